@@ -15,10 +15,9 @@ import numpy as np
 from _spaces import BOWL, STEPS, bowl
 
 from gatehouse.store.store import ArtifactStore
-from gatehouse.tuning.access.address import STORAGE
-from gatehouse.tuning.opening import opened_study
+from gatehouse.tuning.access.storage import STORAGE
 from gatehouse.tuning.spec import ExperimentSpec
-from gatehouse.tuning.study import ExperimentStudy
+from gatehouse.tuning.study import ExperimentStudy, opened_study
 
 _TRIALS, _PORT = 40, 23_117
 

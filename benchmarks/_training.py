@@ -12,12 +12,8 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from gatehouse.tracking.spool import SpoolWriter
-from gatehouse.training.data.spec import DataSpec
-from gatehouse.training.loop.spec import StoppingSpec
-from gatehouse.training.models.building import build_model
-from gatehouse.training.optimizer.spec import OptimizerSpec
-from gatehouse.training.parallel.spec import ParallelismSpec
-from gatehouse.training.spec import NetworkTraining
+from gatehouse.training.models import build_model
+from gatehouse.training.spec import DataSpec, NetworkTraining, OptimizerSpec, ParallelismSpec, StoppingSpec
 
 NUMERIC, CARDINALITIES = 40, [12, 20, 50, 100, 300, 1000]
 SPEC = NetworkTraining(

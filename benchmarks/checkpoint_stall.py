@@ -34,8 +34,8 @@ from torch.distributed.fsdp import fully_shard
 from torch.multiprocessing.spawn import spawn
 
 from gatehouse.training.checkpointing.checkpointer import Checkpointer
-from gatehouse.training.checkpointing.part import near
-from gatehouse.training.checkpointing.spec import CheckpointSpec
+from gatehouse.training.checkpointing.writer import near
+from gatehouse.training.spec import CheckpointSpec
 
 LIMIT = 0.10
 KINDS = ("ours", "save", "async_save")

@@ -12,7 +12,7 @@ import pyarrow as pa
 from gatehouse.evaluation.bootstrap import Units
 from gatehouse.evaluation.fairness import fairness_of
 from gatehouse.evaluation.spec import EvaluationSpec
-from gatehouse.metrics.catalogue.metric import Predictions
+from gatehouse.metrics.metric import Predictions
 from gatehouse.metrics.tasks.binary import BINARY
 
 GROUPS, SHIFTS, TRUTH = {2: 2_000, 15: 9_000}, (0.0, 0.05, 0.2), 600_000

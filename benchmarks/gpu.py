@@ -30,11 +30,10 @@ from torch.utils.flop_counter import FlopCounterMode
 from training_step import NoCheckpoints
 
 from gatehouse.tracking.machine import Machine
-from gatehouse.training.compute.precision import autocast
-from gatehouse.training.compute.process import prepare_process
-from gatehouse.training.loop.trainer import Trainer
-from gatehouse.training.models.building import build_model
+from gatehouse.training.compute import autocast, prepare_process
+from gatehouse.training.models import build_model
 from gatehouse.training.spec import NetworkTraining, train_spec
+from gatehouse.training.trainer import Trainer
 
 HAND_LEAST, BUSY_LEAST = 0.95, 90.0
 LARGE = {"architecture": "ft_transformer", "token_size": 512, "heads": 8, "feed_forward": 2048, "blocks": 6}

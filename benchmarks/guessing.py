@@ -14,11 +14,8 @@ import pyarrow as pa
 import xgboost
 
 from gatehouse.data.statistics.linear_model import LinearModel
-from gatehouse.evaluation.bootstrap import Measured, Units, on_draws
-from gatehouse.evaluation.comparison import compared
-from gatehouse.evaluation.shuffled import on_shuffled
-from gatehouse.metrics.log_loss import log_loss
-from gatehouse.metrics.roc_auc import roc_auc
+from gatehouse.evaluation.bootstrap import Measured, Units, compared, on_draws, on_shuffled
+from gatehouse.metrics.classification import log_loss, roc_auc
 from gatehouse.metrics.tasks.binary import BINARY
 
 _FEATURES = [f"feature_{number}" for number in range(5)]

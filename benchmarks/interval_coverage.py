@@ -11,11 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from gatehouse.evaluation.bootstrap import Measured, Units, interval, on_draws
-from gatehouse.evaluation.comparison import compared
-from gatehouse.metrics.catalogue.found import metrics_for
-from gatehouse.metrics.catalogue.metric import Predictions, all_on_draws, by_metric
-from gatehouse.metrics.log_loss import log_loss
+from gatehouse.evaluation.bootstrap import Measured, Units, compared, interval, on_draws
+from gatehouse.metrics.catalogue import metrics_for
+from gatehouse.metrics.classification import log_loss
+from gatehouse.metrics.metric import Predictions, all_on_draws, by_metric
 from gatehouse.metrics.tasks.found import TASKS
 
 PER_GROUP, PER_RANKING = 5, 10

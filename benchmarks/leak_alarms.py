@@ -17,8 +17,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from gatehouse.features.leakage.all_features import joint_auc
-from gatehouse.features.leakage.single_features import single_feature_auc
+from gatehouse.features.leakage.alarms import joint_auc, single_feature_auc
 from gatehouse.metrics.tasks.binary import BINARY
 
 ALARMS = (0.80, 0.85, 0.90, 0.95, 0.97, 0.99, 0.995)

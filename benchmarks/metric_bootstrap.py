@@ -16,8 +16,8 @@ import numpy as np
 from sklearn import metrics as sklearn
 
 from gatehouse.evaluation.bootstrap import Units
-from gatehouse.metrics.catalogue.found import metrics_for
-from gatehouse.metrics.catalogue.metric import Predictions
+from gatehouse.metrics.catalogue import metrics_for
+from gatehouse.metrics.metric import Predictions
 from gatehouse.metrics.tasks.found import TASKS
 
 LEAST = {"binary": 10.0, "multiclass": 10.0, "regression": 3.0, "ranking": 10.0}

@@ -24,8 +24,7 @@ from _join_data import COLUMNS, DATA, KEYS, VIEWS, make_data
 from _peers import run_peer
 
 from gatehouse.features.database import connect
-from gatehouse.features.point_in_time.asof_join import asof_join
-from gatehouse.features.point_in_time.view_join import Joined
+from gatehouse.features.point_in_time.asof_join import Joined, asof_join
 
 LIMIT = 1.3
 

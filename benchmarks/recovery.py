@@ -23,9 +23,9 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from gatehouse.launchers.worker.heartbeat import Heartbeat
+from gatehouse.launchers.rank_files import Heartbeat
 from gatehouse.training.checkpointing.checkpointer import Checkpointer
-from gatehouse.training.checkpointing.spec import CheckpointSpec
+from gatehouse.training.spec import CheckpointSpec
 
 LIMIT = 1.5
 EVERY, KILL, STEPS = 10, 47, 60

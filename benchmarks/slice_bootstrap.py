@@ -14,8 +14,7 @@ import numpy as np
 from sklearn import metrics as sklearn
 
 from gatehouse.evaluation.bootstrap import Measured, Units, on_draws
-from gatehouse.metrics.log_loss import log_loss
-from gatehouse.metrics.roc_auc import roc_auc
+from gatehouse.metrics.classification import log_loss, roc_auc
 from gatehouse.metrics.tasks.binary import BINARY
 
 LEAST_RATIO, MOST_BYTES = 10.0, 1e9

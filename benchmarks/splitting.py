@@ -96,7 +96,7 @@ def _contests(
         spec = adapter.validate_python(keys)
 
         def divided() -> object:
-            partition = divide(spec, training_set).partition
+            partition = divide(spec, training_set)
             return [fold for _, fold in partition.every_fold()]
 
         return divided

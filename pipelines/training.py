@@ -4,7 +4,6 @@ from typing import Any
 
 from kfp import dsl
 
-from gatehouse.data.splitting.spec import SplitSpec
 from gatehouse.data.splitting.stage import split
 from gatehouse.data.validation.contract import CONTRACT_FILE, published_contract
 from gatehouse.evaluation.integration.stage import integrate
@@ -14,13 +13,12 @@ from gatehouse.evaluation.stage import evaluate
 from gatehouse.features.leakage.stage import MODEL_METRIC
 from gatehouse.launchers.spec import ONLINE_STORE, LocalLaunch
 from gatehouse.launchers.timeouts import stage_minutes
-from gatehouse.metrics.tasks.judging import Judging, judging_of
+from gatehouse.metrics.tasks.judging import judging_of
 from gatehouse.online.serving.stage import compare_online
 from gatehouse.operations.control.requiring.stage import require_no_leakage
 from gatehouse.pipelines.data import Data, add_alert, add_data_tasks
 from gatehouse.pipelines.tasks import Tasks
 from gatehouse.project.project import Project
-from gatehouse.project.project_file import ProjectFile
 from gatehouse.registry.registering.stage import register
 from gatehouse.registry.resolving.stage import resolve
 from gatehouse.store.canonical import canonical_json
@@ -95,22 +93,13 @@ def _add_split_task(tasks: Tasks, data: Data) -> tuple[Any, dict[str, Any], Any]
         fit_transformation,
         title="Split",
         training_set=data.training_set,
-        spec=parameter_of(split_of(file, judging_of(task_of(file.training)))),
+        spec=parameter_of(file.split),
         transformation=parameter_of(file.transformation),
         model_name=file.model,
         **{name: getattr(data, name) for name in ("verdict", "reasons", "leakage")},
     )
     parts, checks, transformation = (divided.outputs[name] for name in ("split", "split_checks", "transformation"))
     return parts, {"split_checks": checks}, transformation
-
-
-def split_of(file: ProjectFile, judging: Judging) -> SplitSpec:
-    """The split, which by default warns of no feature that the leakage check lets pass."""
-    checks = file.split.checks
-    if "single_feature_auc" in checks.model_fields_set:
-        return file.split
-    alarm = max(checks.single_feature_auc, file.features.leakage_alarm or judging.feature_alarm)
-    return file.split.model_copy(update={"checks": checks.model_copy(update={"single_feature_auc": alarm})})
 
 
 def _add_candidate_task(tasks: Tasks, data: Data, parts: Any, transformation: Any, seed: Any) -> Any:
@@ -131,7 +120,6 @@ def _add_candidate_task(tasks: Tasks, data: Data, parts: Any, transformation: An
         transformation=transformation,
         spec=parameter_of(file.training),
         search=parameter_of(file.tuning) if file.tuning else {},
-        resample_by=file.evaluation.resample_by,
         refit=bool(file.tuning and file.tuning.refits),
         calibration=parameter_of(file.calibration) if file.calibration else {},
         model_name=file.model,

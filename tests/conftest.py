@@ -49,7 +49,7 @@ LONGEST_FIRST = (
     "tests/launchers/test_launchers.py",
     "tests/training/test_parallel.py",
     "tests/store/test_remote_store.py",
-    "tests/training/trees/test_trainer.py",
+    "tests/training/test_trees.py",
     "tests/online/streaming/test_replay.py",
     "tests/pipelines/test_monitoring.py",
     "tests/pipelines/test_several_classes.py",

@@ -1,6 +1,6 @@
 """Changes one thing of a module at a time and runs its tests, up to the first failure: what would nobody notice?
 
-    python -m tests.mutation gatehouse/evaluation/holm.py [TEST ...]
+    python -m tests.mutation gatehouse/evaluation/bootstrap.py [TEST ...]
 
 Without tests it takes the file of `tests/` that mirrors the module. Each change is made in a fork of a process that has
 the libraries loaded and nothing of Gatehouse; the changed module is imported in place of the file. Processes that a

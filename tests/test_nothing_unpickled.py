@@ -17,9 +17,9 @@ from gatehouse.registry.explaining.explanation import ExplainRequest, explain
 from gatehouse.registry.resolving.alias import Resolver
 from gatehouse.store.store import ArtifactStore
 from gatehouse.training.checkpointing.checkpointer import Checkpointer
-from gatehouse.training.checkpointing.spec import CheckpointSpec
-from gatehouse.training.models.weights_file import weights_file
+from gatehouse.training.model_spec import weights_file
 from gatehouse.training.scoring.predictor import Predictor
+from gatehouse.training.spec import CheckpointSpec
 from tests.registry.gate import NAME, Gate, make_gate
 from tests.source_tree import Source, sources
 
@@ -40,10 +40,10 @@ _BETWEEN_OUR_PROCESSES = {
     # The ranks of one job tell each other small things over the connections that gloo or NCCL opened between them.
     ("gatehouse/training/checkpointing/checkpointer.py", "broadcast_object_list"),
     ("gatehouse/training/checkpointing/plan.py", "all_gather_object"),
-    ("gatehouse/training/loop/divergence.py", "all_gather_object"),
+    ("gatehouse/training/divergence.py", "all_gather_object"),
     ("gatehouse/operations/diagnosing/program.py", "all_gather_object"),
-    ("gatehouse/training/loop/weights.py", "gather_object"),
-    ("gatehouse/training/trees/trainer.py", "broadcast_object_list"),
+    ("gatehouse/training/trainer.py", "gather_object"),
+    ("gatehouse/training/trees.py", "broadcast_object_list"),
 }
 """What is not read from a file or a store, and so cannot be planted there."""
 

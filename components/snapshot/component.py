@@ -60,7 +60,7 @@ def snapshot(
         report: The report of the validation for the UI.
     """
     from gatehouse.data.snapshot.stage import snapshot as take
-    from gatehouse.data.validation.reports.outputs import show
+    from gatehouse.data.validation.report import show
     from gatehouse.data.validation.stage import validate
     from gatehouse.operations.control.preparing.stage import prepare
     from gatehouse.store.parameters import request_of, runner

@@ -20,7 +20,6 @@ def train(
     report: dsl.Output[dsl.HTML],
     trials: dsl.Output[dsl.Markdown],
     search: dict = {},
-    resample_by: str = "",
     refit: bool = False,
     calibration: dict = {},
     seed: int = -1,
@@ -37,7 +36,6 @@ def train(
         spec: What to train, as a TrainSpec; of a search, all other settings.
         model_name: Name of the model.
         search: What is searched and how, as an ExperimentSpec; empty for no search.
-        resample_by: Units that the bootstrap of the best score resamples, as in the evaluation.
         refit: Train again on train and validation rows, for as many epochs as the first training found to be best.
         calibration: What is fitted on the validation part, as a CalibrationSpec; empty for no calibration.
         seed: Of search and training in place of that of `spec`; negative for that.
@@ -62,7 +60,7 @@ def train(
     from gatehouse.training.calibration.stage import calibrate
     from gatehouse.training.spec import operation_of, run_as, train_spec
     from gatehouse.training.stage import train as fit
-    from gatehouse.tuning.reports.summary import write_markdown
+    from gatehouse.tuning.reports.page import write_markdown
     from gatehouse.tuning.stage import tune
 
     opened = ArtifactStore.open(store)
@@ -72,7 +70,7 @@ def train(
     wanted = train_spec(as_written(spec) | ({"seed": seed} if seed >= 0 else {}))
     if search:
         asked = {"base": wanted.model_dump(mode="json"), "spec": search, "seed": wanted.seed}
-        tuned = run(tune, request_of(tune, **rows, **asked, resample_by=resample_by).priced())
+        tuned = run(tune, request_of(tune, **rows, **asked).priced())
         experiment = tuned.experiment
         track_experiment(opened, experiment)
         wanted = run_as(json.loads(tuned.best), operation_of(wanted))

@@ -41,7 +41,7 @@ def validate(
         metrics: Numbers of rules judged, failed and warned for the UI.
         report: The report for the UI.
     """
-    from gatehouse.data.validation.reports.outputs import show
+    from gatehouse.data.validation.report import show
     from gatehouse.data.validation.stage import validate as judge
     from gatehouse.store.parameters import request_of, runner
     from gatehouse.store.store import ArtifactStore

@@ -4,10 +4,11 @@ import math
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
+from markupsafe import Markup
+
 from gatehouse.reports.charts import Series, line_chart
-from gatehouse.reports.elements import Marked
-from gatehouse.reports.format import Html, number
-from gatehouse.reports.page import Report
+from gatehouse.reports.format import number
+from gatehouse.reports.page import Cell, render
 from gatehouse.tracking.query import number_of
 from gatehouse.tracking.runs import SYSTEM, Observed, TrackedRun
 
@@ -77,29 +78,24 @@ def report(runs: Sequence[TrackedRun], histories: Histories) -> str:
         runs: One run or several; the beginnings of their ids make their names unique.
         histories: By run id, all values of each metric to draw.
     """
-    labels = labels_of(runs)
-    title = f"Run {runs[0].name}" if len(runs) == 1 else f"{len(runs)} runs compared"
-    page = Report(title, ", ".join(dict.fromkeys(run.experiment for run in runs)))
+    labels, numbers = labels_of(runs), measured(runs)
     different, same = differing(runs)
-    if len(runs) > 1:
-        page.section("What differs", "" if different else "Nothing that was recorded of how they were made.")
-        if different:
-            page.table(["", *labels], [[name, *map(brief, values)] for name, values in different.items()])
-    numbers = measured(runs)
-    page.section("Metrics", "The last value of each.").table(
-        ["metric", *labels], [[name, *values] for name, values in numbers.items() if not name.startswith(SYSTEM)]
+    charts = {
+        name: _chart(name, runs, labels, histories)
+        for name in numbers
+        if sum(len(histories.get(run.id, {}).get(name, ())) for run in runs) > len(runs)
+    }
+    return render(
+        "runs.html",
+        f"Run {runs[0].name}" if len(runs) == 1 else f"{len(runs)} runs compared",
+        ", ".join(dict.fromkeys(run.experiment for run in runs)),
+        labels=labels,
+        different=[[name, *map(brief, values)] for name, values in different.items()],
+        metrics=[[name, *values] for name, values in numbers.items() if not name.startswith(SYSTEM)],
+        curves=[(chart, name) for name, chart in charts.items() if not name.startswith(SYSTEM)],
+        machine=[(chart, name) for name, chart in charts.items() if name.startswith(SYSTEM)],
+        same=[[name, Cell(values[0], "soft")] for name, values in same.items()],
     )
-    drawn = [
-        (_chart(name, runs, labels, histories), name) for name in numbers if _points(name, runs, histories) > len(runs)
-    ]
-    for heading, system in (("Learning curves", False), ("Machine", True)):
-        figures = [each for each in drawn if each[1].startswith(SYSTEM) == system]
-        if figures:
-            page.section(heading).figures(*figures)
-    page.section("How they were made" if len(runs) == 1 else "What is the same").table(
-        ["", "value"], [[name, Marked(values[0], "soft")] for name, values in same.items()]
-    )
-    return page.html()
 
 
 def brief(value: str | float | None) -> str:
@@ -115,16 +111,12 @@ def labels_of(runs: Sequence[TrackedRun]) -> list[str]:
     return [name if names.count(name) == 1 else f"{name} {run.id[:8]}" for name, run in zip(names, runs, strict=True)]
 
 
-def _points(name: str, runs: Sequence[TrackedRun], histories: Histories) -> int:
-    return sum(len(histories.get(run.id, {}).get(name, ())) for run in runs)
-
-
-def _chart(name: str, runs: Sequence[TrackedRun], labels: Sequence[str], histories: Histories) -> Html:
+def _chart(name: str, runs: Sequence[TrackedRun], labels: Sequence[str], histories: Histories) -> Markup:
     lines = []
     for run, label in zip(runs, labels, strict=True):
         observed = histories.get(run.id, {}).get(name, ())
         points = [
             (place, value) for value, place in _buckets([(each.step, each.value) for each in observed], _MOST_POINTS)
         ]
-        lines.append(Series(label, points, marked=len(points) <= 20))
+        lines.append(Series(label, points, dots=points if len(points) <= 20 else ()))
     return line_chart(lines, "second" if name.startswith(SYSTEM) else "step", name.removeprefix(SYSTEM))

@@ -21,7 +21,7 @@ from rich.text import Text
 from gatehouse.cli import first_look, rejected, retention, skew
 from gatehouse.cli.output import JsonOption, StoreOption, find, open_store, print_json, print_rows, print_table, size
 from gatehouse.configuration.yaml_lines import nearest
-from gatehouse.data.snapshot.delivered import delivered_tables
+from gatehouse.data.snapshot.deliveries import delivered_tables
 from gatehouse.data.validation.contract import contract_schema
 from gatehouse.data.validation.sensitivity import sensitive_columns
 from gatehouse.errors import ConfigurationError, ErasedArtifactError, GatehouseError, InvalidManifestError

@@ -9,8 +9,7 @@ from gatehouse.errors import ConfigurationError, MissingArtifactError
 from gatehouse.runtime.counting import counted
 from gatehouse.store.reference import Reference
 from gatehouse.store.store import ArtifactStore
-from gatehouse.tuning.reports.shown import Shown
-from gatehouse.tuning.reports.verdict import ending
+from gatehouse.tuning.reports.shown import Shown, ending
 
 KIND = "experiments"
 RUNNING, INTERRUPTED, ENDED = "running", "interrupted", "ended"
@@ -44,30 +43,30 @@ class Found:
 
     @property
     def short(self) -> str:
-        """Its name for people: its reference or key, shortened."""
+        """Its reference or key, shortened."""
         return self.reference.short if self.reference else self.study[:12]
 
 
 def experiments(store: ArtifactStore, name: str = "") -> Iterator[Found]:
     """All experiments of a store, or of one model, published or not, the last changed first.
 
-    A study that continues after it was published is listed twice: as published, and as it is now.
+    A study that continues after it was published is listed twice: as published, and in its present state.
     """
-    found: list[tuple[float, Found | Reference]] = []
+    dated: list[tuple[float, Found | Reference]] = []
     published = [(_written(store, f"{one}/manifest.json"), one) for one in store.references(KIND, name or None)]
     trials = {
-        study: int(store.manifest(one).details.get("trials", 0))
-        for _, one in sorted(published, key=lambda each: each[0])
-        for study in _studies_of(store, one)
+        study: int(store.manifest(reference).details.get("trials", 0))
+        for _, reference in sorted(published, key=lambda pair: pair[0])
+        for study in _studies_of(store, reference)
     }
     for study, about in _studies(store):
         if not name or about["name"] == name:
-            one = _under_way(store, study, about)
-            # A controller publishes before it ends. So a study without more trials than a published one is that one.
-            if one.state == RUNNING or len(one.shown.trials) > trials.get(study, 0):
-                found.append((one.changed, one))
-    for _, each in sorted([*found, *published], key=lambda dated: dated[0], reverse=True):
-        yield _read(store, each) if isinstance(each, Reference) else each
+            experiment = _under_way(store, study, about)
+            # A controller publishes before it ends, so a study without more trials than a published one is that one.
+            if experiment.state == RUNNING or len(experiment.shown.trials) > trials.get(study, 0):
+                dated.append((experiment.changed, experiment))
+    for _, entry in sorted([*dated, *published], key=lambda pair: pair[0], reverse=True):
+        yield _read(store, entry) if isinstance(entry, Reference) else entry
 
 
 def find_experiment(store: ArtifactStore, text: str) -> Found:
@@ -77,7 +76,7 @@ def find_experiment(store: ArtifactStore, text: str) -> Found:
         MissingArtifactError: if there is none.
         ConfigurationError: if the text is empty, or is the beginning of several keys.
     """
-    return _meant(store, text)[0]
+    return _matching(store, text)[0]
 
 
 def find_running(store: ArtifactStore, text: str) -> Found:
@@ -87,46 +86,42 @@ def find_running(store: ArtifactStore, text: str) -> Found:
         MissingArtifactError: if there is none.
         ConfigurationError: if no matching experiment is running, or several are.
     """
-    meant = _meant(store, text)
-    running = [one for one in meant if one.state == RUNNING]
+    matching = _matching(store, text)
+    running = [experiment for experiment in matching if experiment.state == RUNNING]
     if not running:
-        first = meant[0]
+        first = matching[0]
         raise ConfigurationError(
             f"{first.short}: expected an experiment that is running, found one that is {first.state}."
         )
     if len(running) > 1:
-        raise ConfigurationError(f"{text}: {len(running)} experiments are running. Name one: {_named(running)}.")
+        raise ConfigurationError(f"{text}: {len(running)} experiments are running. Name one: {_listed(running)}.")
     return running[0]
 
 
-def _meant(store: ArtifactStore, text: str) -> Sequence[Found]:
-    """All experiments that a text can mean, newest first: those of a model, or a single one."""
-    if not text:
-        known = sorted({one.name for one in store.references(KIND)} | {about["name"] for _, about in _studies(store)})
-        raise ConfigurationError(f"expected the name of an experiment, found an empty one. Models: {', '.join(known)}.")
+def _matching(store: ArtifactStore, text: str) -> Sequence[Found]:
+    """All experiments that a text can name, newest first: those of a model, or a single one."""
     if "/" in text:
         from gatehouse.cli.output import find
 
-        found = _read(store, find(store, text))
-        again = [_under_way(store, *one) for one in _studies(store) if one[0] == found.study]
-        return [found, *(one for one in again if one.state == RUNNING)]
-    if of_model := list(experiments(store, text)):
+        published = _read(store, find(store, text))
+        again = [_under_way(store, study, about) for study, about in _studies(store) if study == published.study]
+        return [published, *(experiment for experiment in again if experiment.state == RUNNING)]
+    if text and (of_model := list(experiments(store, text))):
         return of_model
-    begun = [(study, about) for study, about in _studies(store) if study.startswith(text)]
+    begun = [_under_way(store, study, about) for study, about in _studies(store) if text and study.startswith(text)]
     if len(begun) > 1:
-        several = _named([_under_way(store, *one) for one in begun])
-        raise ConfigurationError(f"{text} is the beginning of {len(begun)} studies. Name one: {several}.")
+        raise ConfigurationError(f"{text} is the beginning of {len(begun)} studies. Name one: {_listed(begun)}.")
     if not begun:
         raise ConfigurationError(
-            f"{text}: expected the name of a model, the reference of an experiment or the key of a study; "
-            f"{store.address} holds none. See `gatehouse tuning list`."
+            f"expected the name of a model, the reference of an experiment or the key of a study, found {text!r}, "
+            f"which {store.address} does not hold. See `gatehouse tuning list`."
         )
-    return [_under_way(store, *begun[0])]
+    return begun
 
 
 def require_model(store: ArtifactStore, name: str) -> None:
     """Refuse the name of a model that this store does not have, trained or only tuned."""
-    known = sorted({one.name for kind in (KIND, "models") for one in store.references(kind)})
+    known = sorted({reference.name for kind in (KIND, "models") for reference in store.references(kind)})
     if name not in known:
         raise ConfigurationError(
             f"{store.address} has the models {', '.join(known) or '(none)'}: expected the name of one, found "
@@ -134,33 +129,33 @@ def require_model(store: ArtifactStore, name: str) -> None:
         )
 
 
-def _named(found: Sequence[Found]) -> str:
-    return ", ".join(f"{one.short} ({one.name}, {one.state})" for one in found)
+def _listed(found: Sequence[Found]) -> str:
+    return ", ".join(f"{experiment.short} ({experiment.name}, {experiment.state})" for experiment in found)
 
 
-def asked_for(store: ArtifactStore, found: Found) -> dict[str, Any]:
+def asked_for(store: ArtifactStore, experiment: Found) -> dict[str, Any]:
     """The request of an experiment, as its controller recorded it.
 
     Raises:
         MissingArtifactError: if the store has no study of it.
     """
     for study, about in _studies(store):
-        if study == found.study:
+        if study == experiment.study:
             request: dict[str, Any] = about["request"]
             return request
-    raise MissingArtifactError(f"{found.short}: {store.address} holds no study of it, so it cannot be resumed.")
+    raise MissingArtifactError(f"{experiment.short}: {store.address} holds no study of it, so it cannot be resumed.")
 
 
-def refreshed(store: ArtifactStore, found: Found) -> Found:
-    """The present state of the experiment."""
-    about = next(about for study, about in _studies(store) if study == found.study)
-    return _under_way(store, found.study, about)
+def refreshed(store: ArtifactStore, experiment: Found) -> Found:
+    """The present state of an experiment under way."""
+    about = next(about for study, about in _studies(store) if study == experiment.study)
+    return _under_way(store, experiment.study, about)
 
 
 def _written(store: ArtifactStore, key: str) -> float:
     """When an object was written, by the store's clock; 0 if it does not exist."""
-    found = store.objects.stat(key)
-    return found.modified if found else 0.0
+    stat = store.objects.stat(key)
+    return stat.modified if stat else 0.0
 
 
 def _times(store: ArtifactStore, study: str) -> tuple[float, float]:
@@ -179,10 +174,10 @@ def _read(store: ArtifactStore, reference: Reference) -> Found:
     about, trials = store.read_json(reference, "experiment.json"), store.read_json(reference, "trials.json")
     study = next(_studies_of(store, reference), "")
     began, changed = _times(store, study)[0] if study else 0.0, _written(store, f"{reference}/manifest.json")
+    measured: dict[str, str] = next((body.get("failed", {}) for body in store.measurements(reference, "tune")), {})
+    failed = {int(number): message for number, message in measured.items()}
     shown = Shown(reference.name, about, trials)
-    failed: dict[str, str] = next((one.get("failed", {}) for one in store.measurements(reference, "tune")), {})
-    told = {int(number): message for number, message in failed.items()}
-    return Found(reference.name, study, reference, ENDED, shown, began, changed, told)
+    return Found(reference.name, study, reference, ENDED, shown, began, changed, failed)
 
 
 def _studies_of(store: ArtifactStore, reference: Reference) -> Iterator[str]:
@@ -197,38 +192,34 @@ def _studies(store: ArtifactStore) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _under_way(store: ArtifactStore, study: str, about: dict[str, Any]) -> Found:
-    from gatehouse.tuning.access.journal import is_asked_to_stop
-    from gatehouse.tuning.access.lease import SILENT, silent_seconds
-    from gatehouse.tuning.description import described
-    from gatehouse.tuning.opening import read_study
+    from gatehouse.tuning.access.journal import SILENT, is_asked_to_stop, silent_seconds
     from gatehouse.tuning.spec import ExperimentSpec
+    from gatehouse.tuning.study import read_study
 
     spec = ExperimentSpec.model_validate(about["request"]["spec"])
     trials, state = read_study(store.objects, study)
-    running = sum(not one.ended for one in trials)
-    told = {
+    running = sum(not trial.ended for trial in trials)
+    message = {
         RUNNING: f"Under way: {running} {'trial runs' if running == 1 else 'trials run'}",
         INTERRUPTED: f"Interrupted: its controller is gone, {counted(running, 'trial')} not finished. The next "
         f"`gatehouse run` goes on with it, or: gatehouse tuning resume {study[:12]}",
         ENDED: "Its trials have ended. Its controller publishes them now; if it is gone, gatehouse tuning resume does",
     }
     if (silent := silent_seconds(store.objects, study)) > _SILENT:
-        told[RUNNING] += f"; its controller's last sign of life is {silent:.0f} s old, {SILENT:.0f} s mean interrupted"
+        message[RUNNING] += f"; its controller gave no sign of life for {silent:.0f} s, {SILENT:.0f} s mean interrupted"
     if spec.resume_policy == "never":  # Its study is only in the memory of its controller.
         state = state if state == RUNNING else "interrupted"
-        told[RUNNING] = "Under way: its trials are seen once it has ended (resume_policy: never)"
-        told[INTERRUPTED] = "Interrupted, and nothing of it was kept (resume_policy: never)"
-    failed = sum(one.state == "failed" for one in trials)
+        message[RUNNING] = "Under way: its trials are seen once it has ended (resume_policy: never)"
+        message[INTERRUPTED] = "Interrupted, and nothing of it was kept (resume_policy: never)"
     ended = "stopped" if is_asked_to_stop(store.objects, study) else ""
-    if failed > spec.max_failed_trial_count:
+    if sum(trial.state == "failed" for trial in trials) > spec.max_failed_trial_count:
         ended = "max_failed_trial_count"
     if ended and state != RUNNING:
-        told[state] = f"Not published: {ending(ended)}"
-    body = described(spec, int(about["steps"])) | {"ended": ended}
-    bodies = [one.to_json() for one in trials]
-    if state == INTERRUPTED:  # What the journal holds as running has ended with the controller.
+        message[state] = f"Not published: {ending(ended)}"
+    bodies = [trial.to_json() for trial in trials]
+    if state == INTERRUPTED:  # A trial that the journal holds as running has ended with the controller.
         gone = {"state": INTERRUPTED, "reason": "its controller is gone"}
-        bodies = [each | gone if each["state"] == RUNNING else each for each in bodies]
-    shown = Shown(about["name"], body, bodies, told[state])
-    messages = {one.number: one.told for one in trials if one.told}
-    return Found(about["name"], study, None, state, shown, *_times(store, study), messages)
+        bodies = [body | gone if body["state"] == RUNNING else body for body in bodies]
+    shown = Shown(about["name"], spec.described(int(about["steps"])) | {"ended": ended}, bodies, message[state])
+    failed = {trial.number: trial.message for trial in trials if trial.message}
+    return Found(about["name"], study, None, state, shown, *_times(store, study), failed)

@@ -10,7 +10,6 @@ import typer
 
 from gatehouse.cli.output import no_store_at, open_store
 from gatehouse.cli.place import project_folder, store_address
-from gatehouse.configuration.yaml_lines import nearest
 from gatehouse.errors import ConfigurationError, MissingArtifactError
 from gatehouse.features.definitions.changes import definition_of
 from gatehouse.features.definitions.declarations import FeatureView
@@ -18,7 +17,6 @@ from gatehouse.features.definitions.repository import OnDemand, Repository, View
 from gatehouse.features.table_files import view_tables
 from gatehouse.project.project import Project, load_project
 from gatehouse.store.canonical import canonical_json
-from gatehouse.store.manifest import Manifest
 from gatehouse.store.reference import Reference
 from gatehouse.store.store import ArtifactStore
 
@@ -27,38 +25,23 @@ ProjectOption = Annotated[Path | None, typer.Option(help="Folder of the project;
 
 @dataclass(frozen=True)
 class Tables:
-    """Feature tables of a project: one manifest, and the table of every view."""
+    """Feature tables of a project.
+
+    Attributes:
+        as_of: Time up to which they were computed, as ISO 8601.
+        snapshot: Reference of the snapshot that they were computed from.
+        definitions: Reference of the definitions that they were computed with.
+        views: Reference of the table of every view.
+        changed: What changed in the definition of a view since the tables before.
+    """
 
     store: ArtifactStore
     reference: Reference
-    manifest: Manifest
-
-    @property
-    def as_of(self) -> str:
-        """Time up to which they were computed, as ISO 8601."""
-        return str(self.manifest.details["as_of"])
-
-    @property
-    def snapshot(self) -> str:
-        """Reference of the snapshot that they were computed from."""
-        return self.manifest.derived_from["snapshot"]
-
-    @property
-    def definitions(self) -> str:
-        """Reference of the definitions that they were computed with."""
-        return self.manifest.derived_from["definitions"]
-
-    @property
-    def views(self) -> dict[str, str]:
-        """Reference of the table of every view."""
-        return view_tables(self.store, str(self.reference))
-
-    def columns(self) -> dict[str, list[str]]:
-        """The columns of every raw table of the snapshot."""
-        datasets = self.store.manifest(self.snapshot).derived_from
-        return {
-            table: [column.name for column in self.store.manifest(each).columns] for table, each in datasets.items()
-        }
+    as_of: str
+    snapshot: str
+    definitions: str
+    views: dict[str, str]
+    changed: dict[str, list[str]]
 
 
 @dataclass(frozen=True)
@@ -69,74 +52,74 @@ class FeatureProject:
     repository: Repository
 
     def view(self, name: str, others: Iterable[str] = ()) -> View:
-        """A view by name. Raises ConfigurationError that lists the known views, and `others` that are allowed too."""
+        """A view by name. Raises ConfigurationError that lists the views, and `others` that are allowed too."""
         if name not in self.repository.views:
-            names = sorted([*self.repository.views, *others])
-            features = [feature for view in self.repository.views.values() for feature in view.spec.features]
-            meant = nearest(name, [*names, *features])
-            raise ConfigurationError(f"There is no feature view {name!r}: expected one of {', '.join(names)}{meant}.")
+            names = ", ".join(sorted([*self.repository.views, *others]))
+            raise ConfigurationError(f"There is no feature view {name!r}: expected one of {names}.")
         return self.repository.views[name]
 
     def computed(self, service: str, views: Iterable[str]) -> tuple[str, list[OnDemand]]:
         """The service for `served`, and its on-demand views; empty if views were named."""
-        wanted = "" if list(views) else service or self.project.file.features.service
-        names = self.repository.services[wanted].on_demand if wanted else ()
-        return wanted, [self.repository.on_demand[name] for name in names]
+        service = "" if list(views) else service or self.project.file.features.service
+        names = self.repository.services[service].on_demand if service else ()
+        return service, [self.repository.on_demand[name] for name in names]
 
     def served(self, service: str, views: Iterable[str]) -> list[View]:
         """The named views, else those of a service, by default the project's. Raises ConfigurationError."""
         named = list(views)
         if named and service:
             raise ConfigurationError("Expected either --service or --view, found both.")
-        wanted = service or self.project.file.features.service
-        if not named and wanted not in self.repository.services:
-            known = ", ".join(sorted(self.repository.services)) or "none"
-            raise ConfigurationError(f"There is no feature service {wanted!r}: expected one of {known}.")
-        return [self.view(name) for name in dict.fromkeys(named or self.repository.services[wanted].views)]
+        names = named or self.repository.service(service or self.project.file.features.service).views
+        return [self.view(name) for name in dict.fromkeys(names)]
 
     def history(self, store: ArtifactStore) -> list[Tables]:
         """All feature tables of the project, sorted by the time up to which they were computed, the newest last."""
-        found = [
-            Tables(store, each, store.manifest(each)) for each in store.references("feature-tables", self.project.name)
-        ]
+        history = []
+        for reference in store.references("feature-tables", self.project.name):
+            details, inputs = store.manifest(reference).details, store.manifest(reference).derived_from
+            views = view_tables(store, str(reference))
+            origin = (str(details["as_of"]), inputs["snapshot"], inputs["definitions"])
+            history.append(Tables(store, reference, *origin, views, details.get("changed", {})))
         now = str(self.project.definitions.reference)
-        return sorted(found, key=lambda each: (each.as_of, each.definitions == now, each.reference.digest))
+        return sorted(history, key=lambda tables: (tables.as_of, tables.definitions == now, tables.reference.digest))
 
     def newest(self, store: ArtifactStore) -> list[Tables]:
         """The feature tables with the newest time, those computed with the present definitions last."""
-        found = self.history(store)
-        return [each for each in found if each.as_of == found[-1].as_of]
+        history = self.history(store)
+        return [tables for tables in history if tables.as_of == history[-1].as_of]
 
     def tables(self, store: ArtifactStore, needed: Iterable[View]) -> Tables:
         """The newest feature tables that fit the present definitions for every needed view.
 
         If several with the same time fit but have different rows, a message says which one is used.
 
-        Raises:
-            MissingArtifactError: if there are none, or they were computed with other definitions of these views.
+        Raises MissingArtifactError if there are none, or they were computed with other definitions of these views.
         """
-        found, views = self.newest(store), list(needed)
-        if not found:
-            name = self.project.name
+        newest, views = self.newest(store), list(needed)
+        if not newest:
             raise MissingArtifactError(
-                f"The store {store.address} has no feature tables of {name}. `gatehouse run` computes them."
+                f"The store {store.address} has no feature tables of {self.project.name}. `gatehouse run` computes "
+                "them."
             )
-        fitting = [each for each in found if not any(self.misfit(each, view) for view in views)]
+        fitting = [tables for tables in newest if not any(self.misfit(tables, view) for view in views)]
         if not fitting:
-            lines = [f"{view.name} ({what})" for view in views if (what := self.misfit(found[-1], view))]
-            more = f", nor do {len(found) - 1} others of that moment" if found[1:] else ""
+            lines = [f"{view.name} ({misfit})" for view in views if (misfit := self.misfit(newest[-1], view))]
+            more = f", nor do {len(newest) - 1} others of that moment" if newest[1:] else ""
             raise MissingArtifactError(
-                f"The newest feature tables, {found[-1].reference} as of {moment(found[-1].as_of)}, do not hold what "
+                f"The newest feature tables, {newest[-1].reference} as of {moment(newest[-1].as_of)}, do not hold what "
                 f"the present definitions say of {', '.join(lines)}{more}. `gatehouse run` computes them again; or "
                 "go back to the definitions that they were computed with."
             )
         *others, chosen = fitting
-        unlike = [one for one in others if any(one.views[v.name] != chosen.views[v.name] for v in views)]
+        unlike = [
+            str(tables.reference)
+            for tables in others
+            if any(tables.views[view.name] != chosen.views[view.name] for view in views)
+        ]
         if unlike:
-            not_taken = ", ".join(str(one.reference) for one in unlike)
             typer.echo(
                 f"Several feature tables as of {moment(chosen.as_of)} fit the present definitions and hold other rows: "
-                f"taking {chosen.reference}, the last by its digest; not {not_taken}.",
+                f"taking {chosen.reference}, the last by its digest; not {', '.join(unlike)}.",
                 err=True,
             )
         return chosen
@@ -156,16 +139,12 @@ class FeatureProject:
 
 def _differing(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """The names whose values differ; the order of features is ignored."""
-    written = [{name: canonical_json(value) for name, value in one.items()} for one in (before, now)]
+    written = [{name: canonical_json(value) for name, value in part.items()} for part in (before, now)]
     return sorted(name for name in {*before, *now} if written[0].get(name) != written[1].get(name))
 
 
 def open_features(project: Path | None) -> FeatureProject:
-    """The project in a folder, by default the current one.
-
-    Raises:
-        ConfigurationError: if its definitions are wrong.
-    """
+    """The project in a folder, by default the current one. Raises ConfigurationError if its definitions are wrong."""
     loaded = load_project(project_folder(project))
     return FeatureProject(loaded, read_repository(loaded.folder / loaded.file.features.repo))
 

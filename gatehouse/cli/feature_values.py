@@ -42,49 +42,47 @@ def retrieve(
 
     if at and not online:
         raise ConfigurationError("--at is the moment of a read from the online store: expected --online with it.")
-    opened = open_features(project)
-    found = store_of(store, opened)
     if to.resolve() == rows.resolve():
         raise ConfigurationError(f"{to}: expected another file to write than the entity rows, which would be lost.")
-    views, computed = _chosen(opened, service, view or [])
-    keys = {key: opened.repository.entities[key] for one in views for key in one.spec.entities}
-    values = {name: kind for one in computed for name, kind in one.spec.request.items()}
-    asked = read_entity_rows(rows, keys, values, "" if online else time or EVENT_TIMESTAMP)
-    _check_names(asked.column_names, [*views, *computed], rows.name)
-    if online:
-        joined = _online(opened, found, views, computed, asked, _moment(at))
-    else:
-        joined = with_on_demand(computed, _offline(opened, found, views, asked, time, rows.name))
-    write_rows([joined], to)
-    _report(joined, [*views, *computed], to, as_json)
-
-
-def _chosen(opened: FeatureProject, service: str, named: list[str]) -> tuple[list[View], list[OnDemand]]:
-    """The views to join and the on-demand views to compute; an on-demand view adds the views that it reads."""
+    opened = open_features(project)
+    artifacts = store_of(store, opened)
+    repository, named = opened.repository, view or []
     if service or not named:
-        views = opened.served(service, named)
-        return views, opened.computed(service, [])[1]
-    computed = [view for name, view in opened.repository.on_demand.items() if name in named]
-    stored = [
-        opened.view(name, [*opened.repository.on_demand]) for name in named if name not in opened.repository.on_demand
-    ]
-    read = [opened.view(name) for view in computed for name in view.spec.views]
-    return list({view.name: view for view in [*stored, *read]}.values()), computed
+        views, on_demand = opened.served(service, named), opened.computed(service, [])[1]
+    else:  # An on-demand view adds the views that it reads.
+        on_demand = [repository.on_demand[name] for name in repository.on_demand if name in named]
+        stored = [opened.view(name, [*repository.on_demand]) for name in named if name not in repository.on_demand]
+        stored += [opened.view(name) for computed in on_demand for name in computed.spec.views]
+        views = list({stored_view.name: stored_view for stored_view in stored}.values())
+    keys = {key: repository.entities[key] for stored_view in views for key in stored_view.spec.entities}
+    values = {name: kind for computed in on_demand for name, kind in computed.spec.request.items()}
+    table = read_entity_rows(rows, keys, values, "" if online else time or EVENT_TIMESTAMP)
+    read: list[View | OnDemand] = [*views, *on_demand]
+    features = {feature for source_view in read for feature in source_view.spec.features}
+    if hidden := sorted(features & {*table.column_names}):
+        raise ConfigurationError(
+            f"{rows.name}: the features {', '.join(hidden)} would hide columns of the same name. Rename the columns."
+        )
+    if online:
+        joined = _online(opened, artifacts, views, on_demand, table, _moment(at))
+    else:
+        joined = with_on_demand(on_demand, _offline(opened, artifacts, views, table, time, rows.name))
+    write_rows([joined], to)
+    _report(joined, read, to, as_json)
 
 
 def _offline(
-    opened: FeatureProject, store: ArtifactStore, views: list[View], asked: "pa.Table", time: str, name: str
+    opened: FeatureProject, store: ArtifactStore, views: list[View], rows: "pa.Table", time: str, name: str
 ) -> "pa.Table":
     """The rows with the features that were known at their times, from the newest feature tables."""
     from gatehouse.features.database import connect, rows_of
-    from gatehouse.features.point_in_time.asof_join import asof_join
+    from gatehouse.features.point_in_time.asof_join import asof_join, joined
     from gatehouse.features.point_in_time.entity_file import time_of
-    from gatehouse.features.point_in_time.view_join import joined
 
     tables = opened.tables(store, views)
     joins = [joined(view, rows_of(store.paths(tables.views[view.name]))) for view in views]
     with connect() as connection:
-        return asof_join(connection, asked, time_of(asked, time, name), joins)
+        return asof_join(connection, rows, time_of(rows, time, name), joins)
 
 
 def _online(
@@ -104,14 +102,6 @@ def _online(
     return with_online(online, views, on_demand, asked, now)
 
 
-def _check_names(found: list[str], views: Sequence[View | OnDemand], name: str) -> None:
-    hidden = sorted({feature for view in views for feature in view.spec.features} & set(found))
-    if hidden:
-        raise ConfigurationError(
-            f"{name}: the features {', '.join(hidden)} would hide columns of the same name. Rename the columns."
-        )
-
-
 def _report(joined: "pa.Table", views: Sequence[View | OnDemand], to: Path, as_json: bool) -> None:
     """How many entity rows got a value, by view: a view without values often means a wrong key or time."""
     filled = [
@@ -128,16 +118,15 @@ def _report(joined: "pa.Table", views: Sequence[View | OnDemand], to: Path, as_j
     table = Table("view", box=None, pad_edge=False)
     for name in ("features", "rows with a value"):
         table.add_column(name, justify="right")
-    for each in filled:
-        share = each["rows"] / joined.num_rows
-        table.add_row(str(each["view"]), str(each["features"]), f"{each['rows']:,} ({share:.1%})")
+    for row in filled:
+        table.add_row(str(row["view"]), str(row["features"]), f"{row['rows']:,} ({row['rows'] / joined.num_rows:.1%})")
     print_table(table)
     typer.echo(f"\n{to}: {counted(joined.num_rows, 'row')}, {counted(len(joined.column_names), 'column')}")
 
 
 def _moment(text: str) -> datetime:
     try:
-        found = datetime.fromisoformat(text) if text else datetime.now(UTC)
+        moment = datetime.fromisoformat(text) if text else datetime.now(UTC)
     except ValueError as error:
         raise ConfigurationError(f"--at: expected a time such as 2013-01-31T14:00:00+00:00, found {text!r}.") from error
-    return found if found.tzinfo else found.replace(tzinfo=UTC)
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

@@ -15,13 +15,12 @@ import typer
 from gatehouse.cli.place import project_folder
 from gatehouse.errors import ConfigurationError
 from gatehouse.kfp.compilation.compiling import compile_pipeline
-from gatehouse.kfp.compilation.specification import read_spec
-from gatehouse.kfp.compilation.tags import tags_of
+from gatehouse.kfp.compilation.specification import read_spec, tags_of
 from gatehouse.kfp.submission import Change, Submission, Upload, planned, summary
 from gatehouse.kfp_api.answers import Run
 from gatehouse.kfp_api.client import KfpApi
-from gatehouse.kfp_api.connection import UI
 from gatehouse.kfp_api.specs import parsed_parameters
+from gatehouse.kfp_api.variables import UI
 from gatehouse.operations.ending.outcome import outcome_in_kfp, unsuccessful
 from gatehouse.project.platforms import Platform, load_platform
 from gatehouse.project.project import Project

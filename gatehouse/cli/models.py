@@ -20,8 +20,7 @@ from gatehouse.cli.output import (
     print_rows,
 )
 from gatehouse.cli.terminal import figure
-from gatehouse.configuration.yaml_lines import load_model
-from gatehouse.configuration.yaml_text import read_text
+from gatehouse.configuration.yaml_lines import load_model, read_text
 from gatehouse.errors import ConfigurationError, GatehouseError, StoreError
 from gatehouse.evaluation.spec import GatePolicy
 from gatehouse.registry import projection

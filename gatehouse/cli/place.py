@@ -5,8 +5,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import yaml
-
 from gatehouse.errors import ConfigurationError
 
 LONGEST_NAME = 40
@@ -39,11 +37,11 @@ def store_address(given: str, project: Path | None = None) -> str:
     folder = project or Path.cwd()
     if given or not (folder / PROJECT_FILE).is_file():
         return given or DEFAULT_STORE
-    from gatehouse.configuration.yaml_text import read_yaml  # Late, because it imports pydantic.
+    from gatehouse.configuration.yaml_lines import read_yaml  # Late, because it imports pydantic.
 
     try:
-        body = read_yaml((folder / PROJECT_FILE).read_bytes())
-    except (OSError, yaml.YAMLError):
+        body = read_yaml((folder / PROJECT_FILE).read_text(), PROJECT_FILE)
+    except (OSError, UnicodeError, ConfigurationError):
         body = None  # The command that reads the project reports its problems.
     named = body.get("store") if isinstance(body, dict) else None
     return in_folder(folder, str(named or DEFAULT_STORE))
@@ -57,19 +55,19 @@ def prices_of(folder: Path) -> str | None:
     """
     from pydantic import ValidationError
 
-    from gatehouse.configuration.yaml_text import not_yaml, read_yaml
+    from gatehouse.configuration.yaml_lines import read_yaml
     from gatehouse.tracking.cost import Prices
 
     path = folder / PROJECT_FILE
     try:
-        body = read_yaml(path.read_bytes()) if path.is_file() else None
+        body = read_yaml(path.read_text(), str(path)) if path.is_file() else None
         prices = body.get("prices") if isinstance(body, dict) else None
         return Prices.model_validate(prices).model_dump_json() if prices else None
     except ValidationError as error:
         wrong = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
         raise ConfigurationError(f"{path}: prices: expected currency and per_hour, found {wrong}.") from error
-    except yaml.YAMLError as error:
-        raise ConfigurationError(not_yaml(str(path), path.read_text(errors="replace"), error)) from error
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(f"{path}: expected text in UTF-8") from error
 
 
 def in_folder(folder: Path, address: str) -> str:

@@ -44,8 +44,7 @@ def compile_specs(
     release: Annotated[bool, typer.Option(help="Refuse what must not be released: images without digest.")] = False,
 ) -> None:
     """Compile every pipeline of a project."""
-    from gatehouse.kfp.compilation.committed import broken, refuse, stale
-    from gatehouse.kfp.compilation.compiling import compile_project
+    from gatehouse.kfp.compilation.compiling import broken, compile_project, refuse, stale
     from gatehouse.project.checking import check_project
     from gatehouse.project.platforms import load_platform
 

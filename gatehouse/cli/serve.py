@@ -31,8 +31,8 @@ def serve(
     import uvicorn
 
     from gatehouse.project.project import load_project
+    from gatehouse.server.access import Rate
     from gatehouse.server.app import create_app
-    from gatehouse.server.rate import Rate
     from gatehouse.tracking.mlflow_client import load_mlflow
 
     folder = project_folder(project).resolve() if project else None
@@ -92,11 +92,9 @@ def predictor(
     import uvicorn
 
     from gatehouse.registry.naming import named
-    from gatehouse.server.access import Access
-    from gatehouse.server.following import Following
+    from gatehouse.server.access import Access, Rate
     from gatehouse.server.inference import ServedModel
-    from gatehouse.server.predictor import create_app
-    from gatehouse.server.rate import Rate
+    from gatehouse.server.predictor import Following, create_app
 
     opened = open_store(store)
     served = ServedModel.of(opened, model, online)

@@ -4,10 +4,12 @@ import logging
 import os
 import time
 import webbrowser
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from pydantic import ValidationError
 from rich.table import Table
 from rich.text import Text
 
@@ -24,15 +26,16 @@ from gatehouse.cli.experiments import (
 )
 from gatehouse.cli.output import JsonOption, StoreOption, open_store, print_json, print_table
 from gatehouse.cli.place import PROJECT_FILE, prices_of, project_folder
-from gatehouse.cli.tuning_live import follow as follow_trials
-from gatehouse.cli.tuning_live import headline, trials_table
-from gatehouse.cli.tuning_resumed import enlarged, request_of, require_more, used_of
 from gatehouse.errors import ConfigurationError, GatehouseError
 from gatehouse.reports.rendering import rendered
+from gatehouse.runtime.counting import counted
 from gatehouse.store.reference import Reference
+from gatehouse.store.store import ArtifactStore
 from gatehouse.tracking.cost import PRICES
-from gatehouse.tuning.reports.shown import values_of
-from gatehouse.tuning.reports.verdict import ending
+from gatehouse.tuning.reports.shown import Body, Shown, ending, text_of, values_of
+
+if TYPE_CHECKING:
+    from gatehouse.tuning.stage import TuneRequest
 
 app = typer.Typer(
     no_args_is_help=True, help="Experiments: list, show, report, resume, stop, serve-storage, import-katib."
@@ -40,6 +43,8 @@ app = typer.Typer(
 ExperimentArgument = Annotated[
     str, typer.Argument(metavar="NAME", help="A model (its newest experiment), a reference, or the key of a study.")
 ]
+_SECONDS = 1.0
+_STYLES = {"failed": "red", "killed": "dim", "early_stopped": "dim", "running": "yellow", "interrupted": "yellow"}
 
 
 @app.command("list")
@@ -54,21 +59,22 @@ def list_experiments(
     if name and not found:
         require_model(opened, name)
     if as_json:
-        print_json([_brief(one) for one in found])
+        print_json([_brief(experiment) for experiment in found])
         return
     if not found:
         which = f"no experiments of {name}" if name else "no experiments"
         typer.echo(f"{opened.address} has {which}. A training run with `tuning` in its project makes one.")
         return
-    heads = ("model", "state", "trials", "best", "began", "ended", "why", "experiment")
-    table = Table(*heads, box=None, pad_edge=False)
-    for one in found:
-        best = f"trial {one.shown.best['number']}: {values_of(one.shown, one.shown.best)}" if one.shown.best else ""
-        done = sum(each["state"] not in (RUNNING, INTERRUPTED) for each in one.shown.trials)
-        began, ended = _time(one.began), "" if one.state == RUNNING else _time(one.changed)
-        table.add_row(
-            *map(Text, (one.name, one.state, f"{done:,}", best, began, ended, _why(one).partition(". ")[0], one.short))
-        )
+    table = Table(
+        *("model", "state", "trials", "best", "began", "ended", "why", "experiment"), box=None, pad_edge=False
+    )
+    for experiment in found:
+        shown, running = experiment.shown, experiment.state == RUNNING
+        best = f"trial {shown.best['number']}: {values_of(shown, shown.best)}" if shown.best else ""
+        done = sum(trial["state"] not in (RUNNING, INTERRUPTED) for trial in shown.trials)
+        cells = (experiment.name, experiment.state, f"{done:,}", best, _time(experiment.began))
+        ended = "" if running else _time(experiment.changed)
+        table.add_row(*map(Text, (*cells, ended, _why(experiment).partition(". ")[0], experiment.short)))
     print_table(table)
 
 
@@ -76,26 +82,79 @@ def list_experiments(
 def show(
     name: ExperimentArgument,
     follow: Annotated[
-        bool, typer.Option("--follow", help="Show trials as they come, until the experiment ends.")
+        bool, typer.Option("--follow", help="Print a line for each trial as it changes, until the experiment ends.")
     ] = False,
     store: StoreOption = "",
     as_json: JsonOption = False,
 ) -> None:
     """Show the trials of an experiment, published or under way."""
     opened = open_store(store)
-    found = find_experiment(opened, name)
+    experiment = find_experiment(opened, name)
     if as_json:
-        print_json(_brief(found) | {"trials": list(found.shown.trials), "failed": dict(found.failed)})
+        trials = {"trials": list(experiment.shown.trials), "failed": dict(experiment.failed)}
+        print_json(_brief(experiment) | trials)
         return
-    if follow and found.state == RUNNING:
-        found = follow_trials(found, lambda one: refreshed(opened, one))
-    else:
-        print_table(trials_table(found.shown))
-    typer.echo(f"\n{headline(found.shown)}")
-    for message in dict.fromkeys(found.failed.values()):
-        numbers = ", ".join(str(number) for number, each in sorted(found.failed.items()) if each == message)
+    seen: dict[int, str] = {}
+    while follow and experiment.state == RUNNING:
+        for line in events(experiment.shown, seen):
+            typer.echo(line)
+        time.sleep(_SECONDS)
+        experiment = refreshed(opened, experiment)
+    shown = experiment.shown
+    print_table(_trials_table(shown))
+    states = [trial["state"] for trial in shown.trials]
+    counts = ", ".join(f"{states.count(state):,} {state.replace('_', ' ')}" for state in dict.fromkeys(states))
+    best = f"; best: trial {shown.best['number']} with {values_of(shown, shown.best)}" if shown.best else ""
+    typer.echo(f"\n{shown.name}: {counted(len(states), 'trial')}{f' ({counts})' if counts else ''}{best}")
+    for message in dict.fromkeys(experiment.failed.values()):
+        numbers = ", ".join(str(number) for number, other in sorted(experiment.failed.items()) if other == message)
         typer.echo(f"failed: trial {numbers}: {message}")
-    typer.echo(f"ended: {_why(found)}" if found.reference else found.shown.state)
+    typer.echo(f"ended: {_why(experiment)}" if experiment.reference else shown.state)
+
+
+def _trials_table(shown: Shown) -> Table:
+    """Trials with state, objectives, parameters, reason and model; the best one is highlighted."""
+    settings = list(dict.fromkeys(dimension.setting for dimension in shown.dimensions))
+    table = Table("trial", "state", box=None, pad_edge=False)
+    for objective in shown.objectives:
+        table.add_column(Text(objective.metric), justify="right")
+    for name in (*settings, "reason", "model"):
+        table.add_column(Text(name))
+    best = shown.best["number"] if shown.best else None
+    for trial in shown.trials:
+        values = [objective.of(trial) for objective in shown.objectives]
+        table.add_row(
+            str(trial["number"]),
+            Text(_state(trial)),
+            *("" if value is None else f"{value:,.{0 if value.is_integer() else 5}f}" for value in values),
+            *(Text(text_of(trial["parameters"].get(name, ""))) for name in settings),
+            Text(str(trial.get("reason") or "")),
+            Reference.parse(trial["model"]).short if trial.get("model") else "",
+            style="bold green" if trial["number"] == best else _STYLES.get(trial["state"], ""),
+        )
+    return table
+
+
+def _state(trial: Body) -> str:
+    state = str(trial["state"]).replace("_", " ")
+    return f"{state}, infeasible" if state == "succeeded" and not trial.get("feasible", True) else state
+
+
+def events(shown: Shown, seen: dict[int, str]) -> Iterator[str]:
+    """A line for each trial whose state differs from `seen`, which is updated."""
+    best = shown.best["number"] if shown.best else None
+    for trial in shown.trials:
+        number, state = trial["number"], trial["state"]
+        if seen.get(number) == state:
+            continue
+        seen[number] = state
+        if state == "running":
+            parameters = ", ".join(f"{name} {text_of(value)}" for name, value in trial["parameters"].items())
+            yield f"trial {number} started: {parameters}"
+        elif state == "succeeded":
+            yield f"trial {number}: {values_of(shown, trial)}{', best so far' if number == best else ''}"
+        else:
+            yield f"trial {number} {_state(trial)}: {trial.get('reason') or 'no reason'}"
 
 
 @app.command()
@@ -104,17 +163,17 @@ def report(
     store: StoreOption = "",
     open_page: Annotated[bool, typer.Option("--open/--no-open", help="Open it in a browser.")] = True,
 ) -> None:
-    """Draw the page of an experiment, print where it is, and open it; of one under way it shows it as it is now."""
+    """Draw the page of an experiment, also of one under way; print where it is, and open it."""
     opened = open_store(store)
-    found = find_experiment(opened, name)
-    if found.reference:
-        page = rendered(opened, found.reference)
+    experiment = find_experiment(opened, name)
+    if experiment.reference:
+        page = rendered(opened, experiment.reference)
     else:
         from gatehouse.tuning.reports.page import drawn
 
-        page = opened.scratch("tuning") / f"{found.study}.html"
+        page = opened.scratch("tuning") / f"{experiment.study}.html"
         page.parent.mkdir(parents=True, exist_ok=True)
-        page.write_text(drawn(found.shown), encoding="utf-8")
+        page.write_text(drawn(experiment.shown), encoding="utf-8")
     typer.echo(str(page))
     if open_page:
         webbrowser.open(page.resolve().as_uri())
@@ -122,17 +181,17 @@ def report(
 
 @app.command()
 def stop(name: ExperimentArgument, store: StoreOption = "") -> None:
-    """Ask the controller of an experiment to end: running jobs are stopped, and what there is is published."""
+    """Ask the controller of an experiment to end: it stops running jobs, and publishes the trials so far."""
     from gatehouse.tuning.access.journal import ask_to_stop
 
     opened = open_store(store)
-    found = find_running(opened, name)
-    asked = ask_to_stop(opened.objects, found.study)
-    typer.echo(f"{found.short} is asked to end{'' if asked else ' already'}; its running jobs keep their checkpoints.")
-    if asked_for(opened, found)["spec"].get("resume_policy") == "never":
+    experiment = find_running(opened, name)
+    asked = ask_to_stop(opened.objects, experiment.study)
+    typer.echo(f"{experiment.short} is asked to end{'' if asked else ' already'}; its jobs keep their checkpoints.")
+    if asked_for(opened, experiment)["spec"].get("resume_policy") == "never":
         typer.echo("The next run of the training pipeline begins it anew (resume_policy: never).")
     else:
-        typer.echo(f"It goes on with: gatehouse tuning resume {found.short}")
+        typer.echo(f"It goes on with: gatehouse tuning resume {experiment.short}")
 
 
 @app.command()
@@ -155,40 +214,99 @@ def resume(
 ) -> None:
     """Go on with an experiment that was interrupted or stopped, or that may use more than before; on this machine."""
     from gatehouse.tracking.training import track_experiment
-    from gatehouse.tuning.stage import TuneRequest, study_key, tune
+    from gatehouse.tuning.stage import study_key, tune
 
     opened = open_store(store)
-    found = find_experiment(opened, name)
-    request = request_of(opened, found)
+    experiment = find_experiment(opened, name)
     more = {"max_trial_count": max_trial_count, "minutes": minutes, "cost": cost, "steps": steps}
-    request = TuneRequest.model_validate(
-        request.model_dump() | {"spec": enlarged(found, request.spec, more, used_of(opened, found))}
-    )
-    if found.state == RUNNING:
-        raise GatehouseError(f"{found.short} is running. See it with: gatehouse tuning show {found.short} --follow")
-    require_more(found, request.spec)
-    if study_key(request) != found.study:
+    request = _enlarged(opened, experiment, {name: value for name, value in more.items() if value is not None})
+    if experiment.state == RUNNING:
         raise GatehouseError(
-            f"{found.short} was made by another version of the code, so its trials cannot be compared with new ones. "
-            "Run the training pipeline: it makes a new experiment, for which `warm_start` can name this one."
+            f"{experiment.short} is running. See it with: gatehouse tuning show {experiment.short} --follow"
+        )
+    _require_more(experiment, request)
+    if study_key(request) != experiment.study:
+        raise GatehouseError(
+            f"{experiment.short} was made by another version of the code, so its trials cannot be compared with new "
+            "ones. Run the training pipeline: it makes a new experiment, for which `warm_start` can name this one."
         )
     if (prices := prices_of(Path.cwd())) is not None:
         os.environ.setdefault(PRICES, prices)
-    request = request.priced()
-    told = logging.getLogger("gatehouse.tuning")
-    told.addHandler(handler := logging.StreamHandler())
-    told.setLevel(logging.INFO)
+    log = logging.getLogger("gatehouse.tuning")
+    log.addHandler(handler := logging.StreamHandler())
+    log.setLevel(logging.INFO)
     try:
-        result = tune(request, opened)
+        result = tune(request.priced(), opened)
     finally:
-        told.removeHandler(handler)
+        log.removeHandler(handler)
     track_experiment(opened, result.experiment)
     typer.echo(result.summary)
     typer.echo(f"experiment {Reference.parse(result.experiment).short}")
     typer.echo(f"report {rendered(opened, result.experiment)}")
-    typer.echo(
-        "The next run of the training pipeline trains with what it found, where its project says the same counts."
-    )
+    typer.echo("The next run of the training pipeline uses this result if its project has the same counts.")
+
+
+def _enlarged(store: ArtifactStore, experiment: Found, limits: dict[str, float]) -> "TuneRequest":
+    """The request of an experiment with higher limits: `max_trial_count`, and keys of `budget`.
+
+    Raises:
+        MissingArtifactError: if the store has no study of it.
+        GatehouseError: if another version of Gatehouse made the request.
+        ConfigurationError: if a limit is not higher than what was used or allowed.
+    """
+    from gatehouse.tuning.stage import TuneRequest
+
+    try:
+        request = TuneRequest.model_validate(asked_for(store, experiment))
+    except ValidationError as error:
+        fields = ", ".join(".".join(map(str, problem["loc"])) for problem in error.errors())
+        raise GatehouseError(
+            f"{experiment.short} was begun by another version of Gatehouse, whose request differs in {fields}, so it "
+            "cannot be resumed. Run the training pipeline: it makes a new experiment."
+        ) from error
+    used: dict[str, float] = {}
+    if experiment.reference:
+        measured = [
+            body for body in store.measurements(experiment.reference, "tune") if body.get("study") == experiment.study
+        ]
+        used["minutes"] = sum(float(body["seconds"]) for body in measured) / 60
+        used["steps"] = float(experiment.shown.about.get("steps", 0))
+    spec = request.spec
+    before = spec.budget.model_dump() | {"max_trial_count": len(experiment.shown.trials)}
+    for name, value in limits.items():
+        least = max(before[name] or 0, used.get(name, 0))
+        if value <= least:
+            had = f"already has {least} trials" if name == "max_trial_count" else f"had {before[name] or 'no limit'}"
+            had += f" and used {used[name]:.3g}" if used.get(name) else ""
+            raise ConfigurationError(
+                f"{_option(name)}: {experiment.short} {had}; expected more than {least:g}, found {value:g}."
+            )
+    trials = limits.pop("max_trial_count", spec.max_trial_count)
+    changes: dict[str, Any] = {"max_trial_count": trials, "budget": spec.budget.model_dump() | limits}
+    return TuneRequest.model_validate(request.model_dump() | {"spec": spec.model_dump() | changes})
+
+
+def _require_more(experiment: Found, request: "TuneRequest") -> None:
+    """Check that an experiment may continue: something of it was kept, and no limit is reached."""
+    spec, shown = request.spec, experiment.shown
+    if spec.resume_policy == "never":
+        raise GatehouseError(f"{experiment.short} has resume_policy: never, so it cannot be resumed.")
+    if not experiment.reference or shown.about.get("provisional"):
+        return
+    if len(shown.trials) >= spec.max_trial_count:
+        raise GatehouseError(
+            f"{experiment.short} has made its {spec.max_trial_count} trials; give more with --max-trial-count."
+        )
+    ended, budget = str(shown.about.get("ended")), spec.budget.model_dump()
+    if ended in budget and budget[ended] == shown.about["budget"][ended]:
+        more = f"give more with {_option(ended)}"
+        if ended == "expected_improvement":
+            more = "lower it under tuning.budget in project.yaml and run the training pipeline"
+        raise GatehouseError(f"{experiment.short} has used its budget of {ended}, {budget[ended]:g}; {more}.")
+
+
+def _option(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
 
 
 @app.command("serve-storage")
@@ -201,8 +319,7 @@ def serve_storage(
     Clients need no credentials of the database. Optuna's proxy has no TLS and no passwords: only those who may change
     every study should reach the port.
     """
-    from gatehouse.tuning.access.address import named_url
-    from gatehouse.tuning.access.proxy import serve
+    from gatehouse.tuning.access.storage import named_url, serve
 
     serve(named_url(), host, port, typer.echo)
 
@@ -217,36 +334,31 @@ def import_katib(
         bool, typer.Option("--write", help=f"Put the section into {PROJECT_FILE} of this folder.")
     ] = False,
 ) -> None:
-    """Print an Experiment of Katib as the `tuning` section of a project, and what could not be carried over.
+    """Print an Experiment of Katib as the `tuning` section of a project, and what could not be converted.
 
-    It ends with 1 where the section is not valid as it is.
+    It ends with 1 if the section is not valid as it is.
     """
     from gatehouse.tuning.katib import imported, with_section
 
-    names = {theirs.strip(): ours.strip() for theirs, _, ours in (each.partition("=") for each in mapped or ())}
-    if wrong := [theirs for theirs, ours in names.items() if not theirs or not ours]:
-        raise ConfigurationError(f"--map: expected THEIRS=OURS, found {', '.join(wrong)}.")
+    names = {theirs.strip(): ours.strip() for theirs, _, ours in (pair.partition("=") for pair in mapped or ())}
+    if incomplete := [theirs for theirs, ours in names.items() if not theirs or not ours]:
+        raise ConfigurationError(f"--map: expected THEIRS=OURS, found {', '.join(incomplete)}.")
     try:
-        text = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError(
-            f"{file}: expected a YAML file of Katib, found none that can be read: {error}"
-        ) from error
-    try:
-        found = imported(text, names)
-    except ConfigurationError as error:
-        raise ConfigurationError(f"{file}: {error}") from error
-    typer.echo(found.text(), nl=False)
-    typer.echo(f"\n{len(found.left)} not carried over:" if found.left else "\nAll of it was carried over.", err=True)
-    for where, why in found.left:
+        converted = imported(file.read_text(encoding="utf-8"), names)
+    except (OSError, UnicodeDecodeError, ConfigurationError) as error:
+        raise ConfigurationError(f"{file}: expected an Experiment of Katib: {error}") from error
+    typer.echo(converted.text(), nl=False)
+    left = converted.left
+    typer.echo(f"\n{len(left)} not carried over:" if left else "\nAll of it was carried over.", err=True)
+    for where, why in left:
         typer.echo(f"- {where}: {why}", err=True)
     if write:
-        if not found.tuning.get("parameters"):
+        if not converted.tuning.get("parameters"):
             raise ConfigurationError(f"{file}: no parameter has a setting here, so nothing was written; see --map.")
         project = project_folder(None) / PROJECT_FILE
-        project.write_text(with_section(project.read_text(encoding="utf-8"), found.text()), encoding="utf-8")
-        typer.echo(f"Written to {project}; `gatehouse check` says whether it fits the model.", err=True)
-    if not found.valid:
+        project.write_text(with_section(project.read_text(encoding="utf-8"), converted.text()), encoding="utf-8")
+        typer.echo(f"Written to {project}.", err=True)
+    if not converted.valid:
         typer.echo("\nThe section is not valid as it is: change it by hand where `here:` stands above.", err=True)
         raise typer.Exit(1)
 
@@ -256,23 +368,23 @@ def _time(seconds: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M", time.gmtime(seconds)) if seconds else ""
 
 
-def _why(found: Found) -> str:
-    """Why an experiment ended, in words; if it has not ended, its state."""
-    return ending(str(found.shown.about.get("ended") or "")) or found.shown.state
+def _why(experiment: Found) -> str:
+    """Why an experiment ended, in words; its state if it has not ended."""
+    return ending(str(experiment.shown.about.get("ended") or "")) or experiment.shown.state
 
 
-def _brief(found: Found) -> dict[str, object]:
-    shown = found.shown
+def _brief(experiment: Found) -> dict[str, object]:
+    shown = experiment.shown
     return {
-        "name": found.name,
-        "state": found.state,
-        "study": found.study,
-        "reference": str(found.reference or ""),
+        "name": experiment.name,
+        "state": experiment.state,
+        "study": experiment.study,
+        "reference": str(experiment.reference or ""),
         "trials": len(shown.trials),
         "best_trial": shown.best["number"] if shown.best else None,
         "values": dict(shown.best["values"]) if shown.best else {},
         "ended": shown.about.get("ended") or "",
-        "why": _why(found),
-        "began_at": _time(found.began),
-        "changed_at": _time(found.changed),
+        "why": _why(experiment),
+        "began_at": _time(experiment.began),
+        "changed_at": _time(experiment.changed),
     }

@@ -9,7 +9,7 @@ import typer
 from pydantic import BaseModel
 
 from gatehouse.cli.output import JsonOption, StoreOption, open_store, print_facts, print_json, print_rows
-from gatehouse.configuration.rules_between_keys import models_in
+from gatehouse.configuration.strict import models_in
 from gatehouse.configuration.yaml_lines import nearest
 from gatehouse.errors import ConfigurationError
 from gatehouse.runtime.redaction import redacted, without_secrets

@@ -6,11 +6,9 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import Field, field_validator, model_validator
 
-from gatehouse.configuration.cron import Cron
+from gatehouse.configuration.cron import require_cron, times_after
 from gatehouse.configuration.duration import Duration
 from gatehouse.configuration.strict import Strict
-
-_MOST_AT_ONCE = 10
 
 
 class Schedule(Strict):
@@ -28,7 +26,7 @@ class Schedule(Strict):
     catch_up: bool = Field(
         False, description="Whether every missed time gets its run later; otherwise only the last one."
     )
-    max_concurrency: int = Field(1, ge=1, le=_MOST_AT_ONCE, description="How many of its runs may run at once.")
+    max_concurrency: int = Field(1, ge=1, le=10, description="How many of its runs may run at once.")
     parameters: dict[str, Any] = Field({}, description="Values of the pipeline's parameters; others keep defaults.")
     cache: bool = Field(True, description="Whether KFP may take results of its earlier runs.")
     enabled: bool = Field(True, description="Whether the schedule is on.")
@@ -38,41 +36,41 @@ class Schedule(Strict):
 
     @model_validator(mode="before")
     @classmethod
-    def _short(cls, given: Any) -> Any:
-        return {"cron": given} if isinstance(given, str) else given
+    def _read_short_form(cls, body: Any) -> Any:
+        return {"cron": body} if isinstance(body, str) else body
 
     @field_validator("cron")
     @classmethod
-    def _read(cls, given: str) -> str:
-        if given:
-            Cron.parse(given)
-        return given
+    def _check_cron(cls, cron: str) -> str:
+        if cron:
+            require_cron(cron)
+        return cron
 
     @field_validator("interval")
     @classmethod
-    def _whole(cls, given: timedelta | None) -> timedelta | None:
-        if given is not None and (given < timedelta(seconds=1) or given % timedelta(seconds=1)):
-            raise ValueError(f"expected a whole number of seconds, one at least, found {given}")
-        return given
+    def _check_interval(cls, interval: timedelta | None) -> timedelta | None:
+        if interval is not None and (interval < timedelta(seconds=1) or interval % timedelta(seconds=1)):
+            raise ValueError(f"expected whole seconds, at least one, found {interval}")
+        return interval
 
     @field_validator("time_zone")
     @classmethod
-    def _known(cls, given: str) -> str:
+    def _check_time_zone(cls, name: str) -> str:
         try:
-            ZoneInfo(given)
+            ZoneInfo(name)
         except (ZoneInfoNotFoundError, ValueError, OSError):
-            raise ValueError(f"expected the name of a time zone, as Europe/Berlin, found {given!r}") from None
-        return given
+            raise ValueError(f"expected the name of a time zone, as Europe/Berlin, found {name!r}") from None
+        return name
 
     @field_validator("start", "end")
     @classmethod
-    def _in_utc(cls, given: datetime | None) -> datetime | None:
-        if given is not None and given.microsecond:
-            raise ValueError(f"expected whole seconds, found {given}")
-        return given.replace(tzinfo=given.tzinfo or UTC).astimezone(UTC) if given else None
+    def _in_utc(cls, moment: datetime | None) -> datetime | None:
+        if moment is not None and moment.microsecond:
+            raise ValueError(f"expected whole seconds, found {moment}")
+        return moment.replace(tzinfo=moment.tzinfo or UTC).astimezone(UTC) if moment else None
 
     @model_validator(mode="after")
-    def _one_rhythm(self) -> "Schedule":
+    def _check_times(self) -> "Schedule":
         if bool(self.cron) == (self.interval is not None):
             raise ValueError(f"expected either cron or interval, found {'both' if self.cron else 'neither'}")
         if self.start and self.end and self.start >= self.end:
@@ -88,7 +86,7 @@ class Schedule(Strict):
         """
         after = max(moment, self.start) if self.start else moment
         if self.interval is None:
-            due = Cron.parse(self.cron).following(after.astimezone(ZoneInfo(self.time_zone)))
+            due = next(times_after(self.cron, after.astimezone(ZoneInfo(self.time_zone))))
         else:
             begin = max(created, self.start) if self.start else created
             due = begin + self.interval * max(1, (after - begin) // self.interval + 1)

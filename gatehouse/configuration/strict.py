@@ -1,9 +1,9 @@
 """The base of what a person configures: it refuses unknown keys, and truth values in place of numbers."""
 
+from collections.abc import Iterator
 from typing import Any, get_args
 
 from pydantic import BaseModel, ConfigDict, model_validator
-from pydantic.fields import FieldInfo
 
 
 class Strict(BaseModel):
@@ -14,17 +14,25 @@ class Strict(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _no_truth_value_for_a_number(cls, given: Any) -> Any:
-        """Have `true` refused where a number is wanted, as the text that it is written as: it would be 1."""
-        if not isinstance(given, dict):
-            return given
+    def _refuse_truth_values_for_numbers(cls, body: Any) -> Any:
+        """Replace `true` by its text where a number is expected, so that it is refused instead of read as 1."""
+        if not isinstance(body, dict):
+            return body
         return {
-            name: str(value).lower() if isinstance(value, bool) and _is_number(cls.model_fields.get(name)) else value
-            for name, value in given.items()
+            name: str(value).lower() if isinstance(value, bool) and cls._takes_numbers(name) else value
+            for name, value in body.items()
         }
 
+    @classmethod
+    def _takes_numbers(cls, name: str) -> bool:
+        field = cls.model_fields.get(name)
+        types = {field.annotation, *get_args(field.annotation)} if field else set()
+        return bool not in types and not types.isdisjoint({int, float})
 
-def _is_number(field: FieldInfo | None) -> bool:
-    """Whether a field takes numbers, and no truth values."""
-    kinds = {field.annotation, *get_args(field.annotation)} if field else set()
-    return bool not in kinds and not kinds.isdisjoint({int, float})
+
+def models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    """The models in an annotation such as `tuple[A | B, ...]`."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for part in get_args(annotation):
+        yield from models_in(part)

@@ -1,11 +1,11 @@
-"""The bootstrap: units of the test rows are drawn with replacement, and every number is measured on the same draws.
+"""The bootstrap: draws units of the test rows with replacement, and measures intervals and comparisons on the draws.
 
 Efron (1979); for units of several rows it is the cluster bootstrap (Davison and Hinkley 1997, section 3.8).
 """
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -14,11 +14,14 @@ from scipy.special import ndtr, stdtrit
 
 from gatehouse.data.splitting.parts import Part
 from gatehouse.errors import ConfigurationError
-from gatehouse.evaluation.calibration_interval import calibration_interval
-from gatehouse.metrics.catalogue.metric import Array, Metric, Predictions, all_on_draws
+from gatehouse.evaluation.gate import Comparison
+from gatehouse.metrics.metric import Array, Metric, Predictions, all_on_draws
 
 LEVEL = 0.95
 SPANS = ("day", "week")
+_STEPS = 16
+_SEED = 7
+_FEWEST, _MOST, _ROWS = 5, 50, 2_000_000
 
 
 @dataclass(frozen=True)
@@ -28,7 +31,7 @@ class Units:
     Attributes:
         name: What a unit is: `row`, `group` of a ranking, `day`, `week`, or a column whose values are drawn whole.
         number: How many there are.
-        of_row: Number of the unit of each row, shape (rows,); None where each row is one.
+        of_row: Number of the unit of each row, shape (rows,); None if each row is a unit.
     """
 
     name: str
@@ -72,9 +75,9 @@ class Units:
 
     @classmethod
     def of_split(cls, part: Part, columns: Sequence[str]) -> "Units":
-        """The units where nobody names one: rows that a split keeps together, by columns whose values are their group.
+        """The default units: rows that a split keeps together, which have the same values in these columns.
 
-        Of a ranking each group, and without columns each row.
+        For a ranking each group; without columns each row.
         """
         if part.groups is not None or not columns or not {*columns} <= {*part.table.column_names}:
             return cls.single(len(part.rows), part.groups)
@@ -84,20 +87,20 @@ class Units:
 
     @classmethod
     def single(cls, rows: int, groups: Array | None) -> "Units":
-        """Each row alone; of a ranking each group, given by the number of that of each row, shape (rows,)."""
+        """Each row alone, or each group of a ranking; `groups` has the number of each row's group, shape (rows,)."""
         return cls("row", rows) if groups is None else cls._named("group", groups)
 
     @classmethod
     def _named(cls, name: str, numbers: Array) -> "Units":
-        found, of_row = np.unique(numbers, return_inverse=True)
-        return cls(name, len(found), of_row)
+        distinct, of_row = np.unique(numbers, return_inverse=True)
+        return cls(name, len(distinct), of_row)
 
     def among(self, rows: Array) -> int:
-        """How many units some rows are of, given by their numbers, shape (some,)."""
+        """Number of units that rows, given by their numbers, shape (some,), belong to."""
         return len(rows) if self.of_row is None else len(np.unique(self.of_row[rows]))
 
     def draws(self, samples: int, seed: int) -> Iterator[Array]:
-        """How often each row is drawn, float64, shape (rows,), of each draw; the same whenever it is asked."""
+        """How often each row is drawn, float64, shape (rows,), of each draw; the same on every call."""
         generator = np.random.default_rng(seed)
         for _ in range(samples):
             drawn = generator.integers(0, self.number, self.number)
@@ -113,7 +116,7 @@ def _numbered(values: pa.ChunkedArray) -> Array:
 
 @dataclass(frozen=True)
 class Measured:
-    """Numbers that are measured on every draw: of the rows from `start` to `stop`, in the order that is asked for."""
+    """Numbers measured on every draw, from the rows `start` to `stop` in the order given to `on_draws`."""
 
     on_draw: Callable[[Array], float | Sequence[float]]
     start: int = 0
@@ -121,33 +124,33 @@ class Measured:
 
 
 def on_draws(measured: Sequence[Measured], units: Units, samples: int, seed: int, order: Array | None = None) -> Array:
-    """What is measured on each draw, shape (samples, numbers); a draw is held no longer than it is looked at.
+    """The numbers of each draw, shape (samples, numbers); only one draw is in memory at a time.
 
     Args:
         measured: What to measure.
         units: What is drawn.
         samples: Number of draws.
-        seed: Of the draws: with one seed, calls see the same ones.
-        order: Numbers of the rows in the order in which `measured` counts them, shape (rows,); None for their own.
+        seed: Of the draws; calls with one seed use the same draws.
+        order: Row numbers in the order in which `measured` counts them, shape (rows,); None for ascending.
     """
-    found = []
+    values = []
     for times in units.draws(samples, seed):
         ordered = times if order is None else times[order]
-        found.append(np.hstack([each.on_draw(ordered[each.start : each.stop]) for each in measured]))
-    return np.array(found)
+        values.append(np.hstack([part.on_draw(ordered[part.start : part.stop]) for part in measured]))
+    return np.array(values)
 
 
 def percentiles(drawn: Array, outside: float, units: int | None = None) -> tuple[float, float]:
     """The lower and the upper percentile of draws that each leave a share of the truths outside.
 
-    Of B draws it is the one of rank `outside` (B + 1) (Davison and Hinkley 1997, section 5.2). Draws of n units vary by
-    (n - 1) / n of what samples do, and n also stand for a t distribution: the expanded percentile interval (Hesterberg
-    2015, What Teachers Should Know About the Bootstrap) takes both into the level, which so is further outside.
+    With B draws it is the one of rank `outside` (B + 1) (Davison and Hinkley 1997, section 5.2). Draws of n units vary
+    by (n - 1) / n of what samples do, and few units call for a t distribution: the expanded percentile interval
+    (Hesterberg 2015, What Teachers Should Know About the Bootstrap) corrects the level for both.
 
     Args:
-        drawn: A number of each draw, shape (samples,); NaN does not count, and without any other both ends are NaN.
+        drawn: A number of each draw, shape (samples,). NaN is left out; without other numbers both ends are NaN.
         outside: Share, below a half.
-        units: How many units were drawn from; None for so many that it makes no difference.
+        units: How many units were drawn from; None for no correction.
     """
     known = drawn[~np.isnan(drawn)]
     if len(known) == 0:
@@ -157,6 +160,12 @@ def percentiles(drawn: Array, outside: float, units: int | None = None) -> tuple
     return float(low), float(high)
 
 
+def _level(outside: float, units: int | None) -> float:
+    if units is None or units < 2:
+        return outside
+    return float(ndtr(math.sqrt(units / (units - 1)) * stdtrit(units - 1, outside)))
+
+
 def interval(metric: Metric, drawn: Array, units: int, labels: Array, predictions: Predictions) -> tuple[float, float]:
     """The 95 % interval of a metric: percentiles of its draws. For a calibration error a test is inverted instead.
 
@@ -164,7 +173,7 @@ def interval(metric: Metric, drawn: Array, units: int, labels: Array, prediction
 
     Args:
         metric: The metric.
-        drawn: What `all_on_draws` gave of it, shape (samples, 1 + groups); of one draw at least a number.
+        drawn: Its columns of `all_on_draws`, shape (samples, 1 + groups), at least one of them a number.
         units: How many units were drawn from.
         labels: Shape (rows,).
         predictions: For the rows.
@@ -177,7 +186,116 @@ def interval(metric: Metric, drawn: Array, units: int, labels: Array, prediction
     return (min(low, once[0]), max(high, once[0])) if metric.has_interval else (low, high)
 
 
-def _level(outside: float, units: int | None) -> float:
-    if units is None or units < 2:
-        return outside
-    return float(ndtr(math.sqrt(units / (units - 1)) * stdtrit(units - 1, outside)))
+def calibration_interval(gaps: Array, drawn: Array, outside: float) -> tuple[float, float]:
+    """All true calibration errors for which the error of the rows is not among the extreme ones.
+
+    A test is inverted (Davison and Hinkley 1997, section 5.6; Carpenter 1999): under a true error e the error of a
+    sample is that of gaps of size e plus the noise of rates, which draws show. For an error of 0 it is the test of
+    Brocker and Smith (2007), by consistency resampling, so the interval of a calibrated model begins at 0. How e is
+    divided among the gaps is unknown, and drawn: with normal gaps and noise, the true gaps are normal around a shrunken
+    form of the observed ones (empirical Bayes, Efron and Morris 1973).
+
+    The error of the rows may lie above the interval, because chance enlarges it.
+
+    Args:
+        gaps: Distance of probability and rate in each bin times its share of the rows, shape (bins,).
+        drawn: The same of each draw of the bootstrap, shape (samples, bins).
+        outside: Share at each end, below a half.
+
+    Returns:
+        Both ends, from 0 to 1.
+    """
+    noise, observed = drawn - gaps, float(np.abs(gaps).sum())
+    spread = noise.var(axis=0)
+    signal = max(float(np.mean(gaps**2 - spread)), 0.0)
+    kept = signal / (signal + float(np.mean(spread)) or 1.0)
+    normal = np.random.default_rng(_SEED).normal(size=noise.shape)
+    shapes = kept * gaps + np.sqrt(kept * spread) * normal
+    sizes = np.abs(shapes).sum(axis=1, keepdims=True)
+    shapes = np.divide(shapes, sizes, out=np.full(shapes.shape, 1 / len(gaps)), where=sizes > 0)
+
+    def true_error(share: float) -> float:
+        """The least true error for which at most this share of samples has an error below the observed one."""
+        low, high = 0.0, 1.0
+        for _ in range(_STEPS):
+            middle = (low + high) / 2
+            errors = np.abs(middle * shapes + noise).sum(axis=1)
+            below = np.quantile(errors, share, method="weibull") < observed
+            low, high = (middle, high) if below else (low, middle)
+        return 0.0 if math.isclose(high, 0.5**_STEPS) else high
+
+    return true_error(1 - outside), true_error(outside)
+
+
+def compared(
+    metric: Metric,
+    candidate: float,
+    champion: float,
+    on_draws: tuple[Array, Array],
+    confidence: float,
+    units: int | None = None,
+) -> Comparison:
+    """Compare two models in a metric by the paired bootstrap (Efron 1979): both are measured on the same draws.
+
+    Args:
+        metric: The metric.
+        candidate: Its value on the test rows.
+        champion: The champion's value.
+        on_draws: The values of candidate and champion on each draw, shape (samples,) each.
+        confidence: Of each one-sided bound, above a half.
+        units: How many units were drawn from; None for no correction.
+    """
+    ours, theirs = on_draws
+    sign = 1.0 if metric.better == "lower" else -1.0
+    worse_by = sign * (ours - theirs)
+    known = worse_by[~np.isnan(worse_by)]
+    best, worst = percentiles(known, 1 - confidence, units)
+    return Comparison(
+        metric=metric.name,
+        candidate=candidate,
+        champion=champion,
+        worse_by=metric.worse_by(candidate, champion),
+        worst_bound=worst,
+        best_bound=best,
+        standard_error=float(known.std(ddof=1)) if len(known) > 1 else np.nan,
+        units=units,
+    )
+
+
+def on_shuffled(
+    metric: Metric, labels: Array, predictions: Predictions, units: Units, samples: int, seed: int
+) -> tuple[float, Array]:
+    """A metric of the predictions dealt to other rows at random, in a ranking to other rows of the group.
+
+    Returns:
+        Its mean over 50 shuffles, or fewer (at least 5) if these have more than two million rows; and its value on
+        each draw, shape (samples,), each of one of the shuffles.
+    """
+    number = min(_MOST, max(_FEWEST, _ROWS // max(len(labels), 1)))
+    measured = [metric.on_draws(labels, shuffled) for shuffled in shuffles(predictions, len(labels), number, seed)]
+    all_rows = np.ones(len(labels))
+    drawn = [measured[index % number](times) for index, times in enumerate(units.draws(samples, seed))]
+    return float(np.mean([on_draw(all_rows) for on_draw in measured])), np.array(drawn)
+
+
+def shuffles(predictions: Predictions, rows: int, number: int, seed: int) -> Iterator[Predictions]:
+    """The predictions dealt to other rows, in a ranking to other rows of their group, `number` times."""
+    groups = np.zeros(rows, np.int64) if predictions.groups is None else predictions.groups
+    places = np.argsort(groups, kind="stable")
+    generator = np.random.default_rng([seed, number])  # Independent of the draws.
+    for _ in range(number):
+        taken = np.empty(rows, np.int64)
+        taken[places] = np.lexsort((generator.random(rows), groups))
+        yield replace(predictions.take(taken), groups=predictions.groups)
+
+
+def holm(p_values: Array) -> Array:
+    """Adjusted p-values, shape (tests,): rejecting those below a level makes any mistake with at most that chance.
+
+    Holm (1979): the k-th smallest of n is multiplied by n - k + 1, and no value is below a smaller one.
+    """
+    order = np.argsort(p_values, kind="stable")
+    factors = len(p_values) - np.arange(len(p_values))
+    adjusted = np.empty(len(p_values))
+    adjusted[order] = np.minimum(np.maximum.accumulate(p_values[order] * factors), 1.0)
+    return adjusted

@@ -4,14 +4,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from gatehouse.metrics.catalogue.metric import Array, Predictions
-from gatehouse.metrics.curves.calibration import calibration
-from gatehouse.metrics.curves.confusion import confusion
-from gatehouse.metrics.curves.histogram import histogram
-from gatehouse.metrics.curves.positions import positions
-from gatehouse.metrics.curves.precision_recall import precision_recall
-from gatehouse.metrics.curves.residuals import residuals
-from gatehouse.metrics.curves.roc import roc
+from gatehouse.metrics.curves import calibration, confusion, histogram, positions, precision_recall, residuals, roc
+from gatehouse.metrics.metric import Array, Predictions
 
 Curves = dict[str, list[list[float]]]
 POINTS = 200

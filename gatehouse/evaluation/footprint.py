@@ -1,4 +1,4 @@
-"""A program that loads a model, scores rows, and tells how much memory that took at most."""
+"""A program that loads a model, scores rows, and prints its peak memory."""
 
 import subprocess
 import sys
@@ -18,7 +18,7 @@ class FootprintError(GatehouseError):
 
 
 def measured_memory(store: ArtifactStore, model: str, rows: Path) -> float:
-    """The most memory that a process of its own held while it loaded a model and scored rows, in megabytes.
+    """The peak memory of a process of its own that loads a model and scores rows, in megabytes.
 
     Args:
         store: Holds the model.

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 if TYPE_CHECKING:  # The policy, which every run reads, names measures: NumPy is there only where they are taken.
-    from gatehouse.metrics.catalogue.metric import Array
+    from gatehouse.metrics.metric import Array
 
 GroupMeasureName = Literal[
     "demographic_parity_difference",
@@ -17,7 +17,7 @@ GroupMeasureName = Literal[
     "mean_error_difference",
     "mean_prediction_difference",
 ]
-_SAID = ("equal_opportunity_difference", "mean_error_difference")
+_SUMMARISED = ("equal_opportunity_difference", "mean_error_difference")
 FAIRNESS = "fairness.json"
 """The file of an evaluation that holds what was measured."""
 Rates: TypeAlias = "Mapping[str, Array]"
@@ -50,19 +50,19 @@ class GroupMeasure:
         return self.kind == "ratio"
 
     def of(self, rates: Rates) -> "Array":
-        """The measure of rates by name, shape (..., groups, classes), as shape (...); NaN where nothing is known.
+        """How far apart rates are, from shape (..., groups, classes) to shape (...); NaN where nothing is known.
 
-        Rates that are NaN do not count, and a difference needs two others. Of a ratio from the logarithms of rates to
-        that of the ratio, negated.
+        Unknown rates (NaN) are left out, and a difference needs two others. The worst rate and class count. A ratio
+        takes logarithms of rates, and the result is the negative logarithm of the ratio.
         """
         import numpy as np
 
-        found = [np.fmax.reduce(rates[name], axis=-2) for name in self.rates]
+        apart = [np.fmax.reduce(rates[name], axis=-2) for name in self.rates]
         if self.kind != "largest":
             least = [np.fmin.reduce(rates[name], axis=-2) for name in self.rates]
-            two = [(~np.isnan(rates[name])).sum(axis=-2) > 1 for name in self.rates]
-            found = [np.where(some, most - low, np.nan) for most, low, some in zip(found, least, two, strict=True)]
-        return np.asarray(np.fmax.reduce(np.fmax.reduce(found), axis=-1))
+            several = [(~np.isnan(rates[name])).sum(axis=-2) > 1 for name in self.rates]
+            apart = [np.where(two, most - low, np.nan) for most, low, two in zip(apart, least, several, strict=True)]
+        return np.asarray(np.fmax.reduce(np.fmax.reduce(apart), axis=-1))
 
     def keeps(self, value: float, bound: float) -> bool:
         """Whether a value is as good as a bound, or better; never where it is NaN."""
@@ -76,9 +76,9 @@ class Group:
     Attributes:
         name: `column=value`.
         rows: Test rows in it.
-        lacking: Why it, or some of its rates, cannot be judged, in words; empty where all can.
-        rates: By role and name, with intervals; none of several classes.
-        unknown: Names of the rates that cannot be judged, where others can.
+        lacking: Why it, or some of its rates, cannot be judged, in words.
+        rates: By role and name, with intervals; empty with several classes.
+        unknown: Names of the rates that cannot be judged, if others can.
     """
 
     name: str
@@ -90,11 +90,11 @@ class Group:
 
 @dataclass(frozen=True)
 class Fairness:
-    """What was measured by one protected column.
+    """The measurements by one protected column.
 
     Attributes:
         column: Its name.
-        groups: The largest first; empty where the task has no measure of fairness.
+        groups: The largest first; empty if the task has no measure of fairness.
         measures: By role and name, over the groups that can be judged; a measure without a value is left out.
     """
 
@@ -104,30 +104,30 @@ class Fairness:
 
     def __str__(self) -> str:
         measured = self.measures.get("candidate", {})
-        told = [
+        values = [
             f"{GROUP_MEASURES[name].title} {value:.3f} ({low:.3f} to {high:.3f})"
             for name, (value, low, high) in measured.items()
-            if name in _SAID
+            if name in _SUMMARISED
         ]
-        partly = "".join(f", {each.name} lacks {each.lacking}" for each in self.groups if each.unknown)
+        partly = "".join(f", {group.name} lacks {group.lacking}" for group in self.groups if group.unknown)
         small = f", {len(self.lacking)} groups cannot be judged" if self.lacking else ""
-        return f"fairness by {self.column}: {', '.join(told) or 'not measured'}{partly}{small}"
+        return f"fairness by {self.column}: {', '.join(values) or 'not measured'}{partly}{small}"
 
     @property
     def lacking(self) -> tuple[Group, ...]:
         """The groups that cannot be judged at all."""
-        return tuple(each for each in self.groups if each.lacking and not each.unknown)
+        return tuple(group for group in self.groups if group.lacking and not group.unknown)
 
     def without(self, rates: Sequence[str]) -> tuple[Group, ...]:
         """The groups that are judged, but not by each of these rates."""
-        return tuple(each for each in self.groups if set(rates) & set(each.unknown))
+        return tuple(group for group in self.groups if set(rates) & set(group.unknown))
 
 
 def fairness_from(written: Sequence[Mapping[str, Any]]) -> dict[str, Fairness]:
-    """By column, what `fairness.json` of an evaluation holds."""
+    """The content of `fairness.json`, by column."""
     return {
-        each["column"]: Fairness(each["column"], tuple(Group(**one) for one in each["groups"]), each["measures"])
-        for each in written
+        body["column"]: Fairness(body["column"], tuple(Group(**group) for group in body["groups"]), body["measures"])
+        for body in written
     }
 
 

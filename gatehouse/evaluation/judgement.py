@@ -1,4 +1,4 @@
-"""Measures models beside each other on the test rows, and judges the candidate."""
+"""Measures models side by side on the test rows, and judges the candidate."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,8 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gatehouse.data.splitting.parts import Part
-from gatehouse.evaluation.bootstrap import Units
-from gatehouse.evaluation.comparison import compared
+from gatehouse.evaluation.bootstrap import Measured, Units, compared, interval, on_draws, on_shuffled
 from gatehouse.evaluation.fairness import fairness_of
 from gatehouse.evaluation.gate import (
     NONE_REFUSES,
@@ -26,37 +25,56 @@ from gatehouse.evaluation.gate import (
     verdict_of,
 )
 from gatehouse.evaluation.group_measures import Fairness
-from gatehouse.evaluation.shuffled import on_shuffled
-from gatehouse.evaluation.slices import Slice, Slicing
+from gatehouse.evaluation.slices import Slice, measured_slices
 from gatehouse.evaluation.spec import EvaluationSpec, GatePolicy
-from gatehouse.evaluation.uncertainty import Uncertainty, uncertainty_of
-from gatehouse.metrics.catalogue.found import measure, metric_named
-from gatehouse.metrics.catalogue.metric import Array, Predictions
+from gatehouse.metrics.catalogue import measure, metric_named, metrics_for
+from gatehouse.metrics.metric import Array, Predictions, all_on_draws, by_metric
 from gatehouse.metrics.tasks.judging import judging_of
 from gatehouse.metrics.tasks.task import Task
 from gatehouse.store.manifest import Manifest
 
-CANDIDATE, CHAMPION, BASELINE, TREES, CONSTANT = "candidate", "champion", "baseline", "boosted trees", "constant"
+CANDIDATE, CHAMPION, BASELINE, CONSTANT = "candidate", "champion", "baseline", "constant"
+
+
+@dataclass(frozen=True)
+class Uncertainty:
+    """Intervals of all metrics, and how they were drawn.
+
+    Attributes:
+        unit: What was drawn: `row`, `group`, `day`, `week`, or a column of the training set.
+        units: Number of units in the test rows.
+        samples: Number of draws.
+        intervals: By role and metric, the ends of the 95 % interval.
+        design_effect: By metric, the variance of the candidate's value over draws of units, divided by that over draws
+            of rows (in a ranking, groups) (Kish 1965): the test part is worth that many times fewer independent rows.
+            Empty if rows were drawn.
+    """
+
+    unit: str
+    units: int
+    samples: int
+    intervals: Mapping[str, Mapping[str, tuple[float, float]]]
+    design_effect: Mapping[str, float]
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """What was found.
+    """The result of an evaluation.
 
     Attributes:
         metrics: By role, by name.
         uncertainty: Their intervals.
-        guessing: The candidate against its own predictions of other rows; None where the policy does not ask.
-        comparisons: The candidate against the champion in every metric; empty where there is none.
-        judged_by: The metric of these that the policy judges by.
+        guessing: The candidate against its own predictions of other rows; None if the policy does not ask for it.
+        comparisons: The candidate against the champion in every metric; empty without a champion.
+        judged_by: The metric that the policy compares models in.
         slices: The slices that the project names.
-        found: The worst of the others.
         rules: The rules as they were applied.
-        unused: Names in the policy's `rules` that stand for none of these.
-        seen: Test rows that were taken out, as a model was fitted on them.
-        fairness: What was measured by each protected column.
-        unbounded: Columns of these that the policy bounds nothing of.
-        integration: What came of the candidate's integration suite.
+        unused: Names under `rules` of the policy that match none of these.
+        seen: Test rows that were removed because a model was fitted on them.
+        fairness: By each protected column.
+        unbounded: Protected columns that the policy sets no bound for.
+        integration: Result of the candidate's integration suite.
+        counted: Number of measured rows.
     """
 
     metrics: Mapping[str, Mapping[str, float]]
@@ -65,13 +83,13 @@ class Judgement:
     comparisons: Mapping[str, Comparison]
     judged_by: str
     slices: tuple[Slice, ...]
-    found: tuple[Slice, ...]
     rules: tuple[Rule, ...]
     unused: tuple[str, ...] = ()
     seen: Seen | None = None
     fairness: tuple[Fairness, ...] = ()
     unbounded: tuple[str, ...] = ()
     integration: Suite = NOT_TRIED
+    counted: Counted | None = None
 
     @property
     def verdict(self) -> Outcome:
@@ -85,17 +103,17 @@ class Judgement:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Rules that only warn and do not hold, that none refuses, test rows taken out, and what no rule looks at."""
+        """Broken rules that only warn, removed test rows, and gaps of the policy."""
         broken = [str(rule) for rule in self.rules if rule.warns]
-        taken = [f"seen rows: {self.seen}"] if self.seen and self.seen.left < self.seen.of else []
+        removed = [f"seen rows: {self.seen}"] if self.seen and self.seen.left < self.seen.of else []
         blunt = [] if any(rule.severity == "refuse" for rule in self.rules) else [f"rules: {NONE_REFUSES}"]
         free = [f"fairness {name}: the column is protected, and no rule of the policy looks" for name in self.unbounded]
         return (
             *broken,
             *blunt,
-            *taken,
+            *removed,
             *free,
-            *(f"integration: {each}" for each in self.integration.warnings),
+            *(f"integration: {warning}" for warning in self.integration.warnings),
             *(f"rules.{name}: the policy names a rule that was not applied" for name in self.unused),
         )
 
@@ -108,7 +126,6 @@ def judged(
     part: Part,
     predictions: Mapping[str, Predictions],
     units: Units,
-    features: Mapping[str, bool],
     data_checks: tuple[DataCheck, ...] = (),
     cost: Cost | None = None,
     seen: Seen | None = None,
@@ -118,86 +135,127 @@ def judged(
     """Measure and judge predictions for the test rows.
 
     Args:
-        task: Says which metrics there are.
+        task: Decides which metrics there are.
         spec: What is measured.
         asked: The promotion policy as it is written.
         model: The candidate's manifest.
         part: The test rows.
-        predictions: Of `candidate`, `baseline`, `constant` and, where there are such, `champion` and `boosted trees`.
+        predictions: Of `candidate`, `baseline`, `constant`, and of `champion` if there is one.
         units: What the bootstrap draws.
-        features: Names of features, by whether they are numeric: the worst slices of these are found.
         data_checks: Of the data that the candidate was made from.
-        cost: Of the candidate, as it was measured.
-        seen: Test rows that were taken out, as a model was fitted on them.
+        cost: Measured cost of the candidate.
+        seen: Test rows that were removed because a model was fitted on them.
         origins: What is known of the data that the candidate was made from.
-        integration: What came of the candidate's integration suite.
+        integration: Result of the candidate's integration suite.
     """
     labels, policy = part.labels, asked.resolved(judging_of(task))
-    metrics = {role: measure(task.name, labels, each) for role, each in predictions.items()}
+    by, confidence = policy.champion.metric, policy.champion.confidence
+    assert by is not None, "the policy is resolved"
+    metrics = {role: measure(task.name, labels, read) for role, read in predictions.items()}
     uncertainty, drawn = uncertainty_of(task, labels, predictions, units, spec)
-    comparisons = _comparisons(metrics, drawn, policy.champion.confidence, units) if CHAMPION in metrics else {}
-    guessing = _guessing(labels, predictions[CANDIDATE], drawn[CANDIDATE], policy, units, spec)
-    shown = {role: each for role, each in predictions.items() if role in (CANDIDATE, CHAMPION)}
-    limits, by = tuple(sorted(policy.slices or ())), policy.champion.metric
-    slicing = Slicing(part.table, labels, shown, spec, task, limits, (by, policy.champion.confidence), units)
-    slices, effect = tuple(slicing.named()), uncertainty.design_effect.get(judging_of(task).objective, 1.0)
-    found, judged_slices = tuple(slicing.found(features, effect)), [each for each in slices if each.judged]
+    comparisons = {}
+    if CHAMPION in metrics:
+        comparisons = {
+            name: compared(
+                metric_named(name),
+                metrics[CANDIDATE][name],
+                metrics[CHAMPION][name],
+                (drawn[CANDIDATE][name], drawn[CHAMPION][name]),
+                confidence,
+                units.number,
+            )
+            for name in metrics[CANDIDATE]
+        }
+    guessing = None
+    if policy.better_than_guessing is not None:
+        # The candidate against its own predictions of other rows, in the metric that models are compared in.
+        metric, samples = metric_named(by), spec.bootstrap_samples
+        guessed, shuffled = on_shuffled(metric, labels, predictions[CANDIDATE], units, samples, spec.seed)
+        draws = drawn[CANDIDATE][by], shuffled
+        own = metrics[CANDIDATE][by]
+        guessing = compared(metric, own, guessed, draws, policy.better_than_guessing, units.number)
+    shown = {role: read for role, read in predictions.items() if role in (CANDIDATE, CHAMPION)}
+    limits = tuple(sorted(policy.slices or ()))
+    slices = measured_slices(part.table, labels, shown, spec, task, limits, (by, confidence), units)
+    judged_slices = [entry for entry in slices if entry.judged]
     fairness = tuple(fairness_of(part.table, labels, shown, spec, task, units))
-    values = {metric: {each.name: each.metrics[CANDIDATE][metric] for each in judged_slices} for metric in limits}
+    if part.groups is not None:
+        counted = Counted(len(np.unique(part.groups)), groups=True)
+    else:
+        classes = np.unique(labels, return_counts=True)[1] if task.has_classes else None
+        counted = Counted(len(part.rows), rarer=None if classes is None else int(classes.sum() - classes.max()))
     evidence = Evidence(
-        *(model, metrics[CANDIDATE], metrics[BASELINE], comparisons.get(by), values, asked.slices is not None),
+        model=model,
+        candidate=metrics[CANDIDATE],
+        baseline=metrics[BASELINE],
+        comparison=comparisons.get(by),
+        slices={name: {entry.name: entry.metrics[CANDIDATE][name] for entry in judged_slices} for name in limits},
+        slices_asked=asked.slices is not None,
         data_checks=data_checks,
         cost=cost,
         guessing=guessing,
         comparisons=comparisons,
-        slice_comparisons={each.name: one for each in judged_slices for one in each.comparisons.values()},
+        slice_comparisons={entry.name: entry.comparisons[by] for entry in judged_slices if by in entry.comparisons},
         seen=seen,
-        fairness={each.column: each for each in fairness},
+        fairness={measured.column: measured for measured in fairness},
         origins=origins,
         integration=integration,
-        counted=_counted(part, task),
+        counted=counted,
     )
-    rules, free = judge(policy, evidence), tuple(e.column for e in fairness if not policy.fairness.get(e.column))
-    told = (rules, policy.unused(rules), seen, fairness, free, integration)
-    return Judgement(metrics, uncertainty, guessing, comparisons, by, slices, found, *told)
-
-
-def _guessing(
-    labels: Array,
-    candidate: Predictions,
-    drawn: Mapping[str, Array],
-    policy: GatePolicy,
-    units: Units,
-    spec: EvaluationSpec,
-) -> Comparison | None:
-    """The candidate against its own predictions of other rows, in the metric that candidates are compared in."""
-    name, confidence = policy.champion.metric, policy.better_than_guessing
-    if name is None or confidence is None:
-        return None
-    metric = metric_named(name)
-    guessed, on_draws = on_shuffled(metric, labels, candidate, units, spec.bootstrap_samples, spec.seed)
-    return compared(
-        metric, metric.measure(labels, candidate), guessed, (drawn[name], on_draws), confidence, units.number
+    rules = judge(policy, evidence)
+    return Judgement(
+        metrics=metrics,
+        uncertainty=uncertainty,
+        guessing=guessing,
+        comparisons=comparisons,
+        judged_by=by,
+        slices=tuple(slices),
+        rules=rules,
+        unused=policy.unused(rules),
+        seen=seen,
+        fairness=fairness,
+        unbounded=tuple(measured.column for measured in fairness if not policy.fairness.get(measured.column)),
+        integration=integration,
+        counted=counted,
     )
 
 
-def _counted(part: Part, task: Task) -> Counted:
-    if part.groups is not None:
-        return Counted(len(np.unique(part.groups)), groups=True)
-    classes = np.unique(part.labels, return_counts=True)[1] if task.has_classes else None
-    return Counted(len(part.rows), rarer=None if classes is None else int(classes.sum() - classes.max()))
+def uncertainty_of(
+    task: Task, labels: Array, predictions: Mapping[str, Predictions], units: Units, spec: EvaluationSpec
+) -> tuple[Uncertainty, dict[str, dict[str, Array]]]:
+    """The intervals of all metrics of a task, and the values on each draw, by role and metric.
 
+    Roles are measured one after another on the same draws, so only one is prepared at a time.
 
-def _comparisons(
-    metrics: Mapping[str, Mapping[str, float]],
-    drawn: Mapping[str, Mapping[str, Array]],
-    confidence: float,
-    units: Units,
-) -> dict[str, Comparison]:
-    """The candidate against the champion in every metric, from their values on all rows and on each draw."""
-    ours, theirs = metrics[CANDIDATE], metrics[CHAMPION]
-    draws = {name: (drawn[CANDIDATE][name], drawn[CHAMPION][name]) for name in ours}
-    return {
-        name: compared(metric_named(name), ours[name], theirs[name], draws[name], confidence, units.number)
-        for name in ours
+    Args:
+        task: Decides which metrics there are.
+        labels: Shape (rows,).
+        predictions: For the rows, by role; the candidate first.
+        units: What is drawn.
+        spec: Number of draws and seed.
+    """
+    metrics = metrics_for(task.name)
+
+    def drawn_by_metric(read: Predictions, drawn_units: Units) -> dict[str, Array]:
+        measured = Measured(all_on_draws([*metrics.values()], labels, read))
+        values = on_draws([measured], drawn_units, spec.bootstrap_samples, spec.seed)
+        return dict(zip(metrics, by_metric([*metrics.values()], values), strict=True))
+
+    drawn = {role: drawn_by_metric(read, units) for role, read in predictions.items()}
+    number = units.number
+    intervals = {
+        role: {name: interval(metric, drawn[role][name], number, labels, read) for name, metric in metrics.items()}
+        for role, read in predictions.items()
     }
+    effect: dict[str, float] = {}
+    candidate = next(iter(predictions))
+    single = Units.single(len(labels), predictions[candidate].groups)
+    if number < single.number:
+        alone = drawn_by_metric(predictions[candidate], single)
+        effect = {
+            name: float(np.nanvar(drawn[candidate][name][:, 0]) / spread)
+            for name, values in alone.items()
+            if (spread := np.nanvar(values[:, 0])) > 0
+        }
+    values_of = {role: {name: values[:, 0] for name, values in by_name.items()} for role, by_name in drawn.items()}
+    return Uncertainty(units.name, number, spec.bootstrap_samples, intervals, effect), values_of

@@ -4,9 +4,9 @@ import shutil
 from collections.abc import Sequence
 from typing import Any
 
-from gatehouse.evaluation.classes import class_names
+from gatehouse.data.splitting.parts import class_names
 from gatehouse.evaluation.stage import EvaluateResult
-from gatehouse.metrics.catalogue.found import metric_named
+from gatehouse.metrics.catalogue import metric_named
 from gatehouse.reports.advice import advised
 from gatehouse.reports.rendering import rendered
 from gatehouse.store.store import ArtifactStore
@@ -55,7 +55,6 @@ def confusion_matrix(pairs: Sequence[Sequence[int]], classes: Sequence[str]) -> 
 def markdown(result: EvaluateResult) -> str:
     """Verdict, reasons and metrics as Markdown."""
     columns = {"candidate": result.metrics, "champion": result.champion_metrics, "baseline": result.baseline_metrics}
-    columns |= {"boosted trees": result.boosted_trees_metrics}
     shown = {name: values for name, values in columns.items() if values}
     lines = [f"# Candidate: {result.verdict}", ""]
     lines += [f"- {reason}" for reason in advised(result.reasons)] or ["No rule of the policy refuses it."]

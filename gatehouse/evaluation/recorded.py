@@ -1,14 +1,13 @@
-"""What a policy says of an earlier evaluation, from what that evaluation holds: no model is run again."""
+"""The verdict of a policy on an earlier evaluation, from what that evaluation holds; no model is run again."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from gatehouse.errors import ConfigurationError, MissingArtifactError
+from gatehouse.evaluation.evidence import DATA_CHECKS, origins_of
 from gatehouse.evaluation.gate import (
-    ENOUGH,
     NOT_TRIED,
-    UNSEEN,
     Comparison,
     Cost,
     Counted,
@@ -21,28 +20,24 @@ from gatehouse.evaluation.gate import (
 )
 from gatehouse.evaluation.group_measures import FAIRNESS, fairness_from
 from gatehouse.evaluation.integration.spec import NOT_CHECKED
-from gatehouse.evaluation.origins import origins_of
 from gatehouse.evaluation.spec import GatePolicy
 from gatehouse.metrics.tasks.found import TASKS
 from gatehouse.metrics.tasks.judging import judging_of
-from gatehouse.metrics.tasks.task import Task
 from gatehouse.store.manifest import Manifest
 from gatehouse.store.store import ArtifactStore
 
 NOT_KNOWN = "not known"
-_DATA = ("training_set", "split")
-_CHECKS = ("validation", "leakage", "split_checks")
 
 
 @dataclass(frozen=True)
 class Rejudged:
-    """What a policy says of an evaluation.
+    """The verdict of a policy on an evaluation.
 
     Attributes:
-        verdict: `pass`, `refused`, `inconclusive`, or `not known` where a rule was not measured then and none refuses.
+        verdict: `pass`, `refused`, `inconclusive`, or `not known` if no rule refuses but one was not measured.
         broken: Rules that do not hold and refuse, in words.
         warnings: Rules that do not hold and warn.
-        not_measured: Names of rules that need what the evaluation does not hold.
+        not_measured: Names of rules that need numbers that the evaluation does not hold.
     """
 
     verdict: str
@@ -52,10 +47,10 @@ class Rejudged:
 
 
 def rejudged(store: ArtifactStore, evaluation: str, asked: GatePolicy) -> Rejudged:
-    """Hold an evaluation against another policy than its own.
+    """Judge an evaluation by another policy than its own.
 
     Args:
-        store: Where the evaluation is.
+        store: Holds the evaluation.
         evaluation: Its reference.
         asked: The policy as it is written.
 
@@ -64,111 +59,77 @@ def rejudged(store: ArtifactStore, evaluation: str, asked: GatePolicy) -> Rejudg
     """
     manifest, verdict = store.manifest(evaluation), store.read_json(evaluation, "verdict.json")
     metrics, slices = (store.read_json(evaluation, f"{name}.json") for name in ("metrics", "slices"))
-    task = TASKS[manifest.details["task"]]
+    task, inputs = TASKS[manifest.details["task"]], manifest.derived_from
     if problems := list(asked.problems(task)):
         raise ConfigurationError(f"The policy does not fit {evaluation}: {'; '.join(problems)}.")
-    policy = asked.resolved(judging_of(task))
-    judged = [entry["metrics"]["candidate"] | {"": entry["name"]} for entry in slices if entry["judged"]]
-    data, split_checks = (
-        {name: manifest.derived_from[name] for name in _DATA},
-        manifest.derived_from.get(_CHECKS[2], ""),
-    )
+    policy, then = asked.resolved(judging_of(task)), GatePolicy.model_validate(verdict["policy"])
+    by = policy.champion.metric
+    comparisons = {name: _comparison(body) for name, body in verdict["comparisons"].items()}
+    comparison = comparisons.get(by) if then.champion.confidence == policy.champion.confidence else None
+    guessing = _comparison(verdict["guessing"]) if verdict["guessing"] else None
+    if guessing and (guessing.metric != by or then.better_than_guessing != policy.better_than_guessing):
+        guessing = None
+    judged = [entry for entry in slices if entry["judged"]]
+    values = {
+        name: {
+            entry["name"]: entry["metrics"]["candidate"][name]
+            for entry in judged
+            if name in entry["metrics"]["candidate"]
+        }
+        for name in policy.slices or ()
+    }
+    # A cost that bounded nothing is in the newest measurement beside the model.
+    measured = store.measurements(inputs["model"], "evaluate")[:1]
+    cost = Cost(**verdict["cost"]) if "cost" in verdict else None
+    if cost is None and measured:
+        cost = Cost.of(measured[0], f"measurements/{inputs['model']}")
     evidence = Evidence(
-        model=store.manifest(manifest.derived_from["model"]),
+        model=store.manifest(inputs["model"]),
         candidate=metrics["candidate"],
         baseline=metrics["baseline"],
-        comparison=_comparison(verdict, policy),
-        slices={name: {each[""]: each[name] for each in judged if name in each} for name in policy.slices or ()},
+        comparison=comparison,
+        slices=values,
         slices_asked=asked.slices is not None,
         data_checks=tuple(_data_checks(store, manifest)),
-        cost=Cost(**verdict["cost"]) if "cost" in verdict else _measured(store, manifest.derived_from["model"]),
-        guessing=_guessing(verdict, policy),
-        comparisons=_comparisons(verdict.get("comparisons", {})),
-        origins=origins_of(store, manifest.derived_from["model"], **data, split_checks=split_checks),
-        seen=_seen(verdict.get("seen")),
-        fairness=fairness_from(store.read_json(evaluation, FAIRNESS)) if manifest.entry(FAIRNESS) else {},
-        integration=_suite(verdict.get("integration")),
-        counted=_counted(store, evaluation, task),
+        cost=cost,
+        guessing=guessing,
+        comparisons=comparisons,
         slice_comparisons={
-            entry["name"]: found[policy.champion.metric]
-            for entry in slices
-            if entry["judged"] and policy.champion.metric in (found := _comparisons(entry.get("comparisons", {})))
+            entry["name"]: _comparison(entry["comparisons"][by]) for entry in judged if by in entry["comparisons"]
         },
+        seen=Seen(**verdict["seen"] | {"unread": tuple(verdict["seen"]["unread"])}),
+        fairness=fairness_from(store.read_json(evaluation, FAIRNESS)) if manifest.entry(FAIRNESS) else {},
+        origins=origins_of(
+            store, inputs["model"], inputs["training_set"], inputs["split"], inputs.get("split_checks", "")
+        ),
+        integration=_suite(verdict.get("integration")),
+        counted=Counted(**verdict["counted"]),
     )
-    missing = tuple(dict.fromkeys(_not_measured(policy, evidence, metrics, slices)))
+    missing = tuple(dict.fromkeys(_not_measured(policy, evidence, metrics, len(judged))))
     if "regressions" in missing:
         policy = policy.model_copy(update={"regressions": None})
     rules = tuple(rule for rule in judge(policy, evidence) if rule.name not in missing)
-    said = verdict_of(rules)
+    outcome = verdict_of(rules)
     return Rejudged(
-        verdict=NOT_KNOWN if missing and said == "pass" else said,
+        verdict=NOT_KNOWN if missing and outcome == "pass" else outcome,
         broken=tuple(str(rule) for rule in rules if rule.refuses),
         warnings=tuple(str(rule) for rule in rules if rule.warns),
         not_measured=missing,
     )
 
 
-def _comparison(verdict: Mapping[str, Any], policy: GatePolicy) -> Comparison | None:
-    """With the champion of then in the policy's metric; None where there was none, or no bound of this confidence."""
-    first = verdict["comparison"]
-    every = verdict.get("comparisons") or ({first["metric"]: first} if first else {})
-    found = every.get(policy.champion.metric)
-    then = GatePolicy.model_validate(verdict["policy"]).champion.confidence
-    if found is None or then != policy.champion.confidence:
-        return None
-    return _read(found)
+def _comparison(body: Mapping[str, Any]) -> Comparison:
+    return Comparison(**{name: value for name, value in body.items() if name in Comparison.__dataclass_fields__})
 
 
-def _guessing(verdict: Mapping[str, Any], policy: GatePolicy) -> Comparison | None:
-    """With predictions of other rows; None where that was not measured in the policy's metric at its confidence."""
-    found, then = verdict.get("guessing"), GatePolicy.model_validate(verdict["policy"]).better_than_guessing
-    if not found or found["metric"] != policy.champion.metric or then != policy.better_than_guessing:
-        return None
-    return _read(found)
-
-
-def _comparisons(written: Mapping[str, Any]) -> dict[str, Comparison]:
-    """By metric, those whose standard error was measured."""
-    return {name: _read(each) for name, each in written.items() if "standard_error" in each}
-
-
-def _read(written: Mapping[str, Any]) -> Comparison:
-    return Comparison(**{name: value for name, value in written.items() if name in Comparison.__dataclass_fields__})
-
-
-def _seen(written: Mapping[str, Any] | None) -> Seen | None:
-    return Seen(**{**written, "unread": tuple(written["unread"])}) if written else None
-
-
-def _counted(store: ArtifactStore, evaluation: str, task: Task) -> Counted | None:
-    """How much was measured, from what every evaluation holds; None for a ranking whose groups were not drawn."""
-    rows = store.manifest(evaluation).details["rows"]
-    if task.counted == "group":
-        drawn = store.read_json(evaluation, "uncertainty.json")
-        return Counted(drawn["units"], groups=True) if drawn["unit"] == "group" else None
-    if not task.has_classes:
-        return Counted(rows)
-    classes: dict[int, int] = {}
-    for label, _, count in store.read_json(evaluation, "curves.json")["candidate"]["confusion"]:
-        classes[label] = classes.get(label, 0) + count
-    return Counted(rows, rarer=rows - max(count for label, count in classes.items() if label >= 0))
-
-
-def _suite(written: Mapping[str, Any] | None) -> Suite:
-    if not written:
+def _suite(body: Mapping[str, Any] | None) -> Suite:
+    if not body:
         return NOT_TRIED
-    return Suite(written["verdict"], tuple(written["reasons"]), tuple(written["warnings"]), written.get("online", ""))
-
-
-def _measured(store: ArtifactStore, model: str) -> Cost | None:
-    """What the newest evaluation of a model measured beside it, which bounded nothing; None where that is gone."""
-    for told in store.measurements(model, "evaluate")[:1]:
-        return Cost.of(told, f"measurements/{model}")
-    return None
+    return Suite(body["verdict"], tuple(body["reasons"]), tuple(body["warnings"]), body["online"])
 
 
 def _data_checks(store: ArtifactStore, manifest: Manifest) -> Iterator[DataCheck]:
-    for name in _CHECKS:
+    for name in DATA_CHECKS:
         title = name.replace("_", " ")
         if not (reference := manifest.derived_from.get(name)):
             yield DataCheck(title, NOT_CHECKED, ("was not given",))
@@ -181,40 +142,31 @@ def _data_checks(store: ArtifactStore, manifest: Manifest) -> Iterator[DataCheck
             yield DataCheck(title, details["verdict"], tuple(details["warnings"]))
 
 
-def _not_measured(policy: GatePolicy, evidence: Evidence, metrics: Any, slices: Any) -> Iterator[str]:
+def _not_measured(policy: GatePolicy, evidence: Evidence, metrics: Any, judged_slices: int) -> Iterator[str]:
     """Names of the rules that the policy asks for and the evaluation cannot answer."""
-    for name in policy.bars:
-        if name not in evidence.candidate:
-            yield f"bar {name}"
+    candidate, champion = evidence.candidate, "champion" in metrics
+    yield from (f"bar {name}" for name in policy.bars if name not in candidate)
     for name in policy.must_beat_baseline or ():
-        if name not in evidence.candidate or name not in evidence.baseline:
+        if name not in candidate or name not in evidence.baseline:
             yield f"baseline {name}"
     if policy.better_than_guessing is not None and evidence.guessing is None:
         yield "guessing"
-    for name in policy.leakage_alarm or ():
-        if name not in evidence.candidate:
-            yield f"leakage alarm {name}"
-    if evidence.seen is None and "champion" in metrics:
-        yield UNSEEN
-    if evidence.counted is None:
-        yield ENOUGH
-    if evidence.comparison is None and "champion" in metrics:
+    yield from (f"leakage alarm {name}" for name in policy.leakage_alarm or () if name not in candidate)
+    if evidence.comparison is None and champion:
         yield f"champion {policy.champion.metric}"
-    wanted = policy.regressions
-    if wanted is not None and "champion" in metrics:
-        lacking = wanted.slices and len(evidence.slice_comparisons) < sum(entry["judged"] for entry in slices)
-        if lacking or not set(wanted.metrics) <= evidence.comparisons.keys():
+    regressions = policy.regressions
+    if regressions is not None and champion:
+        lacking = regressions.slices and len(evidence.slice_comparisons) < judged_slices
+        if lacking or not set(regressions.metrics) <= evidence.comparisons.keys():
             yield "regressions"
-    for name, values in evidence.slices.items():
-        if not values and any(entry["judged"] for entry in slices):
-            yield f"slices {name}"
+    yield from (f"slices {name}" for name, values in evidence.slices.items() if not values and judged_slices)
     for column, bounds in policy.fairness.items():
         if column not in evidence.fairness:
             yield from (f"fairness {column} {name}" for name in bounds)
-    if evidence.integration is NOT_TRIED:
-        yield from ["integration"] * policy.require_integration
-    if not evidence.integration.online:
-        yield from ["integration online"] * policy.require_online
+    if evidence.integration is NOT_TRIED and policy.require_integration:
+        yield "integration"
+    if not evidence.integration.online and policy.require_online:
+        yield "integration online"
     if evidence.cost is None and policy.cost.latency_ms is not None:
         yield "latency"
     if policy.cost.memory_mb is not None and (evidence.cost is None or evidence.cost.memory_mb is None):

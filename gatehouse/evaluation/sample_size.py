@@ -11,26 +11,26 @@ from dataclasses import replace
 from gatehouse.evaluation.gate import Comparison
 
 
-def paired_units(found: Comparison, confidence: float, margin: float) -> int | None:
+def paired_units(comparison: Comparison, confidence: float, margin: float) -> int | None:
     """Units that both models score, as a shadow does; None where no number shows the margin.
 
     Args:
-        found: The comparison on the test rows.
+        comparison: On the test rows.
         confidence: Of the one-sided bound.
         margin: By how much the candidate may be worse, in the metric's own unit.
     """
-    if not found.units or margin <= 0 or not math.isfinite(found.standard_error):
+    if not comparison.units or margin <= 0 or not math.isfinite(comparison.standard_error):
         return None
-    return math.ceil(found.units * (found.smallest_shown(confidence) / margin) ** 2)
+    return math.ceil(comparison.units * (comparison.smallest_shown(confidence) / margin) ** 2)
 
 
 def parallel_units(
-    found: Comparison, errors: tuple[float, float], share: float, confidence: float, margin: float
+    comparison: Comparison, errors: tuple[float, float], share: float, confidence: float, margin: float
 ) -> int | None:
     """Units of both models together, each scored by one of them, as in an A/B test; None where no number shows it.
 
     Args:
-        found: The comparison on the test rows.
+        comparison: On the test rows.
         errors: Standard errors of candidate and champion on the test rows.
         share: Of the units that the candidate gets, above 0 and below 1.
         confidence: Of the one-sided bound.
@@ -38,4 +38,4 @@ def parallel_units(
     """
     ours, theirs = errors
     apart = math.sqrt(ours**2 / share + theirs**2 / (1 - share))
-    return paired_units(replace(found, standard_error=apart), confidence, margin)
+    return paired_units(replace(comparison, standard_error=apart), confidence, margin)

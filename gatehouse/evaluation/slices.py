@@ -1,27 +1,31 @@
-"""Metrics of slices of the test rows: where a good average hides a bad corner."""
+"""Metrics of slices of the test rows, where a good average hides a bad corner."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from gatehouse.errors import ConfigurationError
-from gatehouse.evaluation.bootstrap import Measured, Units, interval, on_draws
-from gatehouse.evaluation.comparison import compared
-from gatehouse.evaluation.found_slices import find_slices
+from gatehouse.evaluation.bootstrap import Measured, Units, compared, interval, on_draws
 from gatehouse.evaluation.gate import Comparison
-from gatehouse.evaluation.slice_columns import slice_columns
 from gatehouse.evaluation.spec import EvaluationSpec
-from gatehouse.metrics.catalogue.found import metric_named
-from gatehouse.metrics.catalogue.metric import Array, Metric, Predictions, all_on_draws, by_metric
+from gatehouse.metrics.catalogue import metric_named
+from gatehouse.metrics.metric import Array, Predictions, all_on_draws, by_metric
 from gatehouse.metrics.tasks.judging import judging_of
 from gatehouse.metrics.tasks.level import level_of
 from gatehouse.metrics.tasks.task import Task
+from gatehouse.store.database import connect
+from gatehouse.store.hidden_values import said_by
 
 MOST_VALUES = 40
 OTHER = "(other)"
+NULL = "(null)"
+CROSS = " × "
 
 
 @dataclass(frozen=True)
@@ -32,12 +36,11 @@ class Slice:
         name: `column=value`, or two of these.
         rows: Test rows in it.
         level: The level of their labels.
-        metrics: By role (`candidate`, and `champion` where there is one), metrics by name. A metric that slices are
-            judged by is given only where labels differ enough to measure it.
+        metrics: By role (`candidate`, and `champion` if there is one), metrics by name. A metric that slices are
+            judged by is given only if labels differ enough to measure it.
         intervals: By role and metric, the ends of the 95 % interval.
-        comparisons: Against the champion, by metric; empty where there is none.
+        comparisons: Against the champion, by metric.
         judged: Whether the slice is large enough for the gate, and its labels differ enough.
-        p_value: Of a slice that was found: of its mean loss being no greater than that of the other rows.
     """
 
     name: str
@@ -47,142 +50,98 @@ class Slice:
     intervals: Mapping[str, Mapping[str, tuple[float, float]]]
     comparisons: Mapping[str, Comparison]
     judged: bool
-    p_value: float | None = None
 
 
-@dataclass(frozen=True)
-class Slicing:
-    """The rows on which slices are measured, and the settings.
+def measured_slices(
+    table: pa.Table,
+    labels: Array,
+    predictions: Mapping[str, Predictions],
+    spec: EvaluationSpec,
+    task: Task,
+    limits: tuple[str, ...],
+    judged_by: tuple[str, float],
+    units: Units,
+) -> list[Slice]:
+    """One slice per value of each column, expression and cross that the project names, the largest first within one.
 
-    Attributes:
+    Nulls are a slice of their own. With more than 40 values, the rarest are one slice, `(other)`.
+
+    Args:
         table: The test rows.
         labels: Shape (rows,).
-        predictions: For the rows, of `candidate` and of `champion` where there is one.
+        predictions: For the rows, of `candidate`, and of `champion` if there is one.
         spec: Which columns are sliced, and how many rows a slice needs to be judged.
-        task: Says when labels differ enough, and which metric is given of every slice.
+        task: Decides when labels differ enough, and which metric is measured in every slice.
         limits: Names of the metrics that slices are judged by.
-        compared: The metric that candidate and champion are compared in, and the confidence of its bounds.
+        judged_by: The metric that candidate and champion are compared in, and the confidence of its bounds.
         units: What the bootstrap draws.
+
+    Raises:
+        ConfigurationError: if there is no such column, or if one splits the groups of a ranking.
     """
-
-    table: pa.Table
-    labels: Array
-    predictions: Mapping[str, Predictions]
-    spec: EvaluationSpec
-    task: Task
-    limits: tuple[str, ...]
-    compared: tuple[str, float]
-    units: Units
-
-    def named(self) -> list[Slice]:
-        """One entry a value of each column, expression and cross that the project names, largest first within one.
-
-        Nulls are a slice of their own; of more than 40 values the rarest are taken together as `(other)`.
-
-        Raises:
-            ConfigurationError: if there is no such column, or one cuts the groups of a ranking apart.
-        """
-        found: list[Slice] = []
-        for column, values in slice_columns(self.table, self.spec).items():
-            names, members = group(values)
-            self._require_whole_groups(column, members)
-            rows = [np.flatnonzero(members == number) for number in range(len(names))]
-            titles = [name if name != OTHER else f"{column}={OTHER}" for name in names]
-            found.extend(sorted(self._measured(titles, rows), key=lambda entry: (-entry.rows, entry.name)))
-        return found
-
-    def found(self, features: Mapping[str, bool], design_effect: float) -> list[Slice]:
-        """The worst slices of features, given by whether they are numeric.
-
-        Of a ranking these are whole groups, so that only features count that have one value in all rows of each.
-        """
-        metric, most = metric_named(judging_of(self.task).objective), self.spec.found_slices
-        groups, read = self.predictions["candidate"].groups, metric.read(self.predictions["candidate"])
-        measured = metric.by_row if groups is None else metric.by_group
-        if measured is None or not most:
-            return []
-        losses, table = measured(self.labels, *read) * (1 if metric.better == "lower" else -1), self.table
+    groups, objective = predictions["candidate"].groups, judging_of(task).objective
+    compared_in, confidence = judged_by
+    names: list[str] = []
+    members: list[Array] = []
+    for column, labelled in slice_columns(table, spec).items():
+        titles, numbers = group(labelled)
         if groups is not None:
-            _, first, members = np.unique(groups, return_index=True, return_inverse=True)
-            features = {name: kind for name, kind in features.items() if _is_whole(self.table[name], first[members])}
-            counted = np.flatnonzero(~np.isnan(losses))
-            table, losses = table.take(pa.array(first[counted])), losses[counted]
-        worst = find_slices(table, features, losses, most, self.spec.min_slice_rows, max(design_effect, 1.0))
-        rows = [each.rows if groups is None else np.flatnonzero(np.isin(members, counted[each.rows])) for each in worst]
-        entries = self._measured([each.name for each in worst], rows) if worst else []
-        return [replace(entry, p_value=one.p_value, judged=False) for entry, one in zip(entries, worst, strict=True)]
+            split = len(np.unique(np.column_stack([groups, numbers]), axis=0)) - len(np.unique(groups))
+            if split:
+                raise ConfigurationError(
+                    f"evaluation.slices: {column}: expected the same value in all rows of a group, because a ranking "
+                    f"metric needs the whole group; found several values in {split:,} groups."
+                )
+        parts = [(f"{column}={OTHER}" if title == OTHER else title, np.flatnonzero(numbers == number))
+                 for number, title in enumerate(titles)]  # fmt: skip
+        for title, rows in sorted(parts, key=lambda part: (-len(part[1]), part[0])):
+            names.append(title)
+            members.append(rows)
+    if not names:
+        return []
 
-    def _measured(self, names: Sequence[str], members: Sequence[Array]) -> list[Slice]:
-        """Slices of rows by their numbers, all measured on the same draws of all rows."""
-        objective = judging_of(self.task).objective
-        measured: list[Measured] = []
-        entries: list[tuple[Slice, Array, list[Metric]]] = []
-        start = 0
-        for name, rows in zip(names, members, strict=True):
-            labels, stop = self.labels[rows], start + len(rows)
-            enough = not self.task.lacks(labels)
-            given = {role: each.take(rows) for role, each in self.predictions.items()}
-            # What candidate and champion are compared in needs labels that differ, as limits do.
-            named = dict.fromkeys([objective, *((*self.limits, self.compared[0]) if enough else ())])
-            chosen = [metric_named(each) for each in named]
-            values = {role: {each.name: each.measure(labels, read) for each in chosen} for role, read in given.items()}
-            measured += [Measured(all_on_draws(chosen, labels, read), start, stop) for read in given.values()]
-            judged = enough and self._size(rows) >= self.spec.min_slice_rows
-            level = level_of(self.task).of(labels, self.labels)[0]
-            entry = Slice(name, len(rows), level, values, {}, {}, judged)
-            entries.append((entry, rows, chosen))
-            start = stop
-        order = np.concatenate(members)
-        drawn = on_draws(measured, self.units, self.spec.bootstrap_samples, self.spec.seed, order)
-        parts = iter(by_metric([each for *_, chosen in entries for _ in self.predictions for each in chosen], drawn))
-        return [
-            self._with_draws(entry, rows, {role: {each: next(parts) for each in chosen} for role in self.predictions})
-            for entry, rows, chosen in entries
-        ]
+    # All slices are measured on the same draws of all rows, one after another in one order of the rows.
+    measured, metrics_of, start = [], [], 0
+    for rows in members:
+        enough = not task.lacks(labels[rows])
+        wanted = dict.fromkeys([objective, *((*limits, compared_in) if enough else ())])
+        metrics = [metric_named(name) for name in wanted]
+        metrics_of.append(metrics)
+        for read in predictions.values():
+            measured.append(Measured(all_on_draws(metrics, labels[rows], read.take(rows)), start, start + len(rows)))
+        start += len(rows)
+    drawn = on_draws(measured, units, spec.bootstrap_samples, spec.seed, np.concatenate(members))
+    columns = iter(by_metric([metric for metrics in metrics_of for _ in predictions for metric in metrics], drawn))
 
-    def _with_draws(self, entry: Slice, rows: Array, drawn: Mapping[str, Mapping[Metric, Array]]) -> Slice:
+    slices = []
+    for name, rows, metrics in zip(names, members, metrics_of, strict=True):
+        own, drawn_units = labels[rows], units.among(rows)
+        values: dict[str, dict[str, float]] = {}
         intervals: dict[str, dict[str, tuple[float, float]]] = {}
-        units, labels = self.units.among(rows), self.labels[rows]
-        for role, by_name in drawn.items():
-            for metric, values in by_name.items():
-                if not np.isnan(values).all():
-                    ends = interval(metric, values, units, labels, self.predictions[role].take(rows))
-                    intervals.setdefault(role, {})[metric.name] = ends
-        name, confidence = self.compared
-        metric = metric_named(name)
-        pair = [drawn.get(role, {}).get(metric) for role in ("candidate", "champion")]
+        draws: dict[tuple[str, str], Array] = {}
+        for role, predicted in predictions.items():
+            read = predicted.take(rows)
+            values[role] = {metric.name: metric.measure(own, read) for metric in metrics}
+            for metric in metrics:
+                draw = draws[role, metric.name] = next(columns)
+                if not np.isnan(draw).all():
+                    intervals.setdefault(role, {})[metric.name] = interval(metric, draw, drawn_units, own, read)
+        pair = [draws.get((role, compared_in)) for role in ("candidate", "champion")]
         comparisons = {}
         if pair[0] is not None and pair[1] is not None and not np.isnan(pair[0]).all():
-            ours, theirs = (entry.metrics[role][name] for role in ("candidate", "champion"))
-            values_of = (pair[0][:, 0], pair[1][:, 0])
-            comparisons[name] = compared(metric, ours, theirs, values_of, confidence, units)
-        return replace(entry, intervals=intervals, comparisons=comparisons)
-
-    def _size(self, rows: Array) -> int:
-        """What a slice has many or few of: rows, or of a ranking groups."""
-        groups = next(iter(self.predictions.values())).groups
-        return len(rows) if groups is None else len(np.unique(groups[rows]))
-
-    def _require_whole_groups(self, column: str, members: npt.NDArray[np.int64]) -> None:
-        """A part of a ranking is another ranking: of one row it is always right."""
-        groups = next(iter(self.predictions.values())).groups
-        if groups is None:
-            return
-        pairs = np.unique(np.column_stack([groups, members]), axis=0)
-        cut = len(pairs) - len(np.unique(groups))
-        if cut:
-            raise ConfigurationError(
-                f"evaluation.slices: {column}: expected the same value in all rows of a group, because a ranking "
-                f"metric needs the whole group; found several values in {cut:,} groups. Name a column that is constant "
-                "within a group."
+            comparisons[compared_in] = compared(
+                metric_named(compared_in),
+                values["candidate"][compared_in],
+                values["champion"][compared_in],
+                (pair[0][:, 0], pair[1][:, 0]),
+                confidence,
+                drawn_units,
             )
-
-
-def _is_whole(values: pa.ChunkedArray, first: Array) -> bool:
-    """Whether every row has the value of the first row of its group, given by its number."""
-    plain = values.cast(values.type.value_type) if pa.types.is_dictionary(values.type) else values
-    codes = plain.combine_chunks().dictionary_encode(null_encoding="encode").indices.to_numpy(zero_copy_only=False)
-    return bool((codes == codes[first]).all())
+        size = len(rows) if groups is None else len(np.unique(groups[rows]))
+        judged = not task.lacks(own) and size >= spec.min_slice_rows
+        level = level_of(task).of(own, labels)[0]
+        slices.append(Slice(name, len(rows), level, values, intervals, comparisons, judged))
+    return slices
 
 
 def group(values: pa.ChunkedArray) -> tuple[list[str], npt.NDArray[np.int64]]:
@@ -197,3 +156,95 @@ def group(values: pa.ChunkedArray) -> tuple[list[str], npt.NDArray[np.int64]]:
         return [names[index] for index in order], place[members]
     kept = [names[index] for index in order[: MOST_VALUES - 1]]
     return [*kept, OTHER], np.minimum(place, MOST_VALUES - 1)[members]
+
+
+def slice_columns(table: pa.Table, spec: EvaluationSpec) -> dict[str, pa.ChunkedArray]:
+    """By column, expression or pair, the name of each row's slice, shape (rows,); a null is a value of its own.
+
+    Raises:
+        ConfigurationError: if there is no such column, or DuckDB cannot evaluate an expression over the rows.
+    """
+    if isinstance(spec.slices, tuple):
+        named = named_values(table, spec.slices, "slices")
+    else:
+        columns = {name: _evaluated(table, name, expression) for name, expression in spec.slices.items()}
+        named = {name: _named(name, column) for name, column in columns.items()}
+    for first, second in spec.crossed_slices:
+        named[f"{first}{CROSS}{second}"] = pc.binary_join_element_wise(named[first], named[second], CROSS)
+    return named
+
+
+def named_values(table: pa.Table, columns: Sequence[str], key: str) -> dict[str, pa.ChunkedArray]:
+    """By column, the name of each row's group, `column=value`, shape (rows,); a null is a value of its own.
+
+    Args:
+        table: The test rows.
+        columns: Columns of it.
+        key: The key of the specification that names them.
+
+    Raises:
+        ConfigurationError: if there is no such column.
+    """
+    if missing := [column for column in columns if column not in table.column_names]:
+        raise ConfigurationError(
+            f"evaluation.{key}: the training set has no column {', '.join(missing)}; it has "
+            f"{', '.join(table.column_names)}."
+        )
+    return {name: _named(name, table[name]) for name in columns}
+
+
+def _named(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
+    return pc.binary_join_element_wise(name, pc.fill_null(pc.cast(column, pa.string()), NULL), "=")
+
+
+def _evaluated(table: pa.Table, name: str, expression: str) -> pa.ChunkedArray:
+    import duckdb
+
+    try:
+        with connect(threads=1) as database:
+            database.execute("SET TimeZone = 'UTC'")
+            database.register("rows", table)
+            result = database.sql(f"SELECT ({expression}) AS value FROM rows").to_arrow_table()
+    except duckdb.Error as error:
+        raise ConfigurationError(
+            f"evaluation.slices: {name}: expected a SQL expression over the test rows, which have "
+            f"{', '.join(table.column_names)}; found {expression!r}: {said_by(error).partition(' LINE ')[0]}"
+        ) from error
+    if result.num_rows != table.num_rows:
+        raise ConfigurationError(
+            f"evaluation.slices: {name}: expected a value for each of {table.num_rows:,} rows, found "
+            f"{result.num_rows:,} for {expression!r}. Leave aggregates out."
+        )
+    return result["value"]
+
+
+def problems_of(expression: str, columns: Collection[str]) -> Iterator[str]:
+    """What is wrong with a SQL expression over rows with these columns; it needs no rows."""
+    parsed = _parsed(f"SELECT ({expression}) FROM rows")
+    if not expression.strip() or parsed.get("error"):
+        # Without the brackets, which the user did not write.
+        alone = _parsed(f"SELECT {expression}")
+        why = f": {alone['error_message'].splitlines()[0]}" if alone.get("error") else ""
+        yield f"expected one SQL expression, found {expression!r}{why}"
+    elif len(parsed["statements"]) != 1 or len(parsed["statements"][0]["node"]["select_list"]) != 1:
+        yield f"expected one SQL expression, found more in {expression!r}"
+    else:
+        unknown = sorted({name for name in _columns_in(parsed) if name not in columns})
+        yield from (f"expected columns of the training set, found {name} in {expression!r}" for name in unknown)
+
+
+def _parsed(query: str) -> Any:
+    with connect(threads=1) as database:
+        (parsed,) = database.execute("SELECT json_serialize_sql(?)", [query]).fetchone() or ()
+    return json.loads(parsed)
+
+
+def _columns_in(node: Any) -> Iterator[str]:
+    if isinstance(node, dict):
+        if node.get("class") == "COLUMN_REF":
+            yield node["column_names"][-1]
+        for child in node.values():
+            yield from _columns_in(child)
+    elif isinstance(node, list):
+        for child in node:
+            yield from _columns_in(child)

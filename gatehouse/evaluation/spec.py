@@ -12,7 +12,7 @@ from gatehouse.metrics.tasks.task import Task
 from gatehouse.store.identity import Spec, Unordered
 
 if TYPE_CHECKING:
-    from gatehouse.metrics.catalogue.metric import Metric
+    from gatehouse.metrics.metric import Metric
 
 
 class EvaluationSpec(Spec):
@@ -25,12 +25,6 @@ class EvaluationSpec(Spec):
     )
     crossed_slices: tuple[tuple[str, str], ...] = Field(
         (), description="Pairs of names from `slices`: metrics are computed for each combination of their values."
-    )
-    found_slices: int = Field(
-        5,
-        ge=0,
-        le=50,
-        description="How many of the worst slices, searched automatically among the features, are shown at most.",
     )
     min_slice_rows: int = Field(
         500, ge=1, description="Slices with fewer rows (for a ranking, fewer groups) are shown, but not judged."
@@ -51,9 +45,6 @@ class EvaluationSpec(Spec):
         description="Columns by whose values fairness is measured, besides those that the contract marks as protected.",
     )
     seed: int = Field(7, ge=0)
-    boosted_trees: bool = Field(
-        True, description="Also train gradient-boosted trees and show their metrics; no rule uses them."
-    )
 
     @field_validator("slices")
     @classmethod
@@ -113,7 +104,7 @@ class GatePolicy(Termed, *(family.policy for family in reversed(families())), Sp
 
     def problems(self, task: Task) -> Iterator[str]:
         """What this policy asks of metrics that the task does not have; a metric's file says which tasks it is for."""
-        from gatehouse.metrics.catalogue.found import metrics_for
+        from gatehouse.metrics.catalogue import metrics_for
 
         offered = metrics_for(task.name)
         named = {

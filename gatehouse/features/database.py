@@ -4,11 +4,10 @@ import atexit
 import ctypes
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from threading import Lock
-from uuid import uuid4
 
 import duckdb
 import pyarrow as pa
@@ -20,34 +19,23 @@ _ROW_GROUP = 1 << 17
 
 
 @contextmanager
-def connect(spill: Path | None = None, most: int = 0, *, cursors: bool = False) -> Iterator[duckdb.DuckDBPyConnection]:
+def connect(spill: Path | None = None, most: int = 0) -> Iterator[duckdb.DuckDBPyConnection]:
     """A fresh in-memory DuckDB on UTC that installs nothing and draws no progress bar.
 
-    It is one more database of this process's instance, because starting an instance takes 15 ms, if nothing needs an
-    instance of its own.
-
-    Args:
-        spill: As for `database.connect`. With it, there is an instance of its own.
-        most: As for `database.connect`. With it, there is an instance of its own.
-        cursors: Whether cursors of the connection must see its tables. Then there is an instance of its own.
+    `spill` and `most` are as for `artifacts.database.connect`.
     """
-    if spill or most or cursors:
-        with _started(spill, most) as instance:
-            yield _prepared(instance)
-        return
-    name = f"of_{uuid4().hex}"
-    try:
-        with cursor() as connection:
-            connection.execute(f"ATTACH ':memory:' AS {name}; USE {name}")
-            yield _prepared(connection)
-    finally:
-        with suppress(duckdb.Error), shared().cursor() as connection:
-            connection.execute(f"DETACH DATABASE IF EXISTS {name}")
+    with _started(spill, most) as connection:
+        connection.execute("SET enable_progress_bar = false; CREATE SCHEMA features")
+        empty_schemas(connection)
+        yield connection
 
 
 @contextmanager
 def cursor() -> Iterator[duckdb.DuckDBPyConnection]:
-    """A cursor of this process's DuckDB instance. After a fatal error, also a translated one, the next has another."""
+    """A cursor of this process's DuckDB instance, for short queries: starting an instance takes 15 ms.
+
+    After a fatal error, also a translated one, the next cursor has another instance.
+    """
     try:
         with shared().cursor() as connection:
             yield connection
@@ -94,12 +82,6 @@ def _started(spill: Path | None = None, most: int = 0) -> duckdb.DuckDBPyConnect
     )
     instance.execute("SET GLOBAL TimeZone = 'UTC'")
     return instance
-
-
-def _prepared(connection: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
-    connection.execute("SET enable_progress_bar = false; CREATE SCHEMA features")
-    empty_schemas(connection)
-    return connection
 
 
 def empty_schemas(connection: duckdb.DuckDBPyConnection) -> None:

@@ -1,7 +1,7 @@
 """Casts what a user sends to its declared type: exactly, or with an error that names the value, its place and the type.
 
-A cast looks at one value alone: what the other rows hold never decides whether a text is a number or a time. Only
-numbers with a fraction are rounded, to the nearest of their type, as the digits that they were written with always are.
+A cast looks at one value alone: the other rows never decide whether a text is a number or a time. Only numbers with a
+fraction are rounded, to the nearest of their type, as their digits always are.
 """
 
 import math
@@ -10,15 +10,13 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from gatehouse.data.messages.values import Unfit, boolean, double, moment, text, whole
-from gatehouse.data.snapshot.spec import ColumnType
-from gatehouse.data.sources.csv_texts import read_texts
-from gatehouse.data.sources.rejects import Read, by_halving, mask_of
 from gatehouse.errors import ConfigurationError
 from gatehouse.store.hidden_values import unless_hidden
 
@@ -30,42 +28,28 @@ DECLARED = {
     "double": pa.float64(),
     "categorical": pa.string(),
 }
-"""The type of a key or a request value, by what definitions call it."""
+"""The type of a key or a request value, by its kind in definitions."""
 Place = Callable[[int], str]
 """Names the place of a value, by its number from 0 on: `keys.csv: order in row 3`."""
 Reader = Callable[[Any, bool], Any]
-_COLUMN_TYPES = {
-    pa.string(): ColumnType.string,
-    pa.int64(): ColumnType.int64,
-    pa.float64(): ColumnType.double,
-    TIME: ColumnType.timestamp,
-}
+_UTC = ZoneInfo("UTC")
 _WHOLE_DOUBLES = 2**53
 """From here on a double may stand for another whole number than the one that was written."""
-_MANY_DIGITS = r"^\s*[+-]?\d{16,}\s*$"
-_DAY_OR_MONTH = re.compile(r"\s*\d{1,2}[./-]\d{1,2}[./-]\d{2,4}")
+_WHOLE = re.compile(r"\s*-?\d+\s*", re.ASCII)
+_NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*", re.ASCII)
 _MICROSECONDS = {"s": 1_000_000, "ms": 1000}
 _SHOWN = 40  # characters of a value
-_WORDS = {
-    pa.types.is_integer: "a whole number of type {}",
-    pa.types.is_floating: "a number that the type {} holds",
-    pa.types.is_timestamp: "a time in ISO 8601, such as 2024-02-01T14:00:00Z, that the type {} holds",
-    pa.types.is_boolean: "true or false",
-    pa.types.is_string: "text",
-    lambda _: True: "a value of type {}",
-}
 
 
 def row_of(column: str) -> Place:
-    """Names the rows of a column, which `column` says, as people count them: from 1 on."""
+    """Names the rows of a column as people count them: from 1 on."""
     return lambda number: f"{column} in row {number + 1}"
 
 
-def reader_of(kind: pa.DataType, what: str) -> Reader:
+def reader_of(kind: pa.DataType, name: str) -> Reader:
     """Reads a value as a type, as the converters of `messages.values` do.
 
-    Raises:
-        ConfigurationError: if no value is read as that type; it says that `what` is of it.
+    Raises ConfigurationError if there is no reader for the type; it says that `name` is of it.
     """
     if pa.types.is_integer(kind):
         return lambda value, typed: whole(value, typed, kind.bit_width, pa.types.is_signed_integer(kind))
@@ -76,45 +60,39 @@ def reader_of(kind: pa.DataType, what: str) -> Reader:
     if pa.types.is_boolean(kind):
         return boolean
     if pa.types.is_timestamp(kind) and kind.tz:
-        return lambda value, _: _held(moment(value), kind)
+        return lambda value, _: _within_unit(moment(value), kind)
     raise ConfigurationError(
-        f"{what} is {kind}; expected integers, numbers, text, true or false, and times with a zone."
+        f"{name} is {kind}; expected integers, numbers, text, true or false, and times with a zone."
     )
 
 
 def cast_values(values: Iterable[object], kind: pa.DataType, place: Place) -> pa.Array:
     """Values of JSON or Python, such as 2.0 for the whole number 2; None is a missing value.
 
-    Raises:
-        ConfigurationError: for the first value that is none of the type; NaN and infinities are none.
+    Raises ConfigurationError for the first value that is not of the type, such as NaN or an infinity.
     """
-    read, found = reader_of(kind, place(0)), []
-    for number, value in enumerate(values):
-        try:
-            found.append(None if value is None else read(_plain(value, kind), True))
-        except Unfit as error:
-            raise _refused(place(number), str(error), repr(value)) from None
-    return pa.array(found, kind)
+    read = reader_of(kind, place(0))
+    return _read(values, lambda value: read(_plain(value, kind), True), kind, place)
 
 
 def cast_texts(column: pa.ChunkedArray, kind: pa.DataType, place: Place) -> pa.ChunkedArray:
-    """Texts of a CSV file, read as those of a source are; times are in ISO 8601, in UTC where they state no zone.
+    """Texts of a CSV file as text, int64, float64 or `TIME`; times are in ISO 8601, in UTC if they state no zone.
 
-    Raises:
-        ConfigurationError: for the first text that is none of the type.
+    Raises ConfigurationError for the first text that is not of the type.
     """
-    cells = pc.cast(column.combine_chunks(), pa.binary())
-    read = read_texts(cells, _COLUMN_TYPES[kind], decimal=".", zone="UTC", form="")
-    if pa.types.is_floating(kind):
-        read = _as_written(read, cells.view(pa.string()))
-    return _checked(read, column, kind, place)
+    readers: dict[pa.DataType, Callable[[str], Any]] = {
+        pa.string(): text,
+        pa.int64(): _whole_text,
+        pa.float64(): _number_text,
+        TIME: lambda value: moment(value, _UTC),
+    }
+    return pa.chunked_array([_read(column.to_pylist(), readers[kind], kind, place)])
 
 
 def cast_column(column: pa.ChunkedArray, kind: pa.DataType, place: Place) -> pa.ChunkedArray:
     """A column of a table. Texts, numbers and bools stay what they are: 7 is not the key `007`. Times may be texts.
 
-    Raises:
-        ConfigurationError: for the first value that the type does not hold.
+    Raises ConfigurationError for the first value that the type does not hold.
     """
     if column.type == kind:
         return column
@@ -123,15 +101,26 @@ def cast_column(column: pa.ChunkedArray, kind: pa.DataType, place: Place) -> pa.
     families = (_family(column.type), _family(kind))
     if families == ("text", "time"):
         return cast_column(cast_texts(column.cast(pa.string()), TIME, place), kind, place)
-    if not pa.types.is_null(column.type) and families[0] != families[1]:
-        return _checked(Read(pa.nulls(len(column), kind), column.is_null().combine_chunks()), column, kind, place)
     if pa.types.is_decimal(column.type) and pa.types.is_floating(kind):
         return pa.chunked_array([cast_values(column.to_pylist(), kind, place)])
+    alike = pa.types.is_null(column.type) or families[0] == families[1]
     try:
-        return _within(column, kind)
+        if not alike and column.null_count < len(column):
+            raise ValueError("another family")
+        return _cast(column, kind) if alike else pa.chunked_array([pa.nulls(len(column), kind)])
     except (pa.ArrowInvalid, ValueError):
-        read = by_halving(column.combine_chunks(), lambda piece: _within(piece, kind), kind)
-        return _checked(read, column, kind, place)
+        row = _first_misfit(column, kind) if alike else pc.index(column.is_valid(), True).as_py()
+        raise _refused(place(row), f"a value that the type {kind} holds", f"{column[row]} ({column.type})") from None
+
+
+def _read(values: Iterable[Any], read: Callable[[Any], Any], kind: pa.DataType, place: Place) -> pa.Array:
+    converted = []
+    for number, value in enumerate(values):
+        try:
+            converted.append(None if value is None else read(value))
+        except Unfit as error:
+            raise _refused(place(number), str(error), repr(value)) from None
+    return pa.array(converted, kind)
 
 
 def _plain(value: object, kind: pa.DataType) -> object:
@@ -145,51 +134,59 @@ def _plain(value: object, kind: pa.DataType) -> object:
 
 def _finite(value: Any, typed: bool, kind: pa.DataType) -> float:
     """The number rounded as its column stores it, so that it compares equal with the stored value."""
-    found = float(pa.scalar(double(value, typed), kind).as_py())
-    if not math.isfinite(found):
+    number = float(pa.scalar(double(value, typed), kind).as_py())
+    if not math.isfinite(number):
         raise Unfit(f"a finite number of {kind.bit_width} bits")
-    if isinstance(value, int) and int(found) != value:
+    if isinstance(value, int) and int(number) != value:
         raise Unfit(f"a number that {kind.bit_width} bits hold")
-    return found
+    return number
 
 
-def _held(found: datetime, kind: pa.DataType) -> datetime:
-    if found.microsecond % _MICROSECONDS.get(kind.unit, 1):
+def _within_unit(time: datetime, kind: pa.DataType) -> datetime:
+    if time.microsecond % _MICROSECONDS.get(kind.unit, 1):
         raise Unfit(f"a time in whole {kind.unit}, as its column has it")
     try:
-        pa.scalar(found, kind)
+        pa.scalar(time, kind)
     except (ValueError, OverflowError):
         raise Unfit("a time in the years 1678 to 2261, as its column is in ns") from None
-    return found
+    return time
 
 
-def _as_written(read: Read, texts: pa.Array) -> Read:
-    """Doubles without those whose text is no finite number, or a whole number that no double holds."""
-    fits = pc.is_finite(read.values).fill_null(False).to_numpy(zero_copy_only=False).copy()
-    for row in pc.indices_nonzero(pc.match_substring_regex(texts, _MANY_DIGITS)).to_pylist():
-        fits[row] = fits[row] and Decimal(texts[row].as_py()) == Decimal(read.values[row].as_py())
-    return Read(read.values, mask_of(texts, pa.array(fits)))
+def _whole_text(value: str) -> int:
+    if not _WHOLE.fullmatch(value) or len(value) > _SHOWN:
+        raise Unfit("a whole number")
+    return whole(int(value), True)
 
 
-def _within(array: Any, kind: pa.DataType) -> Any:
+def _number_text(value: str) -> float:
+    number = float(value) if _NUMBER.fullmatch(value) else math.inf
+    exact = value.strip().lstrip("+-").isdecimal()
+    if math.isinf(number) or (exact and Decimal(value) != Decimal(number)):
+        raise Unfit("a number that a double holds")
+    return number
+
+
+def _cast(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
     """Arrow's safe cast, which refuses all but that a number is too large for a shorter float."""
-    found = pc.cast(array, kind)
-    if pa.types.is_floating(kind) and pa.types.is_floating(array.type):
-        lost = pc.and_(pc.is_inf(found), pc.invert(pc.is_inf(array)))
+    converted = pc.cast(column, kind)
+    if pa.types.is_floating(kind) and pa.types.is_floating(column.type):
+        lost = pc.and_(pc.is_inf(converted), pc.invert(pc.is_inf(column)))
         if pc.any(lost, min_count=0).as_py():
             raise ValueError(f"beyond {kind}")
-    return found
+    return converted
 
 
-def _checked(read: Read, column: pa.ChunkedArray, kind: pa.DataType, place: Place) -> pa.ChunkedArray:
-    if read.fits is None or pc.all(read.fits, min_count=0).as_py():
-        return pa.chunked_array([read.values])
-    row = pc.index(read.fits, False).as_py()
-    value, typed = str(column[row]), _family(column.type) != "text"
-    expected = next(words for held, words in _WORDS.items() if held(kind)).format(kind)
-    if not typed and pa.types.is_timestamp(kind) and _DAY_OR_MONTH.match(value):
-        expected += " (nothing says which number is the day and which the month)"
-    raise _refused(place(row), expected, f"{value} ({column.type})" if typed else repr(value))
+def _first_misfit(column: pa.ChunkedArray, kind: pa.DataType) -> int:
+    """The first row without which all rows before it can be cast, by bisection."""
+    fitting, failing = 0, len(column)
+    while failing - fitting > 1:
+        middle = (fitting + failing) // 2
+        try:
+            _cast(column.slice(0, middle), kind)
+            fitting = middle
+        except (pa.ArrowInvalid, ValueError):
+            failing = middle
+    return failing - 1
 
 
 def _refused(place: str, expected: str, value: str) -> ConfigurationError:
@@ -198,7 +195,7 @@ def _refused(place: str, expected: str, value: str) -> ConfigurationError:
 
 
 def _family(kind: pa.DataType) -> str:
-    """What values of a type are; empty for what only Arrow can tell, such as lists."""
+    """Whether values of a type are texts, numbers, truths or times; empty for what only Arrow can cast, as lists."""
     types = pa.types
     if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
         return "text"

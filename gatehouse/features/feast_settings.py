@@ -4,8 +4,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from gatehouse.configuration.yaml_lines import at_line, nearest, shown
-from gatehouse.configuration.yaml_text import lines_of, repeated_keys
+from gatehouse.configuration.yaml_lines import at_line, lines_of, nearest, shown
 from gatehouse.errors import ConfigurationError
 from gatehouse.features.definitions.settings import SETTINGS_FILE, read_settings, store_problems
 
@@ -36,5 +35,4 @@ def settings_problems(folder: Path) -> Iterator[str]:
                 "project: expected letters, digits and '_', as the SQLite online store makes names of tables of it, "
                 f"found {shown(project)}"
             )
-    yield from repeated_keys(SETTINGS_FILE, text)
     yield from (at_line(SETTINGS_FILE, lines_of(text), problem) for problem in problems)

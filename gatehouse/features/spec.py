@@ -20,14 +20,14 @@ class FeaturesSpec(Spec):
         gt=0.5,
         le=1.0,
         description="ROC AUC above which a single feature counts as a leak; by default 0.95, and 0.995 for the tasks "
-        "multiclass, where the class that it tells best counts, and regression and ranking, where it is measured on "
-        "labels above their median against the others: that of all rows, or of those of the group.",
+        "multiclass, where the class that it predicts best counts, and regression and ranking, where it is measured "
+        "on labels above their median (of all rows, or of the rows of the group) against the others.",
     )
     unchecked: dict[str, Reason] = Field(
         default_factory=dict,
         description="Views that the leakage check cannot check, with the reason why that is accepted: it is not "
-        "declared when rows of their tables became known, or `known/TABLE.sql` leaves outcomes in, or the label "
-        "arrives at the decision and they hold it. The check warns about them and fails for any other such view.",
+        "declared when rows of their tables became known, or `known/TABLE.sql` takes nothing away. The check warns "
+        "about them and fails for any other such view.",
     )
     freshness_against: Literal["as_of", "clock"] = Field(
         "clock",

@@ -16,19 +16,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gatehouse.errors import ConfigurationError, GatehouseError, StoreError
+from gatehouse.errors import ConfigurationError, GatehouseError
 from gatehouse.kfp.forkserver import ForkServer
 from gatehouse.pipelines.choices import require_choices
 from gatehouse.runtime.importing import without
 from gatehouse.runtime.process import OWNER, follow_owner, here, owner_env
 from gatehouse.runtime.redaction import redacted
 from gatehouse.store.atomic_file import disk_full
-from gatehouse.store.run import LAST_STAGE, RUN_ID, Attempt, events
+from gatehouse.store.run import LAST_STAGE, RUN_ID, events
 from gatehouse.store.store import ArtifactStore
 
 if TYPE_CHECKING:
     from gatehouse.pipelines.catalog import Pipeline
-    from gatehouse.project.project import Project
 
 PLAN = "plan.json"
 FAILURE = "failure.json"
@@ -45,41 +44,37 @@ def main() -> int:
     options = parser.parse_args()
     follow_owner()
     os.environ.update(owner_env())
-    _enter(options.project)
+    if own := os.environ.get("PYTHONPATH"):
+        os.environ["PYTHONPATH"] = os.pathsep.join(map(os.path.abspath, own.split(os.pathsep)))
+    os.chdir(options.project)  # Paths in a project are relative to its folder.
     store = ArtifactStore.open(options.store)
     try:
         _run(options.pipeline, store, json.loads(options.arguments), options.until)
     except Exception as raised:
         traceback.print_exc()
         error = disk_full(raised) or raised
-        # If a task failed, its own record has the cause, and this error only names the task.
         code, message = error.exit_code if isinstance(error, GatehouseError) else 1, redacted(str(error))
         failure = {"error": type(error).__name__, "message": message, "exit_code": code}
         failure |= {} if isinstance(error, GatehouseError) else {"unexpected": True}
         store.record(f"runs/{os.environ[RUN_ID]}/{FAILURE}", failure)
-        _tell_at_the_end(store, message)
+        # If a task failed, its own record has the cause, and this error only names the task.
+        failed = [event for _, event in events(store, os.environ[RUN_ID]) if event.event == "failed"]
+        causes = [f"stage {event.stage} failed: {event.body['message']}" for event in failed]
+        print("", *(causes or [f"error: {message}"]), sep="\n", file=sys.stderr)
         return code
     return 0
 
 
-def _tell_at_the_end(store: ArtifactStore, message: str) -> None:
-    """End the log with why the run failed: what its stages said, or the given message if none failed."""
-    failed = [event for _, event in events(store, os.environ[RUN_ID]) if event.event == "failed"]
-    told = [f"stage {event.stage} failed: {event.body['message']}" for event in failed] or [f"error: {message}"]
-    print("", *told, sep="\n", file=sys.stderr)
-
-
-def _enter(project: Path) -> None:
-    """Change to the project's folder, because relative paths of the project are relative to it."""
-    if own := os.environ.get("PYTHONPATH"):
-        os.environ["PYTHONPATH"] = os.pathsep.join(map(os.path.abspath, own.split(os.pathsep)))
-    os.chdir(project)
-
-
 def _run(pipeline_name: str, store: ArtifactStore, arguments: dict[str, object], until: str) -> None:
     with ForkServer():
-        pipeline = _prepare(pipeline_name, store, arguments, until)
-        arguments = _checked(pipeline, arguments, {"store": store.address})
+        pipeline = _prepare(pipeline_name, store, until)
+        known = set(pipeline.function.pipeline_spec.root.input_definitions.parameters)
+        if unknown := sorted(arguments.keys() - known):
+            raise ConfigurationError(
+                f"This pipeline has no parameter {', '.join(unknown)}: expected some of {', '.join(sorted(known))}."
+            )
+        require_choices(pipeline.function, arguments)
+        defaults = {"store": store.address} if "store" in known else {}
         with store.workspace() as directory:
             os.environ["TMPDIR"] = tempfile.tempdir = str(directory)
             from kfp import local
@@ -88,14 +83,20 @@ def _run(pipeline_name: str, store: ArtifactStore, arguments: dict[str, object],
             # The output is a file, where codes for colours hide the words.
             logging_utils.color_text = lambda text, color: text
             local.init(runner=local.SubprocessRunner(use_venv=False), pipeline_root=str(directory / "kfp"))
-            pipeline.function(**arguments)
+            pipeline.function(**defaults | arguments)
 
 
-def _prepare(pipeline_name: str, store: ArtifactStore, arguments: dict[str, object], until: str) -> "Pipeline":
+def _prepare(pipeline_name: str, store: ArtifactStore, until: str) -> "Pipeline":
     """Load the project, publish its configuration, build the pipeline and record its tasks."""
     warnings.filterwarnings("ignore", category=FutureWarning)
     warnings.filterwarnings("ignore", category=RuntimeWarning, module="kfp")
-    _import_kfp()
+    # A local run uses neither KFP's API client nor Docker, whose imports are slow: KFP omits the one where it runs a
+    # task, and the other if Docker is not installed.
+    os.environ["_KFP_RUNTIME"] = "true"
+    importlib.import_module("kfp")
+    del os.environ["_KFP_RUNTIME"]
+    with without("docker"):
+        importlib.import_module("kfp.local.task_dispatcher")
     from gatehouse.metrics.tasks.judging import judging_of
     from gatehouse.pipelines.catalog import build
     from gatehouse.project.checking import check_project
@@ -107,9 +108,9 @@ def _prepare(pipeline_name: str, store: ArtifactStore, arguments: dict[str, obje
     pipeline = build(pipeline_name, project)
     if until:
         pipeline = cut_after(until, pipeline)
-    stages = {stage for _, stage, _ in pipeline.plan}
-    if "tune" in stages:
-        _look_at_studies(project, store)
+    tuning = project.file.tuning
+    if tuning is not None and tuning.resume_policy != "never" and "tune" in {stage for _, stage, _ in pipeline.plan}:
+        _check_studies()
     for config in project.configs():
         config.publish(store)
     plan = [{"task": name, "stage": stage, "title": title} for name, stage, title in pipeline.plan]
@@ -118,27 +119,17 @@ def _prepare(pipeline_name: str, store: ArtifactStore, arguments: dict[str, obje
     judging = judging_of(task_of(project.file.training))
     objective = project.policy.champion.metric or judging.objective
     body = {"pipeline": pipeline_name, "project": project.name, "tasks": plan, "objective": objective}
-    body |= {"prices": prices}
-    store.record(f"runs/{os.environ[RUN_ID]}/{PLAN}", body | {"host": here(), "process": os.environ[OWNER]})
+    body |= {"prices": prices, "host": here(), "process": os.environ[OWNER]}
+    store.record(f"runs/{os.environ[RUN_ID]}/{PLAN}", body)
     return pipeline
 
 
-def _look_at_studies(project: "Project", store: ArtifactStore) -> None:
-    """Refuse an address of the studies' database that nothing can open, and warn if its server is away.
+def _check_studies() -> None:
+    """Refuse an address of the studies' database that can never be opened."""
+    from gatehouse.tuning.access.storage import named_url, require_address
 
-    A warning alone: what is in the memo needs no server, and the memo is looked up only when the stage runs.
-    """
-    from gatehouse.tuning.access.address import named_url
-
-    if project.file.tuning is None or project.file.tuning.resume_policy == "never" or not (url := named_url()):
-        return
-    from gatehouse.tuning.access.storage import require_address, require_server
-
-    require_address(url)
-    try:
-        require_server(url)
-    except StoreError as error:
-        Attempt(store, "tune:studies").warn(f"{error} The run goes on: an experiment that is in the memo needs none.")
+    if url := named_url():
+        require_address(url)
 
 
 def section_of(stage: str) -> str:
@@ -152,16 +143,16 @@ def section_of(stage: str) -> str:
 def not_asked_for(stage: str) -> ConfigurationError:
     """The error if a project has no section that enables a stage."""
     return ConfigurationError(
-        f"--until: expected a stage of this run, found {stage!r}: "
-        f"the project has no `{section_of(stage)}` that enables it."
+        f"--until: expected a stage of this run, found {stage!r}: the project has no `{section_of(stage)}` that "
+        "enables it."
     )
 
 
 def cut_after(stage: str, pipeline: "Pipeline") -> "Pipeline":
     """Remove the tasks after a stage, except the one that reports the end, and let the last task end after the stage.
 
-    What requires the verdict of the stage runs too. No task before the stage needs a later one, because tasks are
-    planned in order.
+    A stage that requires its verdict runs too. No task before the stage needs a later one, because tasks are planned in
+    order.
 
     Raises:
         ConfigurationError: if the pipeline has no such stage.
@@ -169,10 +160,10 @@ def cut_after(stage: str, pipeline: "Pipeline") -> "Pipeline":
     from gatehouse.configuration.yaml_lines import nearest
 
     planned, ends = pipeline.plan[:-1], pipeline.plan[-1:]
-    stages = [each for _, each, _ in planned]
-    if stage not in stages and section_of(stage) and "train" in stages:
-        raise not_asked_for(stage)
+    stages = [name for _, name, _ in planned]
     if stage not in stages:
+        if section_of(stage) and "train" in stages:
+            raise not_asked_for(stage)
         known = ", ".join(dict.fromkeys(stages))
         raise ConfigurationError(
             f"--until: expected a stage of this run ({known}), found {stage!r}{nearest(stage, stages)}."
@@ -183,34 +174,6 @@ def cut_after(stage: str, pipeline: "Pipeline") -> "Pipeline":
     for task in {task for task, _, _ in planned[last:]} - {task for task, _, _ in planned[:last]}:
         del pipeline.tasks[task]
     return replace(pipeline, plan=[*planned[:last], *ends])
-
-
-def _import_kfp() -> None:
-    """Import KFP without its API client and Docker, because a local run uses neither and their imports are slow.
-
-    KFP does not need the first where it runs a task, nor the second where Docker is not installed.
-    """
-    os.environ["_KFP_RUNTIME"] = "true"
-    importlib.import_module("kfp")
-    del os.environ["_KFP_RUNTIME"]
-    with without("docker"):
-        importlib.import_module("kfp.local.task_dispatcher")
-
-
-def _checked(pipeline: "Pipeline", arguments: dict[str, object], defaults: dict[str, str]) -> dict[str, object]:
-    """The arguments of the pipeline: the given ones, and the defaults for its other parameters.
-
-    Raises:
-        ConfigurationError: if an argument has no parameter, or is not among its choices.
-    """
-    known = set(pipeline.function.pipeline_spec.root.input_definitions.parameters)
-    unknown = sorted(arguments.keys() - known)
-    if unknown:
-        raise ConfigurationError(
-            f"This pipeline has no parameter {', '.join(unknown)}: expected some of {', '.join(sorted(known))}."
-        )
-    require_choices(pipeline.function, arguments)
-    return {name: value for name, value in defaults.items() if name in known} | arguments
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 @dataclass(frozen=True)
 class PlannedTask:
-    """One task of the pipeline: its name in KFP, its stage, and its name for people."""
+    """One task of a pipeline: its name in KFP, its stage, and its name for people."""
 
     task: str
     stage: str
@@ -41,11 +41,9 @@ class LocalRun:
     """A run and its present state.
 
     Attributes:
-        run: The run's id.
-        log: The file that holds the output of every process of the run.
+        log: The output of every process of the run.
         plan: The pipeline's tasks in order; empty until the pipeline is built.
         objective: The metric by which the gate compares models, if there is one.
-        events: The events of the run.
         seen: Keys of the events read so far.
         exit_code: None while the run is active.
         failure: Cause of a failure, with `error`, `message` and `exit_code`; and `stage` if a stage failed.
@@ -62,8 +60,8 @@ class LocalRun:
 
     def latest(self, stage: str) -> Event | None:
         """The most informative event of the newest attempt at a stage: its end if it ended, else its start."""
-        mine = [event for event in self.events if event.stage == stage and event.event != "warned"]
-        return max(mine, key=lambda event: (event.attempt, event.event != "started"), default=None)
+        attempts = [event for event in self.events if event.stage == stage and event.event != "warned"]
+        return max(attempts, key=lambda event: (event.attempt, event.event != "started"), default=None)
 
     def result(self, stage: str) -> dict[str, Any]:
         """The result of a stage that succeeded, or an empty dictionary."""
@@ -90,15 +88,7 @@ def run_pipeline(
 
     SIGINT and SIGTERM stop the run's processes in order. Should this process be killed, they end themselves. MLflow
     shows the metrics of a training that takes longer than seconds; the rest is for the caller (`show_apart`).
-
-    Args:
-        project: Folder of the project.
-        pipeline: Name of the pipeline.
-        store: Address of the store.
-        arguments: Pipeline parameters that differ from their defaults.
-        watch: Called with the run whenever something may have changed.
-        until: The last stage that runs; empty for all.
-        run_id: The run's id; empty for a new one.
+    `watch` is called with the run whenever something may have changed; `until` names the last stage that runs.
     """
     run = LocalRun(run_id or new_run_id(), store.local_folder / "logs" / "pending.log")
     run.log = run.log.with_name(f"{run.run}.log")
@@ -106,7 +96,7 @@ def run_pipeline(
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     with _signals() as received, open(run.log, "wb") as log:
         driver = subprocess.Popen(
-            [*_command(project, pipeline, store, arguments), *(["--until", until] if until else [])],
+            _command(project, pipeline, store, arguments, until),
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
@@ -126,8 +116,11 @@ def run_pipeline(
             store.sweep()  # The stopped processes ended without removing what they worked in.
         _refresh(run, store)
         # Errors that occur while a run is stopped are not its cause.
-        run.failure = None if received else _failure(run, store)
-        run.exit_code = _exit_code(run, driver.returncode, received)
+        run.failure = None if received else next(_failures(run), None) or _read(store, run, FAILURE)
+        if received:
+            run.exit_code = 128 + received[0]
+        else:
+            run.exit_code = int(run.failure["exit_code"]) if run.failure else int(driver.returncode != 0)
         record_own_end(run, store)  # A second signal does not keep it from being recorded.
     watch(run)
     return run
@@ -137,36 +130,28 @@ def record_own_end(run: LocalRun, store: ArtifactStore) -> None:
     """Record the end of a run whose last task did not: it was stopped, or failed before it had tasks."""
     plan = _read(store, run, PLAN)
     if plan is not None and not run.result(REPORT):
-        said = "SUCCEEDED" if run.exit_code == 0 else "CANCELED" if run.exit_code and run.exit_code > 128 else "FAILED"
-        about = {"project": plan["project"], "pipeline": plan["pipeline"]}
-        record_end(store, run.run, outcome_of(run.events, said), "gatehouse run", **about)
+        state = "SUCCEEDED" if run.exit_code == 0 else "CANCELED" if run.exit_code and run.exit_code > 128 else "FAILED"
+        names = {"project": plan["project"], "pipeline": plan["pipeline"]}
+        record_end(store, run.run, outcome_of(run.events, state), "gatehouse run", **names)
 
 
-def _command(project: Path, pipeline: str, store: ArtifactStore, arguments: dict[str, Any]) -> list[str]:
+def _command(project: Path, pipeline: str, store: ArtifactStore, arguments: dict[str, Any], until: str) -> list[str]:
     return [
-        *(sys.executable, "-m", "gatehouse.kfp.driver"),
-        *("--project", str(project)),
-        *("--pipeline", pipeline),
-        *("--store", store.address),
-        *("--arguments", json.dumps(arguments)),
+        *(sys.executable, "-m", "gatehouse.kfp.driver", "--project", str(project), "--pipeline", pipeline),
+        *("--store", store.address, "--arguments", json.dumps(arguments), "--until", until),
     ]
 
 
-class _signals:
+@contextmanager
+def _signals() -> Iterator[list[int]]:
     """Inside this context, SIGINT, SIGTERM and SIGHUP are collected instead of ending the process."""
-
-    _NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-    def __enter__(self) -> list[int]:
-        self._received: list[int] = []
-        self._before = {
-            number: signal.signal(number, lambda received, _frame: self._received.append(received))
-            for number in self._NUMBERS
-        }
-        return self._received
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
+    received: list[int] = []
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.signal(number, lambda number, _frame: received.append(number)) for number in numbers}
+    try:
+        yield received
+    finally:
+        for number, handler in before.items():
             signal.signal(number, handler)
 
 
@@ -191,15 +176,3 @@ def _failures(run: LocalRun) -> Iterator[dict[str, Any]]:
     for event in run.events:
         if event.event in ("failed", "stopped") and ":" not in event.stage and run.latest(event.stage) == event:
             yield event.body | {"stage": event.stage}
-
-
-def _failure(run: LocalRun, store: ArtifactStore) -> dict[str, Any] | None:
-    return next(_failures(run), None) or _read(store, run, FAILURE)
-
-
-def _exit_code(run: LocalRun, returned: int, received: list[int]) -> int:
-    if received:
-        return 128 + received[0]
-    if run.failure is not None:
-        return int(run.failure["exit_code"])
-    return 0 if returned == 0 else 1

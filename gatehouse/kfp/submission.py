@@ -1,7 +1,7 @@
 """Submits compiled pipelines to KFP: the name of a version depends on its content, and that of a run on what it runs.
 
-So repeating a command changes nothing, and an interrupted command continues where it stopped. What people see begins
-with a date, which is that of the first time: whatever has the same digest is found, and keeps its name.
+So repeating a command changes nothing, and an interrupted command continues where it stopped. Names for people begin
+with the date of the first submission: an object with the same digest is found, and keeps its name.
 """
 
 import re
@@ -31,12 +31,8 @@ class Upload:
     """A compiled pipeline of a project, in the form for KFP.
 
     Attributes:
-        project: Name of the project.
-        pipeline: Name of the pipeline in the project, as `training`.
-        text: The compiled YAML.
         version_tags: Tags of the version: what it was compiled from and for.
-        revision: Of the project in git; empty if it is in none.
-        date: Today, in UTC.
+        revision: Revision of the project in git; empty if it is in none.
     """
 
     project: str
@@ -58,7 +54,7 @@ class Upload:
 
     @property
     def display_name(self) -> str:
-        """What people see of the version if it is new: date, revision, and the beginning of its digest."""
+        """Name of a new version for people: date, revision, and the beginning of its digest."""
         return " ".join(filter(None, [self.date, self.revision, self.version[: len("sha256-") + DIGITS]]))
 
     @cached_property
@@ -105,14 +101,9 @@ class Submission:
     """A requested run.
 
     Attributes:
-        upload: The pipeline.
-        parameters: Values of its parameters; others keep their defaults.
-        experiment: Name of KFP's experiment.
-        service_account: Service account of the pods; empty for KFP's default.
-        plugins_input: Input for plugins of KFP.
         name: Name of the run; empty for one with the digest of all of this.
-        word: What stands in the name besides the digest, such as the time window; empty for the date.
-        attempt: How many runs of the same there are up to this one.
+        word: Part of the name besides the digest, such as the time window; empty for the date.
+        attempt: Number of this run among equal submissions.
     """
 
     upload: Upload
@@ -144,7 +135,7 @@ class Submission:
 
     @property
     def key(self) -> str:
-        """What is the same whenever it is submitted, `attempt` aside."""
+        """The part of the name that is the same for equal submissions."""
         return self.name or self.digest[:DIGITS]
 
     @property
@@ -158,11 +149,11 @@ class Submission:
         return f"-{self.attempt}" if self.attempt > 1 else ""
 
     def again(self, api: KfpApi) -> "Submission":
-        """The first attempt that KFP has no run of."""
-        wanted = self
-        while wanted._existing(api) is not None:
-            wanted = replace(wanted, attempt=wanted.attempt + 1)
-        return wanted
+        """The first attempt of which KFP has no run."""
+        submission = self
+        while submission._existing(api) is not None:
+            submission = replace(submission, attempt=submission.attempt + 1)
+        return submission
 
     def _existing(self, api: KfpApi) -> Run | None:
         """The newest run of this name, whichever day it was submitted."""
@@ -178,38 +169,33 @@ class Submission:
         Raises:
             ConfigurationError: if a run of the given name is a different one; the message names the differences.
         """
-        found = self._existing(api)
-        # A name with the digest cannot stand for anything else.
-        if found is not None and self.name and (differing := self._differing(api, found)):
-            raise ConfigurationError(
-                f"There is already a run {self.run} with other settings: {'; '.join(differing)}. Give this one another "
-                "--name, or --again for the next number of this one."
-            )
-        return found
-
-    def _differing(self, api: KfpApi, run: Run) -> list[str]:
-        """Differences between a run and the request."""
+        run = self._existing(api)
+        if run is None or not self.name:  # A name with the digest cannot stand for anything else.
+            return run
         (_, version), experiment = self.upload.find(api), api.find_experiment(self.experiment)
-        found = [
+        differing = [
             f"{name} is {run.parameters.get(name, 'its default')}, expected {self.parameters.get(name, 'its default')}"
             for name in sorted(run.parameters.keys() | self.parameters.keys())
             if run.parameters.get(name) != self.parameters.get(name)
         ]
         if version is None or version.id != run.version:
-            found.append(f"it is not of {self.upload.name} as it is now ({self.upload.version})")
+            differing.append(f"it is not of {self.upload.name} as it is now ({self.upload.version})")
         if experiment is None or experiment.id != run.experiment:
-            found.append(f"it is not in the experiment {self.experiment}")
-        return found
+            differing.append(f"it is not in the experiment {self.experiment}")
+        if differing:
+            raise ConfigurationError(
+                f"There is already a run {self.run} with other settings: {'; '.join(differing)}. Give this one another "
+                "--name, or --again for the next number of this one."
+            )
+        return run
 
     def send(self, api: KfpApi, allowed: Callable[[], None] = lambda: None) -> Run:
-        """The run in KFP, which is made where it is not there, with all that it needs.
+        """The run in KFP, which is created with all that it needs if it does not exist.
 
-        Args:
-            api: The server.
-            allowed: Raises where the run may not be made any more; asked just before.
+        `allowed` is called just before the run is created, and raises if that is no longer allowed.
         """
-        if found := self.find(api):
-            return found
+        if run := self.find(api):
+            return run
         pipeline, uploaded = self.upload.send(api)
         allowed()
         return api.create_run(
@@ -229,10 +215,7 @@ class Change:
     """One line of a plan.
 
     Attributes:
-        sign: `+` for what is added, `~` for what is changed, `-` for what is removed, `=` for what stays, `!` for what
-            a person has to know.
-        what: The thing, as `run flights-training-0123456789ab`.
-        details: More of it, one line each.
+        sign: `+` added, `~` changed, `-` removed, `=` unchanged, `!` a notice.
     """
 
     sign: str
@@ -240,23 +223,23 @@ class Change:
     details: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        """As a person reads it."""
+        """The lines for a person."""
         return "\n".join([f"  {self.sign} {self.what}", *(f"      {line}" for line in self.details)])
 
 
 def planned(api: KfpApi, submission: Submission) -> Iterator[Change]:
-    """What `submission.send` would change; nothing is written."""
+    """The changes that `submission.send` would make; nothing is written."""
     upload = submission.upload
     pipeline, uploaded = upload.find(api)
     yield Change("=" if pipeline else "+", f"pipeline {upload.name}")
     yield Change("=" if uploaded else "+", f"version {(uploaded or upload).display_name} of {upload.name}")
     yield Change("=" if api.find_experiment(submission.experiment) else "+", f"experiment {submission.experiment}")
     run = submission.find(api)
-    given = tuple(f"{name}: {value}" for name, value in sorted(submission.parameters.items()))
     if run:
         yield Change("=", f"run {run.name}", (f"it is {run.state or 'not started'}",))
     else:
-        yield Change("+", f"run {submission.run}", given)
+        parameters = tuple(f"{name}: {value}" for name, value in sorted(submission.parameters.items()))
+        yield Change("+", f"run {submission.run}", parameters)
 
 
 def summary(changes: list[Change]) -> str:

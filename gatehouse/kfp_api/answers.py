@@ -1,42 +1,28 @@
-"""What the API answers, as far as we rely on it: each class reads one kind of answer, and nothing else reads them.
+"""The objects of the API that Gatehouse reads, from those of the generated client.
 
-The server leaves out fields that are empty, writes whole numbers of 64 bits as strings, and gives a run that has not
-finished the time 1970-01-01. `tests/stand_ins/kfp_answers.yaml` lists every field that is read here, by route.
+The server leaves out empty fields, and gives a run that has not finished the time 1970-01-01.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 ENDED = frozenset({"SUCCEEDED", "SKIPPED", "FAILED", "CANCELED"})
-"""The states of a run that are the last ones, unless somebody retries the run."""
-
-Answer = Mapping[str, Any]
+"""The final states of a run, unless somebody retries the run."""
 _NEVER = 1970
 """The year of a time that has not come; nodes that have not begun have the year 1."""
 _ATTEMPT = re.compile(r"\(\d+\)$")
-"""What Argo adds to the name of a node that may be tried again."""
+"""Argo's suffix of a node that may be tried again."""
 
 
 @dataclass(frozen=True)
 class Server:
-    """The server itself.
-
-    Attributes:
-        version: Its release, as `2.17.0`; empty where it does not say.
-        multi_user: Whether every request needs a namespace and a user.
-    """
+    """The server: its release, as `2.17.0` or empty, and whether every request needs a namespace and a user."""
 
     version: str
     multi_user: bool
-
-    @classmethod
-    def read(cls, answer: Answer) -> "Server":
-        """Of the health route."""
-        version = str(answer.get("tag_name", ""))
-        return cls(version if version[:1].isdigit() else "", bool(answer.get("multi_user", False)))
 
 
 @dataclass(frozen=True)
@@ -45,11 +31,6 @@ class Experiment:
 
     id: str
     name: str
-
-    @classmethod
-    def read(cls, answer: Answer) -> "Experiment":
-        """Read an experiment from an answer."""
-        return cls(answer["experiment_id"], answer["display_name"])
 
 
 @dataclass(frozen=True)
@@ -60,21 +41,13 @@ class Pipeline:
     name: str
     tags: Mapping[str, str]
 
-    @classmethod
-    def read(cls, answer: Answer) -> "Pipeline":
-        """Of a pipeline. A server before 2.15 knows no `name` beside the displayed one, and no tags."""
-        return cls(answer["pipeline_id"], answer.get("name") or answer["display_name"], answer.get("tags", {}))
-
 
 @dataclass(frozen=True)
 class Version:
     """A version of a pipeline.
 
     Attributes:
-        pipeline: Id of its pipeline.
-        name: Of this pipeline's versions only one has it.
-        display_name: What people see instead.
-        spec: What was uploaded: the pipeline spec, or `{pipeline_spec, platform_spec}`.
+        spec: The uploaded content: the pipeline spec, or `{pipeline_spec, platform_spec}`.
     """
 
     id: str
@@ -83,19 +56,19 @@ class Version:
     display_name: str
     tags: Mapping[str, str]
     created_at: datetime
-    spec: Answer
+    spec: Mapping[str, Any]
 
     @classmethod
-    def read(cls, answer: Answer) -> "Version":
-        """Of a version."""
+    def read(cls, answer: Any) -> "Version":
+        """From the generated object."""
         return cls(
-            answer["pipeline_version_id"],
-            answer["pipeline_id"],
-            answer.get("name") or answer["display_name"],
-            answer["display_name"],
-            answer.get("tags", {}),
-            _time(answer["created_at"]),
-            answer.get("pipeline_spec", {}),
+            answer.pipeline_version_id,
+            answer.pipeline_id,
+            answer.name or answer.display_name,
+            answer.display_name,
+            answer.tags or {},
+            answer.created_at,
+            answer.pipeline_spec or {},
         )
 
 
@@ -106,13 +79,12 @@ class Run:
     Attributes:
         state: `PENDING`, `RUNNING`, `SUCCEEDED`, `SKIPPED`, `FAILED`, `CANCELING`, `CANCELED` or `PAUSED`; empty before
             the first. A run that a user terminated is CANCELED; KFP 2.17 calls it FAILED after CANCELING.
-        history: States and since when, the oldest first.
-        finished_at: None where it goes on.
-        pipeline: Id of its pipeline; empty where the run brought its own spec. So is `version`.
-        error: What the server says against it; empty for nothing.
-        archived: Whether somebody put it away.
-        tasks: Since when KFP works on each task that has begun, by its name in the pipeline: since what it waits for
-            had ended, so before its pod was scheduled. Other nodes of KFP are there too, as `root` and `executor`.
+        history: Its states with their times, the oldest first.
+        finished_at: None while it runs.
+        pipeline, version: Ids; empty if the run brought its own spec.
+        error: The server's error message; empty for none.
+        tasks: Start of each task that has begun, by its name in the pipeline: when its dependencies had ended, before
+            its pod was scheduled. Other nodes of KFP are included, as `root` and `executor`.
     """
 
     id: str
@@ -131,46 +103,47 @@ class Run:
 
     @property
     def ended(self) -> bool:
-        """Whether it has ended, in whatever way."""
+        """Whether it has ended."""
         return self.state in ENDED
 
     @classmethod
-    def read(cls, answer: Answer) -> "Run":
-        """Of a run. Where the server cannot read a run of its own, it answers with the id and an error alone."""
-        source = answer.get("pipeline_version_reference", {})
-        # The server notes a look at a run that has not begun without a state.
-        history = tuple(
-            (each["state"], _time(each["update_time"])) for each in answer.get("state_history", []) if "state" in each
-        )
-        state = answer.get("state", "")
-        if state == "FAILED" and [each for each, _ in history if each in ("RUNNING", "CANCELING")][-1:] == [
-            "CANCELING"
-        ]:
+    def read(cls, answer: Any) -> "Run":
+        """From the generated object; of a run that the server cannot read, there is only the id and an error."""
+        source, state = answer.pipeline_version_reference, answer.state or ""
+        # The server records a run that has not begun without a state.
+        history = tuple((entry.state, entry.update_time) for entry in answer.state_history or () if entry.state)
+        steps = [step for step, _ in history if step in ("RUNNING", "CANCELING")]
+        if state == "FAILED" and steps[-1:] == ["CANCELING"]:
             state = "CANCELED"
+        tasks: dict[str, datetime] = {}
+        for node in (answer.run_details and answer.run_details.task_details) or ():
+            # A node without a state began nothing: it was omitted, or is the report of a launcher, without a name.
+            if node.state and node.start_time.year > _NEVER:
+                name = _ATTEMPT.sub("", node.display_name).removesuffix("-driver")
+                tasks[name] = min(node.start_time, tasks.get(name, node.start_time))
         return cls(
-            id=answer["run_id"],
-            name=answer.get("display_name", ""),
-            experiment=answer.get("experiment_id", ""),
+            id=answer.run_id,
+            name=answer.display_name or "",
+            experiment=answer.experiment_id or "",
             state="" if state == "RUNTIME_STATE_UNSPECIFIED" else state,
             history=history,
-            created_at=_time(answer.get("created_at", "")),
-            finished_at=_time(answer.get("finished_at", "")) if state in ENDED else None,
-            pipeline=source.get("pipeline_id", ""),
-            version=source.get("pipeline_version_id", ""),
-            parameters=answer.get("runtime_config", {}).get("parameters", {}),
-            error=answer.get("error", {}).get("message", ""),
-            archived=answer.get("storage_state", "") == "ARCHIVED",
-            tasks=_began(answer.get("run_details", {}).get("task_details", [])),
+            created_at=answer.created_at or datetime.fromtimestamp(0, UTC),
+            finished_at=answer.finished_at if state in ENDED else None,
+            pipeline=(source and source.pipeline_id) or "",
+            version=(source and source.pipeline_version_id) or "",
+            parameters=(answer.runtime_config and answer.runtime_config.parameters) or {},
+            error=(answer.error and answer.error.message) or "",
+            archived=answer.storage_state == "ARCHIVED",
+            tasks=tasks,
         )
 
 
 @dataclass(frozen=True)
 class RecurringRun:
-    """A recurring run: a schedule, as KFP keeps it. KFP can enable, disable and delete one, but not change it.
+    """A schedule as KFP keeps it. KFP can enable, disable and delete one, but not change it.
 
     Attributes:
-        cron: Its cron expression; empty where it goes by `interval`, in seconds.
-        enabled: Whether it starts runs.
+        cron: Its cron expression; empty if it uses `interval`, in seconds.
     """
 
     id: str
@@ -192,44 +165,27 @@ class RecurringRun:
     created_at: datetime
 
     @classmethod
-    def read(cls, answer: Answer) -> "RecurringRun":
-        """Of a recurring run."""
-        source, trigger = answer.get("pipeline_version_reference", {}), answer.get("trigger", {})
-        cron, periodic = trigger.get("cron_schedule", {}), trigger.get("periodic_schedule", {})
+    def read(cls, answer: Any) -> "RecurringRun":
+        """From the generated object."""
+        source, trigger = answer.pipeline_version_reference, answer.trigger
+        cron, periodic = (trigger and trigger.cron_schedule), (trigger and trigger.periodic_schedule)
         times = cron or periodic
         return cls(
-            id=answer["recurring_run_id"],
-            name=answer["display_name"],
-            description=answer.get("description", ""),
-            experiment=answer.get("experiment_id", ""),
-            pipeline=source.get("pipeline_id", ""),
-            version=source.get("pipeline_version_id", ""),
-            cron=cron.get("cron", ""),
-            interval=int(periodic.get("interval_second", 0)),
-            start=_time(times["start_time"]) if "start_time" in times else None,
-            end=_time(times["end_time"]) if "end_time" in times else None,
-            catch_up=not answer.get("no_catchup", False),
-            max_concurrency=int(answer.get("max_concurrency", 0)),
-            service_account=answer.get("service_account", ""),
-            parameters=answer.get("runtime_config", {}).get("parameters", {}),
-            plugins_input=answer.get("plugins_input", {}),
-            enabled=answer.get("status", "") == "ENABLED",
-            created_at=_time(answer["created_at"]),
+            id=answer.recurring_run_id,
+            name=answer.display_name,
+            description=answer.description or "",
+            experiment=answer.experiment_id or "",
+            pipeline=(source and source.pipeline_id) or "",
+            version=(source and source.pipeline_version_id) or "",
+            cron=(cron and cron.cron) or "",
+            interval=int((periodic and periodic.interval_second) or 0),
+            start=times.start_time if times else None,
+            end=times.end_time if times else None,
+            catch_up=not answer.no_catchup,
+            max_concurrency=int(answer.max_concurrency or 0),
+            service_account=answer.service_account or "",
+            parameters=(answer.runtime_config and answer.runtime_config.parameters) or {},
+            plugins_input=answer.plugins_input or {},
+            enabled=answer.status == "ENABLED",
+            created_at=answer.created_at,
         )
-
-
-def _began(nodes: Iterable[Answer]) -> dict[str, datetime]:
-    """The first start of each task. `create_time` is that of the run; a driver goes before each pod, and is no task.
-
-    A node without a state began nothing: it was omitted, or is a launcher's own report, which has no name either.
-    """
-    began: dict[str, datetime] = {}
-    for node in nodes:
-        if node.get("state") and (at := _time(node["start_time"])).year > _NEVER:
-            name = _ATTEMPT.sub("", node["display_name"]).removesuffix("-driver")
-            began[name] = min(at, began.get(name, at))
-    return began
-
-
-def _time(written: str) -> datetime:
-    return datetime.fromisoformat(written) if written else datetime.fromtimestamp(0, UTC)

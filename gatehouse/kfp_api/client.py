@@ -1,23 +1,36 @@
-"""What can be asked of Kubeflow Pipelines. What is created is looked for by its name first, and never made twice."""
+"""Requests to Kubeflow Pipelines. An object to be created is first looked for by its name, and never made twice."""
 
 import json
 import logging
+import os
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
+from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote
 
+from kfp_server_api import (
+    ExperimentServiceApi,
+    PipelineServiceApi,
+    PipelineUploadServiceApi,
+    RecurringRunServiceApi,
+    RunServiceApi,
+)
+
 from gatehouse.errors import ConfigurationError
-from gatehouse.kfp_api.answers import Answer, Experiment, Pipeline, RecurringRun, Run, Server, Version
-from gatehouse.kfp_api.connection import NAMESPACE, Connection, KfpError, KfpRefusedError, Patience
+from gatehouse.kfp_api.answers import Experiment, Pipeline, RecurringRun, Run, Server, Version
+from gatehouse.kfp_api.connection import Connection, KfpError, KfpRefusedError, Patience
 from gatehouse.kfp_api.specs import version_name
+from gatehouse.kfp_api.variables import NAMESPACE
 
 logger = logging.getLogger(__name__)
 
 _Made = TypeVar("_Made")
 LONGEST = 255
-"""Characters of a text that the server's database keeps of a run, a recurring run and an experiment."""
+"""Most characters of a text of a run, a recurring run or an experiment in the server's database."""
 _PAGE = 100
 _MISSING = 404
 _ACTIVE = ("", "PENDING", "RUNNING", "PAUSED")
@@ -28,6 +41,10 @@ class KfpApi:
 
     def __init__(self, connection: Connection, namespace: str = "") -> None:
         self._connection = connection
+        self._experiments = ExperimentServiceApi(connection)
+        self._pipelines = PipelineServiceApi(connection)
+        self._recurring = RecurringRunServiceApi(connection)
+        self._runs = RunServiceApi(connection)
         self.namespace = namespace
 
     @classmethod
@@ -39,11 +56,11 @@ class KfpApi:
         token_file: str = "",
         patience: Patience | None = None,
     ) -> "KfpApi":
-        """Prepare to ask; nothing is sent yet. What is empty comes from the environment.
+        """Prepare requests; nothing is sent yet. Empty arguments come from the environment.
 
         Args:
             endpoint: Address of the API, else GATEHOUSE_KFP_ENDPOINT.
-            namespace: Of the user, where the server serves several; else GATEHOUSE_KFP_NAMESPACE.
+            namespace: Of the user, if the server serves several; else GATEHOUSE_KFP_NAMESPACE.
             token: Bearer token, else GATEHOUSE_KFP_TOKEN.
             token_file: File with the token, which is read for each request; else GATEHOUSE_KFP_TOKEN_FILE, else the
                 token that Kubeflow mounts into pods.
@@ -52,8 +69,6 @@ class KfpApi:
         Raises:
             ConfigurationError: if no address is given; the message says what to set.
         """
-        import os
-
         connection = Connection(endpoint, token, token_file, patience or Patience())
         return cls(connection, namespace or os.environ.get(NAMESPACE, ""))
 
@@ -63,75 +78,79 @@ class KfpApi:
         return self._connection.endpoint
 
     def server(self) -> Server:
-        """What the server says of itself.
+        """Release and mode of the server.
 
         Raises:
             ConfigurationError: if it serves several users, and no namespace is set.
         """
-        server = Server.read(self._connection.get("healthz"))
+        health = self._connection.health()
+        version = str(health.get("tag_name", ""))
+        server = Server(version if version[:1].isdigit() else "", bool(health.get("multi_user", False)))
         if server.multi_user and not self.namespace:
             raise ConfigurationError(f"{self.endpoint} serves several users: set {NAMESPACE} to your namespace.")
         return server
 
     def find_experiment(self, name: str) -> Experiment | None:
         """The experiment of a name, or None."""
-        found = self._listed("experiments", "experiments", _equals(display_name=name), namespace=self.namespace)
-        return next(map(Experiment.read, found), None)
+        listed = partial(self._experiments.experiment_service_list_experiments, namespace=self.namespace)
+        for experiment in self._listed(listed, "experiments", _equals(display_name=name)):
+            return Experiment(experiment.experiment_id, experiment.display_name)
+        return None
 
     def experiment(self, name: str) -> Experiment:
-        """The experiment of a name, which is created where there is none."""
-        return self.find_experiment(name) or self._created(
-            "experiments",
-            {"display_name": name, "namespace": self.namespace},
-            Experiment.read,
-            lambda: self.find_experiment(name),
-            repeatable=True,
-        )
+        """The experiment of a name, which is created if there is none."""
+
+        def create() -> Experiment:
+            body = _without_empty(display_name=name, namespace=self.namespace)
+            created = self._experiments.experiment_service_create_experiment(body)
+            return Experiment(created.experiment_id, created.display_name)
+
+        return self._found_or_created(lambda: self.find_experiment(name), create, "POST experiments", repeatable=True)
 
     def find_pipeline(self, name: str) -> Pipeline | None:
         """The pipeline of a name in this namespace, or None."""
+        by_name = partial(self._pipelines.pipeline_service_get_pipeline_by_name, name, namespace=self.namespace)
         try:
-            path = f"pipelines/names/{quote(name, safe='')}"
-            return Pipeline.read(self._connection.get(path, namespace=self.namespace))
+            return _pipeline(self._connection.retrying(by_name, f"GET pipelines/names/{name}"))
         except KfpRefusedError as error:
             if error.status != _MISSING:
                 raise
             return None
 
     def pipeline(self, name: str, description: str = "", tags: Mapping[str, str] | None = None) -> Pipeline:
-        """The pipeline of a name, which is created, without a version, where there is none.
+        """The pipeline of a name, which is created, without a version, if there is none.
 
-        A server of an older release, which refuses tags and names apart from the displayed one, is asked without.
+        Servers before 2.17 refuse tags, and those before 2.15 a name apart from the displayed one.
         """
-        body = {"display_name": name, "description": description, "namespace": self.namespace}
+        body = _without_empty(display_name=name, description=description, namespace=self.namespace)
 
-        def create(**newer: Any) -> Pipeline:
-            return self._created(
-                "pipelines", body | newer, Pipeline.read, lambda: self.find_pipeline(name), repeatable=True
-            )
+        def create() -> Pipeline:
+            newer = _without_empty(name=name, tags=dict(tags or {}))
+            try:
+                return _pipeline(self._pipelines.pipeline_service_create_pipeline(body | newer))
+            except KfpRefusedError as error:
+                if "unknown field" not in str(error):
+                    raise
+                return _pipeline(self._pipelines.pipeline_service_create_pipeline(body))
 
-        if found := self.find_pipeline(name):
-            return found
-        try:
-            return create(name=name, tags=dict(tags or {}))
-        except KfpRefusedError as error:
-            if "unknown field" not in str(error):
-                raise
-            return create()
+        return self._found_or_created(lambda: self.find_pipeline(name), create, "POST pipelines", repeatable=True)
 
     def find_version(self, pipeline: str, name: str) -> Version | None:
-        """The version of a name of the pipeline with an id, or None. Other pipelines may have one of the same name."""
-        found = self._listed(f"pipelines/{pipeline}/versions", "pipeline_versions", _equals(name=name))
-        return next(map(Version.read, found), None)
+        """The version of a name of the pipeline with an id, or None."""
+        return next(self._versions(pipeline, _equals(name=name)), None)
 
     def version(self, pipeline: str, version: str) -> Version:
         """The version of an id, of the pipeline with an id."""
-        return Version.read(self._connection.get(f"pipelines/{pipeline}/versions/{version}"))
+        get = partial(self._pipelines.pipeline_service_get_pipeline_version, pipeline, version)
+        return Version.read(self._connection.retrying(get, f"GET pipelines/{pipeline}/versions/{version}"))
 
     def versions(self, pipeline: str) -> Iterator[Version]:
         """The versions of the pipeline with an id, the newest first."""
-        found = self._listed(f"pipelines/{pipeline}/versions", "pipeline_versions", sort_by="created_at desc")
-        return map(Version.read, found)
+        return self._versions(pipeline, sort_by="created_at desc")
+
+    def _versions(self, pipeline: str, predicates: Any = (), **query: str) -> Iterator[Version]:
+        listed = partial(self._pipelines.pipeline_service_list_pipeline_versions, pipeline)
+        return map(Version.read, self._listed(listed, "pipeline_versions", predicates, **query))
 
     def upload_version(
         self,
@@ -141,15 +160,9 @@ class KfpApi:
         tags: Mapping[str, str] | None = None,
         display_name: str = "",
     ) -> Version:
-        """The version that a compiled pipeline is, by its content: it is uploaded where it is not there yet.
+        """The version with the content of a compiled pipeline, which is uploaded if it is not there yet.
 
-        Args:
-            pipeline: Id of its pipeline.
-            text: The compiled YAML. Its digest is the version's name, of which the server allows one.
-            description: For people.
-            tags: For people and for lists.
-            display_name: What people see of a version that is new; empty for its name. A server before 2.14 shows the
-                name.
+        The digest of the text is the version's name, of which the server allows one; people see `display_name`.
         """
         name = version_name(text)
         query = {
@@ -159,13 +172,16 @@ class KfpApi:
             "description": description,
             "tags": json.dumps(dict(tags or {}), sort_keys=True),
         }
-        path, file = "pipelines/upload_version", (f"{name}.yaml", text.encode())
 
         def upload() -> Version:
-            return Version.read(self._connection.send("POST", path, query, file=file))
+            with tempfile.TemporaryDirectory() as folder:
+                file = Path(folder) / f"{name}.yaml"
+                file.write_text(text)
+                uploads = PipelineUploadServiceApi(self._connection)
+                return Version.read(uploads.upload_pipeline_version(str(file), **_without_empty(**query)))
 
-        return self.find_version(pipeline, name) or self._connection.creating(
-            upload, lambda: self.find_version(pipeline, name), f"POST {path}", repeatable=True
+        return self._found_or_created(
+            lambda: self.find_version(pipeline, name), upload, "POST pipelines/upload_version", repeatable=True
         )
 
     def runs(
@@ -176,28 +192,20 @@ class KfpApi:
         recurring_run: str = "",
         containing: str = "",
     ) -> Iterator[Run]:
-        """Runs, the newest first.
-
-        Args:
-            experiment: Name of the experiment; empty for those of all. A name that is not there has no runs.
-            since: Created at that time or later.
-            name: Of exactly this name; empty for every.
-            recurring_run: Id of the recurring run that started them; empty for every.
-            containing: Part of the name; empty for every.
-        """
+        """Runs of an experiment, or of all, the newest first; `containing` is a part of their names."""
+        scope = {"namespace": self.namespace}
         if experiment:
-            if (found := self.find_experiment(experiment)) is None:
+            if (existing := self.find_experiment(experiment)) is None:
                 return
-            scope = {"experiment_id": found.id}
-        else:
-            scope = {"namespace": self.namespace}
+            scope = {"experiment_id": existing.id}
         predicates = _equals(display_name=name, recurring_run_id=recurring_run)
         if containing:
             predicates.append({"operation": "IS_SUBSTRING", "key": "display_name", "string_value": containing})
-        for run in map(Run.read, self._listed("runs", "runs", predicates, sort_by="created_at desc", **scope)):
+        listed = self._listed(self._runs.run_service_list_runs, "runs", predicates, sort_by="created_at desc", **scope)
+        for run in map(Run.read, listed):
             if since is not None and run.created_at < since:
                 return
-            if name in ("", run.name):  # MySQL takes upper and lower case for the same.
+            if name in ("", run.name):  # MySQL ignores the case of letters.
                 yield run
 
     def find_runs(self, name: str) -> list[Run]:
@@ -206,7 +214,8 @@ class KfpApi:
 
     def run(self, run: str) -> Run:
         """The run of an id."""
-        return Run.read(self._connection.get(f"runs/{run}"))
+        get = partial(self._runs.run_service_get_run, run)
+        return Run.read(self._connection.retrying(get, f"GET runs/{run}"))
 
     def create_run(
         self,
@@ -220,20 +229,17 @@ class KfpApi:
         service_account: str = "",
         plugins_input: Mapping[str, Any] | None = None,
     ) -> Run:
-        """The run of a name, which is created where there is none: the name says what the run is for.
+        """The run of a name, which is created if there is none: the name should contain the digest of what it runs.
 
-        Args:
-            name: Of the run. The digest of what it runs, or of why, belongs into it.
-            pipeline: Id of the pipeline.
-            version: Id of its version.
-            parameters: Values of its parameters; others keep their defaults.
-            experiment: Name of the experiment, which is created where there is none.
-            description: For people; cut where KFP's database has no room.
-            service_account: Of the pods; empty for the server's default.
-            plugins_input: For plugins of the server, as `{"mlflow": {"experiment_name": "…"}}`.
+        The experiment, a name, is created if there is none. `plugins_input` is for plugins of the server, as
+        `{"mlflow": {"experiment_name": "…"}}`.
         """
-        if found := self.find_runs(name):
-            return found[0]
+
+        def look() -> Run | None:
+            return next(iter(self.runs(name=name)), None)
+
+        if existing := look():
+            return existing
         body = _without_empty(
             display_name=name,
             description=description[:LONGEST],
@@ -243,18 +249,12 @@ class KfpApi:
             service_account=service_account,
             plugins_input=dict(plugins_input or {}),
         )
-        return self._created("runs", body, Run.read, lambda: next(self.runs(name=name), None))
+        return self._connection.creating(lambda: Run.read(self._runs.run_service_create_run(body)), look, "POST runs")
 
     def wait(self, run: str, timeout: float = float("inf"), outage: float = 900.0) -> Run:
-        """The run of an id when it has ended, in whatever way.
+        """The run of an id when it has ended, in whatever way; also ends if the run is deleted.
 
-        A run that is cancelled, skipped, failed or retried ends; so does the wait where the run is deleted. The server
-        may be away meanwhile, and tokens may be renewed.
-
-        Args:
-            run: Id of the run.
-            timeout: For so many seconds at most.
-            outage: How long the server may be away at a time, in seconds.
+        The server may be away for `outage` seconds at a time, and tokens may be renewed.
 
         Raises:
             KfpError: if it has not ended in time.
@@ -263,13 +263,13 @@ class KfpApi:
         state = None
         while True:
             try:
-                found = self.run(run)
+                current = self.run(run)
                 answered = time.monotonic()
-                if found.state != state:
-                    logger.info("The run %s is %s.", found.name, found.state or "not started")
-                    state = found.state
-                if found.ended:
-                    return found
+                if current.state != state:
+                    logger.info("The run %s is %s.", current.name, current.state or "not started")
+                    state = current.state
+                if current.ended:
+                    return current
             except KfpRefusedError:
                 raise
             except KfpError:
@@ -283,71 +283,72 @@ class KfpApi:
             time.sleep(min(self._connection.patience.poll, left))
 
     def terminate(self, run: str) -> None:
-        """Cancel the run of an id; nothing where it has ended or is about to."""
+        """Cancel the run of an id; nothing if it has ended or is about to."""
 
         def stop() -> None:
             if self.run(run).state in _ACTIVE:
-                self._connection.send("POST", f"runs/{run}:terminate")
+                self._runs.run_service_terminate_run(run)
 
         self._connection.retrying(stop, f"POST runs/{run}:terminate")
 
     def recurring_runs(self, prefix: str = "", experiment: str = "") -> Iterator[RecurringRun]:
         """Recurring runs whose name begins with `prefix`, of the experiment with an id or of all, the newest first."""
         scope = {"experiment_id": experiment} if experiment else {"namespace": self.namespace}
-        for each in self._listed("recurringruns", "recurringRuns", sort_by="created_at desc", **scope):
-            if (found := RecurringRun.read(each)).name.startswith(prefix):
-                yield found
+        listed = self._recurring.recurring_run_service_list_recurring_runs
+        for answer in self._listed(listed, "recurring_runs", sort_by="created_at desc", **scope):
+            if (recurring := RecurringRun.read(answer)).name.startswith(prefix):
+                yield recurring
 
     def create_recurring_run(self, body: Mapping[str, Any]) -> RecurringRun:
-        """The recurring run of a name, which is created where there is none.
-
-        Args:
-            body: What the API takes, with `display_name`, `experiment_id` and `pipeline_version_reference`.
-        """
+        """The recurring run of the `display_name` in a request body, which is created if there is none."""
 
         def look() -> RecurringRun | None:
-            same = self.recurring_runs(body["display_name"], body["experiment_id"])
-            return next((each for each in same if each.name == body["display_name"]), None)
+            candidates = self.recurring_runs(body["display_name"], body["experiment_id"])
+            return next((recurring for recurring in candidates if recurring.name == body["display_name"]), None)
 
-        return look() or self._created("recurringruns", body, RecurringRun.read, look)
+        def create() -> RecurringRun:
+            answer = self._recurring.recurring_run_service_create_recurring_run(_without_empty(**body))
+            return RecurringRun.read(answer)
+
+        return self._found_or_created(look, create, "POST recurringruns")
 
     def enable(self, recurring_run: str, enabled: bool = True) -> None:
         """Let a recurring run start runs, or not."""
-        path = f"recurringruns/{recurring_run}:{'enable' if enabled else 'disable'}"
-        self._connection.retrying(lambda: self._connection.send("POST", path), f"POST {path}")
+        word = "enable" if enabled else "disable"
+        method = getattr(self._recurring, f"recurring_run_service_{word}_recurring_run")
+        self._connection.retrying(partial(method, recurring_run), f"POST recurringruns/{recurring_run}:{word}")
 
     def delete_recurring_run(self, recurring_run: str) -> None:
-        """Delete a recurring run; nothing where it is gone. Its runs stay, and those under way go on."""
-        path, query = f"recurringruns/{recurring_run}", {"propagation_policy": "ORPHAN"}
+        """Delete a recurring run; nothing if it is gone. Its runs stay, and active ones go on."""
+        delete = partial(
+            self._recurring.recurring_run_service_delete_recurring_run, recurring_run, propagation_policy="ORPHAN"
+        )
         try:
-            self._connection.retrying(lambda: self._connection.send("DELETE", path, query), f"DELETE {path}")
+            self._connection.retrying(delete, f"DELETE recurringruns/{recurring_run}")
         except KfpRefusedError as error:
             if error.status != _MISSING:
                 raise
 
-    def _created(
-        self,
-        path: str,
-        body: Mapping[str, Any],
-        read: Callable[[Answer], _Made],
-        look: Callable[[], _Made | None],
-        repeatable: bool = False,
+    def _found_or_created(
+        self, look: Callable[[], _Made | None], create: Callable[[], _Made], what: str, repeatable: bool = False
     ) -> _Made:
-        def create() -> _Made:
-            return read(self._connection.send("POST", path, body=_without_empty(**body)))
+        return look() or self._connection.creating(create, look, what, repeatable)
 
-        return self._connection.creating(create, look, f"POST {path}", repeatable)
-
-    def _listed(self, path: str, field: str, predicates: Any = (), **query: str) -> Iterator[Answer]:
+    def _listed(self, method: Callable[..., Any], field: str, predicates: Any = (), **query: Any) -> Iterator[Any]:
         """Every item of a list, page after page. The server decodes a filter twice."""
-        chosen = quote(json.dumps({"predicates": predicates})) if predicates else ""
-        token = ""
+        if predicates:
+            query["filter"] = quote(json.dumps({"predicates": predicates}))
+        query = _without_empty(**query, page_size=_PAGE)
         while True:
-            page = self._connection.get(path, filter=chosen, page_size=_PAGE, page_token=token, **query)
-            yield from page.get(field, [])
-            token = page.get("next_page_token", "")
-            if not token:
+            page = self._connection.retrying(partial(method, **query), f"GET {field}")
+            yield from getattr(page, field) or ()
+            if not page.next_page_token:
                 return
+            query["page_token"] = page.next_page_token
+
+
+def _pipeline(answer: Any) -> Pipeline:
+    return Pipeline(answer.pipeline_id, answer.name or answer.display_name, answer.tags or {})
 
 
 def _equals(**fields: str) -> list[dict[str, str]]:

@@ -1,38 +1,33 @@
-"""Requests to the API of Kubeflow Pipelines: tokens that are renewed, retries, and errors that say what to do."""
+"""The generated client for the API of Kubeflow Pipelines, with tokens that are renewed, retries, and our errors."""
 
 import json
 import logging
 import os
-import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import urlencode
+
+import urllib3
+from kfp_server_api import ApiClient, ApiException, Configuration
+from tenacity import RetryCallState, Retrying, retry_if_exception, stop_before_delay, wait_random_exponential
+from urllib3.exceptions import ConnectTimeoutError, NewConnectionError
 
 from gatehouse.errors import ConfigurationError, GatehouseError
+from gatehouse.kfp_api.variables import ENDPOINT, MOUNTED_TOKEN, NAMESPACE, TOKEN, TOKEN_FILE
 from gatehouse.runtime.redaction import require_encoded
 
 logger = logging.getLogger(__name__)
 
-ENDPOINT = "GATEHOUSE_KFP_ENDPOINT"
-UI = "GATEHOUSE_KFP_UI"
-"""Address of KFP's pages, where they are elsewhere than its API."""
-NAMESPACE = "GATEHOUSE_KFP_NAMESPACE"
-TOKEN = "GATEHOUSE_KFP_TOKEN"
-TOKEN_FILE = "GATEHOUSE_KFP_TOKEN_FILE"
-MOUNTED_TOKEN = "KF_PIPELINES_SA_TOKEN_PATH"
-"""What a PodDefault of Kubeflow sets to the path of a pod's token; the KFP SDK reads it too."""
-
 _TRANSIENT = (408, 429, 500, 502, 503, 504)
 _MORE_AT_500 = 2
-"""Further attempts: the server answers 500 also where a request is wrong, as a run of a version that is not there."""
+"""Further attempts: the server also answers 500 to wrong requests, such as a run of an unknown version."""
 _MORE_TOKENS = 3
 _EXISTS = 409
-_NO_ANSWER = (-1, 502, 504)
-"""What came may yet be carried out, though no answer of the server itself came back."""
+_NOT_CONNECTED, _NO_ANSWER = 0, -1
+_MAY_BE_DONE = (_NO_ANSWER, 502, 504)
+"""The request may still be carried out, although the server itself did not answer."""
 _LONGEST = 800
 _Result = TypeVar("_Result")
 
@@ -42,11 +37,7 @@ class KfpError(GatehouseError):
 
 
 class KfpRefusedError(KfpError):
-    """Kubeflow Pipelines refuses a request, and would refuse it again.
-
-    Attributes:
-        status: The HTTP status of the answer.
-    """
+    """Kubeflow Pipelines refuses a request, and would refuse it again; `status` is the HTTP status."""
 
     permanent = True
 
@@ -59,8 +50,8 @@ class Failure(Exception):
     """A request failed; the same request may succeed later.
 
     Attributes:
-        status: The HTTP status of the answer; 0 where no connection was made, -1 where one was and no answer came.
-        wait: How long the server asks to be left alone, in seconds.
+        status: The HTTP status of the answer; 0 without a connection, -1 without an answer.
+        wait: Seconds for which the server asks to be left alone.
     """
 
     def __init__(self, message: str, status: int, wait: float = 0.0) -> None:
@@ -76,10 +67,9 @@ class Patience:
     Attributes:
         request: For the answer to one request.
         retry: For the first good answer, when requests fail one after another.
-        first_pause: The first pause between two attempts at most; each next one may be twice as long.
-        longest_pause: A pause between two attempts at most.
-        settle: For what a request without an answer may yet make.
-        poll: Between two looks at a run that is waited for.
+        first_pause, longest_pause: Upper limits of the pauses between attempts.
+        settle: For the effect of a request without an answer.
+        poll: Between two looks at a run.
     """
 
     request: float = 60.0
@@ -90,74 +80,115 @@ class Patience:
     poll: float = 10.0
 
 
-class Connection:
-    """Requests to one server. Every method raises `KfpRefusedError` and `KfpError`."""
+class Connection(ApiClient):  # type: ignore[misc]  # The generated client has no types.
+    """Requests to one server."""
 
     def __init__(self, endpoint: str, token: str, token_file: str, patience: Patience) -> None:
-        """Prepare requests.
+        """Prepare requests; empty texts are replaced by the values of the environment.
 
-        Args:
-            endpoint: Address of the server, as `https://kubeflow.example.com/pipeline`; empty for that of the
-                environment.
-            token: Bearer token; empty for that of the environment, or for none.
-            token_file: File that holds the token and is read again for each request; empty for that of the environment.
-            patience: How long to wait.
+        A token file is read again for each request.
 
         Raises:
             ConfigurationError: if there is no address, or it is none of HTTP.
         """
-        import urllib3
-
-        given = endpoint or os.environ.get(ENDPOINT, "")
-        if not given:
+        address = endpoint or os.environ.get(ENDPOINT, "")
+        if not address:
             raise ConfigurationError(
                 f"The API of Kubeflow Pipelines is not known: set {ENDPOINT} to its address, such as "
                 "http://ml-pipeline.kubeflow:8888 within the cluster, or to that of "
                 "`kubectl port-forward -n kubeflow svc/ml-pipeline 8888:8888`, which is http://localhost:8888."
             )
-        self.endpoint = require_encoded(given, ENDPOINT, bare=True).rstrip("/")
+        self.endpoint = require_encoded(address, ENDPOINT, bare=True).rstrip("/")
         if not self.endpoint.startswith(("http://", "https://")):
             raise ConfigurationError(f"{ENDPOINT}: expected http://… or https://…, found {self.endpoint!r}")
         self.patience = patience
         self._token = token or ("" if token_file else os.environ.get(TOKEN, ""))
         self._token_file = token_file or os.environ.get(TOKEN_FILE, "") or os.environ.get(MOUNTED_TOKEN, "")
-        self._silent = False
-        self._pool = urllib3.PoolManager(retries=False, timeout=patience.request)
+        configuration = Configuration(host=self.endpoint)
+        configuration.retries = False
+        super().__init__(configuration)
 
-    def get(self, path: str, **query: str | int) -> dict[str, Any]:
-        """The answer to GET below `/apis/v2beta1/`; empty values are not sent."""
-        return self.retrying(lambda: self.send("GET", path, query), f"GET {path}")
+    def request(self, method: str, url: str, headers: Any = None, **arguments: Any) -> Any:
+        """One request of the generated client.
+
+        Raises:
+            KfpRefusedError: if the server refuses it.
+            Failure: if the server fails, or no Kubeflow Pipelines answers.
+        """
+        what = f"{method} {url.removeprefix(self.endpoint).removeprefix('/apis/v2beta1/')}"
+        arguments["_request_timeout"] = (self.patience.request, self.patience.request)
+        try:
+            answer = super().request(method, url, headers={**headers, **self._authorization()}, **arguments)
+        except (NewConnectionError, ConnectTimeoutError) as error:
+            raise Failure(str(error), _NOT_CONNECTED) from error
+        except urllib3.exceptions.HTTPError as error:
+            raise Failure(str(error), _NO_ANSWER) from error
+        except ApiException as error:
+            message = _message(error.body or error.reason or "")
+            if error.status in _TRANSIENT or not error.status:
+                after = (error.headers or {}).get("Retry-After", "")
+                wait = float(after) if after.isdigit() else 0.0
+                raise Failure(f"HTTP {error.status}: {message}", error.status, wait) from error
+            if error.status >= 400:
+                raise KfpRefusedError(
+                    f"Kubeflow Pipelines refuses {what} with HTTP {error.status}: {message}{_advice(error.status)}",
+                    error.status,
+                ) from error
+            raise self._no_api(what, error.status) from error
+        try:
+            json.loads(answer.data or b"{}")
+        except ValueError as error:
+            raise self._no_api(what, answer.status) from error
+        return answer
+
+    def health(self) -> dict[str, Any]:
+        """The server's health, with its release, which the generated classes do not read."""
+        answer: dict[str, Any] = self.retrying(
+            lambda: self.call_api(
+                "/apis/v2beta1/healthz", "GET", response_type="object", _return_http_data_only=True, header_params={}
+            ),
+            "GET healthz",
+        )
+        return answer
 
     def retrying(self, attempt: Callable[[], _Result], what: str) -> _Result:
-        """Try until a good answer comes; `what` is the request in words.
+        """Try until a good answer comes; `what` names the request.
 
         Raises:
             KfpRefusedError: if the server refuses the request.
-            KfpError: if no good answer came as long as patience lasts.
+            KfpError: if no good answer comes in time.
         """
-        until, bound = time.monotonic() + self.patience.retry, self.patience.first_pause
         statuses: list[int] = []
-        while True:
-            try:
-                result = attempt()
-                self._silent = False
-                return result
-            except (KfpRefusedError, Failure) as error:
-                statuses.append(error.status)
-                if isinstance(error, KfpRefusedError) and (error.status != 401 or statuses.count(401) > _MORE_TOKENS):
-                    raise
-                pause = random.uniform(bound / 2, bound) + getattr(error, "wait", 0.0)
-                if time.monotonic() + pause > until or statuses.count(500) > _MORE_AT_500:
-                    raise KfpError(f"{self.endpoint} does not answer {what}: {error}") from error
-                logger.info("Kubeflow Pipelines failed (%s): again in %.1f s.", error, pause)
-                if not self._silent:
-                    self._silent = True
-                    last = datetime.now() + timedelta(seconds=until - time.monotonic())
-                    logger.warning(
-                        "%s does not answer (%s); trying again until %s.", self.endpoint, error, f"{last:%H:%M:%S}"
-                    )
-            time.sleep(pause)
-            bound = min(bound * 2, self.patience.longest_pause)
+        pause = wait_random_exponential(self.patience.first_pause, self.patience.longest_pause)
+
+        def may_pass(error: BaseException) -> bool:
+            if not isinstance(error, KfpRefusedError | Failure):
+                return False
+            statuses.append(error.status)
+            if isinstance(error, KfpRefusedError):
+                return error.status == 401 and statuses.count(401) <= _MORE_TOKENS
+            return statuses.count(500) <= _MORE_AT_500
+
+        def wait(state: RetryCallState) -> float:
+            error = state.outcome.exception() if state.outcome else None
+            return pause(state) + getattr(error, "wait", 0.0)
+
+        def tell(state: RetryCallState) -> None:
+            level = logging.WARNING if state.attempt_number == 1 else logging.INFO
+            error = state.outcome.exception() if state.outcome else None
+            retry = self.patience.retry
+            logger.log(level, "%s does not answer (%s); trying again for %g s.", self.endpoint, error, retry)
+
+        try:
+            return Retrying(
+                retry=retry_if_exception(may_pass),
+                stop=stop_before_delay(self.patience.retry),
+                wait=wait,
+                before_sleep=tell,
+                reraise=True,
+            )(attempt)
+        except Failure as error:
+            raise KfpError(f"{self.endpoint} does not answer {what}: {error}") from error
 
     def creating(
         self,
@@ -170,82 +201,38 @@ class Connection:
 
         Args:
             attempt: Creates it.
-            look: Finds it where an earlier attempt created it though no good answer came.
-            what: The request in words.
-            repeatable: Whether the server itself creates it once, as where names are unique. If not, an attempt that
-                got no answer in time is not followed by another, as it may yet be carried out.
+            look: Finds it if an earlier attempt created it without a good answer.
+            what: Name of the request.
+            repeatable: Whether the server itself creates it once, as where names are unique. If not, an attempt without
+                an answer is not followed by another one, because it may still be carried out.
         """
         tried = False
 
         def once() -> _Result:
             nonlocal tried
-            if tried and (found := look()) is not None:
-                return found
+            if tried and (existing := look()) is not None:
+                return existing
             tried = True
             try:
                 return attempt()
             except KfpRefusedError as error:
-                if error.status == _EXISTS and (found := look()) is not None:
-                    return found
+                if error.status == _EXISTS and (existing := look()) is not None:
+                    return existing
                 raise
             except Failure as error:
-                if repeatable or error.status not in _NO_ANSWER:
+                if repeatable or error.status not in _MAY_BE_DONE:
                     raise
-                return self._appearing(look, what)
+            until = time.monotonic() + self.patience.settle
+            while (created := look()) is None:
+                if time.monotonic() > until:
+                    raise KfpError(
+                        f"{self.endpoint} did not answer {what} in time, and may still do it. Run the same command "
+                        "again in a minute: it first looks whether that was done."
+                    )
+                time.sleep(self.patience.first_pause)
+            return created
 
         return self.retrying(once, what)
-
-    def _appearing(self, look: Callable[[], _Result | None], what: str) -> _Result:
-        """What a request without an answer makes, as soon as it is there."""
-        until = time.monotonic() + self.patience.settle
-        while (found := look()) is None:
-            if time.monotonic() > until:
-                raise KfpError(
-                    f"{self.endpoint} did not answer {what} in time, and may still do it. Run the same command again "
-                    "in a minute: it first looks whether that was done."
-                )
-            time.sleep(self.patience.first_pause)
-        return found
-
-    def send(
-        self,
-        method: str,
-        path: str,
-        query: Mapping[str, str | int] | None = None,
-        body: Mapping[str, Any] | None = None,
-        file: tuple[str, bytes] | None = None,
-    ) -> dict[str, Any]:
-        """One request, once.
-
-        Args:
-            method: Of HTTP.
-            path: Below `/apis/v2beta1/`.
-            query: Parameters; empty ones are not sent.
-            body: Sent as JSON.
-            file: Name and content of a file that is uploaded.
-
-        Raises:
-            KfpRefusedError: if the server refuses it.
-            Failure: if the server fails, or what answers is not Kubeflow Pipelines.
-        """
-        import urllib3
-
-        headers = {"Accept": "application/json"} | self._authorization()
-        url = f"{self.endpoint}/apis/v2beta1/{path}"
-        if given := {name: value for name, value in (query or {}).items() if value != ""}:
-            url = f"{url}?{urlencode(given)}"
-        content: dict[str, Any] = {}
-        if file is not None:
-            content = {"fields": {"uploadfile": file}}
-        elif body is not None:
-            content, headers["Content-Type"] = {"body": json.dumps(body).encode()}, "application/json"
-        try:
-            answer = self._pool.request(method, url, headers=headers, redirect=False, **content)
-        except (urllib3.exceptions.NewConnectionError, urllib3.exceptions.ConnectTimeoutError) as error:
-            raise Failure(str(error), 0) from error
-        except urllib3.exceptions.HTTPError as error:
-            raise Failure(str(error), _NO_ANSWER[0]) from error
-        return self._read(answer.status, answer.data, answer.headers, f"{method} {path}")
 
     def _authorization(self) -> dict[str, str]:
         token = self._token
@@ -253,34 +240,19 @@ class Connection:
             try:
                 token = Path(self._token_file).read_text().strip()
             except OSError as error:
-                raise ConfigurationError(
-                    f"{TOKEN_FILE}: cannot read the token of Kubeflow Pipelines: {error}"
-                ) from error
+                raise ConfigurationError(f"{TOKEN_FILE}: cannot read the token: {error}") from error
         if not (token.isascii() and token.isprintable() and " " not in token):
             raise ConfigurationError(
-                f"{TOKEN if self._token else TOKEN_FILE}: expected one word of ASCII, found a token with a blank, "
-                "a line break or another character that no HTTP header takes; it is not shown here."
+                f"{TOKEN if self._token else TOKEN_FILE}: expected one word of ASCII, found a token that no "
+                "HTTP header takes; it is not shown here."
             )
         return {"Authorization": f"Bearer {token}"} if token else {}
 
-    def _read(self, status: int, data: bytes, headers: Mapping[str, str], what: str) -> dict[str, Any]:
-        try:
-            answer = json.loads(data) if data.strip() else {}
-        except ValueError:
-            answer = None
-        if status < 300 and isinstance(answer, dict):
-            return answer
-        if status in _TRANSIENT:
-            after = headers.get("Retry-After", "")
-            raise Failure(f"HTTP {status}: {_message(answer, data)}", status, float(after) if after.isdigit() else 0.0)
-        if status < 400:
-            raise KfpRefusedError(
-                f"{self.endpoint} answered {what} with HTTP {status} and no JSON: that is a login page, or no Kubeflow "
-                f"Pipelines. Set {ENDPOINT} to the address of its API, and {TOKEN} to a token.",
-                401 if status >= 300 else status,
-            )
-        raise KfpRefusedError(
-            f"Kubeflow Pipelines refuses {what} with HTTP {status}: {_message(answer, data)}{_advice(status)}", status
+    def _no_api(self, what: str, status: int) -> KfpRefusedError:
+        return KfpRefusedError(
+            f"{self.endpoint} answered {what} with HTTP {status} and no JSON: that is a login page, or no Kubeflow "
+            f"Pipelines. Set {ENDPOINT} to the address of its API, and {TOKEN} to a token.",
+            401 if status >= 300 else status,
         )
 
 
@@ -292,10 +264,15 @@ def _advice(status: int) -> str:
     return ""
 
 
-def _message(answer: Any, data: bytes) -> str:
-    """What the server says for people: of the details of a gateway's error, of an upload's error, or as it is."""
+def _message(body: str | bytes) -> str:
+    """The server's message for people: from the details of a gateway's error, from an upload's error, or the body."""
+    text = body.decode(errors="replace") if isinstance(body, bytes) else body
+    try:
+        answer = json.loads(text)
+    except ValueError:
+        answer = None
     if not isinstance(answer, dict):
-        return data[:_LONGEST].decode(errors="replace")
-    details = [each.get("message") for each in answer.get("details", []) if isinstance(each, dict)]
-    said = [*details, answer.get("message"), answer.get("error_message"), answer.get("error")]
-    return next((str(each) for each in said if each), "")[:_LONGEST]
+        return text[:_LONGEST]
+    messages = [detail.get("message") for detail in answer.get("details", []) if isinstance(detail, dict)]
+    messages += [answer.get("message"), answer.get("error_message"), answer.get("error")]
+    return next((str(message) for message in messages if message), "")[:_LONGEST]

@@ -1,4 +1,4 @@
-"""What can be read off a compiled pipeline: the name of its version, its parameters, and itself without caching."""
+"""Compiled pipelines: the name of a version, its parameters, and the same pipeline without caching."""
 
 import copy
 from collections.abc import Iterator, Mapping
@@ -23,25 +23,20 @@ _TYPES: dict[str, tuple[type, ...]] = {
 
 
 def version_name(text: str) -> str:
-    """The name of the version that a compiled pipeline is: by its content, without the SDK that wrote it."""
+    """The name of a compiled pipeline's version: the digest of its content, without the version of the SDK."""
     spec, platform = parts_of(text)
     content = {"spec": {key: value for key, value in spec.items() if key != "sdkVersion"}, "platform": platform}
     return f"sha256-{sha256_bytes(canonical_json(content).encode())[:_DIGITS]}"
 
 
 def parts_of(text: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The pipeline spec and the platform spec of a compiled pipeline; the second is empty where there is none."""
+    """The pipeline spec and the platform spec of a compiled pipeline; the second is empty if there is none."""
     spec, *platform = yaml.load_all(text, Loader=yaml.CSafeLoader)
     return spec, platform[0] if platform else {}
 
 
 def upload_of(answer: Mapping[str, Any], cache: bool = True) -> str:
-    """The YAML of a version as it is uploaded, from what the API answers of it.
-
-    Args:
-        answer: The pipeline spec, or both specs under the names `pipeline_spec` and `platform_spec`.
-        cache: Whether tasks may be cached, as they are; else none is.
-    """
+    """The YAML of a version for upload, from the API's answer; without `cache` no task is cached."""
     spec = copy.deepcopy(dict(answer.get("pipeline_spec", answer)))
     if not cache:
         for task in tasks_of(spec):
@@ -51,23 +46,19 @@ def upload_of(answer: Mapping[str, Any], cache: bool = True) -> str:
 
 
 def tasks_of(spec: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Every task of a pipeline and of those within it."""
+    """Every task of a pipeline and of its nested pipelines."""
     for holder in (spec["root"], *spec.get("components", {}).values()):
         yield from holder.get("dag", {}).get("tasks", {}).values()
 
 
 def parameters_of(spec: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """The parameters of a pipeline by name, as its spec describes them."""
-    found: dict[str, dict[str, Any]] = spec["root"].get("inputDefinitions", {}).get("parameters", {})
-    return found
+    parameters: dict[str, dict[str, Any]] = spec["root"].get("inputDefinitions", {}).get("parameters", {})
+    return parameters
 
 
 def parsed_parameters(spec: Mapping[str, Any], given: Mapping[str, str]) -> dict[str, Any]:
-    """The values of parameters as the API takes them, from what a person wrote.
-
-    Args:
-        spec: The pipeline spec.
-        given: Values as text, by name: strings as they are, others as YAML writes them.
+    """The values of parameters for the API, from text: strings as they are, others in YAML.
 
     Raises:
         ConfigurationError: listing every value that the server would refuse.
@@ -85,10 +76,10 @@ def parsed_parameters(spec: Mapping[str, Any], given: Mapping[str, str]) -> dict
 
 
 def check_parameters(spec: Mapping[str, Any], values: Mapping[str, Any]) -> None:
-    """Refuse what the server would refuse.
+    """Refuse values that the server would refuse.
 
     Raises:
-        ConfigurationError: listing every parameter that is missing, unknown, of another type or none of the choices.
+        ConfigurationError: listing every parameter that is missing, unknown, of another type or not among the choices.
     """
     if problems := list(problems_of(parameters_of(spec), values)):
         listed = "".join(f"\n  - {problem}" for problem in problems)
@@ -98,12 +89,7 @@ def check_parameters(spec: Mapping[str, Any], values: Mapping[str, Any]) -> None
 
 
 def problems_of(known: Mapping[str, dict[str, Any]], values: Mapping[str, Any]) -> Iterator[str]:
-    """What is wrong with values of parameters: each sentence begins with the name of one.
-
-    Args:
-        known: The parameters of the pipeline, as `parameters_of` has them.
-        values: The values by name; others keep their defaults.
-    """
+    """Problems of parameter values, each of which begins with the name of one of the `known` parameters."""
     for name in values:
         if name not in known:
             offered = f"{', '.join(sorted(known)) or 'none'}{nearest(name, known)}"

@@ -23,17 +23,13 @@ def launch_of(text: str) -> Launch:
     try:
         launch: Launch = TypeAdapter(Launch).validate_json(text)
     except ValidationError as error:
-        wrong = [f"launch.{'.'.join(map(str, each['loc'][1:]))}: {each['msg']}" for each in error.errors()]
-        raise LaunchError(f"{LAUNCH} is not valid: {'; '.join(wrong)}. See docs/launchers.md.") from None
+        problems = [f"launch.{'.'.join(map(str, line['loc'][1:]))}: {line['msg']}" for line in error.errors()]
+        raise LaunchError(f"{LAUNCH} is not valid: {'; '.join(problems)}. See docs/launchers.md.") from None
     return launch
 
 
 def launcher(store: ArtifactStore, launch: Launch | None = None) -> Launcher:
     """The launcher whose settings are in `GATEHOUSE_LAUNCH`; the local one where that is not set.
-
-    Args:
-        store: The store through which files are copied to a cluster.
-        launch: Settings to use instead of those of the environment.
 
     Raises:
         LaunchError: if the settings are not valid.
@@ -45,8 +41,7 @@ def launcher(store: ArtifactStore, launch: Launch | None = None) -> Launcher:
 
         return LocalLauncher(launch)
     from gatehouse.launchers.kubernetes.launcher import ClusterLauncher
-    from gatehouse.launchers.kubernetes.pytorchjob import PyTorchJobs
-    from gatehouse.launchers.kubernetes.trainjob import TrainJobs
+    from gatehouse.launchers.kubernetes.operators import PyTorchJobs, TrainJobs
 
     operator = PyTorchJobs(launch) if isinstance(launch, PyTorchJobLaunch) else TrainJobs(launch)
     return ClusterLauncher(store, operator, launch)

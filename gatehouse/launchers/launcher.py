@@ -2,7 +2,10 @@
 
 import hashlib
 import json
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -10,7 +13,7 @@ from typing import Protocol
 from gatehouse.errors import LauncherError, StoppedError
 
 JOB = "job.json"
-"""File of a job's directory that the program reads: what to train."""
+"""File of a job's directory that tells the program what to train."""
 RESULT, WEIGHTS = "result.json", "weights"
 """Files that a successful program leaves; the result names the SHA-256 of the weights."""
 FAILURE = "failure.json"
@@ -32,11 +35,7 @@ HUNG = "a rank made no progress for launch.hang_seconds; the log has the stacks 
 
 
 class TrainingFailedError(LauncherError):
-    """The job ended without a model.
-
-    Attributes:
-        repeats: Whether the program says that every attempt with the same settings would fail so.
-    """
+    """The job ended without a model; `repeats` if the program reports that every attempt would fail the same way."""
 
     def __init__(self, message: str, *, repeats: bool = False) -> None:
         super().__init__(message)
@@ -97,11 +96,7 @@ class TrainingJob:
 
 
 class Launcher(Protocol):
-    """Runs training jobs somewhere.
-
-    Attributes:
-        remote: Whether jobs run on other machines.
-    """
+    """Runs training jobs; `remote` if they run on other machines."""
 
     remote: bool
 
@@ -112,7 +107,7 @@ class Launcher(Protocol):
         is the same for the same cause. It is followed by the cluster's message and the last lines of the failed worker.
 
         Raises:
-            TrainingStoppedError: if it was stopped (`stopping.py`) before it had a result.
+            TrainingStoppedError: if a `Stop` ended it before it had a result.
             TrainingFailedError: if the job did not succeed, or the weights that its result names are missing.
             TrainingTimeoutError: if it exceeded its time limit and was stopped.
             LauncherError: if it could not run; there is a class for each cause.
@@ -155,3 +150,47 @@ def timed_out(minutes: float, tail: str) -> TrainingTimeoutError:
 def last_lines(lines: Sequence[str], where: str) -> str:
     """The end of a worker's log for an error message."""
     return f"The last lines of {where}:\n" + "\n".join(lines[-TAIL_LINES:])
+
+
+class Stop:
+    """A request to stop training at once and keep its checkpoint; it may be made at any time, from any thread."""
+
+    def __init__(self) -> None:
+        self._asked = False
+        self._lock = threading.Lock()
+        self._ends: list[Callable[[], None]] = []
+
+    def asked(self) -> bool:
+        """Whether a stop was requested."""
+        return self._asked
+
+    def ask(self) -> None:
+        """Stop what runs in the context of this request, once; nothing new starts in it afterwards."""
+        with self._lock:
+            ends = [] if self._asked else list(self._ends)  # A second signal would end a job without its checkpoint.
+            self._asked = True
+        for end in ends:
+            end()
+
+    @contextmanager
+    def ending(self, end: Callable[[], None]) -> Iterator[None]:
+        """In this context `end` is called at a stop request, or now after one; possibly after the context has ended."""
+        with self._lock:
+            self._ends.append(end)
+            asked = self._asked
+        if asked:
+            end()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._ends.remove(end)
+
+
+STOP: ContextVar[Stop] = ContextVar("gatehouse_stop")
+"""The stop request for the trainings of this context; see `stop_here`."""
+
+
+def stop_here() -> Stop:
+    """The stop request of this context; outside of a context, one that is never made."""
+    return STOP.get(Stop())

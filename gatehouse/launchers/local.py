@@ -22,15 +22,16 @@ from gatehouse.launchers.launcher import (
     RESULT,
     WEIGHTS,
     EvictedError,
+    Stop,
     TrainingFailedError,
     TrainingJob,
     last_lines,
     result_problem,
+    stop_here,
     stopped,
     timed_out,
 )
 from gatehouse.launchers.spec import LocalLaunch
-from gatehouse.launchers.stopping import Stop, stop_here
 from gatehouse.runtime.process import owner_env, stop_tree
 
 logger = logging.getLogger(__name__)
@@ -48,15 +49,7 @@ class LocalLauncher:
         self._launch = launch or LocalLaunch()
 
     def run(self, job: TrainingJob) -> None:
-        """Run `job`. However this ends, none of its processes keeps running.
-
-        Raises:
-            TrainingFailedError: if the program's exit code is not 0, or it leaves no result, or not the weights that
-                the result names.
-            TrainingTimeoutError: if it exceeded its time limit.
-            TrainingStoppedError: if it was stopped; its ranks were told to save.
-            EvictedError: if it was preempted more often than it may restart.
-        """
+        """Run `job`; see `Launcher`. If it is stopped, its ranks save first."""
         if (stop := stop_here()).asked():
             raise stopped()
         for name in (RESULT, WEIGHTS, FAILURE, LOG, PLACE):
@@ -67,18 +60,24 @@ class LocalLauncher:
             if stop.asked():
                 break
             restarts += 1
-            logger.info("Preempted: going on at the last checkpoint (%d of %d).", restarts, self._launch.max_restarts)
+            logger.info("Preempted: resuming at the last checkpoint (%d of %d).", restarts, self._launch.max_restarts)
         if stop.asked() and code != 0:
             raise stopped()
         tail = _tail(job.directory / LOG)
         if code == PREEMPTED_CODE:
             raise EvictedError(
                 f"{EVICTED}\nIt was asked to end (SIGTERM) {restarts + 1} times, with launch.max_restarts={restarts}. "
-                f"Run again: it goes on at its last checkpoint.\n{tail}"
+                f"Run again to resume at its last checkpoint.\n{tail}"
             )
-        if wrong := _problem(job, code):
-            repeats = (job.directory / FAILURE).exists()
-            raise TrainingFailedError(f"Training failed: {wrong}\n{tail}", repeats=repeats)
+        failure = job.directory / FAILURE
+        if failure.exists():
+            problem = str(json.loads(failure.read_text())["message"])
+        elif code != 0:
+            problem = HUNG if code == HUNG_CODE else f"torchrun ended with exit code {code}, expected 0."
+        else:
+            problem = result_problem(job.directory)
+        if problem:
+            raise TrainingFailedError(f"Training failed: {problem}\n{tail}", repeats=failure.exists())
         (job.directory / PLACE).write_text(json.dumps({"machine": self._launch.machine, "machines": 1}))
 
     def forget(self, job: TrainingJob) -> None:
@@ -111,17 +110,6 @@ class LocalLauncher:
         return code
 
 
-def _problem(job: TrainingJob, code: int) -> str:
-    """What is wrong with a job that has ended; empty if it left a result and the weights that the result names."""
-    if (job.directory / FAILURE).exists():
-        return str(json.loads((job.directory / FAILURE).read_text())["message"])
-    if code == HUNG_CODE:
-        return HUNG
-    if code != 0:
-        return f"torchrun ended with exit code {code}, expected 0."
-    return result_problem(job.directory)
-
-
 def _copy_lines(stream: IO[bytes], log: Path) -> None:
     """Copy until the stream ends, even if the file cannot be written: a full pipe would block the training."""
     full = False
@@ -131,7 +119,7 @@ def _copy_lines(stream: IO[bytes], log: Path) -> None:
                 file.write(line)
         except OSError as error:
             if not full:
-                logger.warning("%s cannot be written (%s): the training goes on.", log, error.strerror)
+                logger.warning("%s cannot be written (%s): the training continues.", log, error.strerror)
             full = True
         logger.info("%s", line.decode(errors="replace").rstrip())
 

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from gatehouse.kfp_api.connection import ENDPOINT, NAMESPACE, UI
+from gatehouse.kfp_api.variables import ENDPOINT, NAMESPACE, UI
 from gatehouse.launchers.timeouts import HANG_SECONDS, SCHEDULING_MINUTES
 from gatehouse.store.identity import Spec, operational
 
@@ -137,8 +137,7 @@ class ClusterLaunch(_Launch):
         SCHEDULING_MINUTES,
         gt=0,
         description="How long the pods may wait to start; then the job is deleted. The time limit of the training "
-        "counts "
-        "separately.",
+        "counts separately.",
     )
     image_pull_minutes: float = operational(
         5.0, ge=0, description="How long an image may fail to be pulled; then the job ends."
@@ -247,13 +246,9 @@ Launch = Annotated[LocalLaunch | PyTorchJobLaunch | TrainJobLaunch, Field(discri
 
 
 def division_problem(launch: Launch, processes: int, name: str, model_size: int = 1) -> str:
-    """What is wrong if the nodes cannot share a number of processes equally; empty if they can.
+    """The problem if the nodes cannot share a number of processes, the setting `name`, equally; empty if they can.
 
-    Args:
-        launch: The settings with the number of nodes.
-        processes: Number of processes on all nodes.
-        name: Name of the setting with this number.
-        model_size: Processes that share one copy of the model.
+    `model_size` processes share one copy of the model.
     """
     if isinstance(launch, LocalLaunch):
         return ""
@@ -262,10 +257,10 @@ def division_problem(launch: Launch, processes: int, name: str, model_size: int 
             f"launch.nodes={launch.nodes}: expected a divisor of {name}={processes}, because every node runs as many. "
             "Change one of them."
         )
-    each = processes // launch.nodes
-    if isinstance(launch, PyTorchJobLaunch) and launch.elastic and each % model_size:
+    share = processes // launch.nodes
+    if isinstance(launch, PyTorchJobLaunch) and launch.elastic and share % model_size:
         return (
-            f"launch.elastic: a node runs {each} of {name}={processes}, expected a multiple of the {model_size} that "
+            f"launch.elastic: a node runs {share} of {name}={processes}, expected a multiple of the {model_size} that "
             "share one copy of the model (tensor_parallel x pipeline_parallel), because nodes come and go. Give each "
             "node more processes, or remove launch.elastic."
         )

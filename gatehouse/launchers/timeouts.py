@@ -30,20 +30,10 @@ def collective_seconds() -> float:
 
 
 def job_minutes(scheduling: float, training: float) -> float:
-    """After how many minutes an operator ends a job if the launcher did not.
-
-    Args:
-        scheduling: Minutes for which the job may wait.
-        training: Minutes for which it may run.
-    """
+    """After how many minutes an operator ends a job if the launcher did not."""
     return scheduling + training + MARGIN_MINUTES
 
 
 def stage_minutes(scheduling: float, training: float) -> int:
-    """After how many minutes KFP ends a task that launches one job: later than any launcher or operator.
-
-    Args:
-        scheduling: Minutes for which the job may wait.
-        training: Minutes for which it may run.
-    """
+    """After how many minutes KFP ends a task that launches one job: later than any launcher or operator."""
     return round(job_minutes(scheduling, training) + MARGIN_MINUTES)

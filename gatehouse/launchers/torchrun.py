@@ -105,10 +105,10 @@ class Forked:
 
     def __init__(self, arguments: tuple[str, ...], environment: dict[str, str], *streams: IO[str] | None) -> None:
         context = get_context("fork")
-        ready, told = context.Pipe(duplex=False)
-        self._process = context.Process(target=_become, args=(told, arguments, environment, *streams))
+        ready, connection = context.Pipe(duplex=False)
+        self._process = context.Process(target=_become, args=(connection, arguments, environment, *streams))
         self._process.start()
-        told.close()
+        connection.close()
         # As with Popen, the worker gets its own session here: torchrun sends signals to the session.
         with contextlib.suppress(EOFError):
             ready.recv_bytes()
@@ -120,11 +120,7 @@ class Forked:
         return self._process.exitcode
 
     def wait(self, timeout: float) -> int:
-        """The exit code.
-
-        Raises:
-            subprocess.TimeoutExpired: as `Popen.wait`, if the process does not end within `timeout` seconds.
-        """
+        """The exit code; raises `TimeoutExpired` as `Popen.wait`."""
         self._process.join(timeout)
         code = self.poll()
         if code is None:
@@ -133,12 +129,12 @@ class Forked:
 
 
 def _become(
-    told: Connection, arguments: tuple[str, ...], environment: dict[str, str], *streams: IO[str] | None
+    connection: Connection, arguments: tuple[str, ...], environment: dict[str, str], *streams: IO[str] | None
 ) -> None:
     """Turn a forked process into the worker, with its own session, signals, streams, environment and arguments."""
     os.setsid()
-    told.send_bytes(b"has a session")
-    told.close()
+    connection.send_bytes(b"has a session")
+    connection.close()
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -152,14 +148,7 @@ def _become(
 
 
 def exit_code(worker: int) -> int:
-    """The exit code to report for a failed worker.
-
-    Args:
-        worker: The exit code of the worker; negative for the signal that ended it.
-
-    Returns:
-        128 plus the signal; the worker's own code if it asks for a retry; else 1.
-    """
+    """The exit code for a failed worker's own: 128 plus the signal; the code itself if it asks for a retry; else 1."""
     if worker < 0:
         return 128 - worker
     return worker if worker >= RETRY_CODE else 1

@@ -22,16 +22,32 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-from gatehouse.launchers.hang_detection import HangDetector, Silence, stacks
 from gatehouse.launchers.launcher import FAILURE, HUNG_CODE, PREEMPTED_CODE
+from gatehouse.launchers.rank_files import (
+    FLAG,
+    FOLDER,
+    OUTCOME,
+    STACKS_SIGNAL,
+    Beat,
+    BeatFile,
+    Flag,
+    Preempted,
+    stacks_file,
+)
 from gatehouse.launchers.timeouts import HANG, HANG_SECONDS
-from gatehouse.launchers.worker.heartbeat import FOLDER
-from gatehouse.launchers.worker.preemption import FLAG, OUTCOME, Flag, Preempted
-from gatehouse.runtime.process import descendants, die_with_parent, follow_owner, owner_env, stop_descendants
+from gatehouse.runtime.process import (
+    descendants,
+    die_with_parent,
+    follow_owner,
+    owner_env,
+    start_time,
+    stop_descendants,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -39,6 +55,10 @@ PREEMPTED = "preempted.json"
 _TORCHRUN = "gatehouse.launchers.torchrun"
 _PR_SET_CHILD_SUBREAPER = 36
 _LOOK_SECONDS = 0.1
+_LONGEST_LOOK = 1.0
+"""Maximum seconds that one look adds to the silence of a rank. If this process was stopped in between (for example a
+paused container), the ranks were stopped too, and the time since the last look says nothing about them.
+"""
 _END_SECONDS = 10.0
 """Time for checkpoint writers to finish and for processes to be ended, after torchrun has ended."""
 _FAILED_SECONDS = 1.0
@@ -74,7 +94,13 @@ class Options:
 
 def main() -> None:
     """Run according to the command line, and end with one of the codes above."""
-    options = _parse(sys.argv[1:])
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("program")
+    parser.add_argument("processes", type=int)
+    parser.add_argument("directory", type=Path)
+    for name, field in list(Options.__dataclass_fields__.items())[3:]:
+        parser.add_argument(f"--{name.replace('_', '-')}", type=type(field.default), default=field.default)
+    options = Options(**vars(parser.parse_args()))
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     die_with_parent()
     follow_owner()
@@ -89,12 +115,7 @@ class Wrapper:
     """One run of torchrun on this machine."""
 
     def __init__(self, options: Options, folder: Path) -> None:
-        """Prepare a run.
-
-        Args:
-            options: What to run.
-            folder: A local folder for the preemption flag, the ranks' outcome and their heartbeats.
-        """
+        """Prepare a run; `folder` is a local one for the preemption flag, the ranks' outcome and their heartbeats."""
         self._options = options
         self._folder = folder
         self._ranks = HangDetector(folder)
@@ -108,36 +129,47 @@ class Wrapper:
         Returns:
             The exit code; see the top of this file.
         """
+
+        def on_sigterm(number: int, frame: FrameType | None) -> None:
+            self._terms += 1
+
         (self._options.directory / PREEMPTED).unlink(missing_ok=True)
-        signal.signal(signal.SIGTERM, self._on_sigterm)
-        agent = subprocess.Popen([sys.executable, "-m", _TORCHRUN, *_arguments(self._options)], env=self._environment())
+        signal.signal(signal.SIGTERM, on_sigterm)
+        ours = {FLAG: str(self._flag), OUTCOME: str(self._outcome), FOLDER: str(self._folder), "PYTHONUNBUFFERED": "1"}
+        ours |= {HANG: str(self._options.hang_seconds)}
+        # Below ERROR, DDP warns on every rank about a setting that keeps resumed runs bit-identical.
+        defaults = {"OMP_NUM_THREADS": "1", "TORCH_CPP_LOG_LEVEL": "ERROR"}
+        if _is_alone(self._options):
+            defaults["GLOO_SOCKET_IFNAME"] = "lo"
+        environment = defaults | os.environ | ours | owner_env()
+        agent = subprocess.Popen([sys.executable, "-m", _TORCHRUN, *_arguments(self._options)], env=environment)
         try:
             code = self._watch(agent)
             agent.kill()  # The workers die with it. The checkpoint writers of the workers do not.
             agent.wait()
-            self._await_writers()
-        finally:
-            _end_all()
-        return self._explain(code)
-
-    def _on_sigterm(self, number: int, frame: FrameType | None) -> None:
-        self._terms += 1
-
-    def _environment(self) -> dict[str, str]:
-        ours = {FLAG: str(self._flag), OUTCOME: str(self._outcome), FOLDER: str(self._folder), "PYTHONUNBUFFERED": "1"}
-        ours |= {HANG: str(self._options.hang_seconds)}
-        # Below ERROR, DDP warns on every rank about a setting that keeps resumed runs bit-identical.
-        usual = {"OMP_NUM_THREADS": "1", "TORCH_CPP_LOG_LEVEL": "ERROR"}
-        if _is_alone(self._options):
-            usual["GLOO_SOCKET_IFNAME"] = "lo"
-        return usual | os.environ | ours | owner_env()
+            deadline = min(self._deadline, time.monotonic() + _END_SECONDS)
+            while descendants(os.getpid()) and time.monotonic() < deadline:
+                _reap()
+                time.sleep(_LOOK_SECONDS)
+        finally:  # Kill all descendants, including those started in the meantime.
+            deadline = time.monotonic() + _END_SECONDS
+            while descendants(os.getpid()) and time.monotonic() < deadline:
+                stop_descendants(os.getpid(), grace=0.0)
+                _reap()
+                time.sleep(0.01)
+        preempted = Preempted.read(self._outcome)
+        if preempted is not None:
+            preempted.write(self._options.directory / PREEMPTED)
+            saved = "saved" if preempted.saved else "not saved: the checkpoint before it counts"
+            logger.info("Preempted after step %d, which is %s.", preempted.step, saved)
+        # A finished run stays finished, even if it received a SIGTERM at the same moment.
+        ended_by_us = self._terms or code in (-signal.SIGTERM, PREEMPTED_CODE)
+        return PREEMPTED_CODE if preempted is not None or (code != 0 and ended_by_us) else code
 
     def _watch(self, agent: "subprocess.Popen[bytes]") -> int:
         while True:
-            try:
+            with suppress(subprocess.TimeoutExpired):
                 return agent.wait(timeout=_LOOK_SECONDS)
-            except subprocess.TimeoutExpired:
-                pass
             now = time.monotonic()
             failure = self._options.directory / FAILURE
             if failure.exists() and time.time() - failure.stat().st_mtime > _FAILED_SECONDS:
@@ -153,57 +185,26 @@ class Wrapper:
             ranks = self._ranks.look()
             worst = max(ranks, key=lambda silence: silence.seconds, default=None)
             if worst is not None and worst.seconds > self._options.hang_seconds:
-                self._report_hang(worst, ranks)
+                directory = self._options.directory
+                for rank, text in stacks(self._folder, [silence.beat for silence in ranks]).items():
+                    (directory / f"stacks-{rank}.txt").write_text(text)
+                    logger.error("Stacks of rank %d:\n%s", rank, text.rstrip())
+                logger.error(
+                    "Training hangs: rank %d made no progress for %.0f s after step %d; expected some within %g s. "
+                    "Stacks of all ranks are above and in %s.",
+                    worst.beat.rank,
+                    worst.seconds,
+                    worst.beat.step,
+                    self._options.hang_seconds,
+                    directory / "stacks-<rank>.txt",
+                )
                 return HUNG_CODE
-
-    def _report_hang(self, worst: Silence, ranks: list[Silence]) -> None:
-        for rank, text in stacks(self._folder, [each.beat for each in ranks]).items():
-            (self._options.directory / f"stacks-{rank}.txt").write_text(text)
-            logger.error("Stacks of rank %d:\n%s", rank, text.rstrip())
-        logger.error(
-            "Training hangs: rank %d made no progress for %.0f s after step %d; expected some within %g s. Stacks of "
-            "all ranks are above and in %s.",
-            worst.beat.rank,
-            worst.seconds,
-            worst.beat.step,
-            self._options.hang_seconds,
-            self._options.directory / "stacks-<rank>.txt",
-        )
-
-    def _await_writers(self) -> None:
-        """Wait until the checkpoint writers of ended ranks are done."""
-        deadline = min(self._deadline, time.monotonic() + _END_SECONDS)
-        while descendants(os.getpid()) and time.monotonic() < deadline:
-            _reap()
-            time.sleep(_LOOK_SECONDS)
-
-    def _explain(self, code: int) -> int:
-        preempted = Preempted.read(self._outcome)
-        if preempted is not None:
-            preempted.write(self._options.directory / PREEMPTED)
-            saved = "saved" if preempted.saved else "not saved: the checkpoint before it counts"
-            logger.info("Preempted after step %d, which is %s.", preempted.step, saved)
-        # A finished run stays finished, even if it was told to end at the same moment.
-        ended_by_us = self._terms or code in (-signal.SIGTERM, PREEMPTED_CODE)
-        return PREEMPTED_CODE if preempted is not None or (code != 0 and ended_by_us) else code
-
-
-def _end_all() -> None:
-    """Kill all descendants of this process, including those started in the meantime."""
-    deadline = time.monotonic() + _END_SECONDS
-    while descendants(os.getpid()) and time.monotonic() < deadline:
-        stop_descendants(os.getpid(), grace=0.0)
-        _reap()
-        time.sleep(0.01)
 
 
 def _reap() -> None:
-    while True:
-        try:
-            if os.waitpid(-1, os.WNOHANG)[0] == 0:
-                return
-        except ChildProcessError:
-            return
+    with suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0] != 0:
+            pass
 
 
 def _arguments(options: Options) -> list[str]:
@@ -212,9 +213,9 @@ def _arguments(options: Options) -> list[str]:
     An operator sets PET_* even for a job of one machine. With these alone, torchrun would choose its static rendezvous,
     which always shares the agent's store with the workers: a killed worker could not rejoin.
     """
-    where = [f"--nproc-per-node={options.processes}"]
+    arguments = [f"--nproc-per-node={options.processes}"]
     if options.rendezvous:
-        where += [
+        arguments += [
             f"--nnodes={options.nodes}",
             "--rdzv-backend=c10d",
             f"--rdzv-endpoint={options.rendezvous}",
@@ -223,10 +224,10 @@ def _arguments(options: Options) -> list[str]:
             "--rdzv-conf=last_call_timeout=5,join_timeout=300,keep_alive_interval=2",
         ]
     elif _is_alone(options):
-        where += ["--nnodes=1", "--standalone", "--local-addr=localhost"]
+        arguments += ["--nnodes=1", "--standalone", "--local-addr=localhost"]
     restarts = [] if "PET_MAX_RESTARTS" in os.environ else [f"--max-restarts={options.max_restarts}"]
     logs = [f"--log-dir={options.directory}/torchrun", "--tee=3"]
-    return [*where, *restarts, *logs, "-m", options.program, str(options.directory)]
+    return [*arguments, *restarts, *logs, "-m", options.program, str(options.directory)]
 
 
 def _is_alone(options: Options) -> bool:
@@ -234,15 +235,61 @@ def _is_alone(options: Options) -> bool:
     return not options.rendezvous and "PET_RDZV_ENDPOINT" not in os.environ
 
 
-def _parse(arguments: list[str]) -> Options:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("program")
-    parser.add_argument("processes", type=int)
-    parser.add_argument("directory", type=Path)
-    for name, default in list(Options.__dataclass_fields__.items())[3:]:
-        kind = type(default.default)
-        parser.add_argument(f"--{name.replace('_', '-')}", type=kind, default=default.default)
-    return Options(**vars(parser.parse_args(arguments)))
+@dataclass(frozen=True)
+class Silence:
+    """For how many seconds a rank has been watched since its last beat."""
+
+    beat: Beat
+    seconds: float
+
+
+class HangDetector:
+    """Watches the ranks that write their heartbeats to a folder of this machine.
+
+    The time is counted here, from look to look, while the numbers of a rank stay the same. The ranks' numbers are never
+    compared with a clock, so no single reading can look like a hang.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._silences: dict[int, Silence] = {}
+        self._looked = time.monotonic()
+
+    def look(self) -> list[Silence]:
+        """The ranks that have started to beat and whose process still exists, in order."""
+        now = time.monotonic()
+        passed, self._looked = min(now - self._looked, _LONGEST_LOOK), now
+        silences = {}
+        for path in self._folder.glob("rank-*"):  # A file can outlive its rank.
+            beat = BeatFile(path).read()
+            if start_time(beat.pid) == str(beat.started):
+                before = self._silences.get(beat.rank)
+                same = before is not None and before.beat == beat
+                silences[beat.rank] = Silence(beat, before.seconds + passed if before and same else 0.0)
+        self._silences = silences
+        return [silences[rank] for rank in sorted(silences)]
+
+
+def stacks(folder: Path, beats: list[Beat], seconds: float = 5.0) -> dict[int, str]:
+    """Ask ranks for the stacks of all their threads, and wait for all of them at most `seconds`.
+
+    Returns:
+        The stacks by rank; empty for a rank that did not answer.
+    """
+    files = {beat.rank: stacks_file(folder, beat.rank) for beat in beats}
+    for beat in beats:
+        with suppress(ProcessLookupError):
+            os.kill(beat.pid, STACKS_SIGNAL)
+    deadline = time.monotonic() + seconds
+    before: dict[int, int] = {}
+    while time.monotonic() < deadline:
+        time.sleep(0.1)
+        # A rank writes its stacks piece by piece. They are complete when the file has stopped growing.
+        sizes = {rank: path.stat().st_size for rank, path in files.items()}
+        if sizes == before and all(sizes.values()):
+            break
+        before = sizes
+    return {rank: path.read_text(errors="replace") for rank, path in files.items()}
 
 
 if __name__ == "__main__":

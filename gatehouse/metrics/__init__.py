@@ -1,1 +1,1 @@
-"""Metrics: one metric, one file of its name; what a metric is stands in `catalogue`."""
+"""Metrics by family, their curves, and the catalogue that finds them by name."""

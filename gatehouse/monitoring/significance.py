@@ -12,7 +12,7 @@ import numpy as np
 from scipy.special import gammaincc, kolmogorov
 
 from gatehouse.data.distances.kolmogorov_smirnov import kolmogorov_smirnov
-from gatehouse.evaluation.holm import holm
+from gatehouse.evaluation.bootstrap import holm
 from gatehouse.monitoring.clusters import Array, Numbers, bin_effects, design_effects, pooled_effects, residual_totals
 
 _DIGITS = 9

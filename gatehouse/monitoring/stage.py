@@ -11,7 +11,7 @@ from gatehouse.store.stage import StageModel, stage
 from gatehouse.store.store import ArtifactStore
 
 if TYPE_CHECKING:
-    from gatehouse.metrics.catalogue.metric import Predictions
+    from gatehouse.metrics.metric import Predictions
     from gatehouse.monitoring.finding import Finding
     from gatehouse.monitoring.rows import Watched
     from gatehouse.training.scoring.predictor import Predictor

@@ -23,7 +23,7 @@ from gatehouse.errors import ConfigurationError
 from gatehouse.features.definitions.declarations import EVENT_TIMESTAMP, KNOWN_FROM
 from gatehouse.features.definitions.repository import View
 from gatehouse.features.definitions.settings import SETTINGS_FILE, read_settings, store_problems
-from gatehouse.features.point_in_time.view_join import Joined
+from gatehouse.features.point_in_time.asof_join import Joined
 from gatehouse.store.store import ArtifactStore
 
 _MICROSECOND = timedelta(microseconds=1)

@@ -1,34 +1,25 @@
 """Finds all problems of a project at once, before anything runs: in its files, its queries, and the names they use."""
 
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from datetime import datetime, timedelta
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
-from gatehouse.configuration.yaml_lines import at_line, nearest
-from gatehouse.configuration.yaml_text import lines_of
+from gatehouse.configuration.yaml_lines import nearest
 from gatehouse.data.splitting.spec import GeographicSplit, SplitSpec
 from gatehouse.data.validation.contract import Contract
+from gatehouse.evaluation.gate import NONE_REFUSES
 from gatehouse.features.definitions.loading import in_repository
 from gatehouse.features.definitions.problems import source_problems
 from gatehouse.features.definitions.repository import Repository, without_history
 from gatehouse.features.feast_settings import settings_problems
 from gatehouse.kfp_api.specs import problems_of
-from gatehouse.launchers.spec import LocalLaunch
 from gatehouse.metrics.tasks.judging import judging_of
-from gatehouse.project.between_files import policy_warnings
 from gatehouse.project.contract_rules import unrunnable_rules
-from gatehouse.project.project import Project, ProjectParts, assembled, definitions_of, read_project
+from gatehouse.project.project import Project, ProjectParts, at_lines, definitions_of, read_project
 from gatehouse.project.project_file import PROJECT_FILE, ProjectFile
-from gatehouse.project.refused_warnings import views_warned_of
 from gatehouse.project.signatures import NAMES, parameters
-from gatehouse.runtime.limits import cpus_of, processors
-from gatehouse.store.stage import declared_stages
 from gatehouse.store.store import ArtifactStore
-from gatehouse.training.loss.spec import PairwiseLoss
-from gatehouse.training.spec import task_of
-from gatehouse.tuning.cores import short_of_cores
+from gatehouse.training.spec import PairwiseLoss, task_of
 
 _Key = tuple[str | int, ...]
 
@@ -36,272 +27,144 @@ _Key = tuple[str | int, ...]
 def check_project(folder: Path, store: ArtifactStore | None = None) -> Project:
     """Read the project in `folder`, and check everything that is possible without its data.
 
-    Args:
-        folder: The project.
-        store: Definitions that are published in this store were checked before, and their queries are not run again. If
-            only the source's columns changed since, the stage that computes features finds the problems.
+    The queries of definitions that `store` holds were checked before they were published, and are not run again.
 
     Raises:
         ConfigurationError: listing every problem, with file, line and key for YAML files.
     """
     parts = read_project(folder)
-    if parts.file is not None:
-        _look(parts, parts.file, store)
-    return assembled(parts)
-
-
-def _look(parts: ProjectParts, file: ProjectFile, store: ArtifactStore | None) -> None:
-    contract, repository = parts.contract, parts.repository
+    file, contract, policy, repository = parts.file, parts.contract, parts.policy, parts.repository
+    if file is None:
+        return parts.project()
     if contract is not None:
-        parts.note(_of_contract, parts.folder, file, contract)
-    lines = lines_of((parts.folder / PROJECT_FILE).read_text())
-    if not parts.partly:
-        parts.warnings.extend(at_line(PROJECT_FILE, lines, warning) for warning in _of_fixed_dates(file))
-        parts.warnings.extend(_of_cores(file))
-        parts.warnings.extend(at_line(PROJECT_FILE, lines, warning) for warning in _of_environment(file))
-        parts.warnings.extend(policy_warnings(parts.folder, file, parts.policy) if parts.policy else ())
-        parts.warnings.extend(at_line(PROJECT_FILE, lines, warning) for warning in _of_alarms(parts, file))
-    parts.note(lambda: (at_line(PROJECT_FILE, lines, problem) for problem in _of_schedules(file)))
+        parts.add(file.contract, [*_contract_problems(file, contract)] or unrunnable_rules(file, contract))
+    if policy is not None:
+        refusing = policy.resolved(judging_of(task_of(file.training))).refusing()
+        tried = file.integration is not None and policy.terms_of("integration").severity == "refuse"
+        if not refusing and not tried:
+            parts.warnings += at_lines(parts.folder / file.policy, file.policy, [f"rules: {NONE_REFUSES}"])
+    parts.add(PROJECT_FILE, _schedule_problems(file))
     if repository is None:
-        return
-    repo, tables = os.path.relpath(repository.folder, parts.folder), _tables(file)
-    anew = parts.partly or store is None or not store.exists(definitions_of(file, repository).reference)
-    if anew and tables is not None:
+        return parts.project()
+    repo = os.path.relpath(repository.folder, parts.folder)
+    if store is None or not store.exists(definitions_of(file, repository).reference):
         from gatehouse.features.computing.dry_run import dry_run
 
-        odd = list[str]()
-        parts.problems.extend(_placed(repo, dry_run(repository, tables, warnings=odd)))
-        parts.warnings.extend(_placed(repo, odd))
-    parts.note(lambda: _placed(repo, _of_files(file, repository)))
-    parts.problems.extend(_placed(repo, settings_problems(repository.folder)))
-    parts.note(_of_slices, file, repository, lines)
-    parts.note(_of_protected, parts, file, repository)
-    if parts.policy:
-        parts.note(views_warned_of, file, parts.policy, repository)
-    parts.note(_of_names, file, repository, lines)
-
-
-def _tables(file: ProjectFile) -> dict[str, dict[str, str]] | None:
-    """The columns of the source's tables with their types; None where a key of them is wrong."""
-    try:
-        return {
-            name: {key: kind.value for key, kind in table.columns.items() if key.strip("\0")}
-            for name, table in file.source.tables.items()
-        }
-    except AttributeError:
-        return None
-
-
-def _of_names(file: ProjectFile, repository: Repository, lines: Mapping[tuple[Any, ...], int]) -> Iterator[str]:
-    for key, expected, found, known in _names(file, repository):
-        if found not in known:
-            line = next((lines[key[:length]] for length in range(len(key), 0, -1) if key[:length] in lines), 1)
-            where = ".".join(map(str, key))
-            meant = nearest(found, known) or f"; there are {', '.join(known)}"
-            yield f"{PROJECT_FILE}:{line}: {where}: expected {expected}, found {found!r}{meant}"
-
-
-def _placed(repo: str, problems: Iterable[str]) -> Iterator[str]:
-    return (told for problem in problems for told in in_repository(repo, problem))
-
-
-def _of_cores(file: ProjectFile) -> Iterator[str]:
-    """Trials that need more cores than there are, on this machine or, with a remote store, in their pods."""
-    if file.tuning is None:
-        return
-    remote, asked = "://" in file.store, file.resources.get("train")
-    pod = asked.cpu if asked and asked.cpu else declared_stages()["train"].declared.resources.cpu
-    if not isinstance(file.launch, LocalLaunch):
-        cores, where = cpus_of(file.launch.resources.cpu), "each pod of a trial (launch.resources.cpu)"
-    else:
-        cores, where = (
-            (cpus_of(pod), "the pod of train (resources.train.cpu)") if remote else (processors(), "this machine")
-        )
-    if short := short_of_cores(file.tuning, file.training, file.launch, cores, where):
-        yield short
-
-
-def _of_files(file: ProjectFile, repository: Repository) -> Iterator[str]:
-    """Queries and sources that nothing reads, and views without a history: the leakage check would end the run."""
-    tables = file.source.tables
-    for name in repository.known:
-        if name not in tables:
-            yield f"known/{name}.sql: expected a table of the source ({', '.join(tables)}){nearest(name, tables)}"
-    yield from source_problems(repository.sources, repository.streams, _tables(file) or {})
-    for path in sorted((repository.folder / "views").glob("*.sql")):
-        if path.stem not in repository.views:
-            meant = nearest(path.stem, repository.views)
-            yield f"views/{path.name}: no FeatureView of this name in definitions.py{meant}"
+        warnings: list[str] = []
+        parts.problems += _in_repository(repo, dry_run(repository, _tables(file), warnings=warnings))
+        parts.warnings += _in_repository(repo, warnings)
+    parts.problems += _in_repository(repo, _file_problems(file, repository))
+    parts.problems += _in_repository(repo, settings_problems(repository.folder))
     service = repository.services.get(file.features.service)
-    for name in service.views if service else ():
-        lacking = without_history(repository, name)
-        if lacking and name not in file.features.unchecked:
-            yield (
-                f"features.unchecked: the view {name} cannot be checked for leakage, as there is no known/<table>.sql "
-                f"of {', '.join(lacking)}, which gives a table as it stood at a moment. Write it, or state the view "
-                "here with a reason."
-            )
+    if service is None:
+        parts.add(
+            PROJECT_FILE,
+            _unknown(("features", "service"), file.features.service, repository.services, "a feature service"),
+        )
+        return parts.project()
+    views = [repository.views[name] for name in service.views if name in repository.views]
+    features = [feature for view in views for feature in view.spec.features]
+    features += [name for view in service.on_demand for name in repository.on_demand[view].spec.features]
+    columns = [
+        *(*repository.entity_keys, "decision_time", "label", "label_time", *repository.label.keeps),
+        *(*repository.request_values(service.name), *features),
+    ]
+    parts.add(PROJECT_FILE, _name_problems(file, [view.spec.name for view in views], features, columns))
+    _check_protected(parts, file, columns)
+    return parts.project()
 
 
-def _of_contract(folder: Path, file: ProjectFile, contract: Contract) -> Iterator[str]:
-    """Names that do not fit the source; where all do, rules whose SQL does not. Each with its line."""
-    lines = lines_of((folder / file.contract).read_text())
-    problems = [*_unfitting(file, contract)] or unrunnable_rules(file, contract)
-    return (at_line(file.contract, lines, problem) for problem in problems)
+def _tables(file: ProjectFile) -> dict[str, dict[str, str]]:
+    """The columns of the source's tables with their types."""
+    return {
+        name: {column: kind.value for column, kind in table.columns.items()}
+        for name, table in file.source.tables.items()
+    }
 
 
-def _unfitting(file: ProjectFile, contract: Contract) -> Iterator[str]:
+def _in_repository(repo: str, problems: Iterable[str]) -> Iterator[str]:
+    return (placed for problem in problems for placed in in_repository(repo, problem))
+
+
+def _unknown(key: _Key, name: str, known: Collection[str], expected: str) -> Iterator[str]:
+    if name not in known:
+        suggestion = nearest(name, known) or f"; there are {', '.join(known) or 'none'}"
+        yield f"{'.'.join(map(str, key))}: expected {expected}, found {name!r}{suggestion}"
+
+
+def _contract_problems(file: ProjectFile, contract: Contract) -> Iterator[str]:
     """Tables and columns of the contract that the source does not declare: their rules would have no effect."""
     tables = file.source.tables
     for problem in contract.unsuited({name: frozenset(table.sensitive) for name, table in tables.items()}):
         yield f"{problem}; remove it, as the source declares the column sensitive"
     for name, table in contract.tables.items():
-        where = f"tables.{name}"
-        if name not in tables:
-            yield f"{where}: expected a table of the source ({', '.join(tables)}), found none{nearest(name, tables)}"
-            continue
-        declared = tables[name].columns
-        for column, promised in table.columns.items():
-            place = f"{where}.columns.{column}"
-            if column not in declared:
-                yield f"{place}: expected a column of the source, found none{nearest(column, declared)}"
-            elif promised.type.value != declared[column].value:
-                kinds = f"expected {declared[column].value}, as the source has it, found {promised.type.value}"
-                yield f"{place}.type: {kinds}"
+        yield from _unknown(("tables", name), name, tables, "a table of the source")
+        declared = tables[name].columns if name in tables else {}
+        for column, promised in table.columns.items() if declared else ():
+            key = ("tables", name, "columns", column)
+            yield from _unknown(key, column, declared, "a column of the source")
+            if column in declared and promised.type.value != declared[column].value:
+                types = f"expected {declared[column].value}, as the source has it, found {promised.type.value}"
+                yield f"{'.'.join(key)}.type: {types}"
 
 
-def _names(file: ProjectFile, repository: Repository) -> Iterator[tuple[_Key, str, str, Collection[str]]]:
-    """Names in the project that refer to definitions: key, what is expected, the name, and the known names."""
-    yield ("features", "service"), "a feature service of definitions.py", file.features.service, repository.services
-    service = repository.services.get(file.features.service)
-    if service is None:
-        return
-    views = [name for name in service.views if name in repository.views]
-    features, columns = _features(file, repository), _columns(file, repository)
-    for name in file.features.unchecked:
-        yield ("features", "unchecked", name), "a view of the feature service", name, views
-    if isinstance(file.evaluation.slices, tuple):
-        for index, name in enumerate(file.evaluation.slices):
-            yield ("evaluation", "slices", index), "a column of the training set", name, columns
-    if file.evaluation.resample_by not in ("", "day"):
-        yield ("evaluation", "resample_by"), "a column of the training set", file.evaluation.resample_by, columns
-    if drift := file.monitoring.data_drift:
-        for index, name in enumerate(drift.ignore):
-            yield ("monitoring", "data_drift", "ignore", index), "a feature", name, features
-    for name in file.transformation.columns:
-        yield ("transformation", "columns", name), "a feature", name, features
-    for key, name in _split_columns(file.split):
-        yield ("split", *key), "a column of the training set, where `keeps` of a LabelView has more stay", name, columns
-    if weight := file.training.loss.sample_weight:
-        yield ("training", "loss", "sample_weight"), "a column of the training set", weight, columns
-    if isinstance(file.training.loss, PairwiseLoss) and file.training.loss.group:
-        yield ("training", "loss", "group"), "a column of the training set", file.training.loss.group, columns
-
-
-def _features(file: ProjectFile, repository: Repository) -> list[str]:
-    service = repository.services[file.features.service]
-    views = [repository.views[name] for name in service.views if name in repository.views]
-    found = [feature for view in views for feature in view.spec.features]
-    return [*found, *(name for one in service.on_demand for name in repository.on_demand[one].spec.features)]
-
-
-def _columns(file: ProjectFile, repository: Repository) -> tuple[str, ...]:
-    """The columns of the training set."""
-    requested, features = repository.request_values(file.features.service), _features(file, repository)
-    kept = repository.label.keeps
-    return (*repository.entity_keys, "decision_time", "label", "label_time", *kept, *requested, *features)
-
-
-def _of_slices(file: ProjectFile, repository: Repository, lines: Mapping[_Key, int]) -> Iterator[str]:
-    """Slice expressions that are not valid SQL, or use columns that the training set lacks."""
-    from gatehouse.evaluation.slice_columns import problems_of
-
-    if isinstance(file.evaluation.slices, dict) and file.features.service in repository.services:
-        for name, expression in file.evaluation.slices.items():
-            for problem in problems_of(expression, _columns(file, repository)):
-                yield at_line(PROJECT_FILE, lines, f"evaluation.slices.{name}: {problem}")
-
-
-def _of_protected(parts: ProjectParts, file: ProjectFile, repository: Repository) -> Iterator[str]:
-    """Protected columns that the training set lacks, and fairness limits for columns that are not protected."""
-    if file.features.service not in repository.services:
-        return
-    columns, marked = _columns(file, repository), parts.contract.protected() if parts.contract else {}
-    named = dict.fromkeys(file.evaluation.protected, (PROJECT_FILE, "evaluation.protected"))
-    named |= {name: (file.contract, f"tables.{table}.columns.{name}.protected") for name, table in marked.items()}
-    for name, (place, key) in named.items():
-        if name not in columns:
-            yield _at(
-                parts.folder / place,
-                place,
-                f"{key}: expected a column of the training set, found {name!r}{nearest(name, columns)}; a LabelView "
-                "has columns of its query stay there that it names under `keeps`",
-            )
-    for name in parts.policy.fairness if parts.policy else ():
-        if name not in named:
-            yield _at(
-                parts.folder / file.policy,
-                file.policy,
-                f"fairness.{name}: expected a column that {file.contract} or evaluation.protected calls protected "
-                f"({', '.join(named) or 'none'}){nearest(name, named)}",
-            )
-
-
-def _at(path: Path, name: str, problem: str) -> str:
-    return at_line(name, lines_of(path.read_text()), problem)
-
-
-def _of_environment(file: ProjectFile) -> Iterator[str]:
-    """Variables that the source names and this environment does not set; the pods of a cluster may have them."""
-    for key in ("url_env", "settings_env"):
-        if (variable := getattr(file.source, key, "")) and not os.environ.get(variable):
-            yield (
-                f"source.{key}: the environment variable {variable} is not set here, and `gatehouse run` reads the "
-                "source with it: set it before, or correct the name. On a cluster it comes from a secret"
-            )
-
-
-def _of_fixed_dates(file: ProjectFile) -> Iterator[str]:
-    """Fixed split dates in a project that retrains: each model would learn from the same rows."""
-    bounds = {key: getattr(file.split, key, None) for key in ("train_until", "test_from")}
-    kept = {key: bound for key, bound in bounds.items() if isinstance(bound, datetime)}
-    orders = {"training": True, "monitoring": bool(file.monitoring.retrain.on)}
-    ordering = [name for name, each in file.schedules.items() if each.enabled and orders.get(each.pipeline or name)]
-    for fixed, bound in kept.items() if ordering else ():
-        later = f"move it before each of them, as to {bound + timedelta(days=28):%Y-%m-%d}"
-        instead = "write how long before the newest decision it lies, as P28D" if fixed == "train_until" else later
-        yield (
-            f"split.{fixed}: {bound:%Y-%m-%d} stays where it is, and {', '.join(ordering)} of schedules "
-            f"order{'s' * (len(ordering) == 1)} models to be trained again: each would learn from the same rows. To "
-            f"have them learn newer ones, {instead}"
-        )
-
-
-def _of_alarms(parts: ProjectParts, file: ProjectFile) -> Iterator[str]:
-    """An alarm that lets a feature pass which tells the label better than the gate lets any model."""
-    feature, task = file.features.leakage_alarm, task_of(file.training)
-    if parts.policy is None or feature is None or task.output != "probability":
-        return
-    policy = parts.policy.resolved(judging_of(task))
-    model = (policy.leakage_alarm or {}).get("roc_auc")
-    if model is not None and model < feature and policy.terms_of("leakage alarm roc_auc").severity == "refuse":
-        yield (
-            f"features.leakage_alarm: {feature:g} lets a feature pass that alone tells the label with that ROC AUC, "
-            f"but leakage_alarm in {file.policy} refuses every model above {model:g}. Where a model can be that good, "
-            f"write leakage_alarm: {{roc_auc: {feature:g}}} or higher there; else lower the alarm here"
-        )
-
-
-def _of_schedules(file: ProjectFile) -> Iterator[str]:
+def _schedule_problems(file: ProjectFile) -> Iterator[str]:
     """Schedules of unknown pipelines, or with parameters that these do not have."""
     for name, schedule in file.schedules.items():
         pipeline = schedule.pipeline or name
-        if pipeline not in NAMES:
-            found = f"found {pipeline!r}{nearest(pipeline, NAMES)}"
-            yield f"schedules.{name}.pipeline: expected one of {', '.join(NAMES)}, {found}"
-            continue
-        problems = problems_of(parameters(pipeline), schedule.parameters)
-        yield from (f"schedules.{name}.parameters.{problem}" for problem in problems)
+        yield from _unknown(("schedules", name, "pipeline"), pipeline, NAMES, "a pipeline")
+        if pipeline in NAMES:
+            for problem in problems_of(parameters(pipeline), schedule.parameters):
+                yield f"schedules.{name}.parameters.{problem}"
+
+
+def _file_problems(file: ProjectFile, repository: Repository) -> Iterator[str]:
+    """Queries and sources that nothing reads, and views without a history, at which the leakage check would end."""
+    for name in repository.known:
+        if name not in file.source.tables:
+            tables = file.source.tables
+            yield f"known/{name}.sql: expected a table of the source ({', '.join(tables)}){nearest(name, tables)}"
+    yield from source_problems(repository.sources, repository.streams, _tables(file))
+    for path in sorted((repository.folder / "views").glob("*.sql")):
+        if path.stem not in repository.views:
+            suggestion = nearest(path.stem, repository.views)
+            yield f"views/{path.name}: no FeatureView of this name in definitions.py{suggestion}"
+    service = repository.services.get(file.features.service)
+    for name in service.views if service else ():
+        lacking = without_history(repository, name)
+        if lacking and name not in file.features.unchecked:
+            yield (
+                f"features.unchecked: the view {name} cannot be checked for leakage without known/<table>.sql of "
+                f"{', '.join(lacking)}; write it, or name the view here with a reason"
+            )
+
+
+def _name_problems(file: ProjectFile, views: list[str], features: list[str], columns: list[str]) -> Iterator[str]:
+    """Names in `project.yaml` of views, features and columns of the training set that there are not."""
+    from gatehouse.evaluation.slices import problems_of as slice_problems
+
+    evaluation, training, drift = file.evaluation, file.training, file.monitoring.data_drift
+    column, feature = "a column of the training set", "a feature"
+    for name in file.features.unchecked:
+        yield from _unknown(("features", "unchecked", name), name, views, "a view of the feature service")
+    if isinstance(evaluation.slices, dict):
+        for name, expression in evaluation.slices.items():
+            yield from (f"evaluation.slices.{name}: {problem}" for problem in slice_problems(expression, columns))
+    else:
+        for index, name in enumerate(evaluation.slices or ()):
+            yield from _unknown(("evaluation", "slices", index), name, columns, column)
+    if evaluation.resample_by not in ("", "day"):
+        yield from _unknown(("evaluation", "resample_by"), evaluation.resample_by, columns, column)
+    for index, name in enumerate(drift.ignore if drift else ()):
+        yield from _unknown(("monitoring", "data_drift", "ignore", index), name, features, feature)
+    for name in file.transformation.columns:
+        yield from _unknown(("transformation", "columns", name), name, features, feature)
+    for key, name in _split_columns(file.split):
+        yield from _unknown(("split", *key), name, columns, f"{column} (`keeps` of the LabelView adds some)")
+    if weight := training.loss.sample_weight:
+        yield from _unknown(("training", "loss", "sample_weight"), weight, columns, column)
+    if isinstance(training.loss, PairwiseLoss) and training.loss.group:
+        yield from _unknown(("training", "loss", "group"), training.loss.group, columns, column)
 
 
 def _split_columns(split: SplitSpec) -> Iterator[tuple[_Key, str]]:
@@ -316,3 +179,17 @@ def _split_columns(split: SplitSpec) -> Iterator[tuple[_Key, str]]:
         yield from (((key, index), name) for index, name in enumerate(getattr(split, key, ())))
     if isinstance(split, GeographicSplit):
         yield from ((("latitude",), split.latitude), (("longitude",), split.longitude))
+
+
+def _check_protected(parts: ProjectParts, file: ProjectFile, columns: list[str]) -> None:
+    """Protected columns that the training set lacks, and fairness limits for columns that are not protected."""
+    column = "a column of the training set; a LabelView keeps columns of its query that `keeps` names"
+    marked = parts.contract.protected() if parts.contract else {}
+    for name in file.evaluation.protected:
+        parts.add(PROJECT_FILE, _unknown(("evaluation", "protected"), name, columns, column))
+    for name, table in marked.items():
+        key = ("tables", table, "columns", name, "protected")
+        parts.add(file.contract, _unknown(key, name, columns, column))
+    for name in parts.policy.fairness if parts.policy else ():
+        expected = f"a column that {file.contract} or evaluation.protected calls protected"
+        parts.add(file.policy, _unknown(("fairness", name), name, [*file.evaluation.protected, *marked], expected))

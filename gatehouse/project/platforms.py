@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
 from gatehouse.configuration.strict import Strict
-from gatehouse.configuration.yaml_lines import load_model
-from gatehouse.data.snapshot.window import window_of
+from gatehouse.configuration.yaml_lines import load_model, read_text
+from gatehouse.data.snapshot.spec import window_of
 from gatehouse.errors import ConfigurationError
 from gatehouse.launchers.kueue.spec import Kueue
 from gatehouse.launchers.spec import CREDENTIALS, SETTINGS, FromSecret, Toleration, Volume
@@ -72,41 +72,40 @@ class Pods(Strict):
 
     @field_validator("volumes")
     @classmethod
-    def _writable(cls, given: tuple[Volume, ...]) -> tuple[Volume, ...]:
-        if wrong := [each.claim for each in given if each.read_only]:
+    def _writable(cls, volumes: tuple[Volume, ...]) -> tuple[Volume, ...]:
+        if wrong := [volume.claim for volume in volumes if volume.read_only]:
             raise ValueError(f"KFP mounts every claim for writing: leave read_only out of {', '.join(wrong)}")
-        return given
+        return volumes
 
     @field_validator("node_selector", "labels", "annotations")
     @classmethod
-    def _of_kubernetes(cls, given: dict[str, str], info: ValidationInfo) -> dict[str, str]:
-        for key, value in given.items():
+    def _of_kubernetes(cls, texts: dict[str, str], info: ValidationInfo) -> dict[str, str]:
+        for key, value in texts.items():
             if not _LABEL.fullmatch(key):
                 raise ValueError(
-                    f"expected keys as Kubernetes takes them, at most 63 letters, digits, - _ and . after a prefix "
-                    f"such as example.com/, found {key!r}"
+                    f"expected keys of at most 63 letters, digits, - _ and . after a prefix such as example.com/, "
+                    f"found {key!r}"
                 )
-            if info.field_name == "annotations":
-                if not value.isascii():
-                    raise ValueError(f"{key}: expected ASCII, found {value!a}")
-            elif not _LABEL_VALUE.fullmatch(value):
+            if info.field_name != "annotations" and not _LABEL_VALUE.fullmatch(value):
                 raise ValueError(
-                    f"{key}: expected a value as Kubernetes takes it, at most 63 letters, digits, - _ and . that begin "
-                    f"and end with a letter or a digit, found {value!r}"
+                    f"{key}: expected at most 63 letters, digits, - _ and . that begin and end with a letter or a "
+                    f"digit, found {value!r}"
                 )
-        return given
+            if not value.isascii():
+                raise ValueError(f"{key}: expected ASCII, found {value!a}")
+        return texts
 
     def over(self, general: "Pods") -> dict[str, Any]:
         """These settings combined with more general ones: lists are joined, keys are added, and these settings win."""
         merged: dict[str, Any] = {}
         for name in Pods.model_fields:
-            mine, theirs = getattr(self, name), getattr(general, name)
-            if isinstance(mine, dict):
-                merged[name] = {**theirs, **mine}
-            elif isinstance(mine, tuple):
-                merged[name] = tuple(dict.fromkeys((*theirs, *mine)))
+            own, other = getattr(self, name), getattr(general, name)
+            if isinstance(own, dict):
+                merged[name] = {**other, **own}
+            elif isinstance(own, tuple):
+                merged[name] = tuple(dict.fromkeys((*other, *own)))
             else:
-                merged[name] = mine or theirs
+                merged[name] = own or other
         return merged
 
 
@@ -171,45 +170,40 @@ class Platform(Strict):
 
     @field_validator("endpoint")
     @classmethod
-    def _open(cls, given: str) -> str:
-        if given and not given.startswith(("http://", "https://")):
-            raise ValueError(f"expected http://… or https://…, found {'another' if '@' in given else repr(given)}")
-        return _bare(given) if given else ""
+    def _check_endpoint(cls, address: str) -> str:
+        if address and not address.startswith(("http://", "https://")):
+            raise ValueError(f"expected http://… or https://…, found {'another' if '@' in address else repr(address)}")
+        return _bare(address) if address else ""
 
     @field_validator("store")
     @classmethod
-    def _with_bucket(cls, given: str) -> str:
-        scheme, separator, rest = given.partition("://")
+    def _with_bucket(cls, address: str) -> str:
+        scheme, separator, rest = address.partition("://")
         if separator and scheme not in _LOCAL and (scheme not in _BUCKETS or not rest.split("/")[0]):
-            raise ValueError(
-                f"expected an address with a bucket, as gs://bucket/gatehouse, found {shown(given) or scheme}"
-            )
-        return given
+            found = shown(address) or scheme
+            raise ValueError(f"expected an address with a bucket, as gs://bucket/gatehouse, found {found}")
+        return address
 
     @field_validator("images")
     @classmethod
-    def _known(cls, given: dict[str, str]) -> dict[str, str]:
-        if unknown := sorted(given.keys() - HELD.keys()):
+    def _known(cls, images: dict[str, str]) -> dict[str, str]:
+        if unknown := sorted(images.keys() - HELD.keys()):
             raise ValueError(f"expected images of {', '.join(HELD)}, found {', '.join(unknown)}")
-        return given
+        return images
 
     @field_validator("stages")
     @classmethod
-    def _of_tasks(cls, given: dict[str, StagePods]) -> dict[str, StagePods]:
-        return of_tasks(given)
+    def _of_tasks(cls, stages: dict[str, StagePods]) -> dict[str, StagePods]:
+        return of_tasks(stages)
 
     @model_validator(mode="after")
-    def _reached(self) -> "Platform":
+    def _check_places(self) -> "Platform":
         if not self.reaches(self.store):
             mounted = ", ".join(volume.path for volume in self.pods.volumes) or "none"
             raise ValueError(
                 "store: expected an address that every pod reaches, as gs://bucket/gatehouse or s3://bucket/gatehouse, "
                 f"or a folder in a volume under pods.volumes ({mounted}), found {self.store}"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _queued(self) -> "Platform":
         if self.kueue is None:
             return self
         if not self.queue:
@@ -217,20 +211,20 @@ class Platform(Strict):
         namespaces = [namespace for team in self.kueue.teams for namespace in team.namespaces]
         if self.namespace and self.namespace not in namespaces:
             raise ValueError(f"namespace: expected one of a team, {', '.join(namespaces)}, found {self.namespace}")
-        for each in (self.pods, *self.stages.values()):
-            if each.priority_class and each.priority_class not in self.kueue.priorities:
+        for pods in (self.pods, *self.stages.values()):
+            if pods.priority_class and pods.priority_class not in self.kueue.priorities:
                 known = ", ".join(self.kueue.priorities) or "none"
                 raise ValueError(
-                    f"priority_class: expected one of kueue.priorities ({known}), found {each.priority_class}"
+                    f"priority_class: expected one of kueue.priorities ({known}), found {pods.priority_class}"
                 )
         return self
 
     @property
     def plugins_input(self) -> dict[str, Any]:
         """Input of runs for KFP's plug-ins; empty if the profile has none. Recurring runs get none."""
-        told = {"experiment_name": self.mlflow.experiment, "disabled": self.mlflow.disabled}
-        given = {name: value for name, value in told.items() if value}
-        return {"mlflow": given} if given else {}
+        settings = {"experiment_name": self.mlflow.experiment, "disabled": self.mlflow.disabled}
+        settings = {name: value for name, value in settings.items() if value}
+        return {"mlflow": settings} if settings else {}
 
     def of(self, stage: str) -> StagePods:
         """Settings of a stage's pods, besides the resources in the project and the stage."""
@@ -244,13 +238,12 @@ class Platform(Strict):
         """The image of this name, as pods pull it.
 
         Raises:
-            ConfigurationError: if `images` names others and not this one, and it is not pinned by its digest either.
+            ConfigurationError: if `images` names only others.
         """
         reference = self.images.get(name) or image(name)
         if self.images and name not in self.images and not by_digest(reference):
             raise ConfigurationError(
-                f"images of the platform {self.name}: expected one for {name}, found {', '.join(self.images)}. Build "
-                "it (`make images`), push it, and name it there."
+                f"images of the platform {self.name}: expected one for {name}, found {', '.join(self.images)}."
             )
         return reference
 
@@ -305,12 +298,9 @@ def load_platform(path: Path) -> Platform:
     if not path.is_file():
         raise ConfigurationError(f"There is no platform profile {path}: expected a YAML file, as platforms/NAME.yaml.")
     problems: list[str] = []
-    try:
-        text = path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise ConfigurationError(f"The profile {path} is no text in UTF-8: {error}.") from error
-    platform = load_model(path.name, text, Platform, problems)
-    if platform is None or problems:
+    text = read_text(path, path.name, problems)
+    platform = None if text is None else load_model(path.name, text, Platform, problems)
+    if platform is None:
         listed = "".join(f"\n  - {problem}" for problem in problems)
         raise ConfigurationError(f"{counted(len(problems), 'problem')} in the profile {path}:{listed}")
     return platform

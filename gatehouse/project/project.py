@@ -1,37 +1,34 @@
 """A project: one folder of configuration that a user writes, and the specs that the stages read from it."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from pydantic import BaseModel
 
-from gatehouse.configuration.yaml_lines import at_line, load_model
-from gatehouse.configuration.yaml_text import lines_of, read_text
+from gatehouse.configuration.yaml_lines import at_line, lines_of, load_model, nearest, read_text
 from gatehouse.data.validation.contract import CONTRACT_FILE, Contract, contract_text
 from gatehouse.errors import ConfigurationError
+from gatehouse.evaluation.integration.child import is_test_file
 from gatehouse.evaluation.spec import GatePolicy
 from gatehouse.features.definitions.loading import FILE, in_repository
 from gatehouse.features.definitions.published import published_files
 from gatehouse.features.definitions.repository import Repository, read_repository
-from gatehouse.project.between_files import (
-    TESTS,
-    loss_problem,
-    policy_problems,
-    snapshot_problems,
-    store_problems,
-    test_problems,
-    time_problems,
-    with_fitting_loss,
-)
+from gatehouse.metrics.tasks.found import TASKS
+from gatehouse.metrics.tasks.judging import judging_of
 from gatehouse.project.project_file import PROJECT_FILE, ProjectFile
 from gatehouse.runtime.counting import counted
 from gatehouse.store.manifest import Manifest
+from gatehouse.store.objects.opening import address_problem
 from gatehouse.store.publishing import manifest_of
-from gatehouse.store.reference import Reference
+from gatehouse.store.reference import Reference, references_in
 from gatehouse.store.store import ArtifactStore
+from gatehouse.training.spec import task_of
 
+TESTS = "integration"
+"""The folder of the project's own tests of candidates."""
 _Model = TypeVar("_Model", bound=BaseModel)
 
 
@@ -62,13 +59,10 @@ class Project:
     """A validated project.
 
     Attributes:
-        folder: Its folder.
-        file: The content of `project.yaml`.
         contract: Its data contract, as a configuration reference.
         definitions: Its feature definitions, as a configuration reference.
         policy: Its promotion policy as written; the evaluation fills in defaults from the task.
         tests: Its own tests of candidates, as a configuration reference; None if it has none.
-        warnings: Findings that are no errors.
     """
 
     folder: Path
@@ -96,36 +90,39 @@ class Project:
 
 @dataclass
 class ProjectParts:
-    """The parts of a project that have been read.
-
-    Attributes:
-        folder: Its folder.
-        problems: Problems, one sentence each.
-        file: The content of `project.yaml`, or its valid part; None if it cannot be read (also for the other parts).
-        partly: Whether some of its keys are wrong; reading such a key raises AttributeError.
-        contract: Its data contract.
-        policy: Its promotion policy.
-        repository: Its feature definitions.
-        warnings: Findings that are no errors, one sentence each.
-    """
+    """The files of a project that could be read, and the problems so far; a part is None if its file is wrong."""
 
     folder: Path
-    problems: list[str]
+    problems: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
     file: ProjectFile | None = None
-    partly: bool = False
     contract: Contract | None = None
     policy: GatePolicy | None = None
     repository: Repository | None = None
-    warnings: list[str] = field(default_factory=list)
 
-    def note(self, look: Callable[..., Iterable[str]], *given: Any) -> None:
-        """Add the problems that `look` finds in what is given; it ends where it reads a wrong key."""
-        try:
-            for problem in look(*given):
-                self.problems.append(problem)
-        except AttributeError:
-            if not self.partly:
-                raise
+    def add(self, file: str, problems: Iterable[str]) -> None:
+        """Add problems of a YAML file, each of which begins with a dotted key, with the lines of the keys."""
+        self.problems += at_lines(self.folder / file, file, problems)
+
+    def project(self) -> Project:
+        """The project, if it has no problems.
+
+        Raises:
+            ConfigurationError: listing every problem.
+        """
+        file, problems = self.file, self.problems
+        if problems or file is None or self.contract is None or self.policy is None or self.repository is None:
+            listed = "".join(f"\n  - {problem}" for problem in problems)
+            raise ConfigurationError(f"{counted(len(problems), 'problem')} in the project {self.folder}:{listed}")
+        return Project(
+            folder=self.folder,
+            file=file,
+            contract=Config(f"{file.name}-contract", {CONTRACT_FILE: contract_text(self.contract).encode()}),
+            definitions=definitions_of(file, self.repository),
+            policy=self.policy,
+            tests=_tests(self.folder, file),
+            warnings=tuple(self.warnings),
+        )
 
 
 def load_project(folder: Path) -> Project:
@@ -134,67 +131,44 @@ def load_project(folder: Path) -> Project:
     Raises:
         ConfigurationError: listing every problem of every file, each with file, line and key.
     """
-    return assembled(read_project(folder))
+    return read_project(folder).project()
 
 
 def read_project(folder: Path) -> ProjectParts:
-    """Read every file of the project in `folder`, and collect problems within and between them.
-
-    All metrics go by the task. Where loss and label have different ones, the rest is held against that of the two which
-    leaves fewer problems, so that one mistake is told once.
-    """
-    parts = _read(folder.resolve())
-    file, repository = parts.file, parts.repository
-    if file is None or repository is None or not (problem := loss_problem(parts.folder, file, repository)):
+    """Read every file of the project in `folder`; if all can be read, also check that they fit each other."""
+    folder = folder.resolve()
+    parts = ProjectParts(folder)
+    file = parts.file = _load(folder, PROJECT_FILE, ProjectFile, parts.problems)
+    parts.contract = _load(folder, file.contract if file else "contract.yaml", Contract, parts.problems)
+    policy = parts.policy = _load(folder, file.policy if file else "policy.yaml", GatePolicy, parts.problems)
+    if file is None:
         return parts
-    other = _read(parts.folder, lambda body: with_fitting_loss(body, repository))
-    parts = min(parts, other, key=lambda each: len(each.problems))
-    parts.partly = True
-    parts.problems.insert(0, problem)
+    if (folder / file.features.repo / FILE).is_file():
+        try:
+            parts.repository = read_repository(folder / file.features.repo)
+        except ConfigurationError as error:
+            parts.problems += in_repository(file.features.repo, str(error))
+    else:
+        parts.add(PROJECT_FILE, [f"features.repo: expected a folder with {FILE}, found none"])
+    parts.add(PROJECT_FILE, _project_problems(folder, file, parts.repository))
+    if policy is not None and not _loss_problem(file, parts.repository):  # Metrics depend on the task.
+        parts.add(file.policy, _policy_problems(file, policy))
+    if parts.contract is not None:
+        parts.problems += _snapshot_problems(file, parts.contract)
     return parts
 
 
-def _read(folder: Path, instead: Callable[[Any], Any] = lambda body: body) -> ProjectParts:
-    parts = ProjectParts(folder, [])
-    problems = parts.problems
-    file = parts.file = _load(folder, PROJECT_FILE, ProjectFile, problems, instead)
-    parts.partly = bool(problems)
-    contract_name = str(getattr(file, "contract", "contract.yaml"))
-    contract = parts.contract = _load(folder, contract_name, Contract, problems)
-    policy_name = str(getattr(file, "policy", "policy.yaml"))
-    policy = parts.policy = _load(folder, policy_name, GatePolicy, problems)
-    if file is not None:
-        if policy is not None:
-            parts.note(policy_problems, folder, file, policy)
-        if contract is not None:
-            parts.note(snapshot_problems, file, contract)
-        parts.note(store_problems, folder, file)
-        parts.note(time_problems, file)
-        parts.note(test_problems, folder, file)
-    if repo := getattr(getattr(file, "features", None), "repo", ""):
-        parts.repository = _repository(folder, str(repo), problems)
-    return parts
+def at_lines(path: Path, name: str, problems: Iterable[str]) -> Iterator[str]:
+    """Problems of a YAML file that begin with a dotted key, with the lines of the keys."""
+    lines = None
+    for problem in problems:
+        lines = lines or lines_of(path.read_text())
+        yield at_line(name, lines, problem)
 
 
-def assembled(parts: ProjectParts) -> Project:
-    """The project, if it has no problems.
-
-    Raises:
-        ConfigurationError: listing every problem.
-    """
-    file, problems = parts.file, parts.problems
-    if problems or file is None or parts.contract is None or parts.policy is None or parts.repository is None:
-        listed = "".join(f"\n  - {problem}" for problem in problems)
-        raise ConfigurationError(f"{counted(len(problems), 'problem')} in the project {parts.folder}:{listed}")
-    return Project(
-        folder=parts.folder,
-        file=file,
-        contract=Config(f"{file.name}-contract", {CONTRACT_FILE: contract_text(parts.contract).encode()}),
-        definitions=definitions_of(file, parts.repository),
-        policy=parts.policy,
-        tests=_tests(parts.folder, file),
-        warnings=tuple(parts.warnings),
-    )
+def definitions_of(file: ProjectFile, repository: Repository) -> Config:
+    """The feature definitions for publishing."""
+    return Config(f"{file.name}-features", published_files(repository))
 
 
 def _tests(folder: Path, file: ProjectFile) -> Config | None:
@@ -207,33 +181,66 @@ def _tests(folder: Path, file: ProjectFile) -> Config | None:
     )
 
 
-def definitions_of(file: ProjectFile, repository: Repository) -> Config:
-    """The feature definitions for publishing."""
-    return Config(f"{file.name}-features", published_files(repository))
+def _load(folder: Path, name: str, model: type[_Model], problems: list[str]) -> _Model | None:
+    text = read_text(folder / name, name, problems)
+    return None if text is None else load_model(name, text, model, problems)
 
 
-def _load(
-    folder: Path,
-    name: str,
-    model: type[_Model],
-    problems: list[str],
-    instead: Callable[[Any], Any] = lambda body: body,
-) -> _Model | None:
-    path = folder / name
-    if (text := read_text(path, name, problems)) is None:
-        if problems[-1].endswith("found none"):
-            problems[-1] += "; `gatehouse init` writes one"
-        return None
-    return load_model(name, text, model, problems, partly=model is ProjectFile, instead=instead)
+def _loss_problem(file: ProjectFile, repository: Repository | None) -> str:
+    """A message if the loss trains for another task than that of the label; empty if they fit."""
+    loss = getattr(file.training, "loss", None)
+    if repository is None or loss is None or loss.kind in (losses := TASKS[repository.label.task].losses):
+        return ""
+    return (
+        f"training.loss.kind: expected {' or '.join(losses)}, as the label's task in {file.features.repo} is "
+        f"{repository.label.task}, found {loss.kind!r}{nearest(loss.kind, losses)}"
+    )
 
 
-def _repository(folder: Path, repo: str, problems: list[str]) -> Repository | None:
-    if not (folder / repo / FILE).is_file():
-        told = f"features.repo: expected a folder with {FILE}, found none in {folder / repo}"
-        problems.append(at_line(PROJECT_FILE, lines_of((folder / PROJECT_FILE).read_text()), told))
-        return None
-    try:
-        return read_repository(folder / repo)
-    except ConfigurationError as error:
-        problems.extend(in_repository(repo, str(error)))
-        return None
+def _project_problems(folder: Path, file: ProjectFile, repository: Repository | None) -> Iterator[str]:
+    if problem := _loss_problem(file, repository):
+        yield problem
+    if problem := address_problem(file.store):
+        yield f"store: {problem}"
+    if not any(table.event_time for table in file.source.tables.values()):
+        yield "source.tables: expected an event_time in at least one table, as the newest is the snapshot's time"
+    if (folder / TESTS).is_dir():
+        if file.integration is None:
+            yield f"integration: expected this section, as the folder {TESTS}/ holds tests of candidates, found none"
+        elif not any(is_test_file(path.name) for path in (folder / TESTS).rglob("*.py")):
+            yield f"integration: expected tests in {TESTS}/test_….py, found none; write one, or remove the folder"
+
+
+def _policy_problems(file: ProjectFile, policy: GatePolicy) -> Iterator[str]:
+    """Rules of the policy that the task, or what the project measures, cannot keep."""
+    task = task_of(file.training)
+    yield from policy.resolved(judging_of(task)).problems(task)
+    if policy.slices and not file.evaluation.slices:
+        yield f"slices: expected columns under evaluation.slices in {PROJECT_FILE}, found none"
+    for key, rule in (("require_integration", "integration"), ("require_online", "integration online")):
+        if file.integration is None and getattr(policy, key) and policy.terms_of(rule).severity == "refuse":
+            yield f"{key}: expected the section integration in {PROJECT_FILE}, found none; each candidate is refused"
+    regressions = policy.regressions
+    measured = regressions and (regressions.metrics or (regressions.slices and file.evaluation.slices))
+    if regressions and not measured and policy.terms_of("regressions").severity == "refuse":
+        yield f"regressions: expected metrics, or slices: true with evaluation.slices in {PROJECT_FILE}, found neither"
+    gap, oldest = getattr(file.split, "gap", None), policy.max_training_age
+    if gap and oldest is not None and oldest < gap and policy.terms_of("training age").severity == "refuse":
+        days = timedelta(days=1)
+        yield (
+            f"max_training_age: expected at least the gap of split in {PROJECT_FILE}, {gap / days:g} days, found "
+            f"{oldest / days:g} days, so every candidate is refused"
+        )
+
+
+def _snapshot_problems(file: ProjectFile, contract: Contract) -> Iterator[str]:
+    """Snapshots that foreign keys of the contract name and `snapshots` does not, and the other way round."""
+    for name in contract.snapshots():
+        reference = file.snapshots.get(name, name)
+        if not reference.startswith("snapshots/") or not references_in(reference):
+            yield (
+                f"{file.contract}: a foreign key leads to the snapshot {name!r}: expected its reference (snapshots/…) "
+                f"under `snapshots` in {PROJECT_FILE}, found {file.snapshots.get(name, 'none')!r}"
+            )
+    for unused in sorted(file.snapshots.keys() - set(contract.snapshots())):
+        yield f"{PROJECT_FILE}: snapshots.{unused}: no foreign key of {file.contract} leads to it; remove it"

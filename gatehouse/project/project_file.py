@@ -3,13 +3,13 @@
 import re
 from typing import Annotated, Any
 
-from pydantic import Field, ValidationError, field_validator, model_validator
-from pydantic_core import InitErrorDetails, PydanticCustomError
+from pydantic import Field, StringConstraints, field_validator, model_validator
 
 from gatehouse.configuration.schedule import Schedule
 from gatehouse.configuration.strict import Strict
 from gatehouse.data.sources.catalog import SourceSpec
 from gatehouse.data.splitting.spec import SplitSpec
+from gatehouse.data.validation.graded import refuse
 from gatehouse.data.validation.spec import StatisticsSpec
 from gatehouse.evaluation.integration.spec import IntegrationSpec
 from gatehouse.evaluation.probing.spec import ProbeSpec
@@ -27,14 +27,14 @@ from gatehouse.tuning.configuration import configured, infeasible, none_held_out
 from gatehouse.tuning.spec import ExperimentSpec
 
 PROJECT_FILE = "project.yaml"
+_NAME = r"^[a-z][a-z0-9-]{0,39}$"
+Name = Annotated[str, StringConstraints(pattern=_NAME)]
 
 
 class ProjectFile(Strict):
     """The content of `project.yaml`."""
 
-    name: str = Field(
-        pattern=r"^[a-z][a-z0-9-]{0,39}$", description="Lower-case name; references and spec names begin with it."
-    )
+    name: Name = Field(description="Lower-case name; references and spec names begin with it.")
     description: str = Field("", max_length=400)
     store: str = Field(
         ".gatehouse/store",
@@ -51,7 +51,7 @@ class ProjectFile(Strict):
     )
     features: FeaturesSpec
     split: SplitSpec
-    model: str = Field(pattern=r"^[a-z][a-z0-9-]{0,39}$", description="Name under which models are registered.")
+    model: Name = Field(description="Name under which models are registered.")
     transformation: TransformationSpec = Field(
         TransformationSpec(), description="How features are transformed, fitted on the train part."
     )
@@ -98,35 +98,35 @@ class ProjectFile(Strict):
 
     @field_validator("schedules", mode="before")
     @classmethod
-    def _without_empty(cls, given: Any) -> Any:
-        return {name: each for name, each in given.items() if each != ""} if isinstance(given, dict) else given
+    def _without_empty(cls, body: Any) -> Any:
+        return {name: schedule for name, schedule in body.items() if schedule != ""} if isinstance(body, dict) else body
 
     @field_validator("schedules")
     @classmethod
-    def _named(cls, given: dict[str, Schedule]) -> dict[str, Schedule]:
-        if wrong := [name for name in given if not re.fullmatch(r"[a-z][a-z0-9-]{0,39}", name)]:
+    def _check_names(cls, schedules: dict[str, Schedule]) -> dict[str, Schedule]:
+        if wrong := [name for name in schedules if not re.fullmatch(_NAME, name)]:
             raise ValueError(f"expected names of lower-case letters, digits and hyphens, found {', '.join(wrong)}")
-        return given
+        return schedules
 
     @field_validator("source")
     @classmethod
     def _has_names_of_columns(cls, source: SourceSpec) -> SourceSpec:
-        # No rule of the source itself: a first look reads columns that have no name.
+        # This is no rule of the source itself: a first look reads columns without names.
         for name, table in source.tables.items():
-            if odd := [column for column in table.columns if not column or "\0" in column]:
-                raise ValueError(f"tables.{name}.columns: expected names of columns, found {odd[0]!r}")
+            if "" in table.columns:
+                raise ValueError(f"tables.{name}.columns: expected names of columns, found ''")
         return source
 
     @field_validator("resources")
     @classmethod
-    def _of_tasks(cls, given: dict[str, TaskResources]) -> dict[str, TaskResources]:
-        return of_tasks(given)
+    def _of_tasks(cls, resources: dict[str, TaskResources]) -> dict[str, TaskResources]:
+        return of_tasks(resources)
 
     @field_validator("stages")
     @classmethod
-    def _of_stages(cls, given: dict[str, StageSettings]) -> dict[str, StageSettings]:
-        of_tasks({name: settings for name, settings in given.items() if settings.retries is not None})
-        return of_stages(given)
+    def _of_stages(cls, stages: dict[str, StageSettings]) -> dict[str, StageSettings]:
+        of_tasks({name: settings for name, settings in stages.items() if settings.retries is not None})
+        return of_stages(stages)
 
     @property
     def owners(self) -> dict[str, str]:
@@ -151,12 +151,13 @@ class ProjectFile(Strict):
         Raises:
             ValidationError: naming every parameter that the training's model does not accept.
         """
-        wrong = [
-            _problem(where if where[0] == "training" else ("tuning", *where), found, why)
-            for where, found, why in infeasible(tuning, self.training)
-        ]
-        if wrong:
-            raise ValidationError.from_exception_data("project", wrong)
+        refuse(
+            "project",
+            (
+                (where if where[0] == "training" else ("tuning", *where), why, value)
+                for where, value, why in infeasible(tuning, self.training)
+            ),
+        )
         return configured(self.training, {}, tuning.trial_settings)
 
     @model_validator(mode="after")
@@ -172,10 +173,5 @@ class ProjectFile(Strict):
     def _calibratable(self) -> "ProjectFile":
         problems = list(self.calibration.problems(task_of(self.training))) if self.calibration else []
         problems += none_held_out(self.training, self.tuning) if self.calibration else []
-        if wrong := [_problem(("calibration",), None, why) for why in problems]:
-            raise ValidationError.from_exception_data("project", wrong)
+        refuse("project", ((("calibration",), problem, None) for problem in problems))
         return self
-
-
-def _problem(where: tuple[str | int, ...], found: Any, why: str) -> InitErrorDetails:
-    return InitErrorDetails(type=PydanticCustomError("impossible", "{why}", {"why": why}), loc=where, input=found)

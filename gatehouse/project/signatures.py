@@ -18,8 +18,11 @@ def parameters(pipeline: str) -> dict[str, dict[str, Any]]:
     signature = next(functions).args
     required = len(signature.args) - len(signature.defaults)
     return {
-        each.arg: {"parameterType": _TYPES[ast.unparse(each.annotation or each)], "isOptional": place >= required}
-        for place, each in enumerate(signature.args)
+        argument.arg: {
+            "parameterType": _TYPES[ast.unparse(argument.annotation or argument)],
+            "isOptional": place >= required,
+        }
+        for place, argument in enumerate(signature.args)
     }
 
 
@@ -31,8 +34,8 @@ def stages(pipeline: str) -> tuple[str, ...]:
         >>> stages("promotion")
         ('promote',)
     """
-    known = {**_functions("tasks"), **_functions("data"), **_functions(pipeline)}
-    entered, found = {"begin", "_add"}, list[str]()
+    functions = {**_functions("tasks"), **_functions("data"), **_functions(pipeline)}
+    entered, names = {"begin", "_add"}, list[str]()
 
     def visit(node: ast.AST) -> None:
         for child in ast.iter_child_nodes(node):
@@ -41,14 +44,14 @@ def stages(pipeline: str) -> tuple[str, ...]:
             return
         called = node.func.attr if isinstance(node.func, ast.Attribute) else ast.unparse(node.func)
         if called == "add" and node.args and isinstance(node.args[0], ast.Name):
-            found.extend(_names(node.args[1:]) or [node.args[0].id])
-        elif called in known and called not in entered:
+            names.extend(_names(node.args[1:]) or [node.args[0].id])
+        elif called in functions and called not in entered:
             entered.add(called)
-            visit(known[called])
+            visit(functions[called])
 
-    for statement in known["pipeline"].body:
+    for statement in functions["pipeline"].body:
         visit(statement)
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys(names))
 
 
 def _names(stages: list[ast.expr]) -> list[str]:

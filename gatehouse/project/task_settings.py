@@ -1,4 +1,4 @@
-"""What a project says of single tasks: the resources of their pods, who answers for them, and how they fail."""
+"""Settings of single tasks in a project: resources of pods, owners, and what happens after a failure."""
 
 import re
 from typing import Any, Literal, TypeVar
@@ -12,7 +12,7 @@ _Value = TypeVar("_Value")
 
 
 class TaskResources(Strict):
-    """What the pod of one task gets; what is empty stays as its stage declares it."""
+    """Resources of the pod of one task; empty values stay as its stage declares them."""
 
     cpu: str = Field("", description="CPUs, as Kubernetes writes them.")
     memory: str = Field("", description="Memory, such as 32G or 512Mi.")
@@ -21,50 +21,52 @@ class TaskResources(Strict):
 
     @field_validator("cpu", mode="before")
     @classmethod
-    def _number(cls, given: Any) -> Any:
+    def _number(cls, value: Any) -> Any:
         """YAML reads `cpu: 8` as a number."""
-        return str(given) if isinstance(given, int | float) and not isinstance(given, bool) else given
+        return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
 
     @field_validator("cpu")
     @classmethod
-    def _some_cpu(cls, given: str) -> str:
-        if given and not (re.fullmatch(r"[0-9]+m|[0-9]+(\.[0-9]+)?", given) and float(given.rstrip("m"))):
-            raise ValueError(f"expected CPUs, more than none, as 4, 0.5 or 500m, found {given!r}")
-        return given
+    def _some_cpu(cls, cpu: str) -> str:
+        if cpu and not (re.fullmatch(r"[0-9]+m|[0-9]+(\.[0-9]+)?", cpu) and float(cpu.rstrip("m"))):
+            raise ValueError(f"expected CPUs, more than none, as 4, 0.5 or 500m, found {cpu!r}")
+        return cpu
 
     @field_validator("memory")
     @classmethod
-    def _some_memory(cls, given: str) -> str:
-        if given and not (re.fullmatch(r"[0-9]+(\.[0-9]+)?[EPTGMK]i?", given) and float(given.rstrip("EPTGMKi"))):
-            raise ValueError(f"expected an amount of memory, more than none, as 32G or 512Mi, found {given!r}")
-        return given
+    def _some_memory(cls, memory: str) -> str:
+        if memory and not (re.fullmatch(r"[0-9]+(\.[0-9]+)?[EPTGMK]i?", memory) and float(memory.rstrip("EPTGMKi"))):
+            raise ValueError(f"expected an amount of memory, more than none, as 32G or 512Mi, found {memory!r}")
+        return memory
 
 
-def of_stages(given: dict[str, _Value]) -> dict[str, _Value]:
-    """What is given by stage, where every key is the name of one that is a task.
+def of_stages(settings: dict[str, _Value]) -> dict[str, _Value]:
+    """Settings by stage, if every key is the name of a stage that is a task.
 
     Raises:
-        ValueError: naming the keys that are none.
+        ValueError: naming the other keys.
     """
     stages = {name for name, stage in declared_stages().items() if not stage.declared.inner}
-    if unknown := sorted(given.keys() - stages):
+    if unknown := sorted(settings.keys() - stages):
         raise ValueError(f"expected names of stages ({', '.join(sorted(stages))}), found {', '.join(unknown)}")
-    return given
+    return settings
 
 
-def of_tasks(given: dict[str, _Value]) -> dict[str, _Value]:
-    """What is given by stage, where every key is the name of one that has a pod of its own.
+def of_tasks(settings: dict[str, _Value]) -> dict[str, _Value]:
+    """Settings by stage, if every key is the name of a stage with a pod of its own.
 
     Raises:
-        ValueError: naming the keys that are none, and the stages whose pods run them.
+        ValueError: naming the other keys, and the stages whose pods run them.
     """
-    if shared := [f"{leads()[name]} instead of {name}, which its pod runs" for name in sorted(given.keys() & leads())]:
-        raise ValueError(f"expected {', '.join(shared)}")
-    return of_stages(given)
+    if shared := sorted(settings.keys() & leads()):
+        raise ValueError(
+            "expected " + ", ".join(f"{leads()[name]} instead of {name}, which its pod runs" for name in shared)
+        )
+    return of_stages(settings)
 
 
 class StageSettings(Strict):
-    """Who answers for a stage, and what happens where it fails."""
+    """The owner of a stage, and what happens if it fails."""
 
     owner: str = Field("", max_length=200, description="Who is named if the task fails; empty for the project's owner.")
     on_failure: Literal["stop", "warn"] = Field(

@@ -1,5 +1,6 @@
 """Windows of time for a backfill: one text that names them, and the run parameters of each."""
 
+import calendar
 import itertools
 import re
 from collections.abc import Collection, Iterator
@@ -9,46 +10,39 @@ from datetime import UTC, datetime, timedelta
 from gatehouse.errors import ConfigurationError
 
 MOST = 1000
-"""Windows of one backfill: more are a mistyped step rather than a wish."""
-_STEP = re.compile(r"P(?:(\d+)M|(\d+)W|(\d+)D|T(\d+)H)")
+"""Most windows of one backfill: more are a mistyped step rather than a wish."""
+_STEP = re.compile(r"P(?:([1-9]\d*)M|([1-9]\d*)W|([1-9]\d*)D|T([1-9]\d*)H)")
 
 
 @dataclass(frozen=True)
 class Window:
-    """A span of time, in UTC.
-
-    Attributes:
-        start: Its start.
-        end: Its end, which belongs to the next window.
-    """
+    """A span of time in UTC; its end belongs to the next window."""
 
     start: datetime
     end: datetime
 
     def __str__(self) -> str:
-        """`START/END`, as the parameter `window` of a pipeline takes it."""
-        return f"{_text(self.start)}/{_text(self.end)}"
+        """`START/END`, for the parameter `window` of a pipeline."""
+        return "/".join(f"{moment:%Y-%m-%dT%H:%M:%SZ}" for moment in (self.start, self.end))
 
     @property
     def name(self) -> str:
-        """For names of runs: `20130101-20130201`, with hours where a window does not begin and end at midnight."""
-        form = "%Y%m%d" if _at_midnight(self.start) and _at_midnight(self.end) else "%Y%m%dT%H%M"
+        """For names of runs: `20130101-20130201`, with hours if a window does not begin and end at midnight."""
+        at_midnight = {(moment.hour, moment.minute, moment.second) for moment in (self.start, self.end)} == {(0, 0, 0)}
+        form = "%Y%m%d" if at_midnight else "%Y%m%dT%H%M"
         return f"{self.start:{form}}-{self.end:{form}}"
 
     def parameters(self, known: Collection[str]) -> dict[str, str]:
-        """What a run of this window gets.
+        """The parameters for a run of this window, of a pipeline that has the parameters `known`.
 
         A pipeline that selects decisions (`since` and `until`) reads all events, as features of the first decisions are
         computed from events before them. Any other gets the events of the window alone.
-
-        Args:
-            known: Names of the pipeline's parameters.
 
         Raises:
             ConfigurationError: if the pipeline takes no window.
         """
         if {"since", "until"} <= set(known):
-            return {"since": _text(self.start), "until": _text(self.end)}
+            return dict(zip(("since", "until"), str(self).split("/"), strict=True))
         if "window" in known:
             return {"window": str(self)}
         raise ConfigurationError(
@@ -67,68 +61,47 @@ def windows_of(text: str) -> tuple[Window, ...]:
     Raises:
         ConfigurationError: if it has another form, ends before it starts, overlaps, or names more than `MOST`.
     """
-    found = sorted(
-        (window for part in text.split(",") for window in _cut(part.strip())), key=lambda each: (each.start, each.end)
-    )
-    for before, after in itertools.pairwise(found):
+    windows = (window for part in text.split(",") for window in _cut(part.strip()))
+    ordered = sorted(windows, key=lambda window: (window.start, window.end))
+    for before, after in itertools.pairwise(ordered):
         if after.start < before.end:
             raise ConfigurationError(f"--windows: expected windows that do not overlap, found {before} and {after}.")
-    if len(found) > MOST:
-        raise ConfigurationError(f"--windows: expected at most {MOST:,} windows, found {len(found):,} in {text!r}.")
-    return tuple(found)
+    if len(ordered) > MOST:
+        raise ConfigurationError(f"--windows: expected at most {MOST:,} windows, found {len(ordered):,} in {text!r}.")
+    return tuple(ordered)
 
 
 def _cut(text: str) -> Iterator[Window]:
-    parts = text.split("/")
-    step = _STEP.fullmatch(parts[2]) if len(parts) == 3 else None
-    if len(parts) == 3 and (step is None or not int(step[step.lastindex or 0])):
-        raise ConfigurationError(
-            "--windows: expected as step a number of months P1M, weeks P1W, days P1D or hours PT6H, one at least, "
-            f"found {parts[2]!r} in {text!r}."
-        )
-    if len(parts) not in (2, 3):
+    bounds, step = text.split("/"), None
+    if len(bounds) == 3:
+        step = _STEP.fullmatch(bounds.pop())
+        if step is None:
+            raise ConfigurationError(
+                f"--windows: expected a step of at least one month P1M, week P1W, day P1D or hour PT1H, found {text!r}."
+            )
+    try:
+        start, end = (datetime.fromisoformat(bound) for bound in bounds)
+    except ValueError:
         raise ConfigurationError(
             "--windows: expected START/END or START/END/STEP in ISO 8601, e.g. 2013-01-01/2013-07-01/P1M, "
             f"found {text!r}."
-        )
-    start, end = (_moment(part) for part in parts[:2])
+        ) from None
+    start, end = (moment.replace(tzinfo=moment.tzinfo or UTC).astimezone(UTC) for moment in (start, end))
     if start >= end:
         raise ConfigurationError(f"--windows: expected a start before its end, found {text!r}.")
-    if step is None:
-        yield Window(start, end)
-        return
-    number, low = 0, start
-    while low < end and number <= MOST:
-        number += 1
-        high = min(_after(start, step, number), end)
+    low = start
+    for number in range(1, MOST + 2):
+        high = min(_after(start, step, number), end) if step else end
         yield Window(low, high)
         low = high
+        if low >= end:
+            return
 
 
 def _after(start: datetime, step: re.Match[str], number: int) -> datetime:
     """The start, and so many steps later; a month that lacks the day ends at its last one."""
-    months, weeks, days, hours = (int(each or 0) * number for each in step.groups())
+    months, weeks, days, hours = (int(count or 0) * number for count in step.groups())
     if not months:
         return start + timedelta(weeks=weeks, days=days, hours=hours)
     year, month = divmod(start.year * 12 + start.month - 1 + months, 12)
-    first = start.replace(year=year, month=month + 1, day=1)
-    following = first.replace(year=year + month // 11, month=(month + 1) % 12 + 1)
-    return min(first + timedelta(days=start.day - 1), following - timedelta(days=1))
-
-
-def _moment(text: str) -> datetime:
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise ConfigurationError(
-            f"--windows: expected a time in ISO 8601, e.g. 2013-01-01 or 2013-01-01T06:00:00Z, found {text!r}."
-        ) from None
-    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
-
-
-def _at_midnight(moment: datetime) -> bool:
-    return (moment.hour, moment.minute, moment.second) == (0, 0, 0)
-
-
-def _text(moment: datetime) -> str:
-    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+    return start.replace(year=year, month=month + 1, day=min(start.day, calendar.monthrange(year, month + 1)[1]))

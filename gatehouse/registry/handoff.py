@@ -9,7 +9,7 @@ from gatehouse.evaluation.sample_size import paired_units, parallel_units
 from gatehouse.evaluation.spec import GatePolicy
 from gatehouse.launchers.spec import CREDENTIAL_KEYS, CREDENTIALS, ONLINE_STORE, SETTINGS, SETTINGS_KEYS
 from gatehouse.metrics.arithmetic.intervals import NORMAL
-from gatehouse.metrics.catalogue.found import metric_named
+from gatehouse.metrics.catalogue import metric_named
 from gatehouse.registry.naming import Named
 from gatehouse.registry.state import CANARY, CHAMPION, SHADOW
 from gatehouse.runtime.images import TRAINING, image

@@ -1,35 +1,47 @@
-"""Charts as inline SVG: lines over axes, histograms and distributions. Colours come from the page's style."""
+"""Charts over two axes as inline SVG: lines and dots, histograms, distributions. The page's style gives the colours."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gatehouse.reports.axes import GLYPH, Frame, Point, axis_limits, drawn_axes, left_of, number_ticks, time_ticks
-from gatehouse.reports.format import Html, escape
+from markupsafe import Markup, escape
 
-STYLES = 4  # Series are told apart by colour and dash; the page's style has this many.
+from gatehouse.reports.axes import GLYPH, Axis, Frame, Point, drawn_axes, left_of, number_ticks, time_ticks
+
+STYLES = 4
+"""The number of styles that tell series apart, by colour and by dash."""
+SIZE = (450, 310)
+_CROWD = 400  # Dots of a series above which they are drawn small.
+_TITLED = 500  # Dots of a series up to which each has a tooltip.
+_FARTHEST = 1e300  # Beyond this the distance between two points is infinite.
 
 
 @dataclass(frozen=True)
 class Series:
-    """One line of a chart.
+    """Lines and dots of one look; points that are not finite are left out.
 
     Attributes:
-        name: For the legend.
-        points: In drawing order.
-        reference: Draw it thin and dashed, as something to compare with.
-        marked: Draw a dot at every point.
+        name: For the legend; empty for no entry.
+        points: The points of a line, in drawing order.
+        lines: Further lines.
+        dots: Where dots stand.
+        titles: The tooltips of the dots; empty for none.
+        style: `s0` to `s3`, `ref` (something to compare with), `soft` or `bad`; by default the next of `s0` to `s3`.
+        faint: Draw it pale.
     """
 
     name: str
-    points: Sequence[Point]
-    reference: bool = False
-    marked: bool = False
+    points: Sequence[Point] = ()
+    lines: Sequence[Sequence[Point]] = ()
+    dots: Sequence[Point] = ()
+    titles: Sequence[str] = ()
+    style: str = ""
+    faint: bool = False
 
 
 @dataclass(frozen=True)
 class Bin:
-    """One step of a distribution: from `low` to `high`, as high as the share of rows in it over its width."""
+    """One bin of a distribution from `low` to `high`; its height is the share of the rows over the width."""
 
     low: float
     high: float
@@ -38,38 +50,98 @@ class Bin:
 
 def line_chart(
     series: Sequence[Series],
-    x: str,
-    y: str,
-    x_range: Point | None = None,
-    y_range: Point | None = None,
-    size: tuple[int, int] = (450, 310),
-    times: bool = False,
-) -> Html:
-    """Lines over two axes.
+    x: Axis | str,
+    y: Axis | str,
+    marks: Sequence[tuple[float, str]] = (),
+    size: tuple[int, int] = SIZE,
+) -> Markup:
+    """Series over two axes, the first on top; what lies outside of the axes is cut off.
 
     Args:
-        series: The lines; points that are not finite are left out, and what lies outside the axes is cut off.
-        x: Label of the horizontal axis.
-        y: Label of the vertical axis.
-        x_range: Its limits; by default those of the points.
-        y_range: Likewise.
-        size: Width and height in pixels.
-        times: Whether the horizontal axis is one of times, in seconds since 1970.
+        series: What is drawn.
+        x: The horizontal axis, or its label for an axis over all points.
+        y: The vertical axis, likewise.
+        marks: Numbers on the horizontal axis with a dashed line, each with its tooltip.
+        size: In pixels.
     """
-    kept = [(line, _finite(line.points)) for line in series]
-    entries = _styles(line.reference for line in series)
-    x0, x1 = axis_limits([point[0] for _, points in kept for point in points], x_range)
-    y0, y1 = axis_limits([point[1] for _, points in kept for point in points], y_range)
-    frame = Frame(left_of(y0, y1), 10, size[0] - 12, size[1] - 44, x0, x1, y0, y1)
-    drawn = [_line(frame, line, points, style) for (line, points), style in zip(kept, entries, strict=True)]
-    if not any(points for _, points in kept):
-        drawn = [_no_data(frame)]
-    # References first, so that the lines that matter lie on top; within them the first series.
-    order = sorted(range(len(series)), key=lambda index: (not series[index].reference, -index))
-    plot = [drawn[index] for index in order] if len(drawn) == len(series) else drawn
-    axes = drawn_axes(frame, x, y, time_ticks if times else number_ticks)
-    svg = framed_svg(size[0], size[1], f"{y} against {x}", [*axes, *clipped(frame, plot)])
-    return with_legend(svg, [(line.name, style) for line, style in zip(series, entries, strict=True)])
+    points = [point for line in series for part in (line.points, *line.lines, line.dots) for point in part]
+    points = [point for point in points if all(abs(value) < _FARTHEST for value in point)]
+    x_axis = Axis.of(x, [point[0] for point in points]) if isinstance(x, str) else x
+    y_axis = Axis.of(y, [point[1] for point in points]) if isinstance(y, str) else y
+    (x0, x1), (y0, y1) = x_axis.ends, y_axis.ends
+    frame = Frame(left_of(y0, y1, y_axis.ticks), 10, size[0] - 12, size[1] - 44, x0, x1, y0, y1)
+    styles = series_styles([line.style for line in series])
+    drawn = [
+        f'<line class="ref dashed" x1="{(at := frame.x(x_axis.place(value))):.1f}" x2="{at:.1f}" y1="{frame.top}" '
+        f'y2="{frame.bottom}"><title>{escape(name)}</title></line>'
+        for value, name in marks
+    ]
+    drawn += [
+        _drawn(frame, x_axis, y_axis, line, style) for line, style in reversed(list(zip(series, styles, strict=True)))
+    ]
+    if not points:
+        middle = f'x="{(frame.left + frame.right) / 2:.1f}" y="{(frame.top + frame.bottom) / 2:.1f}"'
+        drawn.append(f'<text {middle} text-anchor="middle">no data</text>')
+    axes = drawn_axes(frame, x_axis.label, y_axis.label, x_axis.ticks, y_axis.ticks)
+    # A nested picture cuts off what lies outside of the plot without an id; its margin keeps lines at the edge whole.
+    left, top, width, height = frame.left - 3, frame.top - 3, frame.right - frame.left + 6, frame.bottom - frame.top + 6
+    place = f'x="{left:.1f}" y="{top:.1f}" width="{width:.1f}" height="{height:.1f}"'
+    clip = f'<svg class="clip" {place} viewBox="{left:.1f} {top:.1f} {width:.1f} {height:.1f}">'
+    svg = framed_svg(*size, f"{y_axis.label} against {x_axis.label}", [*axes, clip, *drawn, "</svg>"])
+    entries = [
+        (line.name, style if line.points or line.lines or not line.dots else _fill(style))
+        for line, style in zip(series, styles, strict=True)
+        if line.name and (line.points or line.lines or line.dots)
+    ]
+    return with_legend(svg, entries)
+
+
+def _drawn(frame: Frame, x: Axis, y: Axis, series: Series, style: str) -> str:
+    """The lines and dots of a series; dots that fall on one pixel are drawn once."""
+
+    def pixels(points: Sequence[Point]) -> list[Point | None]:
+        places = [(x.place(first), y.place(second)) for first, second in points]
+        inside = [abs(first) < _FARTHEST and abs(second) < _FARTHEST for first, second in places]
+        return [
+            (frame.x(first), frame.y(second)) if kept else None
+            for (first, second), kept in zip(places, inside, strict=True)
+        ]
+
+    faint, parts = " faint" if series.faint else "", []
+    lines = [
+        [point for point in pixels(line) if point is not None] for line in (series.points, *series.lines) if len(line)
+    ]
+    if lines:
+        path = "".join(f"M{'L'.join(f'{a:.1f},{b:.1f}' for a, b in line)}" for line in lines if len(line) > 1)
+        thin = " thin" if len(lines) > 1 else ""
+        parts.append(f'<path class="series {style}{thin}{faint}" d="{path}"/>')
+    lone = [line[0] for line in (series.points, *series.lines) if len(line) == 1]
+    dots = pixels(series.dots or lone)
+    small = " small" if len(dots) > _CROWD else ""
+    if series.titles and len(dots) <= _TITLED:
+        parts += [
+            f'<path class="dots {style}{faint}" d="M{dot[0]:.1f},{dot[1]:.1f}h0"><title>{escape(title)}</title></path>'
+            for dot, title in zip(dots, series.titles, strict=True)
+            if dot is not None
+        ]
+    elif dots:
+        path = "".join(dict.fromkeys(f"M{dot[0]:.0f},{dot[1]:.0f}h0" for dot in dots if dot is not None))
+        parts.append(f'<path class="dots {style}{small}{faint}" d="{path}"/>')
+    return "".join(parts)
+
+
+def series_styles(names: Sequence[str]) -> list[str]:
+    """The CSS classes of series: their own, or the next of `s0` to `s3`."""
+    styles: list[str] = []
+    for name in names:
+        automatic = sum(style[:1] == "s" and style != "soft" for style in styles) % STYLES
+        styles.append({"ref": "ref dashed"}.get(name, name or f"s{automatic}"))
+    return styles
+
+
+def _fill(style: str) -> str:
+    """The class that fills a dot of the legend in the colour of a line."""
+    return {"soft": "f-soft", "bad": "f-bad", "ref dashed": "f-soft"}.get(style, style.replace("s", "f", 1))
 
 
 def histogram(
@@ -77,40 +149,34 @@ def histogram(
     groups: Sequence[tuple[str, Sequence[float]]],
     x: str,
     y: str,
-    size: tuple[int, int] = (450, 310),
     times: bool = False,
-) -> Html:
-    """Histograms of several groups over the same bins, laid over each other.
+    size: tuple[int, int] = SIZE,
+) -> Markup:
+    """Histograms of several groups over the same bins, on top of each other.
 
     Args:
-        edges: The bins' edges, ascending, one more than heights.
-        groups: Name and heights of each group.
+        edges: The edges of the bins, ascending, one more than heights; with `times`, in seconds since 1970.
+        groups: Name and heights of each group; a height that is not finite counts as 0.
         x: Label of the horizontal axis.
         y: Label of the vertical axis.
-        size: Width and height in pixels.
-        times: Whether the edges are times, in seconds since 1970.
-
-    Raises:
-        ValueError: if a group has another number of heights than there are bins.
+        times: Label the horizontal axis with times.
+        size: In pixels.
     """
-    wrong = [name for name, heights in groups if len(heights) != len(edges) - 1]
-    if wrong:
-        raise ValueError(f"histogram: expected {len(edges) - 1} heights, found another number in {', '.join(wrong)}")
-    styles = _styles(False for _ in groups)
-    highest = max((height for _, heights in groups for height in heights if math.isfinite(height)), default=0.0)
-    top = highest * 1.06 or 1.0
+    finite = [(name, [height if math.isfinite(height) else 0.0 for height in heights]) for name, heights in groups]
+    styles = series_styles([""] * len(groups))
+    top = max((height for _, heights in finite for height in heights), default=0.0) * 1.06 or 1.0
     frame = Frame(left_of(0.0, top), 10, size[0] - 12, size[1] - 44, edges[0], edges[-1], 0.0, top)
-    plot = []
-    for (_, heights), style in zip(groups, styles, strict=True):
+    drawn = []
+    for (_, heights), style in zip(finite, styles, strict=True):
         steps = [
-            f"L{frame.x(edges[at + side]):.1f},{frame.y(height if math.isfinite(height) else 0.0):.1f}"
-            for at, height in enumerate(heights)
-            for side in (0, 1)
+            f"L{frame.x(edge):.1f},{frame.y(height):.1f}"
+            for low, high, height in zip(edges[:-1], edges[1:], heights, strict=True)
+            for edge in (low, high)
         ]
         path = f"M{frame.left},{frame.bottom:.1f}{''.join(steps)}L{frame.right},{frame.bottom:.1f}"
-        plot.append(f'<path class="area {style}" d="{path}Z"/><path class="series {style}" d="{path}"/>')
+        drawn.append(f'<path class="area {style}" d="{path}Z"/><path class="series {style}" d="{path}"/>')
     axes = drawn_axes(frame, x, y, time_ticks if times else number_ticks)
-    svg = framed_svg(size[0], size[1], f"{y} by {x}", [*axes, *plot])
+    svg = framed_svg(*size, f"{y} by {x}", [*axes, *drawn])
     return with_legend(svg, [(name, style) for (name, _), style in zip(groups, styles, strict=True)])
 
 
@@ -120,81 +186,60 @@ def distributions(
     limits: Point,
     ends: Sequence[str] = (),
     size: tuple[int, int] = (300, 132),
-) -> Html:
-    """One or two distributions over one axis, small enough to stand on a page in hundreds.
+) -> Markup:
+    """One distribution, filled, and another one as a dashed outline, small enough for a page with hundreds of them.
 
-    Args:
-        groups: Name and bins of each. The first is filled; a second, to compare with, is a dashed outline. A height is
-            a density, so that areas compare even where bins differ.
-        label: What it shows, for those who cannot see it.
-        limits: Ends of the axis; bins are cut off there.
-        ends: What stands at the ends of the axis, in place of numbers along it.
-        size: Width and height in pixels.
+    `label` is the text alternative; `ends` are labels of both ends, in place of numbers along the axis.
     """
     width, height = size
-    highest = max((one.height for _, bins in groups for one in bins), default=0.0)
-    legend = ""
+    highest = max((part.height for _, bins in groups for part in bins), default=0.0)
+    frame = Frame(6, 22 if len(groups) > 1 else 6, width - 6, height - 20, *limits, 0.0, highest * 1.04 or 1.0)
+    looks = ('class="own"', 'class="other"')
+    drawn = [f'<path {look} d="{_steps(frame, bins)}"/>' for (_, bins), look in zip(groups, looks, strict=False)]
     if len(groups) > 1:
-        samples = zip(groups, ('class="key s0"', 'class="other"'), strict=False)
-        places = (6, 12 + int(len(groups[0][0]) * GLYPH) + 40)
-        legend = "".join(
-            f'<path {style} d="M{at},8h20"/><text x="{at + 26}" y="12">{escape(name)}</text>'
-            for ((name, _), style), at in zip(samples, places, strict=False)
-        )
-    frame = Frame(6, 22 if legend else 6, width - 6, height - 20, *limits, 0.0, highest * 1.04 or 1.0)
-    shapes = [
-        f'<path {style} d="{_steps(frame, bins)}"/>'
-        for (_, bins), style in zip(groups, ('class="own"', 'class="other"'), strict=False)
-    ]
-    placed = [(frame.x(tick), text, "middle") for tick, text in number_ticks(*limits, 4)]
-    placed = [one for one in placed if 14 < one[0] < width - 14]
+        starts = (6, 12 + int(len(groups[0][0]) * GLYPH) + 40)
+        drawn += [
+            f'<path {look} d="M{start},8h20"/><text x="{start + 26}" y="12">{escape(name)}</text>'
+            for (name, _), look, start in zip(groups, ('class="key s0"', 'class="other"'), starts, strict=False)
+        ]
+    places = [(frame.x(tick), text, "middle") for tick, text in number_ticks(*limits, 4)]
+    places = [place for place in places if 14 < place[0] < width - 14]
     if ends:
-        placed = [(frame.left, ends[0], "start"), (frame.right, ends[-1], "end")]
-    marks = [
+        places = [(frame.left, ends[0], "start"), (frame.right, ends[-1], "end")]
+    drawn += [
         f'<text x="{at:.0f}" y="{height - 5}" text-anchor="{anchor}">{escape(text)}</text>'
-        for at, text, anchor in placed
+        for at, text, anchor in places
     ]
-    floor = f'<path class="axis" d="M6,{frame.bottom:.0f}H{width - 6}"/>'
-    return framed_svg(width, height, label, [*shapes, floor, *marks, legend])
+    return framed_svg(width, height, label, [*drawn, f'<path class="axis" d="M6,{frame.bottom:.0f}H{width - 6}"/>'])
 
 
-def sparkline(bins: Sequence[Bin], limits: Point) -> Html:
-    """The shape of one distribution, without axes; the caller says in words what matters of it."""
-    frame = Frame(0, 2, 84, 48, *limits, 0.0, max((one.height for one in bins), default=0.0) or 1.0)
+def sparkline(bins: Sequence[Bin], limits: Point) -> Markup:
+    """The shape of one distribution, without axes."""
+    frame = Frame(0, 2, 84, 48, *limits, 0.0, max((part.height for part in bins), default=0.0) or 1.0)
     shape = f'<path class="own" d="{_steps(frame, bins)}"/>'
-    return Html(f'<svg class="spark" viewBox="0 0 84 48" preserveAspectRatio="none" aria-hidden="true">{shape}</svg>')
+    return Markup(f'<svg class="spark" viewBox="0 0 84 48" preserveAspectRatio="none" aria-hidden="true">{shape}</svg>')
 
 
 def _steps(frame: Frame, bins: Sequence[Bin]) -> str:
-    """The outline of bins from floor to floor, within the frame."""
-    kept = [one for one in bins if one.high > frame.x0 and one.low < frame.x1]
-    if not kept:
+    """The outline of bins from floor to floor, cut off at the frame."""
+    inside = [part for part in bins if part.high > frame.x0 and part.low < frame.x1]
+    if not inside:
         return ""
-    parts = [f"M{frame.x(max(kept[0].low, frame.x0)):.0f},{frame.bottom:.0f}"]
-    parts += [f"V{frame.y(one.height):.0f}H{frame.x(min(one.high, frame.x1)):.0f}" for one in kept]
-    return "".join([*parts, f"V{frame.bottom:.0f}"])
+    steps = [f"V{frame.y(part.height):.0f}H{frame.x(min(part.high, frame.x1)):.0f}" for part in inside]
+    start = frame.x(max(inside[0].low, frame.x0))
+    return f"M{start:.0f},{frame.bottom:.0f}{''.join(steps)}V{frame.bottom:.0f}"
 
 
-def _line(frame: Frame, line: Series, points: Sequence[Point], style: str) -> str:
-    placed = [(frame.x(x), frame.y(y)) for x, y in points]
-    path = " ".join(f"{x:.1f},{y:.1f}" for x, y in placed)
-    dots = placed if line.marked or len(placed) == 1 else []
-    fill = style.replace("s", "f", 1) if style.startswith("s") else "f-soft"
-    circles = "".join(f'<circle class="{fill}" cx="{x:.1f}" cy="{y:.1f}" r="2.8"/>' for x, y in dots)
-    return f'<polyline class="series {style}" points="{path}"/>{circles}'
+def meter(share: float, other: float | None = None) -> Markup:
+    """A share as a bar, and a tick at another share; the page shows the number beside it."""
+    tick = f'<path class="tick" d="M{min(96, 100 * other):.0f},0h4v8h-4"/>' if other else ""
+    bar = f'<path d="M0,0h{max(1, 100 * share):.0f}v8H0"/>' if share > 0 else ""
+    box = 'viewBox="0 0 100 8" preserveAspectRatio="none"'
+    return Markup(f'<svg class="meter" {box} aria-hidden="true">{bar}{tick}</svg>')
 
 
-def _styles(references: Iterable[bool]) -> list[str]:
-    """A style for every series; references share one."""
-    styles: list[str] = []
-    for reference in references:
-        lines = sum(style != "ref dashed" for style in styles)
-        styles.append("ref dashed" if reference else f"s{lines % STYLES}")
-    return styles
-
-
-def with_legend(svg: Html, entries: Sequence[tuple[str, str]]) -> Html:
-    """A chart below the names of its series, which the browser wraps: beside each a sample of its line, or its dot."""
+def with_legend(svg: Markup, entries: Sequence[tuple[str, str]]) -> Markup:
+    """A chart below its legend, which the browser wraps: the name and the class of each line or dot."""
     if not entries:
         return svg
     dot, line = '<circle class="{}" cx="10" cy="5" r="4"/>', '<path class="series {}" d="M0,5h20"/>'
@@ -203,34 +248,13 @@ def with_legend(svg: Html, entries: Sequence[tuple[str, str]]) -> Html:
         f"{(dot if style.startswith(('f', 'hollow')) else line).format(style)}</svg>{escape(name)}</span>"
         for name, style in entries
     )
-    return Html(f'<div class="chart"><div class="legend">{names}</div>{svg}</div>')
+    return Markup(f'<div class="chart"><div class="legend">{names}</div>{svg}</div>')
 
 
-def clipped(frame: Frame, parts: Sequence[str]) -> list[str]:
-    """Cut off what lies outside the plot: a nested picture does it without ids."""
-    bleed = 3  # Keeps lines at the edge whole.
-    x, y = frame.left - bleed, frame.top - bleed
-    width, height = frame.right - frame.left + 2 * bleed, frame.bottom - frame.top + 2 * bleed
-    box = f'x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}"'
-    return [f'<svg class="clip" {box} viewBox="{x:.1f} {y:.1f} {width:.1f} {height:.1f}">', *parts, "</svg>"]
-
-
-def _no_data(frame: Frame) -> str:
-    x, y = (frame.left + frame.right) / 2, (frame.top + frame.bottom) / 2
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="middle">no data</text>'
-
-
-def framed_svg(width: int, height: int, title: str, parts: Sequence[str]) -> Html:
-    """A picture with its size and its title, for those who cannot see it."""
-    # Of a chart this wide, text is still large enough where a phone makes it fit; a wider one scrolls there.
+def framed_svg(width: float, height: float, title: str, parts: Sequence[str]) -> Markup:
+    """A picture with its size and its text alternative."""
+    # The text of a chart of this width is still large enough where a phone shrinks it; a wider chart scrolls there.
     fits = ' class="fits"' if 400 <= width <= 460 else ""
-    return Html(
-        f'<svg xmlns="http://www.w3.org/2000/svg"{fits} width="{width}" height="{height}" '
-        f'viewBox="0 0 {width} {height}" '
-        f'role="img" aria-label="{escape(title)}">{"".join(parts)}</svg>'
-    )
-
-
-def _finite(points: Sequence[Point]) -> list[Point]:
-    # Further out, distances between points are infinite.
-    return [(float(x), float(y)) for x, y in points if abs(x) < 1e300 and abs(y) < 1e300]
+    size = f'width="{width:.0f}" height="{height:.0f}" viewBox="0 0 {width:.0f} {height:.0f}"'
+    label = f'role="img" aria-label="{escape(title)}"'
+    return Markup(f'<svg xmlns="http://www.w3.org/2000/svg"{fits} {size} {label}>{"".join(parts)}</svg>')

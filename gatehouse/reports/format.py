@@ -1,42 +1,15 @@
 """Numbers and text as people read them, the same in every report."""
 
-import html
 import math
-import re
 from collections.abc import Callable, Iterable
 from datetime import datetime
 from numbers import Integral, Real
 from typing import Any
 
-# Control characters are not allowed in HTML, and a lone surrogate cannot be written as UTF-8.
-_UNPRINTABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
-_TYPED = re.compile("`([^`\n]+)`")
 _NOTHING = "–"
 _MINUS = "−"
 LARGE = 1e10
 """Numbers from here on are written with a power of ten."""
-_SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
-
-
-class Html(str):
-    """Text that is HTML already. Any other text is escaped where it is printed, so only elements and charts make it."""
-
-    __slots__ = ()
-
-
-def escape(text: Any) -> Html:
-    """Text that is safe anywhere in HTML or SVG; what cannot be printed becomes U+FFFD."""
-    return Html(html.escape(_UNPRINTABLE.sub("\ufffd", str(text)), quote=True))
-
-
-def prose(text: Any) -> Html:
-    """A sentence, escaped: what stands between backticks is set as what somebody types."""
-    return Html(_TYPED.sub(r"<code>\1</code>", escape(text)))
-
-
-def printed(value: Any) -> str:
-    """A value as it stands on a page: HTML as it is, anything else escaped."""
-    return value if isinstance(value, Html) else escape(value)
 
 
 def is_number(value: Any) -> bool:
@@ -131,23 +104,10 @@ def ticks(values: list[float], step: float) -> list[str]:
     largest = max((abs(value) for value in values), default=0.0)
     unit, suffix = next((pair for pair in ((1e9, "G"), (1e6, "M"), (1e3, "k")) if largest >= 10 * pair[0]), (1.0, ""))
     if largest >= 1e13 or 0 < largest < 1e-4:
-        return [power(value) for value in values]
+        return [number(value) for value in values]
     decimals = next((count for count in range(9) if _is_whole(step / unit * 10**count)), 9)
     labels = [f"{value / unit + 0.0:.{decimals}f}" for value in values]
     return [_signed_right(label) + (suffix if float(label) else "") for label in labels]
-
-
-def power(value: float) -> str:
-    """A number times a power of ten, in three figures, for an axis of very small or very large ones.
-
-    Example:
-        >>> power(2e-6), power(1e-7), power(-1.25e9), power(0.0)
-        ('2×10⁻⁶', '10⁻⁷', '−1.25×10⁹', '0')
-    """
-    figures, exponent = f"{value:.2e}".split("e")
-    figures = figures.rstrip("0").rstrip(".")
-    ten = f"10{str(int(exponent)).translate(_SUPERSCRIPTS)}"
-    return "0" if not value else ten if figures == "1" else f"{_signed_right(figures)}×{ten}"
 
 
 def _is_whole(value: float) -> bool:
@@ -159,5 +119,20 @@ def _signed_right(text: str) -> str:
 
 
 def shortened(text: str, longest: int) -> str:
-    """Text of at most `longest` characters: what is cut off is told by an ellipsis."""
+    """Text of at most `longest` characters; an ellipsis stands for what is cut off."""
     return text if len(text) <= longest else f"{text[: longest - 1]}…"
+
+
+def cut(text: Any, longest: int = 300) -> str:
+    """Text of at most `longest` characters, followed by its length if some are cut off."""
+    text = str(text)
+    return text if len(text) <= longest else f"{text[:longest]}… ({len(text):,} characters)"
+
+
+def share(value: float) -> str:
+    """A percentage in which little is never nothing, and almost all never all."""
+    if 0 < value < 0.0005:
+        return "< 0.1 %"
+    if 0.9995 <= value < 1:
+        return "> 99.9 %"
+    return "0 %" if value == 0 else percent(value)

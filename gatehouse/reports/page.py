@@ -1,233 +1,193 @@
-"""A report: one self-contained HTML page, the same bytes for the same content.
+"""Renders pages from Jinja templates: each one HTML file that loads nothing, the same bytes for the same content.
 
-The page loads nothing and sends nothing: its policy (Content-Security-Policy) allows its own style sheet and, where it
-has a filter, its own script, both by digest, so that no text from data can become either. Without the script
-everything is there to read; the filter, which needs it, is hidden.
+A page in a room is a function that reads an artifact and calls `render` with the name of a template and plain data.
+Templates escape every text; only charts, which escape what they draw, are markup. The page's policy
+(Content-Security-Policy) allows its own style sheet and no script.
 """
 
 import base64
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import math
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import cache
+from typing import Any, NamedTuple
 
-from gatehouse.reports import elements
-from gatehouse.reports.elements import MARKS, SIGNS, Card, Entry, Marked
-from gatehouse.reports.format import Html, escape, prose
-from gatehouse.reports.script import SCRIPT
-from gatehouse.reports.style import STYLE
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
+from markupsafe import Markup, escape
 
-__all__ = ["MARKS", "Card", "Entry", "Marked", "Report", "Verdict"]
+from gatehouse.reports import charts, row_charts
+from gatehouse.reports import format as formats
+from gatehouse.reports.advice import advised
+from gatehouse.reports.axes import Axis
+from gatehouse.reports.format import column_format, is_number, moment, percent
+from gatehouse.reports.style import STYLE, TEMPLATES
+from gatehouse.store.reference import Reference
 
-_CONTENTS_FROM = 2  # Sections, from which on the page has a table of contents.
-TOLD = 5
-"""Lines of each list in a verdict that holds more than one more."""
+# HTML has no control characters, and UTF-8 no lone surrogates.
+_UNPRINTABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
+_CODE = re.compile("`([^`\n]+)`")
+_POLICY = "default-src 'none'; img-src data:; base-uri 'none'; form-action 'none'"
+_SENTENCE = 60  # Characters above which a cell is a sentence, which a narrow screen does not squeeze.
+_WIDE = 7  # A table with more columns has smaller text.
+_NARROW = 4  # A table with more columns scrolls on a phone.
+
+
+class Cell(NamedTuple):
+    """A table cell that stands out.
+
+    Attributes:
+        value: Text or a number.
+        mark: `good`, `bad`, `warn`, `soft` (of less weight) or `best` (of its row).
+        note: A small second line.
+    """
+
+    value: Any
+    mark: str = ""
+    note: str = ""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What was decided, why, and what to do: all that a reader has to see first.
+    """The box at the top of a page: what was decided, why, and what to do.
 
     Attributes:
         word: `pass`, `fail`, `refused` or `warn`, which decides the colour.
-        text: What was found. Several lines become a list.
+        text: A sentence; several lines become a list.
         reasons: A list below the text.
-        warnings: What the verdict does not hang on, and somebody should know.
-        unchecked: What was not checked, with the reason of each.
+        warnings: A list of its own.
+        unchecked: What was not checked and why, a list of its own.
         todo: What to do now.
-        title: What stands in place of the word.
+        title: Stands in place of the word.
     """
 
     word: str
     text: str = ""
-    reasons: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = ()
-    unchecked: tuple[str, ...] = ()
+    reasons: Sequence[str] = ()
+    warnings: Sequence[str] = ()
+    unchecked: Sequence[str] = ()
     todo: str = ""
     title: str = ""
 
-    def __post_init__(self) -> None:
-        if self.word not in MARKS:
-            raise ValueError(f"verdict: expected one of {', '.join(MARKS)}, found {self.word!r}")
+    @property
+    def lines(self) -> list[str]:
+        """The lines of the text, if there are several, and the reasons."""
+        lines = [line for line in self.text.splitlines() if line.strip()]
+        return [*(lines if len(lines) > 1 else ()), *self.reasons]
 
 
-class Report:
-    """Builds a page from top to bottom; every text is escaped.
+def prose(text: Any) -> Markup:
+    """A sentence as markup: what stands between backticks is set as code."""
+    return Markup(_CODE.sub(r"<code>\1</code>", str(escape(text))))
 
-    Example:
-        >>> page = Report("Validation of flights", verdict=Verdict("pass"))
-        >>> page.section("Columns").table(["column", "nulls"], [["dest", 0]]).html().startswith("<!doctype html>")
-        True
+
+def breaking(text: Any) -> Markup:
+    """A name from data as markup: isolated from the direction of the text around it, with breaks after underscores."""
+    return Markup(f"<bdi>{str(escape(text)).replace('_', '_<wbr>')}</bdi>")
+
+
+def layout(
+    columns: Sequence[str] | Mapping[str, str],
+    rows: Sequence[Any],
+    percents: Collection[str] = (),
+    marks: Mapping[int, str] | None = None,
+) -> dict[str, Any]:
+    """The texts and classes of a table for its template.
+
+    Args:
+        columns: The headers, if a row is a sequence of cells; else by header the key or attribute of each row.
+        rows: The rows; a cell is text, a number, None, or a `Cell`.
+        percents: Headers of columns that are shares.
+        marks: By index of a row, what makes it stand out, as in `Cell`.
+
+    Raises:
+        ValueError: if a row has another number of cells than there are headers.
     """
-
-    def __init__(self, title: str, subtitle: str = "", verdict: Verdict | None = None) -> None:
-        self._title = title
-        self._head = [f"<h1>{escape(title)}</h1>"]
-        if subtitle:
-            self._head.append(f'<p class="sub">{escape(subtitle)}</p>')
-        if verdict:
-            self._head.append(_verdict(verdict))
-        self._parts: list[str] = []
-        self._sections: list[tuple[str, str]] = []
-        self._facets: Mapping[str, Sequence[str]] | None = None
-
-    def section(self, title: str, text: str = "", count: str = "") -> "Report":
-        """Begin a section; `count` stands beside its title in the table of contents."""
-        if self._sections:
-            self._parts.append("</section>")
-        self._sections.append((title, count))
-        anchor = f"s{len(self._sections)}"
-        self._parts.append(f'<section aria-labelledby="{anchor}"><h2 id="{anchor}">{escape(title)}</h2>')
-        if text:
-            self._parts.append(f"<p>{prose(text)}</p>")
-        return self
-
-    def note(self, text: str) -> "Report":
-        """A paragraph of smaller weight."""
-        self._parts.append(f'<p class="note">{prose(text)}</p>')
-        return self
-
-    def facts(self, facts: Mapping[str, Any]) -> "Report":
-        """Names and values, one a line; references are set in a fixed width."""
-        self._parts.append(elements.facts(facts))
-        return self
-
-    def tiles(self, numbers: Mapping[str, Any]) -> "Report":
-        """A few numbers, large, each over its name; `Marked` ones in their colour."""
-        self._parts.append(elements.tiles(numbers))
-        return self
-
-    def table(
-        self,
-        headers: Sequence[str],
-        rows: Iterable[Sequence[Any]],
-        marks: Mapping[int, str] | None = None,
-        formats: Mapping[str, Callable[[Any], str]] | None = None,
-    ) -> "Report":
-        """A table. Columns of numbers are aligned to the right, and formatted by `format.number` unless told otherwise.
-
-        Args:
-            headers: Names of the columns.
-            rows: The cells: text, numbers, None for nothing, or any of them `Marked`.
-            marks: Row number to `good`, `bad`, `warn` or `soft`, for rows that should stand out.
-            formats: Column name to the function that writes its numbers, e.g. `format.percent`.
-
-        Raises:
-            ValueError: if a row has another number of cells than there are headers.
-        """
-        self._parts.append(elements.table(headers, rows, marks, formats, self._label()))
-        return self
-
-    def figure(self, svg: Html, caption: str) -> "Report":
-        """One chart: an SVG from `charts` with a caption."""
-        return self.figures((svg, caption))
-
-    def figures(self, *figures: tuple[Html, str]) -> "Report":
-        """Charts side by side, each an SVG from `charts` with a caption."""
-        drawn = "".join(
-            f"<figure>{elements.scrolling(svg, caption)}<figcaption>{prose(caption)}</figcaption></figure>"
-            for svg, caption in figures
-        )
-        self._parts.append(f'<div class="figures">{drawn}</div>')
-        return self
-
-    def element(self, html: Html) -> "Report":
-        """Add an element unchanged."""
-        self._parts.append(html)
-        return self
-
-    def folded(self, summary: str, html: Html) -> "Report":
-        """Something of less weight, closed until the reader opens it."""
-        self._parts.append(f'<details class="folded"><summary>{escape(summary)}</summary>{html}</details>')
-        return self
-
-    def filters(self, facets: Mapping[str, Sequence[str]]) -> "Report":
-        """A bar that filters all entries and cards of the page by text and by facet.
-
-        Args:
-            facets: Names of facets (words of letters) and the values that entries and cards may have.
-        """
-        self._facets = facets
-        self._parts.append(elements.filters(facets))
-        return self
-
-    def entries(self, headers: Sequence[str], rows: Sequence[Entry]) -> "Report":
-        """A table whose rows filter and expand."""
-        self._parts.append(elements.entries(headers, rows, self._facets or {}, self._label()))
-        return self
-
-    def cards(self, cards: Sequence[Card]) -> "Report":
-        """Cards below each other, closed, that filter and expand."""
-        self._parts.append(elements.cards(cards, self._facets or {}))
-        return self
-
-    def html(self) -> str:
-        """The whole page."""
-        contents = self._contents()
-        ending = "</section>" if self._sections else ""
-        script = f"<script>{SCRIPT}</script>" if self._facets is not None else ""
-        allowed = f"script-src {_digest(SCRIPT)}; " if script else ""
-        policy = (
-            f"default-src 'none'; style-src {_digest(STYLE)}; {allowed}img-src data:; base-uri 'none'; "
-            "form-action 'none'"
-        )
-        return (
-            '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-            f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
-            '<meta name="viewport" content="width=device-width, initial-scale=1">'
-            '<meta name="color-scheme" content="light dark">'
-            # Without an icon of its own, a page makes the browser ask the server for one.
-            f'<link rel="icon" href="data:,"><title>{escape(self._title)}</title><style>{STYLE}</style></head>\n'
-            '<body><a class="skip" href="#main">Skip to the content</a>'
-            f'<div class="page{" with-contents" if contents else ""}"><header>\n{chr(10).join(self._head)}\n</header>'
-            f'{contents}<main id="main" tabindex="-1">\n{chr(10).join(self._parts)}\n{ending}</main></div>'
-            f"{script}</body></html>\n"
-        )
-
-    def _label(self) -> str:
-        return self._sections[-1][0] if self._sections else self._title
-
-    def _contents(self) -> str:
-        if len(self._sections) < _CONTENTS_FROM:
-            return ""
-        lines = "".join(
-            f'<li><a href="#s{index}">{escape(title)}</a>{f" <small>{escape(count)}</small>" if count else ""}</li>'
-            for index, (title, count) in enumerate(self._sections, start=1)
-        )
-        return f'<nav class="contents" aria-label="Contents"><ul>{lines}</ul></nav>'
-
-
-def _verdict(verdict: Verdict) -> str:
-    lines = [line for line in verdict.text.splitlines() if line.strip()]
-    listed = [*(lines if len(lines) > 1 else ()), *verdict.reasons]
-    text = f"<p>{prose(lines[0])}</p>" if len(lines) == 1 else ""
-    sign = f'<span class="sign" aria-hidden="true">{SIGNS[verdict.word]}</span>'
-    parts = [
-        f'<div class="verdict {verdict.word}" role="region" aria-label="Verdict">',
-        f"<b>{sign}<span>{escape(verdict.title or verdict.word)}</span></b>{text}{_list(listed)}",
-        f"<p><strong>What to do:</strong> {prose(verdict.todo)}</p>" if verdict.todo else "",
-        "</div>",
-        _aside("warn", "!", "warning", verdict.warnings),
-        _aside("unchecked", "?", "not checked", verdict.unchecked),
+    if isinstance(columns, Mapping):
+        keys = list(columns.values())
+        rows = [[row[key] if isinstance(row, Mapping) else getattr(row, key) for key in keys] for row in rows]
+    cells = [[cell if isinstance(cell, Cell) else Cell(cell) for cell in row] for row in rows]
+    by_column = list(zip(*cells, strict=True)) or [()] * len(columns)
+    if len(by_column) != len(columns):
+        raise ValueError(f"table: expected {len(columns)} cells per row, found {len(by_column)}")
+    head, writers = [], []
+    for header, column in zip(columns, by_column, strict=True):
+        numbers = [cell.value is None or is_number(cell.value) or cell.mark[:1] == "n" for cell in column]
+        head.append((header, "n" if column and all(numbers) else ""))
+        writers.append(percent if header in percents else column_format(cell.value for cell in column))
+    body = [
+        [_cell(cell, *header, write) for cell, header, write in zip(row, head, writers, strict=True)] for row in cells
     ]
-    return "".join(parts)
+    return {
+        "head": head,
+        "rows": [((marks or {}).get(index, ""), row) for index, row in enumerate(body)],
+        "wide": len(columns) > _WIDE,
+        "scrolls": len(columns) > _NARROW,
+        "folds": len(columns) <= _NARROW and any("prose" in cell["classes"] for row in body for cell in row),
+    }
 
 
-def _aside(kind: str, sign: str, what: str, lines: Sequence[str]) -> str:
-    """Warnings, or what was not checked, below a verdict."""
-    if not lines:
-        return ""
-    plural = "s" if what == "warning" and len(lines) > 1 else ""
-    title = f'<b><span class="sign" aria-hidden="true">{sign}</span>{len(lines):,} {what}{plural}</b>'
-    return f'<div class="aside {kind}" role="region" aria-label="{what}">{title}{_list(lines)}</div>'
+def _cell(cell: Cell, header: str, alignment: str, write: Callable[[Any], str]) -> dict[str, Any]:
+    value = cell.value
+    sentence = "prose" if isinstance(value, str) and len(value) > _SENTENCE else ""
+    text = write(value) if value is None or is_number(value) else prose(value) if sentence else value
+    classes = " ".join(filter(None, dict.fromkeys((alignment, sentence, *cell.mark.split()))))
+    return {"header": header, "classes": classes, "text": text, "note": cell.note}
 
 
-def _list(lines: Sequence[str]) -> str:
-    """The first lines, and how many more there are; the first may hold all where they are few."""
-    shown = [prose(line) for line in lines[: TOLD if len(lines) > TOLD + 1 else None]]
-    more = [f"and {len(lines) - len(shown):,} more, below"] if len(shown) < len(lines) else []
-    return f"<ul>{''.join(f'<li>{line}</li>' for line in [*shown, *more])}</ul>" if lines else ""
+@cache
+def environment() -> Environment:
+    """The Jinja environment of all pages, also of those that `gatehouse serve` shows."""
+    made = Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        extensions=["jinja2.ext.do"],
+    )
+    filters: dict[str, Callable[..., Any]] = {
+        "advised": advised,
+        "breaking": breaking,
+        "moment": lambda text: moment(text) if text else "",
+        "prose": prose,
+        "short": lambda text: Reference.parse(text).short,
+    }
+    made.filters |= filters | {
+        name: getattr(formats, name) for name in ("cut", "duration", "number", "percent", "share")
+    }
+    made.globals |= {"layout": layout, "Axis": Axis, "Cell": Cell, "nan": math.nan}
+    made.globals |= {name: getattr(charts, name) for name in ("Series", "histogram", "line_chart", "meter")}
+    made.globals |= {name: getattr(row_charts, name) for name in ("Dot", "bar_chart", "dot_chart")}
+    return made
 
 
-def _digest(text: str) -> str:
-    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+def render(
+    template: str | Template, title: str, subtitle: str = "", verdict: Verdict | None = None, **values: Any
+) -> str:
+    """The page of a template that extends `report.html`, as HTML.
+
+    Args:
+        template: Name of its file in `templates`, or the template itself.
+        title: The heading.
+        subtitle: A line below it.
+        verdict: The box below these.
+        **values: What the template shows.
+    """
+    # The page may use its own style sheet and nothing else.
+    digest = base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()
+    html = (
+        environment()
+        .get_template(template)
+        .render(
+            values,
+            title=title,
+            subtitle=subtitle,
+            verdict=verdict,
+            contents=[],  # Each section adds itself.
+            style=Markup(STYLE),
+            content_security_policy=f"{_POLICY}; style-src 'sha256-{digest}'",
+        )
+    )
+    return _UNPRINTABLE.sub("\ufffd", html)

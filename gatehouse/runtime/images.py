@@ -13,16 +13,21 @@ from gatehouse import __version__
 _ALL = frozenset(
     [
         "botocore",
+        "cronsim",
         "duckdb",
         "fsspec",
         "google",
+        "jinja2",
         "kfp_server_api",
+        "markupsafe",
         "numpy",
         "prometheus_client",
         "pyarrow",
         "pydantic",
         "pydantic_core",
         "requests",
+        "ruamel",
+        "tenacity",
         "urllib3",
         "yaml",
     ]

@@ -15,17 +15,17 @@ _MEMBERSHIP = Path("/proc/self/cgroup")
 
 def memory() -> int:
     """Bytes of memory that this process may use: the limit of its cgroup, of `ulimit -d` or `-v`, or of the machine."""
-    files = (*_found("memory", "memory.max"), *_found("memory", "memory.limit_in_bytes"))
-    told = [int(text) for text in files if text.isdigit()]
-    told += [resource.getrlimit(limit)[0] for limit in (resource.RLIMIT_DATA, resource.RLIMIT_AS)]
+    files = (*_values("memory", "memory.max"), *_values("memory", "memory.limit_in_bytes"))
+    limits = [int(text) for text in files if text.isdigit()]
+    limits += [resource.getrlimit(limit)[0] for limit in (resource.RLIMIT_DATA, resource.RLIMIT_AS)]
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return min([machine, *(each for each in told if each != resource.RLIM_INFINITY)])
+    return min([machine, *(limit for limit in limits if limit != resource.RLIM_INFINITY)])
 
 
 def processors() -> int:
     """Number of processors that this process may use, at least 1: its CPU affinity, and its cgroup's quota."""
-    pairs = zip(_found("cpu", "cpu.cfs_quota_us"), _found("cpu", "cpu.cfs_period_us"), strict=True)
-    quotas = [text.split() for text in (*_found("cpu", "cpu.max"), *map(" ".join, pairs))]
+    pairs = zip(_values("cpu", "cpu.cfs_quota_us"), _values("cpu", "cpu.cfs_period_us"), strict=True)
+    quotas = [text.split() for text in (*_values("cpu", "cpu.max"), *map(" ".join, pairs))]
     shares = [math.ceil(int(quota) / int(period)) for quota, period in quotas if quota.isdigit()]
     return max(1, min([len(os.sched_getaffinity(0)), *shares]))
 
@@ -37,12 +37,7 @@ def confine_arrow() -> None:
     pa.set_cpu_count(processors())
 
 
-def cpus_of(quantity: str) -> float:
-    """Processors of a quantity in Kubernetes' notation: `500m` is half a processor."""
-    return float(quantity.removesuffix("m")) / (1000 if quantity.endswith("m") else 1)
-
-
-def _found(controller: str, file: str) -> Iterator[str]:
+def _values(controller: str, file: str) -> Iterator[str]:
     """The content of a file of the cgroup and of its parents, whose limits also apply.
 
     A container may see its own cgroup as the root, while its membership is given from the host's view.

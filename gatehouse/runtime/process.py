@@ -79,13 +79,10 @@ def descendants(pid: int) -> list[int]:
             except (FileNotFoundError, ProcessLookupError):
                 continue
             children.setdefault(int(fields[1]), []).append(int(entry.name))
-    found: list[int] = []
-    pending = [pid]
-    while pending:
-        below = children.get(pending.pop(0), [])
-        found.extend(below)
-        pending.extend(below)
-    return found
+    below = list(children.get(pid, []))
+    for descendant in below:  # The list grows while it is read.
+        below += children.get(descendant, [])
+    return below
 
 
 def stop_tree(pid: int, grace: float) -> None:
@@ -94,18 +91,18 @@ def stop_tree(pid: int, grace: float) -> None:
 
 
 def stop_descendants(pid: int, grace: float) -> None:
-    """End all descendants of `pid`, as `stop_tree` does, but not `pid` itself."""
+    """End all descendants of `pid` like `stop_tree`, but not `pid` itself."""
     _stop(descendants(pid), grace)
 
 
 def stop_carrying(variable: str, value: str, grace: float) -> None:
-    """End the descendants that were started with this value of a variable, as `stop_tree` does.
+    """End the descendants that were started with this value of a variable, like `stop_tree`; others keep running.
 
-    Other descendants keep running. What one of them started meanwhile is looked for again, and ended at once.
+    Processes that one of them started meanwhile are looked for again, and ended at once.
     """
-    wanted = f"{variable}={value}".encode()
+    entry = f"{variable}={value}".encode()
     for patience in (grace, 0.0, 0.0):
-        _stop([pid for pid in descendants(os.getpid()) if wanted in _environment(pid)], patience)
+        _stop([pid for pid in descendants(os.getpid()) if entry in _environment(pid)], patience)
 
 
 def _environment(pid: int) -> list[bytes]:
@@ -119,10 +116,10 @@ def _stop(pids: list[int], grace: float) -> None:
     if grace > 0:
         _signal_all(pids, signal.SIGTERM)
         deadline = time.monotonic() + grace
-        while time.monotonic() < deadline and any(start_time(each) for each in pids):
+        while time.monotonic() < deadline and any(map(start_time, pids)):
             time.sleep(0.05)
-    grown = [below for pid in pids for below in descendants(pid)]
-    _signal_all([*pids, *grown], signal.SIGKILL)
+    started = [below for pid in pids for below in descendants(pid)]
+    _signal_all([*pids, *started], signal.SIGKILL)
 
 
 def _signal_all(pids: list[int], number: signal.Signals) -> None:

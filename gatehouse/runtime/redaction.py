@@ -1,4 +1,4 @@
-"""Keeps secrets out of what is shown: one door for addresses that may hold one, and their removal from text."""
+"""Keeps secrets out of messages: checks addresses that may hold one, and removes secrets from text."""
 
 import os
 import re
@@ -33,23 +33,23 @@ _CAUSES = re.compile(
     "|_(?:TRANSPORT|RESOLVE|SSL|TIMED_OUT|AUTHENTICATION|INVALID_ARG|ALL_BROKERS_DOWN)"
     "|(?:TOPIC|GROUP|CLUSTER)_AUTHORIZATION_FAILED|SASL_AUTHENTICATION_FAILED|UNKNOWN_TOPIC_OR_PART"
 )
-"""What drivers say of a failure without quoting what they were given: a constant, whatever the secret is."""
+"""Causes in messages of drivers that quote nothing of their input, so they are the same for every secret."""
 
 
 def require_encoded(
     address: str, place: str, kind: type[GatehouseError] = ConfigurationError, *, bare: bool = False
 ) -> str:
-    """The door for addresses: every driver and client gets the address that this returns.
+    """Check an address before any driver or client gets it.
 
-    A user and password of letters, digits, `-._~!$&()*+,;=:` and percent-encoded characters are split alike by all of
-    them. What else they hold, or an `@` behind a `:`, may end the password for one and not for the other: then the
-    other takes a piece of the password for a host, a port or a path, and shows it.
+    All of them split a user and password of letters, digits, `-._~!$&()*+,;=:` and percent-encoded characters alike.
+    Any other character, or an `@` behind a `:`, may end the password for one client and not for another, which then
+    takes a piece of the password for a host, a port or a path, and shows it.
 
     Args:
-        address: The address, as a person gave it.
+        address: The address.
         place: Where a person corrects it: a key, an option or an environment variable.
         kind: Class of the error.
-        bare: Refuse a user, password and parameters too, for a client that takes none from its address.
+        bare: Whether to refuse a user, password and parameters, for clients that take none from the address.
 
     Raises:
         GatehouseError: as `kind`. Its words do not depend on the address, so they show no part of a secret.
@@ -77,7 +77,7 @@ def require_encoded(
 
 
 def holds_password(address: str) -> bool:
-    """Whether an address may hold a secret: it has a password or parameters, or the door refuses it."""
+    """Whether an address may hold a secret: it has a password or parameters, or `require_encoded` refuses it."""
     parts = _parted(address)
     if parts is None:
         return "://" in address
@@ -85,7 +85,7 @@ def holds_password(address: str) -> bool:
 
 
 def names_password(address: str) -> bool:
-    """Whether what everybody may see, an address or a path, holds a password or token, also in a connection string."""
+    """Whether an address or a path that everybody may see holds a password or token, also in a connection string."""
     if any(_PARAMETER.search(text) for text in (address, unquote(address), unquote_plus(address))):
         return True
     parts = _parted(address)
@@ -93,18 +93,16 @@ def names_password(address: str) -> bool:
 
 
 def shown(address: str) -> str:
-    """An address without user, password, parameters and fragment; empty for one that the door refuses."""
+    """An address without user, password, parameters and fragment; empty if `require_encoded` refuses it."""
     parts = _parted(address)
     return f"{parts['scheme']}://{parts['servers']}{parts['path']}" if parts else ""
 
 
 def said(error: object, secret: bool) -> str:
-    """The class of an error and what it says, on one line and without the last stop.
+    """The class and message of an error, on one line and without the last stop.
 
-    Args:
-        error: The error, or what its library has for one.
-        secret: Whether what raised it was given a secret. Then a library's words may repeat it, whole, in pieces or
-            encoded, so all that is told of them is which known causes they name.
+    If the failed call had a `secret`, a library's message may repeat it, whole, in pieces or encoded, so only known
+    causes in the message are shown.
     """
     words = " ".join(str(error).split()).rstrip(".")
     if secret and not isinstance(error, GatehouseError | ImportError):
@@ -114,19 +112,19 @@ def said(error: object, secret: bool) -> str:
 
 def redacted(text: str) -> str:
     """A text that is safe to store: every secret that this process knows is replaced by `***`."""
-    held = {value for name, value in os.environ.items() if _NAMES.search(name) and len(value) >= _SHORTEST}
-    for value in sorted(held, key=len, reverse=True):
-        text = text.replace(value, "***")
+    secrets = {value for name, value in os.environ.items() if _NAMES.search(name) and len(value) >= _SHORTEST}
+    for secret in sorted(secrets, key=len, reverse=True):
+        text = text.replace(secret, "***")
     return _SETTING.sub(r"\1=***", _PASSWORD.sub(r"\1:***@", text))
 
 
 def without_secrets(value: Any) -> Any:
-    """A value of a file as it may be shown: `***` for what stands under a key such as `password`."""
+    """A value of a file that is safe to show: `***` for every value under a key such as `password`."""
     if isinstance(value, dict):
-        return {key: "***" if _KEY.search(str(key)) else without_secrets(each) for key, each in value.items()}
+        return {key: "***" if _KEY.search(str(key)) else without_secrets(inner) for key, inner in value.items()}
     if isinstance(value, str) and names_password(value):
         return _LOGIN.sub("://***@", value)
-    return [without_secrets(each) for each in value] if isinstance(value, list) else value
+    return [without_secrets(item) for item in value] if isinstance(value, list) else value
 
 
 def _parted(address: str) -> dict[str, str] | None:

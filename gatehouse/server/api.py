@@ -1,4 +1,4 @@
-"""The routes for programs: one of them for each function of the command line on the registry, and for runs."""
+"""The routes for programs: the functions of the command line on the registry, and runs."""
 
 from collections.abc import Sequence
 from typing import Annotated
@@ -79,8 +79,8 @@ def explain_version(request: Request, token: Reader, model: Version) -> Explanat
 @router.get("/compare", responses=READS, tags=["models"])
 def compare_versions(request: Request, token: Reader, first: Asked, second: Asked) -> Compared:
     """Compare two versions: every number, and what changed in what they were made from."""
-    for each in (first, second):
-        found(_store(request), each)
+    for version in (first, second):
+        found(_store(request), version)
     return compare(CompareRequest(first=first, second=second), _store(request))
 
 

@@ -11,10 +11,8 @@ from starlette.concurrency import run_in_threadpool
 from gatehouse.errors import GatehouseError
 from gatehouse.project.project import Project
 from gatehouse.server import api, pages, problems
-from gatehouse.server.access import Access
-from gatehouse.server.guarding import guard
-from gatehouse.server.problems import answers
-from gatehouse.server.rate import Rate
+from gatehouse.server.access import Access, Rate
+from gatehouse.server.problems import answers, guard
 from gatehouse.server.state import Server
 from gatehouse.store.store import ArtifactStore
 
@@ -30,10 +28,8 @@ class Health(BaseModel):
 def create_app(store: ArtifactStore, project: Project | None = None, rate: Rate | None = None) -> FastAPI:
     """Create the server of a store.
 
-    Args:
-        store: The store with ledgers, artifacts, tokens and run records.
-        project: The project whose runs may be submitted, and whose policy applies to candidates; None for neither.
-        rate: Rate limit of each token; by default 50 calls a second, and 100 at once.
+    Runs of `project` may be submitted, and its policy applies to candidates. Each token has 50 calls a second, and 100
+    at once, unless `rate` says otherwise.
     """
     server, access = Server(store, project), Access(store, rate or Rate(50, 100))
 

@@ -78,14 +78,14 @@ def _values(tensor: dict[str, Any], data: bytes, size: int) -> list[Any]:
     try:
         if datatype == "BYTES":
             return list(_texts(data))
-        found = np.frombuffer(data, _TYPES[str(datatype)])
+        values = np.frombuffer(data, _TYPES[str(datatype)])
         if datatype == "BOOL" and max(data, default=0) > 1:
             raise ValueError("a byte of a bool is 0 or 1")
     except (ValueError, struct.error) as error:
         raise ConfigurationError(f"input {name}: expected {datatype} values as bytes: {error}.") from error
     except KeyError:
         raise ConfigurationError(f"input {name}: expected a datatype of {', '.join(_TYPES)}, BYTES.") from None
-    return [None if value != value else value for value in found.tolist()]
+    return [None if value != value else value for value in values.tolist()]
 
 
 def _texts(data: bytes) -> Iterator[str]:

@@ -49,7 +49,7 @@ class Tensor(BaseModel):
     data: list[Any]
 
 
-class Wanted(BaseModel):
+class RequestedOutput(BaseModel):
     """A requested output."""
 
     name: str
@@ -62,17 +62,13 @@ class Inference(BaseModel):
     id: str = Field("", max_length=500)
     parameters: dict[str, Any] = {}
     inputs: Annotated[list[Tensor], Field(min_length=1)]
-    outputs: list[Wanted] = []
+    outputs: list[RequestedOutput] = []
 
     def binary_outputs(self, known: Sequence[str]) -> set[str]:
-        """The outputs to return as bytes: those that say so, and with `binary_data_output` also those that say nothing.
-
-        Args:
-            known: All outputs of the model.
-        """
+        """The outputs to return as bytes: by their `binary_data`, else by `binary_data_output` of the request."""
         usual = self.parameters.get("binary_data_output", False)
-        wanted = self.outputs or [Wanted(name=name) for name in known]
-        return {each.name for each in wanted if each.parameters.get("binary_data", usual) is True}
+        outputs = self.outputs or [RequestedOutput(name=name) for name in known]
+        return {output.name for output in outputs if output.parameters.get("binary_data", usual) is True}
 
 
 def _now() -> datetime:
@@ -100,9 +96,9 @@ class Online:
         with store.workspace() as workspace:
             repository = check_out(store, inputs["definitions"], workspace)
             online = open_online(store, store.manifest(inputs["feature_tables"]).name, workspace)
-        made = cls(repository, str(training_set.configuration["service"]), online)
-        made.require_materialized()
-        return made
+        features = cls(repository, str(training_set.configuration["service"]), online)
+        features.require_materialized()
+        return features
 
     def require_materialized(self) -> None:
         """Check that every view of the service is in the store. Raises as `of_model`, or StoreError."""
@@ -126,14 +122,9 @@ class Online:
 
 @dataclass(frozen=True)
 class ServedModel:
-    """A loaded model.
+    """A loaded model: name and version in the registry, reference, predictor, and names of classes by number.
 
-    Attributes:
-        name, version: Name and version in the registry.
-        model: Its reference.
-        predictor: Computes predictions.
-        classes: Names of classes in the order of their numbers.
-        online: Reads features by keys; None if requests must contain them.
+    `online` reads features by keys; None if requests must contain the features.
     """
 
     name: str
@@ -150,13 +141,13 @@ class ServedModel:
         Raises:
             ConfigurationError: if there is none, or as `Online.of_model`.
         """
-        found = named(store, text)
-        if not found.number:
+        version = named(store, text)
+        if not version.number:
             raise ConfigurationError(f"expected NAME:2 or NAME@champion, found {text!r}, which names no version.")
-        model = found.version.model
+        model = version.version.model
         return cls(
-            found.ledger.model_name,
-            str(found.number),
+            version.ledger.model_name,
+            str(version.number),
             model,
             Predictor.load(store, model),
             classes_of(store, model),
@@ -179,8 +170,8 @@ class ServedModel:
     @cached_property
     def outputs(self) -> list[TensorSchema]:
         """The outputs for a row."""
-        nothing = pa.table({each.name: pa.nulls(0) for each in self.inputs})
-        schema = answers(self.predictor, nothing, self.classes).schema
+        no_rows = pa.table({tensor.name: pa.nulls(0) for tensor in self.inputs})
+        schema = answers(self.predictor, no_rows, self.classes).schema
         return [
             TensorSchema(name=field.name, datatype="FP64", shape=[-1, field.type.list_size])
             if pa.types.is_fixed_size_list(field.type)
@@ -195,24 +186,24 @@ class ServedModel:
             ConfigurationError, FeatureError: if inputs or outputs are not those of the model.
             StoreError: if the online store cannot be reached.
         """
-        known = {each.name: each for each in self.outputs}
-        wanted = [each.name for each in asked.outputs] or list(known)
-        if unknown := [name for name in wanted if name not in known]:
-            raise ConfigurationError(f"outputs: expected {', '.join(known)}, found {', '.join(unknown)}.")
-        found = answers(self.predictor, self._features(asked.inputs), self.classes)
-        outputs = [_told(known[name], found[name].combine_chunks()) for name in wanted]
-        told = {"model_name": self.name, "model_version": self.version, "outputs": outputs}
-        return told | ({"id": asked.id} if asked.id else {})
+        schemas = {schema.name: schema for schema in self.outputs}
+        names = [output.name for output in asked.outputs] or list(schemas)
+        if unknown := [name for name in names if name not in schemas]:
+            raise ConfigurationError(f"outputs: expected {', '.join(schemas)}, found {', '.join(unknown)}.")
+        predictions = answers(self.predictor, self._features(asked.inputs), self.classes)
+        outputs = [_tensor(schemas[name], predictions[name].combine_chunks()) for name in names]
+        answer = {"model_name": self.name, "model_version": self.version, "outputs": outputs}
+        return answer | ({"id": asked.id} if asked.id else {})
 
-    def _features(self, given: list[Tensor]) -> pa.Table:
+    def _features(self, tensors: list[Tensor]) -> pa.Table:
         """The features of a request: sent with it, or read by its keys."""
-        names = [each.name for each in given]
+        names = [tensor.name for tensor in tensors]
         if len(set(names)) < len(names):
             raise ConfigurationError(f"inputs: expected each once, found {', '.join(names)}.")
-        keys = {each.name: each for each in self.online.inputs} if self.online else {}
+        keys = {schema.name: schema for schema in self.online.inputs} if self.online else {}
         if self.online and set(names) == set(keys):
-            return self.online.read(_table(given, keys))
-        features = {each.name: each for each in self.inputs}
+            return self.online.read(_table(tensors, keys))
+        features = {schema.name: schema for schema in self.inputs}
         lacking, unknown = features.keys() - set(names), set(names) - features.keys()
         if lacking or unknown:
             other = f"; or the keys {', '.join(keys)} alone" if keys else ""
@@ -220,17 +211,17 @@ class ServedModel:
                 f"inputs: expected the features {', '.join(features)}{other}; found {', '.join(names)}: "
                 f"missing {', '.join(sorted(lacking)) or 'none'}, unknown {', '.join(sorted(unknown)) or 'none'}."
             )
-        return _table(given, features)
+        return _table(tensors, features)
 
 
-def _table(given: list[Tensor], schema: Mapping[str, TensorSchema]) -> pa.Table:
-    columns, rows = {}, given[0].shape[0]
-    for tensor in given:
-        data = [each[0] if isinstance(each, list) and len(each) == 1 else each for each in tensor.data]
+def _table(tensors: list[Tensor], schema: Mapping[str, TensorSchema]) -> pa.Table:
+    columns, rows = {}, tensors[0].shape[0]
+    for tensor in tensors:
+        data = [value[0] if isinstance(value, list) and len(value) == 1 else value for value in tensor.data]
         if tensor.shape not in ([rows], [rows, 1]) or len(data) != rows or not rows:
             raise ConfigurationError(
-                f"input {tensor.name}: expected a value for each of the {rows} rows of {given[0].name}, at least one, "
-                f"shape [{rows}] or [{rows}, 1]; found shape {tensor.shape} and {len(data)} values."
+                f"input {tensor.name}: expected a value for each of the {rows} rows of {tensors[0].name}, at least "
+                f"one, shape [{rows}] or [{rows}, 1]; found shape {tensor.shape} and {len(data)} values."
             )
         expected = schema[tensor.name].datatype
         if tensor.datatype != expected and not {tensor.datatype, expected} <= _NUMBERS.keys():
@@ -242,7 +233,7 @@ def _table(given: list[Tensor], schema: Mapping[str, TensorSchema]) -> pa.Table:
     return pa.table(columns)
 
 
-def _told(schema: TensorSchema, values: pa.Array) -> dict[str, Any]:
+def _tensor(schema: TensorSchema, values: pa.Array) -> dict[str, Any]:
     flat = values.flatten() if len(schema.shape) > 1 else values
     shape = [len(values), *schema.shape[1:]]
     return {"name": schema.name, "datatype": schema.datatype, "shape": shape, "data": flat.to_pylist()}

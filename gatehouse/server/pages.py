@@ -1,27 +1,25 @@
-"""The pages for people: models, versions, search, comparison, lineage, reports, a form to approve; server-rendered."""
+"""The pages for people: models, versions, search, comparison, lineage, reports, and a form to approve."""
 
 import hashlib
 import hmac
-from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import parse_qsl, quote
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi import Path as InPath
 from fastapi.responses import HTMLResponse, RedirectResponse
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
 
 from gatehouse.errors import ConfigurationError
 from gatehouse.registry.explaining.comparison import CompareRequest, compare
-from gatehouse.registry.explaining.explanation import ExplainRequest, Explanation, explain
+from gatehouse.registry.explaining.explanation import ExplainRequest, explain
 from gatehouse.registry.explaining.report import lineage_picture
 from gatehouse.registry.explaining.search import Found, SearchRequest, search
 from gatehouse.registry.state import Verdict
 from gatehouse.reports.advice import advised
-from gatehouse.reports.format import moment, number
+from gatehouse.reports.page import Verdict as VerdictBox
+from gatehouse.reports.page import environment
 from gatehouse.reports.rendering import has_page, rendered
-from gatehouse.reports.style import STYLE
+from gatehouse.reports.style import STYLE, TEMPLATES
 from gatehouse.server import registry, runs
 from gatehouse.server.access import Access
 from gatehouse.server.api import Name, RunId, sign
@@ -32,21 +30,11 @@ from gatehouse.server.tokens import Scope, Token
 from gatehouse.store.reference import Reference
 
 COOKIE = "gatehouse"
-_FOLDER = Path(__file__).parent / "templates"
 _SHUT = "frame-ancestors 'none'"
 _PAGE = f"default-src 'none'; style-src 'self'; img-src data:; form-action 'self'; base-uri 'none'; {_SHUT}"
-_REPORT = f"sandbox allow-scripts; {_SHUT}"
+_REPORT = f"sandbox; {_SHUT}"
 _MOST_FIELDS = 10
 _PROGRAMS = ("/v1/", "/health/", "/metrics", "/openapi.json")
-_drawing = Environment(
-    loader=FileSystemLoader(_FOLDER), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-)
-_drawing.filters |= {
-    "number": number,
-    "moment": lambda text: moment(text) if text else "",
-    "short": lambda text: Reference.parse(text).short,
-}
-_drawing.filters["advised"] = advised
 router = APIRouter(include_in_schema=False)
 Version = Annotated[int, InPath(ge=1, lt=10**9)]
 Text = Annotated[str, Query(max_length=1000)]
@@ -81,11 +69,11 @@ class Visit:
 
     def draw(self, template: str, **values: Any) -> HTMLResponse:
         """A page of this visit."""
-        return _drawn(template, 200, visit=self, **values)
+        return _drawn(template, visit=self, **values)
 
 
-def _drawn(template: str, status: int, **values: Any) -> HTMLResponse:
-    html = _drawing.get_template(template).render(values)
+def _drawn(template: str, status: int = 200, **values: Any) -> HTMLResponse:
+    html = environment().get_template(f"site/{template}").render(values, contents=[])
     return HTMLResponse(html, status, {"Content-Security-Policy": _PAGE})
 
 
@@ -102,14 +90,14 @@ def show(request: Request, problem: Problem, headers: dict[str, str]) -> Respons
 
 @router.get("/style.css")
 def style() -> Response:
-    """The style of reports, with additions for pages."""
-    return Response(STYLE + (_FOLDER / "pages.css").read_text(), media_type="text/css")
+    """The style of reports, with additions for the site."""
+    return Response(STYLE + (TEMPLATES / "site" / "site.css").read_text(encoding="utf-8"), media_type="text/css")
 
 
 @router.get("/login")
 def ask_for_token(next: Annotated[str, Query(max_length=500)] = "/") -> HTMLResponse:  # its name in the address
     """Ask for a token."""
-    return _drawn("login.html", 200, visit=None, after=next, wrong=False)
+    return _drawn("login.html", visit=None, after=next, wrong=False)
 
 
 @router.post("/login")
@@ -152,7 +140,7 @@ def find_versions(request: Request, query: Text = "", trained_on: Text = "") -> 
         versions = search(asked, visit.server.store)
     except ConfigurationError as error:
         wrong = str(error)
-    return visit.draw("search.html", query=query, trained_on=trained_on, found=versions, wrong=wrong)
+    return visit.draw("search.html", query=query, trained_on=trained_on, versions=versions, wrong=wrong)
 
 
 @router.get("/compare")
@@ -185,15 +173,16 @@ def show_version(request: Request, name: Name, version: Version) -> HTMLResponse
     seen = explain(ExplainRequest(model=f"{name}:{version}"), store)
     last = which.ledger.state().last_verdict(seen.model)
     verdict = last[1] if last else None
-    picture = Markup(lineage_picture(seen.nodes, seen.edges, f"{name}:{version}"))  # escapes what it draws
+    identities = dict.fromkeys([seen.evaluation, seen.model, *(node.identity for node in reversed(seen.nodes))])
+    waits = verdict is not None and verdict.admits and verdict.approval == "manual" and seen.stage != "archived"
     return visit.draw(
         "version.html",
         seen=seen,
-        verdict=verdict,
-        picture=picture,
-        reports=_reports(seen),
+        verdict=_box(verdict) if verdict else None,
+        picture=lineage_picture(seen.nodes, seen.edges, f"{name}:{version}"),
+        reports=[identity for identity in identities if has_page(Reference.parse(identity))],
         champion=which.ledger.state().champion,
-        signs=visit.token.may("promote") and _can_be_signed(seen, verdict),
+        signs=waits and visit.token.may("promote"),
     )
 
 
@@ -241,12 +230,13 @@ def show_run(request: Request, run: RunId) -> HTMLResponse:
     return visit.draw("run.html", run=runs.followed(visit.server.store, run))
 
 
-def _reports(seen: Explanation) -> list[str]:
-    """The artifacts with a page: the evaluation, the model, and its inputs."""
-    identities = dict.fromkeys([seen.evaluation, seen.model, *(node.identity for node in reversed(seen.nodes))])
-    return [each for each in identities if has_page(Reference.parse(each))]
-
-
-def _can_be_signed(seen: Explanation, verdict: Verdict | None) -> bool:
-    manual = verdict is not None and verdict.admits and verdict.approval == "manual"
-    return manual and seen.stage != "archived"
+def _box(verdict: Verdict) -> VerdictBox:
+    """The verdict of the gate as the box of a page."""
+    refused, exempted = verdict.verdict == "refused", verdict.exempted
+    title = f"The gate says: {verdict.verdict}"
+    if verdict.verdict == "pass":
+        title = "The gate passed it by exemption" if exempted else "The gate passed it"
+    champion = Reference.parse(verdict.champion).short if verdict.champion else "no champion"
+    text = f"judged against {champion}; approval is {verdict.approval}"
+    word = "refused" if refused else "pass" if verdict.verdict == "pass" and not exempted else "warn"
+    return VerdictBox(word, text, [*map(str, exempted), *advised(verdict.reasons)], title=title)

@@ -1,6 +1,8 @@
 """The predictor server: a model behind KServe's Open Inference Protocol (version 2) over REST."""
 
-from collections.abc import AsyncIterator
+import logging
+import threading
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from importlib import metadata
 from typing import Annotated, Any
@@ -14,32 +16,77 @@ from gatehouse.errors import GatehouseError
 from gatehouse.server import problems
 from gatehouse.server.access import Access, caller
 from gatehouse.server.binary_tensors import HEADER, packed, unpacked
-from gatehouse.server.following import Following
-from gatehouse.server.guarding import guard
 from gatehouse.server.inference import Inference, ServedModel, TensorSchema
-from gatehouse.server.problems import Problem, ProblemError
+from gatehouse.server.problems import Problem, ProblemError, guard
 from gatehouse.training.transformation.columns import FeatureError
+
+logger = logging.getLogger(__name__)
 
 LARGEST_BODY = 16 * 1024 * 1024  # bytes
 _MODEL = "/v2/models/{name}"
 _VERSION = f"{_MODEL}/versions/{{version}}"
 
 
+class Following:
+    """The present model, which is reloaded when its alias moves. A request reads `model` once, so it mixes no versions.
+
+    Args:
+        model: The first model.
+        newer: Returns the model that replaces the present one, or None if it is current; None to follow nothing.
+        seconds: Time between two checks.
+    """
+
+    def __init__(
+        self,
+        model: ServedModel,
+        newer: Callable[[ServedModel], ServedModel | None] | None = None,
+        seconds: float = 10.0,
+    ) -> None:
+        self.model = model
+        self._newer, self._seconds = newer, seconds
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._follow, name="following", daemon=True)
+
+    def start(self) -> None:
+        """Check repeatedly, in a thread."""
+        if self._newer is not None:
+            self._thread.start()
+
+    def close(self) -> None:
+        """End the thread."""
+        self._ended.set()
+
+    def look(self) -> None:
+        """Load a newer model; if that fails, keep the present model."""
+        try:
+            loaded = self._newer(self.model) if self._newer else None
+        except Exception:  # Whatever is wrong with the next model, the present one stays in use.
+            logger.exception("%s:%s is served on", self.model.name, self.model.version)
+            return
+        if loaded is not None:
+            self.model = loaded
+            logger.info("%s:%s is %s", loaded.name, loaded.version, loaded.model)
+
+    def _follow(self) -> None:
+        while not self._ended.wait(self._seconds):
+            self.look()
+
+
 class Live(BaseModel):
-    """That the server runs."""
+    """The server runs."""
 
     live: bool = True
 
 
 class Ready(BaseModel):
-    """That the server, or the model of this name, can answer."""
+    """The server, or the model of this name, can answer."""
 
     ready: bool = True
     name: str = ""
 
 
 class Described(BaseModel):
-    """What a model takes and gives. With keys alone, where there are some, features are read from the online store."""
+    """Inputs and outputs of a model. If a request has only its `keys`, features are read from the online store."""
 
     name: str
     versions: list[str]
@@ -50,12 +97,7 @@ class Described(BaseModel):
 
 
 def create_app(followed: Following, access: Access | None = None) -> FastAPI:
-    """The server of one model.
-
-    Args:
-        followed: What is served.
-        access: Whose tokens may ask; None for everybody.
-    """
+    """The server of one model, for callers with a token of `access`, or for everybody."""
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -75,12 +117,12 @@ def create_app(followed: Following, access: Access | None = None) -> FastAPI:
 
 
 def _asked_model(request: Request) -> ServedModel:
-    """The model that is served as this request is answered, which its path must name."""
+    """The served model, which the path of the request must name."""
     model: ServedModel = request.app.state.followed.model
     asked = request.path_params
     if asked.get("name", model.name) != model.name or asked.get("version", model.version) != model.version:
-        found = ":".join(asked[part] for part in ("name", "version") if part in asked)
-        raise ProblemError(404, f"Expected the model {model.name}, version {model.version}, found {found}.")
+        name = ":".join(asked[part] for part in ("name", "version") if part in asked)
+        raise ProblemError(404, f"Expected the model {model.name}, version {model.version}, found {name}.")
     return model
 
 
@@ -88,7 +130,7 @@ Asked = Annotated[ServedModel, Depends(_asked_model)]
 
 
 async def _inference(request: Request) -> Inference:
-    """What is asked, in JSON or with tensors as bytes after it."""
+    """The request, in JSON or with tensors as bytes after it."""
     asked = unpacked(await request.body(), request.headers.get(HEADER))
     try:
         return Inference.model_validate(asked)
@@ -97,11 +139,11 @@ async def _inference(request: Request) -> Inference:
 
 
 def _add_health(app: FastAPI) -> None:
-    """Add what an orchestrator asks."""
+    """Add the routes for an orchestrator."""
 
     @app.get("/v2")
     def server() -> dict[str, Any]:
-        """Say what the server is."""
+        """Name the server and its extensions."""
         return {"name": "gatehouse", "version": metadata.version("gatehouse"), "extensions": ["binary_tensor_data"]}
 
     @app.get("/v2/health/live")
@@ -123,13 +165,13 @@ def _add_health(app: FastAPI) -> None:
 
 
 def _add_model(app: FastAPI, admitted: list[Any]) -> None:
-    """Add what clients ask, who must be `admitted`."""
+    """Add the routes for clients, with the dependencies `admitted`."""
 
     @app.get(_VERSION, dependencies=admitted)
     @app.get(_MODEL, dependencies=admitted)
     def described(model: Asked) -> Described:
-        """Say what the model takes and gives."""
-        keys = [each.model_dump() for each in model.online.inputs] if model.online else []
+        """Describe the inputs and outputs of the model."""
+        keys = [tensor.model_dump() for tensor in model.online.inputs] if model.online else []
         return Described(
             name=model.name,
             versions=[model.version],
@@ -147,12 +189,12 @@ def _add_model(app: FastAPI, admitted: list[Any]) -> None:
             answer = model.infer(asked)
         except FeatureError as error:
             raise ProblemError(400, str(error)) from error
-        if not (names := asked.binary_outputs([each.name for each in model.outputs])):
+        if not (names := asked.binary_outputs([tensor.name for tensor in model.outputs])):
             return JSONResponse(answer)
         body, length = packed(answer, names)
         return Response(body, headers={HEADER: str(length)}, media_type="application/octet-stream")
 
 
 def _show(request: Request, problem: Problem, headers: dict[str, str]) -> Response:
-    """A problem as the protocol has it: what was sent wrongly is a 400."""
+    """A problem in the form of the protocol, in which a wrong request is a 400."""
     return JSONResponse({"error": problem.detail}, 400 if problem.status == 422 else problem.status, headers)

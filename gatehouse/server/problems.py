@@ -1,14 +1,15 @@
-"""Errors as problem details (RFC 9457), with the project's messages; what passes is told from what comes again."""
+"""Errors as problem details (RFC 9457), and the middleware that every server has."""
 
 import logging
-import math
-from collections.abc import Callable
+import time
+from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Histogram, generate_latest
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
@@ -36,10 +37,17 @@ _STATUS: dict[type[GatehouseError], int] = {
     PredictionError: 500,
 }
 _RETRY_SECONDS = 5
+_METHODS = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
+_HEADERS = {
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+}
 
 
 class Problem(BaseModel):
-    """What went wrong (RFC 9457)."""
+    """Problem details (RFC 9457)."""
 
     type: str = Field("about:blank", description="`about:blank`: the status says what kind of problem it is.")
     title: str = Field(description="The name of the error.")
@@ -56,7 +64,7 @@ class ProblemError(Exception):
 
 
 def status_of(error: GatehouseError) -> int:
-    """4xx for what every repetition would meet again, 500 for damage in the store, 503 for what may pass by itself."""
+    """4xx for permanent errors, 500 for damage in the store, 503 for errors that may pass."""
     for kind, status in _STATUS.items():
         if isinstance(error, kind):
             return status
@@ -64,12 +72,13 @@ def status_of(error: GatehouseError) -> int:
 
 
 def answers(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """What a route declares of the problems that it may answer with."""
+    """The problems that a route may answer with, for its declaration."""
     body = {"model": Problem, "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}}
     return {status: body | {"description": HTTPStatus(status).phrase} for status in sorted(statuses)}
 
 
 Show = Callable[[Request, Problem, dict[str, str]], Response]
+Ended = Callable[[Request, int], Awaitable[None]]
 
 
 def show_json(request: Request, problem: Problem, headers: dict[str, str]) -> Response:
@@ -78,7 +87,7 @@ def show_json(request: Request, problem: Problem, headers: dict[str, str]) -> Re
 
 
 def install(app: FastAPI, show: Show) -> None:
-    """Have every error of an app shown by `show`. What was sent is never repeated: it may hold a secret."""
+    """Show every error of an app with `show`. The request is never repeated in the answer: it may hold a secret."""
 
     def tell(request: Request, status: int, title: str, detail: str, headers: dict[str, str] | None = None) -> Response:
         return show(request, Problem(title=title, status=status, detail=detail), dict(headers or {}))
@@ -104,13 +113,41 @@ def install(app: FastAPI, show: Show) -> None:
         return tell(request, error.status_code, HTTPStatus(error.status_code).phrase, str(error.detail), headers)
 
 
-def unexpected(request: Request, error: Exception) -> Problem:
-    """A fault of the server: the log has it, the caller is told no more than that."""
-    logger.error("%s %s failed", request.method, request.url.path, exc_info=error)
-    return Problem(title="Internal Server Error", status=500, detail="The server failed; its log says why.")
+def guard(app: FastAPI, largest_body: int, show: Show, ended: Ended | None = None) -> None:
+    """Add the middleware of every server: limits the body, sets security headers, counts and times calls at `/metrics`.
 
+    `ended` is called with each call and the status of its answer.
+    """
+    registry = CollectorRegistry()
+    calls = Counter("gatehouse_calls", "Answered calls.", ["method", "route", "status"], registry=registry)
+    seconds = Histogram("gatehouse_call_seconds", "Time to answer.", ["route"], registry=registry)
 
-def too_often(seconds: float) -> ProblemError:
-    """That a caller has to wait."""
-    wait = math.ceil(seconds)
-    return ProblemError(429, f"Too many calls with this token: try again in {wait} s.", {"Retry-After": str(wait)})
+    @app.middleware("http")
+    async def _guard(request: Request, proceed: Callable[[Request], Awaitable[Response]]) -> Response:
+        began = time.perf_counter()
+        length = request.headers.get("content-length", "")
+        if (length and (not length.isdigit() or int(length) > largest_body)) or (
+            not length and "transfer-encoding" in request.headers
+        ):
+            detail = f"Expected a body of a stated length, at most {largest_body:,} bytes."
+            response = show(request, Problem(title="Content Too Large", status=413, detail=detail), {})
+        else:
+            try:
+                response = await proceed(request)
+            except Exception as error:  # Handled here, so that answers to faults also get headers and are counted.
+                logger.error("%s %s failed", request.method, request.url.path, exc_info=error)
+                detail = "The server failed; its log says why."
+                response = show(request, Problem(title="Internal Server Error", status=500, detail=detail), {})
+        for name, value in _HEADERS.items():
+            response.headers.setdefault(name, value)
+        route = getattr(request.scope.get("route"), "path", "none")
+        if ended:
+            await ended(request, response.status_code)
+        calls.labels(request.method if request.method in _METHODS else "other", route, response.status_code).inc()
+        seconds.labels(route).observe(time.perf_counter() - began)
+        return response
+
+    @app.get("/metrics", tags=["health"], response_class=Response, responses={200: {"content": {"text/plain": {}}}})
+    def metrics() -> Response:
+        """Give calls and their times for Prometheus."""
+        return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)

@@ -121,8 +121,8 @@ def models(store: ArtifactStore) -> list[Model]:
 def model(store: ArtifactStore, name: str) -> Model:
     """One registered model."""
     state = found(store, name).ledger.state()
-    held = {alias: state.holder(alias) for alias in ALIASES if state.holder(alias)}
-    return Model(name=name, versions=len(state.versions), aliases=held)
+    aliases = {alias: state.holder(alias) for alias in ALIASES if state.holder(alias)}
+    return Model(name=name, versions=len(state.versions), aliases=aliases)
 
 
 def versions(store: ArtifactStore, name: str) -> tuple[Found, ...]:

@@ -54,12 +54,12 @@ class Submission(BaseModel):
     @property
     def arguments(self) -> dict[str, Any]:
         """The parameters of the pipeline that are given."""
-        given = self.model_dump(include={"window", "seed", "rerun", "backfill"})
-        return {name: value for name, value in given.items() if value not in ("", None)}
+        parameters = self.model_dump(include={"window", "seed", "rerun", "backfill"})
+        return {name: value for name, value in parameters.items() if value not in ("", None)}
 
 
 class StageOfRun(BaseModel):
-    """A stage of a run: what was heard of it last, and its result where it ended well."""
+    """A stage of a run: its last event, and its result if it succeeded."""
 
     stage: str
     title: str
@@ -69,7 +69,7 @@ class StageOfRun(BaseModel):
 
 
 class Run(BaseModel):
-    """A run that was submitted, and how far it is."""
+    """A submitted run and its progress."""
 
     id: str
     status: Status
@@ -82,7 +82,7 @@ class Run(BaseModel):
     message: str = Field("", description="What the error says.")
 
 
-def submit(store: ArtifactStore, project: Path | None, wanted: Submission, by: str) -> Run:
+def submit(store: ArtifactStore, project: Path | None, submission: Submission, by: str) -> Run:
     """Start a run in a separate process. Runs on one machine wait for each other.
 
     Raises:
@@ -96,12 +96,12 @@ def submit(store: ArtifactStore, project: Path | None, wanted: Submission, by: s
             raise ProblemError(
                 429, f"{queued} submitted runs wait or run on this machine, the most that may: try later."
             )
-        return _started(store, project, wanted, by)
+        return _started(store, project, submission, by)
 
 
-def _started(store: ArtifactStore, project: Path, wanted: Submission, by: str) -> Run:
+def _started(store: ArtifactStore, project: Path, submission: Submission, by: str) -> Run:
     run = new_run_id()
-    body = {"pipeline": wanted.pipeline, "arguments": wanted.arguments, "reason": wanted.reason, "until": wanted.until}
+    body = submission.model_dump(include={"pipeline", "reason", "until"}) | {"arguments": submission.arguments}
     store.record(f"runs/{run}/{SUBMITTED}", body | author(by))
     command = [sys.executable, "-m", "gatehouse.server.runner", run, str(project), store.address]
     logs = store.local_folder / "logs"
@@ -112,7 +112,7 @@ def _started(store: ArtifactStore, project: Path, wanted: Submission, by: str) -
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
-            env=os.environ | {USER: by, REASON: wanted.reason},
+            env=os.environ | {USER: by, REASON: submission.reason},
             start_new_session=True,
         )
     place = {"host": socket.gethostname(), "pid": process.pid, "started": start_time(process.pid)}
@@ -129,8 +129,8 @@ def followed(store: ArtifactStore, run: str) -> Run:
     submitted = _record(store, run, SUBMITTED)
     if submitted is None:
         raise MissingArtifactError(f"{run}: no such run was submitted to a server of {store.address}.")
-    known = {"id": run, "by": str(submitted["by"]), "at": str(submitted["at"]), "reason": submitted["reason"]}
-    known |= {"pipeline": submitted["pipeline"], "stages": _stages(store, run)}
+    known = {"id": run, "stages": _stages(store, run)}
+    known |= {name: str(submitted[name]) for name in ("by", "at", "reason", "pipeline")}
     ended = _record(store, run, ENDED)
     if ended is None and _is_gone(store, run, str(submitted["at"])):
         gone = {"error": "StoppedError", "message": "The process of the run is gone; submit it again, and it goes on."}
@@ -159,7 +159,7 @@ def _newest(store: ArtifactStore) -> Iterator[str]:
 
 
 def _queued(store: ArtifactStore) -> int:
-    """How many of the newest runs have a process on this machine that has not ended."""
+    """Number of the newest runs whose process on this machine has not ended."""
     places = [_record(store, run, PROCESS) for run in _newest(store)]
     return sum(place is not None and _lives_here(place) for place in places)
 

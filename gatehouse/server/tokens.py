@@ -29,17 +29,9 @@ _FORMAT = "%Y-%m-%dT%H:%M:%SZ"
 
 
 class Token(BaseModel):
-    """The stored data of a token.
+    """The stored data of a token: its id, with which the secret begins, its caller's name, and its hash.
 
-    Attributes:
-        id: Its id; the token itself begins with it.
-        name: Name of the caller, which is recorded in the ledger.
-        scopes: Its scopes. Each of them includes `read`.
-        sha256: SHA-256 of the whole token.
-        until: When it expires, in UTC.
-        by: Who created it.
-        at: When it was created.
-        revoked: Whether it was revoked.
+    `until` is the time in UTC at which it expires; `by` created it.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

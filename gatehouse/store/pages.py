@@ -1,10 +1,12 @@
-"""Pages of artifacts: drawn from an artifact, stored under its identity, and drawn again when the drawing code changes.
+"""Pages of artifacts: drawn from an artifact, stored under its identity, and drawn again when code or template changes.
 
 A page is for people. It is in no manifest, so a change of its looks causes no new computation.
 """
 
 import importlib
 from collections.abc import Iterator
+from functools import cache
+from importlib.resources import files
 
 from gatehouse.store.canonical import digest_of
 from gatehouse.store.code import closure_of, text_digests
@@ -16,7 +18,7 @@ _FOLDER = "reports"
 
 
 def page_key(reference: Reference, page: str) -> str:
-    """The key of a page in the store: it depends on the artifact, and on the code that draws the page.
+    """The key of a page in the store: it depends on the artifact, and on the code and the templates that draw it.
 
     Args:
         reference: The artifact.
@@ -24,7 +26,15 @@ def page_key(reference: Reference, page: str) -> str:
     """
     module = page.partition(":")[0]
     shows = closure_of(module, lambda name: ".artifacts." in name)
-    return f"{_FOLDER}/{reference}/{digest_of(text_digests(shows))[:16]}.html"
+    drawn_by = digest_of({"code": text_digests(shows), "templates": _templates_digest()})
+    return f"{_FOLDER}/{reference}/{drawn_by[:16]}.html"
+
+
+@cache
+def _templates_digest() -> str:
+    """The digest of all templates and style sheets."""
+    folder = files("gatehouse.reports") / "templates"
+    return digest_of({entry.name: entry.read_text(encoding="utf-8") for entry in folder.iterdir() if entry.is_file()})
 
 
 def draw(store: ArtifactStore, reference: Reference, page: str) -> str:

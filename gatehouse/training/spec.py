@@ -1,42 +1,332 @@
-"""What to train, and how it is run: settings in groups, each of which stands beside the code that reads it.
+"""What to train, and how it is run: the settings of a network or of gradient-boosted trees.
 
-A neural network and gradient-boosted trees have settings of their own; `model.architecture` tells them apart.
+`model.architecture` tells which of the two a spec is; the settings of each model are in `model_spec.py`.
 """
 
-from collections.abc import Mapping
-from typing import Annotated, Any
+import difflib
+from collections.abc import Callable, Iterator, Mapping
+from typing import Annotated, Any, Literal, get_args, get_origin
 
-from pydantic import ConfigDict, Discriminator, Field, Tag, TypeAdapter, WrapValidator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    TypeAdapter,
+    ValidationError,
+    WrapValidator,
+    model_validator,
+)
+from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from gatehouse.configuration.yaml_lines import nearest
 from gatehouse.metrics.tasks.found import task_of_loss
 from gatehouse.metrics.tasks.task import Task
 from gatehouse.store.identity import Spec, operational
-from gatehouse.training.checkpointing.spec import CheckpointSpec
-from gatehouse.training.compute.spec import ComputeSpec
-from gatehouse.training.data.spec import DataSpec
-from gatehouse.training.loop.spec import StoppingSpec
-from gatehouse.training.loss.spec import BinaryLoss, LossSpec, PairwiseLoss
-from gatehouse.training.models.spec import EXPECTED, NETWORKS, BuilderSpec, NetworkSpec, TabularMlpSpec, architecture_of
-from gatehouse.training.optimizer.spec import OptimizerSpec
-from gatehouse.training.parallel.spec import ParallelismSpec
-from gatehouse.training.settings import in_words, owners_of, unknown
-from gatehouse.training.trees.spec import BoostingSpec, RoundsSpec, TreesDataSpec, TreesParallelismSpec, XGBoostSpec
+from gatehouse.training.model_spec import (
+    EXPECTED,
+    NETWORKS,
+    BuilderSpec,
+    NetworkSpec,
+    TabularMlpSpec,
+    XGBoostSpec,
+    architecture_of,
+)
 
-_TIMEOUT = "After which the launcher gives up and stops the job."
+_CLASSES = "Weight of each class from class 0, or `balanced`: inverse to how often a class is seen."
+
+ClassWeights = Literal["balanced"] | tuple[Annotated[float, Field(gt=0.0)], ...]
 
 
-class OperationSpec(Spec):
-    """How a training is run, which changes nothing of the model."""
+class _Loss(Spec):
+    sample_weight: str = Field("", description="Numeric column of the training set that weighs rows; empty for none.")
 
-    timeout_minutes: int = operational(60, ge=1, description=_TIMEOUT)
-    prefetch: int = operational(2, ge=0, le=64, description="Steps whose rows a thread loads in advance; 0 for none.")
+
+class BinaryLoss(_Loss):
+    """Cross-entropy of one class against the other; labels are 0 and 1."""
+
+    kind: Literal["binary"] = "binary"
+    class_weights: ClassWeights = Field((), description=_CLASSES)
+
+
+class MulticlassLoss(_Loss):
+    """Cross-entropy of several classes; labels are whole numbers from 0."""
+
+    kind: Literal["multiclass"] = "multiclass"
+    class_weights: ClassWeights = Field((), description=_CLASSES)
+
+
+class SquaredLoss(_Loss):
+    """The mean squared error; labels are numbers."""
+
+    kind: Literal["mse"] = "mse"
+
+
+class HuberLoss(_Loss):
+    """The Huber loss: squared for small errors, linear for large ones; labels are numbers."""
+
+    kind: Literal["huber"] = "huber"
+    delta: float = Field(1.0, gt=0.0, description="Error from which the loss grows linearly.")
+
+
+class PairwiseLoss(_Loss):
+    """A ranking: of two rows of a group, the one with the higher label is to have the higher score."""
+
+    kind: Literal["pairwise"] = "pairwise"
+    group: str = Field(
+        "", description="Column whose value the rows of a group share; empty for the group that the label declares."
+    )
+
+
+def _loss_tag(loss: Any) -> str:
+    return str(loss.get("kind", "binary") if isinstance(loss, dict) else getattr(loss, "kind", "binary"))
+
+
+LossSpec = Annotated[
+    Annotated[BinaryLoss, Tag("binary")]
+    | Annotated[MulticlassLoss, Tag("multiclass")]
+    | Annotated[SquaredLoss, Tag("mse")]
+    | Annotated[HuberLoss, Tag("huber")]
+    | Annotated[PairwiseLoss, Tag("pairwise")],
+    Discriminator(
+        _loss_tag,
+        custom_error_type="kind",
+        custom_error_message="expected one of binary, multiclass, mse, huber, pairwise",
+    ),
+]
+"""Any loss."""
+
+
+class TreesDataSpec(Spec):
+    """The rows that trees are grown on."""
+
+    train_fraction: float = Field(1.0, gt=0.0, le=1.0, description="Share of the train rows used; below 1 for trials.")
+
+
+class DataSpec(TreesDataSpec):
+    """The rows of a step of a network, and their order."""
+
+    batch_size: int = Field(2048, ge=1, description="Rows of one step over all processes and micro-batches together.")
+    accumulation: int = Field(
+        1,
+        ge=1,
+        le=4096,
+        description="Micro-batches of a step: gradients are accumulated over them, and pipeline stages work on "
+        "several at once.",
+    )
+    shuffle_window: int = Field(
+        0,
+        ge=0,
+        description="Rows that are shuffled at a time, so that a step reads few places of the memory-mapped "
+        "arrays. For a train part larger than a worker's memory; 0 shuffles all rows.",
+    )
+
+    @model_validator(mode="after")
+    def _a_row_per_micro_batch(self) -> "DataSpec":
+        if self.accumulation > self.batch_size:
+            raise ValueError(
+                f"accumulation {self.accumulation} is more than the batch_size {self.batch_size} rows of a step"
+            )
+        return self
+
+
+class OptimizerChange(Spec):
+    """Settings from an epoch on; null keeps a setting as it was."""
+
+    epoch: int = Field(ge=1, le=10_000, description="The first epoch with these settings, counted from 0.")
+    learning_rate: float | None = Field(None, gt=0.0, le=1.0, description="Peak learning rate of the schedule.")
+    weight_decay: float | None = Field(None, ge=0.0, le=1.0, description="Decoupled weight decay.")
+    clip_norm: float | None = Field(None, gt=0.0, description="Largest norm of the gradient.")
+
+
+CHANGEABLE = tuple(name for name in OptimizerChange.model_fields if name != "epoch")
+"""Settings of the optimizer that may change while a network trains."""
+
+
+class OptimizerSpec(Spec):
+    """AdamW, its learning-rate schedule, and the largest gradient."""
+
+    learning_rate: float = Field(2e-3, gt=0.0, le=1.0, description="Peak learning rate of the schedule.")
+    schedule: Literal["cosine", "linear", "constant"] = Field(
+        "cosine", description="Learning rate schedule after the warm-up."
+    )
+    warmup: float = Field(0.1, ge=0.0, lt=1.0, description="Share of all steps that the learning rate rises over.")
+    weight_decay: float = Field(1e-4, ge=0.0, le=1.0, description="Decoupled weight decay.")
+    clip_norm: float = Field(
+        1.0, gt=0.0, description="Largest norm of the gradient; a larger one is scaled down to it."
+    )
+    changes: tuple[OptimizerChange, ...] = Field(
+        (), description="Settings that change while the network trains, each from its epoch on, in their order."
+    )
+
+    @model_validator(mode="after")
+    def _in_order(self) -> "OptimizerSpec":
+        epochs = [change.epoch for change in self.changes]
+        if epochs != sorted(set(epochs)):
+            raise ValueError(f"changes: expected epochs in ascending order, each once, found {epochs}")
+        return self
+
+    @property
+    def is_independent_of_length(self) -> bool:
+        """Whether an epoch's learning rate is the same however many epochs follow."""
+        return self.schedule == "constant" and self.warmup == 0.0
+
+    def at(self, epoch: int) -> "OptimizerSpec":
+        """The settings of an epoch, after all changes up to it."""
+        changed = {
+            name: value
+            for change in self.changes
+            if change.epoch <= epoch
+            for name in CHANGEABLE
+            if (value := getattr(change, name)) is not None
+        }
+        return self.model_copy(update=changed) if changed else self
+
+
+class BoostingSpec(Spec):
+    """What each round adds to the trees before it."""
+
+    learning_rate: float = Field(0.1, gt=0.0, le=1.0, description="Share of each tree's values that is added (`eta`).")
+    l1: float = Field(0.0, ge=0.0, description="L1 penalty on the leaves' values.")
+    l2: float = Field(1.0, ge=0.0, description="L2 penalty on the leaves' values.")
+    row_share: float = Field(1.0, gt=0.0, le=1.0, description="Share of the rows that each tree is grown on.")
+    column_share: float = Field(1.0, gt=0.0, le=1.0, description="Share of the columns that each tree may split.")
+
+
+class _EarlyStopping(Spec):
+    metric: str = Field("", description="Validation metric that early stopping watches; empty for the loss itself.")
+    least_gain: float = Field(0.0, ge=0.0, description="Smallest improvement that counts.")
+    refit: int = Field(
+        0,
+        ge=0,
+        description="Train on train and validation rows together, for exactly this many epochs or rounds, without "
+        "validation metrics; 0 trains on the train rows and watches the validation rows.",
+    )
+
+    @model_validator(mode="after")
+    def _refit_within(self) -> "_EarlyStopping":
+        name = "epochs" if isinstance(self, StoppingSpec) else "rounds"
+        if self.refit > getattr(self, name):
+            raise ValueError(f"refit: expected at most the {name} {getattr(self, name)}, found {self.refit}")
+        return self
+
+
+class StoppingSpec(_EarlyStopping):
+    """The length of a training, and when it ends earlier."""
+
+    epochs: int = Field(10, ge=1, le=10_000, description="Passes over the train rows; early stopping may end before.")
+    patience: int = Field(3, ge=1, description="Epochs without a better validation metric after which training stops.")
+    divergence: float = Field(
+        0.0,
+        ge=0.0,
+        description="Stop if the train loss of an epoch is more than this many times that of the first epoch; 0 for "
+        "never.",
+    )
+
+
+class RoundsSpec(_EarlyStopping):
+    """When no more trees are added."""
+
+    rounds: int = Field(300, ge=1, le=10_000, description="Trees for each output; early stopping may end before.")
+    patience: int = Field(20, ge=1, description="Rounds without a better validation metric after which training stops.")
+
+
+class ComputeSpec(Spec):
+    """The arithmetic of every process; all of it may change the bits of a model."""
+
+    device: Literal["cpu", "cuda"] = Field(
+        "cpu", description="Device of the computation; processes communicate by gloo (cpu) or NCCL (cuda)."
+    )
+    precision: Literal["fp32", "bf16", "fp16"] = Field(
+        "fp32", description="Precision of the computation; weights stay fp32."
+    )
+    deterministic: bool = Field(
+        True, description="Whether the same settings give the same bits again; on a GPU this costs time."
+    )
+    compile: bool = Field(False, description="Compile the model's blocks with `torch.compile`.")
+    activation_checkpointing: bool = Field(
+        False,
+        description="Activation checkpointing: compute activations again in the backward pass instead of keeping them.",
+    )
+
+    @model_validator(mode="after")
+    def _compilable(self) -> "ComputeSpec":
+        if self.device == "cpu" and self.precision == "fp16" and self.compile:
+            raise ValueError("compile: fp16 on a CPU is not compiled; use bf16")
+        return self
+
+
+class ParallelismSpec(Spec):
+    """The processes of a run.
+
+    The number of processes and threads changes the order of floating-point sums and so the bits of the weights.
+    """
+
+    processes: int = Field(2, ge=1, le=4096, description="Workers that torchrun starts.")
+    threads: int = Field(1, ge=1, le=256, description="Threads of each worker.")
+    data: Literal["ddp", "fsdp"] = Field(
+        "ddp", description="Whether each data-parallel process holds all weights (`ddp`), or a part of each (`fsdp`)."
+    )
+    tensor: int = Field(1, ge=1, le=64, description="Tensor parallelism: processes that share each matrix product.")
+    pipeline: int = Field(
+        1, ge=1, le=64, description="Pipeline parallelism: stages that the model's blocks are divided into."
+    )
+    pipeline_schedule: Literal["1f1b", "gpipe"] = Field("1f1b", description="Order of a pipeline's micro-batches.")
+
+    @property
+    def model_size(self) -> int:
+        """Processes that share one copy of the model."""
+        return self.tensor * self.pipeline
+
+    @property
+    def data_size(self) -> int:
+        """Processes, or groups of them, that each take a share of the rows."""
+        return self.processes // self.model_size
+
+    @model_validator(mode="after")
+    def _whole_copies(self) -> "ParallelismSpec":
+        if self.processes % self.model_size:
+            raise ValueError(
+                f"processes {self.processes} must be a multiple of tensor {self.tensor} x pipeline {self.pipeline}"
+            )
+        return self
+
+
+class TreesParallelismSpec(Spec):
+    """The processes that share the rows. The numbers of processes and threads may change the bits of the trees."""
+
+    processes: int = Field(1, ge=1, le=4096, description="Workers that torchrun starts.")
+    threads: int = Field(1, ge=1, le=256, description="Threads of each worker.")
+
+    @property
+    def model_size(self) -> int:
+        """Processes that share one copy of the model: each has all of it."""
+        return 1
+
+
+class CheckpointSpec(Spec):
+    """When checkpoints are written, besides the one on a new best metric and the one on preemption.
+
+    A run that resumes from any of them ends in the same bits, so the identity of a model leaves these settings out.
+    """
+
+    every_steps: int | None = operational(None, ge=1, description="Steps from one checkpoint to the next.")
+    every_minutes: float | None = operational(10.0, gt=0.0, description="Minutes from one checkpoint to the next.")
+    every_epoch: bool = operational(True, description="Also at the end of every epoch.")
+    keep: int = operational(3, ge=1, le=1000, description="Checkpoints kept, besides the best one.")
 
 
 class TreesOperationSpec(Spec):
-    """How a training of trees is run, which changes nothing of the model."""
+    """How a training of trees is run; it does not change the model."""
 
-    timeout_minutes: int = operational(60, ge=1, description=_TIMEOUT)
+    timeout_minutes: int = operational(60, ge=1, description="After which the launcher gives up and stops the job.")
+
+
+class OperationSpec(TreesOperationSpec):
+    """How a training is run; it does not change the model."""
+
+    prefetch: int = operational(2, ge=0, le=64, description="Steps whose rows a thread loads in advance; 0 for none.")
 
 
 class NetworkTraining(Spec):
@@ -59,8 +349,17 @@ class NetworkTraining(Spec):
 
     @model_validator(mode="after")
     def _possible(self) -> "NetworkTraining":
-        problems = [*_metric_problems(self.stopping.metric, self.loss), *self._layout_problems()]
-        if self.data.shuffle_window and isinstance(self.loss, PairwiseLoss):
+        problems = _metric_problems(self.stopping.metric, self.loss)
+        ranking, layers = isinstance(self.loss, PairwiseLoss), self.model.layers
+        pipeline, micro = self.parallelism.pipeline, self.data.accumulation
+        if layers is not None and pipeline > layers:
+            problems.append(f"parallelism.pipeline {pipeline} is more than the model's {layers} blocks")
+        if pipeline > 1 and ranking:
+            problems.append("parallelism.pipeline: micro-batches of a ranking differ in size; expected 1")
+        if pipeline > 1 and self.parallelism.pipeline_schedule == "1f1b" and micro < pipeline:
+            problems.append(f"data.accumulation {micro} must be at least parallelism.pipeline {pipeline} for 1f1b")
+        problems += self.model.indivisible(self.parallelism.tensor)
+        if self.data.shuffle_window and ranking:
             problems.append("data.shuffle_window: groups of a ranking are shuffled whole; set it to 0")
         if (changes := self.optimizer.changes) and changes[-1].epoch >= self.stopping.epochs:
             problems.append(
@@ -70,17 +369,6 @@ class NetworkTraining(Spec):
         if problems:
             raise ValueError("; ".join(problems))
         return self
-
-    def _layout_problems(self) -> list[str]:
-        parallel, layers, found = self.parallelism, self.model.layers, []
-        pipeline, micro = parallel.pipeline, self.data.accumulation
-        if layers is not None and pipeline > layers:
-            found.append(f"parallelism.pipeline {pipeline} is more than the model's {layers} blocks")
-        if pipeline > 1 and isinstance(self.loss, PairwiseLoss):
-            found.append("parallelism.pipeline: micro-batches of a ranking differ in size, and a pipeline's must not")
-        if pipeline > 1 and parallel.pipeline_schedule == "1f1b" and micro < pipeline:
-            found.append(f"data.accumulation {micro} must be at least parallelism.pipeline {pipeline} for 1f1b")
-        return found + self.model.indivisible(parallel.tensor)
 
 
 class TreesTraining(Spec):
@@ -102,7 +390,7 @@ class TreesTraining(Spec):
     def _possible(self) -> "TreesTraining":
         problems = _metric_problems(self.stopping.metric, self.loss)
         if isinstance(self.loss, PairwiseLoss) and self.loss.sample_weight:
-            problems.append("loss.sample_weight: a ranking by xgboost weighs no single rows; remove it")
+            problems.append("loss.sample_weight: xgboost does not weigh single rows of a ranking; remove it")
         if problems:
             raise ValueError("; ".join(problems))
         return self
@@ -112,36 +400,85 @@ def _metric_problems(metric: str, loss: LossSpec) -> list[str]:
     task = task_of_loss(loss.kind)
     if metric in ("", task.losses[loss.kind], *task.watched):
         return []
-    from gatehouse.metrics.catalogue.watchable import ALIASES, WATCHABLE
+    from gatehouse.metrics.catalogue import aliases, metrics_for
 
-    watchable = (each.name for each in WATCHABLE.values() if task.name in each.tasks)
-    known = dict.fromkeys([task.losses[loss.kind], *watchable])
+    known = dict.fromkeys([task.losses[loss.kind], *metrics_for(task.name)])
     if metric in known:
         return []
-    meant = nearest(metric, known, elsewhere=ALIASES)
+    meant = nearest(metric, known, elsewhere=aliases())
     return [f"stopping.metric: the loss {loss.kind} gives {', '.join(known)}, not {metric}{meant}"]
 
 
-def _tag(given: Any) -> str:
-    """Which of the two `given` is: by its own type, or by the architecture that its JSON names; if neither, that."""
-    if isinstance(given, NetworkTraining | TreesTraining):
-        return "a neural network" if isinstance(given, NetworkTraining) else "xgboost"
-    named = architecture_of(given.get("model") if isinstance(given, Mapping) else None)
-    return "a neural network" if named in NETWORKS or ":" in named else named
+def groups_of(annotation: Any) -> Iterator[tuple[str, type[BaseModel]]]:
+    """The models that a field of this type may hold, each with its tag; an empty tag where there is no choice."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield "", annotation
+    for part in get_args(annotation) if get_origin(annotation) is not Literal else ():
+        tags = [metadata.tag for metadata in getattr(part, "__metadata__", ()) if isinstance(metadata, Tag)]
+        yield from ((tags[0] if tags else tag, group) for tag, group in groups_of(part))
 
 
-SETTINGS = owners_of({"a neural network": NetworkTraining, "xgboost": TreesTraining})
-"""Which models have which setting, by dotted names such as `optimizer.learning_rate`."""
+def _owners(model: type[BaseModel], owner: str, prefix: str = "") -> Iterator[tuple[str, str]]:
+    for name, field in model.model_fields.items():
+        yield f"{prefix}{name}", owner
+        if get_origin(field.annotation) is not tuple:  # The settings of a list's items have no dotted name.
+            for tag, group in groups_of(field.annotation):
+                yield from _owners(group, tag or owner, f"{prefix}{name}.")
 
-_TAGS = sorted({owner for owners in SETTINGS.values() for owner in owners})
+
+_NETWORK, _TREES = "a neural network", "xgboost"
+SETTINGS: dict[str, list[str]] = {}
+"""Models that have a setting, by its dotted name, such as `optimizer.learning_rate`."""
+for _name, _owner in [*_owners(NetworkTraining, _NETWORK), *_owners(TreesTraining, _TREES)]:
+    if _owner not in SETTINGS.setdefault(_name, []):
+        SETTINGS[_name].append(_owner)
+_TAGS = {tag for tags in SETTINGS.values() for tag in tags}
+
+
+def setting_problem(name: str, model: str = "") -> str:
+    """Why `model`, or any model, does not have the setting of this dotted name; empty if some model has it."""
+    if owners := SETTINGS.get(name):
+        return f"{model} has no such setting, only {' and '.join(owners)}; remove it" if model else ""
+    last = name.rpartition(".")[2]
+    near = [setting for setting in SETTINGS if setting.rpartition(".")[2] == last]
+    near = near or difflib.get_close_matches(name, SETTINGS, n=1)
+    return "there is no such setting" + (f" (did you mean {' or '.join(near)}?)" if near else "")
+
+
+def _with_dotted_names(body: Any, validate: Callable[[Any], Any]) -> Any:
+    """Validate the union; in its errors, settings have dotted names, and an unknown one names the models that have it.
+
+    Pydantic puts the tags of the unions into the path of an error.
+    """
+    try:
+        return validate(body)
+    except ValidationError as error:
+        lines = []
+        for line in error.errors():
+            path = tuple(part for part in line["loc"] if part not in _TAGS)
+            message = line["msg"]
+            if line["type"] == "extra_forbidden":
+                model = [str(part) for part in line["loc"] if part in _TAGS][-1]
+                message = setting_problem(".".join(map(str, path)), model)
+            kind = PydanticCustomError(line["type"], "{message}", {**line.get("ctx", {}), "message": message})
+            lines.append(InitErrorDetails(type=kind, loc=path, input=line["input"]))
+        raise ValidationError.from_exception_data(error.title, lines, hide_input=True) from None
+
+
+def _training_tag(training: Any) -> str:
+    """The tag of a spec or of its JSON; of an unknown architecture, its name."""
+    if isinstance(training, NetworkTraining | TreesTraining):
+        return _NETWORK if isinstance(training, NetworkTraining) else _TREES
+    name = architecture_of(training.get("model") if isinstance(training, Mapping) else None)
+    return _NETWORK if name in NETWORKS or ":" in name else name
+
 
 TrainSpec = Annotated[
-    Annotated[NetworkTraining, Tag("a neural network")] | Annotated[TreesTraining, Tag("xgboost")],
-    Discriminator(_tag, custom_error_type="model.architecture", custom_error_message=EXPECTED),
-    WrapValidator(in_words(SETTINGS, _TAGS)),
+    Annotated[NetworkTraining, Tag(_NETWORK)] | Annotated[TreesTraining, Tag(_TREES)],
+    Discriminator(_training_tag, custom_error_type="model.architecture", custom_error_message=EXPECTED),
+    WrapValidator(_with_dotted_names),
 ]
 """One training: all that decides the bits of a model apart from its data, and how it is run."""
-
 _TRAINING: TypeAdapter[TrainSpec] = TypeAdapter(TrainSpec, config=ConfigDict(hide_input_in_errors=True))
 
 
@@ -152,11 +489,6 @@ def train_spec(body: Mapping[str, Any]) -> TrainSpec:
         ValidationError: naming every setting that is wrong, or that the model does not have.
     """
     return _TRAINING.validate_python(body)
-
-
-def setting_problem(name: str) -> str:
-    """Why there is no setting of this dotted name; empty where some model has it."""
-    return "" if name in SETTINGS else unknown(name, "", SETTINGS)
 
 
 def changed(spec: TrainSpec, values: Mapping[str, Any]) -> TrainSpec:
@@ -181,8 +513,8 @@ def length_of(spec: TrainSpec) -> int:
 
 
 def beginning(spec: NetworkTraining, epochs: int) -> NetworkTraining:
-    """The training of the first epochs of one: with the same bits, where `is_independent_of_length`."""
-    changes = tuple(each for each in spec.optimizer.changes if each.epoch < epochs)
+    """The training of the first epochs of a spec; the bits are the same where `is_independent_of_length`."""
+    changes = tuple(change for change in spec.optimizer.changes if change.epoch < epochs)
     return spec.model_copy(
         update={
             "optimizer": spec.optimizer.model_copy(update={"changes": changes}),
@@ -195,22 +527,22 @@ _HOW_IT_IS_RUN = {"checkpoints", "operation"}
 
 
 def operation_of(spec: TrainSpec) -> dict[str, Any]:
-    """The groups of a training that say how it is run, as JSON: what identity leaves out."""
+    """The groups that say how a training is run, as JSON: what its identity leaves out."""
     return spec.model_dump(mode="json", include=_HOW_IT_IS_RUN)
 
 
 def settings_of(spec: TrainSpec) -> dict[str, Any]:
-    """The groups of a training that decide its model, as JSON; with those of `operation_of` `run_as` reads it."""
+    """The groups that decide the model of a training, as JSON; `run_as` joins them with `operation_of`."""
     return spec.model_dump(mode="json", exclude=_HOW_IT_IS_RUN)
 
 
 def run_as(settings: Mapping[str, Any], operation: Mapping[str, Any]) -> TrainSpec:
-    """The training of `settings_of` one, run as `operation_of` another says: as far as its model has such settings.
+    """The training with the `settings_of` one spec, and the `operation_of` another as far as its model has them.
 
     Raises:
         ValidationError: as `train_spec`.
     """
-    tag = _tag(settings)
+    tag = _training_tag(settings)
     kept = {
         group: {name: value for name, value in body.items() if tag in SETTINGS.get(f"{group}.{name}", (tag,))}
         for group, body in operation.items()
@@ -224,16 +556,16 @@ def own_metric(spec: TrainSpec) -> str:
 
 
 def measured_metrics(spec: TrainSpec) -> tuple[str, ...]:
-    """Names of what every epoch, or round, measures on the validation part, the loss's mean first."""
+    """Names of the validation metrics of every epoch, or round; the mean loss comes first."""
     task = task_of(spec)
     return tuple(dict.fromkeys([task.losses[spec.loss.kind], *task.watched, own_metric(spec)]))
 
 
 def task_of(spec: TrainSpec) -> Task:
-    """What kind of answer the model gives."""
+    """The task of a training's loss."""
     return task_of_loss(spec.loss.kind)
 
 
 def builder_of(spec: TrainSpec) -> str:
-    """`package.module:builder` of a network of one's own; empty for a built-in model."""
+    """`package.module:builder` of a network of your own; empty for a built-in model."""
     return spec.model.architecture if isinstance(spec.model, BuilderSpec) else ""

@@ -1,9 +1,8 @@
 """The train stage: a training set and a spec become a model."""
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
@@ -11,20 +10,12 @@ from gatehouse.store.builder_code import builder_code
 from gatehouse.store.canonical import canonical_json
 from gatehouse.store.declaration import Effects, Resources
 from gatehouse.store.identity import identity_of, operational
-from gatehouse.store.reference import Reference
 from gatehouse.store.stage import StageModel, stage
 from gatehouse.store.store import ArtifactStore
 from gatehouse.training.spec import NetworkTraining, TrainSpec, beginning, builder_of
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from gatehouse.training.data.job import Prepared
-    from gatehouse.training.transformation.fitted import Transformation
-
 PROGRAM = "gatehouse.training.program"
-"""Every worker runs it; the launcher is told its name. So a change of it, or of what it imports, is a change of this
-stage."""
+"""The program of every worker: a change of it, or of what it imports, is a change of this stage."""
 
 
 class TrainRequest(StageModel):
@@ -51,15 +42,11 @@ class TrainRequest(StageModel):
 
 
 class TrainResult(StageModel):
-    """The model, and the validation metrics of the epoch whose weights it has: none of a refit."""
+    """The model, and the validation metrics of the epoch whose weights it has; a refit has no metrics."""
 
     model: str
     best_epoch: int
     metrics: dict[str, float]
-
-
-def _builder(request: TrainRequest) -> str:
-    return builder_code(builder_of(request.spec))
 
 
 @stage(
@@ -68,20 +55,20 @@ def _builder(request: TrainRequest) -> str:
     effects=Effects(memo=True, why="Resumes from its last checkpoint."),
     resources=Resources(cpu="2", memory="8G", minutes=240),
     pages={"models": "gatehouse.training.report:page"},
-    outside=_builder,
+    outside=lambda request: builder_code(builder_of(request.spec)),
     tracked="model",
     task=("tune", "train", "calibrate"),
 )
 def train(request: TrainRequest, store: ArtifactStore) -> TrainResult:
     """Train one model through the launcher and publish it; a refit is the second of two.
 
-    An interrupted run of the same request goes on at its last checkpoint and ends in the same bits. The artifact holds
+    An interrupted run of the same request resumes at its last checkpoint and ends in the same bits. The artifact holds
     the weights (`weights.safetensors`, or `weights.ubj` of trees), `model.json` (all that scoring needs: architecture,
-    inputs, feature tables, transformation, label) and `history.json`; how long it took, settings, environment and the
-    worker's log go to a measurement beside it.
+    inputs, feature tables, transformation, label) and `history.json`; duration, settings, environment and the worker's
+    log go to a measurement beside it.
 
     Raises:
-        BuilderError: if the package of a builder of one's own is not here.
+        BuilderError: if the package of a builder of your own is not installed.
         FeatureError: if a feature, a label or the split cannot be used.
         LauncherError: if training ends without a model.
     """
@@ -98,29 +85,24 @@ def _trained(request: TrainRequest, store: ArtifactStore) -> TrainResult:
 
     from gatehouse.launchers.choose import launcher
     from gatehouse.launchers.job_directory import job_directory
-    from gatehouse.launchers.launcher import METRICS, RESULT, TrainingJob
+    from gatehouse.launchers.launcher import LOG, METRICS, PLACE, RESULT, WEIGHTS, TrainingJob
     from gatehouse.tracking.environment import capture_environment
     from gatehouse.tracking.following import followed
     from gatehouse.tracking.shipping import close_spool, open_spool, shipped_live
     from gatehouse.training.checkpointing.kept import shared
     from gatehouse.training.data.job import PARTS, prepare_job
+    from gatehouse.training.model_spec import weights_file
 
-    spec = request.spec
-    began = time.monotonic()
+    spec, began = request.spec, time.monotonic()
+    inputs = {"training_set": request.training_set, "split": request.split}
     key, where = job_key(request), launcher(store)
     with (
         job_directory(store, f"train-{key}", PARTS) as directory,
         shared(store, key, _beginnings(request), directory),
     ):
         prepared = prepare_job(store, request.training_set, request.split, request.transformation, spec, directory)
-        spool = open_spool(
-            store,
-            key,
-            request.model_name.removesuffix("-trial"),
-            directory / METRICS,
-            params=spec.model_dump(mode="json"),
-            inputs={"training_set": request.training_set, "split": request.split},
-        )
+        name, params = request.model_name.removesuffix("-trial"), spec.model_dump(mode="json")
+        spool = open_spool(store, key, name, directory / METRICS, params=params, inputs=inputs)
         job = TrainingJob(
             directory,
             PROGRAM,
@@ -129,74 +111,62 @@ def _trained(request: TrainRequest, store: ArtifactStore) -> TrainResult:
             model_size=spec.parallelism.model_size,
             builder=builder_of(spec),
         )
-        # Up to the model: whatever goes wrong before it is why the run has none.
+        # Until the model is published, any error is recorded as the reason why the run has none.
         with shipped_live(store, spool, live=request.live, sampled=not where.remote):
             with followed(spool):
                 where.run(job)
             result = json.loads((directory / RESULT).read_text())
-            model = _publish(request, store, prepared, directory, result)
+            details = store.manifest(request.training_set).details
+            description = {
+                "architecture": prepared.architecture,
+                "inputs": prepared.inputs,
+                "feature_tables": {view: version["table"] for view, version in details.get("versions", {}).items()},
+                "transformation": prepared.transformation.to_json(),
+                "transformation_reference": request.transformation,
+                "label": details["label"],
+            } | inputs
+            if (gains := result.get("importance")) is not None:  # By column of the trees.
+                names = prepared.transformation.column_names
+                description["importance"] = {names[int(column)]: gain for column, gain in gains.items()}
+            # Where the number of processes changed, the bits are another run's.
+            sizes = result.get("world_sizes", ())
+            model = store.publish(
+                "models",
+                request.model_name,
+                {
+                    weights_file(spec.model.architecture): directory / WEIGHTS,
+                    "model.json": canonical_json(description),
+                    "history.json": canonical_json(result["history"]),
+                },
+                derived_from=inputs | {"transformation": request.transformation},
+                configuration=identity_of(spec),
+                details={"best_epoch": result["best_epoch"]} | ({"world_sizes": sizes} if len(sizes) > 1 else {}),
+            )
         close_spool(store, spool, str(model))
-        measured = {"stage": "train", "seconds": time.monotonic() - began, "job": key} | _log_and_place(directory)
-        # All values, as they were: the manifest leaves out what is the default.
-        environment = {"environment": asdict(capture_environment())}
-        store.append(f"measurements/{model}", measured | environment | {"settings": spec.model_dump(mode="json")})
+        place = directory / PLACE
+        measurement = {
+            "stage": "train",
+            "seconds": time.monotonic() - began,
+            "job": key,
+            "log": (directory / LOG).read_text(errors="replace").splitlines(),
+            "place": json.loads(place.read_text()) if place.exists() else {},
+            "environment": asdict(capture_environment()),
+            "settings": params,  # All of them: the manifest leaves out defaults.
+        }
+        store.append(f"measurements/{model}", measurement)
         where.forget(job)
     best = result["history"][result["best_epoch"]]
     metrics = {name: value for name, value in best.items() if name != "epoch" and not name.startswith("train_")}
     return TrainResult(model=str(model), best_epoch=result["best_epoch"], metrics=metrics)
 
 
-def _log_and_place(directory: "Path") -> dict[str, Any]:
-    import json
-
-    from gatehouse.launchers.launcher import LOG, PLACE
-
-    log = (directory / LOG).read_text(errors="replace").splitlines()
-    return {"log": log, "place": json.loads((directory / PLACE).read_text()) if (directory / PLACE).exists() else {}}
-
-
-def _publish(
-    request: TrainRequest, store: ArtifactStore, prepared: "Prepared", directory: "Path", result: dict[str, Any]
-) -> Reference:
-    from gatehouse.launchers.launcher import WEIGHTS
-    from gatehouse.training.models.weights_file import weights_file
-
-    details = store.manifest(request.training_set).details
-    description = {
-        "architecture": prepared.architecture,
-        "inputs": prepared.inputs,
-        "feature_tables": {view: version["table"] for view, version in details.get("versions", {}).items()},
-        "transformation": prepared.transformation.to_json(),
-        "transformation_reference": request.transformation,
-        "label": details["label"],
-        "training_set": request.training_set,
-        "split": request.split,
-    } | _importance(result, prepared.transformation)
-    return store.publish(
-        "models",
-        request.model_name,
-        {
-            weights_file(request.spec.model.architecture): directory / WEIGHTS,
-            "model.json": canonical_json(description),
-            "history.json": canonical_json(result["history"]),
-        },
-        derived_from={
-            "training_set": request.training_set,
-            "split": request.split,
-            "transformation": request.transformation,
-        },
-        configuration=identity_of(request.spec),
-        details={"best_epoch": result["best_epoch"]} | _world_sizes(result),
-    )
-
-
 def job_key(request: TrainRequest) -> str:
-    """Names the training job of a request: its directory, its metrics, and the run that shows it."""
+    """Names the training job of a request: its directory, its metrics, and its run."""
     return train.key(request)
 
 
 def forget_job(store: ArtifactStore, key: str) -> None:
-    """Remove what a job has left to go on from, also for other trainings; nothing where there is nothing."""
+    """Remove the directory and the kept checkpoints of a job, if there are any."""
     from gatehouse.launchers.job_directory import job_directory
     from gatehouse.training.checkpointing.kept import drop
 
@@ -205,28 +175,9 @@ def forget_job(store: ArtifactStore, key: str) -> None:
 
 
 def _beginnings(request: TrainRequest) -> Iterator[str] | None:
-    """Keys of the trainings that this one goes on from with the same bits, the longest first; None if alone."""
+    """Keys of the trainings whose checkpoints give the same bits, the longest first; None if it shares none."""
     spec, segment = request.spec, request.segment
     if not segment or not isinstance(spec, NetworkTraining) or not spec.optimizer.is_independent_of_length:
         return None
     shorter = range((spec.stopping.epochs - 1) // segment * segment, 0, -segment)
     return (job_key(request.model_copy(update={"spec": beginning(spec, epochs)})) for epochs in shorter)
-
-
-def _world_sizes(result: Mapping[str, Any]) -> dict[str, Any]:
-    """From which step on how many processes trained, where their number changed: its bits are another run's then."""
-    return {"world_sizes": result["world_sizes"]} if len(result.get("world_sizes", ())) > 1 else {}
-
-
-def _importance(result: dict[str, Any], transformation: "Transformation") -> dict[str, dict[str, float]]:
-    """What each feature gained the loss in all of its splits, where the framework tells."""
-    gains = result.get("importance")
-    if gains is None:
-        return {}
-    indicators = [column.name for column in transformation.numeric if column.indicator]
-    names = [
-        *(column.name for column in transformation.numeric),
-        *(f"{name} is missing" for name in indicators),
-        *(column.name for column in transformation.categorical),
-    ]
-    return {"importance": {names[int(column)]: gain for column, gain in gains.items()}}

@@ -7,8 +7,8 @@ from pydantic import BeforeValidator, Field
 from gatehouse.store.identity import Spec
 
 
-def _named(given: Any) -> Any:
-    return {"name": given} if isinstance(given, str) else given
+def _named(value: Any) -> Any:
+    return {"name": value} if isinstance(value, str) else value
 
 
 class RandomAlgorithm(Spec):
@@ -40,9 +40,6 @@ class TpeAlgorithm(Spec):
         None,
         description="Whether parameters are modelled together (conditional ones by group); null for together "
         "if there is one objective.",
-    )
-    window: int = Field(
-        1000, ge=100, description="Number of trials, the best and the newest, that it uses when more trials have ended."
     )
 
 

@@ -6,13 +6,16 @@ from typing import Any
 from pydantic import ValidationError
 
 from gatehouse.configuration.yaml_lines import nearest
-from gatehouse.training.models.spec import architecture_of
+from gatehouse.training.model_spec import architecture_of
 from gatehouse.training.spec import SETTINGS, TrainSpec, changed, measured_metrics, own_metric, train_spec
 from gatehouse.tuning.parameters import combinations, deciding
 from gatehouse.tuning.spec import MEASURES, ExperimentSpec
 
 _OF_THE_MODEL = ("model", "optimizer", "stopping")
 """Groups of settings whose meaning depends on the architecture."""
+
+Problem = tuple[tuple[str | int, ...], Any, str]
+"""The position in the experiment (or in its base, under `training`), the value, and why it is not allowed."""
 
 
 def configured(base: TrainSpec, chosen: Mapping[str, Any], settings: Mapping[str, Any] | None = None) -> TrainSpec:
@@ -30,24 +33,23 @@ def configured(base: TrainSpec, chosen: Mapping[str, Any], settings: Mapping[str
         ValidationError: naming every setting that the chosen model does not accept.
     """
     architecture = _architecture(base, chosen)
-    taken = {name: value for name, value in (settings or {}).items() if _has(architecture, name)}
+    values = {name: value for name, value in (settings or {}).items() if _has(architecture, name)} | dict(chosen)
     if architecture == base.model.architecture:
-        return changed(base, {**taken, **chosen})
-    kept = {name: group for name, group in base.model_dump().items() if name not in _OF_THE_MODEL}
-    body = {name: _kept(architecture, name, group) for name, group in kept.items() if _has(architecture, name)}
-    return changed(train_spec(body | {"model": {"architecture": architecture}}), {**taken, **chosen})
+        return changed(base, values)
+    body: dict[str, Any] = {"model": {"architecture": architecture}}
+    for name, group in base.model_dump().items():
+        if name in _OF_THE_MODEL or not _has(architecture, name):
+            continue
+        if isinstance(group, dict) and name != "loss":
+            group = {key: value for key, value in group.items() if _has(architecture, f"{name}.{key}")}
+        body[name] = group
+    return changed(train_spec(body), values)
 
 
 def _architecture(base: TrainSpec, chosen: Mapping[str, Any]) -> str:
     if "model" in chosen:
         return architecture_of(chosen["model"])
     return str(chosen.get("model.architecture", base.model.architecture))
-
-
-def _kept(architecture: str, name: str, group: Any) -> Any:
-    if not isinstance(group, dict) or name == "loss":
-        return group
-    return {key: value for key, value in group.items() if _has(architecture, f"{name}.{key}")}
 
 
 def _has(architecture: str, name: str) -> bool:
@@ -77,14 +79,19 @@ def starts(spec: ExperimentSpec, base: TrainSpec) -> list[TrainSpec]:
 
 def _models(spec: ExperimentSpec) -> list[dict[str, Any]]:
     """The choices of the parameters that select the model, one per model."""
-    named = [each for each in spec.parameters if each.name in ("model", "model.architecture")]
-    parents = [parent for each in named for parent in deciding(each, spec.parameters)]
-    wanted = {each.name for each in (*named, *parents)}
-    return list(combinations([each for each in spec.ordered if each.name in wanted], {}))
+    selecting = [parameter for parameter in spec.parameters if parameter.name in ("model", "model.architecture")]
+    parents = [parent for parameter in selecting for parent in deciding(parameter, spec.parameters)]
+    names = {parameter.name for parameter in (*selecting, *parents)}
+    return list(combinations([parameter for parameter in spec.ordered if parameter.name in names], {}))
 
 
-Problem = tuple[tuple[str | int, ...], Any, str]
-"""The position in the experiment (or in its base, under `training`), the value, and why it is not allowed."""
+def none_held_out(base: TrainSpec, spec: ExperimentSpec | None) -> list[str]:
+    """Why no rows are left to correct the final model with; empty if there are some."""
+    refits = spec is not None and spec.refits
+    if not (refits or base.stopping.refit):
+        return []
+    cause = "tuning.final_rows" if refits else "training.stopping.refit"
+    return [f"expected rows that the model was not trained on, but {cause} trains on the validation rows too"]
 
 
 def infeasible(spec: ExperimentSpec, base: TrainSpec) -> list[Problem]:
@@ -95,32 +102,27 @@ def infeasible(spec: ExperimentSpec, base: TrainSpec) -> list[Problem]:
         base: The training whose settings are searched.
     """
     spec = spec.aimed_at(own_metric(base))
-    found: dict[tuple[str | int, ...], Problem] = {}
-    for problem in (*_setting_problems(spec, base), *_parameter_problems(spec, base), *_untrainable(spec, base)):
-        found.setdefault(problem[0], problem)
-    for problem in () if found else (*_refits(spec, base), *_unmeasured(spec, base), *_rungless(spec, base)):
-        found.setdefault(problem[0], problem)
-    return list(found.values())
+    problems: dict[tuple[str | int, ...], Problem] = {}
+    for problem in (*_setting_problems(spec, base), *_parameter_problems(spec, base)):
+        problems.setdefault(problem[0], problem)
+    for problem in () if problems else _measurement_problems(spec, base):
+        problems.setdefault(problem[0], problem)
+    return list(problems.values())
 
 
 def _setting_problems(spec: ExperimentSpec, base: TrainSpec) -> Iterator[Problem]:
-    architectures = [_architecture(base, chosen) for chosen in _models(spec)]
+    models = [(_architecture(base, chosen), chosen) for chosen in _models(spec)]
     for name, value in spec.trial_settings.items():
-        having = [(each, model) for each, model in zip(architectures, _models(spec), strict=True) if _has(each, name)]
+        owners = [chosen for architecture, chosen in models if _has(architecture, name)]
         try:
-            if not having:
+            if not owners:
                 changed(base, {name: value})
-            for _, chosen in having:
+            for chosen in owners:
                 configured(base, chosen, {name: value})
         except ValidationError as error:
             if why := _reason(name, error):
                 yield ("trial_settings", name), value, why
-
-
-def _untrainable(spec: ExperimentSpec, base: TrainSpec) -> Iterator[Problem]:
-    """Problems of a population: it changes settings during training, which only networks support."""
-    for chosen in _models(spec) if spec.algorithm.name == "population" else ():
-        architecture = _architecture(base, chosen)
+    for architecture, _ in models if spec.algorithm.name == "population" else ():
         if not _has(architecture, "optimizer.changes"):
             yield ("algorithm",), "population", f"a population is of neural networks, and {architecture} is none"
 
@@ -149,60 +151,35 @@ def _parameter_problems(spec: ExperimentSpec, base: TrainSpec) -> Iterator[Probl
 def _reason(name: str, error: ValidationError) -> str:
     """Why the setting cannot have its value; empty if the problem is another setting's, where it is reported."""
     details = error.errors()
-    own = [each for each in details if f"{'.'.join(map(str, each['loc']))}.".startswith(f"{name}.")]
+    own = [detail for detail in details if f"{'.'.join(map(str, detail['loc']))}.".startswith(f"{name}.")]
     return f"{name}: {(own or details)[0]['msg'].removeprefix('Value error, ')}"
 
 
-def _refits(spec: ExperimentSpec, base: TrainSpec) -> Iterator[Problem]:
-    """Settings with which a trial would train on the rows that it is measured on."""
-    why = "a trial is measured on the validation rows, which a refit trains on; take final_rows: train_and_validation"
-    own = (
-        "stopping.refit would train each trial on the validation rows, which it is measured on; set it to 0, and "
-        "`tuning.final_rows: train_and_validation` instead"
-    )
+def _measurement_problems(spec: ExperimentSpec, base: TrainSpec) -> Iterator[Problem]:
+    """Trials that train on the rows they are measured on, rungs beyond their end, and metrics that are not measured."""
+    refit = "a refit trains on the validation rows, which measure a trial; use final_rows: train_and_validation"
+    measured_names: list[tuple[tuple[str | int, ...], str]] = [
+        (("objective",) if len(spec.objective) == 1 else ("objective", index), objective.metric)
+        for index, objective in enumerate(spec.objective)
+    ]
+    measured_names += [(("constraints", index, "measure"), each.measure) for index, each in enumerate(spec.constraints)]
     for start in starts(spec, base):
-        if start.stopping.refit and "stopping.refit" in spec.trial_settings:
-            yield ("trial_settings",), start.stopping.refit, f"stopping.refit: {why}"
-        elif start.stopping.refit:
-            yield ("training", "stopping", "refit"), start.stopping.refit, own
+        if start.stopping.refit:
+            setting = "stopping.refit" in spec.trial_settings
+            where = ("trial_settings",) if setting else ("training", "stopping", "refit")
+            yield where, start.stopping.refit, f"stopping.refit: {refit}"
+        known = (*measured_metrics(start), *MEASURES)
+        for place, metric in measured_names:
+            if metric not in known:
+                from gatehouse.metrics.catalogue import aliases
+
+                meant = nearest(metric, known, elsewhere=aliases())
+                yield place, metric, f"expected {', '.join(known)}, or what training.stopping.metric names{meant}"
     for index, parameter in enumerate(spec.parameters):
         if parameter.name == "stopping.refit":
-            yield ("parameters", index, "name"), parameter.name, f"{parameter.name}: {why}"
-
-
-def none_held_out(base: TrainSpec, spec: ExperimentSpec | None) -> list[str]:
-    """Why no rows are left to correct the final model with; empty if there are some."""
-    refits = spec is not None and spec.refits
-    if not (refits or base.stopping.refit):
-        return []
-    cause = "tuning.final_rows" if refits else "training.stopping.refit"
-    why = f"expected rows that the model was not trained on, but {cause} trains on the validation rows too"
-    return [f"{why}; remove one of the two"]
-
-
-def _rungless(spec: ExperimentSpec, base: TrainSpec) -> Iterator[Problem]:
-    """Problem of a first rung beyond the end of every trial."""
+            yield ("parameters", index, "name"), parameter.name, f"{parameter.name}: {refit}"
     rule, steps = spec.early_stopping, steps_of(spec, base)
     first = getattr(rule, "min_resource", 0)
     if rule is not None and first > steps:
-        why = f"{rule.name}: expected at most the {steps} steps of a trial, as else it stops none; take a smaller one"
+        why = f"{rule.name}: expected at most the {steps} steps of a trial, as it stops none otherwise"
         yield ("early_stopping", "min_resource"), first, why
-
-
-def _unmeasured(spec: ExperimentSpec, base: TrainSpec) -> Iterator[Problem]:
-    named: list[tuple[tuple[str | int, ...], str]] = [
-        (("objective",) if len(spec.objective) == 1 else ("objective", index), each.metric)
-        for index, each in enumerate(spec.objective)
-    ]
-    named += [(("constraints", index, "measure"), each.measure) for index, each in enumerate(spec.constraints)]
-    for start in starts(spec, base):
-        measured = measured_metrics(start)
-        for where, metric in named:
-            if metric not in (known := (*measured, *MEASURES)):
-                from gatehouse.metrics.catalogue.watchable import ALIASES  # Which imports NumPy.
-
-                why = (
-                    f"expected what training measures: {', '.join(measured)}, or what training.stopping.metric names, "
-                    f"or {', '.join(MEASURES)}{nearest(metric, known, elsewhere=ALIASES)}"
-                )
-                yield where, metric, why

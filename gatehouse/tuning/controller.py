@@ -9,10 +9,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from gatehouse.errors import ConfigurationError, GatehouseError
-from gatehouse.tuning import waits
 from gatehouse.tuning.access.journal import SecondControllerError
-from gatehouse.tuning.ending import LAST_TRIALS_END, Ending, Endings, Spent
-from gatehouse.tuning.refusal import failure
+from gatehouse.tuning.ending import LAST_TRIALS_END, Ending, Endings, Spent, failure
 from gatehouse.tuning.runner import Broken, Event, Failed, Handle, Reported, Runner, Succeeded
 from gatehouse.tuning.selection import best_trial, is_undominated, pareto_front
 from gatehouse.tuning.spec import MEASURES
@@ -22,6 +20,10 @@ from gatehouse.tuning.trial import State, Trial, words
 logger = logging.getLogger(__name__)
 
 _HOUR = 3600.0
+LOOK_SECONDS = 1.0
+"""Interval at which the controller checks stop requests and the budget."""
+RETRIES = 2
+"""How often a run restarts a trial after a failure that may be temporary, such as an eviction."""
 
 
 class ExperimentFailedError(GatehouseError):
@@ -59,7 +61,7 @@ class Experiment:
         front: Numbers of the trials that no other trial dominates.
         ended: Why it ended.
         steps: Total steps of all trials.
-        seconds: Duration of each trial, by number; it varies between runs, and so is in no artifact.
+        seconds: Duration of each trial, by number.
         provisional: The trials that the next run tries again.
     """
 
@@ -79,7 +81,7 @@ class _Running:
     began: float
     retries: int = 0
     ending: Trial | None = None
-    """How the trial ends once its job is stopped."""
+    """How the trial ends once its job has stopped."""
 
 
 class Controller:
@@ -91,7 +93,7 @@ class Controller:
         runner: Runner,
         *,
         stopped: Callable[[], bool] = lambda: False,
-        told: Callable[[int, str], None] = lambda number, line: None,
+        notify: Callable[[int, str], None] = lambda number, line: None,
         price: float | None = None,
         inbox: Inbox | None = None,
         clock: Callable[[], float] = time.monotonic,
@@ -102,7 +104,7 @@ class Controller:
             study: The trials, including those that an earlier controller left running.
             runner: Runs trials.
             stopped: Whether a person asked the experiment to end; called every second.
-            told: Called with the number of each trial that ends, and a line about its result and the best trial so far.
+            notify: Called when a trial ends, with its number and a line about its result and the best trial so far.
             price: Price of an hour of trials; None if no price is known.
             inbox: Queue of events.
             clock: Monotonic clock in seconds.
@@ -111,7 +113,7 @@ class Controller:
             ConfigurationError: if the budget limits the cost and there is no price.
         """
         self._study, self._runner, self._stopped, self._price, self._clock = study, runner, stopped, price, clock
-        self._told, self._best = told, best_trial(study.trials, study.spec)
+        self._notify, self._best = notify, best_trial(study.trials, study.spec)
         self._inbox: Inbox = inbox or queue.SimpleQueue()
         self._endings = Endings(study)
         self._running: dict[int, _Running] = {}
@@ -152,13 +154,13 @@ class Controller:
                 running.handle.stop()
 
     def _reason(self) -> Ending | None:
-        if self._clock() - self._looked >= waits.LOOK_SECONDS:
+        if self._clock() - self._looked >= LOOK_SECONDS:
             self._looked, self._is_stopped = self._clock(), self._is_stopped or self._stopped()
         return self._endings.reason(self._spent(), self._is_stopped)
 
     def _spent(self) -> Spent:
         now = self._clock()
-        seconds = sum(self._study.seconds.values()) + sum(now - each.began for each in self._running.values())
+        seconds = sum(self._study.seconds.values()) + sum(now - running.began for running in self._running.values())
         return Spent(now - self._began, None if self._price is None else self._price * seconds / _HOUR)
 
     def _fill(self) -> Ending | None:
@@ -183,7 +185,7 @@ class Controller:
 
     def _handle_one(self) -> None:
         try:
-            event = self._inbox.get(timeout=waits.LOOK_SECONDS)
+            event = self._inbox.get(timeout=LOOK_SECONDS)
         except queue.Empty:
             return
         running = self._running.get(event.number)
@@ -217,7 +219,7 @@ class Controller:
             self._stop(event.number, "failed", "NonFiniteValue", f"{objective} is {value} at step {step} of {whole}")
         elif self._study.report(event.number, step, value):
             self._stop_early(event.number, step)
-        if self._clock() - self._flushed >= waits.LOOK_SECONDS:
+        if self._clock() - self._flushed >= LOOK_SECONDS:
             # If the controller is killed before this, the runner reports the value again.
             self._study.flush()
             self._flushed = self._clock()
@@ -225,10 +227,10 @@ class Controller:
     def _stop_early(self, number: int, step: int) -> None:
         self._stop(number, "early_stopped", f"pruned at step {step} of {self._study.steps}")
 
-    def _stop(self, number: int, state: State, reason: str, told: str = "", *, provisional: bool = False) -> None:
+    def _stop(self, number: int, state: State, reason: str, message: str = "", *, provisional: bool = False) -> None:
         running = self._running[number]
         if running.ending is None:
-            ending = replace(self._study.trials[number], state=state, reason=reason, told=told)
+            ending = replace(self._study.trials[number], state=state, reason=reason, message=message)
             running.ending = replace(ending, provisional=provisional)
             running.handle.stop()
 
@@ -242,19 +244,21 @@ class Controller:
             self._trial(event), model=event.model, metrics=event.values, measures=event.measures, job=event.job
         )
         values = objective_values(self._study.spec, event.values, event.measures)
-        if wrong := [f"{name} is {value}" for name, value in values.items() if not math.isfinite(value)]:
-            self._end(replace(trial, state="failed", reason="NonFiniteValue", told=", ".join(wrong)))
+        if not_finite := [f"{name} is {value}" for name, value in values.items() if not math.isfinite(value)]:
+            self._end(replace(trial, state="failed", reason="NonFiniteValue", message=", ".join(not_finite)))
         else:
             self._end(replace(trial, state="succeeded", values=values))
 
     def _failed(self, event: Failed, running: _Running) -> None:
-        if event.retry and running.retries < waits.RETRIES and not self._is_stopped:
-            logger.warning("trial %d is begun again: %s: %s", event.number, event.error, event.told)
+        if event.retry and running.retries < RETRIES and not self._is_stopped:
+            logger.warning("trial %d is begun again: %s: %s", event.number, event.error, event.message)
             began = running.began
             self._start(self._trial(event), running.retries + 1)
             self._running[event.number].began = began
         else:
-            failed = replace(self._trial(event), state="failed", reason=event.error, told=event.told, job=event.job)
+            failed = replace(
+                self._trial(event), state="failed", reason=event.error, message=event.message, job=event.job
+            )
             self._end(replace(failed, provisional=event.provisional))
 
     def _end(self, trial: Trial) -> None:
@@ -262,34 +266,33 @@ class Controller:
         ended = self._study.end(trial, now - running.began, now - self._began)
         line = self._line(ended)
         logger.log(logging.WARNING if ended.state == "failed" else logging.INFO, "%s", line)
-        self._told(ended.number, line)
+        self._notify(ended.number, line)
 
     def _line(self, ended: Trial) -> str:
         """How a trial ended, and which trial is the best so far, if there is one objective and it is another trial."""
+        trials, spec = self._study.trials, self._study.spec
+        single = len(spec.objective) == 1
         if ended.state == "succeeded":
-            trials, spec = self._study.trials, self._study.spec
-            one = len(spec.objective) == 1  # Then the first of equals is the best.
-            best = best_trial(trials, spec) is ended if one else is_undominated(ended, trials, spec)
+            # With one objective, the first of equal trials is the best.
+            best = best_trial(trials, spec) is ended if single else is_undominated(ended, trials, spec)
             self._best = ended if best else self._best
             line = f"trial {ended.number}: {words(ended.values)}" + ", breaks a constraint" * (not ended.feasible)
             if best:
-                return f"{line}, {'best' if one else 'on the Pareto front'} so far"
+                return f"{line}, {'best' if single else 'on the Pareto front'} so far"
         else:
-            told = f": {ended.told}" if ended.told else ""
-            line = f"trial {ended.number} {ended.state.replace('_', ' ')}: {ended.reason}{told}"
+            message = f": {ended.message}" if ended.message else ""
+            line = f"trial {ended.number} {ended.state.replace('_', ' ')}: {ended.reason}{message}"
             line += "; it is tried again when the experiment goes on" * ended.provisional
-        known = self._best
-        if known is None or len(self._study.spec.objective) > 1:
+        if self._best is None or not single:
             return line
-        return f"{line}; best so far is trial {known.number} with {words(known.values)}"
+        return f"{line}; best so far is trial {self._best.number} with {words(self._best.values)}"
 
     def _experiment(self, ending: Ending) -> Experiment:
         study, trials = self._study, tuple(self._study.trials)
         best = best_trial(trials, study.spec)
         if ending == "max_failed_trial_count" or best is None:
-            if ending == "stopped":
-                raise ExperimentStoppedError(failure(trials, study.spec, ending, study.name))
-            raise ExperimentFailedError(failure(trials, study.spec, ending, study.name))
+            failed = ExperimentStoppedError if ending == "stopped" else ExperimentFailedError
+            raise failed(failure(trials, study.spec, ending, study.name))
         front = tuple(trial.number for trial in pareto_front(trials, study.spec))
         open_ended = ending in LAST_TRIALS_END or ending == "stopped"  # Otherwise the next run would stop them at once.
         provisional = tuple(trial for trial in trials if trial.provisional and open_ended)

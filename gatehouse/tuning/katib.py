@@ -8,9 +8,9 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from gatehouse.configuration.yaml_text import not_yaml, require_bounded
+from gatehouse.configuration.yaml_lines import read_documents
 from gatehouse.errors import ConfigurationError
-from gatehouse.metrics.catalogue.watchable import ALIASES, WATCHABLE
+from gatehouse.metrics.catalogue import aliases, metrics
 from gatehouse.metrics.tasks.direction import is_minimized
 from gatehouse.training.spec import SETTINGS
 from gatehouse.tuning.spec import MEASURES, ExperimentSpec
@@ -25,8 +25,6 @@ _SHORT = {
     "dropout_rate": "model.dropout", "embedding_dim": "model.embedding_size", "max_bin": "model.bins",
 }  # fmt: skip
 """Names of settings in other training programs, besides the last part of our own name."""
-_METRICS = {"loss": "log_loss", **ALIASES}
-_RANDOM_STATE = "the seed is that of the project, so that the same project gives the same trials"
 
 
 @dataclass
@@ -34,7 +32,7 @@ class Imported:
     """The result of a conversion.
 
     Attributes:
-        tuning: The `tuning` section of a project, as it would be in YAML.
+        tuning: The `tuning` section of a project.
         left: What was not converted: its position in Katib's file, and why.
         valid: Whether the section is valid as it is; otherwise `left` says what to change by hand.
     """
@@ -48,8 +46,8 @@ class Imported:
         body = {"tuning": {name: value for name, value in self.tuning.items() if name != "parameters"}}
         lines = [yaml.safe_dump(body, sort_keys=False, allow_unicode=True).rstrip()]
         if parameters := self.tuning.get("parameters"):
-            flow = [yaml.safe_dump(one, default_flow_style=True, sort_keys=False, width=10_000) for one in parameters]
-            lines += ["  parameters:", *(f"    - {one.rstrip()}" for one in flow)]
+            flow = [yaml.safe_dump(body, default_flow_style=True, sort_keys=False, width=10_000) for body in parameters]
+            lines += ["  parameters:", *(f"    - {line.rstrip()}" for line in flow)]
         return "\n".join(lines) + "\n"
 
 
@@ -63,49 +61,41 @@ def imported(text: str, names: Mapping[str, str] | None = None) -> Imported:
     Raises:
         ConfigurationError: if it is no YAML, or does not hold exactly one Experiment.
     """
-    spec, name = _experiment(text)
-    found = Imported()
-    reading = _Reading(spec, dict(names or {}), found)
-    for part in (reading.objective, reading.algorithm, reading.counts, reading.parameters, reading.surroundings):
-        part()
-    for unknown in sorted(set(reading.names) - reading.used):
-        found.left.append((f"--map {unknown}", f"{name} has no parameter and no objective of this name"))
+    documents = [document for document in read_documents(text, "the Experiment") if document is not None]
+    matching = [document for document in documents if isinstance(document, dict) and document.get("kind") == _KIND]
+    if len(matching) != 1 or matching[0].get("apiVersion") != _VERSION or not isinstance(matching[0].get("spec"), dict):
+        kinds = [
+            f"{each.get('apiVersion')} {each.get('kind')}" if isinstance(each, dict) else each for each in documents
+        ]
+        raise ConfigurationError(
+            f"expected one document with kind: {_KIND}, apiVersion: {_VERSION} and spec:, found "
+            f"{', '.join(map(str, kinds)) or 'nothing'}"
+        )
+    name = str((matching[0].get("metadata") or {}).get("name", "the experiment"))
+    result = Imported()
+    reading = _Reading(matching[0]["spec"], dict(names or {}), result)
+    for convert in (reading.objective, reading.algorithm, reading.counts, reading.parameters, reading.surroundings):
+        convert()
+    for unused in sorted(set(reading.names) - reading.used):
+        result.left.append((f"--map {unused}", f"{name} has no parameter and no objective of this name"))
     try:
-        ExperimentSpec.model_validate(found.tuning)
+        ExperimentSpec.model_validate(result.tuning)
     except ValidationError as error:
-        found.valid = False
-        for each in error.errors():
-            where = ".".join(map(str, each["loc"])) or "tuning"
-            found.left.append((f"here: {where}", f"{each['msg'].removeprefix('Value error, ')}; change it by hand"))
-    return found
-
-
-def _experiment(text: str) -> tuple[dict[str, Any], str]:
-    try:
-        require_bounded(text)
-        documents = [one for one in yaml.safe_load_all(text) if one is not None]
-    except yaml.YAMLError as error:
-        raise ConfigurationError(not_yaml("the Experiment", text, error)) from error
-    kinds = [one.get("kind") if isinstance(one, dict) else type(one).__name__ for one in documents]
-    matching = [one for one, kind in zip(documents, kinds, strict=True) if kind == _KIND]
-    if len(matching) != 1:
-        told = ", ".join(map(str, kinds)) or "nothing"
-        raise ConfigurationError(f"expected one document with kind: {_KIND} and apiVersion: {_VERSION}, found {told}")
-    (body,) = matching
-    if body.get("apiVersion") != _VERSION:
-        raise ConfigurationError(f"expected apiVersion: {_VERSION}, found {body.get('apiVersion')!r}")
-    if not isinstance(body.get("spec"), dict):
-        raise ConfigurationError("expected spec: with the experiment, found none")
-    return body["spec"], str((body.get("metadata") or {}).get("name", "the experiment"))
+        result.valid = False
+        for problem in error.errors():
+            where = ".".join(map(str, problem["loc"])) or "tuning"
+            message = problem["msg"].removeprefix("Value error, ")
+            result.left.append((f"here: {where}", f"{message}; change it by hand"))
+    return result
 
 
 class _Reading:
     """Converts a spec part by part."""
 
-    def __init__(self, spec: Mapping[str, Any], names: dict[str, str], found: Imported) -> None:
+    def __init__(self, spec: Mapping[str, Any], names: dict[str, str], result: Imported) -> None:
         self._spec = spec
-        self._tuning = found.tuning
-        self._left = found.left
+        self._tuning = result.tuning
+        self._left = result.left
         self.names = names
         self.used: set[str] = set()
         self._resource = ""
@@ -120,8 +110,7 @@ class _Reading:
         theirs = str(body.get("objectiveMetricName", ""))
         metric = self._metric(theirs)
         if metric is None:
-            known = ", ".join([*WATCHABLE, *MEASURES])
-            why = f"{theirs!r} is none of {known}; say which with --map {theirs or 'NAME'}=METRIC"
+            why = f"{theirs!r} is no metric here; say which with --map {theirs or 'NAME'}=METRIC"
             self._leave("objective.objectiveMetricName", f"{why}. Until then: the metric of training.stopping")
         elif metric not in MEASURES and (body.get("type") == "minimize") != is_minimized(metric):
             better = "minimized" if is_minimized(metric) else "maximized"
@@ -132,19 +121,19 @@ class _Reading:
         if metric:
             self._tuning["objective"] = metric if goal is None else {"metric": metric, "goal": goal}
         if more := body.get("additionalMetricNames"):
-            why = "every metric that training measures is recorded of each trial, and stands in its run"
+            why = "all metrics that training measures are recorded in the run of each trial"
             self._leave(f"objective.additionalMetricNames {', '.join(map(str, more))}", why)
-        for each in _mappings(body.get("metricStrategies")):
-            why = "the value of a trial is that of the model that it keeps, which is the one of its best epoch"
-            self._leave(f"objective.metricStrategies {each.get('name')}: {each.get('value')}", why)
+        for strategy in _mappings(body.get("metricStrategies")):
+            where = f"objective.metricStrategies {strategy.get('name')}: {strategy.get('value')}"
+            self._leave(where, "the value of a trial is that of its best epoch, whose model it keeps")
 
     def _metric(self, theirs: str) -> str | None:
         if theirs in self.names:
             self.used.add(theirs)
             return self.names[theirs]
         plain = re.sub(r"^(validation|valid|val|eval|test)_", "", _plain(theirs))
-        plain = _METRICS.get(plain, plain)
-        return plain if plain in WATCHABLE or plain in MEASURES else None
+        plain = ({"loss": "log_loss"} | aliases()).get(plain, plain)
+        return plain if plain in metrics() or plain in MEASURES else None
 
     def algorithm(self) -> None:
         """Convert a suggestion service to Optuna's sampler, and early stopping."""
@@ -162,7 +151,7 @@ class _Reading:
             target = known.get(setting, "Optuna's sampler has no such setting")
             where = f"algorithm.algorithmSettings {setting}: {value}"
             if setting == "random_state":
-                self._leave(where, _RANDOM_STATE)
+                self._leave(where, "the seed is that of the project")
             elif callable(target):
                 if problem := target(self, chosen, value):
                     self._leave(where, problem)
@@ -172,7 +161,7 @@ class _Reading:
         self._stopping(_mapping(self._spec.get("earlyStopping")))
         if name == "hyperband":
             self._tuning["early_stopping"] = {"name": "hyperband", **self._rungs}
-            why = "there it suggests and stops; here random suggests, and early_stopping: hyperband stops at its rungs"
+            why = "here `random` suggests, and early_stopping: hyperband stops trials at its rungs"
             self._leave("algorithm.algorithmName hyperband", why)
 
     def _stopping(self, body: Mapping[str, Any]) -> None:
@@ -186,9 +175,7 @@ class _Reading:
         # The defaults are Katib's own.
         startup, warmup = int(3 if trials is None else trials), int(4 if steps is None else steps)
         self._tuning["early_stopping"] = {"name": "median", "startup_trials": startup, "warmup_steps": warmup}
-        why = (
-            "Katib compares means of what was reported first, Optuna the best value until a step with the median there"
-        )
+        why = "Katib compares means of the first reports, Optuna the best value up to a step with the median there"
         self._leave("earlyStopping.algorithmName medianstop", why)
         for name, value in settings.items():
             self._leave(f"earlyStopping.algorithmSettings {name}: {value}", "Katib knows no such setting either")
@@ -205,44 +192,44 @@ class _Reading:
             if count is not None:
                 self._tuning[name] = int(count)
         if "max_trial_count" not in self._tuning:
-            self._leave("maxTrialCount", "left out, Katib has no end; here it is 8. Write how many trials you want")
+            self._leave("maxTrialCount", "without it Katib has no end; here it is 8")
         policy = self._spec.get("resumePolicy")
         if policy == "Never":
             self._tuning["resume_policy"] = "never"
         elif policy == "FromVolume":
             self._tuning["resume_policy"] = "from_volume"
         elif policy is not None:
-            why = "no service has to stay: an experiment goes on from its journal in the store (from_volume)"
+            why = "an experiment continues from its journal in the store (from_volume), without a service"
             self._leave(f"resumePolicy {policy}", why)
 
     def parameters(self) -> None:
         """The search space."""
-        described = _mapping(self._spec.get("trialTemplate")).get("trialParameters")
-        called: dict[str, list[str]] = {}
-        for each in _mappings(described):
-            called.setdefault(str(each.get("reference", "")), []).append(str(each.get("name", "")))
-        found, taken = [], set()
-        for each in _mappings(self._spec.get("parameters")):
-            theirs = str(each.get("name", ""))
+        template = _mapping(self._spec.get("trialTemplate")).get("trialParameters")
+        template_names: dict[str, list[str]] = {}
+        for entry in _mappings(template):
+            template_names.setdefault(str(entry.get("reference", "")), []).append(str(entry.get("name", "")))
+        parameters, taken = [], set()
+        for body in _mappings(self._spec.get("parameters")):
+            theirs = str(body.get("name", ""))
             if theirs == self._resource:
                 lengths = self._tuning.get("trial_settings") or {"training.stopping": "as it stands there"}
                 length = ", ".join(f"{name} is {value}" for name, value in lengths.items())
-                why = f"it is how long a trial trains, so it is not searched: its rungs are steps, and {length}"
+                why = f"it is the length of a trial, so it is not searched: its rungs are steps, and {length}"
                 self._leave(f"parameters {theirs}", why)
                 continue
-            ours = self._setting([theirs, *called.get(theirs, ())])
+            ours = self._setting([theirs, *template_names.get(theirs, ())])
             if ours is None:
-                why = f"no setting of training is called so; say which with --map {theirs}=SETTING"
+                why = f"training has no setting of this name; say which with --map {theirs}=SETTING"
                 self._leave(f"parameters {theirs}", why)
             elif inner := [name for name in SETTINGS if name.startswith(f"{ours}.")]:
-                why = f"{ours} is a whole section of training; say which of its settings is meant with --map {theirs}="
-                self._leave(f"parameters {theirs}", f"{why}…: {', '.join(inner)}")
+                why = f"{ours} is a whole section of training; name one of {', '.join(inner)} with --map {theirs}="
+                self._leave(f"parameters {theirs}", why)
             elif ours in taken:
                 self._leave(f"parameters {theirs}", f"{ours} is searched already")
-            elif parameter := self._parameter(theirs, ours, each):
+            elif parameter := self._parameter(theirs, ours, body):
                 taken.add(ours)
-                found.append(parameter)
-        self._tuning["parameters"] = found
+                parameters.append(parameter)
+        self._tuning["parameters"] = parameters
 
     def _setting(self, theirs: Sequence[str]) -> str | None:
         """The setting of training for a parameter's names; None if no name matches."""
@@ -263,11 +250,11 @@ class _Reading:
         where = f"parameters {theirs}"
         if kind in ("discrete", "categorical") or (kind in ("double", "int") and space.get("list")):
             listed = space["list"] if isinstance(space.get("list"), list) else []
-            values = [_number(one) if kind != "categorical" else one for one in listed]
+            values = [_number(value) if kind != "categorical" else value for value in listed]
             if not values or None in values:
                 self._leave(where, f"expected a list of {'values' if kind == 'categorical' else 'numbers'}")
                 return None
-            whole = [int(one) for one in values if isinstance(one, float) and one.is_integer()]
+            whole = [int(value) for value in values if isinstance(value, float) and value.is_integer()]
             return {"name": ours, "type": "categorical", "choices": whole if len(whole) == len(values) else values}
         low, high = (_number(space.get(end)) for end in ("min", "max"))
         if kind not in ("double", "int") or low is None or high is None:
@@ -290,11 +277,9 @@ class _Reading:
     def surroundings(self) -> None:
         """Report the fields about pods, which training and its launcher define here."""
         reasons = {
-            "trialTemplate": "a trial is a training run of the project: its model, image, resources and launcher are "
-            "those of `training`, whose settings the parameters name",
-            "metricsCollectorSpec": "training reports its metrics itself; nothing is read from logs",
-            "nasConfig": "there is no search for architectures of operations; model.architecture and its settings can "
-            "be parameters",
+            "trialTemplate": "a trial is a training run of the project, with its model, image, resources and launcher",
+            "metricsCollectorSpec": "training reports its metrics itself",
+            "nasConfig": "there is no search for architectures of operations",
         }
         for part, why in reasons.items():
             if self._spec.get(part):
@@ -328,10 +313,10 @@ Take = Callable[[_Reading, dict[str, Any], Any], str]
 
 def _takes(name: str, number: Callable[[Any], Any] = int) -> Take:
     def take(_: _Reading, chosen: dict[str, Any], value: Any) -> str:
-        found = _number(value)
-        if found is None:
+        parsed = _number(value)
+        if parsed is None:
             return "expected a number"
-        chosen[name] = number(found)
+        chosen[name] = number(parsed)
         return ""
 
     return take
@@ -385,9 +370,9 @@ _REFUSED = {
 
 
 def _settings(body: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings in Katib's form, a list of names and values; resource_name first, as others of hyperband need it."""
-    found = {str(each.get("name")): each.get("value") for each in _mappings(body.get("algorithmSettings"))}
-    return dict(sorted(found.items(), key=lambda one: one[0] != "resource_name"))
+    """Settings by name; Katib has a list of names and values. Hyperband's resource_name is first, as others need it."""
+    settings = {str(entry.get("name")): entry.get("value") for entry in _mappings(body.get("algorithmSettings"))}
+    return dict(sorted(settings.items(), key=lambda item: item[0] != "resource_name"))
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:
@@ -395,7 +380,7 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 
 def _mappings(value: Any) -> list[Mapping[str, Any]]:
-    return [one for one in value if isinstance(one, Mapping)] if isinstance(value, list) else []
+    return [entry for entry in value if isinstance(entry, Mapping)] if isinstance(value, list) else []
 
 
 def _number(value: Any) -> float | None:

@@ -40,14 +40,14 @@ class ParameterSpec(Spec):
         if problem := setting_problem(self.name):
             raise ValueError(f"name: {self.name}: {problem}")
         if self.type == "categorical":
-            ranged = {"min": self.min, "max": self.max, "step": self.step, "log": self.log or None}
-            if given := [name for name, value in ranged.items() if value is not None]:
-                raise ValueError(f"a categorical parameter has choices, and no {', '.join(given)}")
+            bounds = {"min": self.min, "max": self.max, "step": self.step, "log": self.log or None}
+            if present := [name for name, value in bounds.items() if value is not None]:
+                raise ValueError(f"a categorical parameter has choices, and no {', '.join(present)}")
             if not self.choices:
                 raise ValueError("a categorical parameter needs choices")
-            known = [json.dumps(plain(each), sort_keys=True) for each in self.choices]
-            if repeated := sorted({each for each in known if known.count(each) > 1}):
-                raise ValueError(f"choices: expected each value once, found again {', '.join(repeated)}; remove it")
+            texts = [json.dumps(plain(choice), sort_keys=True) for choice in self.choices]
+            if repeated := sorted({text for text in texts if texts.count(text) > 1}):
+                raise ValueError(f"choices: expected each value once, found again {', '.join(repeated)}")
             return self
         if self.choices:
             raise ValueError(f"choices: a parameter of type {self.type} has min and max; remove them")
@@ -60,10 +60,7 @@ class ParameterSpec(Spec):
         if self.log and self.step is not None:
             raise ValueError("step: values of a logarithm have no even steps; remove step or log")
         if self.step is not None and self.step > self.max - self.min:
-            raise ValueError(
-                f"step: expected at most max - min, which is {self.max - self.min:g}, found {self.step:g}: only min "
-                "would be tried; take a smaller step, or wider bounds"
-            )
+            raise ValueError(f"step: expected at most max - min, {self.max - self.min:g}, found {self.step:g}")
         if self.type == "int" and self.step is not None and self.step != int(self.step):
             raise ValueError(f"step: expected a whole number for int, found {self.step:g}")
         return self
@@ -94,10 +91,10 @@ class ParameterSpec(Spec):
     def internal(self, value: Any) -> float | int | None:
         """A value as Optuna stores it, with a choice as its index; None if the parameter has no such value."""
         if self.finite is not None:
-            known = [plain(each) for each in self.finite]
-            if plain(value) not in known:
+            values = [plain(each) for each in self.finite]
+            if plain(value) not in values:
                 return None
-            return known.index(plain(value)) if self.type == "categorical" else value
+            return values.index(plain(value)) if self.type == "categorical" else value
         return value if isinstance(value, int | float) and (self.min or 0) <= value <= (self.max or 0) else None
 
     @property
@@ -107,7 +104,7 @@ class ParameterSpec(Spec):
             return f"one of {', '.join(str(plain(each)) for each in self.choices)}"
         return f"from {self.min:g} to {self.max:g}" + (f" in steps of {self.step:g}" if self.step else "")
 
-    def wanted(self, parent: str) -> tuple[Any, ...]:
+    def opening(self, parent: str) -> tuple[Any, ...]:
         """The values of `parent` with which this parameter is open."""
         value = self.when[parent]
         return (value, *value) if isinstance(value, tuple) else (value,)
@@ -115,7 +112,7 @@ class ParameterSpec(Spec):
     def is_open(self, chosen: Mapping[str, Any]) -> bool:
         """Whether the parameter is used with these values of its parents."""
         return all(
-            parent in chosen and plain(chosen[parent]) in [plain(each) for each in self.wanted(parent)]
+            parent in chosen and plain(chosen[parent]) in [plain(each) for each in self.opening(parent)]
             for parent in self.when
         )
 
@@ -152,9 +149,9 @@ def condition_problems(parameters: Sequence[ParameterSpec]) -> Iterator[str]:
             if None in values:
                 yield f"parameters: {parameter.name}: when: {parent} has no list of values that one could be of"
                 continue
-            known = [each for some in values for each in some or ()]
-            listed = value if isinstance(value, tuple) and value not in known else (value,)
-            if missing := [each for each in listed if each not in known]:
+            possible = [each for choices in values for each in choices or ()]
+            listed = value if isinstance(value, tuple) and value not in possible else (value,)
+            if missing := [each for each in listed if each not in possible]:
                 yield f"parameters: {parameter.name}: when: {parent} is never {', '.join(map(str, missing))}"
     try:
         ordered(parameters)
@@ -164,18 +161,18 @@ def condition_problems(parameters: Sequence[ParameterSpec]) -> Iterator[str]:
 
 def exclude_each_other(one: ParameterSpec, other: ParameterSpec, parameters: Sequence[ParameterSpec]) -> bool:
     """Whether no choice opens both, because they need different values of a common ancestor."""
-    mine, others = _conditions(one, parameters), _conditions(other, parameters)
-    return any(not any(value in others[name] for value in mine[name]) for name in mine.keys() & others.keys())
+    first, second = _conditions(one, parameters), _conditions(other, parameters)
+    return any(not any(value in second[name] for value in first[name]) for name in first.keys() & second.keys())
 
 
 def _conditions(parameter: ParameterSpec, parameters: Sequence[ParameterSpec]) -> dict[str, tuple[Any, ...]]:
     """The values that each parameter must have so that this one is used, including its parents' conditions."""
-    found = {parent: parameter.wanted(parent) for parent in parameter.when}
+    conditions = {parent: parameter.opening(parent) for parent in parameter.when}
     for parent in parameter.when:
         named = [each for each in parameters if each.name == parent]
         if len(named) == 1:
-            found = _conditions(named[0], parameters) | found
-    return found
+            conditions = _conditions(named[0], parameters) | conditions
+    return conditions
 
 
 def combinations(parameters: Sequence[ParameterSpec], chosen: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -196,11 +193,11 @@ def combinations(parameters: Sequence[ParameterSpec], chosen: Mapping[str, Any])
 
 def deciding(parameter: ParameterSpec, parameters: Sequence[ParameterSpec]) -> list[ParameterSpec]:
     """The parameters that decide whether and for which model this one is used: its ancestors, and the model."""
-    found, pending = set[str](), ["model", "model.architecture", *parameter.when]
+    ancestors, pending = set[str](), ["model", "model.architecture", *parameter.when]
     while pending:
         name = pending.pop()
         named = [each for each in parameters if each.name == name and each is not parameter]
-        if name not in found and named:
-            found.add(name)
+        if name not in ancestors and named:
+            ancestors.add(name)
             pending.extend(parent for each in named for parent in each.when)
-    return [each for each in ordered(parameters) if each.name in found]
+    return [each for each in ordered(parameters) if each.name in ancestors]

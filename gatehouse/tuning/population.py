@@ -23,15 +23,7 @@ from gatehouse.tuning.trial import Trial
 
 @dataclass(frozen=True)
 class Population:
-    """The members of an experiment.
-
-    Attributes:
-        algorithm: Number of members, and how they explore.
-        spec: The experiment.
-        seed: Seed of the draws.
-        epochs: Epochs of a whole training.
-        warm: Configurations of the first members.
-    """
+    """The members of an experiment; `epochs` is a whole training, and `warm` configures the first members."""
 
     algorithm: PopulationAlgorithm
     spec: ExperimentSpec
@@ -111,19 +103,19 @@ class Population:
 
     def _explored(self, number: int, parameters: dict[str, Any], draw: random.Random) -> dict[str, Any]:
         """Settings near those of the parent; settings that cannot change during training are the parent's."""
-        fresh, found = self._drawn(number, {}), dict(parameters)
+        fresh, explored = self._drawn(number, {}), dict(parameters)
         for parameter in self.spec.ordered:
             if (name := parameter.name) in CHANGING:
                 resampled, factor = draw.random() < self.algorithm.resample, draw.choice(self.algorithm.perturb)
-                found[name] = fresh[name] if resampled else _perturbed(parameter, parameters[name], factor)
-        return found
+                explored[name] = fresh[name] if resampled else _perturbed(parameter, parameters[name], factor)
+        return explored
 
 
 def _perturbed(parameter: ParameterSpec, value: Any, factor: float) -> Any:
     """A value times a factor, within its bounds; for listed numbers the next smaller or greater one."""
     if parameter.finite is None:
         return min(max(value * factor, parameter.min or 0.0), parameter.max or 0.0)
-    known = [plain(each) for each in parameter.finite]
-    if all(isinstance(each, int | float) for each in known):
-        known.sort()
-    return known[min(max(known.index(plain(value)) + (factor > 1) - (factor < 1), 0), len(known) - 1)]
+    values = [plain(choice) for choice in parameter.finite]
+    if all(isinstance(choice, int | float) for choice in values):
+        values.sort()
+    return values[min(max(values.index(plain(value)) + (factor > 1) - (factor < 1), 0), len(values) - 1)]

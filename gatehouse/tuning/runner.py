@@ -1,4 +1,4 @@
-"""The interface between the controller and trials: runs a suggestion as a training run."""
+"""The interface between the controller and trials: a runner trains a suggestion, and reports events."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -7,14 +7,7 @@ from typing import Any, Protocol
 
 @dataclass(frozen=True)
 class Reported:
-    """An epoch, or a round, of a trial ended.
-
-    Attributes:
-        number: Number of the trial.
-        done: Epochs or rounds done.
-        total: Epochs or rounds of a whole trial.
-        values: Validation metrics by name.
-    """
+    """A trial finished an epoch or round: `done` of `total`, with its validation metrics."""
 
     number: int
     done: int
@@ -48,15 +41,15 @@ class Failed:
     Attributes:
         number: Number of the trial.
         error: Class of the error.
-        told: Its message, for people.
-        retry: Whether the trial is begun again at once, for example after an eviction.
+        message: Its message.
+        retry: Whether the trial is started again at once, for example after an eviction.
         job: Key of the training job.
         provisional: Whether the reason is outside of the experiment, such as a time limit: the next run may succeed.
     """
 
     number: int
     error: str
-    told: str
+    message: str
     retry: bool = False
     job: str = ""
     provisional: bool = False
@@ -64,7 +57,7 @@ class Failed:
 
 @dataclass(frozen=True)
 class Stopped:
-    """A trial ended because its handle was told to stop."""
+    """A trial ended because its handle was asked to stop it."""
 
     number: int
     job: str = ""
@@ -91,7 +84,7 @@ class Handle(Protocol):
 class Runner(Protocol):
     """Runs trials independently of each other."""
 
-    def start(self, number: int, parameters: dict[str, Any], told: Callable[[Event], None]) -> Handle:
+    def start(self, number: int, parameters: dict[str, Any], notify: Callable[[Event], None]) -> Handle:
         """Start a trial and return at once.
 
         Starting a number again continues it: a running job is found, or training resumes from a checkpoint.
@@ -99,5 +92,5 @@ class Runner(Protocol):
         Args:
             number: Number of the trial.
             parameters: Its values that replace settings of training, by dotted name.
-            told: Called with events, from any thread: any number of `Reported`, then one of the other events.
+            notify: Receives events, from any thread: any number of `Reported`, then one of the other events.
         """

@@ -8,8 +8,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from gatehouse.metrics.tasks.direction import is_minimized
 from gatehouse.store.identity import Spec, operational
 from gatehouse.store.reference import is_identity
-from gatehouse.training.optimizer.spec import CHANGEABLE
-from gatehouse.training.spec import setting_problem
+from gatehouse.training.spec import CHANGEABLE, setting_problem
 from gatehouse.tuning.algorithms import SEVERAL_OBJECTIVES, UNCONDITIONAL, Algorithm, EarlyStopping, TpeAlgorithm
 from gatehouse.tuning.parameters import ParameterSpec, Value, condition_problems, exclude_each_other, ordered
 
@@ -131,6 +130,17 @@ class ExperimentSpec(Spec):
     def aimed_at(self, metric: str) -> "ExperimentSpec":
         """The experiment with this metric as its objective, if it has none."""
         return self if self.objective else self.model_copy(update={"objective": (Objective(metric=metric),)})
+
+    def described(self, steps: int) -> dict[str, Any]:
+        """The search as data, for `experiment.json`: what is searched, how, and under which limits.
+
+        Args:
+            steps: Steps of a whole trial.
+        """
+        body = self.model_dump(mode="json")
+        kept = ("algorithm", "early_stopping", "parameters", "trial_settings", "budget", "constraints", "warm_start")
+        objectives = [{"metric": one.metric, "minimize": one.minimize, "goal": one.goal} for one in self.objective]
+        return {"objectives": objectives, "steps_per_trial": steps, **{name: body[name] for name in kept}}
 
     def label(self, parameter: ParameterSpec) -> str:
         """The parameter's name for Optuna, with its condition if the setting occurs twice."""

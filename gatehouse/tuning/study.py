@@ -1,20 +1,30 @@
-"""The trials of one experiment in an Optuna study: asked, reported and told, and each also as data."""
+"""The trials of one experiment in an Optuna study, each also as data; and how a study is opened."""
 
+import gc
+import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 import optuna
+from optuna.storages import JournalStorage
 from optuna.trial import TrialState
 
+from gatehouse.errors import ConfigurationError, StoreError
+from gatehouse.store.objects.base import ObjectStore
+from gatehouse.store.store import ArtifactStore
+from gatehouse.tuning.access.journal import ControllerLease, StoreJournal, is_controlled
+from gatehouse.tuning.access.storage import PROXY, STORAGE, database, named_url
 from gatehouse.tuning.population import Population
-from gatehouse.tuning.pruning import pruner_of, step_of
 from gatehouse.tuning.spec import MEASURES, ExperimentSpec
-from gatehouse.tuning.suggestion import internal, sampler_of, suggested
+from gatehouse.tuning.suggestion import internal, outside, pruner_of, sampler_of, step_of, suggested
 from gatehouse.tuning.trial import Trial
 
-_ASKED, _ENDED, _TOOK, _BEGUN, _PRUNED = (f"gatehouse:{each}" for each in ("asked", "ended", "took", "begun", "pruned"))
+logger = logging.getLogger(__name__)
+
+_ASKED, _ENDED, _TOOK, _BEGUN, _PRUNED = (f"gatehouse:{key}" for key in ("asked", "ended", "took", "begun", "pruned"))
 _STATES = {"succeeded": TrialState.COMPLETE, "early_stopped": TrialState.PRUNED}
 
 
@@ -23,7 +33,7 @@ class ExperimentStudy:
     """The study of an experiment, which is continued if its storage holds part of it.
 
     Every change is stored when `flush` returns. A trial that the storage has begun without a suggestion, because its
-    controller was killed or an answer of the storage was lost, does not count until `ask` takes it.
+    controller was killed, does not count until `ask` takes it.
 
     Attributes:
         spec: The experiment.
@@ -66,13 +76,12 @@ class ExperimentStudy:
             self.optuna = self._opened()
         self._ids: dict[int, int] = {}
         self._begun = -1
-        """The last trial that the storage has begun."""
+        """Number of the last trial that the storage has begun."""
         self._enqueue()
         for frozen in self.optuna.get_trials(deepcopy=False):
             if frozen.state != TrialState.WAITING:
                 self._begun = frozen.number
-                if trial := _read(frozen):  # Only after the last such trial there are others.
-                    self._ids[frozen.number] = frozen._trial_id
+                if trial := _read(frozen):  # Trials without a suggestion come only after these.
                     self.trials.append(trial)
                     self.seconds[frozen.number], elapsed = frozen.user_attrs.get(_TOOK, (0.0, 0.0))
                     self.elapsed = max(self.elapsed, elapsed)
@@ -89,11 +98,18 @@ class ExperimentStudy:
             load_if_exists=True,
         )
 
+    def _id_of(self, number: int) -> int:
+        """The id of a trial in the storage."""
+        if number not in self._ids:
+            study = self.storage.get_study_id_from_name(self.name)
+            self._ids[number] = self.storage.get_trial_id_from_study_id_trial_number(study, number)
+        return self._ids[number]
+
     def _enqueue(self) -> None:
         """Put the configurations to try first into the queue, once."""
         if _BEGUN in self.optuna.user_attrs:
             return
-        queued = [each for each in (internal(self.spec, chosen) for chosen in self.warm) if each]
+        queued = list(filter(None, (internal(self.spec, chosen) for chosen in self.warm)))
         for chosen in queued[len(self.optuna.get_trials(deepcopy=False)) :]:
             self.optuna.enqueue_trial(chosen)
         self.optuna.set_user_attr(_BEGUN, True)
@@ -131,19 +147,21 @@ class ExperimentStudy:
         """Create the next trial with the sampler's parameters, which depend on the ended and running trials."""
         beside = tuple(each.number for each in self.trials if not each.ended or each.provisional)
         number = len(self.trials)
-        self._sample_for(number)
+        self.optuna.sampler = sampler_of(self.spec, self.seed, number)
         asked = self._next(number)
-        self._ids[number] = asked._trial_id
-        self.trials.append(self._suggest(asked, number, beside))
+        parent, chosen = self.population.suggested(number, self.trials) if self.population else (None, None)
+        chosen = suggested(self.spec, asked) if chosen is None else chosen
+        asked.set_user_attr(_ASKED, {"parameters": chosen, "beside": list(beside), "parent": parent})
+        self.trials.append(Trial(number, "running", chosen, beside=beside, parent=parent))
         self.flush()
         return self.trials[-1]
 
     def again(self) -> Trial:
         """Take the first provisional trial of an earlier controller, which runs again from where it was."""
         number = self.waiting.pop(0)
-        self.storage.set_trial_user_attr(self._ids[number], _ENDED, None)
+        self.storage.set_trial_user_attr(self._id_of(number), _ENDED, None)
         self.trials[number] = replace(
-            self.trials[number], state="running", reason="", told="", job="", provisional=False
+            self.trials[number], state="running", reason="", message="", job="", provisional=False
         )
         self.flush()
         return self.trials[number]
@@ -155,18 +173,7 @@ class ExperimentStudy:
             self._begun = asked.number
             if asked.number == number:
                 return asked
-        identity = self.storage.get_trial_id_from_study_id_trial_number(self.optuna._study_id, number)
-        return optuna.Trial(self.optuna, identity)
-
-    def _sample_for(self, number: int) -> None:
-        """Give the study the sampler of one trial, which reuses the search space that the one before has read."""
-        self.optuna.sampler = sampler_of(self.spec, self.seed, number, self.optuna.sampler)
-
-    def _suggest(self, asked: optuna.Trial, number: int, beside: tuple[int, ...]) -> Trial:
-        parent, chosen = self.population.suggested(number, self.trials) if self.population else (None, None)
-        chosen = suggested(self.spec, asked) if chosen is None else chosen
-        asked.set_user_attr(_ASKED, {"parameters": chosen, "beside": list(beside), "parent": parent})
-        return Trial(number, "running", chosen, beside=beside, parent=parent)
+        return optuna.Trial(self.optuna, self._id_of(number))
 
     def report(self, number: int, step: int, value: float) -> bool:
         """Record the objective of a trial at a step, each step once.
@@ -180,8 +187,8 @@ class ExperimentStudy:
         self.trials[number] = replace(trial, intermediate=(*trial.intermediate, (step, value)))
         if not self._single:
             return False
-        self.storage.set_trial_intermediate_value(self._ids[number], step, value)
-        identity = self._ids[number]
+        self.storage.set_trial_intermediate_value(self._id_of(number), step, value)
+        identity = self._id_of(number)
         if step == self.steps or not self.optuna.pruner.prune(self.optuna, self.storage.get_trial(identity)):
             return False
         self.storage.set_trial_user_attr(identity, _PRUNED, step)  # Pruners judge a step once.
@@ -189,7 +196,7 @@ class ExperimentStudy:
 
     def pruned_at(self, number: int) -> int | None:
         """The step at which a pruner decided to stop a running trial; None if it continues."""
-        return self.storage.get_trial(self._ids[number]).user_attrs.get(_PRUNED)
+        return self.storage.get_trial(self._id_of(number)).user_attrs.get(_PRUNED)
 
     def end(self, trial: Trial, seconds: float = 0.0, elapsed: float = 0.0) -> Trial:
         """Record how a trial ended, with its duration and that of the experiment in seconds.
@@ -199,30 +206,24 @@ class ExperimentStudy:
         Returns:
             The trial, with whether it is feasible.
         """
-        violations = self._violations(trial) if trial.state == "succeeded" else {}
-        ended = replace(trial, feasible=trial.state == "succeeded" and all(each <= 0 for each in violations.values()))
-        identity = self._ids[trial.number]
-        for name, violation in violations.items():
-            self.storage.set_trial_system_attr(identity, f"constraints:{name}", violation)
+        succeeded, identity = trial.state == "succeeded", self._id_of(trial.number)
+        measured, violations = trial.metrics | trial.measures, []
+        for index, constraint in enumerate(self.spec.constraints if succeeded else ()):
+            value = measured.get(constraint.measure, math.inf if constraint.at_most is not None else -math.inf)
+            violations.append(constraint.violation(value))
+            optuna.Trial(self.optuna, identity).set_constraint(f"{index}:{constraint.measure}", violations[-1])
+        ended = replace(trial, feasible=succeeded and all(violation <= 0 for violation in violations))
         self.storage.set_trial_user_attr(identity, _ENDED, asdict(ended))
         took = self.seconds.get(trial.number, 0.0) + seconds
         self.storage.set_trial_user_attr(identity, _TOOK, [took, elapsed])
         self.seconds[trial.number], self.elapsed = took, max(self.elapsed, elapsed)
         if not ended.provisional:
-            self._sample_for(trial.number)
-            values = [ended.values[each.metric] for each in self.spec.objective] if ended.state == "succeeded" else None
+            self.optuna.sampler = sampler_of(self.spec, self.seed, trial.number)
+            values = [ended.values[objective.metric] for objective in self.spec.objective] if succeeded else None
             self.optuna.tell(trial.number, values, state=_STATES.get(ended.state, TrialState.FAIL))
         self.trials[trial.number] = ended
         self.flush()
         return ended
-
-    def _violations(self, trial: Trial) -> dict[str, float]:
-        known = trial.metrics | trial.measures
-        found = {}
-        for index, constraint in enumerate(self.spec.constraints):
-            value = known.get(constraint.measure, math.inf if constraint.at_most is not None else -math.inf)
-            found[f"{index}:{constraint.measure}"] = constraint.violation(value)
-        return found
 
 
 def _read(frozen: optuna.trial.FrozenTrial) -> Trial | None:
@@ -260,3 +261,107 @@ def objective_values(spec: ExperimentSpec, metrics: dict[str, float], measures: 
         each.metric: float(measures[each.metric] if each.metric in MEASURES else metrics[each.metric])
         for each in spec.objective
     }
+
+
+@contextmanager
+def opened_study(
+    objects: ObjectStore,
+    key: str,
+    spec: ExperimentSpec,
+    seed: int,
+    steps: int,
+    warm: tuple[dict[str, Any], ...] = (),
+) -> Iterator[ExperimentStudy]:
+    """Open the study of an experiment for its controller, and continue what an earlier controller left.
+
+    Args:
+        objects: The store with the lease, and with the journal if there is no database.
+        key: Key of the study.
+        spec: The experiment. With `resume_policy: never` nothing is kept.
+        seed: Seed of its suggestions.
+        steps: Steps of a whole trial.
+        warm: Configurations to try first.
+
+    Raises:
+        SecondControllerError: if the experiment has a controller.
+        StoreError: if the database, or its proxy, does not answer.
+    """
+    with ControllerLease(objects, key) as lease:
+        if spec.resume_policy == "never":
+            yield ExperimentStudy(spec, seed, steps, key, flush=lease.require, warm=warm)
+        elif (stored := database()) is not None:
+            try:
+                yield ExperimentStudy(spec, seed, steps, key, stored, lease.require, warm)
+            except _database_errors() as error:
+                raise StoreError(
+                    f"{STORAGE}: the database of studies failed: {type(error).__name__}. The experiment continues when "
+                    "it is run again."
+                ) from None
+        else:
+            with _uncollected():
+                storage = JournalStorage(journal := StoreJournal(objects, key))
+
+            def flush() -> None:
+                lease.require()
+                journal.flush()
+
+            yield ExperimentStudy(spec, seed, steps, key, storage, flush, warm)
+
+
+def _database_errors() -> tuple[type[Exception], ...]:
+    """The errors of the client of the studies' database or of its proxy."""
+    if named_url().startswith(PROXY):
+        import grpc
+
+        return (grpc.RpcError,)
+    from optuna.exceptions import StorageInternalError
+
+    return (StorageInternalError,)
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Pause Python's garbage collector, which otherwise takes 30 % of the time of reading a long journal."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def read_study(objects: ObjectStore, key: str) -> tuple[list[Trial], Literal["running", "interrupted", "ended"]]:
+    """The present trials of an experiment, and its state; without a lease."""
+    with _uncollected():
+        storage: optuna.storages.BaseStorage = database() or JournalStorage(StoreJournal(objects, key))
+        trials = trials_of(storage, key)
+    if is_controlled(objects, key):
+        return trials, "running"
+    return trials, "ended" if all(trial.ended for trial in trials) else "interrupted"
+
+
+def best_configurations(store: ArtifactStore, spec: ExperimentSpec) -> tuple[dict[str, Any], ...]:
+    """The best configurations of the experiments of `warm_start`: for each its best trial, then the rest of its front.
+
+    A configuration with a value outside the present space is left out, with a warning.
+
+    Raises:
+        ConfigurationError: if the store does not hold one of the experiments.
+    """
+    configurations: list[dict[str, Any]] = []
+    if missing := [reference for reference in spec.warm_start if not store.exists(reference)]:
+        raise ConfigurationError(
+            f"tuning.warm_start: {store.address} does not hold {', '.join(missing)}; copy a reference from gatehouse "
+            "tuning list"
+        )
+    for reference in spec.warm_start:
+        about, trials = store.read_json(reference, "experiment.json"), store.read_json(reference, "trials.json")
+        by_number = {trial["number"]: trial["parameters"] for trial in trials}
+        for number in dict.fromkeys([about["best_trial"], *about.get("front", [])]):
+            chosen = by_number[number]
+            if wrong := outside(spec, chosen):
+                logger.warning("warm_start: trial %d of %s is left out: %s", number, reference, "; ".join(wrong))
+            elif chosen not in configurations:
+                configurations.append(chosen)
+    return tuple(configurations)

@@ -1,19 +1,17 @@
-"""Optuna's samplers as a function: the parameters of a trial."""
+"""Optuna's samplers and pruners: the parameters of a trial, and whether it is stopped early."""
 
 import hashlib
+import math
 import warnings
 from typing import Any
 
 import optuna
-from optuna._transform import _SearchSpaceTransform
+from optuna.distributions import BaseDistribution, FloatDistribution, IntDistribution
+from optuna.trial import FrozenTrial, TrialState
 
 from gatehouse.tuning.algorithms import CmaesAlgorithm
 from gatehouse.tuning.parameters import ParameterSpec, plain
 from gatehouse.tuning.spec import ExperimentSpec
-from gatehouse.tuning.window import WindowedTpe
-
-_SPACES = {"_search_space", "_intersection_search_space"}
-"""Attribute in which Optuna's samplers keep the common search space of a study's trials."""
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 
@@ -40,12 +38,12 @@ def _value(trial: optuna.Trial, label: str, parameter: ParameterSpec) -> Any:
 
 def internal(spec: ExperimentSpec, chosen: dict[str, Any]) -> dict[str, Any]:
     """The values of parameters in use as Optuna stores them, by label."""
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for parameter in spec.ordered:
         value = parameter.internal(chosen[parameter.name]) if parameter.name in chosen else None
         if value is not None and parameter.is_open(chosen):
-            found[spec.label(parameter)] = value
-    return found
+            values[spec.label(parameter)] = value
+    return values
 
 
 def outside(spec: ExperimentSpec, chosen: dict[str, Any]) -> list[str]:
@@ -57,30 +55,12 @@ def outside(spec: ExperimentSpec, chosen: dict[str, Any]) -> list[str]:
     ]
 
 
-def sampler_of(
-    spec: ExperimentSpec, seed: int, number: int, before: optuna.samplers.BaseSampler | None = None
-) -> optuna.samplers.BaseSampler:
+def sampler_of(spec: ExperimentSpec, seed: int, number: int) -> optuna.samplers.BaseSampler:
     """Optuna's sampler for one trial, created anew each time, so that only the study holds state.
-
-    The common search space of its ended trials follows from the study alone and is read trial by trial. It is passed
-    on, because with 10,000 trials reading it takes most of the time of a suggestion.
 
     Grid and Sobol use the experiment's seed itself: they count the trials in attributes of the study, and their order
     must be the same for all trials.
-
-    Args:
-        spec: The experiment.
-        seed: Seed of the experiment.
-        number: Number of the trial.
-        before: The sampler of an earlier trial of the same study.
     """
-    sampler = _new_sampler(spec, seed, number)
-    for name in _SPACES & vars(sampler).keys() if type(before) is type(sampler) else ():
-        setattr(sampler, name, getattr(before, name))
-    return sampler
-
-
-def _new_sampler(spec: ExperimentSpec, seed: int, number: int) -> optuna.samplers.BaseSampler:
     algorithm, own = spec.algorithm, _seed(seed, number)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
@@ -96,8 +76,7 @@ def _new_sampler(spec: ExperimentSpec, seed: int, number: int) -> optuna.sampler
         if algorithm.name == "tpe":
             together = algorithm.multivariate
             together = len(spec.objective) == 1 if together is None else together  # As in Optuna.
-            return WindowedTpe(
-                max(algorithm.window, algorithm.startup_trials),
+            return optuna.samplers.TPESampler(
                 n_startup_trials=algorithm.startup_trials,
                 n_ei_candidates=algorithm.candidates,
                 multivariate=together,
@@ -109,7 +88,7 @@ def _new_sampler(spec: ExperimentSpec, seed: int, number: int) -> optuna.sampler
                 n_startup_trials=algorithm.startup_trials, seed=own, warn_independent_sampling=False
             )
         if algorithm.name == "cmaes":
-            return _StatelessCmaEs(algorithm, own)
+            return _CmaEs(algorithm, own)
         if algorithm.name == "nsga2":
             return optuna.samplers.NSGAIISampler(
                 population_size=algorithm.population_size,
@@ -123,8 +102,10 @@ def _new_sampler(spec: ExperimentSpec, seed: int, number: int) -> optuna.sampler
 def grid_of(spec: ExperimentSpec) -> dict[str, list[Any]]:
     """The values of every parameter in the form of Optuna's grid, by label."""
     return {
-        spec.label(each): list(range(len(each.choices))) if each.type == "categorical" else list(each.finite or ())
-        for each in spec.parameters
+        spec.label(parameter): list(range(len(parameter.choices)))
+        if parameter.type == "categorical"
+        else list(parameter.finite or ())
+        for parameter in spec.parameters
     }
 
 
@@ -134,54 +115,134 @@ def _seed(seed: int, number: int) -> int:
 
 
 class _Grid(optuna.samplers.GridSampler):
-    """A grid whose end is decided by the experiment when all of it is tried."""
+    """A grid whose end the experiment decides."""
 
     def after_trial(self, study: optuna.Study, trial: Any, state: Any, values: Any) -> None:
         """Do nothing: Optuna's version stops the loop of `study.optimize`, which is not used here."""
 
 
-class _StatelessCmaEs(optuna.samplers.CmaEsSampler):
-    """CMA-ES that stores and reads no pickled optimizer: it is given all generations again.
+class _CmaEs(optuna.samplers.BaseSampler):
+    """CMA-ES whose state follows from the successful trials alone: it is told all of them for each suggestion.
 
-    Optuna stores the optimizer as a pickle in an attribute of a trial. Its state follows from the finished trials
-    alone, generation by generation, because it is seeded anew for every suggestion.
+    Optuna's own sampler stores the optimizer as a pickle in the study, and must not be used: whoever can write to the
+    study could run code here.
     """
 
     def __init__(self, algorithm: CmaesAlgorithm, seed: int) -> None:
-        super().__init__(
-            n_startup_trials=algorithm.startup_trials,
-            sigma0=algorithm.sigma,
-            popsize=algorithm.population_size,
-            independent_sampler=optuna.samplers.RandomSampler(seed=seed),
-            warn_independent_sampling=False,
-            seed=seed,
-        )
+        self._algorithm, self._seed = algorithm, seed
+        self._random = optuna.samplers.RandomSampler(seed=seed)
+
+    def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
+        """The parameters that all successful trials have, apart from those with a single value."""
+        trials = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+        space = optuna.search_space.intersection_search_space(trials)
+        return {name: distribution for name, distribution in space.items() if not distribution.single()}
 
     def sample_relative(
-        self,
-        study: optuna.Study,
-        trial: optuna.trial.FrozenTrial,
-        search_space: dict[str, optuna.distributions.BaseDistribution],
+        self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
-        """As in Optuna, with the optimizer of `_restore_optimizer`."""
-        self._space, self._study = search_space, study
-        return super().sample_relative(study, trial, search_space)
+        """A point of the distribution that the successful trials, in generations by number, lead to."""
+        import cmaes
+        import numpy as np
 
-    def _restore_optimizer(self, completed_trials: list[optuna.trial.FrozenTrial]) -> Any:
-        import cmaes  # Optuna's own import of it is in no closure; here it is, and so its version is in the key.
+        trials = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+        if not search_space or len(trials) < self._algorithm.startup_trials:
+            return {}
+        dimensions, sign = len(search_space), 1 if study.direction == optuna.study.StudyDirection.MINIMIZE else -1
+        optimizer = cmaes.CMA(
+            mean=np.full(dimensions, 0.5),
+            sigma=self._algorithm.sigma or 1 / 6,
+            bounds=np.array([[0.0, 1.0]] * dimensions),
+            n_max_resampling=10 * dimensions,
+            seed=self._seed,
+            population_size=self._algorithm.population_size,
+        )
+        solutions = [
+            (
+                np.array([_to_unit(distribution, each.params[name]) for name, distribution in search_space.items()]),
+                sign * (each.value or 0.0),
+            )
+            for each in trials[self._algorithm.startup_trials :]
+        ]
+        size = optimizer.population_size
+        for start in range(0, len(solutions) - size + 1, size):
+            optimizer.tell(solutions[start : start + size])
+        point = optimizer.ask()
+        return {
+            name: _from_unit(distribution, float(share))
+            for (name, distribution), share in zip(search_space.items(), point, strict=True)
+        }
 
-        transform = _SearchSpaceTransform(self._space, transform_step=True, transform_0_1=True)
-        direction = self._study.direction
-        sign = 1 if direction == optuna.study.StudyDirection.MINIMIZE else -1
-        optimizer = self._init_optimizer(transform, direction)
-        assert isinstance(optimizer, cmaes.CMA)
-        while True:
-            generation = self._get_solution_trials(completed_trials, optimizer.generation)
-            if len(generation) < optimizer.population_size:
-                return optimizer
-            told = generation[: optimizer.population_size]
-            optimizer.tell([(transform.transform(each.params), sign * (each.value or 0.0)) for each in told])
+    def sample_independent(
+        self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
+    ) -> Any:
+        """A random value."""
+        return self._random.sample_independent(study, trial, param_name, param_distribution)
 
-    def _split_optimizer_str(self, optimizer_str: str) -> dict[str, str]:
-        """Store nothing."""
-        return {}
+
+def _ends(distribution: BaseDistribution) -> tuple[float, float]:
+    """The ends of a parameter's range, on its logarithmic scale if it has one; each grid value has an equal share."""
+    assert isinstance(distribution, FloatDistribution | IntDistribution)
+    half = (distribution.step or 0) / 2
+    low, high = distribution.low - half, distribution.high + half
+    return (math.log(low), math.log(high)) if distribution.log else (low, high)
+
+
+def _to_unit(distribution: BaseDistribution, value: float) -> float:
+    low, high = _ends(distribution)
+    return ((math.log(value) if distribution.log else value) - low) / (high - low)  # type: ignore[attr-defined]
+
+
+def _from_unit(distribution: BaseDistribution, share: float) -> float | int:
+    assert isinstance(distribution, FloatDistribution | IntDistribution)
+    low, high = _ends(distribution)
+    value = low + share * (high - low)
+    value = math.exp(value) if distribution.log else value
+    if distribution.step:
+        value = distribution.low + round((value - distribution.low) / distribution.step) * distribution.step
+    value = min(max(value, distribution.low), distribution.high)
+    return int(value) if isinstance(distribution, IntDistribution) else value
+
+
+def pruner_of(spec: ExperimentSpec, steps: int) -> optuna.pruners.BasePruner:
+    """Optuna's pruner.
+
+    Args:
+        spec: The experiment.
+        steps: Steps of a whole trial. They are counted from 1, so that a step is also the budget used.
+    """
+    rule = spec.early_stopping
+    if rule is None:
+        return optuna.pruners.NopPruner()
+    if rule.name == "hyperband":
+        return optuna.pruners.HyperbandPruner(
+            min_resource=min(rule.min_resource, steps), max_resource=steps, reduction_factor=rule.reduction_factor
+        )
+    if rule.name == "successive_halving":
+        return optuna.pruners.SuccessiveHalvingPruner(
+            min_resource=rule.min_resource, reduction_factor=rule.reduction_factor
+        )
+    if rule.name == "patience":
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            return optuna.pruners.PatientPruner(None, patience=rule.patience, min_delta=rule.tolerance)
+    # Optuna counts from 0: it stops no trial at a step below the given one.
+    begin = {"n_startup_trials": rule.startup_trials, "n_warmup_steps": rule.warmup_steps + 1}
+    if rule.name == "median":
+        return optuna.pruners.MedianPruner(**begin)
+    return optuna.pruners.PercentilePruner(rule.percentile, **begin)
+
+
+def step_of(done: int, total: int, steps: int) -> int:
+    """The step that a trial has reached: the greatest j with done/total >= j/steps; 0 before the first.
+
+    Args:
+        done: Epochs or rounds done.
+        total: Epochs or rounds of the whole trial.
+        steps: Steps of a whole trial.
+
+    Example:
+        >>> [step_of(done, 60, 4) for done in (14, 15, 29, 60)]
+        [0, 1, 1, 4]
+    """
+    return min(done, total) * steps // total

@@ -12,6 +12,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from gatehouse.data.splitting.parts import read_part
 from gatehouse.errors import (
     ConfigurationError,
     CorruptArtifactError,
@@ -24,26 +25,38 @@ from gatehouse.errors import (
     StoppedError,
     StoreError,
 )
-from gatehouse.launchers.launcher import ClusterError, EvictedError, TrainingFailedError, TrainingStoppedError, stopped
-from gatehouse.launchers.stopping import STOP, Stop
+from gatehouse.launchers.launcher import (
+    STOP,
+    ClusterError,
+    EvictedError,
+    Stop,
+    TrainingFailedError,
+    TrainingStoppedError,
+    stopped,
+)
 from gatehouse.store.store import ArtifactStore
 from gatehouse.tracking.following import FOLLOWER, RUN_TITLE
+from gatehouse.tracking.latency import measure_latency
 from gatehouse.tracking.spool import Point
+from gatehouse.training.scoring.predictor import Predictor
 from gatehouse.training.spec import TrainSpec, length_of, measured_metrics
-from gatehouse.training.stage import TrainRequest, TrainResult, job_key, train
-from gatehouse.tuning import waits
+from gatehouse.training.stage import TrainRequest, job_key, train
 from gatehouse.tuning.access.journal import SecondControllerError
 from gatehouse.tuning.configuration import configured
-from gatehouse.tuning.data import TrialData
-from gatehouse.tuning.measures import measured
 from gatehouse.tuning.runner import Broken, Event, Failed, Reported, Stopped, Succeeded
 from gatehouse.tuning.spec import ExperimentSpec
+from gatehouse.tuning.trial import TrialData
 
 logger = logging.getLogger(__name__)
 
-_OF_ALL = (StoreError, SecondControllerError)
+_TURN_SECONDS = 0.05
+"""Interval at which a trial that waits for its turn at a job checks whether it is stopped."""
+_ROWS = 1024
+_one_at_a_time = threading.Lock()
+
+_FATAL = (StoreError, SecondControllerError)
 """Errors that end the experiment. Every other error counts as a failed trial."""
-_MAY_PASS = (EvictedError, ClusterError)
+_TEMPORARY = (EvictedError, ClusterError)
 """Errors of a trial after which it is begun again at once."""
 _OUTSIDE = (
     *(LauncherError, OutOfMemoryError, RuntimeError, OSError, MemoryError, StoppedError),
@@ -68,10 +81,10 @@ class TrainingTrials:
         spec: ExperimentSpec,
         seed: int,
     ) -> None:
-        """Prepare to train.
+        """Prepare to train; trials' models are published under `<model_name>-trial`.
 
         Args:
-            store: The artifact store; trials' models are published under `<model_name>-trial`.
+            store: The artifact store.
             data: The data of every trial.
             model_name: Name of the model.
             base: Every setting that is not searched.
@@ -94,10 +107,10 @@ class TrainingTrials:
         for trial in self._running:
             trial.thread.join()
 
-    def start(self, number: int, parameters: dict[str, Any], told: Callable[[Event], None]) -> "_Trial":
+    def start(self, number: int, parameters: dict[str, Any], notify: Callable[[Event], None]) -> "_Trial":
         """Start a trial; see `Runner`."""
-        self._running = [each for each in self._running if each.thread.is_alive()]
-        trial = _Trial(self, number, parameters, told)
+        self._running = [trial for trial in self._running if trial.thread.is_alive()]
+        trial = _Trial(self, number, parameters, notify)
         self._running.append(trial)
         trial.thread.start()
         return trial
@@ -111,8 +124,8 @@ class TrainingTrials:
         try:
             spec = configured(self._base, parameters | {"seed": self._seed}, self.spec.trial_settings)
         except ValidationError as error:
-            said = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
-            raise ConfigurationError(f"The model cannot be trained with these values together: {said}") from None
+            problems = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
+            raise ConfigurationError(f"The model cannot be trained with these values together: {problems}") from None
         algorithm = self.spec.algorithm
         segment = algorithm.interval if algorithm.name == "population" else 0
         return TrainRequest(**asdict(self.data), spec=spec, model_name=self._name, segment=segment)
@@ -124,7 +137,7 @@ class TrainingTrials:
         Raises:
             TrainingStoppedError: if the trial is stopped while it waits.
         """
-        while not self._jobs[job].acquire(timeout=waits.TURN_SECONDS):
+        while not self._jobs[job].acquire(timeout=_TURN_SECONDS):
             if stop.asked():
                 raise stopped()
         try:
@@ -137,9 +150,9 @@ class _Trial:
     """One running trial; the controller's handle."""
 
     def __init__(
-        self, trials: TrainingTrials, number: int, parameters: dict[str, Any], told: Callable[[Event], None]
+        self, trials: TrainingTrials, number: int, parameters: dict[str, Any], notify: Callable[[Event], None]
     ) -> None:
-        self._trials, self._number, self._parameters, self._told = trials, number, parameters, told
+        self._trials, self._number, self._parameters, self._notify = trials, number, parameters, notify
         self._stop, self._done = Stop(), 0
         self._names: tuple[str, ...] = ()
         self._length, self._job = 0, ""
@@ -153,15 +166,17 @@ class _Trial:
     def _run(self) -> None:
         try:
             ended = self._ended()
-        except _OF_ALL as error:
+        except _FATAL as error:
             ended = Broken(self._number, error)
         except BaseException as error:  # The controller waits for an end, whatever the error is.
             name = error.name if isinstance(error, RepeatedError) else type(error).__name__
             logger.warning("Trial %d: %s: %s", self._number, name, error)
-            told = str(error).splitlines()[0] if str(error) else name
-            retry = isinstance(error, _MAY_PASS)
-            ended = Failed(self._number, name, told, retry, self._job, provisional=_is_provisional(error))
-        self._told(ended)
+            message = str(error).splitlines()[0] if str(error) else name
+            # Another attempt with the same settings may succeed: with more time or memory, or on another machine.
+            outside = not error.repeats if isinstance(error, TrainingFailedError) else isinstance(error, _OUTSIDE)
+            retry = isinstance(error, _TEMPORARY)
+            ended = Failed(self._number, name, message, retry, self._job, provisional=outside)
+        self._notify(ended)
 
     def _ended(self) -> Event:
         request = self._trials.request(self._parameters)
@@ -177,11 +192,8 @@ class _Trial:
             return Stopped(self._number, self._job)
         for row in self._trials.store.read_json(result.model, "history.json"):
             self._report(row["epoch"], row)  # A model from the memo has reported no epochs.
-        return self._succeeded(result)
-
-    def _succeeded(self, result: TrainResult) -> Succeeded:
-        found = measured(self._trials.store, self._trials.data, result.model, self._trials.spec)
-        return Succeeded(self._number, result.metrics, found, result.model, self._job)
+        measures = measured(self._trials.store, self._trials.data, result.model, self._trials.spec)
+        return Succeeded(self._number, result.metrics, measures, result.model, self._job)
 
     def _hear(self, points: Sequence[Point]) -> None:
         epochs: defaultdict[int, dict[str, float]] = defaultdict(dict)
@@ -195,12 +207,32 @@ class _Trial:
         """Report each epoch once, in order."""
         if epoch == self._done:
             self._done += 1
-            known = {name: values[name] for name in self._names if name in values}
-            self._told(Reported(self._number, self._done, self._length, known))
+            measured_values = {name: values[name] for name in self._names if name in values}
+            self._notify(Reported(self._number, self._done, self._length, measured_values))
 
 
-def _is_provisional(error: BaseException) -> bool:
-    """Whether another attempt with the same settings may succeed: with more time or memory, or on another machine."""
-    if isinstance(error, TrainingFailedError):
-        return not error.repeats
-    return isinstance(error, _OUTSIDE)
+def measured(store: ArtifactStore, data: TrialData, model: str, spec: ExperimentSpec) -> dict[str, float]:
+    """The measurements of a model that an experiment needs.
+
+    Args:
+        store: The artifact store.
+        data: The data it was trained on; single rows of the validation part are scored.
+        model: Reference of the model.
+        spec: The experiment.
+
+    Returns:
+        The needed ones of `size_bytes` of the weights; `latency_ms`, the median time for one row in milliseconds,
+        together with `latency_p99_ms`.
+    """
+    needed = {each.metric for each in spec.objective} | {each.measure for each in spec.constraints}
+    measures: dict[str, float] = {}
+    if "size_bytes" in needed:
+        files = store.manifest(model).files
+        measures["size_bytes"] = sum(entry.bytes for entry in files if entry.path.startswith("weights."))
+    if "latency_ms" in needed:
+        predictor = Predictor.load(store, model)
+        part = read_part(store, data.training_set, data.split, "validation", predictor.task).thinned(_ROWS)
+        with _one_at_a_time:  # A parallel measurement of this process would add to the time of a row.
+            single = measure_latency(predictor.predict, part.table)["single_row_ms"]
+        measures |= {"latency_ms": single["p50"], "latency_p99_ms": single["p99"]}
+    return measures

@@ -9,11 +9,20 @@ State = Literal["running", "succeeded", "early_stopped", "failed", "killed"]
 
 
 @dataclass(frozen=True)
+class TrialData:
+    """References of the data of every trial."""
+
+    training_set: str
+    split: str
+    transformation: str
+
+
+@dataclass(frozen=True)
 class Trial:
     """One trial.
 
     Attributes:
-        number: From 0 on, in the order in which trials were suggested.
+        number: From 0, in the order of suggestions.
         state: Its state, or how it ended.
         parameters: The values of the parameters in use, by dotted name.
         values: Values of the objectives, by metric; empty if the trial did not succeed.
@@ -26,7 +35,7 @@ class Trial:
         job: Key of its training job, which depends on the code, and so is in no artifact.
         beside: Numbers of the earlier trials that were running when it was suggested; all other earlier ones had ended.
         parent: In a population, number of the trial whose checkpoint it continues; None for a new start.
-        told: The error message, for people; it is in no artifact.
+        message: The error message, for people; it is in no artifact.
         provisional: Whether it ended for a reason outside of the experiment: it is tried again when that goes on.
     """
 
@@ -43,7 +52,7 @@ class Trial:
     job: str = ""
     beside: tuple[int, ...] = ()
     parent: int | None = None
-    told: str = ""
+    message: str = ""
     provisional: bool = False
 
     @property
@@ -53,7 +62,7 @@ class Trial:
 
     def to_json(self) -> dict[str, Any]:
         """The trial as JSON for the artifact: data only."""
-        return {name: value for name, value in asdict(self).items() if name not in ("job", "told", "provisional")}
+        return {name: value for name, value in asdict(self).items() if name not in ("job", "message", "provisional")}
 
     @classmethod
     def from_json(cls, body: dict[str, Any]) -> "Trial":

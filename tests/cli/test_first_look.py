@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from gatehouse.cli.data import app
 from gatehouse.cli.first_look import declared
-from gatehouse.data.snapshot.delivered import delivered_tables
+from gatehouse.data.snapshot.deliveries import delivered_tables
 from gatehouse.data.snapshot.sniffing import sniff
 from gatehouse.data.snapshot.stage import SnapshotRequest, snapshot
 from gatehouse.data.sources.catalog import parse_source_json

@@ -1,6 +1,5 @@
-"""`gatehouse kueue`: the objects and the week of a profile."""
+"""`gatehouse kueue`: the objects of a profile."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,6 @@ from typer.testing import CliRunner
 import gatehouse
 from gatehouse.cli import kueue
 from gatehouse.errors import ConfigurationError
-from gatehouse.launchers.kueue import week
 from gatehouse.launchers.kueue.spec import Kueue
 
 PROFILE = Path(gatehouse.__file__).parent / "pipelines" / "projects" / "flights" / "platforms" / "cluster.yaml"
@@ -26,16 +24,6 @@ def test_manifests_are_yaml_for_kubectl() -> None:
     objects = list(yaml.safe_load_all(_ran("manifests", str(PROFILE))))
     queues = [one["metadata"] for one in objects if one["kind"] == "LocalQueue"]
     assert {(one["namespace"], one["name"]) for one in queues} >= {("ml-flights", "flights"), ("ml-vision", "flights")}
-
-
-def test_the_same_week_under_three_ways_to_share(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(week, "WEEK", week.DAY)  # Fewer jobs.
-    body = json.loads(_ran("simulate", str(PROFILE), "--load", "0.2", "--json"))
-    weeks = {(one["shared"], one["team"]): one for one in body["weeks"]}
-    assert len(weeks) == 9 and sum(one["jobs"] for one in weeks.values()) > 30
-    assert {one["unfinished"] for one in weeks.values()} == {0}
-    assert weeks["one queue for all", "vision"]["ended"] == 0
-    assert "as in the profile" in _ran("simulate", str(PROFILE), "--load", "0.05")
 
 
 def test_a_profile_without_teams_says_so(tmp_path: Path) -> None:
@@ -64,7 +52,7 @@ def test_a_profile_whose_pods_would_not_be_admitted_is_refused(tmp_path: Path, c
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ("nvidia.com/gpu: {nominal: 0.5", "nvidia.com/gpu: expected whole numbers"),
+        ("nvidia.com/gpu: {nominal: 0.5", "nvidia.com/gpu: expected whole devices"),
         ("nvidia.com/gpus: {nominal: 4", r"found nvidia.com/gpus \(did you mean nvidia.com/gpu\?\)"),
     ],
 )
@@ -73,8 +61,3 @@ def test_quotas_of_half_a_device_and_of_no_resource_are_refused(changed: str, sa
     team = {"name": "a", "namespaces": ["a"], "quotas": quotas}
     with pytest.raises(ValueError, match=said):
         Kueue.model_validate({"flavors": [{"name": "here"}], "teams": [team]})
-
-
-def test_more_than_ten_weeks_of_work_in_one_are_refused() -> None:
-    ended = CliRunner().invoke(kueue.app, ["simulate", str(PROFILE), "--load", "11"])
-    assert ended.exit_code and "less than or equal to 10" in ended.output

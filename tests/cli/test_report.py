@@ -53,20 +53,15 @@ def test_a_page_is_drawn_once_printed_and_opened(store: ArtifactStore, opened: l
     assert drawn == [str(reference)] and opened == [page.as_uri()]
 
 
-def test_an_old_artifact_is_drawn_again_in_the_style_of_the_day(
-    store: ArtifactStore, drawn: list[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("digest", ["text_digests", "_templates_digest"])
+def test_a_page_is_drawn_again_when_its_code_or_a_template_was_edited(
+    store: ArtifactStore, drawn: list[str], monkeypatch: pytest.MonkeyPatch, digest: str
 ) -> None:
     reference = store.publish(CHECKS, "service", {"checks.json": "{}"})
     before = _report(store, str(reference), "--no-open")
-    monkeypatch.setattr(pages, "text_digests", lambda modules: {"the page": "was edited"})
+    monkeypatch.setattr(pages, digest, lambda *modules: {"the page": "was edited"})
     after = _report(store, str(reference), "--no-open")
     assert after != before and before.is_file() and drawn == [str(reference)] * 2
-
-
-def test_an_artifact_of_a_kind_without_a_page_shows_what_it_contains(store: ArtifactStore) -> None:
-    store.publish("datasets", "d", {"a.csv": b"1"})
-    page = _report(store, "datasets/d", "--no-open")
-    assert "datasets of d" in page.read_text() and "a.csv" in page.read_text()
 
 
 def test_an_artifact_that_is_not_there_is_named(store: ArtifactStore) -> None:

@@ -16,7 +16,7 @@ from gatehouse.cli import runs as command
 from gatehouse.cli.curves import spark
 from gatehouse.cli.runs import app
 from gatehouse.errors import ConfigurationError
-from gatehouse.metrics.catalogue.found import NAMES
+from gatehouse.metrics.catalogue import metrics
 from gatehouse.store.store import ArtifactStore
 from gatehouse.tracking import runs as reading
 from gatehouse.tracking.mlflow_client import flat, tracking_of
@@ -144,7 +144,7 @@ def test_the_searches_that_the_documentation_shows_name_what_gatehouse_tracks() 
     rows = re.findall(r"^\| (?:comparison|range|text|missing|together|order).*$", guide, re.MULTILINE)
     queries += re.findall(r"`([^`]+)`", "".join(row.split("|")[2] for row in rows))
     assert len(queries) > 10
-    measured = dict.fromkeys([*NAMES, "cost"], 0.5)
+    measured = dict.fromkeys([*metrics(), "cost"], 0.5)
     params = flat(train_spec({}).model_dump(mode="json"))
     run = reading.TrackedRun("id", "train", "flights", "FINISHED", "", 0.0, 1.0, params, measured)
     for query in queries:
@@ -185,7 +185,7 @@ def test_the_report_shows_the_curves_of_every_run(store: ArtifactStore, tmp_path
             "Machine",
             "What is the same",
         ]
-        assert shown.js("document.querySelectorAll('figure:first-of-type polyline').length") >= 3
+        assert shown.js("document.querySelectorAll('figure:first-of-type .chart > svg path.series').length") >= 3
         assert shown.console == []
 
 

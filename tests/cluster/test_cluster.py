@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from gatehouse.kfp_api.answers import Run
-from gatehouse.kfp_api.connection import ENDPOINT
+from gatehouse.kfp_api.variables import ENDPOINT
 from gatehouse.operations.ending.outcome import outcome_in_kfp
 from gatehouse.operations.reconciling import unreported
 from gatehouse.operations.reconciling.stage import ReconcileRequest, reconcile

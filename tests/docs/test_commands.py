@@ -88,8 +88,8 @@ def test_there_are_commands() -> None:
         ("gatehouse models list --stoer x", "No such option"),
         ("gatehouse modles list", "No such command"),
         ("gatehouse data list a b", "takes no argument b"),
-        ("gatehouse kueue simulate --load 1", "lacks profile"),
-        ("gatehouse kueue simulate a.yaml --load", "requires an argument"),
+        ("gatehouse gate try --on x", "lacks policy"),
+        ("gatehouse gate try a.yaml --on", "requires an argument"),
     ],
 )
 def test_what_is_wrong_is_found(line: str, wrong: str) -> None:

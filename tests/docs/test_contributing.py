@@ -13,6 +13,7 @@ import pytest
 from sklearn.metrics import cohen_kappa_score
 
 from gatehouse.evaluation.gate import Evidence, Family
+from gatehouse.metrics.classification import ClassCounts, class_metric
 from gatehouse.reports.rendering import rendered
 from gatehouse.store.manifest import FileEntry, Manifest
 from gatehouse.store.stage import STAGES
@@ -64,7 +65,8 @@ def test_the_rule_refuses_a_model_that_is_too_large() -> None:
 
 
 def test_the_metric_agrees_with_sklearn() -> None:
-    kappa = _example("@class_metric(")["cohen_kappa"]
+    names = {"np": np, "ClassCounts": ClassCounts, "class_metric": class_metric}
+    kappa = _example("@class_metric(", **names)["cohen_kappa"]
     for labels, classes in (([0, 1, 1, 0, 2], [0, 1, 2, 0, 2]), ([1, 1, 0, 0], [True, True, True, False])):
         expected = cohen_kappa_score(labels, np.array(classes, int))
         assert kappa(np.array(labels), np.array(classes)) == pytest.approx(expected)

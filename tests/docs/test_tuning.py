@@ -10,8 +10,8 @@ from gatehouse.cli.tuning import app
 from gatehouse.project.platforms import Platform
 from gatehouse.runtime.images import image
 from gatehouse.training.spec import train_spec
-from gatehouse.tuning.access import proxy
-from gatehouse.tuning.access.address import STORAGE
+from gatehouse.tuning.access import storage
+from gatehouse.tuning.access.storage import STORAGE
 from gatehouse.tuning.algorithms import Algorithm, EarlyStopping
 from gatehouse.tuning.configuration import infeasible
 from gatehouse.tuning.spec import ExperimentSpec
@@ -51,7 +51,7 @@ def test_the_manifest_serves_the_database_to_the_pods_that_search_alone(monkeypa
 
     served: list[object] = []
     monkeypatch.setenv(STORAGE, "postgresql://the-secret")
-    monkeypatch.setattr(proxy, "serve", lambda *given: served.extend(given[:3]))
+    monkeypatch.setattr(storage, "serve", lambda *given: served.extend(given[:3]))
     result = CliRunner().invoke(app, container["command"][2:])
     (port,) = by_kind["Service"]["spec"]["ports"]
     assert container["command"][:2] == ["gatehouse", "tuning"] and result.exit_code == 0
@@ -67,8 +67,8 @@ def test_the_manifest_serves_the_database_to_the_pods_that_search_alone(monkeypa
     assert container["volumeMounts"] == [{"name": "tmp", "mountPath": "/tmp"}]
     (given,) = search.environment
     assert (given.variable, given.source, given.name) == (STORAGE, "config_map", "gatehouse-tuning")
-    client = proxy.proxied(by_kind["ConfigMap"]["data"][given.key])
-    assert (client._host, client._port) == (by_kind["Service"]["metadata"]["name"], port["port"])
+    address = by_kind["ConfigMap"]["data"][given.key]
+    assert address == f"grpc://{by_kind['Service']['metadata']['name']}:{port['port']}"
 
     policy = by_kind["NetworkPolicy"]["spec"]
     labels = pods["metadata"]["labels"]

@@ -34,10 +34,10 @@ def publish_model(
     import torch
     from safetensors.torch import save_file
 
-    from gatehouse.training.loss.losses import loss_of
-    from gatehouse.training.models.building import build_model
-    from gatehouse.training.optimizer.adamw import build_optimizer
-    from gatehouse.training.optimizer.spec import OptimizerSpec
+    from gatehouse.training.loss import loss_of
+    from gatehouse.training.models import build_model
+    from gatehouse.training.optimizer import build_optimizer
+    from gatehouse.training.spec import OptimizerSpec
 
     part = read_part(store, training_set, split, "train", task_of_loss(loss))
     spec = network(hidden=(8,), dropout=0.0, embedding_size=2, loss=loss)

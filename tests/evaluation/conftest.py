@@ -16,7 +16,7 @@ from tests.training.synthetic import lay_out, publish_split, publish_training_se
 LENIENT = GatePolicy(
     must_beat_baseline=(), leakage_alarm={}, champion=ChampionRule(tolerance=0.02), slices={"roc_auc": 0}
 )
-SPEC = EvaluationSpec(slices=("carrier",), min_slice_rows=20, bootstrap_samples=100, boosted_trees=False)
+SPEC = EvaluationSpec(slices=("carrier",), min_slice_rows=20, bootstrap_samples=100)
 
 
 @dataclass

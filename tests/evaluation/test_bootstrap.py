@@ -11,8 +11,8 @@ from scipy import stats
 from gatehouse.data.splitting.parts import Part
 from gatehouse.errors import ConfigurationError
 from gatehouse.evaluation.bootstrap import Measured, Units, on_draws, percentiles
+from gatehouse.evaluation.judgement import uncertainty_of
 from gatehouse.evaluation.spec import EvaluationSpec
-from gatehouse.evaluation.uncertainty import uncertainty_of
 from gatehouse.metrics.tasks.binary import BINARY
 
 

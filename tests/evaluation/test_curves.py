@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from gatehouse.evaluation.curves import POINTS, Curves, thin
 from gatehouse.evaluation.curves import curves_of as curves_named
-from gatehouse.metrics.roc_auc import roc_auc
+from gatehouse.metrics.classification import roc_auc
 from gatehouse.metrics.tasks.binary import BINARY
 from gatehouse.metrics.tasks.judging import judging_of
 

@@ -29,10 +29,9 @@ from gatehouse.evaluation.rules.champion import ChampionRule
 from gatehouse.evaluation.rules.cost import CostBounds
 from gatehouse.evaluation.rules.regressions import RegressionRule
 from gatehouse.evaluation.spec import GatePolicy
-from gatehouse.metrics.catalogue.found import metric_named
+from gatehouse.metrics.catalogue import metric_named
 from gatehouse.metrics.tasks.binary import BINARY
 from gatehouse.metrics.tasks.judging import judging_of
-from gatehouse.store.code import closure_of
 from gatehouse.store.manifest import FileEntry, Manifest
 
 METRICS = ("roc_auc", "average_precision", "log_loss", "brier", "calibration_error")
@@ -100,11 +99,6 @@ def test_every_key_of_the_policy_belongs_to_one_family() -> None:
     assert set(GatePolicy.model_fields) == {*keys, *Termed.model_fields, *own}
 
 
-def test_what_judges_has_every_rule_in_its_digest() -> None:
-    closure = closure_of("gatehouse.evaluation.gate", lambda _: False)
-    assert {each.rules.__module__ for each in families()} <= closure
-
-
 def test_a_good_candidate_passes() -> None:
     assert broken() == []
     assert broken(comparison=None) == []
@@ -151,8 +145,8 @@ def test_the_data_is_judged_as_the_policy_wants(warnings: str, checks: tuple[Dat
 
 
 def test_the_leakage_alarm_names_rows_that_the_model_may_have_seen() -> None:
-    told = ("unnamed_groups: person may name something", "duplicates: 3 of 100 rows")
-    checks = (DataCheck("split checks", "pass", (*told, "single_feature: size alone")),)
+    told = ("group_overlap: 3 of the 9 values of person", "duplicates: 3 of 100 rows")
+    checks = (DataCheck("split checks", "pass", (*told, "feature_drift: size has moved")),)
     policy = GatePolicy(leakage_alarm={"roc_auc": 0.8}).resolved(judging_of(BINARY))
     for area, found in ((0.79, "0.7900"), (0.81, f"0.8100; {'; '.join(told)}")):
         evidence = Evidence(MODEL, GOOD | {"roc_auc": area}, BASELINE, BETTER, {}, True, checks)
@@ -210,11 +204,6 @@ def test_a_linear_candidate_is_as_good_as_the_baseline(log_loss: float, holds: b
         evidence = Evidence(model, candidate, of_baseline, None, {}, False)
         (rule,) = family.rules(GatePolicy(must_beat_baseline=("log_loss",)), evidence)
         assert rule.holds is expected
-
-
-def test_being_equal_to_the_baseline_is_not_beating_it() -> None:
-    assert broken(candidate=GOOD | {"log_loss": BASELINE["log_loss"] - 1e-9}, policy=GatePolicy()) == []
-    assert broken(candidate=GOOD | {"log_loss": BASELINE["log_loss"]}, policy=GatePolicy()) == ["baseline log_loss"]
 
 
 def test_an_equal_model_is_accepted_or_refused_as_the_policy_states() -> None:

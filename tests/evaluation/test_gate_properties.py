@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gatehouse.evaluation.comparison import compared
+from gatehouse.evaluation.bootstrap import compared
 from gatehouse.evaluation.gate import Evidence, Terms, judge, verdict_of
 from gatehouse.evaluation.rules.bars import Bar
 from gatehouse.evaluation.rules.champion import ChampionRule
 from gatehouse.evaluation.spec import GatePolicy
-from gatehouse.metrics.catalogue.found import metric_named
+from gatehouse.metrics.catalogue import metric_named
 from gatehouse.metrics.tasks.binary import BINARY
 from gatehouse.metrics.tasks.judging import judging_of
 from tests.evaluation.test_gate import COMPARISONS, METRICS, MODEL, POLICIES

@@ -6,13 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gatehouse.evaluation.bootstrap import Measured, Units, on_draws
-from gatehouse.evaluation.comparison import compared
+from gatehouse.evaluation.bootstrap import Measured, Units, compared, on_draws, on_shuffled, shuffles
 from gatehouse.evaluation.gate import Comparison, Evidence, Rule, verdict_of
 from gatehouse.evaluation.rules.guessing import Guessing, guessing
-from gatehouse.evaluation.shuffled import on_shuffled, shuffles
-from gatehouse.metrics.catalogue.found import metrics_for
-from gatehouse.metrics.catalogue.metric import Metric, Predictions, all_on_draws
+from gatehouse.metrics.catalogue import metrics_for
+from gatehouse.metrics.metric import Metric, Predictions, all_on_draws
 from gatehouse.metrics.tasks.found import TASKS
 from tests.evaluation.test_gate import MODEL
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from gatehouse.evaluation.holm import holm
+from gatehouse.evaluation.bootstrap import holm
 
 
 def test_each_is_multiplied_by_what_is_left_and_none_is_below_a_smaller_one() -> None:

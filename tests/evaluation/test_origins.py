@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from gatehouse.evaluation.evidence import origins_of
 from gatehouse.evaluation.gate import Evidence, Origins, judge
-from gatehouse.evaluation.origins import origins_of
 from gatehouse.evaluation.recorded import rejudged
 from gatehouse.evaluation.report import page
 from gatehouse.evaluation.spec import GatePolicy
@@ -91,7 +91,7 @@ def test_what_is_not_of_this_split_is_not_known(judged_bench: Bench) -> None:
     store, good = judged_bench.store, judged_bench.models["good"]
     assert "was given no checks" in _origins(judged_bench, good, "").lacking
     other = f"splits/flights/sha256-{'0' * 64}"
-    assert f"looked at {other}" in _origins(judged_bench, good, _checks(judged_bench, other)).lacking
+    assert f"checked {other}" in _origins(judged_bench, good, _checks(judged_bench, other)).lacking
     inputs = {"training_set": judged_bench.training_set, "split": other}
     elsewhere = str(store.publish("models", "delays", {"a": "b"}, derived_from=inputs))
     found = _origins(judged_bench, elsewhere, _checks(judged_bench))

@@ -122,14 +122,3 @@ def test_the_page_has_a_column_of_bars_where_there_are_bars(recorded: Any) -> No
 def test_a_policy_of_another_task_is_refused(recorded: Any) -> None:
     with pytest.raises(ConfigurationError, match=r"does not fit .*found rmse"):
         rejudged(*recorded(lambda files: None), LENIENT.model_copy(update={"bars": {"rmse": Bar(max=1.0)}}))
-
-
-def test_the_page_of_an_evaluation_without_intervals_says_that_it_has_none(recorded: Any) -> None:
-    def forget(files: Any) -> None:
-        del files["uncertainty"], files["found_slices"], files["verdict"]["comparisons"]
-        for each in files["slices"]:
-            del each["intervals"], each["p_value"]
-
-    drawn = page(*recorded(forget))
-    assert "It has no intervals: this evaluation was made before" in drawn and "carrier=UA" in drawn
-    assert "The other metrics were not compared" in drawn

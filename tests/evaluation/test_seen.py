@@ -10,14 +10,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from gatehouse.data.splitting.parts import read_part
-from gatehouse.evaluation import seen as seen_module
+from gatehouse.evaluation import evidence as seen_module
+from gatehouse.evaluation.evidence import unseen_part
 from gatehouse.evaluation.gate import DataCheck, Evidence, Seen, Terms, judge, verdict_of
 from gatehouse.evaluation.recorded import rejudged
 from gatehouse.evaluation.report import page
 from gatehouse.evaluation.rules.bars import Bar
-from gatehouse.evaluation.seen import unseen_part
 from gatehouse.evaluation.spec import GatePolicy
-from gatehouse.metrics.catalogue.found import measure
+from gatehouse.metrics.catalogue import measure
 from gatehouse.metrics.tasks.binary import BINARY
 from gatehouse.metrics.tasks.judging import judging_of
 from gatehouse.store.manifest import Column

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from gatehouse.errors import ConfigurationError
 from gatehouse.evaluation.bootstrap import Units
-from gatehouse.evaluation.slice_columns import problems_of, slice_columns
-from gatehouse.evaluation.slices import MOST_VALUES, Slice, Slicing, group
+from gatehouse.evaluation.slices import MOST_VALUES, Slice, group, measured_slices, problems_of, slice_columns
 from gatehouse.evaluation.spec import EvaluationSpec
 from gatehouse.metrics.tasks.binary import BINARY
 
@@ -26,12 +25,9 @@ SPEC = EvaluationSpec(slices=("carrier",), min_slice_rows=2)
 def sliced(spec: EvaluationSpec = SPEC, **models: Any) -> dict[str, Slice]:
     """Slices of the rows above by name; more models than the candidate are given by role."""
     predictions = {role: BINARY.read(scores, None) for role, scores in ({"candidate": SCORES} | models).items()}
-    return {entry.name: entry for entry in slicing(predictions, spec).named()}
-
-
-def slicing(predictions: Any, spec: EvaluationSpec) -> Slicing:
-    """What the rows above are sliced with."""
-    return Slicing(TABLE, LABELS, predictions, spec, BINARY, ("roc_auc",), ("log_loss", 0.95), Units("row", 6))
+    judged_by, units = ("log_loss", 0.95), Units("row", 6)
+    slices = measured_slices(TABLE, LABELS, predictions, spec, BINARY, ("roc_auc",), judged_by, units)
+    return {entry.name: entry for entry in slices}
 
 
 def test_each_value_is_a_slice_and_so_are_nulls() -> None:

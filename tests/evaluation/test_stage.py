@@ -1,7 +1,6 @@
 """Evaluation end to end on real models: verdicts, reasons, what is published, and what must never happen."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,18 +10,17 @@ import pytest
 
 from gatehouse.data.splitting.parts import UnusablePartError, read_part
 from gatehouse.errors import ConfigurationError
-from gatehouse.evaluation import gate
-from gatehouse.evaluation.gate import NONE_REFUSES, Evidence, Rule, Terms, families
+from gatehouse.evaluation.gate import NONE_REFUSES, Terms, families
 from gatehouse.evaluation.presentation import markdown
 from gatehouse.evaluation.report import page
 from gatehouse.evaluation.rules.bars import Bar
 from gatehouse.evaluation.rules.champion import ChampionRule
 from gatehouse.evaluation.rules.cost import CostBounds
-from gatehouse.evaluation.spec import EvaluationSpec, GatePolicy
-from gatehouse.evaluation.stage import EvaluateRequest, ScoringError, SelfComparisonError, evaluate
-from gatehouse.metrics.catalogue.found import measure
+from gatehouse.evaluation.spec import EvaluationSpec
+from gatehouse.evaluation.stage import ScoringError, SelfComparisonError, evaluate
+from gatehouse.metrics.catalogue import measure
 from gatehouse.metrics.tasks.binary import BINARY
-from gatehouse.store.identity import Spec, identity_of
+from gatehouse.store.identity import identity_of
 from gatehouse.store.run import RUN_ID, events
 from gatehouse.store.store import ArtifactStore
 from gatehouse.training.scoring.predictor import Predictor
@@ -42,11 +40,6 @@ def test_a_model_worse_than_the_champion_is_refused(judged_bench: Bench) -> None
     assert result.verdict == "refused"
     assert len(result.reasons) == 1
     assert result.reasons[0].startswith("champion log_loss: expected not worse than the champion's")
-
-
-def test_a_model_better_than_the_champion_passes(judged_bench: Bench) -> None:
-    result = judged_bench.evaluate(judged_bench.models["good"], champion=judged_bench.models["bad"])
-    assert (result.verdict, result.reasons) == ("pass", ())
 
 
 def test_champion_and_candidate_each_have_their_own_numbers(judged_bench: Bench) -> None:
@@ -84,21 +77,7 @@ def test_rows_that_are_not_independent_are_drawn_by_what_the_project_names(judge
     told = judged_bench.store.read_json(result.evaluation, "uncertainty.json")
     assert (told["unit"], told["units"], set(told["design_effect"])) == ("origin", 2, set(result.metrics))
     html = page(judged_bench.store, result.evaluation)
-    assert "design effect" in html and "plain calibration error: it is that of these rows" in html
-
-
-@pytest.mark.parametrize(("least", "verdict"), [(None, "pass"), (0.1, "refused")])
-def test_an_equal_model_is_judged_as_the_policy_states(judged_bench: Bench, least: float | None, verdict: str) -> None:
-    policy = LENIENT.model_copy(update={"champion": ChampionRule(tolerance=0.05, min_improvement=least)})
-    result = judged_bench.evaluate(judged_bench.models["other"], judged_bench.models["good"], policy)
-    assert result.verdict == verdict
-
-
-def test_every_broken_rule_is_a_reason(judged_bench: Bench) -> None:
-    update = {"bars": {"log_loss": Bar(max=0.001)}, "leakage_alarm": {"roc_auc": 0.6}, "slices": {"roc_auc": 0.99}}
-    result = judged_bench.evaluate(judged_bench.models["good"], policy=LENIENT.model_copy(update=update))
-    names = {reason.split(":")[0] for reason in result.reasons}
-    assert names == {"bar log_loss", "leakage alarm roc_auc", *(f"slice carrier={name}" for name in ("AA", "DL", "UA"))}
+    assert "design effect" in html and "plain calibration error: chance makes it larger" in html
 
 
 def test_a_broken_rule_that_warns_is_told_with_its_owner_and_refuses_nobody(judged_bench: Bench) -> None:
@@ -119,25 +98,6 @@ def test_where_every_rule_only_warns_the_decision_says_so(judged_bench: Bench) -
     update = {"bars": {"log_loss": Bar(max=0.001)}, "rules": {head: Terms(severity="warn") for head in heads}}
     result = judged_bench.evaluate(judged_bench.models["good"], policy=LENIENT.model_copy(update=update))
     assert result.verdict == "pass" and f"rules: {NONE_REFUSES}" in result.warnings
-
-
-def test_a_rule_is_declared_once_and_is_in_verdict_reasons_and_page(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A rule on the model itself: it reads its manifest, and nothing else has to know of it."""
-
-    def small(policy: GatePolicy, evidence: Evidence) -> Iterator[Rule]:
-        size = sum(file.bytes for file in evidence.model.files)
-        yield Rule("model size", "at most 10 bytes", f"{size} bytes", size <= 10)
-
-    found = (*gate.families(), gate.Family(Spec, small, ("model size",)))
-    monkeypatch.setattr(gate, "families", lambda: found)
-    model = bench.model(steps=5)
-    result = bench.evaluate(model)
-    reason = f"expected at most 10 bytes, found {sum(file.bytes for file in bench.store.manifest(model).files)} bytes"
-    assert (result.verdict, result.reasons) == ("refused", (f"model size: {reason}",))
-    assert bench.store.read_json(result.evaluation, "verdict.json")["rules"][-1]["name"] == "model size"
-    assert reason in page(bench.store, result.evaluation)
 
 
 def test_checks_of_the_data_are_rules_and_their_warnings_on_the_record(judged_bench: Bench) -> None:
@@ -199,7 +159,7 @@ def test_the_page_says_the_verdict_and_escapes_names(judged_bench: Bench) -> Non
     result = judged_bench.evaluate(judged_bench.models["bad"], champion=judged_bench.models["good"])
     html = page(judged_bench.store, result.evaluation)
     assert "refused" in html
-    assert result.reasons[0].replace("'", "&#x27;") in html
+    assert result.reasons[0].replace("'", "&#39;") in html
     assert judged_bench.models["good"] in html
     assert "carrier=UA" in html
 
@@ -278,38 +238,6 @@ def _usual(bench: Bench) -> str:
     return bench.evaluate(bench.models["good"]).evaluation
 
 
-class _LaterPolicy(GatePolicy):
-    """A policy as it may be in a later version."""
-
-    added: int = 3
-
-
-class _LaterRule(ChampionRule):
-    """So the rule in it."""
-
-    added: int = 3
-
-
-class _LaterSpec(EvaluationSpec):
-    """And what is measured."""
-
-    added: int = 3
-
-
-def test_fields_that_are_added_with_a_default_give_the_same_evaluation(judged_bench: Bench) -> None:
-    good, bad = judged_bench.models["good"], judged_bench.models["bad"]
-    rule = _LaterRule(**identity_of(LENIENT.champion))
-    policy = _LaterPolicy(**(dict(LENIENT) | {"champion": rule}))
-    first = judged_bench.evaluate(good, bad)
-    assert judged_bench.evaluate(good, bad, policy, _LaterSpec(**dict(SPEC)), force="again") == first
-
-
-def test_a_second_run_gives_the_same_reference(judged_bench: Bench) -> None:
-    good, bad = judged_bench.models["good"], judged_bench.models["bad"]
-    first = judged_bench.evaluate(good, champion=bad)
-    assert judged_bench.evaluate(good, champion=bad, force="again") == first
-
-
 def test_the_baseline_is_fitted_once_for_all_candidates(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(RUN_ID, "run")
     for steps in (5, 10):
@@ -366,11 +294,6 @@ def test_scores_that_are_not_numbers_are_an_error(bench: Bench) -> None:
         bench.evaluate(bench.model(steps=0, broken=True))
 
 
-def test_a_broken_champion_is_an_error_too(bench: Bench) -> None:
-    with pytest.raises(ScoringError, match="The champion models/"):
-        bench.evaluate(bench.model(steps=5), champion=bench.model(steps=0, broken=True))
-
-
 def test_a_champion_whose_features_are_gone(bench: Bench, tmp_path: Path) -> None:
     import pyarrow as pa
 
@@ -398,19 +321,6 @@ def test_an_empty_part_is_an_error(bench: Bench, part: str) -> None:
     split = publish_split(bench.store, bench.training_set, **{part: range(0)})
     with pytest.raises(UnusablePartError, match=f"{part} has 0 rows"):
         evaluate(bench.request(bench.model(steps=1)).model_copy(update={"split": split}), bench.store)
-
-
-def test_a_model_that_always_says_the_same(bench: Bench) -> None:
-    model = bench.model(steps=0)
-    result = bench.evaluate(model, spec=SPEC.model_copy(update={"calibration_bins": 200}))
-    assert all(np.isfinite(value) for value in result.metrics.values())
-
-
-def test_requests_hold_identities_only(judged_bench: Bench) -> None:
-    good = judged_bench.models["good"]
-    request = judged_bench.request(judged_bench.store.address_of(good))
-    assert isinstance(request, EvaluateRequest)
-    assert request.model == good
 
 
 def test_a_copied_store_gives_the_same_evaluation(judged_bench: Bench, tmp_path: Path) -> None:

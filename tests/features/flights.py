@@ -26,14 +26,7 @@ _SUFFIXES = (".py", ".sql", ".yaml")
 
 
 class Flights:
-    """The store.
-
-    Attributes:
-        store: The artifact store.
-        raw: The Parquet file of every raw table, 1 to 21 January.
-        repository: The example's definitions.
-        files: Their texts, by path.
-    """
+    """The store; `raw` has the Parquet file of every raw table, 1 to 21 January."""
 
     def __init__(self, folder: Path, raw: Mapping[str, Path], repository: Repository) -> None:
         self.store = ArtifactStore.open(folder / "store")

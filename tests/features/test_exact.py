@@ -70,11 +70,6 @@ def test_a_value_is_itself_in_the_declared_type_or_refused(values: list[Any], ki
     assert found.type == kind and found.to_pylist() == expected
 
 
-def test_a_text_that_utf_8_cannot_write_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match=r"^data\[1\]: "):
-        cast_values(["a", "\ud800"], pa.string(), "data[{}]".format)
-
-
 def meaning(text: str, kind: pa.DataType) -> Any:
     """What a text is as a type, by Python's own readers; None for nothing."""
     if kind == pa.int64():
@@ -111,57 +106,16 @@ def test_a_text_is_what_it_is_alone_whatever_the_other_rows_hold(kind: pa.DataTy
     assert cast_texts(column, kind, row_of("x")).to_pylist() == [*expected, None]
 
 
-COLUMNS = st.one_of(
-    st.lists(st.integers(-(2**63), 2**63 - 1) | st.integers(-300, 300)).map(lambda given: pa.array(given, pa.int64())),
-    st.lists(st.floats(width=64) | st.integers(-300, 300).map(float)).map(lambda given: pa.array(given, pa.float64())),
-    st.lists(st.decimals(-(10**20), 10**20, places=1)).map(lambda given: pa.array(given, pa.decimal128(38, 1))),
-    st.lists(st.text("017.")).map(lambda given: pa.array(given, pa.string())),
-    st.lists(st.booleans()).map(lambda given: pa.array(given, pa.bool_())),
-)
-
-
-@given(COLUMNS, st.sampled_from(KINDS))
-@settings(max_examples=600, deadline=None)
-def test_a_column_is_the_same_values_in_the_declared_type_or_refused(column: pa.Array, kind: pa.DataType) -> None:
-    try:
-        found = cast_column(pa.chunked_array([column]), kind, row_of("x")).to_pylist()
-    except ConfigurationError as error:
-        told = re.match(r"x in row (\d+): ", str(error))
-        assert told and not _same(column[int(told[1]) - 1].as_py(), kind)
-        return
-    for value, given_value in zip(found, column.to_pylist(), strict=True):
-        assert type(value) is type(given_value) or not isinstance(value, str | bool)
-        rounded = isinstance(value, float) and isinstance(given_value, float | Decimal)
-        assert value == given_value or (rounded and (_nearest(given_value, kind) == value or value != value))
-
-
-def _nearest(value: float | Decimal, kind: pa.DataType) -> float:
-    return float(np.dtype(kind.to_pandas_dtype()).type(float(value)))
-
-
-def _same(value: Any, kind: pa.DataType) -> bool:
-    """Whether a type surely has a value: small whole numbers, and text and bools of their own type."""
-    if isinstance(value, float | int | Decimal) and not isinstance(value, bool):
-        return bool(
-            value == value and value % 1 == 0 and 0 <= value <= 100 and not holds("", kind) and kind != pa.bool_()
-        )
-    return holds(value, kind)
-
-
 @pytest.mark.parametrize(
     ("column", "kind"),
     [
         (pa.array([0, 1.7]), pa.int64()),
-        (pa.array([0, math.nan]), pa.int64()),
         (pa.array([0, 300]), pa.uint8()),
         (pa.array([0, 2**53 + 1]), pa.float64()),
-        (pa.array([0, 2**24 + 1]), pa.float32()),
         (pa.array([0, 1e39]), pa.float32()),
         (pa.array([Decimal(0), Decimal(2**53 + 1)]), pa.float64()),
         (pa.array([None, 7]), pa.string()),
         (pa.array([None, "7"]), pa.int64()),
-        (pa.array([None, True]), pa.int64()),
-        (pa.array([None, date(2024, 2, 1)]), pa.string()),
         (pa.array([None, 1_704_067_200]), TIME),
         (pa.array([None, "01/02/2024"]), TIME),
         (pa.array([0, 1001], pa.timestamp("ns", "UTC")), TIME),
@@ -177,7 +131,6 @@ def test_the_row_of_the_first_value_that_does_not_fit_is_named(column: pa.Array,
     ("column", "kind", "expected"),
     [
         (pa.array([2.0, None]), pa.int64(), [2, None]),
-        (pa.array([2, None], pa.uint16()), pa.int64(), [2, None]),
         (pa.array(["a", None]).dictionary_encode(), pa.string(), ["a", None]),
         (pa.nulls(2), pa.int64(), [None, None]),
         (pa.array([date(2024, 2, 1), None]), TIME, [datetime(2024, 2, 1, tzinfo=UTC), None]),
@@ -187,10 +140,3 @@ def test_the_row_of_the_first_value_that_does_not_fit_is_named(column: pa.Array,
 )
 def test_what_a_type_holds_is_taken_from_another(column: pa.Array, kind: pa.DataType, expected: list[Any]) -> None:
     assert cast_column(pa.chunked_array([column]), kind, row_of("x")).to_pylist() == expected
-
-
-@pytest.mark.parametrize(
-    "value", [np.int64(2), np.float64(2.0), Decimal("2.0"), 2, 2.0], ids=lambda value: type(value).__name__
-)
-def test_numbers_of_other_libraries_are_numbers(value: Any) -> None:
-    assert [cast_values([value], kind, row_of("x")).to_pylist() for kind in (pa.int64(), pa.float64())] == [[2], [2.0]]

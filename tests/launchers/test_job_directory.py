@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from gatehouse.launchers.job_directory import job_directory
-from gatehouse.launchers.launcher import TrainingStoppedError
-from gatehouse.launchers.stopping import STOP, Stop
+from gatehouse.launchers.launcher import STOP, Stop, TrainingStoppedError
 from gatehouse.store.store import ArtifactStore
 
 

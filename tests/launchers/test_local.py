@@ -15,13 +15,8 @@ from gatehouse.launchers import local
 from gatehouse.launchers.launcher import EVICTED, LOG, EvictedError, TrainingFailedError, TrainingJob
 from gatehouse.launchers.spec import LocalLaunch
 from gatehouse.runtime.process import descendants, start_time
-from gatehouse.store.store import ArtifactStore
-from gatehouse.training.data.job import prepare_job
 from gatehouse.training.stage import PROGRAM
-from tests.training.specs import network
-from tests.training.synthetic import fitted_data
 
-SPEC = network(hidden=(8,), epochs=3, batch_size=128, learning_rate=0.01, processes=1)
 OWNER = """
 import sys
 from pathlib import Path
@@ -31,14 +26,6 @@ from gatehouse.launchers.local import LocalLauncher
 _end_on_sigterm()
 LocalLauncher().run(TrainingJob(Path(sys.argv[1]), "tests.training.stand_in", 1, 5))
 """
-
-
-@pytest.fixture
-def job(store: ArtifactStore, tmp_path: Path) -> TrainingJob:
-    directory = tmp_path / "job"
-    directory.mkdir()
-    prepare_job(store, *fitted_data(store), SPEC, directory)
-    return TrainingJob(directory, PROGRAM, SPEC.parallelism.processes, 5)
 
 
 def _log(job: TrainingJob) -> str:
@@ -79,10 +66,7 @@ sys.exit(143)
 def test_a_preempted_job_goes_on_and_says_so_when_it_may_no_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "stand_in_wrapper.py").write_text(STAND_IN)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    monkeypatch.setattr(local, "_WRAPPER", "stand_in_wrapper")
-    job = TrainingJob(tmp_path, PROGRAM, 1, 5)
+    job = _wrapper(tmp_path, STAND_IN, monkeypatch)
     with pytest.raises(EvictedError) as caught:
         local.LocalLauncher(LocalLaunch(max_restarts=2)).run(job)
     assert str(caught.value).splitlines()[0] == EVICTED
@@ -99,18 +83,34 @@ def test_lines_are_taken_from_a_job_also_where_its_log_cannot_be_written(caplog:
     assert said[1:] == ["one", "two"] and "No space left on device" in said[0]
 
 
-def test_exit_code_0_without_weights_is_no_success(job: TrainingJob, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local, "_WRAPPER", "this")
-    (job.directory / "result.json").write_text(json.dumps({"weights_sha256": "of an attempt before"}))
-    with pytest.raises(TrainingFailedError, match="reports success, but there is no result"):
-        local.LocalLauncher().run(job)
+def _wrapper(folder: Path, program: str, monkeypatch: pytest.MonkeyPatch) -> TrainingJob:
+    (folder / "stand_in_wrapper.py").write_text(program)
+    monkeypatch.setenv("PYTHONPATH", str(folder))
+    monkeypatch.setattr(local, "_WRAPPER", "stand_in_wrapper")
+    return TrainingJob(folder, PROGRAM, 1, 5)
 
 
-def test_weights_that_the_result_does_not_name_are_no_success(job: TrainingJob) -> None:
-    (job.directory / "result.json").write_text(json.dumps({"weights_sha256": "0" * 64}))
-    (job.directory / "weights").write_bytes(b"other bytes")
-    assert "the weights have SHA-256" in local._problem(job, 0)
+LEAVES = """
+import sys
+from pathlib import Path
+folder = Path(sys.argv[3])
+(folder / "result.json").write_text('{{"weights_sha256": "%s"}}' % ("0" * 64))
+(folder / "weights").write_bytes(b"other bytes")
+sys.exit({})
+"""
 
 
-def test_an_exit_code_is_no_success_whatever_lies_there(job: TrainingJob) -> None:
-    assert "exit code 3" in local._problem(job, 3)
+@pytest.mark.parametrize(
+    ("program", "problem"),
+    [
+        ("pass", "reports success, but there is no result"),
+        (LEAVES.format(0), "the weights have SHA-256"),
+        (LEAVES.format(3), "exit code 3"),
+    ],
+)
+def test_only_weights_that_the_result_names_are_a_success(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str, problem: str
+) -> None:
+    (tmp_path / "result.json").write_text(json.dumps({"weights_sha256": "of an attempt before"}))
+    with pytest.raises(TrainingFailedError, match=problem):
+        local.LocalLauncher().run(_wrapper(tmp_path, program, monkeypatch))

@@ -1,6 +1,12 @@
 """The wish that training ends."""
 
-from gatehouse.launchers.stopping import Stop
+import pytest
+
+from gatehouse.launchers import timeouts
+from gatehouse.launchers.launcher import Stop
+from gatehouse.launchers.spec import LocalLaunch, PyTorchJobLaunch
+from gatehouse.store.stage import declared_stages
+from tests.training.specs import network
 
 
 def test_what_runs_is_ended_once_however_often_it_is_wished() -> None:
@@ -13,3 +19,23 @@ def test_what_runs_is_ended_once_however_often_it_is_wished() -> None:
     with stop.ending(lambda: ended.append(2)):
         stop.ask()
     assert ended == [1, 2] and stop.asked()
+
+
+def test_each_wait_is_longer_than_those_that_it_must_not_cut_short() -> None:
+    launch, spec = PyTorchJobLaunch(kind="pytorchjob"), network()
+    assert LocalLaunch().hang_seconds == launch.hang_seconds
+    stage = timeouts.stage_minutes(launch.scheduling_minutes, spec.operation.timeout_minutes)
+    ladder = [
+        launch.hang_seconds,
+        timeouts.collective_seconds(),
+        launch.scheduling_minutes * 60,
+        timeouts.job_minutes(launch.scheduling_minutes, spec.operation.timeout_minutes) * 60,
+        stage * 60,
+    ]
+    assert ladder == sorted(set(ladder))
+    assert all(declared_stages()[name].declared.resources.minutes >= stage for name in ("train", "tune"))
+
+
+def test_ranks_wait_for_their_peers_longer_than_for_a_hang_that_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(timeouts.HANG, "7200")
+    assert timeouts.collective_seconds() > 7200

@@ -9,7 +9,7 @@ import pytest
 
 from gatehouse.launchers.torchrun import Forked, Watched
 
-_PROGRAM = "tests.launchers.worker.sleeping"
+_PROGRAM = "tests.launchers.sleeping"
 
 
 def test_it_leads_its_own_session_as_soon_as_it_is_there() -> None:

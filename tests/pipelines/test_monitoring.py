@@ -11,7 +11,7 @@ from gatehouse.cli import run as command
 from gatehouse.cli.main import app
 from gatehouse.kfp.local_run import LocalRun
 from gatehouse.kfp.retraining import train_ordered
-from gatehouse.kfp_api.connection import ENDPOINT
+from gatehouse.kfp_api.variables import ENDPOINT
 from gatehouse.monitoring.orders import Orders
 from gatehouse.registry.ledger import Ledger
 from gatehouse.reports.rendering import rendered

@@ -49,45 +49,35 @@ def test_a_stage_gets_its_own_over_what_every_pod_gets(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "key"),
     [
-        ({"store": ".gatehouse/store"}, "store: expected an address that every pod reaches"),
-        ({"store": "file:///tmp/store"}, "store: expected an address that every pod reaches"),
-        ({"store": "/mnt/shared/../store", **MOUNTED}, "store: expected an address that every pod reaches"),
-        ({"stages": {"trian": {}}}, "found trian"),
-        ({"images": {"gatehouse": "x"}}, "expected images of control, data, training, training-gpu, found gatehouse"),
-        ({"stages": {"train": {"memory": "much"}}}, "here.yaml:4: stages.train.memory"),
-        ({"store": "gcs//x/y"}, "store: expected an address"),
-        (
-            {"store": "gcs://x"},
-            "here.yaml:2: store: expected an address with a bucket, as gs://bucket/gatehouse, found gcs://x",
-        ),
-        ({"store": "s3://"}, "here.yaml:2: store: expected an address with a bucket"),
-        ({"endpoint": "kfp:8888"}, "endpoint: expected http://… or https://…, found 'kfp:8888'"),
-        ({"endpoint": "http://me:hunter2@kfp"}, "endpoint: the address: expected an address without user, password"),
-        (
-            {"pods": {"labels": {"team": "a b"}}},
-            "here.yaml:4: pods.labels.team: expected a value as",
-        ),
-        ({"pods": {"node_selector": {"-x": "y"}}}, "pods.node_selector: expected keys as Kubernetes takes them"),
-        ({"pods": {"annotations": {"note": "é"}}}, "here.yaml:4: pods.annotations.note: expected ASCII"),
-        ({"stages": {"train": {"memory": "0G"}}}, "stages.train.memory: expected an amount of memory, more than none"),
-        (
-            {"stages": {"train": {"cpu": 0}}},
-            "stages.train.cpu: expected CPUs, more than none",
-        ),
-        ({"node_selector": {}}, "node_selector: there is no such key"),
-        ({"pods": {"volumes": [{"claim": "a", "path": "/a", "read_only": True}]}}, "leave read_only out of a"),
+        ({"store": ".gatehouse/store"}, "store"),
+        ({"store": "file:///tmp/store"}, "store"),
+        ({"store": "/mnt/shared/../store", **MOUNTED}, "store"),
+        ({"store": "gcs//x/y"}, "store"),
+        ({"store": "gcs://x"}, "store"),
+        ({"store": "s3://"}, "store"),
+        ({"stages": {"trian": {}}}, "stages"),
+        ({"stages": {"train": {"memory": "much"}}}, "stages.train.memory"),
+        ({"stages": {"train": {"memory": "0G"}}}, "stages.train.memory"),
+        ({"stages": {"train": {"cpu": 0}}}, "stages.train.cpu"),
+        ({"images": {"gatehouse": "x"}}, "images"),
+        ({"endpoint": "kfp:8888"}, "endpoint"),
+        ({"endpoint": "http://me:hunter2@kfp"}, "endpoint"),
+        ({"pods": {"labels": {"team": "a b"}}}, "pods.labels.team"),
+        ({"pods": {"node_selector": {"-x": "y"}}}, "pods.node_selector"),
+        ({"pods": {"annotations": {"note": "é"}}}, "pods.annotations.note"),
+        ({"pods": {"volumes": [{"claim": "a", "path": "/a", "read_only": True}]}}, "pods.volumes"),
+        ({"node_selector": {}}, "node_selector"),
     ],
 )
-def test_a_profile_that_would_not_run_is_refused(tmp_path: Path, content: dict[str, Any], said: str) -> None:
-    with pytest.raises(ConfigurationError) as caught:
+def test_a_profile_that_would_not_run_is_refused(tmp_path: Path, content: dict[str, Any], key: str) -> None:
+    with pytest.raises(ConfigurationError, match=rf"here\.yaml:\d+: {key}: ") as caught:
         _load(tmp_path, **content)
-    assert said in str(caught.value) and "hunter2" not in str(caught.value)
-    assert str(caught.value).count(", found ") <= 1
+    assert "hunter2" not in str(caught.value)
 
 
-@pytest.mark.parametrize(("content", "said"), [(b"", "found an empty file"), (b"name: \xff", "no text in UTF-8")])
+@pytest.mark.parametrize(("content", "said"), [(b"", "found an empty file"), (b"name: \xff", "expected text in UTF-8")])
 def test_a_profile_that_cannot_be_read_is_told(tmp_path: Path, content: bytes, said: str) -> None:
     path = tmp_path / "here.yaml"
     path.write_bytes(content)

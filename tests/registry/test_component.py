@@ -40,7 +40,7 @@ def test_the_summary_of_a_refusal_gives_the_reasons(gate: Gate, tmp_path: Path) 
     evaluation = gate.evaluate(model, "", good=False, policy=MANUAL)
     assert register.python_func(gate.store.address, NAME, model, evaluation, policy, summary)[:3] == ("refused", 0, "")
     told = Path(summary.path).read_text()
-    assert "- bar roc_auc: expected at least 0.7, found 0.6. Look for features that tell more" in told
+    assert "- bar roc_auc: expected at least 0.7, found 0.6. Look for better features" in told
     assert f"- 0 other candidates of {NAME} were judged on this test set before" in told
 
 

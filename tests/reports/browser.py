@@ -1,6 +1,5 @@
 """Headless Chromium over its DevTools protocol, through a pipe: no port, and nothing to install besides the browser."""
 
-import base64
 import json
 import os
 import select
@@ -176,24 +175,13 @@ class Page:
         assert "exceptionDetails" not in found, found["exceptionDetails"]
         return found["result"].get("value")
 
-    def press(self, key: str, text: str = "", shift: bool = False) -> None:
+    def press(self, key: str, text: str = "") -> None:
         """Press one key: a name such as `Tab`, or a character with itself as `text`."""
         codes = {"Tab": 9, "Enter": 13, "Escape": 27, " ": 32}
-        body = {"key": key, "windowsVirtualKeyCode": codes.get(key, ord(key[0].upper())), "modifiers": 8 * shift}
+        body = {"key": key, "windowsVirtualKeyCode": codes.get(key, ord(key[0].upper()))}
         self._call("Input.dispatchKeyEvent", type="keyDown", **body, **({"text": text} if text else {}))
         self._call("Input.dispatchKeyEvent", type="keyUp", **body)
-
-    def type(self, text: str) -> None:
-        """Press the keys of a text."""
-        for character in text:
-            self.press(character, character)
 
     def print_media(self) -> None:
         """Show the page as it would be printed."""
         self._call("Emulation.setEmulatedMedia", media="print")
-
-    def screenshot(self, path: Path, whole: bool = False) -> Path:
-        """Write what is seen, or the whole page, as PNG."""
-        shot = self._call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
-        path.write_bytes(base64.b64decode(shot["data"]))
-        return path

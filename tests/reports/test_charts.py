@@ -3,90 +3,156 @@
 import math
 import re
 import xml.etree.ElementTree as ET
+from datetime import UTC, datetime
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gatehouse.reports.axes import Axis, Frame, drawn_axes, time_ticks
 from gatehouse.reports.charts import Bin, Series, distributions, histogram, line_chart, sparkline
+from gatehouse.reports.row_charts import Dot, bar_chart, dot_chart
 
 SVG = "{http://www.w3.org/2000/svg}"
 NUMBERS = st.floats(-1e12, 1e12) | st.sampled_from([math.nan, math.inf, -math.inf, 0.0, 1e-12])
+POINTS = st.lists(st.tuples(NUMBERS, NUMBERS), max_size=8)
 
 
-def drawn(svg: str, tag: str, mark: str) -> list[ET.Element]:
+def elements(chart: str, tag: str, mark: str) -> list[ET.Element]:
     """Elements of a chart by tag and a word of their class."""
-    return [each for each in ET.fromstring(svg).iter(SVG + tag) if mark in (each.get("class") or "").split()]
+    return [element for element in ET.fromstring(chart).iter(SVG + tag) if mark in (element.get("class") or "").split()]
 
 
-def texts(svg: str) -> list[str]:
-    return [each.text or "" for each in ET.fromstring(svg).iter(SVG + "text")]
+def texts(chart: str) -> list[str]:
+    return [element.text or "" for element in ET.fromstring(chart).iter(SVG + "text")]
 
 
-def points(svg: str) -> list[list[tuple[float, float]]]:
-    lines = drawn(svg, "polyline", "series")
-    return [
-        [tuple(map(float, pair.split(","))) for pair in (line.get("points") or "").split()]  # type: ignore[misc]
-        for line in lines
-    ]
+def path_points(path: ET.Element) -> list[tuple[float, float]]:
+    return [(float(x), float(y)) for x, y in re.findall(r"([\d.-]+),([\d.-]+)", path.get("d") or "")]
 
 
-def finite(svg: str) -> bool:
-    """Whether the chart is well-formed and holds only finite numbers as coordinates."""
-    ET.fromstring(svg)
-    numbers = re.findall(r'(?:x|y|x1|x2|y1|y2|cx|cy|r|width|height|points|d)="([^"]*)"', svg)
-    return not any("nan" in number or "inf" in number for number in numbers)
+def dots(chart: str) -> list[tuple[float, float]]:
+    return [(float(x), float(y)) for x, y in re.findall(r"M([\d.-]+),([\d.-]+)h0", chart)]
+
+
+def is_finite(chart: str) -> bool:
+    """Whether the chart is well-formed, and all coordinates are finite and within their lanes."""
+    ET.fromstring(chart)
+    numbers = re.findall(r'(?:x|y|x1|x2|y1|y2|cx|cy|r|width|height|points|d)="([^"]*)"', chart)
+    places = [float(place) for place in re.findall(r'(?:x|x1|x2|cx)="([^"]*)%"', chart)]
+    return not any("nan" in number or "inf" in number for number in numbers) and all(0 <= x <= 100 for x in places)
 
 
 def test_a_line_runs_from_corner_to_corner() -> None:
-    svg = line_chart([Series("a", [(0, 0), (1, 1)])], "x", "y", (0, 1), (0, 1), (400, 300))
-    (line,) = points(svg)
-    assert line[0][0] < line[1][0]
-    assert line[0][1] > line[1][1]
-    assert drawn(svg, "line", "axis")[0].get("y1") == f"{line[0][1]:.1f}"
+    chart = line_chart([Series("a", [(0, 0), (1, 1)])], Axis("x"), Axis("y"), size=(400, 300))
+    (line,) = map(path_points, elements(chart, "path", "series"))
+    assert line[0][0] < line[1][0] and line[0][1] > line[1][1]
+    assert elements(chart, "line", "axis")[0].get("y1") == f"{line[0][1]:.1f}"
 
 
 def test_series_differ_and_the_first_is_on_top() -> None:
-    svg = line_chart(
-        [Series("a", [(0, 0), (1, 1)]), Series("b", [(0, 1), (1, 0)]), Series("r", [(0, 0)], True)], "x", "y"
-    )
-    order = [each.get("class") for each in ET.fromstring(svg).iter(SVG + "polyline")]
-    assert order == ["series ref dashed", "series s1", "series s0"]
-    assert {"x", "y"} <= set(texts(svg))
-    assert [each.tail for each in ET.fromstring(svg).iter("svg")] == ["a", "b", "r"]
+    series = [Series("a", [(0, 0), (1, 1)]), Series("b", [(0, 1), (1, 0)]), Series("r", [(0, 0), (1, 0)], style="ref")]
+    chart = line_chart(series, "x", "y")
+    plot = ET.fromstring(chart).find(f".//{SVG}svg[@class='clip']")
+    assert plot is not None
+    assert [path.get("class") for path in plot] == ["series ref dashed", "series s1", "series s0"]
+    assert {"x", "y"} <= set(texts(chart))
+    assert [sample.tail for sample in ET.fromstring(chart).iter("svg")] == ["a", "b", "r"]
 
 
-def test_points_that_are_not_finite_are_left_out() -> None:
-    svg = line_chart([Series("a", [(0, 0), (math.nan, 1), (1, math.inf), (1, 1)])], "x", "y")
-    assert len(points(svg)[0]) == 2
+def test_points_that_are_not_finite_are_left_out_and_a_single_point_is_a_dot() -> None:
+    chart = line_chart([Series("a", [(0, 0), (math.nan, 1), (1, math.inf), (1, 1)])], "x", "y")
+    assert len(path_points(elements(chart, "path", "series")[0])) == 2
+    assert len(dots(line_chart([Series("a", [(1, 1)])], "x", "y"))) == 1
 
 
-def test_a_single_point_is_a_dot() -> None:
-    assert len(drawn(line_chart([Series("a", [(1, 1)])], "x", "y"), "circle", "f0")) == 1
-
-
-@pytest.mark.parametrize("series", [[], [Series("a", [])], [Series("a", [(math.nan, math.nan)])]])
+@pytest.mark.parametrize("series", [[], [Series("a")], [Series("a", [(math.nan, math.nan)])]])
 def test_a_chart_of_nothing_says_so(series: list[Series]) -> None:
     assert "no data" in texts(line_chart(series, "x", "y"))
 
 
-@given(st.lists(st.tuples(NUMBERS, NUMBERS), max_size=8))
-def test_lines_survive_odd_numbers(values: list[tuple[float, float]]) -> None:
-    assert finite(line_chart([Series("a", values, marked=True)], "x", "y"))
+@given(POINTS, st.booleans())
+def test_line_charts_survive_odd_numbers(points: list[tuple[float, float]], log: bool) -> None:
+    x, y = (Axis.of("a", [point[index] for point in points], log) for index in (0, 1))
+    assert is_finite(line_chart([Series("a", points, lines=[points], dots=points)], x, y))
+    assert is_finite(line_chart([Series("a", points)], "x", "y"))
+
+
+def test_dots_on_one_pixel_are_one_and_few_have_tooltips() -> None:
+    assert len(dots(line_chart([Series("", dots=[(0.5, 0.5)] * 1000)], "x", "y"))) == 1
+    assert "<title>trial 7</title>" in line_chart([Series("", dots=[(0.5, 0.5)], titles=["trial 7"])], "x", "y")
+
+
+def test_a_logarithm_puts_equal_ratios_at_equal_distances() -> None:
+    series = Series("", dots=[(0.001, 1), (0.01, 1), (0.1, 1)])
+    chart = line_chart([series], Axis("rate", 0.001, 0.1, log=True), Axis("loss", 0, 2))
+    (a, _), (b, _), (c, _) = dots(chart)
+    assert b - a == pytest.approx(c - b, abs=1)
+    assert re.findall(r">(0\.0?0?1)<", chart) == ["0.001", "0.01", "0.1"]
+
+
+@pytest.mark.parametrize(
+    ("ends", "log", "labels"),
+    [
+        ((3, 5), False, ["3", "4", "5"]),
+        ((3, 5), True, ["3", "4", "5"]),
+        ((1, 64), True, ["1", "2", "5", "10", "20", "50"]),
+        ((0, 1), False, ["0", "1"]),
+    ],
+)
+def test_whole_numbers_have_whole_ticks(ends: tuple[int, int], log: bool, labels: list[str]) -> None:
+    axis = Axis.of("layers", ends, log, whole=True)
+    assert [label for _, label in axis.ticks(*axis.ends)] == labels
+
+
+def test_categories_stand_beside_each_other_under_their_names() -> None:
+    names = ("relu", "gelu <b>", "a name that is too long for an axis")
+    chart = line_chart([Series("", dots=[(0, 1), (1, 1), (2, 1)])], Axis("activation", choices=names), "loss")
+    labels = {text.text: float(text.get("x", "0")) for text in ET.fromstring(chart).iter(f"{SVG}text")}
+    places = [labels[name] for name in ("relu", "gelu <b>", "a name that is …")]
+    assert [x for x, _ in dots(chart)] == pytest.approx(places, abs=1)
+
+
+def at(text: str) -> float:
+    return datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "labels"),
+    [
+        ("2013-01-01T20:00", "2013-01-02T04:00", ["2013-01-01 21:00", "2013-01-02", "03:00"]),
+        ("2013-01-01T05:10", "2013-01-01T08:50", ["2013-01-01 06:00", "07:00", "08:00"]),
+        ("2013-01-30T12:00", "2013-02-03T12:00", ["2013-01-31", "2013-02-01", "2013-02-02", "2013-02-03"]),
+        ("2013-01-02", "2013-12-31", ["2013-04", "2013-07", "2013-10"]),
+        ("1880-01-01", "2020-01-01", ["1900", "1950", "2000"]),
+    ],
+)
+def test_times_have_round_ticks(low: str, high: str, labels: list[str]) -> None:
+    assert [label for _, label in time_ticks(at(low), at(high))] == labels
+
+
+@given(st.floats(at("0100-01-01"), at("9000-01-01")), st.floats(1e-3, 1e11))
+def test_there_are_never_more_dates_than_fit(low: float, span: float) -> None:
+    ticks = time_ticks(low, min(at("9900-01-01"), low + span))
+    assert len(ticks) <= 6 and all(low - 1e-3 <= tick <= low + span + 1e-3 for tick, _ in ticks)
+
+
+def test_labels_of_an_axis_do_not_overlap() -> None:
+    frame = Frame(60, 10, 130, 200, at("2013-11-15"), at("2013-12-14"), 0, 1)
+    drawn = "".join(drawn_axes(frame, "began", "seconds", time_ticks))
+    assert len(re.findall(r">2013-", drawn)) == 1
+    chart = line_chart([Series("a", [(0, 0.7301), (1, 0.7374)])], "x", "y")
+    (left, label), *_ = re.findall(r'<text x="([\d.]+)" y="[\d.]+" text-anchor="end">([\d.]+)</text>', chart)
+    assert float(left) - 6.7 * len(label) > 20, "the name of the axis stands there"
 
 
 def test_a_histogram_is_as_high_as_its_bins() -> None:
-    svg = histogram([0, 1, 2], [("a", [1, 2])], "x", "y")
-    (outline,) = drawn(svg, "path", "series")
-    heights = [float(pair.split(",")[1]) for pair in re.split("[ML]", outline.get("d") or "")[1:]]
-    floor = heights[0]
-    assert heights[-1] == floor
-    assert floor - heights[3] == pytest.approx(2 * (floor - heights[1]), abs=0.2)
-
-
-def test_a_histogram_wants_one_height_a_bin() -> None:
-    with pytest.raises(ValueError, match="expected 2 heights, found another number in b"):
-        histogram([0, 1, 2], [("a", [1, 2]), ("b", [1])], "x", "y")
+    (outline,) = elements(histogram([0, 1, 2], [("a", [1, 2])], "x", "y"), "path", "series")
+    heights = [y for _, y in path_points(outline)]
+    assert heights[-1] == heights[0]
+    assert heights[0] - heights[3] == pytest.approx(2 * (heights[0] - heights[1]), abs=0.2)
+    with pytest.raises(ValueError, match="zip"):
+        histogram([0, 1, 2], [("b", [1])], "x", "y")
 
 
 def steps(path: ET.Element) -> list[tuple[str, float]]:
@@ -97,36 +163,69 @@ def steps(path: ET.Element) -> list[tuple[str, float]]:
 
 def test_a_distribution_is_filled_and_another_lies_over_it() -> None:
     bins = [Bin(0, 1, 0.25), Bin(1, 3, 0.5)]
-    svg = distributions([("now", bins), ("before", bins)], "a column", (0, 4), size=(212, 100))
-    (own,) = drawn(svg, "path", "own")
-    other, key = drawn(svg, "path", "other")
+    chart = distributions([("now", bins), ("before", bins)], "a column", (0, 4), size=(212, 100))
+    (own,) = elements(chart, "path", "own")
+    other, key = elements(chart, "path", "other")
     assert own.get("d") == other.get("d") != key.get("d")
     floor, low, first, high, second, end = (place for _, place in steps(own))
     assert floor == end == 80
     assert floor - high == pytest.approx(2 * (floor - low), abs=1)
     assert (first, second) == (6 + 50, 6 + 150)
-    assert {"now", "before"} <= set(texts(svg))
-    assert ET.fromstring(svg).get("aria-label") == "a column"
-
-
-def test_one_distribution_alone_needs_no_legend_and_may_name_its_ends() -> None:
-    svg = distributions([("now", [Bin(0, 1, 1.0)])], "x", (0, 1), ends=("2024-01-01", "<2024>"))
-    assert texts(svg) == ["2024-01-01", "<2024>"]
-    assert drawn(svg, "path", "other") == []
+    assert {"now", "before"} <= set(texts(chart))
+    alone = distributions([("now", bins)], "x", (0, 1), ends=("2024-01-01", "<2024>"))
+    assert texts(alone) == ["2024-01-01", "<2024>"] and not elements(alone, "path", "other")
 
 
 def test_bins_are_cut_off_at_the_ends_of_the_axis() -> None:
     bins = [Bin(-10, -5, 1.0), Bin(-5, 0.5, 1.0), Bin(0.5, 9, 1.0), Bin(9, 10, 1.0)]
-    svg = distributions([("now", bins)], "x", (0, 1), size=(112, 100))
-    across = [place for move, place in steps(drawn(svg, "path", "own")[0]) if move == "H"]
-    assert across == [56, 106]
-    assert steps(drawn(distributions([("now", bins)], "x", (20, 30)), "path", "own")[0]) == []
+    (own,) = elements(distributions([("now", bins)], "x", (0, 1), size=(112, 100)), "path", "own")
+    assert [place for move, place in steps(own) if move == "H"] == [56, 106]
 
 
 @given(st.lists(st.tuples(st.floats(-1e9, 1e9), st.floats(0.001, 1e6), st.floats(0, 1e9)), max_size=6))
 def test_distributions_survive_odd_numbers(values: list[tuple[float, float, float]]) -> None:
     bins = [Bin(low, low + width, height) for low, width, height in values]
-    limits = (min((one.low for one in bins), default=0.0), max((one.high for one in bins), default=1.0))
-    svg = distributions([("a", bins), ("b", bins)], "x", limits)
-    assert finite(svg)
-    assert finite(sparkline(bins, limits))
+    limits = (min((part.low for part in bins), default=0.0), max((part.high for part in bins), default=1.0))
+    assert is_finite(distributions([("a", bins), ("b", bins)], "x", limits))
+    assert is_finite(sparkline(bins, limits))
+
+
+@given(st.lists(st.tuples(NUMBERS, NUMBERS, NUMBERS, NUMBERS), max_size=6), NUMBERS)
+def test_charts_of_rows_survive_odd_numbers(values: list[tuple[float, float, float, float]], marker: float) -> None:
+    assert is_finite(bar_chart([("a", value[0]) for value in values], [("m", marker)]))
+    assert is_finite(dot_chart([Dot("a", *value) for value in values], "x", [("m", marker), ("n", 0.0)]))
+
+
+def row_lines(chart: str, mark: str) -> list[tuple[float, float]]:
+    """Where the lines of a class begin and end, in per cent."""
+    ends = [(line.get("x1") or "", line.get("x2") or "") for line in elements(chart, "line", mark)]
+    return [(float(start.rstrip("%")), float(end.rstrip("%"))) for start, end in ends]
+
+
+def test_bars_are_as_long_as_their_values() -> None:
+    bars = row_lines(bar_chart([("a", 1.0), ("b", 2.0), ("c", -1.0), ("d", math.nan)]), "bar")
+    zero = bars[0][0]
+    assert [end - zero for _, end in bars] == pytest.approx([100 / 3, 200 / 3, -100 / 3, 0], abs=0.02)
+    assert {start for start, _ in bars} == {zero}
+
+
+def test_a_marker_stands_at_its_value_and_names_of_close_markers_move_apart() -> None:
+    chart = bar_chart([("a", 1.0), ("b", 4.0)], [("limit", 1.0)])
+    assert row_lines(chart, "dashed") == [(25.0, 25.0)] * 2
+    assert re.findall(r'<text x="([\d.]+)%"[^>]*>limit<', chart) == ["25.00"]
+    chart = dot_chart([Dot("a", 0.0), Dot("b", 100.0)], "x", [("floor", 50.0), ("all rows", 50.5)])
+    anchors = {text.text: text.get("text-anchor") for text in ET.fromstring(chart).iter(f"{SVG}text")}
+    assert (anchors["floor"], anchors["all rows"]) == ("end", "start")
+
+
+def test_an_interval_of_a_row_that_counts_less_is_cut_off() -> None:
+    chart = dot_chart([Dot("a", 0.7, 0.69, 0.71), Dot("b", 0.7, -5.0, 5.0, mark="soft")], "x")
+    first, second = row_lines(chart, "range")
+    assert second == (0, 100) and first[1] - first[0] > 50
+
+
+def test_names_and_values_are_text_beside_each_bar() -> None:
+    chart = bar_chart([("a_long<name>", 0.5), ("b", 0.25)])
+    rows = [[span.text for span in row.iter("span")] for row in ET.fromstring(chart)]
+    assert [row[-1] for row in rows] == ["0.5000", "0.2500"]
+    assert "a_<wbr/>long&lt;name&gt;" in chart

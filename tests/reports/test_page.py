@@ -1,40 +1,58 @@
-"""A report is one safe, self-contained page with the same bytes for the same content."""
+"""A page is safe, self-contained and readable, and the same bytes for the same content."""
 
 import base64
 import hashlib
 import re
-import subprocess
-import sys
 from html.parser import HTMLParser
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from jinja2 import UndefinedError
 
-from gatehouse.reports.charts import Series, histogram, line_chart
-from gatehouse.reports.elements import isolated, link, meter, shortened, sign, table
-from gatehouse.reports.format import Html, percent
-from gatehouse.reports.page import Card, Entry, Marked, Report, Verdict
-from gatehouse.reports.row_charts import Dot, bar_chart, dot_chart
+from gatehouse.reports.contents import page as contents_page
+from gatehouse.reports.page import Cell, Verdict, environment, render
+from gatehouse.reports.rendering import rendered
+from gatehouse.reports.style import COLOURS, STYLE
+from gatehouse.store.canonical import canonical_json
+from gatehouse.store.manifest import Column
+from gatehouse.store.store import ArtifactStore
+from tests.store.memory_objects import Memory, MemoryObjects
 
-VOID = {"meta", "link", "input", "wbr"}
+EVERYTHING = """
+{{ p.facts({text: text, "reference": "models/a/sha256-0"}) }}
+{{ p.tiles({text: Cell(1, "bad")}) }}
+{% call p.section(text, text, text) %}{{ p.note(text) }}
+{{ p.table([text, "n"], [[text, 1], [Cell(text, "bad", text), none]], ["n"], {1: "warn"}) }}{% endcall %}
+{% call p.section("Charts") %}
+{{ p.figures([(line_chart([Series(text, [(0, 0), (1, 1)])], text, text), text)]) }}
+{{ p.figure(bar_chart([(text, 1.0)], [(text, 0.5)]), text) }}
+{{ p.figure(histogram([0, 1], [(text, [1])], text, text), text) }}
+{{ p.figure(dot_chart([Dot(text, 1.0)], text, [(text, 0.5)], [text]), text) }}
+{% call p.folded(text) %}{{ text|breaking }}{{ text|prose }}{{ text|cut(9) }}{% endcall %}
+{% endcall %}
+{{ p.made_from({text: text}) }}
+"""
 
 
 class Outline(HTMLParser):
     """Collects tags, attributes and text, and fails where tags do not close in order."""
 
-    def __init__(self) -> None:
+    def __init__(self, html: str) -> None:
         super().__init__()
         self.open: list[str] = []
         self.tags: list[str] = []
         self.attributes: list[tuple[str, str]] = []
-        self.text: list[str] = []
+        self.text = ""
+        self.feed(html)
+        assert self.open == []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append(tag)
         self.attributes.extend((name, value or "") for name, value in attrs)
-        if tag not in VOID:
+        if tag not in ("meta", "link", "wbr"):
             self.open.append(tag)
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
@@ -44,201 +62,155 @@ class Outline(HTMLParser):
         assert self.open.pop() == tag
 
     def handle_data(self, data: str) -> None:
-        self.text.append(data)
+        self.text += data
 
 
-def outline(html: str) -> Outline:
-    """The outline of a page; every tag closes."""
-    parsed = Outline()
-    parsed.feed(html)
-    assert parsed.open == []
-    return parsed
+def drawn(body: str = "", title: str = "T", verdict: Verdict | None = None, **values: Any) -> str:
+    """A page with a body."""
+    source = f'{{% extends "report.html" %}}{{% block body %}}{body}{{% endblock %}}'
+    return render(environment().from_string(source), title, verdict=verdict, **values)
 
 
-def page(text: str = "plain") -> str:
-    """A page that uses everything, with `text` wherever text may stand."""
-    report = Report(text, text, Verdict("refused", f"{text}\nsecond", (text,)))
-    report.section(text, text, text).note(text).facts({text: text})
-    report.facts({"reference": "models/a/sha256-" + "0" * 64})
-    report.tiles({text: Marked(1, "bad")}).filters({"severity": ("fail", "warn"), "table": (text, f"{text} 2")})
-    more = (text, table([text], [[text]], label=text))
-    report.section(text).entries([text, "where"], [Entry([text, link("c1", text)], "a1", {"table": [text]}, more)])
-    report.section(text).cards(
-        [Card(text, "c1", Html(sign("fail") + meter(0.5, 0.2)), isolated(text), {"severity": ["fail"]})]
-    )
-    report.table([text, "n"], [[text, 1], [Marked(text, "bad"), None]], {1: "warn"}, {"n": percent})
-    report.figure(line_chart([Series(text, [(0, 0), (1, 1)])], text, text), text)
-    report.figures((bar_chart([(text, 1.0)], 0.5, marker_name=text), text))
-    report.figures((histogram([0, 1], [(text, [1])], text, text), text))
-    report.figures((dot_chart([Dot(text, 1.0)], text, [(text, 0.5)], [text]), text))
-    return report.html()
-
-
-def test_the_same_content_gives_the_same_bytes() -> None:
-    assert page() == page()
-
-
-def test_text_in_the_place_of_html_is_escaped() -> None:
-    mark: Any = "<b>"
-    report = Report("a").filters({}).entries(["x"], [Entry([mark], "a0", more=(mark, mark))])
-    report.cards([Card(mark, "c0", mark, mark)]).figure(mark, mark)
-    html = report.section("b").table(["x"], [[mark]]).html()
-    assert "<b>" not in html and html.count("&lt;b&gt;") == 10
+def everything(text: str = "plain") -> str:
+    return drawn(EVERYTHING, text, Verdict("refused", f"{text}\nsecond", (text,), (text,), (text,), text), text=text)
 
 
 @given(st.text(min_size=1))
 @example("`typed`")
+@example("<script>x</script>")
+@example("\ud800\x00")
 def test_no_text_becomes_markup(text: str) -> None:
-    plain, other = outline(page()), outline(page(text))
-    # Empty text draws no paragraph, long names get a tooltip, underscores let a line break, backticks in a sentence
-    # mark what somebody types.
-    extra = {"title", "p", "li", "ul", "wbr", "small", "code"}
+    plain, other = Outline(everything()), Outline(everything(text))
+    # Empty text has no paragraph, underscores let a line break, and backticks set code.
+    extra = {"p", "li", "ul", "wbr", "small", "code"}
     assert [tag for tag in other.tags if tag not in extra] == [tag for tag in plain.tags if tag not in extra]
-    page(text).encode("utf-8")
-
-
-def test_text_is_shown_as_it_is() -> None:
-    assert "<script>x</script>" in outline(page("<script>x</script>")).text
-    assert outline(page("<script>x</script>")).tags.count("script") == 1
-
-
-def test_nothing_outside_the_page_is_needed() -> None:
-    html = page()
-    parsed = outline(html)
-    assert not {"img", "iframe", "object", "base"} & set(parsed.tags)
-    assert not {"src", "onload", "style", "action"} & {name for name, _ in parsed.attributes}
-    assert {value for name, value in parsed.attributes if name == "href" and not value.startswith("#")} == {"data:,"}
-    assert not re.search(r"url\(|@import|https?://(?!www\.w3\.org/2000/svg)", html)
-
-
-@given(st.text(min_size=1))
-def test_every_link_on_the_page_has_its_one_target(text: str) -> None:
-    attributes = outline(page(text)).attributes
-    ids = [value for name, value in attributes if name == "id"]
+    everything(text).encode("utf-8")
+    assert not {"src", "onload", "style", "action"} & {name for name, _ in other.attributes}
+    ids = [value for name, value in other.attributes if name == "id"]
     assert len(ids) == len(set(ids))
-    assert {value[1:] for name, value in attributes if name == "href" and value != "data:,"} <= set(ids)
+    assert {value[1:] for name, value in other.attributes if name == "href" and value != "data:,"} <= set(ids)
 
 
-def test_the_policy_allows_this_style_and_this_script_and_nothing_else() -> None:
-    def digest(text: str) -> str:
-        return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
-
-    html = page()
-    policy = _policy(html)
-    style, script = (re.search(f"<{tag}>(.*?)</{tag}>", html, re.DOTALL) for tag in ("style", "script"))
-    assert style and script
-    assert policy["default-src"] == "'none'"
-    assert policy["style-src"] == f"'sha256-{digest(style[1])}'"
-    assert policy["script-src"] == f"'sha256-{digest(script[1])}'"
-    assert "script-src" not in _policy(Report("T").html())
-    assert "<script" not in Report("T").html()
+def test_text_is_shown_as_it_is_and_the_same_content_gives_the_same_bytes() -> None:
+    html = everything("<script>x</script>")
+    assert "<script>x</script>" in Outline(html).text and "script" not in Outline(html).tags
+    assert html == everything("<script>x</script>")
+    assert "a\ufffdb\ufffdc" in drawn("{{ text }}", text="a\ud800b\x00c")
 
 
-def _policy(html: str) -> dict[str, str]:
-    found = re.search(r'Content-Security-Policy" content="([^"]*)"', html)
-    assert found
-    return {name: value for name, _, value in (part.strip().partition(" ") for part in found[1].split(";"))}
+def test_nothing_outside_the_page_is_needed_and_the_policy_allows_its_style_alone() -> None:
+    html = everything()
+    assert not re.search(r"url\(|@import|https?://(?!www\.w3\.org/2000/svg)", html)
+    policy = Outline(html).attributes[Outline(html).attributes.index(("http-equiv", "Content-Security-Policy")) + 1][1]
+    style = re.search("<style>(.*?)</style>", html, re.DOTALL)
+    assert style
+    digest = base64.b64encode(hashlib.sha256(style[1].encode()).digest()).decode()
+    assert policy.startswith("default-src 'none';") and f"style-src 'sha256-{digest}'" in policy
+    assert "script" not in policy and "script" not in Outline(html).tags
 
 
-def test_a_page_of_some_sections_has_a_table_of_contents_and_a_way_past_it() -> None:
-    few, many = (Report("T") for _ in range(2))
-    for at in range(4):
-        many.section(f"Section {at}", count="7" if at == 1 else "")
-    few.section("Only")
-    assert "nav" not in outline(few.html()).tags
-    html = many.html()
-    assert re.findall(r'<li><a href="#(s\d)">', html) == ["s1", "s2", "s3", "s4"]
+def test_a_template_that_names_what_is_not_there_is_refused() -> None:
+    with pytest.raises(UndefinedError, match="absent"):
+        drawn("{{ absent }}")
+
+
+def test_sections_have_a_table_of_contents_and_a_way_past_it() -> None:
+    body = '{% call p.section("A") %}{% endcall %}{% call p.section("B", "", 7) %}{% endcall %}'
+    html = drawn(body)
+    assert re.findall(r'<li><a href="#(s\d)">', html) == ["s1", "s2"]
+    assert '<a href="#s2">B</a> <small>7</small>' in html
     assert html.index('class="skip" href="#main"') < html.index("<nav") < html.index('id="main"')
-    assert '<a href="#s2">Section 1</a> <small>7</small>' in html
+    assert "nav" not in Outline(drawn('{% call p.section("Only") %}{% endcall %}')).tags
 
 
-def test_a_long_text_is_cut_and_says_how_long_it_was() -> None:
-    assert shortened("x" * 5000, 10) == "xxxxxxxxxx… (5,000 characters)"
-    assert shortened("x" * 10, 10) == "x" * 10
-
-
-def test_light_dark_and_paper() -> None:
-    html = page()
-    assert "prefers-color-scheme: dark" in html
-    assert "@media print" in html
-
-
-def test_the_verdict_comes_first() -> None:
-    text = "".join(outline(Report("T", verdict=Verdict("fail", "because")).section("S").html()).text)
-    assert text.index("fail") < text.index("because") < text.index("S", text.index("because"))
-
-
-def test_what_somebody_types_is_set_as_code_in_sentences() -> None:
-    verdict = Verdict("fail", "Run `gatehouse run <x>`.", todo="`a` and `b`, not ` alone.")
-    html = Report("A page", verdict=verdict).section("One", "See `c`.").html()
-    assert "Run <code>gatehouse run &lt;x&gt;</code>." in html and "<code>c</code>" in html
-    assert "<code>a</code> and <code>b</code>, not ` alone." in html
-
-
-def test_several_reasons_become_a_list() -> None:
-    assert outline(Report("T", verdict=Verdict("fail", "one\ntwo\n")).html()).tags.count("li") == 2
-    assert outline(Report("T", verdict=Verdict("fail", "one")).html()).tags.count("li") == 0
-
-
-def test_warnings_and_what_was_not_checked_stand_in_the_head() -> None:
-    warnings = tuple(f"warning {at}" for at in range(9))
-    verdict = Verdict("pass", "All is well.", warnings=warnings, unchecked=("the moon",), todo="Sleep.", title="Kept")
-    head = Report("T", verdict=verdict).section("S").html().split("</header>")[0]
+def test_the_verdict_comes_first_with_warnings_and_what_was_not_checked() -> None:
+    warnings = [f"warning {number}" for number in range(9)]
+    verdict = Verdict("pass", "Run `a <x>`.", (), warnings, ["the moon"], "Sleep, not ` alone.", "Kept")
+    head = drawn('{% call p.section("S") %}{% endcall %}', verdict=verdict).split("</header>")[0]
     text = re.sub("<[^>]+>", "", head)
-    assert all(told in text for told in ("Kept", "What to do: Sleep.", "9 warnings", "1 not checked", "the moon"))
+    assert all(part in text for part in ("Kept", "What to do: Sleep, not ` alone.", "9 warnings", "1 not checked"))
+    assert "<code>a &lt;x&gt;</code>" in head
     assert "warning 4" in text and "warning 5" not in text and "and 4 more, below" in text
-    assert 'role="region"' not in Report("T").html()
+    assert 'role="region"' not in drawn()
+    assert [Outline(drawn(verdict=Verdict("fail", text))).tags.count("li") for text in ("one\ntwo\n", "one")] == [2, 0]
 
 
-def test_an_unknown_verdict_is_refused() -> None:
-    with pytest.raises(ValueError, match="expected one of pass, fail, refused, warn, found 'maybe'"):
-        Verdict("maybe")
+@pytest.mark.parametrize(
+    ("columns", "rows", "cell"),
+    [
+        (["name", "rate"], [["a", 0.25], ["b", None]], '<td class="n">25.0 %</td>'),
+        (["name", "rate"], [["a", 0.25], ["b", None]], '<td class="n">–</td>'),
+        (["a"], [[1], ["x"]], "<td>1</td>"),
+        (["a", "b"], [["x", Cell(1, "best", "0 to 2")]], '<td class="n best">1<small>0 to 2</small></td>'),
+        ({"name": "key"}, [{"key": "<a>"}], "<td>&lt;a&gt;</td>"),
+        ({"value": "value"}, [Cell("of an attribute")], "<td>of an attribute</td>"),
+        (["a"], [], '<th scope="col">a</th>'),
+    ],
+)
+def test_cells_of_tables(columns: Any, rows: Any, cell: str) -> None:
+    assert cell in drawn('{{ p.table(columns, rows, percents=["rate"]) }}', columns=columns, rows=rows)
 
 
-def test_columns_of_numbers_are_aligned_and_formatted() -> None:
-    html = Report("T").table(["name", "rate"], [["a", 0.25], ["b", None]], formats={"rate": percent}).html()
-    assert '<td class="n">25.0 %</td>' in html
-    assert '<td class="n">–</td>' in html
-    assert "<td>a</td>" in html
+@pytest.mark.parametrize("rows", [[[1, 2], [1]], [[1], [1]]])
+def test_a_row_of_the_wrong_length_is_refused(rows: Any) -> None:
+    with pytest.raises(ValueError, match=r"expected 2 cells|zip"):
+        drawn('{{ p.table(["a", "b"], rows) }}', rows=rows)
 
 
-def test_a_column_that_is_not_all_numbers_is_text() -> None:
-    assert '<td class="n">' not in Report("T").table(["a"], [[1], ["x"]]).html()
+@pytest.mark.parametrize("dark", [False, True])
+def test_text_and_shapes_have_contrast(dark: bool) -> None:
+    """WCAG 2.2, level AA: 4.5 for text, 3 for shapes, on what lies behind it."""
+    light_part, dark_part, _ = COLOURS.split(":root {")[1:]
+    colours = dict(re.findall(r"--([\w-]+): (#\w{6});", dark_part if dark else light_part))
+
+    def luminance(colour: str) -> float:
+        parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+        linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+        return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+    def contrast(first: str, second: str) -> float:
+        darker, lighter = sorted((luminance(colours[first]), luminance(colours[second])))
+        return (lighter + 0.05) / (darker + 0.05)
+
+    text = [(ink, paper) for ink in ("ink", "soft", "good", "bad", "warn", "a") for paper in ("page", "tint")]
+    text += [(ink, f"{mark}-tint") for mark in ("good", "bad", "warn") for ink in ("ink", mark)]
+    text += [("page", disc) for disc in ("soft", "good", "bad", "warn", "ink")]
+    assert [pair for pair in text if contrast(*pair) < 4.5] == []
+    assert [shape for shape in ("axis", "a", "b", "c", "d") if contrast(shape, "page") < 3] == []
+    assert [name for name in colours if f"var(--{name})" not in STYLE] == []
 
 
-def test_rows_and_cells_can_stand_out() -> None:
-    html = Report("T").table(["a", "b"], [["x", Marked(1, "best")]], {0: "bad"}).html()
-    assert '<tr class="bad">' in html
-    assert '<td class="n best">1</td>' in html
-
-
-def test_a_row_of_the_wrong_length_is_refused() -> None:
-    with pytest.raises(ValueError, match="expected 2 cells a row, found 1 in row 1"):
-        Report("T").table(["a", "b"], [[1, 2], [1]])
-
-
-def test_an_empty_table_has_its_headers() -> None:
-    assert "a" in outline(Report("T").table(["a"], []).html()).text
-
-
-def test_references_are_set_in_a_fixed_width() -> None:
-    assert 'class="mono"' in Report("T").facts({"model": "models/a/sha256-" + "0" * 64}).html()
-    assert 'class="mono"' not in Report("T").facts({"model": "a"}).html()
-
-
-def test_reports_need_only_the_standard_library() -> None:
-    program = (
-        "import sys; before = set(sys.modules); import gatehouse.reports.page, "
-        "gatehouse.reports.charts; "
-        "print(sorted({name.split('.')[0] for name in set(sys.modules) - before} "
-        "- set(sys.stdlib_module_names) - {'gatehouse'}))"
+def test_the_page_of_any_artifact_draws_numbers_as_bars_and_lists_the_rest(store: ArtifactStore) -> None:
+    counts = {f"2024-{month:02d}": month * 1000 for month in range(1, 13)}
+    source = store.publish("datasets", "d", {"a": b"1"})
+    artifact = store.publish(
+        "profiles",
+        "delays",
+        {"counts.json": canonical_json(counts), "texts.json": '{"x": "1"}', "empty.json": "{}"},
+        columns=[Column("dest", "string")],
+        rows=1234,
+        derived_from={"dataset": source},
+        configuration={"names": ["<b>"], "window": ""},
     )
-    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert ended.stdout.strip() == "[]"
+    html = contents_page(store, str(artifact))
+    assert "<h1>profiles of delays</h1>" in html and "1,234 rows" in html and str(source) in html
+    assert html.count('<line class="bar"') == 12
+    assert [html.index(month) for month in counts] == sorted(html.index(month) for month in counts)
+    assert "texts.json" in html and "dest" in html and "&lt;b&gt;" in html and "<dt>window" not in html
+    many = canonical_json({f"{number:04d}": number for number in range(1234)})
+    html = contents_page(store, str(store.publish("profiles", "many", {"numbers.json": many})))
+    assert html.count('<line class="bar"') == 100 and "the first 100 of 1,234" in html
 
 
-def test_a_tile_of_one_thing_has_no_plural() -> None:
-    drawn = (
-        Report("a").tiles({"tables": Marked(1, ""), "rules judged": 1, "rows": 2, "features drifted": "1 of 2"}).html()
-    )
-    assert [f"<dt>{name}</dt>" in drawn for name in ("table", "rule judged", "rows", "features drifted")] == [True] * 4
+def test_the_page_of_a_far_store_is_copied_whole_into_a_folder_of_the_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GATEHOUSE_CACHE", str(tmp_path))
+    store = ArtifactStore(MemoryObjects(Memory()))
+    artifact = store.publish("profiles", "x", {"counts.json": '{"2013-01": 3}'})
+    page = rendered(store, artifact)
+    assert page.is_relative_to(tmp_path)
+    assert page.stat().st_mode & 0o777 == 0o444  # Installed when it was finished.
+    assert "2013-01" in page.read_text()
+    assert rendered(store, artifact) == page
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [page]

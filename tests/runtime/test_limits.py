@@ -74,8 +74,3 @@ def test_the_limit_of_the_process_binds() -> None:
     program = "from gatehouse import limits; print(limits.memory())"
     told = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, check=True, preexec_fn=confine)
     assert int(told.stdout) == 10**9
-
-
-@pytest.mark.parametrize(("quantity", "expected"), [("4", 4), ("0.5", 0.5), ("1500m", 1.5)])
-def test_quantities_of_processors(quantity: str, expected: float) -> None:
-    assert limits.cpus_of(quantity) == expected

@@ -9,7 +9,6 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable
-from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -41,7 +40,7 @@ from gatehouse.store.run import RUN_ID, events
 from gatehouse.store.store import ArtifactStore
 from gatehouse.tracking.mlflow_client import tracking_of
 from gatehouse.tracking.shown import warning_on_failure
-from gatehouse.tuning.access.storage import database, require_address, require_server
+from gatehouse.tuning.access.storage import database, require_address
 from tests.operations.alerting.hook import hooked
 from tests.server.serving import serving
 from tests.stand_ins.http_server import Handler, listening
@@ -85,8 +84,6 @@ def _catalog(url: str) -> None:
 
 def _studies(url: str) -> None:
     os.environ["GATEHOUSE_TUNING_STORAGE"] = url
-    with suppress(GatehouseError):
-        require_server(url)
     database()
 
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import pytest
 
+from gatehouse.server.access import Rate
 from gatehouse.server.app import create_app
-from gatehouse.server.rate import Rate
 from gatehouse.store.store import ArtifactStore
 from tests.registry.gate import MANUAL, Gate, make_gate
 from tests.server.serving import Client, client, serving

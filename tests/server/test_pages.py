@@ -155,7 +155,7 @@ def test_a_version_that_waits_as_inconclusive_can_be_signed(served: Served) -> N
     gate.register(model, evaluation, policy)
     shown = _version(served, 3)
     assert "The gate says: inconclusive" in shown
-    assert shown.count(". Look for features that tell more") == 2, "in the verdict and in the history"
+    assert shown.count(". Look for better features") == 2, "in the verdict and in the history"
     assert "Approve" in shown
 
 

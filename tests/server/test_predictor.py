@@ -23,17 +23,15 @@ from gatehouse.online.materialization import materialize_views
 from gatehouse.online.store import online_view, open_online, sqlite_file
 from gatehouse.registry.resolving.alias import Resolver
 from gatehouse.server import inference
-from gatehouse.server.access import Access
-from gatehouse.server.following import Following
+from gatehouse.server.access import Access, Rate
 from gatehouse.server.inference import Online, ServedModel
-from gatehouse.server.predictor import create_app
+from gatehouse.server.predictor import Following, create_app
 from gatehouse.server.problems import status_of
-from gatehouse.server.rate import Rate
 from gatehouse.store.run import RUN_ID
 from gatehouse.store.store import ArtifactStore
 from gatehouse.training.calibration.spec import CalibrationSpec
 from gatehouse.training.calibration.stage import CalibrateRequest, calibrate
-from gatehouse.training.models.building import build_model
+from gatehouse.training.models import build_model
 from gatehouse.training.scoring.predictor import Predictor
 from gatehouse.training.transformation.fitting import fit
 from tests.evaluation.candidates import publish_model
@@ -104,13 +102,13 @@ def test_answers_are_the_batch_to_the_bit_alone_and_together(
 def test_trees_answer_as_their_batch(loss: str) -> None:
     import xgboost
 
-    from gatehouse.training.trees.columns import column_types, columns
+    from gatehouse.training.scoring.trees import columns
 
     transformation = fit(ROWS, NUMERIC, CATEGORICAL)
     outputs = 2 if loss == "multiclass" else 1
     described = {"model": {"architecture": "xgboost"}, "loss": "mse" if loss == "regression" else loss}
     arrays = columns(*transformation.apply(ROWS))
-    types = column_types(transformation.width, len(transformation.categorical))
+    types = ["q"] * transformation.width + ["c"] * len(transformation.categorical)
     matrix = xgboost.DMatrix(arrays, ROWS["label"].to_numpy(), feature_types=types, enable_categorical=True)
     objective = {"binary": "binary:logistic", "multiclass": "multi:softprob", "regression": "reg:squarederror"}[loss]
     settings: dict[str, Any] = {"objective": objective} | ({"num_class": outputs} if outputs > 1 else {})
@@ -434,7 +432,7 @@ def test_a_calibrated_model_becomes_champion_and_is_served_with_the_probabilitie
         champion=gate.resolve(model, lenient),
         training_set=training_set,
         split=split,
-        spec=EvaluationSpec(bootstrap_samples=20, boosted_trees=False, found_slices=0),
+        spec=EvaluationSpec(bootstrap_samples=20),
         policy=lenient,
     )
     assert gate.register(model, evaluate(judged, store).evaluation, lenient).decision == "approved"

@@ -1,6 +1,6 @@
 """The rate of calls: a burst, then as many as come back."""
 
-from gatehouse.server.rate import Rate
+from gatehouse.server.access import Rate
 
 
 def test_a_burst_passes_and_then_what_comes_back() -> None:

@@ -2,12 +2,6 @@
 
 `kfp_objects.py` does what is asked for; here are routes, JSON, tokens, errors of the gateway, and faults. Every
 body and every answer is held against the published description of the API (`kfp_v2beta1.swagger.json`).
-
-`test_answers.py` and `test_refusals.py` in `tests/kfp_api` also run against a server of yours: set
-GATEHOUSE_TEST_KFP_ENDPOINT to its address, and GATEHOUSE_TEST_KFP_NAMESPACE and GATEHOUSE_TEST_KFP_TOKEN where it needs
-them. They make pipelines, a run, which they cancel, and schedules, which they delete, all named `gatehouse-test-…`, and
-hold what the server answers against `kfp_answers.yaml`, the list of all that we rely on, and against what the
-stand-in refuses.
 """
 
 import email

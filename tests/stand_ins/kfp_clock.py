@@ -3,9 +3,14 @@
 from datetime import UTC, datetime
 from typing import Any
 
-from gatehouse.configuration.cron import Cron
+from gatehouse.configuration.cron import times_after
 
 Body = dict[str, Any]
+
+
+def six_fields(expression: str) -> str:
+    """A cron expression as KFP reads it: five fields are all but the day of the week."""
+    return f"{expression} *" if len(expression.split()) == 5 else expression
 
 
 def due(schedule: Body, now: float) -> list[float]:
@@ -23,7 +28,7 @@ def due(schedule: Body, now: float) -> list[float]:
     found = []
     while True:
         if "cron" in times:
-            last = Cron.parse(times["cron"], fields=(5, 6)).following(datetime.fromtimestamp(last, UTC)).timestamp()
+            last = next(times_after(six_fields(times["cron"]), datetime.fromtimestamp(last, UTC))).timestamp()
         else:
             last += int(times["interval_second"])
         if last > now or (end is not None and last > end):

@@ -18,10 +18,10 @@ from dataclasses import dataclass, field
 
 import yaml
 
-from gatehouse.configuration.cron import Cron
+from gatehouse.configuration.cron import require_cron
 from gatehouse.errors import ConfigurationError
 from gatehouse.kfp_api.specs import check_parameters, parameters_of
-from tests.stand_ins.kfp_clock import due, written
+from tests.stand_ins.kfp_clock import due, six_fields, written
 from tests.stand_ins.kfp_lists import (
     ABORTED,
     DENIED,
@@ -327,7 +327,7 @@ class Objects:
         trigger = body.get("trigger", {})
         if expression := trigger.get("cron_schedule", {}).get("cron"):
             try:
-                Cron.parse(expression, fields=(5, 6))
+                require_cron(six_fields(expression))
             except ValueError as error:
                 known = "Schedule cron is not a supported format(https://godoc.org/github.com/robfig/cron)"
                 raise Refusal(INVALID, f"{known}. Error: {error}") from error

@@ -17,8 +17,8 @@ from gatehouse.data.sources.catalog import parse_source
 from gatehouse.data.splitting.divide import divide
 from gatehouse.errors import ConfigurationError, GatehouseError, HiddenValueError
 from gatehouse.evaluation import footprint
-from gatehouse.evaluation.integration import child, project_tests
-from gatehouse.evaluation.slice_columns import slice_columns
+from gatehouse.evaluation.integration import child
+from gatehouse.evaluation.slices import slice_columns
 from gatehouse.evaluation.spec import EvaluationSpec
 from gatehouse.features.decisions.rows import _faults
 from gatehouse.features.definitions.declarations import Source
@@ -92,19 +92,19 @@ def _program(folder: Path) -> None:
 
 
 def _assertion(_: Path) -> None:
-    raise ConfigurationError(project_tests._shown("test_it.py::test_it", f"assert {SECRET} == 1"))
+    raise ConfigurationError(child._shown("test_it.py::test_it", f"assert {SECRET} == 1"))
 
 
 def _skipped(_: Path) -> None:
-    raise ConfigurationError(project_tests._shown("test_it.py::test_it", f"was skipped: row {SECRET}"))
+    raise ConfigurationError(child._shown("test_it.py::test_it", f"was skipped: row {SECRET}"))
 
 
 def _expected(_: Path) -> None:
-    raise ConfigurationError(project_tests._shown("test_it.py::test_it", f"is expected to fail: row {SECRET}"))
+    raise ConfigurationError(child._shown("test_it.py::test_it", f"is expected to fail: row {SECRET}"))
 
 
 def _parameter(_: Path) -> None:
-    raise ConfigurationError(project_tests._shown(f"test_it.py::test_it[{SECRET}]", "was deselected"))
+    raise ConfigurationError(child._shown(f"test_it.py::test_it[{SECRET}]", "was deselected"))
 
 
 def _untried(_: Path) -> None:

@@ -18,6 +18,7 @@ OTHERS = {
     "adbc_driver_manager": "adbc-driver-manager",
     "google": "google-cloud-storage",
     "kubeflow": "kubeflow-training",
+    "ruamel": "ruamel-yaml",
 }
 OTHERS |= {"grpc": "grpcio", "mlflow": "mlflow-skinny", "pynvml": "nvidia-ml-py", "sklearn": "scikit-learn"}
 """Distributions of packages that carriers import, and that no code digest names."""
@@ -91,7 +92,7 @@ def test_stages_are_where_they_belong() -> None:
 
 def test_a_page_counts_and_an_image_that_lacks_something_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     alert = declared_stages()["alert"]
-    page = "gatehouse.training.loop.trainer:page"
+    page = "gatehouse.training.trainer:page"
     drawn = Stage(replace(alert.declared, pages={"kind": page}), alert.function)
     assert image_name(alert) == "control"
     monkeypatch.setitem(STAGES, "alert", drawn)

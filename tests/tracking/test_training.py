@@ -17,7 +17,7 @@ from gatehouse.tracking.mlflow_client import tracking_of
 from gatehouse.tracking.shipping import close_spool, deliver, open_spool
 from gatehouse.tracking.spool import SpoolWriter
 from gatehouse.tracking.training import show_training, track_experiment, track_training
-from gatehouse.training.loop.metrics import log_epochs
+from gatehouse.training.validation import log_epochs
 
 
 @pytest.fixture(scope="module")

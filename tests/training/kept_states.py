@@ -4,7 +4,7 @@ import copy
 from dataclasses import dataclass
 from typing import Any
 
-from gatehouse.training.loop.state import TrainState
+from gatehouse.training.state import TrainState
 
 
 @dataclass

@@ -22,12 +22,11 @@ import torch.distributed.pipelining
 import torch.distributed.tensor
 import torch.multiprocessing as mp
 
-from gatehouse.launchers.worker.step_barrier import Agreement, StepBarrier
+from gatehouse.launchers.step_barrier import Agreement, StepBarrier
 from gatehouse.training.checkpointing.checkpointer import Restored
-from gatehouse.training.checkpointing.spec import CheckpointSpec
-from gatehouse.training.loop.state import TrainState
-from gatehouse.training.loop.trainer import Trainer
-from gatehouse.training.spec import NetworkTraining, train_spec
+from gatehouse.training.spec import CheckpointSpec, NetworkTraining, train_spec
+from gatehouse.training.state import TrainState
+from gatehouse.training.trainer import Trainer
 from tests.training.kept_states import Giver, Keeper
 
 

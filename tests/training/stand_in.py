@@ -8,8 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from gatehouse.launchers.worker.heartbeat import Heartbeat
-from gatehouse.launchers.worker.preemption import FLAG, OUTCOME, Flag, Preempted
+from gatehouse.launchers.rank_files import FLAG, OUTCOME, Flag, Heartbeat, Preempted
 from gatehouse.runtime.process import die_with_parent, start_time
 
 

@@ -11,9 +11,8 @@ import torch
 from gatehouse.launchers.launcher import JOB, RESULT, TrainingFailedError, TrainingJob
 from gatehouse.launchers.local import LocalLauncher
 from gatehouse.launchers.spec import LocalLaunch
-from gatehouse.launchers.worker.fault_injection import FAULT
-from gatehouse.training.checkpointing.spec import CheckpointSpec
-from gatehouse.training.spec import NetworkTraining
+from gatehouse.launchers.step_barrier import FAULT
+from gatehouse.training.spec import CheckpointSpec, NetworkTraining
 from tests.training.specs import architecture, network, vary
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

@@ -6,7 +6,8 @@ import sys
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from types import SimpleNamespace
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
@@ -17,8 +18,8 @@ from gatehouse.errors import HiddenValueError, StoreError
 from gatehouse.launchers import torchrun as agent
 from gatehouse.launchers.launcher import FAILURE, JOB
 from gatehouse.training import program
-from gatehouse.training.compute.spec import ComputeSpec
-from gatehouse.training.loop.divergence import DivergedError
+from gatehouse.training.divergence import DivergedError
+from gatehouse.training.spec import ComputeSpec
 from tests.training.specs import network
 
 
@@ -38,7 +39,8 @@ def _end_of(
         monkeypatch.setattr(program, name, lambda *_: None)
     for name in ("init_process_group", "destroy_process_group"):
         monkeypatch.setattr(dist, name, lambda *_, **__: None)
-    monkeypatch.setattr(program, "_train", train)
+    trainer = SimpleNamespace(train=train)
+    monkeypatch.setattr("gatehouse.training.trainer.Trainer", lambda *_: trainer)
     with pytest.raises((SystemExit, type(error), HiddenValueError)) as ended:
         program.main()
     return ended.value
@@ -113,18 +115,3 @@ def test_workers_on_gpus_are_not_forked_and_others_see_none(
     (tmp_path / JOB).write_text(json.dumps({"spec": spec.model_dump(mode="json")}))
     assert program.preload(tmp_path) is forked
     assert os.environ["CUDA_VISIBLE_DEVICES"] == ("" if forked else "0")
-
-
-@pytest.mark.parametrize(
-    ("parallelism", "compiler"), [({}, False), ({"data": "fsdp"}, True), ({"tensor": 2}, True), ({"pipeline": 2}, True)]
-)
-def test_the_compiler_is_imported_before_workers_are_forked_where_they_need_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, parallelism: dict[str, Any], compiler: bool
-) -> None:
-    spec = network(processes=2, accumulation=2, **parallelism)
-    (tmp_path / JOB).write_text(json.dumps({"spec": spec.model_dump(mode="json")}))
-    imported: list[str] = []
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    monkeypatch.setattr(program.importlib, "import_module", imported.append)
-    program.preload(tmp_path)
-    assert ("torch._dynamo" in imported) is compiler

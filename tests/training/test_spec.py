@@ -63,7 +63,7 @@ TENSOR, PIPELINE = {"processes": 2, "tensor": 2}, {"processes": 2, "pipeline": 2
             "",
             "brier, calibration_error, roc_auc, not r2",
         ),
-        ({"model": XGBOOST, "loss": PAIRWISE | {"sample_weight": "w"}}, "", "weighs no single rows"),
+        ({"model": XGBOOST, "loss": PAIRWISE | {"sample_weight": "w"}}, "", "does not weigh single rows"),
         ({"data": {"batch_size": 2, "accumulation": 3}}, "data", "accumulation 3 is more than the batch_size 2"),
         ({"model": FT | {"token_size": 9}}, "model", "token_size 9 must be a multiple of heads 4"),
         ({"optimizer": {"changes": [{"epoch": 10}]}}, "", "epochs below stopping.epochs 10, found 10"),

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 import pytest
 import torch
 
@@ -16,12 +15,12 @@ from gatehouse.errors import ConfigurationError
 from gatehouse.launchers.choose import LAUNCH
 from gatehouse.launchers.launcher import TrainingFailedError
 from gatehouse.launchers.local import LocalLauncher
-from gatehouse.launchers.worker.fault_injection import FAULT
+from gatehouse.launchers.step_barrier import FAULT
 from gatehouse.store.identity import identity_of
 from gatehouse.store.run import RUN_ID, events
 from gatehouse.store.store import ArtifactStore
 from gatehouse.training.data.job import prepare_job
-from gatehouse.training.models.building import build_model
+from gatehouse.training.models import build_model
 from gatehouse.training.scoring.predictor import Predictor
 from gatehouse.training.spec import beginning
 from gatehouse.training.stage import TrainRequest, TrainResult, _beginnings, forget_job, job_key, train
@@ -186,24 +185,6 @@ def test_a_predictor_gives_the_same_bits_whatever_the_threads(store: ArtifactSto
     finally:
         torch.set_num_threads(before)
     assert all(np.array_equal(one, two) for one, two in zip(scores[1], scores[2], strict=True))
-
-
-def test_a_predictor_takes_what_training_never_saw(trained: tuple[ArtifactStore, TrainResult]) -> None:
-    store, result = trained
-    predictor = Predictor.load(store, result.model)
-    odd = pa.table(
-        {
-            "distance": pa.array([None, 1e30, -5.0], pa.float64()),
-            "wind": pa.array([None, float("nan"), 3.0], pa.float64()),
-            "delay_rate": pa.array([0.5, None, 0.1], pa.float64()),
-            "carrier": ["never seen", None, "UA"],
-            "origin": pa.array([None, None, "EWR"], pa.string()),
-        }
-    )
-    scores = predictor.predict(odd)
-    assert scores.shape == (3,)
-    assert ((scores > 0) & (scores < 1)).all()
-    assert predictor.predict(odd.slice(0, 0)).shape == (0,)
 
 
 def test_the_stage_module_imports_neither_torch_nor_arrow() -> None:

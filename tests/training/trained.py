@@ -7,14 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from gatehouse.launchers.launcher import TrainingStoppedError
-from gatehouse.launchers.stopping import STOP, Stop
-from gatehouse.launchers.worker.fault_injection import FAULT
+from gatehouse.launchers.launcher import STOP, Stop, TrainingStoppedError
+from gatehouse.launchers.step_barrier import FAULT
 from gatehouse.store.store import ArtifactStore
 from gatehouse.tracking.following import FOLLOWER
 from gatehouse.tracking.spool import Point
-from gatehouse.training.checkpointing.spec import CheckpointSpec
-from gatehouse.training.spec import NetworkTraining
+from gatehouse.training.spec import CheckpointSpec, NetworkTraining
 from gatehouse.training.stage import TrainRequest, TrainResult, train
 from tests.conftest import Once
 from tests.training import synthetic

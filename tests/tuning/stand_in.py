@@ -70,11 +70,11 @@ class Scripted:
     started: list[int] = field(default_factory=list)
     stopped: list[int] = field(default_factory=list)
 
-    def start(self, number: int, parameters: dict[str, Any], told: Callable[[Event], None]) -> "_Handle":
+    def start(self, number: int, parameters: dict[str, Any], notify: Callable[[Event], None]) -> "_Handle":
         """Tell what the script says."""
         self.started.append(number)
         for event in self.script(number, parameters):
-            told(event)
+            notify(event)
         return _Handle(number, self.stopped)
 
 

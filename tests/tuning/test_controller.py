@@ -13,10 +13,9 @@ import pytest
 from gatehouse.errors import ConfigurationError, StoreError
 from gatehouse.store.store import ArtifactStore
 from gatehouse.tuning.controller import Controller, Experiment, ExperimentFailedError
-from gatehouse.tuning.opening import opened_study, read_study
 from gatehouse.tuning.runner import Broken, Event, Failed, Handle, Reported, Stopped, Succeeded
 from gatehouse.tuning.spec import ExperimentSpec
-from gatehouse.tuning.study import ExperimentStudy
+from gatehouse.tuning.study import ExperimentStudy, opened_study, read_study
 from tests.tuning.replaying import replay
 from tests.tuning.stand_in import DEPTH, RATE, SPACES, STEPS, Script, Scripted, experiment, failing, loss, trained
 
@@ -39,7 +38,7 @@ def test_each_trial_that_ends_is_told_with_the_best_so_far() -> None:
         )
 
     told: dict[int, str] = {}
-    run(experiment(max_trial_count=5), script, told=told.__setitem__)
+    run(experiment(max_trial_count=5), script, notify=told.__setitem__)
     assert told == {
         0: "trial 0: log_loss 0.5, best so far",
         1: "trial 1 failed: OutOfMemoryError: No memory.; best so far is trial 0 with log_loss 0.5",
@@ -47,15 +46,6 @@ def test_each_trial_that_ends_is_told_with_the_best_so_far() -> None:
         3: "trial 3: log_loss 0.25, best so far",
         4: "trial 4: log_loss 0.25; best so far is trial 3 with log_loss 0.25",
     }
-
-
-def test_of_several_objectives_each_trial_is_told_that_is_on_the_front() -> None:
-    def script(number: int, parameters: dict[str, Any]) -> Iterator[Event]:
-        yield Succeeded(number, {"log_loss": 0.5 - number / 8}, {"size_bytes": 1234567.0 * (1, 2, 2)[number]})
-
-    told: dict[int, str] = {}
-    run(experiment(objective=["log_loss", "size_bytes"], max_trial_count=3), script, told=told.__setitem__)
-    assert told[1] == "trial 1: log_loss 0.375, size_bytes 2469134, on the Pareto front so far"
 
 
 class Killed(Exception):
@@ -120,16 +110,6 @@ def test_another_seed_suggests_others() -> None:
     assert len(rates) == 6
 
 
-def test_replay_finds_a_trial_that_was_not_suggested() -> None:
-    spec = experiment(max_trial_count=6, algorithm={"name": "tpe", "startup_trials": 2})
-    trials = list(run(spec).trials)
-    assert replay(spec, 3, STEPS, NAME, trials) is None
-    trials[4] = replace(trials[4], parameters={"optimizer.learning_rate": 0.05})
-    assert replay(spec, 3, STEPS, NAME, trials) == trials[4]
-    trials[1] = replace(trials[1], values={"log_loss": 0.1})
-    assert replay(spec, 3, STEPS, NAME, trials) is not None
-
-
 class Threaded(Scripted):
     """A runner with a thread a trial, which waits for its turn, so that trials end in an order that differs."""
 
@@ -142,14 +122,14 @@ class Threaded(Scripted):
 
 class _Thread:
     def __init__(self, events: Iterator[Event], told: Callable[[Event], None], number: int) -> None:
-        self.events, self.told, self.number, self.ended = events, told, number, threading.Event()
+        self.events, self.message, self.number, self.ended = events, told, number, threading.Event()
 
     def run(self) -> None:
         for event in self.events:
             if self.ended.is_set():
-                self.told(Stopped(self.number, "job"))
+                self.message(Stopped(self.number, "job"))
                 return
-            self.told(event)
+            self.message(event)
 
     def stop(self) -> None:
         self.ended.set()
@@ -233,7 +213,7 @@ def test_a_pruned_trial_is_stopped_once_and_what_it_tells_later_counts_for_nothi
 def test_a_failed_trial_says_why_and_the_experiment_goes_on(script: Script, reason: str, told: str) -> None:
     done = run(experiment(max_trial_count=3), script)
     assert [trial.state for trial in done.trials] == ["succeeded", "failed", "succeeded"]
-    assert done.trials[1].reason == reason and told in done.trials[1].told and not done.trials[1].feasible
+    assert done.trials[1].reason == reason and told in done.trials[1].message and not done.trials[1].feasible
 
 
 def _won(number: int, value: float = 1.0) -> Succeeded:
@@ -317,18 +297,6 @@ def test_an_experiment_that_is_asked_to_end_stops_its_trials() -> None:
     done = run(experiment(), script, stopped=lambda: bool(stopped), clock=lambda: next(time) * 1.0)
     assert done.ended == "stopped"
     assert [trial.state for trial in done.trials] == ["succeeded", "succeeded", "killed"]
-
-
-def test_a_raised_count_goes_on_and_the_same_count_repeats_nothing(store: ArtifactStore) -> None:
-    spec = experiment(max_trial_count=4)
-    runners = []
-    for count in (4, 4, 7):
-        runners.append(Scripted())
-        raised = spec.model_copy(update={"max_trial_count": count})
-        with opened_study(store.objects, "k1", raised, 3, STEPS) as study:
-            done = Controller(study, runners[-1]).run()
-    assert [runner.started for runner in runners] == [[0, 1, 2, 3], [], [4, 5, 6]]
-    assert done.trials == run(spec.model_copy(update={"max_trial_count": 7})).trials
 
 
 def test_earlier_configurations_are_tried_first_as_far_as_they_fit() -> None:

@@ -46,13 +46,13 @@ def test_an_ending_comes_also_while_the_last_trials_run(given: dict[str, Any], e
 class _LastRunsOn(Scripted):
     """A runner whose third trial reports three steps, and ends when it is stopped."""
 
-    def start(self, number: int, parameters: dict[str, Any], told: Callable[[Event], None]) -> Any:
+    def start(self, number: int, parameters: dict[str, Any], notify: Callable[[Event], None]) -> Any:
         if number < 2:
-            return super().start(number, parameters, told)
+            return super().start(number, parameters, notify)
         self.started.append(number)
         for event, _ in zip(trained(number, parameters), range(3), strict=False):
-            told(event)
-        return _Ends(lambda: told(Stopped(number, "job")))
+            notify(event)
+        return _Ends(lambda: notify(Stopped(number, "job")))
 
 
 class _Ends:
@@ -66,6 +66,6 @@ def test_the_last_trial_may_be_one_failure_too_many() -> None:
 
 
 def test_a_stop_before_any_trial_succeeded_is_not_tried_again() -> None:
-    with pytest.raises(ExperimentStoppedError, match="stopped before any trial succeeded") as raised:
+    with pytest.raises(ExperimentStoppedError, match="None of 0 trials succeeded") as raised:
         run(experiment(), stopped=lambda: True)
     assert raised.value.permanent

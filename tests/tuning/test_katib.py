@@ -138,8 +138,8 @@ def test_goals_and_directions() -> None:
     assert "best epoch" in reasons(found, "objective.metricStrategies")
     found = imported(katib(objective={"type": "maximize", "objectiveMetricName": "loss"}))
     assert "always minimized" in reasons(found, "objective.type")
-    found = imported(katib(objective={"type": "maximize", "objectiveMetricName": "F1", "goal": 1}))
-    assert "--map F1=METRIC" in reasons(found, "objective.objectiveMetricName") and "objective" not in found.tuning
+    found = imported(katib(objective={"type": "maximize", "objectiveMetricName": "Kappa", "goal": 1}))
+    assert "--map Kappa=METRIC" in reasons(found, "objective.objectiveMetricName") and "objective" not in found.tuning
     assert reasons(found, "objective.goal")
 
 
@@ -188,11 +188,11 @@ def test_what_the_cluster_needs_there_is_said() -> None:
     [
         ("a: [", "not YAML"),
         ("", "found nothing"),
-        ("- 1", "found list"),
-        ("kind: Trial", "found Trial"),
+        ("- 1", "expected one document"),
+        ("kind: Trial", "expected one document"),
         ("{kind: Experiment, apiVersion: kubeflow.org/v1alpha3, spec: {}}", "v1alpha3"),
-        ("{kind: Experiment, apiVersion: kubeflow.org/v1beta1}", "expected spec"),
-        ("kind: Experiment\n---\nkind: Experiment", "found Experiment, Experiment"),
+        ("{kind: Experiment, apiVersion: kubeflow.org/v1beta1}", "and spec:"),
+        ("kind: Experiment\n---\nkind: Experiment", "None Experiment, None Experiment"),
     ],
 )
 def test_other_files_are_refused(text: str, said: str) -> None:

@@ -10,12 +10,11 @@ from gatehouse.store.store import ArtifactStore
 from gatehouse.training.spec import NetworkTraining, beginning, changed
 from gatehouse.tuning.configuration import infeasible
 from gatehouse.tuning.controller import Controller, Experiment, ExperimentFailedError
-from gatehouse.tuning.opening import opened_study
 from gatehouse.tuning.parameters import ParameterSpec
 from gatehouse.tuning.population import _perturbed
 from gatehouse.tuning.runner import Event, Failed, Reported, Succeeded
 from gatehouse.tuning.spec import ExperimentSpec
-from gatehouse.tuning.study import ExperimentStudy
+from gatehouse.tuning.study import ExperimentStudy, opened_study
 from gatehouse.tuning.trial import Trial
 from tests.training.specs import network, trees
 from tests.tuning.replaying import replay

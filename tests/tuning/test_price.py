@@ -4,12 +4,11 @@ import time
 
 import pytest
 
-from gatehouse.launchers.launcher import stopped
-from gatehouse.launchers.stopping import stop_here
+from gatehouse.launchers.launcher import stop_here, stopped
 from gatehouse.store.store import ArtifactStore
 from gatehouse.tracking.cost import PRICES
 from gatehouse.training.stage import TrainRequest, TrainResult
-from gatehouse.tuning import waits
+from gatehouse.tuning import controller
 from gatehouse.tuning.spec import Budget
 from gatehouse.tuning.stage import study_key, tune
 from tests.tuning.test_stage import SPACE, _request, _simulate, _simulated, _trials
@@ -42,7 +41,7 @@ def test_an_experiment_ends_by_the_price_of_its_request(store: ArtifactStore, mo
         return result
 
     _simulate(monkeypatch, train)
-    monkeypatch.setattr(waits, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(controller, "LOOK_SECONDS", 0.01)
     monkeypatch.setenv(PRICES, '{"per_hour": {"default": 3600.0}}')
     request = _request(store, SPACE.model_copy(update={"budget": Budget(cost=1.0)})).priced()
     monkeypatch.setenv(PRICES, '{"per_hour": {"default": 0.0}}')

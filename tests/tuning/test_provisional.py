@@ -6,9 +6,9 @@ import pytest
 
 from gatehouse.store.store import ArtifactStore
 from gatehouse.tuning.controller import Controller, Experiment, ExperimentFailedError
-from gatehouse.tuning.opening import opened_study, read_study
 from gatehouse.tuning.runner import Reported
 from gatehouse.tuning.spec import ExperimentSpec
+from gatehouse.tuning.study import opened_study, read_study
 from tests.tuning.replaying import replay
 from tests.tuning.stand_in import SPACES, STEPS, Script, Scripted, experiment, failing, loss, trained
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gatehouse.tuning.pruning import step_of
+from gatehouse.tuning.suggestion import step_of
 
 
 @given(st.integers(1, 500), st.integers(1, 60))

@@ -81,7 +81,7 @@ NETWORK, TREES = train_spec({}), train_spec({"model": {"architecture": "xgboost"
             {"parameters": [{"name": "data.batch_size", "type": "categorical", "choices": [64, 32, 64]}]},
             "choices: expected each value once, found again 64",
         ),
-        ({"parameters": [DEPTH | {"step": 7}]}, "step: expected at most max - min, which is 6, found 7"),
+        ({"parameters": [DEPTH | {"step": 7}]}, "step: expected at most max - min, 6, found 7"),
         ({"parameters": [RATE], "warm_start": ["flights"]}, "warm_start: expected references experiments/.*'flights'"),
         ({"parameters": [RATE], "warm_start": [f"models/a/sha256-{'0' * 64}"]}, "warm_start: expected references"),
         ({"parameters": [RATE], "constraints": [{"measure": "size_bytes"}]}, "one of at_most and at_least"),

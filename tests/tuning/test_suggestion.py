@@ -7,10 +7,8 @@ import optuna
 import pytest
 
 from gatehouse.store.store import ArtifactStore
-from gatehouse.tuning import suggestion
 from gatehouse.tuning.controller import Controller
-from gatehouse.tuning.opening import opened_study
-from gatehouse.tuning.study import ExperimentStudy
+from gatehouse.tuning.study import ExperimentStudy, opened_study
 from gatehouse.tuning.suggestion import internal
 from tests.tuning.stand_in import CONDITIONAL, SPACES, STEPS, Scripted, experiment
 
@@ -51,13 +49,14 @@ def test_tpe_takes_parameters_together_as_optunas_own_does_also_conditional_ones
         spec = experiment(parameters=CONDITIONAL, objective=objective, max_trial_count=25)
         return Controller(ExperimentStudy(spec, 3, STEPS, "k"), Scripted()).run().trials
 
-    def own(_: int, **settings: Any) -> optuna.samplers.TPESampler:
-        return optuna.samplers.TPESampler(**settings | {"multivariate": together, "group": together})
+    def own(**settings: Any) -> optuna.samplers.TPESampler:
+        return original(**settings | {"multivariate": together, "group": together})
 
+    original = optuna.samplers.TPESampler
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         ours = trials()
-    monkeypatch.setattr(suggestion, "WindowedTpe", own)
+    monkeypatch.setattr(optuna.samplers, "TPESampler", own)
     assert trials() == ours
 
 
@@ -74,17 +73,28 @@ def test_values_go_to_optuna_and_back() -> None:
     assert internal(spec, {"model.max_depth": 4, "model.hidden": [9]}) == {}
 
 
-def test_cmaes_keeps_no_pickle_and_goes_on_as_if_it_had(store: ArtifactStore) -> None:
-    """Beside Optuna's own sampler, which is told the same values and keeps its optimizer as a pickle."""
-    pytest.importorskip("cmaes", reason="cmaes is not installed")
+def test_cmaes_keeps_no_pickle_and_continues_after_an_interruption(store: ArtifactStore) -> None:
     spec = experiment(parameters=SPACES["cmaes"], algorithm="cmaes", max_trial_count=30)
     whole = Controller(ExperimentStudy(spec, 3, STEPS, "k1"), Scripted()).run()
     for count in (13, 30):
         counted = spec.model_copy(update={"max_trial_count": count})
         with opened_study(store.objects, "k1", counted, 3, STEPS) as study:
             done = Controller(study, Scripted()).run()
-            attributes = [key for frozen in study.optuna.trials for key in frozen.system_attrs]
+            assert not any(frozen.system_attrs for frozen in study.optuna.trials)
     assert done.trials == whole.trials
-    assert set(attributes) == {"cma:generation"}, "CMA-ES did not begin"
-    generations = [frozen.system_attrs.get("cma:generation", 0) for frozen in study.optuna.trials]
-    assert generations == sorted(generations) and generations[-1] >= 3
+    losses = [trial.values["log_loss"] for trial in whole.trials]
+    assert sum(losses[-10:]) < sum(losses[:10])
+
+
+def test_cmaes_takes_whole_and_stepped_numbers_within_their_bounds() -> None:
+    parameters = [
+        {"name": "model.embedding_size", "type": "int", "min": 2, "max": 64, "log": True},
+        {"name": "model.dropout", "type": "double", "min": 0.0, "max": 0.5, "step": 0.1},
+        {"name": "optimizer.learning_rate", "type": "double", "min": 1e-4, "max": 1e-1, "log": True},
+    ]
+    spec = experiment(parameters=parameters, algorithm="cmaes", max_trial_count=40)
+    trials = Controller(ExperimentStudy(spec, 3, STEPS, "k"), Scripted()).run().trials
+    sizes = {trial.parameters["model.embedding_size"] for trial in trials}
+    assert all(isinstance(size, int) and 2 <= size <= 64 for size in sizes) and len(sizes) > 5
+    assert {round(trial.parameters["model.dropout"] * 10, 9) for trial in trials} <= set(range(6))
+    assert all(1e-4 <= trial.parameters["optimizer.learning_rate"] <= 1e-1 for trial in trials)

@@ -13,20 +13,20 @@ from gatehouse.launchers.launcher import (
     ImagePullError,
     TrainingFailedError,
     TrainingTimeoutError,
+    stop_here,
     stopped,
 )
-from gatehouse.launchers.stopping import stop_here
-from gatehouse.launchers.worker.fault_injection import FAULT
+from gatehouse.launchers.step_barrier import FAULT
 from gatehouse.store.run import RUN_ID, events
 from gatehouse.store.store import ArtifactStore
 from gatehouse.training.stage import TrainRequest, TrainResult
 from gatehouse.training.transformation.columns import FeatureError
 from gatehouse.tuning import training_trials
 from gatehouse.tuning.access.journal import SecondControllerError
-from gatehouse.tuning.data import TrialData
 from gatehouse.tuning.runner import Broken, Event, Failed, Reported, Stopped, Succeeded
 from gatehouse.tuning.spec import ExperimentSpec
 from gatehouse.tuning.training_trials import TrainingTrials
+from gatehouse.tuning.trial import TrialData
 from tests.training.specs import network
 from tests.training.synthetic import fitted_data
 
@@ -114,7 +114,7 @@ def test_an_error_of_training_is_told_with_whether_another_attempt_may_help(
     assert isinstance(event, Failed) and event.job
     name = error.name if isinstance(error, RepeatedError) else type(error).__name__
     assert (event.number, event.error, event.retry, event.provisional) == (4, name, retry, provisional)
-    assert event.told == TOLD
+    assert event.message == TOLD
 
 
 def test_values_that_no_model_can_have_together_fail_their_trial_alone(store: ArtifactStore) -> None:
@@ -122,7 +122,7 @@ def test_values_that_no_model_can_have_together_fail_their_trial_alone(store: Ar
     with _trials(store) as trials:
         trials.start(0, {RATE: 7.0}, told.put)
         (event,) = _until_ended(told, 1)
-    assert isinstance(event, Failed) and event.error == ConfigurationError.__name__ and RATE in event.told
+    assert isinstance(event, Failed) and event.error == ConfigurationError.__name__ and RATE in event.message
 
 
 @pytest.mark.parametrize("error", [StoreError("The bucket does not answer."), SecondControllerError("Another.")])

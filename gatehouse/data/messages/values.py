@@ -1,7 +1,6 @@
 """Values out of messages: a message is a JSON object, or named fields of text.
 
-A converter gets one value and `typed`: whether JSON gave it its type, or it is text. It returns the converted value.
-Where the value does not fit it raises ValueError, which says what was expected.
+A converter takes one value and `typed`: whether JSON gave it its type, or it is text.
 """
 
 import json
@@ -13,20 +12,20 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 _MORE_THAN_MICROSECONDS = re.compile(r"[.,]\d{6}\d*[1-9]")
-_WHOLE = re.compile(r"-?(0|[1-9]\d*)")
-_LONGEST_WHOLE = 20  # Digits of 2**64, or with a sign of 2**63; Python converts no text of thousands.
-_KINDS = {list: "an array", str: "a string", int: "a number", float: "a number", bool: "a boolean", type(None): "null"}
-"""What JSON calls the types that Python makes of it."""
+_WHOLE = re.compile(r"-?(0|[1-9]\d{0,19})")
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|NaN|[+-]?Infinity")
+_KINDS = {list: "an array", str: "a string", int: "a number", float: "a number", bool: "a boolean", type(None): "null"}
+_EXACT = 2**53
+"""Up to here every whole number is a double of its own."""
 
 
 class DoesNotFit(Exception):
-    """A message does not fit its declaration. No name in *Error*: what it says becomes data.
+    """A message does not fit its declaration. Its text becomes data, so it is not called an error.
 
     Attributes:
         reason: What was expected.
-        column: The first value that does not fit; empty where it is the message itself.
-        found: What was found, as a message shows it; empty where there is nothing to show.
+        column: The first value that does not fit; empty if it is the message itself.
+        found: What was found, as a message shows it; empty if there is nothing to show.
     """
 
     def __init__(self, reason: str, column: str = "", found: str = "") -> None:
@@ -44,32 +43,17 @@ def body_of(payload: bytes | Mapping[str, bytes] | None) -> Mapping[str, Any]:
     Args:
         payload: A JSON object as bytes; or fields by name, each the bytes of a text; or nothing.
 
-    Returns:
-        What JSON says; or of fields, text.
-
     Raises:
-        DoesNotFit: if there is no payload, or it is no JSON object, or not in UTF-8.
+        DoesNotFit: if there is no payload, or it is no JSON object with different keys, or not in UTF-8.
     """
     if payload is None:
         raise DoesNotFit("the message has no value")
-    if isinstance(payload, bytes):
-        return parse_json(payload)
     try:
-        return {name: value.decode() for name, value in payload.items()}
+        if not isinstance(payload, bytes):
+            return {name: value.decode() for name, value in payload.items()}
+        body = json.loads(payload.decode(), parse_constant=_no_constant, object_pairs_hook=_object)
     except UnicodeDecodeError:
-        raise DoesNotFit("expected text in UTF-8") from None
-
-
-def parse_json(text: bytes) -> dict[str, Any]:
-    """The JSON object in a payload, in UTF-8.
-
-    Raises:
-        DoesNotFit: if the payload is something else, or names a key twice.
-    """
-    try:
-        body = json.loads(text.decode(), parse_constant=_no_constant, object_pairs_hook=_object)
-    except UnicodeDecodeError:
-        raise DoesNotFit("expected JSON in UTF-8") from None
+        raise DoesNotFit(f"expected {'JSON' if isinstance(payload, bytes) else 'text'} in UTF-8") from None
     except (ValueError, RecursionError) as error:
         # Python's own words name a setting of Python.
         why = "a number has more than 4,300 digits" if "integer string conversion" in str(error) else error
@@ -84,19 +68,17 @@ def _no_constant(name: str) -> float:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    body = dict(pairs)
+    if len(body) < len(pairs):
         raise Unfit("a key occurs twice")
-    return found
+    return body
 
 
 def whole(value: Any, typed: bool, bits: int = 64, signed: bool = True) -> int:
-    """A whole number of `bits` bits.
-
-    Raises:
-        Unfit: if the value is no whole number, or too large.
-    """
-    if not typed and _WHOLE.fullmatch(value) and len(value) <= _LONGEST_WHOLE:
+    """A whole number of `bits` bits, also one that JSON writes as 1.0 or 1e3. Raises Unfit."""
+    if not typed and _WHOLE.fullmatch(value):
+        value = int(value)
+    if typed and isinstance(value, float) and value.is_integer() and abs(value) < _EXACT:
         value = int(value)
     low, high = (-(2 ** (bits - 1)), 2 ** (bits - 1)) if signed else (0, 2**bits)
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value < high:
@@ -105,11 +87,7 @@ def whole(value: Any, typed: bool, bits: int = 64, signed: bool = True) -> int:
 
 
 def double(value: Any, typed: bool) -> float:
-    """A number that a double holds. NaN and infinities may be given as text, for JSON does not have them.
-
-    Raises:
-        Unfit: if the value is no number, or a whole number that a double would round.
-    """
+    """A number that a double holds without rounding a whole one; as text also NaN and infinities. Raises Unfit."""
     if not typed and _NUMBER.fullmatch(value):
         value = float(value)
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -124,11 +102,7 @@ def double(value: Any, typed: bool) -> float:
 
 
 def text(value: Any) -> str:
-    """Text that UTF-8 can write.
-
-    Raises:
-        Unfit: if the value is no text, or holds half of a pair of surrogates.
-    """
+    """Text without half of a pair of surrogates. Raises Unfit."""
     if not isinstance(value, str):
         raise Unfit("text")
     try:
@@ -139,11 +113,7 @@ def text(value: Any) -> str:
 
 
 def boolean(value: Any, typed: bool) -> bool:
-    """True or false; as text also 1 or 0.
-
-    Raises:
-        Unfit: if the value is something else.
-    """
+    """True or false; as text also 1 or 0. Raises Unfit."""
     if not typed:
         value = {"true": True, "false": False, "1": True, "0": False}.get(value)
     if not isinstance(value, bool):
@@ -152,29 +122,29 @@ def boolean(value: Any, typed: bool) -> bool:
 
 
 def moment(value: Any, zone: ZoneInfo | None = None) -> datetime:
-    """A time in ISO 8601, converted to UTC.
+    """A time in ISO 8601, to the microsecond at most, converted to UTC.
 
     Args:
-        value: The time as text, to the microsecond at most.
+        value: The time as text.
         zone: Where a time without a zone was measured.
 
     Raises:
         Unfit: if it is no such time; if it has no zone and `zone` is not given; or if clocks in `zone` showed this
-            time twice or never, because they were put forward or back.
+            time twice or never.
     """
     if not isinstance(value, str) or _MORE_THAN_MICROSECONDS.search(value):
         raise Unfit("a time in ISO 8601, to the microsecond")
     try:
-        found = datetime.fromisoformat(value)
+        time = datetime.fromisoformat(value)
     except ValueError:
         raise Unfit("a time in ISO 8601") from None
-    if found.tzinfo is None:
+    if time.tzinfo is None:
         if zone is None:
             raise Unfit("a time in ISO 8601 with its zone")
-        found = found.replace(tzinfo=zone)
-        if found.utcoffset() != found.replace(fold=1).utcoffset():
+        time = time.replace(tzinfo=zone)
+        if time.utcoffset() != time.replace(fold=1).utcoffset():
             raise Unfit(f"a time that {zone} has once")
     try:
-        return found.astimezone(UTC)
+        return time.astimezone(UTC)
     except OverflowError:
         raise Unfit("a time in ISO 8601 that is in the years 1 to 9999 in UTC") from None

@@ -1,33 +1,46 @@
-"""What type a column of texts that nobody declared seems to have: told by the functions that read it into a snapshot.
+"""Infers the types of columns that nobody declared, with the casts that read them into a snapshot.
 
-All rows are looked at. Where at most one value of twenty does not fit, such as `nil`, the others still tell the type.
+All rows are looked at. If at most one value of twenty does not fit, the others still decide the type.
 """
 
+import re
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from gatehouse.data.snapshot.epoch_units import unit_by_name, unit_of_our_years
-from gatehouse.data.snapshot.spec import ColumnType
-from gatehouse.data.snapshot.written_numbers import COMMAS, DECIMAL_COMMA, POINTS, THOUSANDS, WrittenNumbers
-from gatehouse.data.sources.csv_texts import read_texts
-from gatehouse.runtime.counting import counted
+from gatehouse.data.snapshot.spec import EPOCHS, ColumnType
+from gatehouse.data.sources.casts import plain_array, read_as, read_texts
 
+NULLS = ("", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None", "none", "?", "-", "--", "\\N", "#N/A", ".")
 _MOST_MISFITS = 0.05
 _HEAD = 200
-_WORDS_COUNTED, _LONGEST_WORD = 20, 20
+_LONGEST_EXAMPLE = 20
 _LIKE_A_DAY = r"^(?:\d{1,4}|[A-Za-z]{3,9})[-./ ](?:\d{1,2}|[A-Za-z]{3}),?[-./ ]\d"
 _PADDED = r"^[ \t]*[+-]?0\d+[ \t]*$"
 _LONG = r"^[ \t]*[+-]?0*[1-9]\d{15,}[ \t]*$"
-NULLS = ("", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None", "none", "?", "-", "--", "\\N", "#N/A", ".")
-_MARKS = pa.array(NULLS)
 _DAYS = ("%d.%m.%Y", "%m/%d/%Y", "%d/%m/%Y", "%Y/%m/%d", "%d-%m-%Y", "%b %d %Y", "%d %b %Y", "%d-%b-%Y", "%B %d, %Y")
 _FORMATS = (*(f"{day}{clock}" for day in _DAYS for clock in ("", " %H:%M", " %H:%M:%S")), "%m/%d/%y")
-_TOO_FINE = r"^\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d\.\d{7,9}(?:Z|[+-]\d\d:?\d\d)?$"
+_THOUSANDS = {sign: rf"^[+-]?[1-9]\d{{0,2}}(?:[{sign}]\d{{3}})+$" for sign in ".,"}
+_TIME_WORDS = {
+    "time",
+    "times",
+    "date",
+    "dates",
+    "datetime",
+    "timestamp",
+    "when",
+    "epoch",
+    "created",
+    "updated",
+    "at",
+    "ts",
+}
+_NO_TIMES = {"id", "ids", "by"}
+"""Words that, after a word for a time, make it something else, as in created_by."""
+_YEARS = (631_152_000, 4_102_444_800)
+"""The years 1990 to 2100, in seconds since 1970."""
 
 
 @dataclass(frozen=True)
@@ -35,25 +48,18 @@ class SniffedColumn:
     """A column.
 
     Attributes:
-        name: Its name in the header.
         kind: The type that its values have.
         form: How it writes times, as `times` of a table has it.
-        decimal: The decimal sign of its doubles.
         naive: Whether its times state no zone.
         missing: Rows without a value.
-        misfits: Those that have another type; they would be rejected, or make the column a text.
-        such_as: One of the misfits, where it is short; else empty.
-        mostly: The text that most misfits are, where it stands more than once and is short; else empty.
-        mostly_rows: How many these are.
-        almost: The type that most values of a text column have; empty for none.
-        why_text: Why it is a text, though its values seem to be something else; empty where they do not.
-        also: Another format that all its times fit too; empty for none.
-        epoch: Of numbers the unit in which all are times of the years 1990 to 2100 since 1970; empty for none.
-        too_fine: Whether its texts are times with more digits than a microsecond has.
-        left_out: Why it is left out of a snapshot; empty where it is not.
-        note: What more there is to say of how it is read.
-        marks: Signs in its numbers for which they are not read as numbers; empty for none.
-        doubtful: Whether its decimal signs may also stand between thousands.
+        misfits: Values of another type; their rows would be rejected, or they make the column a text.
+        such_as: The first of the misfits if it is short.
+        almost: The type that most values of a text column have.
+        why_text: Why numbers of it are read as text.
+        also: Another format that all its times fit.
+        epoch: The unit in which its numbers are times of the years 1990 to 2100 since 1970.
+        left_out: Why it is left out of a snapshot.
+        note: What else to know of how it is read.
     """
 
     name: str
@@ -64,17 +70,12 @@ class SniffedColumn:
     missing: int = 0
     misfits: int = 0
     such_as: str = ""
-    mostly: str = ""
-    mostly_rows: int = 0
     almost: str = ""
     why_text: str = ""
     also: str = ""
     epoch: str = ""
-    too_fine: bool = False
     left_out: str = ""
     note: str = ""
-    marks: tuple[str, ...] = ()
-    doubtful: bool = False
 
 
 @dataclass(frozen=True)
@@ -86,198 +87,152 @@ class _Candidate:
     decimal: str = "."
     zone: str = ""
 
-
-@dataclass
-class Texts:
-    """What is known of a column so far."""
-
-    name: str
-    candidates: dict[_Candidate, int] = field(default_factory=lambda: dict.fromkeys(_candidates(), 0))
-    """Ways to read it that are still possible, with how many values do not fit."""
-    odd: dict[_Candidate, Counter[bytes]] = field(default_factory=dict)
-    """What does not fit and is frequent."""
-    rows: int = 0
-    padded: int = 0
-    long: int = 0
-    too_fine: bool = False
-    nulls: Counter[str] = field(default_factory=Counter)
-    low: float = float("inf")
-    high: float = float("-inf")
-    numbers: WrittenNumbers = field(default_factory=WrittenNumbers)
-    signs: Counter[str] = field(default_factory=Counter)
-    """Values with a point or a comma, by this sign."""
-    decimals: Counter[str] = field(default_factory=Counter)
-    """Those in which it cannot stand between thousands."""
+    def misfits(self, cells: pa.Array) -> pa.Array:
+        """The cells that do not fit."""
+        read = read_texts(cells, self.kind, decimal=self.decimal, zone=self.zone, form=self.form)
+        return cells.slice(0, 0) if read.fits is None else cells.filter(pc.invert(read.fits))
 
 
-def _candidates() -> Iterator[_Candidate]:
-    yield _Candidate(ColumnType.bool)
-    yield _Candidate(ColumnType.int64)
-    yield _Candidate(ColumnType.double)
-    yield _Candidate(ColumnType.double, decimal=",")
-    yield _Candidate(ColumnType.timestamp)
-    for form in ("", *_FORMATS):
-        yield _Candidate(ColumnType.timestamp, form, zone="UTC")
+_CANDIDATES = (
+    _Candidate(ColumnType.int64),
+    _Candidate(ColumnType.bool),
+    _Candidate(ColumnType.double),
+    _Candidate(ColumnType.double, decimal=","),
+    _Candidate(ColumnType.timestamp),
+    *(_Candidate(ColumnType.timestamp, form, zone="UTC") for form in ("", *_FORMATS)),
+)
 
 
-def look(column: Texts, cells: pa.Array, marks: pa.Array = _MARKS) -> None:
-    """Take some cells of a column into account; `marks` are texts that may stand for a missing value."""
-    nulls = pc.is_in(cells, marks)
-    column.nulls[""] += cells.null_count
-    column.nulls.update({each["values"]: each["counts"] for each in pc.value_counts(cells.filter(nulls)).to_pylist()})
-    texts = cells.filter(pc.and_(pc.invert(nulls), cells.is_valid()))
-    held = texts.cast(pa.binary())
-    column.rows += len(held)
-    if not len(held):
-        return
-    first = column.rows == len(held)
-    fine = pc.match_substring_regex(held.slice(0, _HEAD), _TOO_FINE)
-    column.too_fine = (first or column.too_fine) and bool(pc.all(fine).as_py())
-    if first:
-        _leave_out(column, held.take(pa.array(range(0, len(held), -(-len(held) // _HEAD)))))
-    no_numbers = {}
-    for candidate in list(column.candidates):
-        odd = _odd(held, candidate)
-        if candidate.kind is ColumnType.double:
-            no_numbers[candidate.decimal] = odd
-        column.candidates[candidate] += len(odd)
-        if column.candidates[candidate] > column.rows // 2:
-            del column.candidates[candidate]
-        elif len(odd):
-            column.odd.setdefault(candidate, Counter()).update(_most_frequent(odd))
-    if any(one.kind in (ColumnType.int64, ColumnType.double) for one in column.candidates):
-        column.padded += _matching(texts, _PADDED)
-        column.long += _matching(texts, _LONG)
-        span = pc.min_max(read_texts(held, ColumnType.double, decimal=".", zone="", form="").values).as_py()
-        if span["min"] is not None:
-            column.low, column.high = min(column.low, span["min"]), max(column.high, span["max"])
-    if no_numbers:
-        column.numbers.count(min(no_numbers.values(), key=len).view(pa.string()))
-    else:
-        column.numbers.look(texts)
-    for sign, pattern in THOUSANDS.items():
-        if sign in no_numbers:
-            signed = texts.filter(pc.match_substring(texts, sign))
-            column.signs[sign] += len(signed)
-            column.decimals[sign] += len(signed) - _matching(signed, pattern)
+class TextColumn:
+    """The cells of a column of a CSV so far."""
 
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.nulls: Counter[str] = Counter()
+        """Cells that may stand for a missing value."""
+        self.clear = {".": False, ",": False}
+        """Whether a value has this sign where it cannot stand between thousands."""
+        self._signed = {".": False, ",": False}
+        self._misfits = dict.fromkeys(_CANDIDATES, 0)
+        """Ways to read the column that are still possible, with how many values do not fit."""
+        self._such_as: dict[_Candidate, str] = {}
+        self._rows = self._padded = self._long = 0
+        self._low, self._high = float("inf"), float("-inf")
 
-def _leave_out(column: Texts, sample: pa.Array) -> None:
-    """Leave out the ways to read a column that do not fit most of a sample of it."""
-    most = len(sample) // 2
-    if len(sample) - _matching(sample, _LIKE_A_DAY) > most:  # Each format would take longer to try.
-        column.candidates = {each: 0 for each in column.candidates if not each.form}
-    column.candidates = {each: 0 for each in column.candidates if len(_odd(sample, each)) <= most}
+    def look(self, cells: pa.Array, marks: pa.Array) -> None:
+        """Add cells, shape (rows,), null if empty; `marks` are texts that may stand for a missing value."""
+        missing = pc.is_in(cells, marks)
+        counts = pc.value_counts(cells.filter(missing)).to_pylist()
+        self.nulls.update({count["values"]: count["counts"] for count in counts})
+        self.nulls[""] += cells.null_count
+        texts = cells.filter(pc.and_(pc.invert(missing), cells.is_valid()))
+        data = texts.cast(pa.binary())
+        if not len(data):
+            return
+        if not self._rows:
+            sample = data.take(pa.array(range(0, len(data), -(-len(data) // _HEAD))))
+            like_days = 2 * _matching(sample, _LIKE_A_DAY) >= len(sample)  # Each format takes long to try.
+            possible = (candidate for candidate in _CANDIDATES if like_days or not candidate.form)
+            self._misfits = {each: 0 for each in possible if 2 * len(each.misfits(sample)) <= len(sample)}
+        self._rows += len(data)
+        for candidate in list(self._misfits):
+            odd = candidate.misfits(data)
+            self._misfits[candidate] += len(odd)
+            if 2 * self._misfits[candidate] > self._rows:
+                del self._misfits[candidate]
+            elif len(odd):
+                self._such_as.setdefault(candidate, odd[0].as_py().decode(errors="replace"))
+        if any(candidate.kind is not ColumnType.timestamp for candidate in self._misfits):
+            self._padded += _matching(texts, _PADDED)
+            self._long += _matching(texts, _LONG)
+            span = pc.min_max(read_texts(data, ColumnType.double).values).as_py()
+            if span["min"] is not None:
+                self._low, self._high = min(self._low, span["min"]), max(self._high, span["max"])
+            for sign, pattern in _THOUSANDS.items():
+                signed = texts.filter(pc.match_substring(texts, sign))
+                self._signed[sign] |= len(signed) > 0
+                self.clear[sign] |= _matching(signed, pattern) < len(signed)
+
+    def sniffed(self) -> SniffedColumn:
+        """The first way to read the column among those that fit nearly all of its values; a text if none does."""
+        text = SniffedColumn(self.name, ColumnType.string)
+        if not self._rows or not self._misfits:
+            return text
+        fewest = min(self._misfits.values())
+        best = [candidate for candidate, misfits in self._misfits.items() if misfits == fewest]
+        chosen = best[0]
+        number = chosen.kind in (ColumnType.int64, ColumnType.double)
+        if number and self._padded:
+            return replace(text, why_text=f"{self._padded:,} of its numbers begin with 0, which a number would lose")
+        if chosen.kind is ColumnType.double and self._long:
+            return replace(text, why_text=f"{self._long:,} of its numbers have over 15 digits, which a double loses")
+        such_as = self._such_as.get(chosen, "")
+        text = replace(text, misfits=fewest, such_as=such_as if len(such_as) <= _LONGEST_EXAMPLE else "")
+        if fewest > max(1, _MOST_MISFITS * self._rows):
+            return replace(text, almost=str(chosen.kind))
+        column = replace(text, kind=chosen.kind, form=chosen.form, decimal=chosen.decimal)
+        if chosen.kind is ColumnType.timestamp:
+            also = next((other.form for other in best[1:] if chosen.form and other.form), "")
+            return replace(column, naive=bool(chosen.zone), also=also)
+        return with_epoch(column, self._low, self._high) if number and chosen.decimal == "." else column
+
+    def with_decimal(self, column: SniffedColumn, decimal: str, delimiter: str, sure: bool) -> SniffedColumn:
+        """The column with the decimal sign of the file; numbers that it may change a thousandfold stay texts.
+
+        Args:
+            column: The column as `sniffed` gives it.
+            decimal: The decimal sign of the file.
+            delimiter: Between cells; next to semicolons, points often stand between thousands.
+            sure: Whether some column shows that this is the decimal sign.
+        """
+        ambiguous = self._signed[column.decimal] and not self.clear[column.decimal]
+        if column.kind is not ColumnType.double:
+            return column
+        if column.decimal != decimal:
+            why = f"its numbers have the decimal sign {column.decimal!r}, the file has {decimal!r}"
+        elif ambiguous and not sure and (decimal == "," or delimiter == ";"):
+            why = f"its signs {decimal!r} may stand between thousands or before decimals"
+        else:
+            return column
+        return SniffedColumn(column.name, ColumnType.string, why_text=why)
 
 
 def _matching(texts: pa.Array, pattern: str) -> int:
     return int(pc.sum(pc.match_substring_regex(texts, pattern)).as_py() or 0)
 
 
-def _odd(cells: pa.Array, candidate: _Candidate) -> pa.Array:
-    """The cells that do not fit."""
-    read = read_texts(cells, candidate.kind, decimal=candidate.decimal, zone=candidate.zone, form=candidate.form)
-    return cells.slice(0, 0) if read.fits is None else cells.filter(pc.invert(read.fits))
+def with_epoch(column: SniffedColumn, low: float, high: float) -> SniffedColumn:
+    """A column of numbers from `low` to `high` as times, if its name suggests it and all are of the years 1990 to 2100.
 
-
-def _most_frequent(cells: pa.Array) -> dict[bytes, int]:
-    counts = pc.value_counts(cells)
-    order = pc.array_sort_indices(counts.field("counts"), order="descending")[:_WORDS_COUNTED]
-    return {each["values"]: each["counts"] for each in counts.take(order).to_pylist()}
-
-
-def type_of(column: Texts) -> SniffedColumn:
-    """The first way to read a column of those that fit nearly all of its values; a text where none does."""
-    told = _type_of(column)
-    marks = () if too_many(column.numbers.others, column.rows) else column.numbers.told()
-    # A few odd values do not tell what the signs of all others are.
-    signs, decimals = column.signs[told.decimal], column.decimals[told.decimal]
-    doubtful = told.kind is ColumnType.double and signs > 0 and decimals <= _MOST_MISFITS * signs
-    return replace(told, marks=marks, doubtful=doubtful)
-
-
-def _type_of(column: Texts) -> SniffedColumn:
-    text = SniffedColumn(column.name, ColumnType.string, too_fine=column.too_fine)
-    if not column.rows or not column.candidates:
-        return text
-    fewest = min(column.candidates.values())
-    best = [candidate for candidate, misfits in column.candidates.items() if misfits == fewest]
-    chosen = best[0]
-    if chosen.kind is ColumnType.bool and any(one.kind is ColumnType.int64 for one in best):
-        chosen = next(one for one in best if one.kind is ColumnType.int64)  # 0 and 1
-    if digits := _digits(column, chosen):
-        return replace(text, why_text=digits)
-    such_as, rows = _frequent_word(column.odd.get(chosen, Counter()))
-    mostly = such_as if rows > 1 and 2 * rows >= fewest else ""
-    with_odd = partial(replace, misfits=fewest, such_as=such_as, mostly=mostly, mostly_rows=rows if mostly else 0)
-    if too_many(fewest, column.rows):
-        return with_odd(text, almost=str(chosen.kind))
-    number = chosen.kind in (ColumnType.int64, ColumnType.double) and chosen.decimal == "."
-    if number and (unit := unit_by_name(column.name, column.low, column.high)):
-        chosen, number = _Candidate(ColumnType.timestamp, unit), False
-    others = [one.form for one in best if one.form and one != chosen and chosen.form in _FORMATS]
-    found = SniffedColumn(
-        column.name,
-        chosen.kind,
-        chosen.form,
-        chosen.decimal,
-        naive=chosen.kind is ColumnType.timestamp and bool(chosen.zone),
-        also=others[0] if others else "",
-        epoch=unit_of_our_years(column.low, column.high) if number else "",
-    )
-    return with_odd(found)
-
-
-def too_many(misfits: int, rows: int) -> bool:
-    """Whether so many values do not fit that the others do not tell the type."""
-    return misfits > max(1, _MOST_MISFITS * rows)
-
-
-def _digits(column: Texts, chosen: _Candidate) -> str:
-    """Why its numbers are texts that would lose digits; empty where they would not."""
-    if chosen.kind not in (ColumnType.int64, ColumnType.double):
-        return ""
-    if column.padded:
-        begin = "begins" if column.padded == 1 else "begin"
-        return f"{counted(column.padded, 'value')} {begin} with 0, which a number would lose"
-    if column.long and chosen.kind is ColumnType.double:
-        of = "a whole number" if column.long == 1 else "whole numbers"
-        is_or_are = "is" if column.long == 1 else "are"
-        return f"{counted(column.long, 'value')} {is_or_are} {of} of more than 15 digits, which a double would lose"
-    return ""
-
-
-def _frequent_word(odd: Counter[bytes]) -> tuple[str, int]:
-    """The text that most values that do not fit are, and how many; none where it is long."""
-    ((word, count),) = odd.most_common(1) or [(b"", 0)]
-    text = word.decode(errors="replace")
-    return (text, count) if len(text) <= _LONGEST_WORD else ("", 0)
-
-
-def with_decimal(told: SniffedColumn, decimal: str, delimiter: str, *, sure: bool) -> SniffedColumn:
-    """A column as it is with the decimal sign of the file: numbers with another one are texts.
-
-    Args:
-        told: The column.
-        decimal: The decimal sign.
-        delimiter: Between cells; where it is a semicolon, points may well stand between thousands.
-        sure: Whether some column shows that this is the decimal sign.
+    Without such a name, `epoch` says that they may be.
     """
-    if told.kind is not ColumnType.double:
-        return told
-    own = told.decimal == decimal
-    marks: tuple[str, ...] = (COMMAS,) if told.decimal == "," else (POINTS,)
-    if own and told.doubtful and not sure and delimiter == ";":
-        why = "its points may stand between thousands or before decimals"
-    elif own:
-        note = "its commas may stand between thousands, and are read as decimal, as those of other columns are"
-        return replace(told, note=note) if told.doubtful and decimal == "," else told
-    elif told.doubtful and told.decimal == ",":
-        clear = "its commas stand between thousands: numbers of other columns have a decimal point"
-        why = clear if sure else "its commas may stand between thousands or before decimals"
-    elif told.decimal == ",":
-        why, marks = "its numbers have a decimal comma, and commas separate the cells", (DECIMAL_COMMA,)
+    first, last = _YEARS
+    factors = {unit: 10 ** (6 - digits) for unit, digits in EPOCHS.items()}
+    unit = next((unit for unit, factor in factors.items() if first * factor <= low <= high <= last * factor), "")
+    words = re.findall(r"[a-z]+", re.sub(r"([a-z])([A-Z])", r"\1 \2", column.name).lower())
+    named = max((place for place, word in enumerate(words) if word in _TIME_WORDS), default=len(words))
+    if unit and named < len(words) and not _NO_TIMES.intersection(words[named:]):
+        return replace(column, kind=ColumnType.timestamp, form=unit)
+    return replace(column, epoch=unit)
+
+
+def typed_column(name: str, declared: pa.DataType) -> SniffedColumn:
+    """How a column of Parquet is read, by its type."""
+    kind, note = plain_array(pa.array([], declared)).type, ""
+    types = pa.types
+    if types.is_boolean(kind):
+        chosen = ColumnType.bool
+    elif types.is_integer(kind) or types.is_duration(kind) or (types.is_decimal(kind) and kind.scale <= 0):
+        chosen = ColumnType.int64
+        note = f"durations, read as whole numbers in the unit {kind.unit}" if types.is_duration(kind) else ""
+    elif types.is_floating(kind) or types.is_decimal(kind):
+        chosen = ColumnType.double
+        if types.is_decimal(kind) and kind.precision > 15:
+            note = f"decimals of up to {kind.precision} digits, of which a double keeps 15"
+    elif types.is_timestamp(kind) or types.is_date(kind):
+        return SniffedColumn(name, ColumnType.timestamp, naive=getattr(kind, "tz", None) is None)
+    elif types.is_null(kind) or read_as(pa.array([], kind), ColumnType.string):
+        chosen = ColumnType.string
     else:
-        why, marks = "its numbers have a decimal point, those of other columns a comma", ()
-    doubtful = told.doubtful and not sure
-    return SniffedColumn(told.name, ColumnType.string, why_text=why, marks=marks, doubtful=doubtful)
+        return SniffedColumn(name, ColumnType.string, left_out=f"a snapshot cannot hold the type {kind}")
+    return SniffedColumn(name, chosen, note=note)

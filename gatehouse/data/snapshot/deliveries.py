@@ -1,21 +1,23 @@
-"""What is remembered of each snapshot of a source: an append-only record beside the artifacts, outside their identity.
+"""The record of each snapshot of a source: append-only, beside the artifacts, outside their identity.
 
 `sources/<name>/<window>/<n>.json` names the snapshot, its tables and the parts of each with their fingerprints, so that
-the next snapshot reads only what is new, and is held against the earlier one. A record is written before its snapshot
-is published, so every snapshot has one. Where one was lost, the next snapshot reads everything again and warns that
-no guard could compare it with an earlier one; of a source that drops what was read, the next snapshot is refused. An
-erasure leaves the names of snapshot and window.
+the next snapshot reads only what is new, and is compared with the earlier one. A record is written before its snapshot
+is published, so every snapshot has one. If one was lost, the next snapshot reads everything again and warns that no
+guard could compare it; of a source that drops what was read, the next snapshot is refused. An erasure leaves the names
+of snapshot and window.
 """
 
 import logging
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from gatehouse.data.snapshot.parts import Stored
 from gatehouse.store.canonical import digest_of
 from gatehouse.store.records import author, read_record
+from gatehouse.store.reference import Reference
 from gatehouse.store.store import ArtifactStore
 
 logger = logging.getLogger(__name__)
@@ -28,12 +30,8 @@ class Table:
     """One table of a snapshot.
 
     Attributes:
-        dataset: Reference of its rows.
-        rows: Number of rows.
         reading: Digest of all that decides how a part becomes a blob: code, declaration and window.
-        parts: Its parts, in order.
         event_time: The column that its parts' first and last event time are of.
-        rejected: Reference of the rows that were set aside; empty where there are none.
         origin: What names the types of its columns, as `files (.csv)`.
         times: How the source writes times that are not in ISO 8601, by column.
     """
@@ -54,8 +52,8 @@ class Table:
 
     @property
     def rejected_rows(self) -> int:
-        """Number of rows that were set aside."""
-        return sum(part.aside for part in self.parts)
+        """Number of rows that were rejected."""
+        return sum(part.rejected_rows for part in self.parts)
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON."""
@@ -73,12 +71,9 @@ class Delivery:
     """One snapshot of a source.
 
     Attributes:
-        snapshot: Its reference.
-        tables: By name.
-        state: What the source told of its content, which makes the read repeatable.
-        warnings: What guards said.
+        state: The state of the source, which makes the read repeatable.
         backfill: The reason for which rows of the earlier snapshot may change; empty for none.
-        look: Whether it was a first look, from which nothing is trained: no later snapshot is held against it.
+        look: Whether it was a first look, from which nothing is trained: no later snapshot is compared with it.
     """
 
     snapshot: str
@@ -89,57 +84,48 @@ class Delivery:
     look: bool = False
 
 
-@dataclass
 class Deliveries:
     """The records of one window of one source."""
 
-    store: ArtifactStore
-    source: str
-    window: str
-    _read: list[Delivery | None] = field(default_factory=list)
+    def __init__(self, store: ArtifactStore, source: str, window: str) -> None:
+        self._store, self._source, self._window = store, source, window
+        self._folder = f"sources/{source}/{digest_of(window)[:16] if window else 'whole'}"
 
-    @property
-    def _folder(self) -> str:
-        return f"sources/{self.source}/{digest_of(self.window)[:16] if self.window else 'whole'}"
+    @cached_property
+    def _newest(self) -> Delivery | None:
+        return next((delivery for delivery in self._newest_first() if not delivery.look), None)
 
     def newest(self) -> Delivery | None:
-        """The newest snapshot that is still in the store and was no first look; None for the first."""
-        if not self._read:
-            self._read.append(next((found for found in self._newest_first() if not found.look), None))
-        return self._read[0]
+        """The newest snapshot that is still in the store and was no first look; None for none."""
+        return self._newest
 
     def of(self, snapshot: str) -> Delivery | None:
         """The newest record of one snapshot."""
-        newest = self.newest()
-        if newest is not None and newest.snapshot == snapshot:
-            return newest
-        return next((found for found in self._newest_first() if found.snapshot == snapshot), None)
+        if self._newest is not None and self._newest.snapshot == snapshot:
+            return self._newest
+        return next((delivery for delivery in self._newest_first() if delivery.snapshot == snapshot), None)
 
     def unrecorded(self) -> str:
-        """A snapshot of this source and window that the store holds though no record of any is left; empty for none."""
-        if self._any() is not None:
+        """A snapshot of this source and window that the store holds though no record is left; empty for none."""
+        if self._newest or next(self._newest_first(), None):
             return ""
-        references = list(self.store.references("snapshots", self.source))
+        references = list(self._store.references("snapshots", self._source))
         with ThreadPoolExecutor(_READERS) as readers:
-            manifests = readers.map(self.store.manifest, references)
-            found = [str(each.reference) for each in manifests if each.details.get("window") == self.window]
-        if found:
-            # Another run may have recorded and published it since the first look.
-            self._read.clear()
-        return found[0] if found and self._any() is None else ""
-
-    def _any(self) -> Delivery | None:
-        return self.newest() or next(self._newest_first(), None)
+            manifests = readers.map(self._store.manifest, references)
+            snapshots = [str(each.reference) for each in manifests if each.details.get("window") == self._window]
+        # Another run may have recorded and published it since the first look.
+        self.__dict__.pop("_newest", None)
+        return snapshots[0] if snapshots and not next(self._newest_first(), None) else ""
 
     def add(self, delivery: Delivery) -> None:
         """Record a snapshot, unless the newest record says the same."""
-        earlier = self.newest()
-        if earlier is not None and earlier.snapshot == delivery.snapshot and earlier.tables == delivery.tables:
+        newest = self._newest
+        if newest is not None and newest.snapshot == delivery.snapshot and newest.tables == delivery.tables:
             return
         body: dict[str, Any] = {
             "snapshot": delivery.snapshot,
             "state": dict(delivery.state),
-            "window": self.window,
+            "window": self._window,
             "tables": {name: table.to_json() for name, table in delivery.tables.items()},
             "warnings": list(delivery.warnings),
         }
@@ -147,12 +133,12 @@ class Deliveries:
             body["backfill"] = {"reason": delivery.backfill, **author()}
         if delivery.look:
             body["look"] = True
-        self.store.append(self._folder, body)
+        self._store.append(self._folder, body)
 
     def _newest_first(self) -> Iterator[Delivery]:
-        for key in sorted(self.store.objects.list(self._folder), reverse=True):
-            body = read_record(self.store.objects, key)
-            if body is None or "erased" in body or not self.store.exists(body["snapshot"]):
+        for key in sorted(self._store.objects.list(self._folder), reverse=True):
+            body = read_record(self._store.objects, key)
+            if body is None or "erased" in body or not self._store.exists(body["snapshot"]):
                 continue
             try:
                 tables = {name: Table.from_json(table) for name, table in body["tables"].items()}
@@ -160,3 +146,36 @@ class Deliveries:
                 yield Delivery(body["snapshot"], tables, body["state"], warnings, look=look)
             except (KeyError, TypeError) as error:
                 logger.warning("%s is passed over: another version wrote it (%s)", key, error)
+
+
+@dataclass(frozen=True)
+class Delivered:
+    """How a source delivered a table; pages show it. It is outside every artifact: equal rows are equal snapshots.
+
+    Attributes:
+        columns: Names of all columns of the dataset, in the order of the source, or of the dataset without a record.
+        times: How the source writes times that are not in ISO 8601, by column, as `times` of a source has it.
+    """
+
+    columns: tuple[str, ...]
+    times: Mapping[str, str] = field(default_factory=dict)
+
+
+def delivered_tables(store: ArtifactStore, snapshot: Reference | str) -> dict[str, Delivered]:
+    """How the tables of a snapshot were delivered, by name."""
+    manifest = store.manifest(snapshot)
+    window = str(manifest.details.get("window", ""))
+    delivery = Deliveries(store, manifest.name, window).of(str(manifest.reference))
+    tables = {}
+    for name, dataset in sorted(manifest.derived_from.items()):
+        stored = [column.name for column in store.manifest(dataset).columns]
+        table = delivery.tables.get(name) if delivery else None
+        delivered = [column for part in table.parts for column in part.columns] if table else []
+        ordered = dict.fromkeys([*(column for column in delivered if column in stored), *stored])
+        tables[name] = Delivered(tuple(ordered), table.times if table else {})
+    return tables
+
+
+def written_times(form: str) -> str:
+    """How a source writes times, in words: its format, or its unit since 1970."""
+    return form if "%" in form else f"numbers: {form} since 1970"

@@ -1,40 +1,44 @@
-"""Holds a delivery against its declaration and against the newest earlier snapshot of the same source and window.
+"""Compares a delivery with its declaration, with the newest earlier snapshot of its source and window, and the clock.
 
-What is judged is what the parts tell: their digests, spans and columns. Only parts that are new or gone are compared
-row by row, so a guard costs what changed and not what there is.
+Parts are compared by their digests, spans and columns. Only parts that are new or gone are compared row by row, so a
+guard costs what changed.
 """
 
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import NamedTuple
+
+import duckdb
 
 from gatehouse.data.snapshot.deliveries import Table
-from gatehouse.data.snapshot.parts import Stored, iso
-from gatehouse.data.snapshot.spec import Policy, TableSpec
+from gatehouse.data.snapshot.parts import Stored
+from gatehouse.data.snapshot.spec import Guards, Policy, TableSpec
+from gatehouse.data.sources.casts import EPOCH
 from gatehouse.data.sources.declared import schema_of
 from gatehouse.errors import DeliveryError, MissingArtifactError
 from gatehouse.store.database import connect, quoted, text_literal
-from gatehouse.store.store import ArtifactStore
-
-if TYPE_CHECKING:
-    import duckdb
 
 _MEMORY = 256 << 20
-_TOLD = 4
-_ALIKE = 100
+_SHOWN_COLUMNS = 4
+_ROWS_ALIKE = 100
+_AHEAD = timedelta(days=1)
+"""More than clocks and zones differ by."""
 
 
-@dataclass(frozen=True)
-class Finding:
-    """What one guard found; `policy` says what comes of it."""
+class Finding(NamedTuple):
+    """What one guard found. No record keeps the advice, which may show a row."""
 
     guard: str
-    policy: Policy
     message: str
     advice: str = ""
+
+    def policy(self, guards: Guards) -> Policy:
+        """What follows; a finding without a guard of its own is a warning."""
+        policy: Policy = getattr(guards, self.guard, "warn")
+        return policy
 
 
 @dataclass(frozen=True)
@@ -42,14 +46,11 @@ class Case:
     """A table as it is delivered now, and as it was.
 
     Attributes:
-        name: The table's name.
-        spec: Its declaration.
-        parts: Its parts now.
         origin: What it is read from now.
-        earlier: The table in the newest earlier snapshot; None where there is none.
+        earlier: The table in the newest earlier snapshot; None for none.
         path: Gives a local file with the rows of a stored part.
         workspace: For what does not fit memory.
-        same: Whether the source is as it was, so that other rows come of another declaration, or of other code.
+        same: Whether the source is unchanged, so that other rows come from another declaration or other code.
     """
 
     name: str
@@ -63,7 +64,7 @@ class Case:
 
 
 def judge(case: Case, backfill: str) -> list[str]:
-    """Hold a table against every guard.
+    """Check a table against every guard but those of the clock.
 
     Args:
         case: The table.
@@ -75,115 +76,92 @@ def judge(case: Case, backfill: str) -> list[str]:
     Raises:
         DeliveryError: listing what guards with the policy `fail` found.
     """
-    findings = [finding for finding in _findings(case) if finding.policy != "accept"]
-    failed = [one for one in findings if one.policy == "fail" and not (one.guard == "rewrite" and backfill)]
-    if failed:
-        listed = " ".join(f"{one.message}{one.advice}" for one in failed)
+    guards, findings = case.spec.guards, [*_columns(case), *_duplicate_parts(case)]
+    if case.earlier is not None:
+        findings += [*_row_count(case, case.earlier), *_history(case, case.earlier)]
+    findings = [finding for finding in findings if finding.policy(guards) != "accept"]
+    meant = "rewrite" if backfill else ""
+    if failed := [finding for finding in findings if finding.policy(guards) == "fail" and finding.guard != meant]:
+        listed = " ".join(f"{finding.message}{finding.advice}" for finding in failed)
         raise DeliveryError(f"Table {case.name}: {listed} Nothing was published.")
     passed = f" Let pass as a backfill: {backfill.rstrip('.')}." if backfill else ""
-    allowed = [passed if one.guard == "rewrite" else "" for one in findings]
-    return [f"Table {case.name}: {one.message}{more}" for one, more in zip(findings, allowed, strict=True)]
-
-
-def _findings(case: Case) -> Iterator[Finding]:
-    yield from _schema(case)
-    yield from _duplicate_parts(case)
-    if case.earlier is not None:
-        yield from _row_count(case, case.earlier)
-        yield from _history(case, case.earlier)
-
-
-def _schema(case: Case) -> Iterator[Finding]:
-    guards, declared = case.spec.guards, case.spec.columns
-    now, before = _delivered(case.parts), _delivered(case.earlier.parts if case.earlier else ())
-    extra = sorted(now.keys() - declared.keys())
-    missing = sorted(declared.keys() - now.keys()) if now else []
-    if extra:
-        yield Finding(
-            "new_column",
-            guards.new_column,
-            f"new_column: {', '.join(extra)}: not declared, left out. Declare them under columns, or set "
-            "guards.new_column: accept.",
-        )
-    if missing:
-        yield Finding(
-            "missing_column",
-            guards.missing_column,
-            f"missing_column: {', '.join(missing)}: null in new rows. "
-            "Have the columns delivered, or set guards.missing_column: accept.",
-        )
-    retyped = [
-        f"{name} (was {before[name]}, is {now[name]})"
-        for name in sorted(now)
-        if before.get(name, now[name]) != now[name]
+    return [
+        f"Table {case.name}: {finding.message}{passed if finding.guard == 'rewrite' else ''}" for finding in findings
     ]
-    before_from = case.earlier.origin if case.earlier else ""
-    if retyped and before_from not in ("", case.origin):
-        yield Finding(
-            "origin",
-            "warn",
-            f"read from {case.origin}, before from {before_from}, which names types otherwise: {', '.join(retyped)}. "
-            "That says nothing of the values: rows are compared as they are declared.",
-        )
+
+
+def judge_times(name: str, guards: Guards, newest: datetime, now: datetime) -> Iterator[Finding]:
+    """Check whether the newest row of a table is older than it may be, or of the future."""
+    row = f"the newest row is of {newest.isoformat()}"
+    if guards.stale_after is not None and now - newest > guards.stale_after:
+        yield Finding("stale", f"Table {name}: stale: {row}, expected one of the last {guards.stale_after}.")
+    if newest - now > _AHEAD:
+        expected = f"expected none after today, {now.date()} (or guards.future: accept)"
+        yield Finding("future", f"Table {name}: future: {row}, {expected}.")
+
+
+def _columns(case: Case) -> Iterator[Finding]:
+    declared = case.spec.columns
+    now, before = _delivered(case.parts), _delivered(case.earlier.parts if case.earlier else ())
+    if extra := ", ".join(sorted(now.keys() - declared.keys())):
+        message = f"new_column: {extra}: not declared, left out. Declare them, or accept new columns."
+        yield Finding("new_column", message)
+    if now and (missing := ", ".join(sorted(declared.keys() - now.keys()))):
+        message = f"missing_column: {missing}: null in new rows. Deliver them, or accept missing columns."
+        yield Finding("missing_column", message)
+    changed = [name for name in sorted(now) if before.get(name, now[name]) != now[name]]
+    retyped = ", ".join(f"{name} (was {before[name]}, is {now[name]})" for name in changed)
+    origin = case.earlier.origin if case.earlier else ""
+    if retyped and origin not in ("", case.origin):
+        message = f"the source changed from {origin} to {case.origin}, and the type names differ: {retyped}."
+        yield Finding("origin", message)
     elif retyped:
-        yield Finding(
-            "retyped_column",
-            guards.retyped_column,
-            f"retyped_column: {', '.join(retyped)}. Correct the delivery, or set guards.retyped_column if it is meant.",
-        )
+        message = f"retyped_column: {retyped}. Correct the delivery, or accept retyped columns."
+        yield Finding("retyped_column", message)
 
 
 def _delivered(parts: tuple[Stored, ...]) -> dict[str, str]:
     """The type of each column in the delivered files, from the newest part in which it is known."""
-    found: dict[str, str] = {}
+    columns: dict[str, str] = {}
     for part in reversed(parts):
         for name, kind in part.columns.items():
-            if found.setdefault(name, kind) == "null":
-                found[name] = kind
-    return found
+            if columns.setdefault(name, kind) == "null":
+                columns[name] = kind
+    return columns
 
 
 def _duplicate_parts(case: Case) -> Iterator[Finding]:
     counts = Counter(part.digest for part in case.parts if part.blob)
-    twice = [part for part in case.parts if part.blob and counts[part.digest] > 1]
-    if twice:
-        where = sorted({str(part.position.get("file", "")) for part in twice} - {""})
-        named = f" ({', '.join(where[:5])})" if where else ""
-        yield Finding(
-            "duplicate_part",
-            case.spec.guards.duplicate_part,
-            f"duplicate_part: the same {twice[0].rows:,} rows were delivered {counts[twice[0].digest]} times{named}. "
-            "Remove the copies, or set guards.duplicate_part if they are meant.",
-        )
+    if twice := [part for part in case.parts if part.blob and counts[part.digest] > 1]:
+        rows, times = f"{twice[0].rows:,}", counts[twice[0].digest]
+        files = ", ".join(sorted({str(part.position.get("file", "")) for part in twice} - {""})[:5])
+        message = f"duplicate_part: the same {rows} rows were delivered {times} times{files and f' ({files})'}."
+        yield Finding("duplicate_part", f"{message} Remove the copies, or accept duplicate parts.")
 
 
 def _row_count(case: Case, earlier: Table) -> Iterator[Finding]:
     guards, rows = case.spec.guards, sum(part.rows for part in case.parts)
     least, most = earlier.rows * guards.shrink, earlier.rows * guards.growth
     if earlier.rows and not least <= rows <= most:
-        yield Finding(
-            "row_count",
-            guards.row_count,
-            f"row_count: expected {least:,.0f} to {most:,.0f} rows after {earlier.rows:,} before, found {rows:,}. "
-            "Check that the delivery is whole, or change guards.shrink and guards.growth.",
-        )
+        expected = f"expected {least:,.0f} to {most:,.0f} rows after {earlier.rows:,} before, found {rows:,}"
+        yield Finding("row_count", f"row_count: {expected}. Check that the delivery is whole.")
 
 
 def _history(case: Case, earlier: Table) -> Iterator[Finding]:
-    """Late, repeated and rewritten rows, told by the parts that are new or gone."""
-    guards = case.spec.guards
+    """Late, repeated and rewritten rows, by the parts that are new or gone."""
+    guards, time = case.spec.guards, case.spec.event_time
     now, before = (Counter(part.digest for part in parts) for parts in (case.parts, earlier.parts))
     same, new = _split(case.parts, now & before)
     _, gone = _split(earlier.parts, now & before)
-    if not (new or gone) or not case.spec.event_time or not earlier.last:
+    if not (new or gone) or not time or not earlier.last:
         return
     newest = datetime.fromisoformat(earlier.last)
     allowance = case.spec.availability_lag if guards.rewrite_allowance is None else guards.rewrite_allowance
     settled, on_time = newest - allowance, newest - guards.late_allowance
     try:
         columns, retyped = _common_columns(case, gone)
-        if case.spec.event_time not in columns or (earlier.event_time or case.spec.event_time) != case.spec.event_time:
-            yield _not_judged(f"the earlier snapshot has another event time than {case.spec.event_time}.")
+        if time not in columns or (earlier.event_time or time) != time:
+            yield _not_judged(f"the earlier snapshot has another event time than {time}.")
             return
         counts, first = _compare(case, columns, new, gone, same, settled, on_time)
     except MissingArtifactError as error:
@@ -192,42 +170,24 @@ def _history(case: Case, earlier: Table) -> Iterator[Finding]:
     if retyped:
         yield _not_judged(f"by {', '.join(retyped)}: declared as another type than before. The other columns were.")
     if counts["gone"]:
-        why = "; the source is as it was, so its declaration or the code that reads it changed" if case.same else ""
-        yield Finding(
-            "rewrite",
-            guards.rewrite,
-            f"rewrite: {counts['gone']:,} rows of the earlier snapshot up to {settled.isoformat()} changed or went, "
-            f"expected none{why}.",
-            # No erasure reaches the record of a snapshot, which keeps the message and not the advice.
-            f"{first} If it is meant, run again with the reason as `backfill`.",
-        )
+        why = "; the source is unchanged, so its declaration or the code that reads it changed" if case.same else ""
+        changed = f"{counts['gone']:,} rows of the earlier snapshot up to {settled.isoformat()} changed or went"
+        advice = f"{first} If it is meant, run again with the reason as `backfill`."
+        yield Finding("rewrite", f"rewrite: {changed}, expected none{why}.", advice)
     if counts["late"]:
-        late = guards.late_allowance
-        allowed = f", {newest.isoformat()}, minus guards.late_allowance, {late}" if late else ""
-        yield Finding(
-            "late",
-            guards.late,
-            f"late: {counts['late']:,} new rows are older than {on_time.isoformat()}, the newest event time of the "
-            f"earlier snapshot{allowed}. What was computed from that snapshot did not know them. "
-            "Where rows come late by nature, raise guards.late_allowance.",
-        )
+        limit = f"{on_time.isoformat()}, the newest event time of the earlier snapshot minus guards.late_allowance"
+        yield Finding("late", f"late: {counts['late']:,} new rows are older than {limit}.")
     if counts["again"]:
-        yield Finding(
-            "duplicate_rows",
-            guards.duplicate_rows,
-            f"duplicate_rows: {counts['again']:,} new rows are the same as rows of the earlier snapshot. "
-            "Check that nothing was delivered twice.",
-        )
+        message = f"duplicate_rows: {counts['again']:,} new rows are the same as rows of the earlier snapshot."
+        yield Finding("duplicate_rows", f"{message} Check that nothing was delivered twice.")
 
 
 def _not_judged(why: str) -> Finding:
-    return Finding(
-        "rewrite", "warn", f"rewrite, late, duplicate_rows: could not be judged: {why} Compare the rows yourself."
-    )
+    return Finding("", f"rewrite, late, duplicate_rows: could not be judged: {why} Compare the rows yourself.")
 
 
 def _split(parts: tuple[Stored, ...], kept: Counter[str]) -> tuple[list[Stored], list[Stored]]:
-    """The parts with rows that are among those kept, each of which counts once, and the others."""
+    """The parts with rows whose digest is kept, each of which counts once, and the others."""
     left = Counter(kept)
     same: list[Stored] = []
     other: list[Stored] = []
@@ -246,9 +206,9 @@ def _compare(
     settled: datetime,
     on_time: datetime,
 ) -> tuple[dict[str, int], str]:
-    """How many settled rows are gone, and of those added how many are late, and are there already; and the first gone.
+    """Counts of settled rows that are gone, and of added rows that are late or there already; and the first gone row.
 
-    A row that was completed or changed keeps its event time, so it is not late: late is what a time has more of.
+    A row that was completed or changed keeps its event time, so it is not late: a row is late if it adds to its time.
     """
     oldest = _appended(case, new, gone)
     since = oldest.isoformat() if oldest else min((part.first for part in new), default="")
@@ -257,12 +217,14 @@ def _compare(
     apart = not overlapping and all(part.last < since for part in gone)
     if oldest is not None and oldest >= on_time and apart:
         return {"gone": 0, "late": 0, "again": 0}, ""
+    time, selected = quoted(case.spec.event_time), ", ".join(map(quoted, columns))
     with connect(spill=case.workspace / "guards", most=_MEMORY) as database:
         database.sql("SET TimeZone='UTC'")
         for name, parts in (("new", new), ("gone", gone), ("overlapping", overlapping)):
-            _view(database, name, columns, parts, [*new, *gone], case)
+            paths = ", ".join(text_literal(case.path(part)) for part in parts or [*new, *gone])
+            condition = "" if parts else " WHERE false"
+            database.sql(f"CREATE VIEW {name}_rows AS SELECT {selected} FROM read_parquet([{paths}]){condition}")
         database.sql("CREATE TEMP TABLE added AS SELECT * FROM new_rows EXCEPT ALL SELECT * FROM gone_rows")
-        time = quoted(case.spec.event_time)
         database.sql(
             "CREATE TEMP TABLE missed AS SELECT * FROM (SELECT * FROM gone_rows EXCEPT ALL SELECT * FROM new_rows) "
             f"WHERE {time} <= TIMESTAMPTZ '{settled.isoformat()}'"
@@ -275,27 +237,26 @@ def _compare(
             "(SELECT * FROM overlapping_rows UNION ALL SELECT * FROM gone_rows))",
         }
         counts = {name: int(database.sql(query).fetchall()[0][0]) for name, query in queries.items()}
-        return counts, _first_gone(database, columns, time, case.spec) if counts["gone"] else ""
+        return counts, _first_gone(database, time, case.spec) if counts["gone"] else ""
 
 
-def _first_gone(database: "duckdb.DuckDBPyConnection", columns: list[str], time: str, spec: TableSpec) -> str:
+def _first_gone(database: duckdb.DuckDBPyConnection, time: str, spec: TableSpec) -> str:
     """The first settled row that is gone, and what differs in the row of its time that is most like it."""
 
-    def told(row: dict[str, Any], names: list[str]) -> str:
-        hidden = dict.fromkeys(spec.sensitive, "***")
-        values = [f"{name}={hidden.get(name, row[name])}" for name in names[:_TOLD]]
-        return ", ".join([*values, "…"] if len(names) > _TOLD else values)
+    def rows(table: str, most: int) -> list[dict[str, str]]:
+        first = f"SELECT * FROM {table} WHERE {time} = (SELECT min({time}) FROM missed) ORDER BY ALL LIMIT {most}"
+        relation = database.sql(f"SELECT COLUMNS(*)::VARCHAR FROM ({first})")
+        return [dict(zip(relation.columns, values, strict=True)) for values in relation.fetchall()]
 
-    at = f"WHERE {time} = (SELECT min({time}) FROM missed) ORDER BY ALL"
-    first, alike = f"SELECT * FROM missed {at} LIMIT 1", f"SELECT * FROM added {at} LIMIT {_ALIKE}"
-    (row,), others = (
-        [dict(zip(columns, values, strict=True)) for values in database.sql(text).fetchall()]
-        for text in (f"SELECT COLUMNS(*)::VARCHAR FROM ({query})" for query in (first, alike))
-    )
-    differing = [[name for name in columns if other[name] != row[name]] for other in others]
-    names = min(differing, key=len, default=[])
-    now = told(others[differing.index(names)], names) if others else "not there"
-    return f" First {told(row, columns)}: now {now}."
+    def text(row: dict[str, str]) -> str:
+        values = [f"{name}={'***' if name in spec.sensitive else value}" for name, value in row.items()]
+        return ", ".join(values[:_SHOWN_COLUMNS] + ["…"] * (len(values) > _SHOWN_COLUMNS))
+
+    [gone] = rows("missed", 1)
+    changes = [
+        {name: value for name, value in row.items() if value != gone[name]} for row in rows("added", _ROWS_ALIKE)
+    ]
+    return f" First {text(gone)}: now {text(min(changes, key=len)) if changes else 'not there'}."
 
 
 def _common_columns(case: Case, gone: list[Stored]) -> tuple[list[str], list[str]]:
@@ -311,42 +272,18 @@ def _common_columns(case: Case, gone: list[Stored]) -> tuple[list[str], list[str
     return [field.name for field in shared if field.name not in retyped], retyped
 
 
-def _view(
-    database: "duckdb.DuckDBPyConnection",
-    name: str,
-    columns: list[str],
-    parts: list[Stored],
-    instead: list[Stored],
-    case: Case,
-) -> None:
-    """A view of the rows of some parts; without parts, one of no rows with the columns of `instead`."""
-    listed = ", ".join(text_literal(case.path(part)) for part in parts or instead)
-    selected = ", ".join(map(quoted, columns))
-    condition = "" if parts else " WHERE false"
-    database.sql(f"CREATE VIEW {name}_rows AS SELECT {selected} FROM read_parquet([{listed}]){condition}")
-
-
 def _appended(case: Case, new: list[Stored], gone: list[Stored]) -> datetime | None:
-    """Oldest event time of what was added, where all that is gone is the beginning of one new part: an append."""
+    """Oldest event time of what was added, if all that is gone is the beginning of one new part: an append."""
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
     if len(gone) > 1 or not new:
         return None
-    added = list(new)
-    times = []
+    times = [datetime.fromisoformat(part.first) for part in new[len(gone) :] if part.first]
     if gone:
         grown, before = (pq.ParquetFile(case.path(part)).read() for part in (new[0], gone[0]))
         if not grown.slice(0, before.num_rows).equals(before):
             return None
-        added = added[1:]
         rest = pc.min(grown.slice(before.num_rows)[case.spec.event_time].cast("int64")).as_py()
-        times = [datetime.fromisoformat(iso(rest))] if rest is not None else []
-    times += [datetime.fromisoformat(part.first) for part in added if part.first]
+        times += [EPOCH + timedelta(microseconds=rest)] if rest is not None else []
     return min(times, default=None)
-
-
-def local_path(store: ArtifactStore, part: Stored) -> Path:
-    """A local file with the rows of a stored part."""
-    assert part.blob is not None
-    return store.objects.local_path(part.blob.key)

@@ -5,7 +5,7 @@ import os
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -16,8 +16,8 @@ import pyarrow.parquet as pq
 from gatehouse.data.snapshot.logical_digest import logical_digest
 from gatehouse.data.snapshot.spec import TableSpec
 from gatehouse.data.sources.base import KnownPart, Part, Raw
-from gatehouse.data.sources.rejects import REPEATED, Reject
-from gatehouse.data.sources.times import EPOCH, FIRST_TIME, LAST_TIME
+from gatehouse.data.sources.casts import EPOCH, FIRST_TIME, LAST_TIME
+from gatehouse.data.sources.declared import REPEATED, Reject
 from gatehouse.errors import ConfigurationError, CorruptArtifactError, SourceError
 from gatehouse.runtime.limits import processors
 from gatehouse.store.manifest import FileEntry
@@ -48,19 +48,16 @@ class Blob:
 
 @dataclass(frozen=True)
 class Stored:
-    """A part that was stored, and all that is remembered of it.
+    """A part that was stored, as its record keeps it.
 
     Attributes:
-        fingerprint: What identified it before it was read; empty where the source cannot tell.
+        fingerprint: Identifies its content before it is read; empty if the source cannot tell.
         position: Where the source goes on after it.
-        blob: Its rows; None where it has none.
         digest: Logical digest of its rows.
         first: Oldest event time, ISO 8601 in UTC; empty without one.
-        last: Newest event time.
         read: Number of rows that fit their declaration, in the window or not.
-        rejected: Rows that were set aside; None where there are none.
-        reason: Why the first of them was, without its value: no erasure reaches a record.
-        columns: Name and type of the columns as the source delivered them; empty where it does not tell.
+        reason: Why the first row was rejected, without its value: no erasure reaches a record.
+        columns: Name and type of the columns as the source delivered them.
     """
 
     fingerprint: str = ""
@@ -80,12 +77,12 @@ class Stored:
         return self.blob.rows if self.blob else 0
 
     @property
-    def aside(self) -> int:
-        """Number of rows that were set aside."""
+    def rejected_rows(self) -> int:
+        """Number of rows that were rejected."""
         return self.rejected.rows if self.rejected else 0
 
     def known(self) -> KnownPart:
-        """What a source is told of it."""
+        """The part as a source gets it with the next read."""
         return KnownPart(self.fingerprint, self.rows, self.position)
 
     def to_json(self) -> dict[str, Any]:
@@ -127,26 +124,35 @@ def store_parts(
         CorruptArtifactError: if the bytes of a known blob were altered.
     """
     threads = thread_count()
-    there = _those_there(known, store)
-    if verify:
-        for held_part in there.values():
-            _verify(held_part, store)
+    blobs = {name: [blob for blob in (part.blob, part.rejected) if blob] for name, part in known.items()}
+    stats = store.objects.stats({blob.key for pair in blobs.values() for blob in pair})
+    sizes = {key: stat.bytes if stat else None for key, stat in stats.items()}
+    present = {name for name, pair in blobs.items() if all(sizes[blob.key] == blob.bytes for blob in pair)}
+    for name in present if verify else ():
+        for blob in blobs[name]:
+            store.objects.forget(blob.key)
+            with open(store.objects.local_path(blob.key), "rb") as stream:
+                digest = hashlib.file_digest(stream, "sha256").hexdigest()
+            if digest != blob.sha256:
+                raise CorruptArtifactError(
+                    f"The store {store.address} holds {blob.key} with other bytes: its SHA-256 is {digest}. The source "
+                    "may not have these rows any more. Restore the blob from a copy."
+                )
     waiting: deque[Future[Stored]] = deque()
     done: list[Stored] = []
     pool = ThreadPoolExecutor(threads, thread_name_prefix="ingest")
     try:
         for part in parts:
-            held = there.get(part.fingerprint) if part.fingerprint else None
-            if held is not None:
+            if part.fingerprint in present:
                 future: Future[Stored] = Future()
-                future.set_result(Stored(**{**vars(held), "position": dict(part.position)}))
+                future.set_result(replace(known[part.fingerprint], position=dict(part.position)))
             else:
                 future = pool.submit(_store, part, spec, window, store)
             waiting.append(future)
             del part
-            while sum(not one.done() for one in waiting) >= threads or (waiting and waiting[0].done()):
+            while sum(not future.done() for future in waiting) >= threads or (waiting and waiting[0].done()):
                 done.append(waiting.popleft().result())
-        done += [one.result() for one in waiting]
+        done += [future.result() for future in waiting]
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
     return done
@@ -158,46 +164,23 @@ def thread_count() -> int:
     Raises:
         ConfigurationError: if the environment says no positive number.
     """
-    given = os.environ.get(THREADS, "")
-    if not given:
+    text = os.environ.get(THREADS, "")
+    if not text:
         return min(_MOST_THREADS, processors())
-    if not given.isdigit() or int(given) < 1:
-        raise ConfigurationError(f"{THREADS}: expected a positive number of threads, found {given!r}.")
-    return int(given)
-
-
-def _those_there(known: Mapping[str, Stored], store: ArtifactStore) -> dict[str, Stored]:
-    """The known parts whose blobs the store has, in full length."""
-    blobs = {name: [blob for blob in (part.blob, part.rejected) if blob] for name, part in known.items()}
-    found = store.objects.stats({blob.key for each in blobs.values() for blob in each})
-    held = {key: stat.bytes if stat else None for key, stat in found.items()}
-    whole = {name for name, each in blobs.items() if all(held[one.key] == one.bytes for one in each)}
-    return {name: part for name, part in known.items() if name in whole}
-
-
-def _verify(part: Stored, store: ArtifactStore) -> None:
-    for blob in (part.blob, part.rejected):
-        key = blob.key if blob else ""
-        if blob and (found := _sha256(store, key)) != blob.sha256:
-            raise CorruptArtifactError(
-                f"The store {store.address} holds {key} with other bytes: its SHA-256 is {found}. The source may not "
-                "have these rows any more. Restore the blob from a copy."
-            )
-
-
-def _sha256(store: ArtifactStore, key: str) -> str:
-    store.objects.forget(key)
-    with open(store.objects.local_path(key), "rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+    if not text.isdigit() or int(text) < 1:
+        raise ConfigurationError(f"{THREADS}: expected a positive number of threads, found {text!r}.")
+    return int(text)
 
 
 def _store(part: Part, spec: TableSpec, window: tuple[datetime, datetime] | None, store: ArtifactStore) -> Stored:
     raw: Raw = part.read()
     table = raw.table
     if window and spec.event_time:
-        table = _within(table, spec.event_time, *window)
+        times = table[spec.event_time]
+        start, end = (pa.scalar(bound, times.type) for bound in window)
+        table = table.filter(pc.and_(pc.greater_equal(times, start), pc.less(times, end)))
     first, last = _span(table, spec)
-    aside = raw.rejected if raw.rejected is not None and raw.rejected.num_rows else None
+    rejected = raw.rejected if raw.rejected is not None and raw.rejected.num_rows else None
     return Stored(
         fingerprint=part.fingerprint,
         position=dict(part.position),
@@ -206,42 +189,33 @@ def _store(part: Part, spec: TableSpec, window: tuple[datetime, datetime] | None
         first=first,
         last=last,
         read=raw.table.num_rows,
-        rejected=_blob(aside, store, REPEATED) if aside is not None else None,
-        reason=str(Reject(**aside.slice(0, 1).to_pylist()[0])._replace(found="")) if aside is not None else "",
+        rejected=_blob(rejected, store, REPEATED) if rejected is not None else None,
+        reason=str(Reject(**rejected.slice(0, 1).to_pylist()[0])._replace(found="")) if rejected is not None else "",
         columns=dict(raw.columns or {}),
     )
 
 
-def _within(table: pa.Table, event_time: str, start: datetime, end: datetime) -> pa.Table:
-    """The rows whose event time is in [start, end)."""
-    times = table[event_time]
-    chosen = pc.and_(pc.greater_equal(times, pa.scalar(start, times.type)), pc.less(times, pa.scalar(end, times.type)))
-    return table.filter(chosen)
-
-
 def _span(table: pa.Table, spec: TableSpec) -> tuple[str, str]:
+    """Oldest and newest event time, ISO 8601 in UTC; empty without one."""
     if not spec.event_time or not table.num_rows:
         return "", ""
-    found = pc.min_max(table[spec.event_time].cast(pa.int64())).as_py()
-    if found["min"] is None:
+    # Arrow's own conversion of a time with a zone loads pandas.
+    span = pc.min_max(table[spec.event_time].cast(pa.int64())).as_py()
+    if span["min"] is None:
         return "", ""
     lag = spec.availability_lag // timedelta(microseconds=1)
-    for time in (found["min"], found["max"] + lag):
+    for time in (span["min"], span["max"] + lag):
         if not FIRST_TIME <= time <= LAST_TIME:
             raise SourceError(
                 f"The event time {spec.event_time} is {time:,} microseconds after 1970 in a row, with the availability "
                 "lag: expected the years 1 to 9999. Correct the row, or leave it out."
             )
-    return iso(found["min"]), iso(found["max"])
-
-
-def iso(microseconds: int) -> str:
-    """A time since 1970 as ISO 8601 in UTC. Arrow's own conversion of a time with a zone loads pandas for it."""
-    return (EPOCH + timedelta(microseconds=microseconds)).isoformat()
+    first, last = (EPOCH + timedelta(microseconds=span[end]) for end in ("min", "max"))
+    return first.isoformat(), last.isoformat()
 
 
 def _blob(table: pa.Table, store: ArtifactStore, repeated: Sequence[str] | bool = True) -> Blob:
-    """Keep a table; `repeated` are columns whose values occur many times, by default any."""
+    """Store a table; `repeated` are columns whose values occur many times, by default any."""
     sink = pa.BufferOutputStream()
     pq.write_table(
         table.replace_schema_metadata(None),

@@ -1,12 +1,19 @@
-"""What a CSV that nobody declared seems to be: encoding, delimiter, types, times. The whole file is looked at.
+"""Infers how a CSV or Parquet file that nobody declared is read: encoding, delimiter, types, times.
 
-The delimiter is the one that cuts most rows into one number of cells, whatever the others are like. Which type a column
-has is told over all rows, so that what is declared here is what is read there.
+The whole file is looked at, by the reader that then takes the snapshot.
 """
 
+import codecs
+import csv
+import gzip
+import io
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+import re
+import tempfile
+import zlib
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,18 +23,29 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from gatehouse.data.snapshot.column_types import NULLS, SniffedColumn, Texts, look, type_of, with_decimal
-from gatehouse.data.snapshot.csv_shape import empty_lines, in_utf8, require_different, require_ending, shape_of
-from gatehouse.data.snapshot.spec import ColumnType, TableSpec
-from gatehouse.data.snapshot.typed_columns import TypedColumn
-from gatehouse.data.snapshot.undeclared_rows import UndeclaredRows
+from gatehouse.data.snapshot.column_types import NULLS, SniffedColumn, TextColumn, typed_column, with_epoch
+from gatehouse.data.snapshot.spec import ColumnType, Guards, TableSpec
+from gatehouse.data.sources.file_reader import FileReader
+from gatehouse.data.sources.files import FileTable, FolderSource
 from gatehouse.errors import DeclarationError
-from gatehouse.store.database import connect, out_of_memory
+from gatehouse.store.database import connect, out_of_memory, quoted
+from gatehouse.store.store import ArtifactStore
 
 USUAL_LIMIT: float = TableSpec.model_fields["reject_limit"].default
 _ROOM = 1.5
 _DEFAULT_NULLS = ("", "NA")
 _DELIVERED = "delivered_at"
+_ENDINGS = (".csv", ".tsv", ".txt")
+_WINDOWS_LETTERS = re.compile(rb"[\x80\x82-\x8c\x8e\x91-\x9c\x9e\x9f]")
+_DELIMITERS = ",;\t|"
+_ROWS_CUT = 20_000
+_OTHER_FORMATS = {
+    b"PK\x03\x04": "an Excel file or a zip",
+    b"\xd0\xcf\x11\xe0": "an old Excel file",
+    b"\x1f\x8b": "gzip without the ending .gz",
+    b"PAR1": "Parquet without the ending .parquet",
+}
+csv.field_size_limit(2**31 - 1)
 
 
 @dataclass(frozen=True)
@@ -35,18 +53,13 @@ class Sniffed:
     """A file.
 
     Attributes:
-        encoding: Of its text.
-        delimiter: Between its cells; empty for Parquet, which has types.
-        decimal: Of its numbers.
+        delimiter: Between its cells; empty for Parquet.
         nulls: Texts that stand for a missing value.
-        columns: In the order of the file.
-        rows: How many rows it has, without those that are uneven.
+        rows: Its rows, without those that are uneven.
         uneven: Rows that have more or fewer cells than the header; they would be rejected.
         event_time: The column whose times order the rows; empty for none.
-        missing_as: Those of `nulls` that occur in a CSV, in which every missing value is one of them.
-        repeated: Rows whose cells, as they are written, are those of an earlier row.
-        misfit_rows: Rows of a CSV with a value of another type than its column; they would be rejected too.
-        empty_lines: Of a CSV of one column, empty lines between its rows, which are no rows.
+        missing_as: Those of `nulls` that occur in a CSV.
+        repeated: Rows whose cells are those of an earlier row.
     """
 
     encoding: str
@@ -59,24 +72,18 @@ class Sniffed:
     event_time: str = ""
     missing_as: tuple[str, ...] = ()
     repeated: int = 0
-    misfit_rows: int = 0
-    empty_lines: int = 0
 
     def ordered_by(self, time: str) -> "Sniffed":
         """The file with another column for its time, also of numbers since 1970; with none, its times are texts."""
-        if time:
-            columns = (
-                replace(one, kind=ColumnType.timestamp, form=one.epoch) if one.name == time and one.epoch else one
-                for one in self.columns
-            )
-            return replace(self, event_time=time, columns=tuple(columns))
-        texts = (
-            SniffedColumn(one.name, ColumnType.string, missing=one.missing, left_out=one.left_out)
-            if one.kind is ColumnType.timestamp
-            else one
-            for one in self.columns
-        )
-        return replace(self, event_time="", columns=tuple(texts))
+
+        def changed(column: SniffedColumn) -> SniffedColumn:
+            if column.name == time and column.epoch:
+                return replace(column, kind=ColumnType.timestamp, form=column.epoch)
+            if not time and column.kind is ColumnType.timestamp:
+                return replace(column, kind=ColumnType.string, form="", naive=False, misfits=0, also="")
+            return column
+
+        return replace(self, event_time=time, columns=tuple(map(changed, self.columns)))
 
     @property
     def kept(self) -> tuple[SniffedColumn, ...]:
@@ -91,16 +98,10 @@ class Sniffed:
         return next(name for name in itertools.chain((_DELIVERED,), numbered) if name not in names)
 
     @property
-    def with_misfits(self) -> tuple[SniffedColumn, ...]:
-        """The columns of a snapshot that some rows are rejected for."""
-        return tuple(column for column in self.kept if column.misfits and not column.almost)
-
-    @property
     def reject_limit(self) -> float:
         """The share of rows that may be rejected: the usual one, two rows, or half as many again as the file has."""
         rows = max(self.rows + self.uneven, 1)
-        # Fewer columns may have misfits than in the file, where its times are read as texts.
-        rejected = self.uneven + min(self.misfit_rows, sum(one.misfits for one in self.with_misfits))
+        rejected = self.uneven + sum(column.misfits for column in self.kept if not column.almost)
         limit = max(USUAL_LIMIT, min(1.0, max(2, _ROOM * rejected) / rows))
         return math.ceil(limit * 10**4) / 10**4
 
@@ -110,153 +111,199 @@ def sniff(path: Path, nulls: Sequence[str] = ()) -> Sniffed:
 
     Args:
         path: The file.
-        nulls: Texts that stand for a missing value in a CSV, beside those that do so often.
+        nulls: More texts that stand for a missing value in a CSV.
 
     Raises:
         DeclarationError: if it is no CSV with a header, and no Parquet, or if it is Parquet and `nulls` are named.
     """
-    parquet = path.suffix.lower() == ".parquet" and path.is_file()
+    if not path.is_file():
+        raise DeclarationError(f"{path}: no such file.")
+    parquet = path.suffix.lower() == ".parquet"
     if parquet and nulls:
-        raise DeclarationError(
-            f"--nulls: expected a CSV, found {path.name}: in Parquet a missing value is a null. Leave out --nulls, or "
-            f"write a null in place of {', '.join(map(repr, nulls))} at the source."
-        )
-    found = _parquet(path) if parquet else _csv(path, nulls)
-    return replace(found, event_time=next((one.name for one in found.kept if one.kind is ColumnType.timestamp), ""))
+        raise DeclarationError(f"--nulls: expected a CSV, found {path.name}: in Parquet a missing value is a null.")
+    sniffed = _sniff_parquet(path) if parquet else _sniff_csv(path, nulls)
+    columns = tuple(column if column.name else replace(column, left_out="it has no name") for column in sniffed.columns)
+    times = (column.name for column in columns if column.kind is ColumnType.timestamp and not column.left_out)
+    return replace(sniffed, columns=columns, event_time=next(times, ""))
 
 
-def _parquet(path: Path) -> Sniffed:
+def _sniff_parquet(path: Path) -> Sniffed:
     try:
-        with pq.ParquetFile(path) as file:
-            require_different(file.schema_arrow.names, path.name)
-            columns, rows = [TypedColumn.of(found) for found in file.schema_arrow], file.metadata.num_rows
-            for batch in file.iter_batches():
-                for column, cells in zip(columns, batch.columns, strict=True):
-                    column.look(cells)
+        schema = pq.read_schema(path)
+        _require_different(schema.names, path)
+        with connect() as connection:
+            connection.read_parquet(str(path)).create_view("cells")
+            rows, distinct = connection.execute(
+                "SELECT (SELECT count(*) FROM cells), (SELECT count(*) FROM (SELECT DISTINCT * FROM cells))"
+            ).fetchall()[0]
+            columns = []
+            for field in schema:
+                column = typed_column(field.name, field.type)
+                cell = quoted(field.name)
+                span = f"min({cell}), max({cell})" if pa.types.is_integer(field.type) else "NULL, NULL"
+                query = f"SELECT count(*) - count({cell}), {span} FROM cells"
+                missing, low, high = connection.execute(query).fetchall()[0]
+                column = column if low is None else with_epoch(column, low, high)
+                columns.append(replace(column, missing=missing))
     except (pa.ArrowInvalid, OSError) as error:
         raise DeclarationError(f"{path}: is not intact Parquet: {error}. Fetch it again.") from error
-    told = _named([column.told() for column in columns])
-    found = Sniffed("utf-8", "", ".", _DEFAULT_NULLS, told, rows, repeated=_repeated(path))
-    return replace(found, misfit_rows=sum(one.misfits for one in found.with_misfits))
+    except duckdb.OutOfMemoryException as error:
+        raise out_of_memory(error, f"Reading {path.name}") or error from error
+    except duckdb.Error:  # Its words may quote a value.
+        raise DeclarationError(
+            f"{path.name}: expected values that DuckDB can read, found one that it cannot. Correct it at the source."
+        ) from None
+    return Sniffed("utf-8", "", ".", _DEFAULT_NULLS, tuple(columns), rows, repeated=rows - distinct)
 
 
-def _named(columns: Sequence[SniffedColumn]) -> tuple[SniffedColumn, ...]:
-    """Columns, of which those without a name are left out of a snapshot."""
-    return tuple(one if one.name else replace(one, left_out="it has no name") for one in columns)
-
-
-def _repeated(path: Path) -> int:
-    """How many rows of a Parquet file are equal to an earlier one."""
-    query = "SELECT (SELECT count(*) FROM cells) - (SELECT count(*) FROM (SELECT DISTINCT * FROM cells))"
-    with connect() as connection:
-        connection.read_parquet(str(path)).create_view("cells")
-        try:
-            return int(connection.execute(query).fetchall()[0][0])
-        except duckdb.OutOfMemoryException as error:
-            raise out_of_memory(error, f"Reading {path.name}") or error from error
-        except duckdb.Error:  # Its words may quote a value.
-            raise DeclarationError(
-                f"{path.name}: expected values that DuckDB can read, found one that it cannot, such as a time far "
-                "beyond the year 9999 or a text that is no UTF-8. Correct it at the source."
-            ) from None
-
-
-def _csv(path: Path, wanted: Sequence[str]) -> Sniffed:
-    require_ending(path)
-    if path.is_file() and not path.stat().st_size:
-        raise DeclarationError(f"{path.name}: expected a header and rows below it, found an empty file.")
-    with in_utf8(path) as (plain, encoding):
-        delimiter, header = shape_of(plain, path.name)
-        file = UndeclaredRows(plain, path.name, delimiter)
-        found = _told(file, header, encoding, wanted)
-        empty = empty_lines(plain) if len(header) == 1 else 0
-        return replace(found, misfit_rows=_misfit_rows(found, file), empty_lines=empty)
-
-
-def _told(file: UndeclaredRows, header: Sequence[str], encoding: str, wanted: Sequence[str]) -> Sniffed:
-    """What the cells of a file tell, all of them looked at as texts."""
-    columns = [Texts(name) for name in header]
-    marks, digests, uneven = pa.array({*NULLS, *wanted}), [], 0
-    with connect() as connection:
-        for raw in file.read(dict.fromkeys(header, ColumnType.string)):
-            uneven += raw.rejected.num_rows if raw.rejected is not None else 0
-            digests.append(_digests(connection, raw.table, header))
-            for column, cells in zip(columns, raw.table.columns, strict=True):
-                look(column, cells.combine_chunks(), marks)
-    rows = sum(map(len, digests))
-    if not rows:
-        raise DeclarationError(f"{file.name}: expected rows below the header, found none.")
-    told = [type_of(column) for column in columns]
-    commas = file.delimiter != "," and any(one.decimal == "," and not one.doubtful for one in told)
-    decimal = "," if commas else "."
-    sure = any(one.kind is ColumnType.double and one.decimal == decimal and not one.doubtful for one in told)
-    told = [with_decimal(one, decimal, file.delimiter, sure=sure) for one in told]
-    first: dict[str, str] = {}  # column that makes a text a missing value, by text
-    for column, one in zip(columns, told, strict=True):
-        if one.kind is not ColumnType.string:
-            first = dict.fromkeys(column.nulls, column.name) | first
-    nulls = (*_DEFAULT_NULLS, *sorted({*first, *wanted} - set(_DEFAULT_NULLS)))
-    missing_as = tuple(null for null in nulls if any(column.nulls[null] for column in columns))
-    told = [
-        replace(
-            one,
-            missing=sum(column.nulls[null] for null in nulls),
-            note=_lost(column, {null: first.get(null, "") for null in missing_as if null not in ("", *wanted)})
-            if one.kind is ColumnType.string
-            else one.note,
+def _sniff_csv(path: Path, nulls: Sequence[str]) -> Sniffed:
+    if not set(_ENDINGS) & {suffix.lower() for suffix in path.suffixes[-2:]}:
+        raise DeclarationError(
+            f"{path}: expected a CSV ({', '.join(_ENDINGS)}, also .gz) or a Parquet file (.parquet), by its ending."
         )
-        for column, one in zip(columns, told, strict=True)
-    ]
+    try:
+        encoding = _encoding(path)
+        delimiter, header = _shape(path, encoding)
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise DeclarationError(f"{path}: is not intact gzip: {error}. Fetch it again.") from None
+    except UnicodeError:
+        raise DeclarationError(
+            f"{path}: expected text in UTF-8, UTF-16, cp1252 or latin-1, found bytes that are none."
+        ) from None
+    texts = [TextColumn(name) for name in header]
+    rows, uneven, marks, digests = 0, 0, pa.array({*NULLS, *nulls}), []
+    table = FileTable(
+        member=path.name,
+        delimiter=delimiter,
+        encoding=encoding,
+        columns=dict.fromkeys(header, ColumnType.string),
+        on_invalid="reject",
+        guards=Guards(new_column="accept"),
+    )
+    source = FolderSource(name="sniffed", path=str(path.parent), nulls=("",), tables={path.name: table})
+    names = [f"column{place}" for place in range(len(header))]
+    named = [name for name, column in zip(names, header, strict=True) if column] or names
+    with connect() as connection, tempfile.TemporaryDirectory() as scratch:
+        reader = FileReader(source, "", ArtifactStore.open(scratch), Path(scratch))
+        for part in reader.parts(path.name, ()):
+            raw = part.read()
+            rows += raw.table.num_rows
+            uneven += raw.rejected.num_rows if raw.rejected is not None else 0
+            for column, cells in zip(texts, raw.table.columns, strict=True):
+                column.look(cells.combine_chunks(), marks)
+            hashes = connection.from_arrow(raw.table.rename_columns(names)).project(f"hash({', '.join(named)})")
+            digests.append(next(iter(hashes.fetchnumpy().values())))
+    if not rows:
+        raise DeclarationError(f"{path.name}: expected rows below the header, found none.")
+    pairs = [(column, column.sniffed()) for column in texts]
+    doubles = [(text, column.decimal) for text, column in pairs if column.kind is ColumnType.double]
+    decimal = "," if delimiter != "," and any(text.clear[","] and sign == "," for text, sign in doubles) else "."
+    sure = any(text.clear[decimal] and sign == decimal for text, sign in doubles)
+    pairs = [(text, text.with_decimal(column, decimal, delimiter, sure)) for text, column in pairs]
+    marked = {mark for text, column in pairs if column.kind is not ColumnType.string for mark in text.nulls}
+    all_nulls = (*_DEFAULT_NULLS, *sorted({*marked, *nulls} - set(_DEFAULT_NULLS)))
+    columns = [replace(column, missing=sum(text.nulls[null] for null in all_nulls)) for text, column in pairs]
+    missing_as = tuple(null for null in all_nulls if any(text.nulls[null] for text in texts))
     repeated = rows - len(np.unique(np.concatenate(digests)))
     return Sniffed(
-        encoding, file.delimiter, decimal, nulls, _named(told), rows, uneven, missing_as=missing_as, repeated=repeated
+        encoding, delimiter, decimal, all_nulls, tuple(columns), rows, uneven, missing_as=missing_as, repeated=repeated
     )
 
 
-def _lost(column: Texts, nulls: Mapping[str, str]) -> str:
-    """Which texts of a text column are read as missing values, though they may be values of it.
+def _opened(path: Path) -> Any:
+    return gzip.open(path, "rb") if path.suffix.lower() == ".gz" else open(path, "rb")
 
-    Args:
-        column: The column.
-        nulls: The column of numbers or times that has such a text too, by text; empty where none has it.
+
+def _encoding(path: Path) -> str:
+    """UTF-16 by its mark, UTF-8 if all bytes are; else cp1252 if it has letters that only this has, or latin-1."""
+    decoder, is_utf8, of_windows, first = codecs.getincrementaldecoder("utf-8")(), True, False, True
+    with _opened(path) as stream:
+        while data := stream.read(2**20):
+            if first and data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+                return "utf-16"
+            for sign, found in _OTHER_FORMATS.items() if first else ():
+                if data.startswith(sign):
+                    raise DeclarationError(f"{path}: expected a CSV, found {found}. Save it as CSV, or rename it.")
+            if b"\0" in data:
+                raise DeclarationError(f"{path}: expected text, found a NUL byte. Save it as UTF-8.")
+            try:
+                is_utf8 = is_utf8 and decoder.decode(data) is not None
+            except UnicodeDecodeError:
+                is_utf8 = False
+            of_windows = of_windows or _WINDOWS_LETTERS.search(data) is not None
+            first = False
+    if first:
+        raise DeclarationError(f"{path.name}: expected a header and rows below it, found an empty file.")
+    if is_utf8 and not decoder.getstate()[0]:
+        return "utf-8"
+    return "cp1252" if of_windows else "latin-1"
+
+
+def _shape(path: Path, encoding: str) -> tuple[str, list[str]]:
+    """The delimiter that cuts most of the first rows into one number of cells, and the header.
+
+    DuckDB's sniffer takes the comma for a file of semicolons with a few bad rows.
+
+    Raises:
+        DeclarationError: if the first line is no header of these rows. No cell is shown: it may be that of a person.
     """
-    found = [
-        f"{column.nulls[null]:,} {null!r} {'is' if column.nulls[null] == 1 else 'are'} read as missing, "
-        + (f"as in column {other}" if other else "as `nulls` has it by default")
-        for null, other in nulls.items()
-        if column.nulls[null]
-    ]
-    return "; ".join([*found, "write values that are not missing in another way in the file"] if found else [])
+
+    def cut(delimiter: str) -> tuple[tuple[bool, int, int], str, list[list[str]]]:
+        read_as = "utf-8-sig" if encoding == "utf-8" else encoding
+        with _opened(path) as raw, io.TextIOWrapper(raw, encoding=read_as, newline="") as text:
+            rows = [row for row in itertools.islice(csv.reader(text, delimiter=delimiter), _ROWS_CUT) if row]
+        width, count = Counter(map(len, rows)).most_common(1)[0] if rows else (0, 0)
+        return (width > 1, count, width), delimiter, rows
+
+    (many, _, width), delimiter, rows = max((cut(delimiter) for delimiter in _DELIMITERS), key=lambda found: found[0])
+    if not many:
+        (_, _, blanks), blank, by_blanks = cut(" ")
+        if 1 < blanks == len(by_blanks[0]):
+            width, delimiter, rows = blanks, blank, by_blanks
+    first, second = [*rows, [], []][:2]
+    if first and first[0].startswith("{"):
+        raise DeclarationError(f"{path.name}: expected a CSV, found JSON. Write it as CSV or Parquet.")
+    if len(first) != width or not first:
+        raise DeclarationError(
+            f"{path.name}: expected a header of {width} cells, as most rows have, found a first line of {len(first)}. "
+            "Correct the first line; the header is the first line of the file."
+        )
+    for place, (above, below) in enumerate(zip(first, second, strict=False), 1):
+        if _is_number(above) and _is_number(below):
+            raise DeclarationError(
+                f"{path.name}: expected a header in the first line, but cell {place} of it is a number, as the cell "
+                "below it is. Add a line with the names of the columns, none of which is a number."
+            )
+    _require_different(first, path)
+    return delimiter, first
 
 
-def _digests(connection: duckdb.DuckDBPyConnection, texts: pa.Table, header: Sequence[str]) -> np.ndarray:
-    """A hash of the cells of each row that have a name, shape (rows,)."""
-    cells = texts.rename_columns([f"column{index}" for index in range(len(header))])
-    named = [f"column{index}" for index, column in enumerate(header) if column] or cells.column_names
-    found = connection.from_arrow(cells).project(f"hash({', '.join(named)})").fetchnumpy()
-    return next(iter(found.values()))
+def _require_different(columns: Sequence[str], path: Path) -> None:
+    if repeated := [str(place) for place, column in enumerate(columns, 1) if columns.count(column) > 1]:
+        raise DeclarationError(
+            f"{path.name}: expected columns with different names, found one name for several of the columns "
+            f"{', '.join(repeated)}. Rename them."
+        )
 
 
-def _misfit_rows(told: Sniffed, file: UndeclaredRows) -> int:
-    """How many rows have a value of another type, in whatever columns."""
-    misfits = told.with_misfits
-    if len(misfits) < 2:
-        return sum(one.misfits for one in misfits)
-    times = {one.name: one.form for one in misfits if one.form}
-    again = replace(file, decimal=told.decimal, nulls=told.nulls).read({one.name: one.kind for one in misfits}, times)
-    return int(sum(raw.rejected.num_rows for raw in again if raw.rejected is not None)) - told.uneven
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
 
 
 def source_of(sniffed: Sniffed, path: Path, name: str, delivered: str) -> dict[str, Any]:
-    """The declaration that reads a file as it was told, as `source` of a project has it.
+    """The declaration that reads a file as it was sniffed, as `source` of a project has it.
 
     A file without times gets one that all its rows have, in a column of its own.
 
     Args:
-        sniffed: What was told.
+        sniffed: How the file is read.
         path: The file.
         name: Of the source and its table.
-        delivered: The time that all rows have where they have none of their own, ISO 8601 in UTC.
+        delivered: The time that all rows have if they have none of their own, ISO 8601 in UTC.
 
     Raises:
         DeclarationError: if every column is left out.
@@ -273,7 +320,7 @@ def source_of(sniffed: Sniffed, path: Path, name: str, delivered: str) -> dict[s
         time = sniffed.delivered
         table |= {"columns": {time: "timestamp", **columns}, "event_time": time, "delivered": delivered}
     defaults = {"delimiter": "," if sniffed.delimiter else "", "decimal": ".", "encoding": "utf-8"}
-    table |= {key: found for key, default in defaults.items() if (found := getattr(sniffed, key)) != default}
+    table |= {key: value for key, default in defaults.items() if (value := getattr(sniffed, key)) != default}
     if times := {column.name: column.form for column in sniffed.kept if column.form}:
         table["times"] = times
     if len(sniffed.kept) < len(sniffed.columns):

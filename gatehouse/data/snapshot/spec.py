@@ -1,6 +1,7 @@
 """What every source declares, whatever its kind: its tables, their columns, and how each delivery is judged."""
 
-from datetime import timedelta
+import re
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import ClassVar, Literal
 from zoneinfo import ZoneInfo
@@ -8,10 +9,13 @@ from zoneinfo import ZoneInfo
 from pydantic import Field, field_validator, model_validator
 
 from gatehouse.configuration.duration import Duration
-from gatehouse.data.snapshot.time_formats import EPOCHS, format_problem
+from gatehouse.errors import ConfigurationError
 from gatehouse.store.identity import Spec, Unordered
 
 Policy = Literal["fail", "warn", "accept"]
+EPOCHS = {"seconds": 6, "milliseconds": 3, "microseconds": 0, "nanoseconds": -3}
+"""Units of numbers since 1970; a microsecond is ten to the power of minus so many of them."""
+_DIRECTIVES = "YymdbBHIpMSfz%"
 
 
 class ColumnType(StrEnum):
@@ -100,10 +104,16 @@ class TableSpec(Spec):
 
     @field_validator("times")
     @classmethod
-    def _are_forms(cls, times: dict[str, str]) -> dict[str, str]:
+    def _are_formats(cls, times: dict[str, str]) -> dict[str, str]:
         for column, form in times.items():
-            if form not in EPOCHS and (problem := format_problem(form)):
-                raise ValueError(f"{column}: {problem}")
+            directives = re.findall("%(.?)", form)
+            day = "d" in directives and set(directives) & set("Yy") and set(directives) & set("mbB")
+            twelve_hours = ("I" in directives) == ("p" in directives)
+            if form not in EPOCHS and not (set(directives) <= set(_DIRECTIVES) and day and twelve_hours):
+                raise ValueError(
+                    f"{column}: expected {', '.join(EPOCHS)} or a format of year, month and day such as %d.%m.%Y %H:%M "
+                    f"(%{' %'.join(_DIRECTIVES)}; %I with %p), found {form!r}"
+                )
         return times
 
 
@@ -128,3 +138,23 @@ class SourceBase(Spec):
         except (ValueError, OSError, KeyError):  # a path, a folder of the database, no such zone
             raise ValueError(f"expected a zone of the IANA database, e.g. Europe/Rome, found {name!r}") from None
         return name
+
+
+def window_of(text: str) -> tuple[datetime, datetime] | None:
+    """Start and end (exclusive) of a window of event time, `START/END` in ISO 8601; times without a zone are UTC.
+
+    Raises:
+        ConfigurationError: if it has another form, or ends before it starts.
+    """
+    if not text:
+        return None
+    try:
+        start, end = (datetime.fromisoformat(part) for part in text.split("/"))
+    except ValueError:
+        raise ConfigurationError(
+            f"window: expected START/END in ISO 8601, e.g. 2013-01-01/2013-03-01, found {text!r}."
+        ) from None
+    start, end = (time.replace(tzinfo=time.tzinfo or UTC).astimezone(UTC) for time in (start, end))
+    if start >= end:
+        raise ConfigurationError(f"window: expected a start before its end, found {text!r}.")
+    return start, end

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 from pydantic import Field
 
-from gatehouse.data.snapshot.window import window_of
+from gatehouse.data.snapshot.spec import window_of
 from gatehouse.data.sources.catalog import SourceSpec
 from gatehouse.errors import ConfigurationError
 from gatehouse.store.declaration import Effects, Resources
@@ -14,16 +14,15 @@ from gatehouse.store.store import ArtifactStore
 
 
 class SnapshotRequest(StageModel):
-    """A source and the part of it that is wanted.
+    """A source and the part of it to take.
 
     Attributes:
-        source: The source.
         window: Only events of START/END; empty for all.
         location: Where the bytes are read; empty for the source's own place.
-        backfill: Why rows of the earlier snapshot may change; empty where they may not.
+        backfill: Why rows of the earlier snapshot may change; empty if they may not.
         code: Digest of the stage's code, as the spec was compiled; empty for that of the code on disk.
-        force: A nonce: where it is not empty, everything is read again.
-        look: Whether it is a first look at a source, which no later snapshot is held against.
+        force: A nonce: if it is not empty, everything is read again.
+        look: Whether it is a first look at a source, with which no later snapshot is compared.
     """
 
     source: SourceSpec
@@ -36,17 +35,16 @@ class SnapshotRequest(StageModel):
 
 
 class SnapshotResult(StageModel):
-    """What was taken.
+    """A snapshot.
 
     Attributes:
-        snapshot: Reference of the snapshot.
         as_of: The newest availability time in it, ISO 8601 in UTC.
         rows: Rows by table.
-        rejected: By table, the reference of the rows that were set aside.
-        rejected_rows: How many these are.
-        warnings: What the guards said, also by the clock.
-        delivery: What the guards said: as long as the snapshot is the newest, the same in every run.
-        unchanged: Whether the source is as it was at an earlier snapshot, so that nothing was read.
+        rejected: References of the rejected rows, by table.
+        rejected_rows: Rejected rows by table.
+        warnings: Warnings of all guards.
+        delivery: Warnings without those by the clock: the same in every run while the snapshot is the newest.
+        unchanged: Whether the source was unchanged, so that nothing was read.
     """
 
     snapshot: str
@@ -69,7 +67,7 @@ def _sensitive(request: SnapshotRequest) -> set[str]:
     effects=Effects(
         reads="the source, the record of its deliveries",
         writes="the record of its deliveries",
-        why="Sees whether the source changed; what was read of it is known by content.",
+        why="Looks whether the source changed; the rows read from it are addressed by content.",
     ),
     resources=Resources(cpu="2", memory="4G"),
     pages={
@@ -100,11 +98,11 @@ def snapshot(request: SnapshotRequest, store: ArtifactStore) -> SnapshotResult:
         state, deliveries = source.state(), Deliveries(store, request.source.name, request.window)
         code = snapshot.code_here(request.code)
         opened = Opened(request.source, source, state, deliveries, request.window, code, request.backfill, request.look)
-        known = None if request.force else recalled(opened, store)
-        if known is None:
+        earlier = None if request.force else recalled(opened, store)
+        if earlier is None:
             snapshot.require_current(request.code)
             limits.confine_arrow()
-        delivery = known or take(opened, store, anew=bool(request.force))
+        delivery = earlier or take(opened, store, anew=bool(request.force))
     return SnapshotResult(
         snapshot=delivery.snapshot,
         as_of=as_of(request.source, delivery.tables),
@@ -113,5 +111,5 @@ def snapshot(request: SnapshotRequest, store: ArtifactStore) -> SnapshotResult:
         rejected_rows={name: table.rejected_rows for name, table in delivery.tables.items() if table.rejected},
         warnings=(*delivery.warnings, *by_the_clock(request.source, delivery, datetime.now(UTC))),
         delivery=delivery.warnings,
-        unchanged=known is not None,
+        unchanged=earlier is not None,
     )

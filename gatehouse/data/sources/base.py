@@ -1,8 +1,14 @@
 """The interface of a source: its tables in parts that the data alone cuts, each read whole."""
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Annotated, Any, Protocol, Self
+
+from pydantic import AfterValidator
+
+from gatehouse.errors import DeclarationError
+from gatehouse.runtime.redaction import names_password, require_encoded
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -10,12 +16,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Raw:
-    """The rows of one part, and those that were set aside.
+    """The rows of one part, and the rejected ones.
 
     Attributes:
         table: Rows in their order, with the declared columns, types and names.
-        rejected: Rows that do not fit the declaration, with the columns of `rejects.SCHEMA`; None where there are none.
-        columns: Name and type of the columns as the source delivers them; None where it does not tell.
+        rejected: Rows that do not fit the declaration, with the columns of `declared.SCHEMA`; None if there are none.
+        columns: Name and type of the columns as the source delivers them; None if it does not say.
     """
 
     table: "pa.Table"
@@ -31,11 +37,9 @@ class Part:
     block of a file, a file of a lakehouse table, a run of rows in key order, a run of offsets.
 
     Attributes:
-        fingerprint: What identifies its content before it is read. Equal fingerprints mean equal rows. Empty where the
-            source cannot tell; such a part is read every time.
-        read: Reads it.
-        position: Where the next read of the source goes on after this part (last key, last offset); empty where the
-            source does not need it.
+        fingerprint: Identifies its content before it is read: equal fingerprints mean equal rows. If it is empty, the
+            part is read every time.
+        position: Where the next read of the source goes on after this part (last key, last offset), if it needs that.
     """
 
     fingerprint: str
@@ -70,10 +74,10 @@ class Source(Protocol):
     """One source, opened."""
 
     def state(self) -> Mapping[str, Any]:
-        """What makes a read repeatable, and identifies the content now, by table.
+        """By table, what makes a read repeatable and identifies the content now; the snapshot's record keeps it.
 
         Digests of files, the query's text and a watermark, a table's version, offsets: plain JSON without clocks, hosts
-        or credentials. Two equal states mean equal content; the snapshot keeps it. Cheap where the source can be.
+        or credentials. Two equal states mean equal content.
 
         Raises:
             SourceError: if the source cannot be reached or lacks a table.
@@ -84,6 +88,31 @@ class Source(Protocol):
 
         Args:
             table: Name of the table.
-            known: The parts of the newest snapshot of this source, in order; a source that only grows may yield their
-                fingerprints again without looking. What is yielded never depends on them otherwise.
+            known: The parts of the newest snapshot of this source, in order. A source that only grows may yield them
+                again without looking; the result does not depend on them otherwise.
         """
+
+
+def _without_password(url: str) -> str:
+    if names_password(url):
+        # Not the value: it would reach the log.
+        raise ValueError("holds a password: put the URL into an environment variable and name it in url_env")
+    return url
+
+
+Url = Annotated[str, AfterValidator(_without_password)]
+"""A URL that holds no password."""
+
+
+def address(url: str, variable: str) -> str:
+    """The URL itself, or what the environment variable holds.
+
+    Raises:
+        DeclarationError: if the variable is not set, or what it holds is not percent-encoded.
+    """
+    if variable and not os.environ.get(variable):
+        raise DeclarationError(
+            f"The environment variable {variable} is not set: it holds the URL of the source. Set it, or correct "
+            "source.url_env."
+        )
+    return require_encoded(os.environ[variable] if variable else url, variable or "source.url", DeclarationError)

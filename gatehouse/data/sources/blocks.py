@@ -1,13 +1,17 @@
 """Cuts text into blocks of whole rows, at places that depend on the text before them alone.
 
 A cut stands at the first line end outside quotes after every multiple of the block size, so that an append leaves the
-earlier blocks as they are. Whether a place is inside quotes is told by the parity of the quotes before it, which is
-exact where each quote that opens follows a comma, a line end or a quote; where one does not, a lexer reads the window.
+earlier blocks as they are. The parity of the quotes before a place tells whether it is inside quotes; this is exact if
+every opening quote follows a delimiter, a line end or a quote. A window in which one does not is read by a lexer.
 """
 
+import itertools
+import os
 import re
+import threading
 from collections import deque
 from collections.abc import Iterable, Iterator
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from enum import Enum
 from functools import cache
@@ -15,7 +19,10 @@ from functools import cache
 import numpy as np
 import xxhash
 
+from gatehouse.data.sources.raw_file import RawFile
 from gatehouse.errors import SourceError
+
+BOM = b"\xef\xbb\xbf"
 
 
 class Place(Enum):
@@ -29,9 +36,20 @@ class Place(Enum):
 
 _QUOTE = 0x22
 _REST = rb'(?:[^"]+|"")*+("|\Z)'
-_LINE_END = rb"\r\n|\n|\r(?!\Z)"
 _REST_OF_QUOTED = re.compile(_REST)
-_BOM = b"\xef\xbb\xbf"
+_LINE_END = rb"\r\n|\n|\r(?!\Z)"
+_LINE_ENDS = {True: re.compile(_LINE_END), False: re.compile(rb"\n")}
+_CHUNK = 2**18
+_buffers = threading.local()
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Whole rows of a text, from byte `start` to byte `stop`, and their fingerprint."""
+
+    start: int
+    stop: int
+    fingerprint: str
 
 
 @dataclass(frozen=True)
@@ -42,25 +60,18 @@ class Block:
     stop: int
     pieces: tuple[memoryview, ...]
 
-    def fingerprint(self) -> str:
-        """What identifies the bytes, wherever they stand: XXH3 with 128 bits."""
+    def cut(self) -> Cut:
+        """Its bounds and fingerprint, XXH3 of the bytes with 128 bits."""
         digest = xxhash.xxh3_128()
         for piece in self.pieces:
             digest.update(piece)
-        return digest.hexdigest()
-
-
-@cache
-def _token(delimiter: bytes, *, at_start: bool) -> re.Pattern[bytes]:
-    """A quoted field, or a line end outside quotes; `at_start` where a field may begin with the text."""
-    after = rb"(?<=[" + re.escape(delimiter) + rb"\r\n])"
-    return re.compile((rb"(?:\A|" + after + rb")" if at_start else after) + b'"' + _REST + b"|" + _LINE_END)
+        return Cut(self.start, self.stop, digest.hexdigest())
 
 
 def blocks(
     windows: Iterable[bytes], *, quotes: bool, longest: int, name: str, delimiter: bytes = b","
 ) -> Iterator[Block]:
-    """Cut the text that comes in windows of one size, the last one shorter.
+    """Cut a text that comes in windows of one size, the last one shorter.
 
     Args:
         windows: The text from its beginning.
@@ -70,7 +81,7 @@ def blocks(
         delimiter: The byte between fields.
 
     Raises:
-        SourceError: if no row ends within `longest` bytes, which is how a quote that is never closed looks.
+        SourceError: if no row ends within `longest` bytes, as after a quote that is never closed.
     """
     position = start = 0
     pieces: list[memoryview] = []
@@ -84,7 +95,7 @@ def blocks(
             pieces, start = [], position + cut
         pieces.append(memoryview(window)[cut:])
         if quotes:
-            place = _place_after(window if position else window.removeprefix(_BOM), place, delimiter)
+            place = _place_after(window if position else window.removeprefix(BOM), place, delimiter)
         position += len(window)
         if position - start > longest:
             raise SourceError(
@@ -96,11 +107,15 @@ def blocks(
 
 
 def line_end(text: bytes, delimiter: bytes = b",", place: Place = Place.START) -> int:
-    """The index after the first line end outside quotes in a text that begins at `place`; 0 where there is none."""
-    for token in _tokens(text, place, delimiter):
-        if token[0][0] != _QUOTE:
-            return token.end()
-    return 0
+    """The index after the first line end outside quotes in a text that begins at `place`; 0 if there is none."""
+    return next((token.end() for token in _tokens(text, place, delimiter) if token[0][0] != _QUOTE), 0)
+
+
+@cache
+def _token(delimiter: bytes, *, at_start: bool) -> re.Pattern[bytes]:
+    """A quoted field, or a line end outside quotes; with `at_start` a field may begin with the text."""
+    after = rb"(?<=[" + re.escape(delimiter) + rb"\r\n])"
+    return re.compile((rb"(?:\A|" + after + rb")" if at_start else after) + b'"' + _REST + b"|" + _LINE_END)
 
 
 def _tokens(text: bytes, place: Place, delimiter: bytes) -> Iterator[re.Match[bytes]]:
@@ -109,41 +124,76 @@ def _tokens(text: bytes, place: Place, delimiter: bytes) -> Iterator[re.Match[by
         rest = _REST_OF_QUOTED.match(text, 1)
     else:
         rest = _REST_OF_QUOTED.match(text) if place is Place.QUOTED else None
-    begin = rest.end() if rest else 0
-    yield from _token(delimiter, at_start=place is Place.START).finditer(text, begin)
+    yield from _token(delimiter, at_start=place is Place.START).finditer(text, rest.end() if rest else 0)
 
 
 def _place_after(text: bytes, place: Place, delimiter: bytes) -> Place:
     """Where the byte after a text stands."""
     if not text:
         return place
+    outside = Place.START if text[-1:] in delimiter + b"\r\n" else Place.FIELD
     if text.find(b'"') < 0:
-        return place if place is Place.QUOTED else _outside(text, delimiter)
+        return place if place is Place.QUOTED else outside
     data = np.frombuffer(text, np.uint8)
-    found = np.flatnonzero(data == _QUOTE)
+    marks = np.flatnonzero(data == _QUOTE)
     inside = place is Place.QUOTED
-    opening = found[1::2] if inside else found[0::2]
+    opening = marks[1::2] if inside else marks[0::2]
     fits = np.isin(data[opening - 1], list(delimiter + b'\r\n"'))
     if len(opening) and opening[0] == 0:
         fits[0] = place in (Place.START, Place.AFTER_QUOTE)
-    if not fits.all():
-        return _lexed(text, place, delimiter)
-    if inside != bool(len(found) % 2):
-        return Place.QUOTED
-    return Place.AFTER_QUOTE if text.endswith(b'"') else _outside(text, delimiter)
-
-
-def _lexed(text: bytes, place: Place, delimiter: bytes) -> Place:
-    """As `_place_after`, where quotes also stand in the middle of fields."""
-    if place is Place.QUOTED or (place is Place.AFTER_QUOTE and text.startswith(b'"')):
-        rest = _REST_OF_QUOTED.match(text, 0 if place is Place.QUOTED else 1)
+    if fits.all():
+        if inside != bool(len(marks) % 2):
+            return Place.QUOTED
+        return Place.AFTER_QUOTE if text.endswith(b'"') else outside
+    # Some quote stands in the middle of a field.
+    if inside or (place is Place.AFTER_QUOTE and text.startswith(b'"')):
+        rest = _REST_OF_QUOTED.match(text, 0 if inside else 1)
         if rest is not None and rest.end() == len(text):
             return Place.AFTER_QUOTE if rest[1] else Place.QUOTED
     last = next(iter(deque(_tokens(text, place, delimiter), maxlen=1)), None)
     if last is not None and last.end() == len(text) and last[0][0] == _QUOTE:
         return Place.AFTER_QUOTE if last[1] else Place.QUOTED
-    return _outside(text, delimiter)
+    return outside
 
 
-def _outside(text: bytes, delimiter: bytes) -> Place:
-    return Place.START if text[-1:] in delimiter + b"\r\n" else Place.FIELD
+def unquoted_cuts(file: RawFile, size: int, pool: Executor, *, quotes: bool) -> list[Cut] | None:
+    """The blocks of a plain file without quotes, found on threads: a second look at a file mostly costs this.
+
+    Without quotes a line end needs no other byte to be understood, so each window is looked at alone.
+
+    Args:
+        file: A plain file.
+        size: Bytes between cuts.
+        pool: Threads that look.
+        quotes: Whether a quote matters, and a carriage return ends a line, as in CSV.
+
+    Returns:
+        The cuts and fingerprints that `blocks` gives; None if the file has quotes that matter, or rows so long that
+        blocks would grow.
+    """
+    with file.opened() as descriptor:
+        total = os.fstat(descriptor).st_size
+        ends = [_line_end(descriptor, at, min(size, _CHUNK), quotes) for at in range(size, total, size)]
+        places = [0, *(end for end in ends if end), total]
+        spans = [(start, stop) for start, stop in itertools.pairwise(places) if start < stop]
+        cuts = list(pool.map(lambda span: _cut(descriptor, span[0], span[1], quotes), spans))
+    whole = [cut for cut in cuts if cut]
+    return whole if len(whole) == len(cuts) and all(ends) else None
+
+
+def _line_end(descriptor: int, at: int, length: int, quotes: bool) -> int | None:
+    token = _LINE_ENDS[quotes].search(os.pread(descriptor, length, at))
+    return at + token.end() if token else None
+
+
+def _cut(descriptor: int, start: int, stop: int, quotes: bool) -> Cut | None:
+    # One small buffer a thread stays in the processor's cache.
+    buffer = _buffers.__dict__.setdefault("buffer", bytearray(_CHUNK))
+    digest = xxhash.xxh3_128()
+    for at in range(start, stop, _CHUNK):
+        with memoryview(buffer)[: min(_CHUNK, stop - at)] as view:
+            read = os.preadv(descriptor, [view], at)
+            digest.update(view[:read])
+        if quotes and buffer.find(b'"', 0, read) >= 0:
+            return None
+    return Cut(start, stop, digest.hexdigest())

@@ -1,15 +1,16 @@
 """Read-only connections to databases: each shows one consistent snapshot and streams a query as Arrow tables."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from gatehouse.data.snapshot.access.in_memory import is_in_memory
+from gatehouse.data.sources.declared import shown as shown_value
 from gatehouse.errors import DeclarationError, SourceError
 from gatehouse.runtime.redaction import holds_password, said, shown
 from gatehouse.store import database
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 ROWS_PER_FETCH = 20_000
 
 
-class Database(Protocol):
+class Database:
     """A database in one read transaction: whatever is written meanwhile, every query sees the same rows."""
 
     dialect: str
@@ -28,27 +29,35 @@ class Database(Protocol):
 
     def quote(self, name: str) -> str:
         """An identifier as the dialect writes it."""
+        return database.quoted(name)
 
     def literal(self, value: int | str) -> str:
         """A value as the dialect writes it; text takes the type of the column that it is compared with."""
+        return str(value) if isinstance(value, int) else database.text_literal(value)
 
     def by_bytes(self, expression: str) -> str:
         """A text expression that is ordered by its UTF-8 bytes, whatever the collation of the database."""
+        raise NotImplementedError
 
     def columns(self, query: str) -> Mapping[str, str]:
-        """Names of the columns of a query, with their types; types are empty where the driver does not tell them."""
+        """Names of the columns of a query, with their types; empty types if the driver does not give them."""
+        raise NotImplementedError
 
     def tables(self, query: str) -> Iterator[pa.Table]:
         """The rows of a query in order, in pieces whose size does not grow with the result.
 
-        A column may have another type in each piece, where the database does not hold it to one.
+        A column may have another type in each piece, if the database does not hold it to one.
         """
+        raise NotImplementedError
 
     def first(self, query: str) -> tuple[Any, ...] | None:
-        """The first row of a query; None where it has none."""
+        """The first row of a query; None if it has none."""
+        rows = (table.slice(0, 1).to_pylist()[0] for table in self.tables(query) if table.num_rows)
+        return next((tuple(row.values()) for row in rows), None)
 
     def close(self) -> None:
         """End the transaction and the connections."""
+        raise NotImplementedError
 
 
 def connect(url: str) -> Database:
@@ -62,16 +71,13 @@ def connect(url: str) -> Database:
         if scheme in ("postgresql", "postgres"):
             return _PostgreSQL(url)
         if scheme == "duckdb":
-            return _DuckDB(None if is_in_memory(url) else _file(url))
+            return _DuckDB(None if urlsplit(url).path.removeprefix("/") in ("", ":memory:") else _file(url))
         return _AnyDatabase(url)
 
 
 @contextmanager
 def _opening(url: str) -> Iterator[None]:
-    """Turn a driver's error about an address, in words that may repeat its password, into one that shows none of it.
-
-    Whatever connects does it in here, so a driver's words about a later query may be shown.
-    """
+    """Hide a driver's error about an address, which may repeat its password. All connecting happens in here."""
     try:
         yield
     except SourceError:
@@ -91,28 +97,25 @@ def _file(url: str) -> Path:
     return path
 
 
-class _PostgreSQL:
+class _PostgreSQL(Database):
     """PostgreSQL through ADBC: binary COPY into Arrow. Each query has a connection of its own on the same snapshot."""
 
     def __init__(self, url: str) -> None:
         import adbc_driver_manager
-        import adbc_driver_postgresql.dbapi as driver  # type: ignore[import-untyped]  # it has no stubs
 
         self.dialect = "postgresql"
-        self.failures: tuple[type[Exception], ...] = (adbc_driver_manager.Error, OSError, pa.ArrowException)
+        self.failures = (adbc_driver_manager.Error, OSError, pa.ArrowException)
         self._url = url
-        self._connect: Callable[[], Any] = lambda: driver.connect(url)
-        self._first = self._connect()
-        with self._first.cursor() as cursor:
+        self._connection = self._connect()
+        with self._connection.cursor() as cursor:
             cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
             cursor.execute("SELECT pg_export_snapshot()")
             self._snapshot = cursor.fetchone()[0]
 
-    def quote(self, name: str) -> str:
-        return database.quoted(name)
+    def _connect(self) -> Any:
+        import adbc_driver_postgresql.dbapi as driver  # type: ignore[import-untyped]  # it has no stubs
 
-    def literal(self, value: int | str) -> str:
-        return _literal(value)
+        return driver.connect(self._url)
 
     def by_bytes(self, expression: str) -> str:
         return f'CAST({expression} AS text) COLLATE "C"'
@@ -126,9 +129,6 @@ class _PostgreSQL:
             for batch in reader:
                 yield pa.Table.from_batches([batch])
 
-    def first(self, query: str) -> tuple[Any, ...] | None:
-        return _first(self.tables(query))
-
     @contextmanager
     def _reader(self, query: str) -> Iterator[Any]:
         with _opening(self._url):
@@ -136,7 +136,7 @@ class _PostgreSQL:
         try:
             with connection.cursor() as cursor:
                 cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-                cursor.execute(f"SET TRANSACTION SNAPSHOT {_literal(self._snapshot)}")
+                cursor.execute(f"SET TRANSACTION SNAPSHOT {self.literal(self._snapshot)}")
                 cursor.execute("SET TimeZone = 'UTC'")
                 cursor.execute(query)
                 yield cursor.fetch_record_batch()
@@ -144,10 +144,10 @@ class _PostgreSQL:
             connection.close()
 
     def close(self) -> None:
-        self._first.close()
+        self._connection.close()
 
 
-class _DuckDB:
+class _DuckDB(Database):
     """A DuckDB file, opened read-only: no process can write it meanwhile. Without one, queries name files themselves.
 
     Files that a query names (`read_parquet('data/*.parquet')`) are no part of the transaction.
@@ -157,14 +157,8 @@ class _DuckDB:
         import duckdb
 
         self.dialect = "duckdb"
-        self.failures: tuple[type[Exception], ...] = (duckdb.Error, pa.ArrowException, OSError)
+        self.failures = (duckdb.Error, pa.ArrowException, OSError)
         self._connection = database.connect(path, access_mode="automatic" if path is None else "read_only")
-
-    def quote(self, name: str) -> str:
-        return database.quoted(name)
-
-    def literal(self, value: int | str) -> str:
-        return _literal(value)
 
     def by_bytes(self, expression: str) -> str:
         return f"CAST({expression} AS VARCHAR)"
@@ -179,39 +173,31 @@ class _DuckDB:
         for batch in cursor.sql(query).to_arrow_reader(ROWS_PER_FETCH):
             yield pa.Table.from_batches([batch])
 
-    def first(self, query: str) -> tuple[Any, ...] | None:
-        return _first(self.tables(query))
-
     def close(self) -> None:
         self._connection.close()
 
 
-class _AnyDatabase:
-    """Any database that SQLAlchemy knows, through a server-side cursor where its driver has one."""
+class _AnyDatabase(Database):
+    """Any database that SQLAlchemy knows, through a server-side cursor if its driver has one."""
 
     def __init__(self, url: str) -> None:
         import sqlalchemy
 
         parsed = sqlalchemy.make_url(url)
-        if parsed.get_backend_name() == "sqlite":
-            _file(url)
-        self.failures: tuple[type[Exception], ...] = (sqlalchemy.exc.SQLAlchemyError, OSError)
+        self.failures = (sqlalchemy.exc.SQLAlchemyError, OSError)
         self._engine = sqlalchemy.create_engine(parsed)
         self.dialect = self._engine.dialect.name
-        self._connection = self._begin()
-
-    def _begin(self) -> "Connection":
-        """A transaction in which every statement sees the same rows."""
-        import sqlalchemy
-
+        self._connection: Connection
         if self.dialect == "sqlite":
+            _file(url)
             # The driver begins no transaction for a SELECT by itself.
-            sqlalchemy.event.listen(self._engine, "connect", _leave_transactions_to_us)
+            sqlalchemy.event.listen(self._engine, "connect", lambda raw, _: setattr(raw, "isolation_level", None))
             sqlalchemy.event.listen(self._engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN"))
-            return self._engine.connect()
-        level = {"mssql": "SNAPSHOT", "postgresql": "REPEATABLE READ", "mysql": "REPEATABLE READ"}
-        wanted: Any = level.get(self.dialect, "SERIALIZABLE")
-        return self._engine.connect().execution_options(isolation_level=wanted)
+            self._connection = self._engine.connect()
+            return
+        levels = {"mssql": "SNAPSHOT", "postgresql": "REPEATABLE READ", "mysql": "REPEATABLE READ"}
+        level: Any = levels.get(self.dialect, "SERIALIZABLE")
+        self._connection = self._engine.connect().execution_options(isolation_level=level)
 
     def quote(self, name: str) -> str:
         return str(self._engine.dialect.identifier_preparer.quote_identifier(name))
@@ -257,45 +243,84 @@ class _AnyDatabase:
         self._engine.dispose()
 
 
-def _leave_transactions_to_us(connection: Any, _record: Any) -> None:
-    connection.isolation_level = None
-
-
 def _pieces(rows: Sequence[Sequence[Any]], names: list[str]) -> Iterator[pa.Table]:
     """Rows of a driver as Arrow tables, by halving until the values of each column have one type, none of them rounded.
 
     A value that Arrow has no type for stands alone in its piece, as bytes, which no declared type comes from.
     """
+
+    def array(values: Sequence[Any]) -> pa.Array:
+        types = {(type(value), getattr(value, "tzinfo", None) is None) for value in values if value is not None}
+        if len(types) > 1 and not {kind for kind, _ in types} <= {int, float, Decimal}:
+            raise pa.ArrowInvalid("values of several types")  # Arrow would make a date of a time, for example.
+        try:
+            return pa.array(values)
+        except (pa.ArrowException, OverflowError, UnicodeEncodeError):
+            if len(values) > 1:
+                raise
+            return pa.array([str(values[0]).encode("utf-8", "backslashreplace")], pa.binary())
+
     try:
-        arrays = [_of_one_type(values) for values in zip(*rows, strict=True)]
+        yield pa.Table.from_arrays([array(values) for values in zip(*rows, strict=True)], names=names)
     except (pa.ArrowException, OverflowError, UnicodeEncodeError):
-        if len(rows) > 1:
-            half = len(rows) // 2
-            yield from _pieces(rows[:half], names)
-            yield from _pieces(rows[half:], names)
+        half = len(rows) // 2
+        yield from _pieces(rows[:half], names)
+        yield from _pieces(rows[half:], names)
+
+
+class KeyOrder:
+    """Checks that the rows of a table come in a total order: each key above the one before it, none null.
+
+    Columns are compared one after the other: numbers and times by value, text by its UTF-8 bytes.
+
+    Args:
+        name: The table's name, for messages.
+        columns: Its key; without columns nothing is checked.
+        sensitive: Columns whose values are not shown.
+    """
+
+    def __init__(self, name: str, columns: tuple[str, ...], sensitive: Collection[str] = ()) -> None:
+        self._name = name
+        self._columns = columns
+        self._sensitive = sensitive
+        self._last: pa.Table | None = None
+
+    def check(self, rows: pa.Table) -> None:
+        """Check the next rows.
+
+        Raises:
+            SourceError: naming the first key that is null, repeated, or below the one before it.
+        """
+        if not self._columns or rows.num_rows == 0:
             return
-        arrays = [_alone(value) for value in rows[0]]
-    yield pa.Table.from_arrays(arrays, names=names)
-
-
-def _of_one_type(values: Sequence[Any]) -> pa.Array:
-    """Values as an Arrow array; ArrowInvalid where Arrow would make another one of some: a date of a time, say."""
-    types = {(type(value), getattr(value, "tzinfo", None) is None) for value in values if value is not None}
-    if len(types) > 1 and not {kind for kind, _ in types} <= {int, float, Decimal}:
-        raise pa.ArrowInvalid("values of several types")
-    return pa.array(values)
-
-
-def _alone(value: Any) -> pa.Array:
-    try:
-        return pa.array([value])
-    except (pa.ArrowException, OverflowError, UnicodeEncodeError):
-        return pa.array([str(value).encode("utf-8", "backslashreplace")], pa.binary())
-
-
-def _first(tables: Iterator[pa.Table]) -> tuple[Any, ...] | None:
-    return next((tuple(table.slice(0, 1).to_pylist()[0].values()) for table in tables if table.num_rows), None)
-
-
-def _literal(value: int | str) -> str:
-    return str(value) if isinstance(value, int) else database.text_literal(value)
+        keys = rows.select(list(self._columns))
+        for column in self._columns:
+            if keys[column].null_count:
+                raise SourceError(
+                    f"Table {self._name}: order_by column {column} is null in {keys[column].null_count} rows, so they "
+                    "have no place in the order. Leave them out in the query, or order by other columns."
+                )
+        keys = (pa.concat_tables([self._last, keys]) if self._last is not None else keys).combine_chunks()
+        self._last = keys.slice(keys.num_rows - 1)
+        before, after = keys.slice(0, keys.num_rows - 1), keys.slice(1)
+        rising = pa.chunked_array([pa.repeat(False, before.num_rows)])
+        for column in reversed(self._columns):
+            equal = pc.equal(after[column], before[column])
+            rising = pc.or_(pc.greater(after[column], before[column]), pc.and_(equal, rising))
+        wrong = pc.index(rising, False).as_py()
+        if wrong < 0:
+            return
+        first, second = (keys.slice(row, 1).to_pylist()[0] for row in (wrong, wrong + 1))
+        texts = [
+            ", ".join(f"{column}={shown_value(column, value, self._sensitive)}" for column, value in key.items())
+            for key in (first, second)
+        ]
+        if first == second:
+            raise SourceError(
+                f"Table {self._name}: several rows have the key {texts[1]}, so their order is not fixed. "
+                "Add columns to order_by until no two rows share their values, or declare sort_on_ingest."
+            )
+        raise SourceError(
+            f"Table {self._name}: the database puts the row with {texts[1]} after that with {texts[0]}: its order of "
+            "these values is not that of the declared type. Declare the column's own type, or convert it in the query."
+        )

@@ -1,15 +1,13 @@
 """Delta Lake tables, each pinned to a version of its log."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 from urllib.parse import unquote
 
 from pydantic import Field, field_validator
 
-from gatehouse.data.snapshot.spec import SourceBase
-from gatehouse.data.sources.base import KnownPart, Opened, Part
-from gatehouse.data.sources.lakehouse import LakehouseTable
+from gatehouse.data.sources.lakehouse import DataFile, LakehouseReader, LakehouseSource, LakehouseTable, one_line
 from gatehouse.errors import SourceError
 from gatehouse.runtime.redaction import names_password
 from gatehouse.store.canonical import digest_of
@@ -17,8 +15,6 @@ from gatehouse.store.canonical import digest_of
 if TYPE_CHECKING:
     import pyarrow as pa
     from deltalake import DeltaTable as OpenTable
-
-    from gatehouse.data.sources.data_files import DataFile
 
 _STATISTICS = ("min.", "max.", "null_count.")
 
@@ -39,71 +35,49 @@ class DeltaTable(LakehouseTable):
         return uri
 
 
-class DeltaSource(SourceBase):
+class DeltaSource(LakehouseSource):
     """Tables of a lakehouse in the Delta format, read through `deltalake`; credentials come from the environment."""
 
     kind: Literal["delta"] = "delta"
-    rows_per_part: int = Field(131_072, ge=1, description="Larger data files are cut into parts of this many rows.")
     tables: dict[str, DeltaTable] = Field(min_length=1)
 
 
-class DeltaReader(Opened):
-    """Delta tables, each at the version that the first look found."""
+class DeltaReader(LakehouseReader):
+    """Delta tables: files oldest first, by path within a commit."""
 
     def __init__(self, spec: DeltaSource) -> None:
+        super().__init__(spec, spec.tables)
         self._spec = spec
-        self._opened: dict[str, OpenTable] = {}
 
-    def close(self) -> None:
-        """Forget the tables."""
-        self._opened.clear()
+    def _version(self, table: str) -> dict[str, Any]:
+        opened = self._open(table)
+        return {"table": str(opened.metadata().id), "version": opened.version()}
 
-    def state(self) -> Mapping[str, Any]:
-        """By table: its id, the version, and what is declared of it.
-
-        Raises:
-            SourceError: if a table or version cannot be read.
-        """
-        return {name: self._identify(name) for name in self._spec.tables}
-
-    def parts(self, table: str, known: tuple[KnownPart, ...] = ()) -> Iterator[Part]:
-        """One part for each data file, or several for a large one: oldest first, by path within a commit.
-
-        Raises:
-            SourceError: if the table needs what `deltalake` cannot read, a file is gone, or a value does not fit.
-        """
-        from gatehouse.data.sources.data_files import parts_of
-
-        spec = self._spec.tables[table]
-        yield from parts_of(self._files(table), table, spec, self._spec.rows_per_part, self._spec.time_zone)
-
-    def _files(self, table: str) -> "Iterator[DataFile]":
+    def _files(self, table: str) -> Iterator[DataFile]:
         import pyarrow as pa
+        from deltalake.exceptions import DeltaError
 
-        from gatehouse.data.sources.data_files import DataFile
+        from gatehouse.data.sources.declared import check_columns
 
         opened = self._open(table)
-        dataset = self._dataset(table, opened)
+        try:
+            dataset = opened.to_pyarrow_dataset()
+        except DeltaError as error:
+            raise SourceError(
+                f"Table {table}: the Delta table needs what deltalake cannot read file by file: {one_line(error)} "
+                "Write it without deletion vectors and column mapping, or read it through its engine as a sql source."
+            ) from error
+        check_columns(table, dataset.schema.names, self._spec.tables[table])
         columns = {field.name: str(field.type) for field in dataset.schema}
-        declared = self._identify(table) | {"version": None}
+        declared = self._identify(table, version=False)
         fragments = {fragment.path: fragment for fragment in dataset.get_fragments()}
         actions = pa.table(opened.get_add_actions(flatten=True)).to_pylist()
         for action in sorted(actions, key=lambda action: (action["modification_time"], action["path"])):
-            said = {key: str(value) for key, value in action.items() if not key.startswith(_STATISTICS)}
-            identity = digest_of([declared, said])
+            facts = {key: str(value) for key, value in action.items() if not key.startswith(_STATISTICS)}
+            identity = digest_of([declared, facts])
             # The log encodes paths as URLs do.
             read = partial(self._rows, table, fragments[unquote(action["path"])], dataset.schema)
             yield DataFile(action["path"], identity, columns, action["num_records"], read)
-
-    def _identify(self, table: str) -> dict[str, Any]:
-        spec = self._spec.tables[table]
-        opened = self._open(table)
-        return {
-            "table": str(opened.metadata().id),
-            "version": opened.version(),
-            "columns": dict(spec.columns),
-            "time_zone": self._spec.time_zone,
-        }
 
     def _open(self, table: str) -> "OpenTable":
         from deltalake import DeltaTable as OpenTable
@@ -117,25 +91,10 @@ class DeltaReader(Opened):
             except (DeltaError, OSError) as error:
                 raise SourceError(
                     f"Table {table}: version {spec.version} of the Delta table {spec.uri} cannot be read: "
-                    f"{_one_line(error)} Check its address, and that the log still holds this version."
+                    f"{one_line(error)} Check its address, and that the log still holds this version."
                 ) from error
-        return self._opened[table]
-
-    def _dataset(self, table: str, opened: "OpenTable") -> Any:
-        from deltalake.exceptions import DeltaError
-
-        from gatehouse.data.sources.declared import check_columns
-
-        try:
-            dataset = opened.to_pyarrow_dataset()
-        except DeltaError as error:
-            raise SourceError(
-                f"Table {table}: the Delta table needs what deltalake cannot read file by file: {_one_line(error)} "
-                "Write it without deletion vectors and column mapping (REORG TABLE … APPLY (PURGE), then drop the "
-                "features), or read it through its engine as a sql source."
-            ) from error
-        check_columns(table, dataset.schema.names, self._spec.tables[table])
-        return dataset
+        pinned: OpenTable = self._opened[table]
+        return pinned
 
     def _rows(self, table: str, fragment: Any, schema: "pa.Schema") -> Iterator["pa.Table"]:
         import pyarrow as pa
@@ -150,9 +109,5 @@ class DeltaReader(Opened):
             gone = "is gone: it was vacuumed" if isinstance(error, FileNotFoundError) else "cannot be read"
             raise SourceError(
                 f"Table {table}: {fragment.path}, a file of version {self._open(table).version()}, {gone}: "
-                f"{_one_line(error)} Read a version whose files are kept."
+                f"{one_line(error)} Read a version whose files are kept."
             ) from error
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())

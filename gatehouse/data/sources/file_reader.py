@@ -1,7 +1,7 @@
 """Reads files as a source: text in blocks of bytes, typed files in runs of rows, each as one part.
 
-A plain text on this machine is told by a digest of each block, so what was appended is seen, and nothing else is read
-again. Any other file is told as a whole: packed, typed, or elsewhere.
+A plain text on this machine has a digest for each block, so only what was appended is read again. Any other file has
+one identity as a whole: packed, typed, or elsewhere.
 """
 
 from collections import deque
@@ -18,15 +18,14 @@ import xxhash
 
 from gatehouse.data.sources.archive import archive_members
 from gatehouse.data.sources.base import KnownPart, Part, Raw
-from gatehouse.data.sources.blocks import Block, blocks
-from gatehouse.data.sources.columnar import ROWS_PER_PART, row_runs
+from gatehouse.data.sources.blocks import Block, Cut, blocks, unquoted_cuts
+from gatehouse.data.sources.casts import TIME
 from gatehouse.data.sources.csv_rows import CsvRows, header_end, lines_in
 from gatehouse.data.sources.declared import check_columns, declare, schema_of
 from gatehouse.data.sources.files import JSON_LINES, KINDS, TYPED, FilesBase, FileTable, FolderSource, SdistSource
 from gatehouse.data.sources.json_rows import JsonRows
 from gatehouse.data.sources.raw_file import RawFile, find_files
-from gatehouse.data.sources.times import TIME
-from gatehouse.data.sources.unquoted import Cut, unquoted_cuts
+from gatehouse.data.sources.row_runs import ROWS_PER_PART, row_runs, sorted_parts
 from gatehouse.errors import DeclarationError, SourceError
 from gatehouse.store.canonical import digest_of
 from gatehouse.store.store import ArtifactStore
@@ -38,14 +37,14 @@ _Out = TypeVar("_Out")
 
 
 class FileReader:
-    """A folder, an address or an archive, looked at once: what it told stays as it was when it is read."""
+    """A folder, an address or an archive, looked at once: what was seen then is what is read."""
 
     def __init__(self, spec: FilesBase, location: str, store: ArtifactStore, workspace: Path) -> None:
         self._spec = spec
         self._location = location
         self._store = store
         self._workspace = workspace
-        self._found: dict[str, list[RawFile]] = {}
+        self._listed: dict[str, list[RawFile]] = {}
         self._cuts: dict[str, list[Cut]] = {}
         self._identities: dict[str, str] = {}
 
@@ -57,10 +56,18 @@ class FileReader:
         """
         if isinstance(self._spec, SdistSource) and not self._folder():
             pinned = f"sha256:{self._spec.sha256}"
-            return {table: {"archive": pinned, "member": each.member} for table, each in self._spec.tables.items()}
+            return {name: {"archive": pinned, "member": table.member} for name, table in self._spec.tables.items()}
         return {
-            table: {"files": [self._told(table, file) for file in self._files(table)]} for table in self._spec.tables
+            table: {"files": [self._file_state(table, file) for file in self._files(table)]}
+            for table in self._spec.tables
         }
+
+    def _file_state(self, table: str, file: RawFile) -> dict[str, Any]:
+        if file.plain and file.suffix not in TYPED:
+            cuts = self._cuts_of(table, file)
+            size = cuts[-1].stop if cuts else 0
+            return {"name": file.name, "bytes": size, "blocks": digest_of([cut.fingerprint for cut in cuts])}
+        return {"name": file.name, "bytes": file.size(), "identity": self._identity(file)}
 
     def parts(self, table: str, known: tuple[KnownPart, ...]) -> Iterator[Part]:
         """The blocks and runs of a table's files, in order.
@@ -69,16 +76,11 @@ class FileReader:
             SourceError: if a file is missing, is not what its name says, or has other columns than declared.
         """
         spec = self._spec.tables[table]
-        held = spec.held()
-        each = (part for file in self._files(table) for part in self._file_parts(table, held, file, known))
+        in_files = spec.in_files()
+        parts = (part for file in self._files(table) for part in self._file_parts(table, in_files, file, known))
         if spec.delivered:
-            each = (replace(part, read=partial(_delivered, part.read, spec)) for part in each)
-        if not spec.sort_on_ingest:
-            yield from each
-            return
-        from gatehouse.data.sources.sorted_rows import sorted_parts
-
-        yield from sorted_parts(each, spec, self._workspace, ROWS_PER_PART)
+            parts = (replace(part, read=partial(_delivered, part.read, spec)) for part in parts)
+        yield from sorted_parts(parts, spec, self._workspace, ROWS_PER_PART) if spec.sort_on_ingest else parts
 
     def _folder(self) -> str:
         if isinstance(self._spec, FolderSource):
@@ -86,26 +88,21 @@ class FileReader:
         return self._location if "://" in self._location or Path(self._location or "?").is_dir() else ""
 
     def _files(self, table: str) -> list[RawFile]:
-        if table not in self._found:
-            member = self._spec.tables[table].member
+        if table not in self._listed:
+            member, encoding = self._spec.tables[table].member, self._spec.tables[table].encoding
             if isinstance(self._spec, SdistSource) and not self._folder():
                 members = archive_members(self._spec, member, self._location, self._store, self._workspace / table)
-                self._found[table] = [RawFile(name, str(path)) for name, path in members]
+                files = [RawFile(name, str(path)) for name, path in members]
             else:
-                self._found[table] = find_files(self._folder(), member)
-            encoding = self._spec.tables[table].encoding
-            if encoding != "utf-8":
-                self._found[table] = [replace(file, encoding=encoding) for file in self._found[table]]
-            for file in self._found[table]:
-                _require_kind(table, file)
-        return self._found[table]
-
-    def _told(self, table: str, file: RawFile) -> dict[str, Any]:
-        if file.plain and file.suffix not in TYPED:
-            cuts = self._cuts_of(table, file)
-            size = cuts[-1].stop if cuts else 0
-            return {"name": file.name, "bytes": size, "blocks": digest_of([cut.fingerprint for cut in cuts])}
-        return {"name": file.name, "bytes": file.size(), "identity": self._identity(file)}
+                files = find_files(self._folder(), member)
+            for file in files:
+                if file.suffix not in KINDS or (file.packed and file.suffix in TYPED):
+                    raise DeclarationError(
+                        f"Table {table}: expected files of {', '.join(KINDS)}, of which CSV and JSON lines may be "
+                        f"packed (.gz, .zip), found {file.name}. Rename or unpack it, or correct the table's member."
+                    )
+            self._listed[table] = [replace(file, encoding="" if encoding == "utf-8" else encoding) for file in files]
+        return self._listed[table]
 
     def _identity(self, file: RawFile) -> str:
         if file.path not in self._identities:
@@ -114,11 +111,13 @@ class FileReader:
 
     def _cuts_of(self, table: str, file: RawFile) -> list[Cut]:
         if file.path not in self._cuts:
+            size = self._spec.block_bytes
             with ThreadPoolExecutor(_AHEAD, thread_name_prefix="look") as pool:
-                cuts = unquoted_cuts(file, self._spec.block_bytes, pool, quotes=file.suffix not in JSON_LINES)
+                cuts = unquoted_cuts(file, size, pool, quotes=file.suffix not in JSON_LINES)
                 if cuts is None:
-                    windows = _ahead(file, self._spec.block_bytes, pool)
-                    cuts = list(_few_at_once(pool, _cut, self._blocks(table, file, windows)))
+                    starts = iter(range(0, file.size(), size))
+                    windows = _few_at_once(pool, lambda start: file.read(start, start + size), starts)
+                    cuts = list(_few_at_once(pool, Block.cut, self._blocks(table, file, windows)))
                 self._cuts[file.path] = cuts
         return self._cuts[file.path]
 
@@ -129,24 +128,26 @@ class FileReader:
         return blocks(windows, quotes=file.suffix not in JSON_LINES, longest=longest, name=name, delimiter=delimiter)
 
     def _file_parts(self, table: str, spec: FileTable, file: RawFile, known: tuple[KnownPart, ...]) -> Iterator[Part]:
-        if file.plain and file.suffix not in TYPED:
-            return self._text_parts(table, spec, file)
-        return self._whole_parts(table, spec, file, known)
-
-    def _text_parts(self, table: str, spec: FileTable, file: RawFile) -> Iterator[Part]:
-        """Blocks of a plain text, each read by whoever reads the part."""
+        if not file.plain or file.suffix in TYPED:
+            yield from self._whole_parts(table, spec, file, known)
+            return
         cuts = self._cuts_of(table, file)
         rows = self._rows(table, spec, file, file.read(0, cuts[0].stop) if cuts else b"")
         columns = digest_of(rows.header) if isinstance(rows, CsvRows) else ""
         for cut in cuts:
-            read = partial(self._read_again, table, file, rows, cut)
+            read = partial(self._read_cut, table, file, rows, cut)
             yield Part(f"{cut.fingerprint}{columns[:16]}{'^' if not cut.start else ''}", read, {"file": file.name})
 
-    def _read_again(self, table: str, file: RawFile, rows: CsvRows | JsonRows, cut: Cut) -> Raw:
+    def _read_cut(self, table: str, file: RawFile, rows: CsvRows | JsonRows, cut: Cut) -> Raw:
         data = file.read(cut.start, cut.stop)
         if xxhash.xxh3_128_hexdigest(data) != cut.fingerprint:
             raise _changed(table, file)
-        return _read_block(rows, data, cut.start == 0, lambda: lines_in(_pieces(file, cut.start)))
+
+        def lines_before() -> int:
+            step = 2**24
+            return lines_in(file.read(start, min(cut.start, start + step)) for start in range(0, cut.start, step))
+
+        return _read_block(rows, data, cut.start == 0, lines_before)
 
     def _rows(self, table: str, spec: FileTable, file: RawFile, beginning: bytes) -> CsvRows | JsonRows:
         if file.suffix in JSON_LINES:
@@ -154,13 +155,12 @@ class FileReader:
         return CsvRows.open(table, file.name, spec, self._spec, beginning)
 
     def _whole_parts(self, table: str, spec: FileTable, file: RawFile, known: tuple[KnownPart, ...]) -> Iterator[Part]:
-        """Parts of a file that is told as a whole, each with its rows; where all are known the file is not opened."""
+        """Parts of a file with one identity, each with its rows; if all are known, the file is not opened."""
         identity = self._identity(file)
-        held = {int(part.position["part"]): part for part in known if part.position.get("identity") == identity}
-        complete = bool(held) and sorted(held) == list(range(len(held))) and held[len(held) - 1].position["last"]
-        if complete:
-            for number in sorted(held):
-                position = {**held[number].position, "file": file.name}
+        earlier = {int(part.position["part"]): part for part in known if part.position.get("identity") == identity}
+        if earlier and sorted(earlier) == list(range(len(earlier))) and earlier[len(earlier) - 1].position["last"]:
+            for number in sorted(earlier):
+                position = {**earlier[number].position, "file": file.name}
                 yield Part(f"{identity}#{number}", partial(self._reread, table, spec, file, number), position)
             return
         ahead: Part | None = None
@@ -181,7 +181,6 @@ class FileReader:
         raise _changed(table, file)
 
     def _require_unchanged(self, table: str, file: RawFile) -> None:
-        """Hold a file, after it was read, against what it was identified by before."""
         if file.identity(anew=True) != self._identity(file):
             raise _changed(table, file)
 
@@ -201,29 +200,10 @@ class FileReader:
             self._rows(table, spec, file, b"")
 
 
-def _require_kind(table: str, file: RawFile) -> None:
-    if file.suffix not in KINDS:
-        raise DeclarationError(
-            f"Table {table}: {file.name} is of no kind that is read: expected one of {', '.join(KINDS)}. "
-            "Rename it, or correct the table's member."
-        )
-    if file.packed and file.suffix in TYPED:
-        raise DeclarationError(
-            f"Table {table}: {file.name} is a packed {file.suffix} file, expected one as it was written: only CSV and "
-            "JSON lines are unpacked. Unpack it at the source."
-        )
-
-
 def _changed(table: str, file: RawFile) -> SourceError:
     return SourceError(
-        f"Table {table}: {file.name} changed while it was read. Nothing was published; run again when whoever writes "
-        "it is done."
+        f"Table {table}: {file.name} changed while it was read. Nothing was published; run again when it is written."
     )
-
-
-def _ahead(file: RawFile, size: int, pool: ThreadPoolExecutor) -> Iterator[bytes]:
-    """Windows of a plain file, the next ones read while one is looked at."""
-    return _few_at_once(pool, lambda start: file.read(start, start + size), iter(range(0, file.size(), size)))
 
 
 def _few_at_once(pool: ThreadPoolExecutor, function: Callable[[_In], _Out], over: Iterator[_In]) -> Iterator[_Out]:
@@ -235,15 +215,6 @@ def _few_at_once(pool: ThreadPoolExecutor, function: Callable[[_In], _Out], over
             yield waiting.popleft().result()
     while waiting:
         yield waiting.popleft().result()
-
-
-def _cut(block: Block) -> Cut:
-    return Cut(block.start, block.stop, block.fingerprint())
-
-
-def _pieces(file: RawFile, stop: int) -> Iterator[bytes]:
-    for start in range(0, stop, 2**24):
-        yield file.read(start, min(stop, start + 2**24))
 
 
 def _read_block(rows: CsvRows | JsonRows, data: bytes, first: bool, lines_before: Callable[[], int]) -> Raw:
@@ -265,12 +236,9 @@ def _delivered(read: Callable[[], Raw], spec: FileTable) -> Raw:
 def _read_run(table: str, spec: FileTable, file: RawFile, run: pa.Table, before: int, time_zone: str) -> Raw:
     delivered = {field.name: str(field.type) for field in run.schema}
     check_columns(table, list(delivered), spec)
-    absent = [column for column in spec.columns if column not in delivered]
-    for column in absent:
-        run = run.append_column(column, pa.nulls(run.num_rows))
 
     def place(_piece: pa.Table, _row: int, index: int) -> str:
         return f"{file.name}, row {before + index + 1}"
 
     raw = declare((run,), spec, name=table, place=place, time_zone=time_zone)
-    return Raw(raw.table.cast(schema_of(spec.columns)), raw.rejected, delivered)
+    return replace(raw, columns=delivered)

@@ -45,16 +45,22 @@ class FileTable(TableSpec):
     )
 
     @model_validator(mode="after")
-    def _gives_a_time(self) -> "FileTable":
+    def _fits_its_files(self) -> "FileTable":
         if self.delivered and (not self.event_time or self.event_time in self.times):
-            raise ValueError(
-                "delivered: expected event_time to name the column that gets this time, and times not to list that "
-                "column"
-            )
+            raise ValueError("delivered: expected event_time to name its column, and times not to list it")
+        if self.delimiter in ('"', self.decimal) or self.delimiter.isalnum():
+            raise ValueError(f"delimiter: expected no quote, letter, digit or decimal sign, found {self.delimiter!r}")
+        if self.order_by and not self.sort_on_ingest:
+            raise ValueError("order_by: rows of files stand in the files' order; to have another, add sort_on_ingest")
+        suffix = suffix_of(self.member)
+        useless = (*_OF_CSV, *_OF_TEXT) if suffix in TYPED else _OF_CSV if suffix in JSON_LINES else ()
+        for key in useless:
+            if getattr(self, key) != FileTable.model_fields[key].default:
+                raise ValueError(f"{key}: has no effect on {self.member}: leave it out")
         return self
 
-    def held(self) -> "FileTable":
-        """What is declared of the files themselves."""
+    def in_files(self) -> "FileTable":
+        """The declaration of the columns that the files have."""
         if not self.delivered:
             return self
         columns = {name: kind for name, kind in self.columns.items() if name != self.event_time}
@@ -68,33 +74,6 @@ class FileTable(TableSpec):
             return codecs.lookup(name).name
         except LookupError:
             raise ValueError(f"expected an encoding that Python knows, e.g. cp1252 or utf-16, found {name!r}") from None
-
-    @model_validator(mode="after")
-    def _is_readable(self) -> "FileTable":
-        if self.delimiter in ('"', self.decimal) or self.delimiter.isalnum():
-            more = ": files with decimal commas are mostly separated by ';'" if self.delimiter == "," else ""
-            raise ValueError(
-                f"delimiter: expected no quote, letter, digit or decimal sign, found {self.delimiter!r}{more}"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _says_what_has_an_effect(self) -> "FileTable":
-        suffix = suffix_of(self.member)
-        useless = (*_OF_CSV, *_OF_TEXT) if suffix in TYPED else _OF_CSV if suffix in JSON_LINES else ()
-        for key in useless:
-            if getattr(self, key) != FileTable.model_fields[key].default:
-                of = "a CSV or JSON lines" if key in _OF_TEXT else "a CSV"
-                raise ValueError(
-                    f"{key}: expected only for {of}, found it for {self.member}, where it has no effect: leave it out"
-                )
-        return self
-
-    @model_validator(mode="after")
-    def _orders_what_it_sorts(self) -> "FileTable":
-        if self.order_by and not self.sort_on_ingest:
-            raise ValueError("order_by: rows of files stand in the files' order; to have another, add sort_on_ingest")
-        return self
 
 
 class FilesBase(SourceBase):
@@ -115,10 +94,7 @@ class FilesBase(SourceBase):
         members = [table.member for table in self.tables.values()]
         usual = set(self.nulls) == set(FilesBase.model_fields["nulls"].default)
         if not usual and all(suffix_of(member) in (*JSON_LINES, *TYPED) for member in members):
-            raise ValueError(
-                f"nulls: expected only where a table is a CSV, found {', '.join(members)}, where it has no effect: "
-                "leave it out"
-            )
+            raise ValueError(f"nulls: has no effect on {', '.join(members)}: leave it out")
         return self
 
 

@@ -1,15 +1,13 @@
 """Apache Iceberg tables, each pinned to a snapshot of its metadata."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
-from gatehouse.data.snapshot.spec import SourceBase
-from gatehouse.data.sources.base import KnownPart, Opened, Part
-from gatehouse.data.sources.lakehouse import LakehouseTable
+from gatehouse.data.sources.lakehouse import DataFile, LakehouseReader, LakehouseSource, LakehouseTable, one_line
 from gatehouse.errors import DeclarationError, GatehouseError, SourceError
 from gatehouse.runtime.redaction import holds_password, names_password, require_encoded, said
 from gatehouse.store.canonical import digest_of
@@ -18,8 +16,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyiceberg.table import DataScan, FileScanTask, Table
     from pyiceberg.table.snapshots import Snapshot
-
-    from gatehouse.data.sources.data_files import DataFile
 
 
 class IcebergTable(LakehouseTable):
@@ -38,7 +34,7 @@ class IcebergTable(LakehouseTable):
         return self
 
 
-class IcebergSource(SourceBase):
+class IcebergSource(LakehouseSource):
     """Tables of a lakehouse in the Iceberg format, read through `pyiceberg`; credentials come from the environment."""
 
     # A refused URL may hold a password.
@@ -52,7 +48,6 @@ class IcebergSource(SourceBase):
     )
     catalog_url: str = Field("", description="URL of a SQL catalog without a password, e.g. sqlite:///catalog.db.")
     warehouse: str = Field("", description="Folder of a SQL catalog's tables.")
-    rows_per_part: int = Field(131_072, ge=1, description="Larger data files are cut into parts of this many rows.")
     tables: dict[str, IcebergTable] = Field(min_length=1)
 
     @field_validator("catalog_url")
@@ -71,61 +66,31 @@ class IcebergSource(SourceBase):
         return self
 
 
-class IcebergReader(Opened):
-    """Iceberg tables, each at the snapshot that the first look found."""
+class IcebergReader(LakehouseReader):
+    """Iceberg tables: files in the order of the commits, then by path.
+
+    Rows that delete files name are left out; a file's fingerprint holds its delete files.
+    """
 
     def __init__(self, spec: IcebergSource) -> None:
+        super().__init__(spec, spec.tables)
         self._spec = spec
-        self._opened: dict[str, tuple[Table, Snapshot | None]] = {}
 
-    def close(self) -> None:
-        """Forget the tables."""
-        self._opened.clear()
+    def _version(self, table: str) -> dict[str, Any]:
+        opened, snapshot = self._open(table)
+        return {"table": str(opened.metadata.table_uuid), "snapshot": snapshot.snapshot_id if snapshot else None}
 
-    def state(self) -> Mapping[str, Any]:
-        """By table: its UUID, the snapshot's id, and what is declared of it.
-
-        Raises:
-            SourceError: if a table or snapshot cannot be read.
-        """
-        return {name: self._identify(name) for name in self._spec.tables}
-
-    def parts(self, table: str, known: tuple[KnownPart, ...] = ()) -> Iterator[Part]:
-        """One part for each data file, or several for a large one: in the order of the commits, then by path.
-
-        Rows that delete files name are left out; a file's fingerprint holds its delete files.
-
-        Raises:
-            SourceError: if the table has what pyiceberg cannot read, a file is gone, or a value does not fit.
-        """
-        from gatehouse.data.sources.data_files import parts_of
-
-        spec = self._spec.tables[table]
-        yield from parts_of(self._files(table), table, spec, self._spec.rows_per_part, self._spec.time_zone)
-
-    def _files(self, table: str) -> "Iterator[DataFile]":
-        from gatehouse.data.sources.data_files import DataFile
-
+    def _files(self, table: str) -> Iterator[DataFile]:
         opened, snapshot = self._open(table)
         columns = {field.name: str(field.field_type) for field in self._scan(table).projection().fields}
-        declared = self._identify(table) | {"snapshot": None}
+        declared = self._identify(table, version=False)
         location = opened.metadata.location
         for task in self._tasks(table, opened, snapshot) if snapshot else ():
             name = task.file.file_path.removeprefix(location)
             deletes = sorted(delete.file_path.removeprefix(location) for delete in task.delete_files)
-            said = [name, task.file.file_size_in_bytes, task.file.record_count, deletes]
-            yield DataFile(
-                name, digest_of([declared, said]), columns, task.file.record_count, partial(self._rows, table, task)
-            )
-
-    def _identify(self, table: str) -> dict[str, Any]:
-        opened, snapshot = self._open(table)
-        return {
-            "table": str(opened.metadata.table_uuid),
-            "snapshot": snapshot.snapshot_id if snapshot else None,
-            "columns": dict(self._spec.tables[table].columns),
-            "time_zone": self._spec.time_zone,
-        }
+            rows = task.file.record_count
+            identity = digest_of([declared, [name, task.file.file_size_in_bytes, rows, deletes]])
+            yield DataFile(name, identity, columns, rows, partial(self._rows, table, task))
 
     def _open(self, table: str) -> "tuple[Table, Snapshot | None]":
         from gatehouse.data.sources.declared import check_columns
@@ -133,22 +98,23 @@ class IcebergReader(Opened):
         if table not in self._opened:
             spec = self._spec.tables[table]
             opened = self._load(table)
-            wanted = spec.snapshot
-            snapshot = opened.current_snapshot() if wanted == "latest" else opened.snapshot_by_id(wanted)
-            if snapshot is None and wanted != "latest":
+            number = None if spec.snapshot == "latest" else spec.snapshot
+            snapshot = opened.current_snapshot() if number is None else opened.snapshot_by_id(number)
+            if snapshot is None and number is not None:
                 raise DeclarationError(
-                    f"Table {table}: the Iceberg table has no snapshot {wanted}: it never had, or it was expired. "
-                    f"It has {[known.snapshot_id for known in opened.snapshots()][-5:]}."
+                    f"Table {table}: the Iceberg table has no snapshot {spec.snapshot}: it was expired, or never was. "
+                    f"It has {[each.snapshot_id for each in opened.snapshots()][-5:]}."
                 )
             self._opened[table] = (opened, snapshot)
             check_columns(table, self._scan(table).projection().column_names, spec)
-        return self._opened[table]
+        pinned: tuple[Table, Snapshot | None] = self._opened[table]
+        return pinned
 
     def _scan(self, table: str) -> "DataScan":
         """A scan of everything, with the columns of the pinned snapshot; of the table's own for the latest."""
         opened, _ = self._open(table)
-        wanted = self._spec.tables[table].snapshot
-        return opened.scan(snapshot_id=None if wanted == "latest" else wanted)
+        snapshot = self._spec.tables[table].snapshot
+        return opened.scan(snapshot_id=None if snapshot == "latest" else snapshot)
 
     def _load(self, table: str) -> "Table":
         from pyiceberg.catalog import load_catalog
@@ -163,7 +129,11 @@ class IcebergReader(Opened):
         try:
             if spec.metadata:
                 return StaticTable.from_metadata(spec.metadata)
-            _require_catalog(self._spec.catalog_url)
+            path = self._spec.catalog_url.removeprefix("sqlite:///")
+            if path != self._spec.catalog_url and not Path(path).is_file():  # SQLite would write an empty catalog.
+                raise DeclarationError(
+                    f"catalog_url: expected a catalog of Iceberg tables, found no file {path}. Correct it."
+                )
             settings = {"type": "sql", "uri": self._spec.catalog_url, "warehouse": self._spec.warehouse}
             catalog = load_catalog(self._spec.catalog, **(settings if self._spec.catalog_url else {}))
             return catalog.load_table(spec.identifier)
@@ -188,7 +158,7 @@ class IcebergReader(Opened):
             }
         except (OSError, ValueError, NotImplementedError) as error:
             raise SourceError(
-                f"Table {table}: snapshot {snapshot.snapshot_id} cannot be planned: {_one_line(error)} Equality "
+                f"Table {table}: snapshot {snapshot.snapshot_id} cannot be planned: {one_line(error)} Equality "
                 "deletes have to be compacted first; metadata files that were removed cannot be read."
             ) from error
         return sorted(tasks, key=lambda task: (added[task.file.file_path], task.file.file_path))
@@ -210,16 +180,5 @@ class IcebergReader(Opened):
             gone = "is gone: its snapshot was expired" if isinstance(error, FileNotFoundError) else "cannot be read"
             raise SourceError(
                 f"Table {table}: {name}, a file of snapshot {snapshot.snapshot_id if snapshot else ''}, {gone}: "
-                f"{_one_line(error)} Read a snapshot whose files are kept."
+                f"{one_line(error)} Read a snapshot whose files are kept."
             ) from error
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())
-
-
-def _require_catalog(url: str) -> None:
-    """SQLite would write an empty catalog where there is none."""
-    path = Path(url.removeprefix("sqlite:///"))
-    if url.startswith("sqlite:///") and not path.is_file():
-        raise DeclarationError(f"catalog_url: expected a catalog of Iceberg tables, found no file {path}. Correct it.")

@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from gatehouse.data.snapshot.spec import SourceBase
-from gatehouse.data.sources.base import KnownPart, Opened, Part, Raw
-from gatehouse.data.sources.messages import Message, StreamTable, moment_of, rows_of
+from gatehouse.data.sources.base import KnownPart, Part, Raw
+from gatehouse.data.sources.messages import Message, StreamReader, StreamTable, moment_of
 from gatehouse.errors import DeclarationError, SourceError
 from gatehouse.runtime.redaction import said
-from gatehouse.store.canonical import digest_of
 from gatehouse.store.identity import operational
 
 if TYPE_CHECKING:
@@ -60,14 +59,11 @@ class KafkaSource(SourceBase):
     tables: dict[str, KafkaTable] = Field(min_length=1)
 
 
-class KafkaReader(Opened):
-    """Topics, each partition up to its high watermark at the first look; of transactions, what was committed.
-
-    What was read is known from the record of the earlier snapshot alone, which is written before that is published and
-    counts from then on: a reader that dies leaves nothing behind, and the next one reads the same messages once more.
-    """
+class KafkaReader(StreamReader):
+    """Topics, each partition up to its high watermark at the first look; of transactions, what was committed."""
 
     def __init__(self, spec: KafkaSource) -> None:
+        super().__init__(spec.name, spec.tables, spec.time_zone)
         self._spec = spec
         self._settings = _settings(spec.settings_env)
         self._opened: Consumer | None = None
@@ -82,31 +78,33 @@ class KafkaReader(Opened):
             self._opened = None
 
     def state(self) -> Mapping[str, Any]:
-        """By table: the topic, the offset after the newest message of each partition, and what is declared of it.
+        """By table: the topic, the offset after the newest message of each partition, and its declaration.
 
         Raises:
             SourceError: if the cluster cannot be reached or lacks a topic.
         """
-        return {
-            name: self._declaration(name)
-            | {"to": {str(partition): high for partition, (_, high) in self._watermarks(name).items()}}
-            for name in self._spec.tables
-        }
+        ends = {name: {str(part): high for part, (_, high) in self._watermarks(name).items()} for name in self._tables}
+        return {name: self._declaration(name) | {"to": ends[name]} for name in self._tables}
 
     def parts(self, table: str, known: tuple[KnownPart, ...] = ()) -> Iterator[Part]:
         """Partition after partition, runs of offsets that end at the multiples of `messages_per_part`.
 
         The full runs of `known` are yielded without being read. The short last one of a partition is read again
-        together with what came after it; where the topic no longer holds it whole, it stays as it is and a new run
-        begins after it. A run has fewer messages than offsets where the topic was compacted or has transactions.
+        together with what came after it; if the topic no longer holds it whole, it stays as it is and a new run
+        begins after it. A run has fewer messages than offsets if the topic was compacted or has transactions.
 
         Raises:
             SourceError: if messages expired before they were read, or the cluster goes away.
         """
+        size = self._spec.messages_per_part
         for partition, (low, high) in sorted(self._watermarks(table).items()):
             of_partition = [part for part in known if part.position.get("partition") == partition]
             start = of_partition[0].position["from"] if of_partition else low
-            for part in self._held(table, of_partition, low, high):
+            kept = self._unchanged(table, of_partition)
+            last = kept[-1].position if kept else {}
+            if kept and last["to"] % size and last["to"] < high and last["from"] >= low:
+                kept.pop()
+            for part in kept:
                 yield Part(part.fingerprint, partial(self._rows, table, part.position), part.position)
                 start = part.position["to"]
             if start > high:
@@ -120,37 +118,11 @@ class KafkaReader(Opened):
                     "were read. Read more often or retain messages longer; to continue without them, give the source "
                     "another name."
                 )
-            size = self._spec.messages_per_part
             while start < high:
                 stop = min(high, (start // size + 1) * size)
                 position = {"partition": partition, "from": start, "to": stop}
                 yield Part(self._fingerprint(table, position), partial(self._rows, table, position), position)
                 start = stop
-
-    def _held(self, table: str, known: list[KnownPart], low: int, high: int) -> list[KnownPart]:
-        """The known parts of a partition that need not, or cannot, be read again."""
-        held: list[KnownPart] = []
-        for part in known:
-            if part.fingerprint != self._fingerprint(table, part.position):
-                break
-            held.append(part)
-        if held:
-            last = held[-1].position
-            if last["to"] % self._spec.messages_per_part and last["to"] < high and last["from"] >= low:
-                held.pop()
-        return held
-
-    def _declaration(self, table: str) -> dict[str, Any]:
-        spec = self._spec.tables[table]
-        return {
-            "topic": spec.topic,
-            "columns": dict(spec.columns),
-            "envelope": dict(spec.envelope),
-            "time_zone": self._spec.time_zone,
-        }
-
-    def _fingerprint(self, table: str, position: Mapping[str, Any]) -> str:
-        return digest_of([self._declaration(table), dict(position)])
 
     def _watermarks(self, table: str) -> dict[int, tuple[int, int]]:
         """First offset and the one after the last, by partition, at the first look."""
@@ -160,22 +132,21 @@ class KafkaReader(Opened):
             topic, timeout = self._spec.tables[table].topic, self._spec.timeout_seconds
             try:
                 consumer = self._consumer()
-                found = consumer.list_topics(topic, timeout=timeout).topics[topic]
-                if found.error is not None or not found.partitions:
-                    raise DeclarationError(f"Table {table}: the cluster has no topic {topic!r}: {found.error}.")
+                metadata = consumer.list_topics(topic, timeout=timeout).topics[topic]
+                if metadata.error is not None or not metadata.partitions:
+                    raise DeclarationError(f"Table {table}: the cluster has no topic {topic!r}: {metadata.error}.")
                 self._ends[table] = {
                     partition: consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=timeout)
-                    for partition in sorted(found.partitions)
+                    for partition in sorted(metadata.partitions)
                 }
             except KafkaException as error:
                 raise self._unreachable(table, said(error.args[0], bool(self._settings))) from None
         return self._ends[table]
 
     def _rows(self, table: str, position: Mapping[str, Any]) -> Raw:
-        spec = self._spec.tables[table]
         with self._lock:
             messages = self._consume(table, position["partition"], position["from"], position["to"])
-        return rows_of(map(_message, messages), spec, name=table, time_zone=self._spec.time_zone)
+        return self._typed(table, map(_message, messages))
 
     def _consume(self, table: str, partition: int, start: int, stop: int) -> "list[KafkaMessage]":
         """The messages of a partition with offsets from `start` to `stop`, excluded."""
@@ -241,21 +212,17 @@ class KafkaReader(Opened):
 def _settings(variable: str) -> dict[str, Any]:
     if not variable:
         return {}
-    if not os.environ.get(variable):
+    try:
+        settings = json.loads(os.environ.get(variable, ""))
+    except ValueError:
+        settings = None
+    if not isinstance(settings, dict):
         raise DeclarationError(
-            f"The environment variable {variable} is not set: it holds settings of the source. Set it, or correct "
+            f"The environment variable {variable}: expected a JSON object of librdkafka settings, found "
+            f"{'something else' if os.environ.get(variable) else 'that it is not set'}. Set it, or correct "
             "source.settings_env."
         )
-    try:
-        found = json.loads(os.environ[variable])
-    except ValueError:
-        found = None
-    if not isinstance(found, dict):
-        raise DeclarationError(
-            f"The environment variable {variable}: expected a JSON object of librdkafka settings, found something "
-            "else. Correct it."
-        )
-    return found
+    return settings
 
 
 def _message(message: "KafkaMessage") -> Message:
@@ -270,4 +237,4 @@ def _message(message: "KafkaMessage") -> Message:
     }
     value = message.value()
     payload = value.encode() if isinstance(value, str) else value
-    return Message(f"partition {message.partition()}, offset {message.offset()}", payload, envelope)
+    return Message(f"partition {message.partition()}, offset {message.offset()}".__str__, payload, envelope)

@@ -1,4 +1,4 @@
-"""One file of a source, wherever it is: its bytes, unpacked where it is packed, and what identifies them."""
+"""One file of a source, wherever it is: its bytes, unpacked, and their identity."""
 
 import codecs
 import gzip
@@ -29,7 +29,7 @@ class RawFile:
         name: Its path below the source's place; orders the files, and names this one in messages.
         path: Where it is.
         files: The fsspec file system that has it; None for this machine's own.
-        encoding: Of its text, where it is another one than UTF-8.
+        encoding: Of its text; empty for UTF-8.
     """
 
     name: str
@@ -63,30 +63,27 @@ class RawFile:
             return os.path.getsize(self.path) if self.files is None else int(self.files.size(self.path))
 
     def identity(self, *, anew: bool = False) -> str:
-        """What tells its content from another one: what the store elsewhere says of it, else a digest of the bytes.
+        """The checksum that a store elsewhere has of it, else a digest of the bytes.
 
         Args:
-            anew: Ask the store elsewhere, whatever was listed before.
+            anew: Ask the store elsewhere again.
 
         Raises:
             SourceError: if it cannot be read, or is gone.
         """
         with self._reached():
-            return self._identity(anew)
-
-    def _identity(self, anew: bool) -> str:
-        if self.files is not None:
-            if anew:
-                self.files.invalidate_cache()
-            told = self.files.info(self.path)
-            for key in ("ETag", "etag", "md5Hash", "content_md5", "crc32c"):
-                if told.get(key):
-                    return f"{key.lower()}:{told[key]}:{told['size']}".replace('"', "")
-        digest = xxhash.xxh3_128()
-        with self.open() as stream:
-            while data := stream.read(WINDOW):
-                digest.update(data)
-        return f"xxh3_128:{digest.hexdigest()}"
+            if self.files is not None:
+                if anew:
+                    self.files.invalidate_cache()
+                facts = self.files.info(self.path)
+                for key in ("ETag", "etag", "md5Hash", "content_md5", "crc32c"):
+                    if facts.get(key):
+                        return f"{key.lower()}:{facts[key]}:{facts['size']}".replace('"', "")
+            digest = xxhash.xxh3_128()
+            with self.open() as stream:
+                while data := stream.read(WINDOW):
+                    digest.update(data)
+            return f"xxh3_128:{digest.hexdigest()}"
 
     def open(self) -> Any:
         """Its bytes as they are, as a seekable stream."""
@@ -111,20 +108,19 @@ class RawFile:
             raise SourceError(f"Table {table}: {self.name} cannot be unpacked: {error}. Fetch it again.") from error
 
     def read(self, start: int, stop: int) -> bytes:
-        """Bytes of a plain file. Raises SourceError where it is gone."""
+        """Bytes of a plain file. Raises SourceError if it is gone."""
         with self._reached(), open(self.path, "rb", buffering=0) as stream:
             stream.seek(start)
             return _full(stream, stop - start)
 
     @contextmanager
     def opened(self) -> Iterator[int]:
-        """A descriptor of a plain file. Raises SourceError where it is gone."""
+        """A descriptor of a plain file. Raises SourceError if it is gone."""
         with self._reached(), open(self.path, "rb", buffering=0) as stream:
             yield stream.fileno()
 
     @contextmanager
     def _reached(self) -> Iterator[None]:
-        """Turn a file that went away, or may not be read, into an error that names it."""
         try:
             yield
         except (gzip.BadGzipFile, zipfile.BadZipFile):
@@ -159,20 +155,16 @@ class Transcoded:
     def __init__(self, stream: Any, encoding: str) -> None:
         self._stream = stream
         self._decoder = codecs.getincrementaldecoder(encoding)()
-        self._held = b""
+        self._decoded = b""
 
     def read(self, size: int) -> bytes:
-        """At most `size` bytes of UTF-8; none at the end only.
-
-        Raises:
-            UnicodeError: if the bytes are none of this encoding.
-        """
-        while not self._held:
+        """At most `size` bytes of UTF-8; none at the end only. Raises UnicodeError."""
+        while not self._decoded:
             data = self._stream.read(size)
-            self._held = self._decoder.decode(data, final=not data).encode()
+            self._decoded = self._decoder.decode(data, final=not data).encode()
             if not data:
                 break
-        taken, self._held = self._held[:size], self._held[size:]
+        taken, self._decoded = self._decoded[:size], self._decoded[size:]
         return taken
 
 
@@ -192,21 +184,20 @@ def find_files(place: str, member: str) -> list[RawFile]:
     """The files below a folder or address that a member names, or that match it as a glob, by name.
 
     Raises:
-        SourceError: if there is none.
+        SourceError: if there is none, or the address cannot be listed.
     """
-    found = _elsewhere(place, member) if "://" in place else _here(Path(place), member)
-    if not found:
+    files = _elsewhere(place, member) if "://" in place else _here(Path(place), member)
+    if not files:
         raise DeclarationError(f"{place} has no file {member!r}. Check the source's path and the table's member.")
-    return sorted(found, key=lambda file: file.name)
+    return sorted(files, key=lambda file: file.name)
 
 
 def _here(folder: Path, member: str) -> list[RawFile]:
     if not _is_glob(member):
         candidates = (folder / member, folder / Path(member).name)
-        found = next((path for path in candidates if path.is_file()), None)
-        return [RawFile(Path(member).name, str(found))] if found else []
-    matches = (path for path in folder.glob(member) if path.is_file())
-    return [RawFile(path.relative_to(folder).as_posix(), str(path)) for path in matches]
+        return [RawFile(Path(member).name, str(path)) for path in candidates if path.is_file()][:1]
+    paths = (path for path in folder.glob(member) if path.is_file())
+    return [RawFile(path.relative_to(folder).as_posix(), str(path)) for path in paths]
 
 
 def _elsewhere(address: str, member: str) -> list[RawFile]:

@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import ConfigDict, Field, model_validator
 
 from gatehouse.data.snapshot.spec import SourceBase
-from gatehouse.data.sources.base import KnownPart, Opened, Part, Raw
-from gatehouse.data.sources.messages import Message, StreamTable, moment_of, rows_of
-from gatehouse.data.sources.url import Url, address
+from gatehouse.data.sources.base import KnownPart, Part, Raw, Url, address
+from gatehouse.data.sources.messages import Message, StreamReader, StreamTable, moment_of
 from gatehouse.errors import DeclarationError, SourceError
 from gatehouse.runtime.redaction import holds_password, said
-from gatehouse.store.canonical import digest_of
 from gatehouse.store.identity import operational
 
 if TYPE_CHECKING:
@@ -58,14 +56,11 @@ class RedisStreamSource(SourceBase):
         return self
 
 
-class RedisStreamReader(Opened):
-    """Redis streams, each up to the newest message at the first look.
-
-    What was read is known from the record of the earlier snapshot alone, which is written before that is published and
-    counts from then on: a reader that dies leaves nothing behind, and the next one reads the same messages once more.
-    """
+class RedisStreamReader(StreamReader):
+    """Redis streams, each up to the newest message at the first look."""
 
     def __init__(self, spec: RedisStreamSource) -> None:
+        super().__init__(spec.name, spec.tables, spec.time_zone)
         self._spec = spec
         self._url = address(spec.url, spec.url_env)
         self._opened: Redis | None = None
@@ -78,27 +73,36 @@ class RedisStreamReader(Opened):
             self._opened = None
 
     def state(self) -> Mapping[str, Any]:
-        """By table: the stream, the id of its newest message, and what is declared of it.
+        """By table: the stream, the id of its newest message, and its declaration.
 
         Raises:
             SourceError: if the server cannot be reached or lacks a stream.
         """
-        return {name: self._declaration(name) | {"to": self._watermark(name)} for name in self._spec.tables}
+        return {name: self._declaration(name) | {"to": self._watermark(name)} for name in self._tables}
 
     def parts(self, table: str, known: tuple[KnownPart, ...] = ()) -> Iterator[Part]:
         """Runs of `messages_per_part` messages in the order of their ids, counted from the first that was ever read.
 
         The full runs of `known` are yielded without being read. Its short last one is read again together with what
-        came after it; where the stream no longer holds it whole, it stays as it is and a new run begins after it.
+        came after it; if the stream no longer holds it whole, it stays as it is and a new run begins after it.
 
         Raises:
             SourceError: if messages may have been trimmed before they were read, or the server goes away.
         """
-        after = ""
-        for part in self._held(table, known):
+        newest, kept, after = self._watermark(table), self._unchanged(table, known), ""
+        if not kept and known and not self._between(table, known[0].position["from"], known[0].position["from"]):
+            raise SourceError(
+                f"Table {table}: its declaration changed, so it has to be read again, but the stream no longer holds "
+                f"its messages from {known[0].position['from']} on. Keep the declaration, or give the source another "
+                "name to start over."
+            )
+        last = kept[-1].position if kept else {}
+        short = kept and last["messages"] < self._spec.messages_per_part and last["to"] != newest
+        if short and len(self._between(table, last["from"], last["to"])) == last["messages"]:
+            kept.pop()
+        for part in kept:
             yield Part(part.fingerprint, partial(self._again, table, part.position), part.position)
             after = part.position["to"]
-        newest = self._watermark(table)
         if _order(after) > _order(newest):
             raise SourceError(
                 f"Table {table}: the stream was read up to {after}, but its newest message is {newest} now: it was "
@@ -111,26 +115,6 @@ class RedisStreamReader(Opened):
             position: dict[str, Any] = {"from": _id(entries[0]), "to": _id(entries[-1]), "messages": len(entries)}
             yield Part(self._fingerprint(table, position), partial(self._rows, table, entries), position)
             after = position["to"]
-
-    def _held(self, table: str, known: tuple[KnownPart, ...]) -> list[KnownPart]:
-        """The known parts that need not, or cannot, be read again."""
-        held = []
-        for part in known:
-            if part.fingerprint != self._fingerprint(table, part.position):
-                break
-            held.append(part)
-        if not held and known and not self._between(table, known[0].position["from"], known[0].position["from"]):
-            raise SourceError(
-                f"Table {table}: its declaration changed, so it has to be read again, but the stream no longer holds "
-                f"its messages from {known[0].position['from']} on. Keep the declaration, or give the source another "
-                "name to start over."
-            )
-        size = self._spec.messages_per_part
-        if held and held[-1].position["messages"] < size and held[-1].position["to"] != self._watermark(table):
-            last = held[-1].position
-            if len(self._between(table, last["from"], last["to"])) == last["messages"]:
-                held.pop()
-        return held
 
     def _next(self, table: str, after: str, newest: str) -> list[_Entry]:
         """The messages after one, which must still be there: then nothing behind it was trimmed."""
@@ -147,8 +131,7 @@ class RedisStreamReader(Opened):
                 "after it may have been trimmed before they were read. Trim by MINID, not beyond what the newest "
                 "snapshot holds, or give the source another name to start over with what is left."
             )
-        found: list[_Entry] = entries
-        return found
+        return list(entries)
 
     def _again(self, table: str, position: Mapping[str, Any]) -> Raw:
         entries = self._between(table, position["from"], position["to"])
@@ -161,26 +144,11 @@ class RedisStreamReader(Opened):
 
     def _between(self, table: str, first: str, last: str) -> list[_Entry]:
         with self._explained(table):
-            found: list[_Entry] = self._redis().xrange(self._spec.tables[table].stream, first, last)  # type: ignore[assignment]  # redis types its answers for asyncio too
-        return found
+            entries: Any = self._redis().xrange(self._spec.tables[table].stream, first, last)
+        return list(entries)
 
     def _rows(self, table: str, entries: list[_Entry]) -> Raw:
-        spec = self._spec.tables[table]
-        messages = (_message(spec, entry) for entry in entries)
-        return rows_of(messages, spec, name=table, time_zone=self._spec.time_zone)
-
-    def _declaration(self, table: str) -> dict[str, Any]:
-        spec = self._spec.tables[table]
-        return {
-            "stream": spec.stream,
-            "json_field": spec.json_field,
-            "columns": dict(spec.columns),
-            "envelope": dict(spec.envelope),
-            "time_zone": self._spec.time_zone,
-        }
-
-    def _fingerprint(self, table: str, position: Mapping[str, Any]) -> str:
-        return digest_of([self._declaration(table), dict(position)])
+        return self._typed(table, (_message(self._spec.tables[table], entry) for entry in entries))
 
     def _watermark(self, table: str) -> str:
         """Id of the newest message at the first look."""
@@ -189,8 +157,8 @@ class RedisStreamReader(Opened):
             with self._explained(table):
                 if not self._redis().exists(stream):
                     raise DeclarationError(f"Table {table}: Redis has no stream {stream!r}. Correct source.tables.")
-                said: Any = self._redis().xinfo_stream(stream)
-            self._newest[table] = _text(said["last-generated-id"])
+                facts: Any = self._redis().xinfo_stream(stream)
+            self._newest[table] = _text(facts["last-generated-id"])
         return self._newest[table]
 
     def _redis(self) -> "Redis":
@@ -225,7 +193,7 @@ def _message(spec: RedisStreamTable, entry: _Entry) -> Message:
     else:
         payload = {key.decode("utf-8", "backslashreplace"): value for key, value in fields.items()}
     envelope = {"id": identity, "time": moment_of(int(identity.split("-")[0]))}
-    return Message(f"message {identity}", payload, envelope)
+    return Message(f"message {identity}".__str__, payload, envelope)
 
 
 def _id(entry: _Entry) -> str:

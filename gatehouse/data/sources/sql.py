@@ -5,13 +5,12 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import urlsplit
 
 from pydantic import ConfigDict, Field, model_validator
 
-from gatehouse.data.snapshot.access.in_memory import nothing_to_read
 from gatehouse.data.snapshot.spec import ColumnType, SourceBase, TableSpec
-from gatehouse.data.sources.base import KnownPart, Opened, Part, Raw
-from gatehouse.data.sources.url import Url, address
+from gatehouse.data.sources.base import KnownPart, Opened, Part, Raw, Url, address
 from gatehouse.errors import SourceError
 from gatehouse.runtime.redaction import said
 from gatehouse.store.canonical import digest_of
@@ -49,13 +48,8 @@ class SqlTable(TableSpec):
             raise ValueError("give either table or query")
         if not self.order_by and not self.sort_on_ingest:
             raise ValueError("give order_by, columns that order the rows totally, or sort_on_ingest: true")
-        if self.append_only and self.sort_on_ingest:
-            raise ValueError("append_only excludes sort_on_ingest: new rows come after the earlier ones")
-        if self.append_only and self.version_query:
-            raise ValueError(
-                "append_only and version_query exclude each other: append_only sees changes by the last key and the "
-                "row count"
-            )
+        if self.append_only and (self.sort_on_ingest or self.version_query):
+            raise ValueError("append_only excludes sort_on_ingest and version_query")
         if self.append_only and set(self.order_by) & set(self.sensitive):
             raise ValueError("append_only keeps the last key in the snapshot: order by columns that are not sensitive")
         for column in self.order_by:
@@ -80,13 +74,9 @@ class SqlSource(SourceBase):
     def _names_a_database(self) -> "SqlSource":
         if bool(self.url) == bool(self.url_env):
             raise ValueError("give either url or url_env")
-        if why := nothing_to_read(self.url, self.named()):
+        if why := _nothing_to_read(self.url, self.tables):
             raise ValueError(f"url: {why}")
         return self
-
-    def named(self) -> list[str]:
-        """Tables that are read by their name, and not by a query."""
-        return [name for name, each in self.tables.items() if each.table]
 
 
 class SqlReader(Opened):
@@ -107,7 +97,7 @@ class SqlReader(Opened):
             self._opened = None
 
     def state(self) -> Mapping[str, Any]:
-        """By table: query, dialect and order; and what tells the rows apart from other ones.
+        """By table: query, dialect and order; and what identifies the rows.
 
         For `append_only` the last key and the count; else the value of `version_query`; else a digest of the rows,
         which reads them all.
@@ -116,6 +106,37 @@ class SqlReader(Opened):
             SourceError: if the database cannot be reached or lacks a table or column.
         """
         return {name: self._identify(name) for name in self._spec.tables}
+
+    def _identify(self, table: str) -> dict[str, Any]:
+        from gatehouse.data.snapshot.logical_digest import logical_digest
+
+        if table in self._state:
+            return self._state[table]
+        spec = self._spec.tables[table]
+        self._check_columns(table)
+        state: dict[str, Any] = {
+            "query": canonical_query(spec.query or f"SELECT * FROM {spec.table}"),
+            "dialect": self._database().dialect,
+            "order_by": list(self._order(table)),
+            "columns": dict(spec.columns),
+        }
+        if spec.append_only:
+            ordered = ", ".join(f"{column} DESC" for column in self._sorted_by(table))
+            last = self._first_row(table, f"{self._select(table, spec.order_by)} ORDER BY {ordered} LIMIT 1")
+            state |= {"last_key": None if last is None else _plain(last), "rows": self._count(table, "")}
+        elif spec.version_query:
+            row = self._first_row(table, canonical_query(spec.version_query))
+            state |= {"version": [str(value) for value in row or ()]}
+        else:
+            digests, count, before = [], 0, 0
+            for pieces, _ in self._runs(table, None, 0):
+                raw = self._typed(table, pieces, before)
+                digests.append([logical_digest(rows) for rows in (raw.table, raw.rejected) if rows is not None])
+                count += raw.table.num_rows
+                before += sum(piece.num_rows for piece in pieces)
+            state |= {"rows": count, "digest": digest_of(digests)}
+        self._state[table] = state
+        return state
 
     def parts(self, table: str, known: tuple[KnownPart, ...] = ()) -> Iterator[Part]:
         """Runs of `rows_per_part` rows in key order.
@@ -127,14 +148,25 @@ class SqlReader(Opened):
             SourceError: if the keys are no total order, a value does not fit, rows were added below the last key of an
                 `append_only` table or removed there, or the database goes away.
         """
-        spec = self._spec.tables[table]
-        held = self._held(table, known) if spec.append_only else ()
+        spec, size = self._spec.tables[table], self._spec.rows_per_part
         after: Any = None
         before = 0
-        for part in held:
+        for part in known if spec.append_only else ():
+            full = part.position.get("rows") == size
+            if not full or part.fingerprint != self._fingerprint(table, after, part.position):
+                break
             yield Part(part.fingerprint, partial(self._again, table, after, before, part.position), part.position)
             after = part.position["key"]
-            before += self._spec.rows_per_part
+            before += size
+        if before:
+            # All rows were counted for the state, and counting those after a key is cheap with an index.
+            rows = self._identify(table)["rows"] - self._count(table, f"WHERE {self._above(table, after)}")
+            if rows != before:
+                raise SourceError(
+                    f"Table {table}: declared append_only, but up to the key {self._key_text(table, after)} it has "
+                    f"{rows} rows now, and had {before} when it was last read. Order by columns that only grow as "
+                    "rows become visible, or remove append_only to read the table whole."
+                )
         for pieces, key in self._runs(table, after, before):
             rows = sum(piece.num_rows for piece in pieces)
             position = {"key": key, "rows": rows} if spec.append_only else {}
@@ -142,33 +174,6 @@ class SqlReader(Opened):
             yield Part(fingerprint, partial(self._typed, table, pieces, before), position)
             after = key
             before += rows
-
-    def _held(self, table: str, known: tuple[KnownPart, ...]) -> tuple[KnownPart, ...]:
-        """The full runs at the head of `known` that this declaration would cut again.
-
-        Raises:
-            SourceError: if the table no longer has as many rows there.
-        """
-        held: list[KnownPart] = []
-        after: Any = None
-        for part in known:
-            full = part.position.get("rows") == self._spec.rows_per_part
-            if not full or part.fingerprint != self._fingerprint(table, after, part.position):
-                break
-            held.append(part)
-            after = part.position["key"]
-        if held:
-            wanted = len(held) * self._spec.rows_per_part
-            # All rows were counted for the state, and counting those after a key is cheap where there is an index.
-            self._identify(table)
-            found = self._state[table]["rows"] - self._count(table, f"WHERE {self._above(table, after)}")
-            if found != wanted:
-                raise SourceError(
-                    f"Table {table}: declared append_only, but up to the key {self._key_text(table, after)} it has "
-                    f"{found} rows now, and had {wanted} when it was last read. Order by columns that only grow as "
-                    "rows become visible, or remove append_only to read the table whole."
-                )
-        return tuple(held)
 
     def _fingerprint(self, table: str, after: Any, position: Mapping[str, Any]) -> str:
         spec = self._spec.tables[table]
@@ -186,73 +191,42 @@ class SqlReader(Opened):
             return other._typed(table, pieces, before)
 
     def _typed(self, table: str, pieces: "list[pa.Table]", before: int) -> Raw:
-        """The rows of a run, which come after `before` other ones."""
+        """The rows of a run that comes after `before` other ones."""
         from gatehouse.data.sources.declared import declare
 
         place = self._place(table, before)
         raw = declare(pieces, self._spec.tables[table], name=table, place=place, time_zone=self._spec.time_zone)
         return replace(raw, columns=self._delivered[table])
 
-    def _identify(self, table: str) -> dict[str, Any]:
-        if table not in self._state:
-            self._check_columns(table)
-            spec = self._spec.tables[table]
-            query = canonical_query(spec.query or f"SELECT * FROM {spec.table}")
-            declared = {"order_by": list(self._order(table)), "columns": dict(spec.columns)}
-            read = {"query": query, "dialect": self._database().dialect} | declared
-            self._state[table] = read | self._content(table)
-        return self._state[table]
-
-    def _content(self, table: str) -> dict[str, Any]:
-        """What tells the rows of a table apart from other ones."""
-        from gatehouse.data.snapshot.logical_digest import logical_digest
-
-        spec = self._spec.tables[table]
-        if spec.append_only:
-            ordered = ", ".join(f"{column} DESC" for column in self._sorted_by(table))
-            last = self._one_row(table, f"{self._select(table, spec.order_by)} ORDER BY {ordered} LIMIT 1")
-            return {"last_key": None if last is None else _plain(last), "rows": self._count(table, "")}
-        if spec.version_query:
-            row = self._one_row(table, canonical_query(spec.version_query))
-            return {"version": [str(value) for value in row or ()]}
-        digests, count, before = [], 0, 0
-        for pieces, _ in self._runs(table, None, 0):
-            raw = self._typed(table, pieces, before)
-            digests.append([logical_digest(each) for each in (raw.table, raw.rejected) if each is not None])
-            count += raw.table.num_rows
-            before += sum(piece.num_rows for piece in pieces)
-        return {"rows": count, "digest": digest_of(digests)}
-
     def _check_columns(self, table: str) -> None:
         from gatehouse.data.sources.declared import check_columns, shown_names
 
         spec = self._spec.tables[table]
         with self._explained(table):
-            found = self._database().columns(f"SELECT * FROM {self._subquery(table)} WHERE 1 = 0")
+            columns = self._database().columns(f"SELECT * FROM {self._subquery(table)} WHERE 1 = 0")
         if spec.query:  # It may read files whose first line gives the names.
-            found = dict(zip(shown_names(found, spec), found.values(), strict=True))
-        check_columns(table, found, spec)
-        self._delivered[table] = found
-        self._present[table] = tuple(column for column in spec.columns if column in found)
+            columns = dict(zip(shown_names(columns, spec), columns.values(), strict=True))
+        check_columns(table, columns, spec)
+        self._delivered[table] = columns
+        self._present[table] = tuple(column for column in spec.columns if column in columns)
 
     def _runs(self, table: str, after: Any, before: int) -> Iterator[tuple["list[pa.Table]", Any]]:
-        """Runs of rows after a key, which come after `before` other ones, as they are, each with its last key."""
+        """Runs of rows after a key, which come after `before` other ones, each with its last key."""
+        from gatehouse.data.sources.databases import KeyOrder
         from gatehouse.data.sources.declared import declare
-        from gatehouse.data.sources.key_order import KeyOrder
-        from gatehouse.data.sources.runs import runs_in_pieces
+        from gatehouse.data.sources.row_runs import runs_in_pieces
 
-        spec = self._spec.tables[table]
+        spec, size = self._spec.tables[table], self._spec.rows_per_part
         if table not in self._present:
             self._check_columns(table)
         query = self._select(table, self._present[table])
         query += f" WHERE {self._above(table, after)}" if after else ""
         query += f" ORDER BY {', '.join(self._sorted_by(table))}"
         key = () if spec.sort_on_ingest else spec.order_by
-        kinds_of_key = {column: spec.columns[column] for column in key}
-        times = {column: form for column, form in spec.times.items() if column in kinds_of_key}
-        keys = TableSpec(columns=kinds_of_key, sensitive=spec.sensitive, times=times) if key else None
+        key_columns = {column: spec.columns[column] for column in key}
+        times = {column: form for column, form in spec.times.items() if column in key}
+        keys = TableSpec(columns=key_columns, sensitive=spec.sensitive, times=times) if key else None
         order = KeyOrder(table, key, spec.sensitive)
-        size = self._spec.rows_per_part
         last_keys: dict[int, list[int | str]] = {}
 
         def checked() -> Iterator["pa.Table"]:
@@ -265,8 +239,8 @@ class SqlReader(Opened):
                         place = self._place(table, before + seen)
                         typed = declare([rows], keys, name=table, place=place, time_zone=self._spec.time_zone)
                         order.check(typed.table)
-                    ends = {*range(size - 1 - seen % size, rows.num_rows, size), rows.num_rows - 1}
-                    last_keys.update({seen + end: _key(rows, key, end) for end in ends})
+                    for end in {*range(size - 1 - seen % size, rows.num_rows, size), rows.num_rows - 1}:
+                        last_keys[seen + end] = _plain(rows[column][end].as_py() for column in key)
                     seen += rows.num_rows
                     yield rows
 
@@ -276,16 +250,15 @@ class SqlReader(Opened):
             yield pieces, last_keys.pop(passed - 1)
 
     def _place(self, table: str, before: int) -> "Place":
-        """Names a row that does not fit, in a piece that comes after `before` rows, by the columns of the order.
+        """Names a row that does not fit, in a piece after `before` rows, by the columns of the order.
 
-        Its values may stand in wrong columns, so beside a sensitive column it goes by its number alone.
+        Its values may be in wrong columns, so next to a sensitive column only its number is shown.
         """
-        columns, others = self._order(table)[:4], self._order(table)[4:]
-        order = ", ".join(columns) + ", then the other declared columns" * bool(others)
+        columns = self._order(table)[:4]
 
         def place(piece: "pa.Table", row: int, number: int) -> str:
             if self._spec.tables[table].sensitive:
-                return f"row {before + number + 1:,} in the order of {order}"
+                return f"row {before + number + 1:,} in the order of {', '.join(columns)}"
             return "the row with " + ", ".join(f"{column}={piece[column][row].as_py()!r}" for column in columns)
 
         return place
@@ -301,26 +274,24 @@ class SqlReader(Opened):
 
     def _comparable(self, table: str, column: str) -> str:
         """An SQL expression for a column that sorts in the same order on every server."""
-        database = self._database()
-        quoted = database.quote(column)
+        quoted = self._database().quote(column)
         text = self._spec.tables[table].columns[column] is ColumnType.string
-        return database.by_bytes(quoted) if text else quoted
+        return self._database().by_bytes(quoted) if text else quoted
 
     def _above(self, table: str, key: list[Any]) -> str:
         """Condition that a row's key is greater than `key`, column after column, that can use an index on the first."""
         condition = ""
         for column, value in reversed(list(zip(self._spec.tables[table].order_by, key, strict=True))):
             left, right = self._comparable(table, column), self._database().literal(value)
-            condition = (
-                f"{left} >= {right} AND ({left} > {right} OR ({condition}))" if condition else f"{left} > {right}"
-            )
+            equal = f"{left} >= {right} AND ({left} > {right} OR ({condition}))"
+            condition = equal if condition else f"{left} > {right}"
         return condition
 
     def _count(self, table: str, condition: str) -> int:
-        row = self._one_row(table, f"SELECT count(*) AS n FROM {self._subquery(table)} {condition}")
+        row = self._first_row(table, f"SELECT count(*) AS n FROM {self._subquery(table)} {condition}")
         return int(row[0]) if row else 0
 
-    def _one_row(self, table: str, query: str) -> tuple[Any, ...] | None:
+    def _first_row(self, table: str, query: str) -> tuple[Any, ...] | None:
         with self._explained(table):
             return self._database().first(query)
 
@@ -345,41 +316,42 @@ class SqlReader(Opened):
         from gatehouse.data.sources.databases import connect
 
         if self._opened is None:
-            if why := nothing_to_read(self._url, self._spec.named()):
+            if why := _nothing_to_read(self._url, self._spec.tables):
                 raise SourceError(f"Source {self._spec.name}, {self._spec.url_env}: {why}.")
             self._opened = connect(self._url)
         return self._opened
 
     @contextmanager
     def _explained(self, table: str) -> Iterator[None]:
-        """Turn a driver's error about a query, which was given no credentials, into one that names the table.
-
-        A driver may quote a row, so beside a sensitive column only the type of its error is told.
-        """
+        """Name the table in a driver's error. A driver may quote a row, so next to a sensitive column it is hidden."""
         database = self._database()
         try:
             yield
         except database.failures as error:
             words = said(error, secret=False)
             if hidden := ", ".join(self._spec.tables[table].sensitive):
-                words = (
-                    f"{type(error).__name__}, whose words may quote a row and are not shown, as columns are sensitive "
-                    f"({hidden}). Run the query in the database to read them"
-                )
+                words = f"{type(error).__name__}, whose text may quote a row and is not shown (sensitive: {hidden})"
             raise SourceError(
                 f"Source {self._spec.name}, table {table}: the database ended the read: {words}. Nothing was "
                 "published; correct it and run again."
             ) from None
 
 
+def _nothing_to_read(url: str, tables: Mapping[str, SqlTable]) -> str:
+    """Why a database in memory has no rows: it begins empty, so DuckDB can only query files; empty if it may have."""
+    parts, names = urlsplit(url), ", ".join(name for name, table in tables.items() if table.table)
+    scheme = parts.scheme.partition("+")[0]
+    if scheme not in ("sqlite", "duckdb") or parts.path.removeprefix("/") not in ("", ":memory:"):
+        return ""
+    if scheme == "sqlite":
+        return "an SQLite database in memory is empty: expected a file, e.g. sqlite:///data/shop.db"
+    return f"a DuckDB database in memory has no tables: expected a query of files, found table ({names})" * bool(names)
+
+
 def canonical_query(query: str) -> str:
     """A query without what its meaning does not depend on: line ends, trailing blanks and the last semicolon."""
     lines = [line.rstrip() for line in query.strip().splitlines()]
     return "\n".join(lines).rstrip("; \n")
-
-
-def _key(raw: "pa.Table", columns: tuple[str, ...], row: int) -> list[int | str]:
-    return _plain(raw[column][row].as_py() for column in columns)
 
 
 def _plain(key: Iterable[Any]) -> list[int | str]:

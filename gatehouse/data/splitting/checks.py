@@ -10,14 +10,10 @@ from typing import Any, get_args
 import numpy as np
 import numpy.typing as npt
 
-from gatehouse.data.splitting.divide import unit_of
+from gatehouse.data.splitting.divide import PAIRS, PARTS, Partition, Parts, Rows, unit_of
 from gatehouse.data.splitting.duplicates import COPIES, Shared, shared_rows
 from gatehouse.data.splitting.geography import near_pairs
-from gatehouse.data.splitting.outcome import COULD_NOT_RUN, FAILED, NOTED, PASSED, USABLE, Check
-from gatehouse.data.splitting.partition import PAIRS, PARTS, Partition, Parts
-from gatehouse.data.splitting.profile import MIN_ROWS, Profile, profile_of, sampled
-from gatehouse.data.splitting.refusal.empty_parts import empty_parts
-from gatehouse.data.splitting.refusal.empty_shares import empty_shares
+from gatehouse.data.splitting.profile import MIN_ROWS, Profile, profile_of
 from gatehouse.data.splitting.spec import (
     CheckName,
     Checks,
@@ -32,27 +28,54 @@ from gatehouse.data.splitting.spec import (
     StratifiedSplit,
     TimeSplit,
 )
-from gatehouse.data.splitting.stable_hash import Flags, Hashes, mix
-from gatehouse.data.splitting.time_order import decisions_out_of_order, labels_out_of_order, senseless_times, unusable
+from gatehouse.data.splitting.stable_hash import Flags
 from gatehouse.data.splitting.training_set import Labels, Times, TrainingSet
-from gatehouse.data.splitting.unnamed_groups import may_name, unnamed_groups
-from gatehouse.metrics.tasks.outcomes import outcomes
+from gatehouse.metrics.tasks.task import Task
+from gatehouse.runtime.counting import counted
 
 NAMES: tuple[CheckName, ...] = get_args(CheckName)
+PASSED, FAILED, NOTED, COULD_NOT_RUN = "passed", "failed", "noted", "could not run"
+USABLE = "parts"
+"""The check that each part has rows, labels that differ, and times, without which nothing can leak."""
 _POINTS = 20_000
 _MEANINGLESS = 0.2
 """Share of repeated rows from which on a part measures what a model remembers."""
-_CONCLUSIVE = 0.8
-"""What the ROC AUC of a feature must be above at least, by its interval, for a part of few rows to tell anything."""
-_THRESHOLDS = ("psi", "single_feature_auc")
-
+_MOSTLY_KNOWN = 0.5
+"""If at least this share of train has a value of a feature, a part without any value is reported."""
 Pair = tuple[str, str]
 Finding = tuple[Pair | None, str]
-Remark = str  # Said of a check that passed, such as what it covers.
 
 
 class CannotRun(Exception):
-    """What a check needs is not there; the text says what, and what to do."""
+    """A check lacks something; the text says what, and what to do."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """The outcome of one check.
+
+    Attributes:
+        status: `passed`, `failed`, `noted` (a finding where the severity is `note`) or `could not run`.
+        severity: `fail`, `warn` or `note`: what a finding means.
+        said: The findings, or why it could not run, one sentence each.
+        required: Whether the configuration demands that it runs and passes.
+    """
+
+    name: str
+    status: str
+    severity: Severity
+    said: tuple[str, ...]
+    required: bool = False
+
+    @property
+    def messages(self) -> tuple[str, ...]:
+        """The findings, each with the check's name."""
+        return tuple(f"{self.name}: {text}" for text in self.said)
+
+    @property
+    def ends_the_run(self) -> bool:
+        """Whether the split must not be published."""
+        return self.severity == "fail" and (self.status == FAILED or (self.required and self.status == COULD_NOT_RUN))
 
 
 @dataclass
@@ -68,37 +91,37 @@ class Subject:
     _profiles: dict[str, Profile] = field(default_factory=dict)
     _shared: list[Shared] | None = None
 
+    @classmethod
+    def of(cls, spec: SplitSpec, training_set: TrainingSet, partition: Partition) -> "Subject":
+        """Read the columns that the checks share."""
+        names = (training_set.decision_time, training_set.label_time)
+        decision, label_time = (training_set.times(name) if training_set.has(name) else None for name in names)
+        return cls(spec, training_set, partition, training_set.labels(), decision, label_time)
+
     @property
     def parts(self) -> Parts:
         """Train, validation and test."""
         return self.partition.parts
 
     def profiles(self) -> dict[str, Profile]:
-        """The features' profiles, and that of the decision time, by name."""
+        """The profiles of the features and of the decision time, by name."""
         if not self._profiles:
-            rows = sampled(self.parts)
-            labels = np.nan_to_num(self.labels)  # Rows without one are in no part, or the parts are refused.
-            outcome = outcomes(self.training_set.task, labels, labels[self.parts["train"]])
             timed = [self.training_set.decision_time] if self.decision is not None else []
             for name in (*self.training_set.features, *timed):
-                self._profiles[name] = profile_of(self.training_set, name, outcome, rows)
+                self._profiles[name] = profile_of(self.training_set, name, self.parts)
         return self._profiles
 
     def shared(self) -> list[Shared]:
-        """Duplicates across the parts.
-
-        Raises:
-            CannotRun: if no column of the training set is said to be a feature.
-        """
-        if not self.training_set.features:
-            raise CannotRun("the training set does not say which of its columns are features")
+        """Duplicates across the parts."""
         if self._shared is None:
             self._shared = shared_rows(self.training_set, self.parts, self.spec.checks.near, self.labels)
         return self._shared
 
-    def hashes(self, columns: tuple[str, ...]) -> tuple[Hashes, Flags]:
-        """Hash of each row's values in these columns, and whether one is missing; shape (rows,)."""
-        return self.training_set.hashes(columns, 0)
+    def features(self) -> tuple[str, ...]:
+        """The features. Raises CannotRun if the training set names none."""
+        if not self.training_set.features:
+            raise CannotRun("the training set does not say which of its columns are features")
+        return self.training_set.features
 
 
 def promised(spec: SplitSpec, training_set: TrainingSet) -> dict[CheckName, tuple[Pair, ...]]:
@@ -120,8 +143,7 @@ def promised(spec: SplitSpec, training_set: TrainingSet) -> dict[CheckName, tupl
 
 def _grouped(spec: SplitSpec, training_set: TrainingSet, pairs: tuple[Pair, ...]) -> dict[CheckName, tuple[Pair, ...]]:
     """Rows of one entity agree in all its keys, so they are together wherever some of these decide."""
-    unit = unit_of(spec, training_set)
-    inside = set(unit) <= set(training_set.entity_keys)
+    inside = set(unit_of(spec, training_set)) <= set(training_set.entity_keys)
     return {"group_overlap": pairs, "entity_overlap": pairs} if inside else {"group_overlap": pairs}
 
 
@@ -134,27 +156,21 @@ def run_checks(subject: Subject) -> list[Check]:
 
 
 def _run(name: CheckName, subject: Subject, promises: tuple[Pair, ...]) -> Check:
-    wanted = subject.spec.checks.severity.get(name)
+    configured = subject.spec.checks.severity.get(name)
     findings: list[Finding] = []
-    remarks: list[str] = []
-    status = PASSED
+    status, reasons = PASSED, []
     try:
-        for one in _CHECKS[name](subject):
-            if isinstance(one, Remark):
-                remarks.append(one)
-            else:
-                findings.append(one)
+        for finding in _CHECKS[name](subject):
+            findings.append(finding)  # Kept where the check cannot run to its end.
     except CannotRun as reason:
-        status = COULD_NOT_RUN
-        remarks.append(str(reason))
+        status, reasons = COULD_NOT_RUN, [str(reason)]
     pairs = {pair for pair, _ in findings}
     broken = not pairs.isdisjoint(promises) if pairs else bool(promises)
-    severity = wanted or ("fail" if broken else _severity(name, subject, pairs))
-    # What was found stays found, also where a check could not run to its end.
+    severity = configured or ("fail" if broken else _severity(name, subject, pairs))
     if findings:
         status = NOTED if severity == "note" else FAILED
-    said = (*(text for _, text in findings), *remarks)
-    return Check(name, status, severity, said, required=wanted == "fail" or bool(promises))
+    said = (*(text for _, text in findings), *reasons)
+    return Check(name, status, severity, said, required=configured == "fail" or bool(promises))
 
 
 def _severity(name: CheckName, subject: Subject, pairs: set[Pair | None]) -> Severity:
@@ -164,42 +180,65 @@ def _severity(name: CheckName, subject: Subject, pairs: set[Pair | None]) -> Sev
     A part that mostly repeats another, labels too, measures nothing.
     """
     spec = subject.spec
-    if name == "duplicates" and pairs and any(map(_measures_nothing, subject.shared())):
-        return "fail"
+    if name == "duplicates" and pairs:
+        repeated = (one.exact > _MEANINGLESS * one.rows and one.differ < COPIES for one in subject.shared())
+        return "fail" if any(repeated) else "warn"
     if name == "availability" or (name == "group_overlap" and spec.checks.groups and (not pairs or None in pairs)):
         return "fail"
-    if name in ("duplicates", "near_duplicates", "single_feature"):
+    if name in ("duplicates", "near_duplicates"):
         return "warn"
     if name == "geographic_neighbours" and spec.checks.neighbours_km:
         return "warn"
-    if name == "unnamed_groups":
-        return "note" if isinstance(spec, TimeSplit | RollingOriginSplit) else "warn"
     by_row = isinstance(spec, RandomSplit | StratifiedSplit) or (isinstance(spec, KFoldSplit) and not spec.test_from)
     return "warn" if name == "decision_time_drift" and by_row else "note"
 
 
-def _measures_nothing(shared: Shared) -> bool:
-    return shared.exact > _MEANINGLESS * shared.rows and shared.differ < COPIES
-
-
 def _unusable(subject: Subject) -> Iterator[str]:
     """Parts and folds on which nothing can be fitted or measured, and times that make no sense."""
-    rows, decision, known = subject.training_set.rows, subject.decision, subject.label_time
-    task = subject.training_set.task
-    by_time, empty = isinstance(subject.spec, TimeSplit | RollingOriginSplit), dict[str, str]()
-    if isinstance(subject.spec, TimeSplit | RollingOriginSplit) and decision is not None and known is not None:
-        empty = empty_parts(decision, known, subject.spec)
-    elif not by_time:
-        empty = empty_shares(subject.spec, subject.training_set, subject.parts)
-    yield from unusable(rows, subject.labels, task, subject.parts, empty)
+    rows, task = subject.training_set.rows, subject.training_set.task
+    yield from unusable(rows, subject.labels, task, subject.parts, subject.decision)
     for name, part in subject.parts.items():
-        yield from senseless_times(decision, known, name, part)
+        yield from senseless_times(subject.decision, subject.label_time, name, part)
     for number, fold in subject.partition.every_fold():
         if number < subject.partition.folds - 1:
-            told_before = by_time or bool(empty)
-            why = {} if told_before else empty_shares(subject.spec, subject.training_set, fold)
-            empty = empty or why
-            yield from (f"fold {number}: {text}" for text in unusable(rows, subject.labels, task, fold, why))
+            yield from (f"fold {number}: {text}" for text in unusable(rows, subject.labels, task, fold))
+
+
+def unusable(
+    rows: int, labels: npt.NDArray[np.float64], task: Task, parts: Parts, decision: Times | None = None
+) -> Iterator[str]:
+    """Why a model cannot be fitted and measured on the parts: no rows, or labels that do not differ.
+
+    `labels` are NaN where there is none, and `decision` are the decision times, both of shape (rows,).
+    """
+    timed = np.empty(0, "datetime64[s]") if decision is None else decision[~np.isnat(decision)].astype("datetime64[s]")
+    span = f"; the decisions are from {timed.min()} to {timed.max()}" if len(timed) else ""
+    for name, part in parts.items():
+        if not len(part):
+            yield f"{name}: has no rows of {rows:,}{span}"
+    for name, part in parts.items():
+        values = labels[part]
+        if without := int(np.isnan(values).sum()):
+            yield f"{name}: {counted(without, 'label')} other than {task.label}"
+        elif len(values) and (lacking := task.lacks(values)):
+            yield f"{name}: has {lacking}"
+    if task.output == "probabilities":
+        train, validation = (np.unique(labels[parts[name]]) for name in ("train", "validation"))
+        unknown = np.setdiff1d(validation[~np.isnan(validation)], train)
+        if len(unknown):
+            shown = ", ".join(f"{value:g}" for value in unknown[:5])
+            yield f"validation: has rows of classes that train lacks, {len(unknown):,} in all: {shown}"
+
+
+def senseless_times(decision: Times | None, label: Times | None, name: str, rows: Rows) -> Iterator[str]:
+    """Times of a part that are missing, and labels known before their decision; times in UTC, shape (rows,)."""
+    for column, times in (("decision time", decision), ("label time", label)):
+        missing = 0 if times is None else int(np.isnat(times[rows]).sum())
+        if missing:
+            yield f"{name}: {counted(missing, 'row')} without {column}"
+    early = 0 if decision is None or label is None else int((label[rows] < decision[rows]).sum())
+    if early:
+        yield f"{name}: {counted(early, 'label')} with a time before the decision"
 
 
 def _scopes(subject: Subject) -> Iterator[tuple[str, tuple[Pair, ...], Parts]]:
@@ -210,55 +249,61 @@ def _scopes(subject: Subject) -> Iterator[tuple[str, tuple[Pair, ...], Parts]]:
             yield f"fold {number}: ", PAIRS[:1], fold
 
 
-def _time_order(subject: Subject) -> Iterator[Finding | Remark]:
-    if subject.decision is None:
+def _time_order(subject: Subject) -> Iterator[Finding]:
+    decision = subject.decision
+    if decision is None:
         raise CannotRun(f"the training set has no column {subject.training_set.decision_time}")
     for where, pairs, parts in _scopes(subject):
         for pair in pairs:
-            texts = decisions_out_of_order(subject.decision, *pair, parts)
-            yield from ((pair, where + text) for text in texts)
+            yield from ((pair, where + text) for text in decisions_out_of_order(decision, *pair, parts))
 
 
-def _label_maturity(subject: Subject) -> Iterator[Finding | Remark]:
-    if subject.decision is None or subject.label_time is None:
+def decisions_out_of_order(decision: Times, earlier: str, later: str, parts: Parts) -> Iterator[str]:
+    """Decisions of the earlier part that are not before every decision of the later one."""
+    decided, following = (times[~np.isnat(times)] for times in (decision[parts[earlier]], decision[parts[later]]))
+    if len(decided) and len(following) and (behind := int((decided >= following.min()).sum())):
+        last = f"{counted(behind, 'decision')} of {earlier} (last: {_text(decided.max())})"
+        yield f"{last} not before the first of {later} ({_text(following.min())})"
+
+
+def _label_maturity(subject: Subject) -> Iterator[Finding]:
+    decision, known = subject.decision, subject.label_time
+    if decision is None or known is None:
         names = (subject.training_set.decision_time, subject.training_set.label_time)
         missing = [name for name in names if not subject.training_set.has(name)]
         raise CannotRun(f"the training set has no column {', '.join(missing)}")
     for where, pairs, parts in _scopes(subject):
         for pair in pairs:
-            late = labels_out_of_order(subject.decision, subject.label_time, *pair, parts)
-            yield from ((pair, where + text) for text in late)
+            yield from ((pair, where + text) for text in labels_out_of_order(decision, known, *pair, parts))
 
 
-def _named_groups(subject: Subject) -> list[tuple[str, ...]]:
-    """The columns of the strategy's groups, and of each that `checks.groups` names."""
+def labels_out_of_order(decision: Times, label: Times, earlier: str, later: str, parts: Parts) -> Iterator[str]:
+    """Labels of the earlier part that were not known before the later part's first decision."""
+    following = decision[parts[later]]
+    following = following[~np.isnat(following)]
+    if len(following) and (late := int((label[parts[earlier]] > following.min()).sum())):
+        first = _text(following.min())
+        yield f"{counted(late, 'label')} of {earlier} known only after the first decision of {later} ({first})"
+
+
+def _text(time: np.datetime64) -> str:
+    return str(time).removesuffix(".000000")
+
+
+def _group_overlap(subject: Subject) -> Iterator[Finding]:
     spec = subject.spec
-    grouped = isinstance(spec, EntitySplit | GroupSplit) or (
-        isinstance(spec, KFoldSplit) and spec.unit in ("entity", "group")
-    )
+    grouped = isinstance(spec, EntitySplit | GroupSplit) or getattr(spec, "unit", "") in ("entity", "group")
     unit = unit_of(spec, subject.training_set) if grouped else ()
-    return list(dict.fromkeys([*([unit] if unit else []), *((name,) for name in spec.checks.groups)]))
-
-
-def _group_overlap(subject: Subject) -> Iterator[Finding | Remark]:
-    spec = subject.spec
-    if not (units := _named_groups(subject)):
+    groups = list(dict.fromkeys([*([unit] if unit else []), *((name,) for name in spec.checks.groups)]))
+    if not groups:
         raise CannotRun("the split names no groups: name columns in `checks.groups`")
-    for columns in units:
+    for columns in groups:
         for pair, text in _overlap(subject, columns):
             # A strategy promises this for some pairs of parts; what the configuration names is to be in one part only.
             yield (None if columns[0] in spec.checks.groups and len(columns) == 1 else pair), text
 
 
-def _unnamed_groups(subject: Subject) -> Iterator[Finding | Remark]:
-    named = {name for columns in _named_groups(subject) for name in columns}
-    columns = [name for name in may_name(subject.training_set) if name not in named]
-    if not columns:
-        raise CannotRun("the training set has no column of whole numbers or texts beside keys, label and named groups")
-    yield from ((None, str(one)) for one in unnamed_groups(subject.training_set, subject.parts, columns))
-
-
-def _entity_overlap(subject: Subject) -> Iterator[Finding | Remark]:
+def _entity_overlap(subject: Subject) -> Iterator[Finding]:
     if not subject.training_set.entity_keys:
         raise CannotRun("the training set names no entity keys")
     yield from _overlap(subject, subject.training_set.entity_keys)
@@ -266,63 +311,37 @@ def _entity_overlap(subject: Subject) -> Iterator[Finding | Remark]:
 
 def _overlap(subject: Subject, columns: tuple[str, ...]) -> Iterator[Finding]:
     """Values that rows of two parts share; a row without a value shares none."""
-    hashes, missing = subject.hashes(columns)
+    hashes, missing = subject.training_set.hashes(columns, 0)
     if missing.all():
         raise CannotRun(f"no row has a value in {', '.join(columns)}")
     for where, pairs, parts in _scopes(subject):
-        values = {name: _counted(hashes[rows[~missing[rows]]]) for name, rows in parts.items()}
+        values = {name: np.unique(hashes[rows[~missing[rows]]], return_counts=True) for name, rows in parts.items()}
         for earlier, later in pairs:
-            (held, _), (asked, rows) = values[earlier], values[later]
-            shared = np.isin(asked, held, assume_unique=True, kind="sort")
+            (seen, _), (tested, rows) = values[earlier], values[later]
+            shared = np.isin(tested, seen, assume_unique=True, kind="sort")
             if shared.any():
-                text = f"{shared.sum()} of the {len(asked)} values of {', '.join(columns)} in {later} are in {earlier}"
+                text = f"{shared.sum()} of the {len(tested)} values of {', '.join(columns)} in {later} are in {earlier}"
                 yield (earlier, later), f"{where}{text} too; {rows[shared].sum()} rows of {later} have them"
 
 
-def _counted(hashes: Hashes) -> tuple[Hashes, npt.NDArray[np.int64]]:
-    """The different hashes, and how many rows have each; sorting is faster than numpy's own way for so many."""
-    ordered = np.sort(hashes)
-    starts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1])) if len(ordered) else np.empty(0, np.int64)
-    return ordered[starts], np.diff(np.append(starts, len(ordered)))
+def _repeated(kind: str, words: str) -> Callable[[Subject], Iterator[Finding]]:
+    """The check of rows whose features are in an earlier part: `exact`, or `near`."""
+
+    def check(subject: Subject) -> Iterator[Finding]:
+        subject.features()
+        most = subject.spec.checks.duplicates if kind == "exact" else subject.spec.checks.near_duplicates
+        for shared in subject.shared():
+            count = getattr(shared, kind)
+            if count > most * shared.rows:
+                share, allowed = f"{100 * count / shared.rows:.2f} %", f"{100 * most:g} %"
+                rows = f"{count} of {shared.rows} rows of {shared.later} ({share}, at most {allowed})"
+                labels = f". {shared.of_labels}" if kind == "exact" else ""
+                yield (shared.earlier, shared.later), f"{rows} have {words} a row of {shared.earlier}{labels}"
+
+    return check
 
 
-def _duplicates(subject: Subject) -> Iterator[Finding | Remark]:
-    yield from _repeated(subject, subject.spec.checks.duplicates, "exact", "the features of")
-
-
-def _near_duplicates(subject: Subject) -> Iterator[Finding | Remark]:
-    yield from _repeated(subject, subject.spec.checks.near_duplicates, "near", "nearly the features of")
-
-
-def _repeated(subject: Subject, most: float, kind: str, words: str) -> Iterator[Finding | Remark]:
-    for one in subject.shared():
-        count = getattr(one, kind)
-        if count > most * one.rows:
-            share, allowed = f"{100 * count / one.rows:.2f} %", f"{100 * most:g} %"
-            text = f"{count} of {one.rows} rows of {one.later} ({share}, at most {allowed}) have {words} a row of "
-            told = f". {one.of_labels}" if kind == "exact" else ""
-            yield (one.earlier, one.later), text + one.earlier + told
-
-
-def _single_feature(subject: Subject) -> Iterator[Finding | Remark]:
-    areas = {name: subject.profiles()[name].auc() for name in subject.training_set.features}
-    if not areas:
-        raise CannotRun("the training set does not say which of its columns are features")
-    alarm = subject.spec.checks.single_feature_auc
-    unsure = []
-    for name, area in sorted(areas.items()):
-        if area is None:
-            raise CannotRun("train and validation need rows with different labels")
-        if area.value > alarm and area.low > _CONCLUSIVE:
-            text = f"{name} alone tells the label of validation with ROC AUC {area.value:.3f}, more than {alarm:g}: "
-            yield None, text + "it may hold the outcome"
-        elif area.high > alarm and area.low <= _CONCLUSIVE:
-            unsure.append(f"{name} ({area.low:.2f} to {area.high:.2f})")
-    if unsure:
-        raise CannotRun(f"validation has too few rows to tell a leak from chance: ROC AUC of {', '.join(unsure)}")
-
-
-def _availability(subject: Subject) -> Iterator[Finding | Remark]:
+def _availability(subject: Subject) -> Iterator[Finding]:
     training_set = subject.training_set
     known = dict(training_set.manifest.details.get("availability", {})) | subject.spec.checks.availability
     if not known:
@@ -341,19 +360,18 @@ def _availability(subject: Subject) -> Iterator[Finding | Remark]:
         late = inside & (times > subject.decision)
         if late.any():
             worst = (times - subject.decision)[late].max() / np.timedelta64(1, "s")
-            yield (
-                None,
-                f"{feature} of {int(late.sum())} rows was known only after the decision, up to {worst:g} s later",
-            )
-        untold = inside & np.isnat(times) & ~training_set.hashes([feature], 0)[1]
-        if untold.any():
-            yield None, f"{feature} of {int(untold.sum())} rows has a value, but {column} does not say since when"
-    others = [name for name in training_set.features if name not in known]
-    if others:
-        raise CannotRun(f"{len(others)} features have no column that says when they were known: {', '.join(others)}")
+            rows_late = f"{feature} of {int(late.sum())} rows was known only after the decision"
+            yield None, f"{rows_late}, up to {worst:g} s later"
+        undated = inside & np.isnat(times) & ~training_set.hashes([feature], 0)[1]
+        if undated.any():
+            yield None, f"{feature} of {int(undated.sum())} rows has a value, but {column} does not say since when"
+    remaining = [name for name in training_set.features if name not in known]
+    if remaining:
+        names = ", ".join(remaining)
+        raise CannotRun(f"{len(remaining)} features have no column that says when they were known: {names}")
 
 
-def _geographic_neighbours(subject: Subject) -> Iterator[Finding | Remark]:
+def _geographic_neighbours(subject: Subject) -> Iterator[Finding]:
     spec, checks = subject.spec, subject.spec.checks
     if isinstance(spec, GeographicSplit):
         names, distance = (spec.latitude, spec.longitude), spec.buffer_km
@@ -366,75 +384,71 @@ def _geographic_neighbours(subject: Subject) -> Iterator[Finding | Remark]:
         )
     subject.training_set.require(names)
     columns = np.stack([subject.training_set.numbers(name) for name in names], axis=1)
-    places = {name: _places(columns[subject.parts[name]]) for name in PARTS}
+    present = np.asarray(np.isfinite(columns).all(axis=1), np.bool_)
+    places = {name: np.unique(columns[rows[present[rows]]] + 0.0, axis=0) for name, rows in subject.parts.items()}
     nowhere = [name for name in PARTS if not len(places[name])]
     if nowhere:
         raise CannotRun(f"no row of {', '.join(nowhere)} has a place in {', '.join(names)}")
     for earlier, later in PAIRS:
-        asked = places[later][:: max(1, -(-len(places[later]) // _POINTS))]
-        if len(asked) < len(places[later]):
-            yield f"asked for {len(asked)} of the {len(places[later])} places of {later}, drawn by hash"
-        near = near_pairs((asked[:, 0], asked[:, 1]), (places[earlier][:, 0], places[earlier][:, 1]), distance)
+        sample = places[later][:: max(1, -(-len(places[later]) // _POINTS))]
+        near = near_pairs((sample[:, 0], sample[:, 1]), (places[earlier][:, 0], places[earlier][:, 1]), distance)
         if near:
-            text = f"{near} of {len(asked)} places of {later} are closer than {distance:g} km to a row of {earlier}"
+            text = f"{near} of {len(sample)} places of {later} are closer than {distance:g} km to a row of {earlier}"
             yield (earlier, later), text
 
 
-def _places(points: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """The different places among points that have one, in order of their hash, shape (places, 2)."""
-    known = points[np.isfinite(points).all(axis=1)] + 0.0
-    words = known.view(np.uint64)
-    hashes = mix(mix(words[:, 0].copy()) ^ words[:, 1])
-    order = np.argsort(hashes)
-    ordered = hashes[order]
-    return known[order[np.append(True, ordered[1:] != ordered[:-1])]] if len(known) else known
-
-
-def _decision_time_drift(subject: Subject) -> Iterator[Finding | Remark]:
-    name = subject.training_set.decision_time
-    if name not in subject.profiles():
-        raise CannotRun(f"the training set has no column {name}")
-    yield from _moved(subject, [name])
-
-
-def _feature_drift(subject: Subject) -> Iterator[Finding | Remark]:
-    if not subject.training_set.features:
-        raise CannotRun("the training set does not say which of its columns are features")
-    yield from _moved(subject, list(subject.training_set.features))
-
-
-def _moved(subject: Subject, names: list[str]) -> Iterator[Finding | Remark]:
+def _moved(subject: Subject, names: Iterable[str]) -> Iterator[Finding]:
+    bound = subject.spec.checks.psi
     small: set[str] = set()
     for name in names:
+        if name not in subject.profiles():
+            raise CannotRun(f"the training set has no column {name}")
         for later in (1, 2):
             psi = subject.profiles()[name].psi(0, later)
             if psi is None:
                 small.add(PARTS[later])
-            elif psi > subject.spec.checks.psi:
-                text = (
-                    f"{name} has a PSI of {psi:.3f} from train to {PARTS[later]}, more than {subject.spec.checks.psi:g}"
-                )
+            elif psi > bound:
+                text = f"{name} has a PSI of {psi:.3f} from train to {PARTS[later]}, more than {bound:g}"
                 yield ("train", PARTS[later]), text
     if small:
         raise CannotRun(f"train and {', '.join(sorted(small))} need {MIN_ROWS} rows each to be compared")
 
 
-_CHECKS: dict[CheckName, Callable[[Subject], Iterable[Finding | Remark]]] = {
+_CHECKS: dict[CheckName, Callable[[Subject], Iterable[Finding]]] = {
     "time_order": _time_order,
     "label_maturity": _label_maturity,
     "group_overlap": _group_overlap,
-    "unnamed_groups": _unnamed_groups,
     "entity_overlap": _entity_overlap,
-    "duplicates": _duplicates,
-    "near_duplicates": _near_duplicates,
-    "single_feature": _single_feature,
+    "duplicates": _repeated("exact", "the features of"),
+    "near_duplicates": _repeated("near", "nearly the features of"),
     "availability": _availability,
     "geographic_neighbours": _geographic_neighbours,
-    "decision_time_drift": _decision_time_drift,
-    "feature_drift": _feature_drift,
+    "decision_time_drift": lambda subject: _moved(subject, [subject.training_set.decision_time]),
+    "feature_drift": lambda subject: _moved(subject, subject.features()),
 }
 
 
+def without_values(subject: Subject) -> Iterator[str]:
+    """A sentence for each feature that has no value in train, or none in another part though most of train has one."""
+    training_set = subject.training_set
+    for feature in training_set.features:
+        if subject.profiles()[feature].counts[:, 1:].any(axis=1).all():
+            continue
+        # The profile is of a sample, in which a feature that few rows have may have no value.
+        known: Flags = training_set.column(feature).is_valid().to_numpy()
+        if feature in training_set.numeric:
+            known = np.isfinite(training_set.numbers(feature))
+        counts = {name: int(known[rows].sum()) for name, rows in subject.parts.items()}
+        if not counts["train"]:
+            yield f"{feature}: no row of train has a value, so a model learns nothing from it"
+        elif counts["train"] >= _MOSTLY_KNOWN * len(subject.parts["train"]):
+            yield from (
+                f"{feature}: no row of {name} has a value, but most of train do: {name} measures a model that lacks it"
+                for name in PARTS[1:]
+                if not counts[name]
+            )
+
+
 def as_json(checks: list[Check], checked: Checks) -> dict[str, Any]:
-    """The checks, and the thresholds of what is measured of columns, as plain JSON."""
-    return {"checks": [vars(one) for one in checks], "thresholds": checked.model_dump(include=set(_THRESHOLDS))}
+    """The checks, and the thresholds for columns, as plain JSON."""
+    return {"checks": [vars(check) for check in checks], "thresholds": {"psi": checked.psi}}

@@ -1,15 +1,23 @@
-"""Gives every row its part, by the strategy that the specification names."""
+"""Gives every row its part, by the strategy that the specification names.
 
+By hash, a row's part follows from the hash of its own key alone, so rows of equal hash stay together. Only strata are
+cut by rank, so that their fractions hold to within one row.
+"""
+
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import assert_never
+from fractions import Fraction
+from functools import partial
 
 import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
 
-from gatehouse.data.splitting import geography, hashed
-from gatehouse.data.splitting.partition import NONE, Codes, Partition, rows_of
+from gatehouse.data.splitting.geography import Grid, near_other_part
 from gatehouse.data.splitting.spec import (
     EntitySplit,
+    Fractions,
     GeographicSplit,
     GroupSplit,
     KFoldSplit,
@@ -20,29 +28,65 @@ from gatehouse.data.splitting.spec import (
     TimeSplit,
 )
 from gatehouse.data.splitting.stable_hash import Flags, Hashes, seed_of
-from gatehouse.data.splitting.time_order import divide as divide_by_time
-from gatehouse.data.splitting.time_order import in_time, moment
 from gatehouse.data.splitting.training_set import Times, TrainingSet
 from gatehouse.errors import ConfigurationError
 from gatehouse.runtime.counting import counted
 from gatehouse.store.hidden_values import unless_hidden
 
+PARTS = ("train", "validation", "test")
+PAIRS = (("train", "validation"), ("train", "test"), ("validation", "test"))
+TRAIN, VALIDATION, TEST, NONE = 0, 1, 2, -1
+Rows = npt.NDArray[np.int64]
+Codes = npt.NDArray[np.int8]
+Parts = dict[str, Rows]
+_SPACE = 1 << 64
 _LEAVE = "null keys"
 
 
 @dataclass(frozen=True)
-class Divided:
-    """A partition, and what keeps the rows from being divided, one a line; with any problem there is no split."""
+class Partition:
+    """Rows by part; row numbers ascend.
 
-    partition: Partition
-    problems: list[str] = field(default_factory=list)
+    Attributes:
+        left_out: How many rows are in none of them, by reason.
+        fold: Rows of a fold's `train` and `validation`, by its number; made when asked, for they are large together.
+        problems: Why the rows cannot be divided, one a line; with any problem there is no split.
+    """
+
+    parts: Parts
+    left_out: dict[str, int] = field(default_factory=dict)
+    folds: int = 0
+    fold: Callable[[int], Parts] = lambda number: {}
+    problems: tuple[str, ...] = ()
+
+    def every_fold(self) -> Iterator[tuple[int, Parts]]:
+        """Number and parts of each fold; row numbers of shape (rows of the part,)."""
+        for number in range(self.folds):
+            yield number, self.fold(number)
+
+
+def divide(spec: SplitSpec, training_set: TrainingSet) -> Partition:
+    """Divide the rows. Raises ConfigurationError if the training set has not the columns that the strategy reads."""
+    match spec:
+        case TimeSplit() | RollingOriginSplit():
+            return _by_time(spec, training_set)
+        case GeographicSplit():
+            return _by_place(spec, training_set)
+        case KFoldSplit():
+            return _in_folds(spec, training_set)
+        case RandomSplit() | EntitySplit() | GroupSplit() | StratifiedSplit():
+            return _by_fractions(spec, training_set)
+
+
+def rows_of(codes: Codes) -> Parts:
+    """Rows of each part from the part of each row: 0 train, 1 validation, 2 test, -1 none; shape (rows,)."""
+    return {name: np.flatnonzero(codes == code).astype(np.int64) for code, name in enumerate(PARTS)}
 
 
 def unit_of(spec: SplitSpec, training_set: TrainingSet) -> tuple[str, ...]:
     """The columns whose values together stay on one side: a row's key, an entity, a group; empty for other strategies.
 
-    Raises:
-        ConfigurationError: if the entity is made of columns that are no entity keys.
+    Raises ConfigurationError if the entity is made of columns that are no entity keys.
     """
     row_key = (*training_set.entity_keys, training_set.decision_time)
     match spec:
@@ -62,142 +106,163 @@ def unit_of(spec: SplitSpec, training_set: TrainingSet) -> tuple[str, ...]:
 
 
 def _entity(keys: tuple[str, ...], training_set: TrainingSet) -> tuple[str, ...]:
-    others = [name for name in keys if name not in training_set.entity_keys]
-    if others or not training_set.entity_keys:
+    unknown = [name for name in keys if name not in training_set.entity_keys]
+    if unknown or not training_set.entity_keys:
         raise ConfigurationError(
             f"split: expected an entity of the entity keys {', '.join(training_set.entity_keys) or '(none)'}, found "
-            f"{', '.join(others) or 'none'}. To split by other columns, use the strategy `group`."
+            f"{', '.join(unknown) or 'none'}. To split by other columns, use the strategy `group`."
         )
     return keys or training_set.entity_keys
 
 
-def divide(spec: SplitSpec, training_set: TrainingSet) -> Divided:
-    """Divide the rows.
-
-    Raises:
-        ConfigurationError: if the training set has not the columns that the strategy reads.
-    """
-    match spec:
-        case TimeSplit() | RollingOriginSplit():
-            return _in_time(spec, training_set)
-        case GeographicSplit():
-            return _on_earth(spec, training_set)
-        case KFoldSplit():
-            return _in_folds(spec, training_set)
-        case RandomSplit() | EntitySplit() | GroupSplit() | StratifiedSplit():
-            return _in_fractions(spec, training_set)
-        case _:
-            assert_never(spec)
-
-
-def _in_time(spec: TimeSplit | RollingOriginSplit, training_set: TrainingSet) -> Divided:
-    training_set.require([training_set.decision_time, training_set.label_time])
-    decision, known = (training_set.times(name) for name in (training_set.decision_time, training_set.label_time))
+def _by_time(spec: TimeSplit | RollingOriginSplit, training_set: TrainingSet) -> Partition:
+    decision, known, problems = _times(training_set)
     last = spec if isinstance(spec, TimeSplit) else spec.at(spec.origins - 1)
     parts = divide_by_time(decision, known, last)
-    partition = Partition(parts, {"gap": training_set.rows - sum(len(rows) for rows in parts.values())})
+    left_out = {"gap": training_set.rows - sum(len(rows) for rows in parts.values())}
+    partition = Partition(parts, left_out, problems=problems)
     if isinstance(spec, RollingOriginSplit):
-        rolling = spec
 
-        def fold(number: int) -> dict[str, np.ndarray]:
-            found = divide_by_time(decision, known, rolling.at(number))
-            return {name: found[name] for name in ("train", "validation")}
+        def fold(number: int) -> Parts:
+            fold_parts = divide_by_time(decision, known, spec.at(number))
+            return {name: fold_parts[name] for name in ("train", "validation")}
 
         partition = replace(partition, folds=spec.origins, fold=fold)
-    return Divided(partition, _timeless(training_set, decision, known))
+    return partition
 
 
-def _in_fractions(spec: RandomSplit | EntitySplit | GroupSplit | StratifiedSplit, training_set: TrainingSet) -> Divided:
+def _times(training_set: TrainingSet) -> tuple[Times, Times, tuple[str, ...]]:
+    """The times of decisions and labels, and a problem for each column that lacks some."""
+    names = (training_set.decision_time, training_set.label_time)
+    training_set.require(names)
+    decision, known = (training_set.times(name) for name in names)
+    missing = {name: int(np.isnat(times).sum()) for name, times in zip(names, (decision, known), strict=True)}
+    problems = (
+        f"{counted(count, 'row')} without {name} cannot be divided by time. Correct the entity rows"
+        for name, count in missing.items()
+        if count
+    )
+    return decision, known, tuple(problems)
+
+
+def divide_by_time(decision: Times, known: Times, spec: TimeSplit) -> Parts:
+    """Row numbers of each part, ascending; a row in a gap is in none.
+
+    Both times are datetime64[us] in UTC, shape (rows,); `known` is when the label was known.
+    """
+    timed = decision[~np.isnat(decision)]
+    newest = timed.max() if len(timed) else np.datetime64("NaT", "us")
+    bounds = [
+        None if bound is None else newest - ticks(bound) if isinstance(bound, timedelta) else moment(bound)
+        for bound in (spec.train_from, spec.train_until, spec.validation_until, spec.test_until)
+    ]
+    parts: Parts = {}
+    for name, start, end in zip(PARTS, bounds, bounds[1:], strict=False):
+        chosen = np.ones(len(decision), dtype=bool)
+        if start is not None:
+            chosen &= decision >= start
+        if end is not None:
+            chosen &= decision < end
+            if name != PARTS[-1]:
+                chosen &= in_time(decision, known, end, spec.gap)
+        parts[name] = np.flatnonzero(chosen).astype(np.int64)
+    return parts
+
+
+def in_time(decision: Times, known: Times, end: np.datetime64, gap: timedelta) -> Flags:
+    """Which rows were decided at least `gap` before `end`, with a label that was known by then; shape (rows,)."""
+    chosen: Flags = (decision <= end - ticks(gap)) & (known <= end)
+    return chosen
+
+
+def moment(value: datetime) -> np.datetime64:
+    """A moment in UTC as datetime64[us]."""
+    return np.datetime64(value.replace(tzinfo=None), "us")
+
+
+def ticks(value: timedelta) -> np.timedelta64:
+    """A duration in whole microseconds; its seconds as a float would lose some."""
+    return np.timedelta64(value // timedelta(microseconds=1), "us")
+
+
+def _by_fractions(
+    spec: RandomSplit | EntitySplit | GroupSplit | StratifiedSplit, training_set: TrainingSet
+) -> Partition:
     unit = unit_of(spec, training_set)
     hashes, null = training_set.hashes(unit, seed_of(spec.seed, "part"))
-    problems = _null_problems(spec, training_set, unit, null)
     if isinstance(spec, StratifiedSplit):
         strata = _strata(spec.strata, training_set)
         codes = np.full(training_set.rows, NONE, np.int8)
-        codes[~null] = hashed.by_rank(hashes[~null], strata[~null], spec.fractions)
+        codes[~null] = by_rank(hashes[~null], strata[~null], spec.fractions)
     else:
-        codes = hashed.by_threshold(hashes, spec.fractions)
+        codes = by_threshold(hashes, spec.fractions)
         codes[null] = NONE
-    return Divided(Partition(rows_of(codes), _left_out({_LEAVE: null})), problems)
+    problems = _null_problems(spec.null_keys, training_set, unit, null)
+    return Partition(rows_of(codes), _left_out({_LEAVE: null}), problems=problems)
 
 
 def _strata(columns: tuple[str, ...], training_set: TrainingSet) -> Hashes:
-    """Hash of each row's stratum; a missing value is a stratum of its own.
-
-    Raises:
-        ConfigurationError: if the label is to be the stratum and is a number, of which no two rows may have the same.
-    """
+    """Hash of each row's stratum; a missing value is a stratum of its own."""
     if not columns and not training_set.task.has_classes:
         raise ConfigurationError(
-            f"split.strata: expected columns whose values are kept in balance, as the label of the task "
-            f"{training_set.task.name} has too many values for strata; found none. Name columns, or take the strategy "
-            "random."
+            f"split.strata: expected columns, as the label of the task {training_set.task.name} has too many values "
+            "for strata; found none."
         )
     return training_set.hashes(columns or (training_set.label,), seed_of(0, "stratum"))[0]
 
 
-def _null_problems(
-    spec: RandomSplit | EntitySplit | GroupSplit | StratifiedSplit | KFoldSplit,
-    training_set: TrainingSet,
-    unit: tuple[str, ...],
-    null: Flags,
-) -> list[str]:
-    if spec.null_keys == "leave_out" or not null.any():
-        return []
+def _null_problems(null_keys: str, training_set: TrainingSet, unit: tuple[str, ...], null: Flags) -> tuple[str, ...]:
+    if null_keys == "leave_out" or not null.any():
+        return ()
     counts = {name: int(training_set.hashes([name], 0)[1].sum()) for name in unit}
     named = ", ".join(f"{name} ({count})" for name, count in counts.items() if count)
-    return [
+    return (
         f"{counted(int(null.sum()), 'row')} without a value in a column that divides them: {named}. Correct the "
-        "entity rows, or set `null_keys: leave_out`"
-    ]
+        "entity rows, or set `null_keys: leave_out`",
+    )
 
 
 def _left_out(flags: dict[str, Flags]) -> dict[str, int]:
     return {reason: int(flag.sum()) for reason, flag in flags.items() if flag.any()}
 
 
-def _in_folds(spec: KFoldSplit, training_set: TrainingSet) -> Divided:
+def _in_folds(spec: KFoldSplit, training_set: TrainingSet) -> Partition:
     unit = unit_of(spec, training_set)
     hashes, null = training_set.hashes(unit, seed_of(spec.seed, "fold"))
-    problems = _null_problems(spec, training_set, unit, null)
+    problems = _null_problems(spec.null_keys, training_set, unit, null)
     test, gap = np.zeros((2, training_set.rows), np.bool_)
     if spec.test_from is not None:
-        test, gap, late = _held_out(spec.test_from, spec.gap, training_set)
-        problems += late
+        decision, known, missing = _times(training_set)
+        problems += missing
+        test = decision >= moment(spec.test_from)
+        gap = ~test & ~in_time(decision, known, moment(spec.test_from), spec.gap)
     if spec.unit == "stratified":
         fold_of: Codes = np.full(training_set.rows, NONE, np.int8)
         inside, strata = ~(test | gap | null), _strata(spec.columns, training_set)
-        drawn = hashed.fold_by_rank(hashes[inside], strata[inside], spec.folds, spec.test_fraction or 0.0)
+        drawn = fold_by_rank(hashes[inside], strata[inside], spec.folds, spec.test_fraction or 0.0)
         fold_of[inside], test[inside] = drawn
     else:
-        fold_of = hashed.fold_by_threshold(hashes, spec.folds)
+        # The fold of a row follows from its hash alone, and so does whether it is held out.
+        fold_of = ((hashes >> np.uint64(32)) * np.uint64(spec.folds) >> np.uint64(32)).astype(np.int8)
         if spec.test_fraction is not None:
-            test = hashed.held_out(training_set.hashes(unit, seed_of(spec.seed, "test"))[0], spec.test_fraction)
-    partition = hashed.k_folds(fold_of, test, gap | null, spec.folds)
-    return Divided(replace(partition, left_out=_left_out({"gap": gap & ~null, _LEAVE: null})), problems)
+            bound = np.uint64(int(Fraction(spec.test_fraction) * _SPACE))
+            test = training_set.hashes(unit, seed_of(spec.seed, "test"))[0] < bound
+
+    def parts(number: int) -> Parts:
+        codes = np.where(fold_of == number, np.int8(VALIDATION), np.int8(TRAIN))
+        codes[test] = TEST
+        codes[gap | null] = NONE
+        return rows_of(codes)
+
+    def fold(number: int) -> Parts:
+        fold_parts = parts(number)
+        return {name: fold_parts[name] for name in ("train", "validation")}
+
+    left_out = _left_out({"gap": gap & ~null, _LEAVE: null})
+    return Partition(parts(spec.folds - 1), left_out, spec.folds, fold, problems)
 
 
-def _held_out(begins_at: datetime, gap: timedelta, training_set: TrainingSet) -> tuple[Flags, Flags, list[str]]:
-    """Which rows are the test part, which are in the gap before it, and what is wrong with their times."""
-    training_set.require([training_set.decision_time, training_set.label_time])
-    decision, known = (training_set.times(name) for name in (training_set.decision_time, training_set.label_time))
-    begins = moment(begins_at)
-    test = decision >= begins
-    before = in_time(decision, known, begins, gap)
-    return test, ~test & ~before, _timeless(training_set, decision, known)
-
-
-def _timeless(training_set: TrainingSet, decision: Times, known: Times) -> list[str]:
-    named = ((training_set.decision_time, decision), (training_set.label_time, known))
-    counts = {name: int(np.isnat(times).sum()) for name, times in named}
-    return [
-        f"{counted(count, 'row')} without {name}: nobody can tell on which side they are. Correct the entity rows"
-        for name, count in counts.items()
-        if count
-    ]
-
-
-def _on_earth(spec: GeographicSplit, training_set: TrainingSet) -> Divided:
+def _by_place(spec: GeographicSplit, training_set: TrainingSet) -> Partition:
     training_set.require([spec.latitude, spec.longitude])
     latitude, longitude = training_set.numbers(spec.latitude), training_set.numbers(spec.longitude)
     null = np.isnan(latitude) | np.isnan(longitude)
@@ -215,22 +280,72 @@ def _on_earth(spec: GeographicSplit, training_set: TrainingSet) -> Divided:
     codes = np.full(training_set.rows, NONE, np.int8)
     buffered = np.zeros(training_set.rows, np.bool_)
     if not problems:
-        known = np.flatnonzero(~null)
-        codes[known], near = _cells(spec, latitude[known], longitude[known])
-        buffered[known] = near
+        placed = np.flatnonzero(~null)
+        grid, start = Grid(spec.cell_km), seed_of(spec.seed, "cell")
+        part_of = partial(by_threshold, fractions=spec.fractions)
+        points = (latitude[placed], longitude[placed])
+        codes[placed] = part_of(grid.hashes(*grid.cells(*points), start))
+        if spec.buffer_km:
+            buffered[placed] = near_other_part(grid, *points, spec.buffer_km, start, part_of)
         codes[buffered] = NONE
     left_out = _left_out({"buffer": buffered, _LEAVE: null})
-    return Divided(Partition(rows_of(codes), left_out), problems)
+    return Partition(rows_of(codes), left_out, problems=tuple(problems))
 
 
-def _cells(spec: GeographicSplit, latitude: geography.Floats, longitude: geography.Floats) -> tuple[Codes, Flags]:
-    """The part of each point, and whether it lies in the buffer."""
-    grid, start = geography.Grid(spec.cell_km), seed_of(spec.seed, "cell")
+def by_threshold(hashes: Hashes, fractions: Fractions) -> Codes:
+    """The part of every row: where its hash, as a number from 0 to 1, lies among the sums of the fractions."""
+    bounds = np.array([int(Fraction(bound) * _SPACE) for bound in _bounds(fractions)], np.uint64)
+    return np.searchsorted(bounds, hashes, side="right").astype(np.int8)
 
-    def part_of(cells: Hashes) -> Codes:
-        return hashed.by_threshold(cells, spec.fractions)
 
-    codes = part_of(grid.hashes(*grid.cells(latitude, longitude), start))
-    if spec.buffer_km == 0:
-        return codes, np.zeros(len(codes), np.bool_)
-    return codes, geography.near_other_part(grid, latitude, longitude, spec.buffer_km, start, part_of)
+def by_rank(hashes: Hashes, strata: Hashes, fractions: Fractions) -> Codes:
+    """The part of every row, where each stratum holds the fractions to within one row; all of shape (rows,).
+
+    Rows are ranked by hash within their stratum; a stratum of n rows is cut at n times the sums of the fractions,
+    rounded half up. Rows of equal hash share a rank, so they stay together, and the order of rows does not matter.
+    """
+    ranks, sizes = _ranks(hashes, strata)
+    codes = np.zeros(len(hashes), np.int8)
+    for bound in _bounds(fractions):
+        codes += ranks >= np.floor(bound * sizes + 0.5)
+    return codes
+
+
+def fold_by_rank(hashes: Hashes, strata: Hashes, folds: int, held_out: float = 0.0) -> tuple[Codes, Flags]:
+    """The fold of every row, and whether it is held out; both to within one row in each stratum; shape (rows,).
+
+    The share `held_out` of each stratum is its first rows by hash. Each stratum begins at a fold of its own, else small
+    strata would all lie in the first.
+    """
+    ranks, sizes = _ranks(hashes, strata)
+    cuts = np.floor(held_out * sizes + 0.5).astype(np.int64)
+    first = (strata >> np.uint64(32)) * np.uint64(folds) >> np.uint64(32)
+    dealt = (ranks - cuts) * folds // np.maximum(sizes - cuts, 1)
+    return ((dealt + first.astype(np.int64)) % folds).astype(np.int8), ranks < cuts
+
+
+def _bounds(fractions: Fractions) -> tuple[float, float]:
+    return fractions.train, fractions.train + fractions.validation
+
+
+def _ranks(hashes: Hashes, strata: Hashes) -> tuple[Rows, Rows]:
+    """Rank of each row within its stratum, from 0, the least of equal hashes; and the size of its stratum."""
+    count = len(hashes)
+    numbers = pa.array(strata).dictionary_encode().indices.to_numpy()
+    if count and int(numbers.max()) < 1 << 16:
+        numbers = numbers.astype(np.uint16)  # numpy sorts these by radix.
+    order = np.argsort(hashes)
+    order = order[np.argsort(numbers[order], kind="stable")]
+    places = np.arange(count)
+    ordered, groups = hashes[order], numbers[order]
+    new_group = np.ones(count, np.bool_)
+    new_group[1:] = groups[1:] != groups[:-1]
+    new_rank = new_group.copy()
+    new_rank[1:] |= ordered[1:] != ordered[:-1]
+    begins = np.maximum.accumulate(np.where(new_group, places, 0))
+    least = np.maximum.accumulate(np.where(new_rank, places, 0))
+    lengths = np.diff(np.append(np.flatnonzero(new_group), count))
+    ranks, sizes = np.empty(count, np.int64), np.empty(count, np.int64)
+    ranks[order] = least - begins
+    sizes[order] = np.repeat(lengths, lengths)
+    return ranks, sizes

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from gatehouse.data.splitting.partition import PARTS, Parts
+from gatehouse.data.splitting.divide import PARTS, Parts
 from gatehouse.data.splitting.stable_hash import Hashes, hash_column, is_missing, mix, seed_of
 from gatehouse.data.splitting.training_set import Labels, TrainingSet
 
@@ -54,25 +54,15 @@ class Shared:
 def shared_rows(training_set: TrainingSet, parts: Parts, near: float, labels: Labels) -> list[Shared]:
     """Look for duplicates across all pairs of parts.
 
-    Args:
-        training_set: Its features are compared.
-        parts: Row numbers by part, each of shape (rows of the part,).
-        near: Step of the grid in standard deviations.
-        labels: Of all rows, shape (rows,).
+    `near` is the step of the grid in standard deviations.
     """
-    exact, grids = _feature_hashes(training_set, _spreads(training_set, parts["train"]), near)
-    found: dict[str, dict[tuple[str, str], npt.NDArray[np.bool_]]] = {}
-    for name, hashes in (("exact", exact), *((f"near {number}", grid) for number, grid in enumerate(grids))):
-        found[name] = {pair: _held(hashes, parts, pair) for pair in combinations(PARTS, 2)}
+    exact, *grids = _feature_hashes(training_set, parts["train"], near)
     shared = []
-    for pair in combinations(PARTS, 2):
-        same = found["exact"][pair]
-        close = np.zeros(len(same), np.bool_)
-        for number in range(len(grids)):
-            close |= found[f"near {number}"][pair]
-        earlier, later = parts[pair[0]], parts[pair[1]][same]
-        differ = _differ(exact, labels, earlier, later)
-        shared.append(Shared(*pair, len(same), int(same.sum()), int((close & ~same).sum()), differ))
+    for earlier, later in combinations(PARTS, 2):
+        same, *close = (_repeated(hashes, parts[earlier], parts[later]) for hashes in (exact, *grids))
+        differ = _differ(exact, labels, parts[earlier], parts[later][same])
+        nearly = np.any(close, axis=0) & ~same
+        shared.append(Shared(earlier, later, len(same), int(same.sum()), int(nearly.sum()), differ))
     return shared
 
 
@@ -88,63 +78,49 @@ def _differ(hashes: Hashes, labels: Labels, earlier: npt.NDArray[np.int64], late
     return float(np.mean(1 - alike / _counted(hashes[earlier], hashes[later]))) / chance if chance > 0 else 0.0
 
 
-def _counted(held: Hashes, asked: Hashes) -> npt.NDArray[np.int64]:
-    """How many of `held` equal each of `asked`, shape (asked,)."""
-    ordered = np.sort(held)
-    return np.searchsorted(ordered, asked, "right") - np.searchsorted(ordered, asked, "left")
+def _counted(hashes: Hashes, values: Hashes) -> npt.NDArray[np.int64]:
+    """How many of the hashes equal each value, shape (values,)."""
+    ordered = np.sort(hashes)
+    return np.searchsorted(ordered, values, "right") - np.searchsorted(ordered, values, "left")
 
 
-def _held(hashes: Hashes, parts: Parts, pair: tuple[str, str]) -> npt.NDArray[np.bool_]:
-    """Which rows of the second part have a hash of the first."""
-    held, asked = np.sort(hashes[parts[pair[0]]]), hashes[parts[pair[1]]]
-    if not len(held):
-        return np.zeros(len(asked), np.bool_)
-    # Searching sorted values in order keeps the search in the processor's cache.
-    order = np.argsort(asked)
-    places = np.minimum(np.searchsorted(held, asked[order]), len(held) - 1)
-    found = np.empty(len(asked), np.bool_)
-    found[order] = held[places] == asked[order]
-    return found
+def _repeated(hashes: Hashes, earlier: npt.NDArray[np.int64], later: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    """Which of the later rows have the hash of an earlier one."""
+    seen, values = np.sort(hashes[earlier]), hashes[later]
+    repeated = np.zeros(len(values), np.bool_)
+    if len(seen):
+        # Searching sorted values in order keeps the search in the processor's cache.
+        order = np.argsort(values)
+        places = np.minimum(np.searchsorted(seen, values[order]), len(seen) - 1)
+        repeated[order] = seen[places] == values[order]
+    return repeated
 
 
-def _spreads(training_set: TrainingSet, train: npt.NDArray[np.int64]) -> dict[str, float]:
-    """Standard deviation of each numeric feature in train; 1 where it has none."""
-    found = {}
+def _feature_hashes(training_set: TrainingSet, train: npt.NDArray[np.int64], near: float) -> list[Hashes]:
+    """Hash of each row's features, as they are, and on each grid; steps are `near` standard deviations in train."""
+    sample, steps = train[:: max(1, len(train) // 100_000)], dict[str, float]()
     for name in training_set.numeric:
-        values = training_set.numbers(name)[train[:: max(1, len(train) // 100_000)]]
-        known = values[np.isfinite(values)]
-        spread = float(np.std(known)) if len(known) else 0.0
-        found[name] = spread if np.isfinite(spread) and spread > 0 else 1.0
-    return found
-
-
-def _feature_hashes(
-    training_set: TrainingSet, spreads: dict[str, float], near: float
-) -> tuple[Hashes, tuple[Hashes, ...]]:
-    """Hash of each row's features, as they are and on each grid."""
+        values = training_set.numbers(name)[sample]
+        values = values[np.isfinite(values)]
+        spread = float(np.std(values)) if len(values) else 0.0
+        steps[name] = near * (spread if np.isfinite(spread) and spread > 0 else 1.0)
     start = np.uint64(seed_of(0, "features"))
-    exact: list[Hashes] = [np.empty(0, np.uint64)]
-    grids: list[list[Hashes]] = [[np.empty(0, np.uint64)] for _ in _SHIFTS]
+    hashes: list[list[Hashes]] = [[np.empty(0, np.uint64)] for _ in range(1 + len(_SHIFTS))]
     for columns in training_set.batches(training_set.features):
-        states = [np.full(len(columns[0]), start) for _ in range(1 + len(_SHIFTS))]
+        states = [np.full(len(columns[0]), start) for _ in hashes]
         for name, column in zip(training_set.features, columns, strict=True):
             digest = hash_column(column)
-            states[0] = mix(states[0] ^ digest)
-            stepped = _steps(column, near * spreads[name]) if name in spreads else (digest, digest)
-            states[1:] = [mix(state ^ step) for state, step in zip(states[1:], stepped, strict=True)]
-        exact.append(states[0])
-        for grid, state in zip(grids, states[1:], strict=True):
-            grid.append(state)
-    return np.concatenate(exact), tuple(np.concatenate(grid) for grid in grids)
+            on_grids = _steps(column, steps[name]) if name in steps else [digest] * len(_SHIFTS)
+            states = [mix(state ^ part) for state, part in zip(states, [digest, *on_grids], strict=True)]
+        for parts, state in zip(hashes, states, strict=True):
+            parts.append(state)
+    return [np.concatenate(parts) for parts in hashes]
 
 
-def _steps(column: pa.Array, step: float) -> tuple[Hashes, ...]:
+def _steps(column: pa.Array, step: float) -> list[Hashes]:
     """The step of each number on each grid."""
     plain = pc.cast(column, pa.int8()) if pa.types.is_boolean(column.type) else column
     numbers = pc.cast(plain, pa.float64(), safe=False).to_numpy(zero_copy_only=False) / step
     missing = is_missing(column)
-    found = []
-    for shift in _SHIFTS:
-        stepped = np.clip(np.nan_to_num(np.floor(numbers + shift), nan=0.0), -_EXTREME, _EXTREME).astype(np.int64)
-        found.append(np.where(missing, np.uint64(1 << 63), stepped.view(np.uint64)))
-    return tuple(found)
+    floors = [np.nan_to_num(np.floor(numbers + shift), nan=0.0).clip(-_EXTREME, _EXTREME) for shift in _SHIFTS]
+    return [np.where(missing, np.uint64(1 << 63), floor.astype(np.int64).view(np.uint64)) for floor in floors]

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from gatehouse.data.splitting.partition import Codes
 from gatehouse.data.splitting.stable_hash import Flags, Hashes, mix
 
 RADIUS_KM = 6371.0088
@@ -19,6 +18,7 @@ _SLACK = 1e-9  # In radians, a few millimetres: more than rounding can lose.
 
 Floats = npt.NDArray[np.float64]
 Numbers = npt.NDArray[np.int64]
+Codes = npt.NDArray[np.int8]
 
 
 @dataclass(frozen=True)
@@ -58,13 +58,7 @@ def near_other_part(
 
     Only the eight or so cells around a point can be: the buffer is less than half a cell.
 
-    Args:
-        grid: The cells.
-        latitude: In degrees, shape (points,).
-        longitude: In degrees, shape (points,).
-        buffer_km: Distance along the surface.
-        start: Seed of the cells' hashes.
-        part_of: The part of a cell from its hash.
+    Latitudes and longitudes are in degrees, shape (points,); `part_of` gives the part of a cell from its hash.
     """
     found = np.zeros(len(latitude), np.bool_)
     for begin in range(0, len(latitude), _AT_ONCE):
@@ -148,11 +142,6 @@ def near_pairs(points: tuple[Floats, Floats], others: tuple[Floats, Floats], dis
     """How many points are closer than a distance to one of some others.
 
     The distance is compared as a chord through the Earth, between points in space.
-
-    Args:
-        points: Latitudes and longitudes in degrees, each of shape (points,).
-        others: The same of the others, each of shape (others,).
-        distance_km: Along the surface.
     """
     from scipy.spatial import KDTree
 

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from gatehouse.data.splitting.checks import Subject
-from gatehouse.data.splitting.partition import PARTS, Rows
+from gatehouse.data.splitting.divide import PARTS, Rows
 from gatehouse.metrics.tasks.level import level_of
 
 _BINS = 60
@@ -21,11 +21,15 @@ def measures(subject: Subject) -> dict[str, Any]:
       `low` and `high` of its 95 % interval, and where there are decision times the `first` and `last`, to the minute in
       UTC.
     - `decisions`: `days` since the first decision (the edges of bins), and by part its share of rows in each bin.
-    - `columns`: by column, `psi` from train to validation, from train to test and from validation to test, and `auc`,
-      what it alone tells of the label; None where there are too few rows.
+    - `columns`: by column, `psi` from train to validation, from train to test and from validation to test; None where
+      there are too few rows.
     """
     level = level_of(subject.training_set.task)
-    found: dict[str, Any] = {
+    columns = {}
+    for name, profile in subject.profiles().items():
+        measured = (profile.psi(0, 1), profile.psi(0, 2), profile.psi(1, 2))
+        columns[name] = {"psi": [None if psi is None else round(psi, _DIGITS) for psi in measured]}
+    body: dict[str, Any] = {
         "rows": subject.training_set.rows,
         "left_out": dict(subject.partition.left_out),
         "level": {"title": level.title, "is_share": level.is_share},
@@ -34,23 +38,23 @@ def measures(subject: Subject) -> dict[str, Any]:
             {name: _part(subject, fold[name]) for name in ("train", "validation")}
             for _, fold in subject.partition.every_fold()
         ],
-        "columns": _columns(subject),
+        "columns": columns,
     }
     if subject.decision is not None:
-        found["decisions"] = _decisions(subject)
-    return found
+        body["decisions"] = _decisions(subject)
+    return body
 
 
 def _part(subject: Subject, rows: Rows) -> dict[str, Any]:
     level = level_of(subject.training_set.task)
     value, low, high = (
-        round(each, _DIGITS) for each in level.of(subject.labels[rows], subject.labels[~np.isnan(subject.labels)])
+        round(bound, _DIGITS) for bound in level.of(subject.labels[rows], subject.labels[~np.isnan(subject.labels)])
     )
-    found: dict[str, Any] = {"rows": len(rows), "level": value, "low": low, "high": high}
+    part: dict[str, Any] = {"rows": len(rows), "level": value, "low": low, "high": high}
     if subject.decision is not None:
         times = subject.decision[rows]
-        found |= {"first": _minute(times.min()), "last": _minute(times.max())}
-    return found
+        part |= {"first": _minute(times.min()), "last": _minute(times.max())}
+    return part
 
 
 def _minute(moment: np.datetime64) -> str:
@@ -68,17 +72,3 @@ def _decisions(subject: Subject) -> dict[str, Any]:
         counts = np.histogram(days[name] - start, edges)[0]
         shares[name] = (counts / max(1, counts.sum())).round(_DIGITS).tolist()
     return {"days": edges.round(_DIGITS).tolist(), "shares": shares}
-
-
-def _columns(subject: Subject) -> dict[str, Any]:
-    features = set(subject.training_set.features)
-    found = {}
-    for name, profile in subject.profiles().items():
-        psi = [profile.psi(0, 1), profile.psi(0, 2), profile.psi(1, 2)]
-        auc = profile.auc() if name in features else None
-        found[name] = {"psi": [_rounded(value) for value in psi], "auc": _rounded(auc.value if auc else None)}
-    return found
-
-
-def _rounded(value: float | None) -> float | None:
-    return None if value is None else round(value, _DIGITS)

@@ -1,8 +1,9 @@
 """Reads one part of a split, and refuses parts on which a model can be neither fitted nor measured."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from gatehouse.errors import GatehouseError
+from gatehouse.metrics.tasks.found import declared_task
 from gatehouse.metrics.tasks.task import Task
 from gatehouse.store.reference import Reference
 from gatehouse.store.store import ArtifactStore
@@ -32,8 +34,8 @@ class Part:
         rows: Their numbers in the training set, int64, shape (rows,).
         table: All their columns, in the same order.
         labels: As the task has them, float64, shape (rows,).
-        groups: Number of each row's group, as they are first met, int64, shape (rows,); None where the task has none.
-        classes: Names of classes in the order of their numbers; empty where they have none.
+        groups: Number of each row's group in order of appearance, int64, shape (rows,); None without groups.
+        classes: Names of classes by number; empty if they have none.
     """
 
     rows: npt.NDArray[np.int64]
@@ -43,7 +45,7 @@ class Part:
     classes: tuple[str, ...] = ()
 
     def thinned(self, most: int) -> "Part":
-        """About `most` evenly spaced rows, or whole groups of rows; all where there are no more."""
+        """About `most` evenly spaced rows, or whole groups of rows; all if there are no more."""
         step = -(-len(self.rows) // most)
         if step <= 1:
             return self
@@ -52,15 +54,19 @@ class Part:
         return self.take(kept)
 
     def take(self, places: npt.NDArray[np.int64]) -> "Part":
-        """The rows at these ascending places, shape (some,), of the part; groups that are left are numbered anew."""
+        """The rows at these ascending places of the part, shape (some,); their groups are renumbered."""
         groups = None if self.groups is None else np.unique(self.groups[places], return_inverse=True)[1]
         return Part(self.rows[places], self.table.take(pa.array(places)), self.labels[places], groups, self.classes)
 
 
-def read_part(store: ArtifactStore, training_set: str, split: str, name: str, task: Task, *more: str) -> Part:
-    """Read the part `name` (`train`, `validation` or `test`), and `more` after it; no other row is held.
+def class_names(details: Mapping[str, Any]) -> tuple[str, ...]:
+    """Names of the classes by number, from the details of a training set; empty if they have none."""
+    two = ("negative", "positive") if declared_task(details).output == "probability" else ()
+    return tuple(details.get("classes") or two)
 
-    Labels are as `task` has them.
+
+def read_part(store: ArtifactStore, training_set: str, split: str, name: str, task: Task, *more: str) -> Part:
+    """Read the part `name` (`train`, `validation` or `test`), followed by `more`; only these rows are in memory.
 
     Raises:
         UnusablePartError: if no model can be judged on it.
@@ -75,11 +81,11 @@ def read_part(store: ArtifactStore, training_set: str, split: str, name: str, ta
     where = f"{split}: {' and '.join(names)}"
     rows = np.concatenate([pq.read_table(store.path(split, f"{each}.parquet"))["row"].to_numpy() for each in names])
     paths = store.paths(reference)
-    held = sum(pq.read_metadata(path).num_rows for path in paths)
-    outside = int(((rows < 0) | (rows >= held)).sum())
+    total = sum(pq.read_metadata(path).num_rows for path in paths)
+    outside = int(((rows < 0) | (rows >= total)).sum())
     if outside or len(rows) == 0:
         raise UnusablePartError(
-            f"{where} has {len(rows)} rows, {outside} of them beyond the {held} rows of {reference}; "
+            f"{where} has {len(rows)} rows, {outside} of them beyond the {total} rows of {reference}; "
             "expected at least one row and none beyond. Correct the boundaries in `split`."
         )
     table, details = _taken(paths, rows), store.manifest(reference).details
@@ -97,14 +103,14 @@ def _groups(table: pa.Table, column: str) -> npt.NDArray[np.int64] | None:
 def _taken(paths: Sequence[Path], rows: npt.NDArray[np.int64]) -> pa.Table:
     """Rows of Parquet files by their numbers, in that order; the files are read a batch at a time."""
     order = np.argsort(rows, kind="stable")
-    ascending, start, found = rows[order], 0, []
+    ascending, start, tables = rows[order], 0, []
     for path in paths:
         with pq.ParquetFile(path) as file:
             for batch in file.iter_batches(_AT_ONCE):
                 first, last = np.searchsorted(ascending, (start, start + batch.num_rows))
-                found.append(pa.Table.from_batches([batch]).take(pa.array(ascending[first:last] - start)))
+                tables.append(pa.Table.from_batches([batch]).take(pa.array(ascending[first:last] - start)))
                 start += batch.num_rows
-    table = pa.concat_tables(found).combine_chunks()
+    table = pa.concat_tables(tables).combine_chunks()
     return table if (order[1:] > order[:-1]).all() else table.take(pa.array(np.argsort(order)))
 
 

@@ -1,172 +1,85 @@
-"""The page about a split: its checks, parts with the level of labels and times, folds, and how far columns moved."""
+"""The page of a split: its checks, parts with the level of labels and times, folds, and drift between the parts."""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from gatehouse.data.splitting.outcome import TO_DO
-from gatehouse.data.splitting.partition import PARTS
-from gatehouse.reports.charts import histogram
-from gatehouse.reports.elements import table
-from gatehouse.reports.format import percent
-from gatehouse.reports.page import Marked, Report, Verdict
-from gatehouse.reports.row_charts import Dot, bar_chart, dot_chart
-from gatehouse.store.manifest import Manifest
+from gatehouse.data.splitting.divide import PARTS
+from gatehouse.reports.page import Cell, Verdict, render
 from gatehouse.store.store import ArtifactStore
 
 Json = Mapping[str, Any]
 
 _SIGNS = {
-    "passed": ("✓\u00a0passed", "good"),
-    "failed": ("✕\u00a0failed", "bad"),
-    "noted": ("✕\u00a0noted", "soft"),
-    "could not run": ("?\u00a0could not run", "warn"),
+    "passed": Cell("✓\u00a0passed", "good"),
+    "failed": Cell("✕\u00a0failed", "bad"),
+    "noted": Cell("✕\u00a0noted", "soft"),
+    "could not run": Cell("?\u00a0could not run", "warn"),
 }
-_SHOWN, _SAID = 20, 4
+_SHOWN, _SENTENCES = 20, 4
 
 
 def page(store: ArtifactStore, reference: str) -> str:
-    """The page of a split, as HTML.
-
-    Args:
-        store: Where the artifact is.
-        reference: Of the checks of a split (`split-checks`).
-    """
-    manifest, found = store.manifest(reference), store.read_json(reference, "checks.json")
-    drawn = Report(
+    """The page of a split, as HTML; `reference` names its checks (`split-checks`)."""
+    manifest, body = store.manifest(reference), store.read_json(reference, "checks.json")
+    columns: Mapping[str, Json] = body["columns"]
+    largest = {
+        name: max(values)
+        for name, column in columns.items()
+        if (values := [value for value in column["psi"] if value is not None])
+    }
+    by_drift = sorted(columns, key=lambda name: (-largest.get(name, -1.0), name))
+    settings = {name: value for name, value in manifest.configuration.items() if name != "checks"}
+    bound = body["thresholds"]["psi"]
+    return render(
+        "split.html",
         f"Split of {manifest.name}",
-        f"{found['rows']:,} rows, strategy {manifest.configuration['strategy']}",
-        _verdict(found["checks"]),
+        f"{body['rows']:,} rows, strategy {manifest.configuration['strategy']}",
+        _verdict(body["checks"]),
+        checks=[_check(check) for check in body["checks"]],
+        parts={name: body["parts"][name] for name in PARTS},
+        body=body,
+        decisions=_decisions(body),
+        largest=[(name, largest[name]) for name in by_drift[:_SHOWN] if name in largest],
+        drift=[
+            [
+                name,
+                *(Cell(value, "warn" if value is not None and value > bound else "") for value in columns[name]["psi"]),
+            ]
+            for name in by_drift
+        ],
+        first=max(_SHOWN, sum(value > bound for value in largest.values())),
+        inputs={"training set": manifest.derived_from["training_set"]}
+        | {name: str(value) for name, value in settings.items() if value not in (None, "", [], {})},
     )
-    _add_checks(drawn, found["checks"])
-    _add_parts(drawn, found)
-    _add_folds(drawn, found["folds"], found["level"])
-    _add_drift(drawn, found["columns"], found["thresholds"]["psi"])
-    _add_single_features(drawn, found["columns"], found["thresholds"]["single_feature_auc"])
-    drawn.section("Inputs").facts(_inputs(manifest))
-    return drawn.html()
 
 
 def _verdict(checks: Sequence[Json]) -> Verdict:
-    def told(status: str) -> tuple[str, ...]:
-        return tuple(f"{one['name']}: {text}" for one in checks if one["status"] == status for text in one["said"])
+    def sentences(status: str) -> list[str]:
+        return [f"{check['name']}: {text}" for check in checks if check["status"] == status for text in check["said"]]
 
-    noted = [one["name"] for one in checks if one["status"] == "noted"]
-    also = f" Noted only: {', '.join(noted)}." if noted else ""
-    if warned := told("failed"):
-        names = [one["name"] for one in checks if one["status"] == "failed" and one["name"] in TO_DO]
-        advice = dict.fromkeys(TO_DO[name] for name in names)
-        todo = "\n".join(f"{text}." for text in (*advice, "`split.checks.severity` says which checks end a run"))
+    noted = ", ".join(check["name"] for check in checks if check["status"] == "noted")
+    also = f" Noted only: {noted}." if noted else ""
+    if warnings := sentences("failed"):
+        todo = "`split.checks` has the limits and the severity of each check."
         text = f"The rows are divided, and checks found what may leak.{also}"
-        return Verdict("warn", text, warned, unchecked=told("could not run"), todo=todo)
+        return Verdict("warn", text, warnings, unchecked=sentences("could not run"), todo=todo)
     text = f"Every check that counts and could run has passed.{also}"
-    return Verdict("pass", text, unchecked=told("could not run"))
+    return Verdict("pass", text, unchecked=sentences("could not run"))
 
 
-def _add_checks(drawn: Report, checks: Sequence[Json]) -> None:
-    drawn.section(
-        "Checks",
-        "A check that found something ends the run (fail), is a warning (warn), or is only noted (note), where the "
-        "strategy does not promise what it looks for. A check that could not run has not passed.",
-    )
-    rows = []
-    for one in checks:
-        could_not_run = one["status"] == "could not run"
-        meant = "note" if could_not_run and not one["required"] else one["severity"]
-        rows.append([Marked(*_SIGNS[one["status"]]), one["name"], meant, "; ".join(_short(one["said"]))])
-    drawn.table(["", "check", "severity", "found"], rows)
+def _check(check: Json) -> list[Any]:
+    noted = check["status"] == "could not run" and not check["required"]
+    sentences = check["said"]
+    more = [f"and {len(sentences) - _SENTENCES} more, in checks.json"] if len(sentences) > _SENTENCES else []
+    severity = "note" if noted else check["severity"]
+    return [_SIGNS[check["status"]], check["name"], severity, "; ".join([*sentences[:_SENTENCES], *more])]
 
 
-def _short(said: Sequence[str]) -> list[str]:
-    return [*said[:_SAID], *([f"and {len(said) - _SAID} more, in checks.json"] if len(said) > _SAID else [])]
-
-
-def _add_parts(drawn: Report, found: Json) -> None:
-    parts = {name: found["parts"][name] for name in PARTS}
-    total = max(1, found["rows"])
-    rows = [
-        [name, part["rows"], part["rows"] / total, *_level(part), part.get("first", ""), part.get("last", "")]
-        for name, part in parts.items()
-    ]
-    title, shares = found["level"]["title"], found["level"]["is_share"]
-    drawn.section("Parts", f"The {title} of each part has its 95 % interval, as if rows were independent.")
-    headers = ["part", "rows", "share", title, "from", "to", "first decision", "last decision"]
-    drawn.table(headers, rows, formats=dict.fromkeys(("share", *((title, "from", "to") if shares else ())), percent))
-    if found["left_out"]:
-        drawn.facts({f"in no part: {reason}": count for reason, count in found["left_out"].items()})
-    dots = [Dot(name, *_level(part)) for name, part in parts.items()]
-    figures = [(dot_chart(dots, title), f"The {title} of each part, with its interval.")]
-    if "decisions" in found:
-        decided = [(name, found["decisions"]["shares"][name]) for name in parts]
-        first = min(datetime.fromisoformat(part["first"]) for part in parts.values() if "first" in part)
-        edges = [(first.replace(tzinfo=UTC) + timedelta(days=day)).timestamp() for day in found["decisions"]["days"]]
-        drawing = histogram(edges, decided, "decision", "share of the part", times=True)
-        figures.append((drawing, "Rows by decision time, as shares of their part."))
-    drawn.figures(*figures)
-
-
-def _level(part: Json) -> tuple[float, float, float]:
-    return part["level"], part["low"], part["high"]
-
-
-def _add_folds(drawn: Report, folds: Sequence[Json], level: Json) -> None:
-    if not folds:
-        return
-    rows = []
-    for number, fold in enumerate(folds):
-        cells: list[str | int | float] = [number]
-        for name in ("train", "validation"):
-            part = fold[name]
-            span = f"{part['first']} to {part['last']}" if "first" in part else ""
-            cells += [part["rows"], part["level"], span]
-        rows.append(cells)
-    drawn.section(
-        "Folds", "The last one's parts are those of the split. Its duplicates and its drift are checked below."
-    )
-    titles = [f"{part}: {level['title']}" for part in ("train", "validation")]
-    headers = ["fold", "train rows", titles[0], "train decisions", "validation rows", titles[1], "validation decisions"]
-    drawn.table(headers, rows, formats=dict.fromkeys(titles if level["is_share"] else (), percent))
-
-
-def _add_drift(drawn: Report, columns: Mapping[str, Json], bound: float) -> None:
-    if not columns:
-        return
-    title = "Drift between the parts"
-    measured = {name: [value for value in one["psi"] if value is not None] for name, one in columns.items()}
-    most = {name: max(values) for name, values in measured.items() if values}
-    if not most:
-        drawn.section(title, "Not measured: no two parts have rows enough to be compared.")
-        return
-    ordered = sorted(columns, key=lambda name: (-most.get(name, -1.0), name))
-    drawn.section(title, f"Population stability index of each column; above {bound:g} it has drifted.")
-    bars = [(name, most[name]) for name in ordered[:_SHOWN] if name in most]
-    drawn.figure(bar_chart(bars, marker=bound), f"The {len(bars)} columns that moved most, between any two parts.")
-    rows = [[name, *(_marked(value, bound) for value in columns[name]["psi"])] for name in ordered]
-    headers = ["column", "train to validation", "train to test", "validation to test"]
-    first = max(_SHOWN, sum(value > bound for value in most.values()))
-    drawn.table(headers, rows[:first])
-    if rest := rows[first:]:
-        drawn.folded(f"{len(rest):,} columns that moved less", table(headers, rest, label="Columns that moved less"))
-
-
-def _marked(value: float | None, bound: float) -> Marked:
-    return Marked(value, "warn" if value is not None and value > bound else "")
-
-
-def _add_single_features(drawn: Report, columns: Mapping[str, Json], alarm: float) -> None:
-    known = [(name, one["auc"]) for name, one in columns.items() if one["auc"] is not None]
-    known.sort(key=lambda one: (-one[1], one[0]))
-    if known:
-        drawn.section(
-            "What one feature tells alone",
-            "ROC AUC on validation of the outcome's rates that its bins or categories have in train. The outcome is a "
-            "label of 1, one of several classes, or a number above its median.",
-        )
-        chart = bar_chart(known[:_SHOWN], marker=alarm)
-        drawn.figure(chart, "The features that tell most; the dashed line is where one is taken for a leak.")
-
-
-def _inputs(manifest: Manifest) -> dict[str, str]:
-    settings = {name: value for name, value in manifest.configuration.items() if name != "checks"}
-    chosen = {name: str(value) for name, value in settings.items() if value not in (None, "", [], {})}
-    return {"training set": manifest.derived_from["training_set"]} | chosen
+def _decisions(body: Json) -> dict[str, Any]:
+    """Edges in seconds since 1970, and the share of each part's rows by decision time; empty without times."""
+    if "decisions" not in body:
+        return {}
+    first = min(datetime.fromisoformat(part["first"]) for part in body["parts"].values() if "first" in part)
+    edges = [(first.replace(tzinfo=UTC) + timedelta(days=days)).timestamp() for days in body["decisions"]["days"]]
+    return {"edges": edges, "groups": [(name, body["decisions"]["shares"][name]) for name in PARTS]}

@@ -3,7 +3,7 @@
 import itertools
 import math
 import re
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, model_validator
@@ -16,17 +16,15 @@ CheckName = Literal[
     "time_order",
     "label_maturity",
     "group_overlap",
-    "unnamed_groups",
     "entity_overlap",
     "duplicates",
     "near_duplicates",
-    "single_feature",
     "availability",
     "geographic_neighbours",
     "decision_time_drift",
     "feature_drift",
 ]
-SEEN_BEFORE: tuple[CheckName, ...] = ("group_overlap", "unnamed_groups", "duplicates", "near_duplicates")
+SEEN_BEFORE: tuple[CheckName, ...] = ("group_overlap", "duplicates", "near_duplicates")
 """Checks that find rows of test which a model may have seen in training: it then looks better than it is."""
 
 
@@ -37,7 +35,6 @@ def _in_utc(moment: datetime) -> datetime:
 Moment = Annotated[datetime, AfterValidator(_in_utc)]
 
 
-_DAY = re.compile(r"\d{4}-\d\d-\d\d")
 _TIME_OR_DURATION = re.compile(r"P(?=.*[1-9])[T\d]|\d{4}-\d\d-\d\d")
 
 
@@ -45,22 +42,14 @@ def _in_its_form(value: Any) -> Any:
     """Refuse numbers, and other forms of a duration that pydantic takes, as `81 days`: YAML has one form of each."""
     if isinstance(value, int | float) or (isinstance(value, str) and not _TIME_OR_DURATION.match(value)):
         raise ValueError(f"expected a time such as 2024-07-01, or a duration such as P90D, found {value!r}")
-    if isinstance(value, str) and _DAY.match(value) and not _is_day(value[:10]):
-        raise ValueError(f"expected a day of the calendar, such as 2024-07-01, found {value!r}")
     return value
-
-
-def _is_day(text: str) -> bool:
-    try:
-        return bool(date.fromisoformat(text))
-    except ValueError:
-        return False
 
 
 Boundary = Annotated[Moment | Annotated[Duration, Field(gt=timedelta(0))], BeforeValidator(_in_its_form)]
 """A time, or how long before the newest decision: then it moves along with the rows, as a model that is trained again
 needs."""
 Columns = tuple[str, ...]
+_DAY = timedelta(hours=24)
 
 
 class Fractions(Spec):
@@ -84,42 +73,23 @@ class Checks(Spec):
     A check that finds something ends the run (`fail`), is a warning of the run (`warn`) or only stands in the report
     (`note`). A check that could not run ends the run only where its severity is set to `fail` here. By default what the
     strategy promises is `fail`, and so is a part of which more than a fifth repeats features and labels of an earlier
-    part; other duplicates, features that tell the label, and columns that look like groups which the split does not
-    know (except where time divides) are `warn`, and what the strategy does not promise `note`.
+    part; other duplicates are `warn`, and the rest is `note`.
     """
 
-    severity: dict[CheckName, Severity] = Field(
-        {}, description="Severity of each check that does not have the default one."
-    )
+    severity: dict[CheckName, Severity] = Field({}, description="Severity of checks that is not the default one.")
     groups: Unordered = Field((), description="Columns whose values should not occur in two parts, under any strategy.")
-    single_feature_auc: float = Field(
-        0.95,
-        gt=0.5,
-        le=1,
-        description="ROC AUC on validation above which a single feature predicts the label too well; where a project "
-        "does not give it, no less than the leakage alarm of its features.",
-    )
     duplicates: float = Field(
-        0.01,
-        ge=0,
-        lt=1,
-        description="Largest share of a part's rows that have the same features as a row of an earlier part.",
+        0.01, ge=0, lt=1, description="Largest share of a part's rows with the features of a row of an earlier part."
     )
-    near_duplicates: float = Field(
-        0.05, ge=0, lt=1, description="The same limit for rows with nearly the same features."
-    )
-    near: float = Field(
-        0.02, gt=0, le=1, description="Grid step of near duplicates, in standard deviations of each numeric feature."
-    )
+    near_duplicates: float = Field(0.05, ge=0, lt=1, description="The same limit for nearly the same features.")
+    near: float = Field(0.02, gt=0, le=1, description="Step of near duplicates, in a feature's standard deviations.")
     psi: float = Field(0.25, gt=0, description="Population stability index above which a column has drifted.")
     availability: dict[str, str] = Field(
         {}, description="For a feature, the timestamp column that says when its value was known."
     )
     latitude: str = Field("", description="Column of the latitude in degrees, if the strategy is not geographic.")
     longitude: str = Field("", description="Column of the longitude in degrees.")
-    neighbours_km: float = Field(
-        0.0, ge=0, description="Rows of two parts that are closer than this are neighbours; 0 for no check."
-    )
+    neighbours_km: float = Field(0.0, ge=0, description="Distance below which two rows are neighbours; 0: no check.")
 
 
 class _Split(Spec):
@@ -129,9 +99,12 @@ class _Split(Spec):
 class _Hashed(_Split):
     seed: int = Field(7, ge=0, description="Seed of the hash; another seed gives another split.")
     null_keys: Literal["refuse", "leave_out"] = Field(
-        "refuse",
-        description="What happens to rows without a value in a column of the split: an error, or they are in no part.",
+        "refuse", description="Rows without a value in a column of the split: an error, or in no part."
     )
+
+
+class _InFractions(_Hashed):
+    fractions: Fractions = Field(Fractions(), description="Shares of the parts.")
 
 
 class TimeSplit(_Split):
@@ -144,14 +117,11 @@ class TimeSplit(_Split):
     strategy: Literal["time"] = Field("time", description="By decision time.")
     train_from: Moment | None = Field(None, description="First decision time of the train part; null for the earliest.")
     train_until: Boundary = Field(
-        description="Where train ends and validation begins: a time, or a duration before the newest decision, such "
-        "as P28D."
+        description="Where train ends and validation begins: a time, or a duration before the newest decision as P28D."
     )
     validation_until: Boundary = Field(description="Where validation ends and test begins, in the same way.")
     test_until: Moment | None = Field(None, description="Where test ends; null for the latest.")
-    gap: Duration = Field(
-        timedelta(hours=24), ge=timedelta(0), description="Gap before each boundary: rows in it are in no part."
-    )
+    gap: Duration = Field(_DAY, ge=timedelta(0), description="Gap before each boundary: rows in it are in no part.")
 
     @model_validator(mode="after")
     def _in_order(self) -> "TimeSplit":
@@ -169,15 +139,14 @@ class TimeSplit(_Split):
         return self
 
 
-class RandomSplit(_Hashed):
+class RandomSplit(_InFractions):
     """By a seeded hash of each row's key: a row stays where it is when others are added, removed or reordered."""
 
     strategy: Literal["random"] = Field(description="By row.")
-    fractions: Fractions = Field(Fractions(), description="Shares of the parts.")
     keys: Columns = Field((), description="Columns of the key; by default the entity keys and the decision time.")
 
 
-class StratifiedSplit(_Hashed):
+class StratifiedSplit(_InFractions):
     """As random, but every stratum is divided in the given fractions to within one row.
 
     The rows of a stratum are taken in order of their hash and cut at its fractions, so the cut depends on how many rows
@@ -185,48 +154,41 @@ class StratifiedSplit(_Hashed):
     """
 
     strategy: Literal["stratified"] = Field(description="By row, evenly in each stratum.")
-    fractions: Fractions = Field(Fractions(), description="Shares of the parts.")
     strata: Columns = Field((), description="Columns whose values make a stratum; by default the label.")
     keys: Columns = Field((), description="Columns of the key; by default the entity keys and the decision time.")
 
 
-class EntitySplit(_Hashed):
+class EntitySplit(_InFractions):
     """All rows of an entity are in one part, by a seeded hash of its keys; the fractions are those of entities."""
 
     strategy: Literal["entity"] = Field(description="By entity.")
-    fractions: Fractions = Field(Fractions(), description="Shares of the parts.")
     keys: Columns = Field((), description="Entity keys that together make the entity; by default all.")
 
 
-class GroupSplit(_Hashed):
+class GroupSplit(_InFractions):
     """All rows of a group are in one part, by a seeded hash of its values; the fractions are those of groups."""
 
     strategy: Literal["group"] = Field(description="By group.")
-    fractions: Fractions = Field(Fractions(), description="Shares of the parts.")
     columns: Columns = Field(min_length=1, description="Columns whose values together are the group.")
 
 
-class GeographicSplit(_Hashed):
+class GeographicSplit(_InFractions):
     """All rows of a cell of the Earth's surface are in one part, by a seeded hash of the cell.
 
     A row closer than the buffer to a cell of another part, whether that cell has rows or not, is in no part.
     """
 
     strategy: Literal["geographic"] = Field(description="By place.")
-    fractions: Fractions = Field(Fractions(), description="Shares of the parts.")
     latitude: str = Field("latitude", description="Column of the latitude in degrees, -90 to 90.")
     longitude: str = Field("longitude", description="Column of the longitude in degrees, -180 to 360.")
     cell_km: float = Field(100.0, ge=1, le=5000, description="Height and width of a cell in kilometres, about.")
-    buffer_km: float = Field(
-        0.0, ge=0, description="Buffer around the cells of other parts: rows in it are in no part."
-    )
+    buffer_km: float = Field(0.0, ge=0, description="Rows so close to a cell of another part are in no part.")
 
     @model_validator(mode="after")
     def _buffer_inside_cell(self) -> "GeographicSplit":
         if self.buffer_km >= self.cell_km / 2:
             raise ValueError(
-                f"buffer_km: expected less than half of cell_km ({self.cell_km:g}), found {self.buffer_km:g}: "
-                "a cell among cells of other parts would lose all its rows"
+                f"buffer_km: expected less than half of cell_km ({self.cell_km:g}), found {self.buffer_km:g}"
             )
         return self
 
@@ -244,13 +206,9 @@ class KFoldSplit(_Hashed):
         "row", description="What stays in one fold (entity, group), or is distributed evenly (stratified)."
     )
     columns: Columns = Field((), description="Columns of the group or of the strata; for entity and row, their keys.")
-    test_fraction: float | None = Field(
-        None, gt=0, lt=1, description="Share of the units that the hash puts into the test part."
-    )
+    test_fraction: float | None = Field(None, gt=0, lt=1, description="Share of the units in the test part, by hash.")
     test_from: Moment | None = Field(None, description="Rows with a decision time from here on are the test part.")
-    gap: Duration = Field(
-        timedelta(hours=24), ge=timedelta(0), description="Gap before `test_from`: rows in it are in no part."
-    )
+    gap: Duration = Field(_DAY, ge=timedelta(0), description="Gap before `test_from`: rows in it are in no part.")
 
     @model_validator(mode="after")
     def _one_test(self) -> "KFoldSplit":
@@ -272,15 +230,11 @@ class RollingOriginSplit(_Split):
     origins: int = Field(5, ge=1, le=1000, description="Number of origins.")
     horizon: Duration = Field(gt=timedelta(0), description="Length of each validation part.")
     step: Duration | None = Field(None, gt=timedelta(0), description="Time between origins; null for the horizon.")
-    window: Duration | None = Field(
-        None, gt=timedelta(0), description="Length of a sliding train part; null for an expanding one."
-    )
+    window: Duration | None = Field(None, gt=timedelta(0), description="Length of train; null: all before the origin.")
     train_from: Moment | None = Field(None, description="First decision time of any train part; null for the earliest.")
     test_from: Moment = Field(description="Where the last horizon ends and test begins.")
     test_until: Moment | None = Field(None, description="Where test ends; null for the latest.")
-    gap: Duration = Field(
-        timedelta(hours=24), ge=timedelta(0), description="Gap before each boundary: rows in it are in no part."
-    )
+    gap: Duration = Field(_DAY, ge=timedelta(0), description="Gap before each boundary: rows in it are in no part.")
 
     @model_validator(mode="after")
     def _in_order(self) -> "RollingOriginSplit":

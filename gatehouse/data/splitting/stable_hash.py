@@ -25,14 +25,6 @@ Flags = npt.NDArray[np.bool_]
 _KINDS = {"null": 0, "integer": 1, "time": 2, "number": 3, "text": 4, "truth": 5}
 _TEXTS = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view, pa.types.is_decimal)
 _BYTES = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view, pa.types.is_fixed_size_binary)
-_PLAIN = (
-    pa.types.is_boolean,
-    pa.types.is_integer,
-    pa.types.is_timestamp,
-    pa.types.is_date,
-    pa.types.is_floating,
-    pa.types.is_null,
-)
 _FULL = (1 << 64) - 1
 _STEP, _FIRST, _SECOND = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 
@@ -53,18 +45,8 @@ def seed_of(seed: int, purpose: str) -> int:
     return int.from_bytes(hashlib.sha256(f"gatehouse split\0{seed}\0{purpose}".encode()).digest()[:8], "little")
 
 
-def can_hash(kind: pa.DataType) -> bool:
-    """Whether values of this type have a hash; lists and structures have none."""
-    held = kind.value_type if pa.types.is_dictionary(kind) else kind
-    return any(is_kind(held) for is_kind in (*_PLAIN, *_TEXTS, *_BYTES))
-
-
 def row_hashes(batches: Iterable[Sequence[pa.Array]], start: int) -> tuple[Hashes, Flags]:
     """Hash the rows of several columns, batch by batch.
-
-    Args:
-        batches: Batches of rows; each has the same columns, shape (rows of the batch,) each.
-        start: From `seed_of`.
 
     Returns:
         The hash of every row, and whether any of its columns is null (or NaN), shape (rows,).
@@ -129,7 +111,7 @@ def _words(column: pa.Array) -> tuple[str, Hashes]:
     if pa.types.is_floating(kind):
         numbers = pc.fill_null(pc.cast(column, pa.float64()), 0.0).to_numpy() + 0.0
         return "number", numbers.view(np.uint64)
-    raise TypeError(f"expected a type that `can_hash`, found {kind}")
+    raise TypeError(f"expected numbers, times, texts, bytes or truth values, found {kind}")
 
 
 def _hash_bytes(column: pa.Array) -> Hashes:

@@ -15,8 +15,7 @@ from gatehouse.store.stage import StageModel, stage
 from gatehouse.store.store import ArtifactStore
 
 if TYPE_CHECKING:
-    from gatehouse.data.splitting.checks import Subject
-    from gatehouse.data.splitting.partition import Partition, Rows
+    from gatehouse.data.splitting.divide import Partition, Rows
     from gatehouse.data.splitting.training_set import TrainingSet
 
 
@@ -70,38 +69,46 @@ def split(request: SplitRequest, store: ArtifactStore) -> SplitResult:
     - `split-checks`: `checks.json` with the outcome of each check and what `measures` gives, for the page.
 
     Raises:
-        ConfigurationError: if the training set has not the columns that the strategy reads, or all that is wrong is
-            that a part is empty or has one class only.
+        ConfigurationError: if the training set lacks a column that the strategy reads, or nothing is wrong but that a
+            part is empty or has one class only.
         LeakageError: listing every check that ends the run: a part does not keep what its strategy promises.
     """
-    from gatehouse.data.splitting.checks import as_json, run_checks
+    from gatehouse.data.splitting.checks import (
+        COULD_NOT_RUN,
+        FAILED,
+        USABLE,
+        Subject,
+        as_json,
+        run_checks,
+        without_values,
+    )
     from gatehouse.data.splitting.divide import divide
     from gatehouse.data.splitting.measures import measures
-    from gatehouse.data.splitting.no_values import without_values
-    from gatehouse.data.splitting.outcome import COULD_NOT_RUN, FAILED, USABLE
     from gatehouse.data.splitting.training_set import TrainingSet
 
+    def listed(problems: list[str]) -> str:
+        lines = "".join(f"\n  - {problem}" for problem in problems)
+        name = Reference.parse(request.training_set)
+        return f"{name} is not divided, for {counted(len(problems), 'reason')}:{lines}"
+
+    advice = "\nCorrect the strategy in `split`, or the training set; see `split.checks.severity`."
     training_set = TrainingSet.open(store, request.training_set)
-    training_set.require_roles()
-    divided = divide(request.spec, training_set)
-    problems = [*divided.problems, *_repeated(training_set, divided.partition)]
-    if problems:
-        raise _refused(request.training_set, problems)
-    partition = divided.partition
-    subject = _subject(request.spec, training_set, partition)
+    training_set.require([training_set.label, *training_set.features])
+    partition = divide(request.spec, training_set)
+    if problems := [*partition.problems, *_repeated(training_set, partition)]:
+        raise LeakageError(listed(problems) + advice)
+    subject = Subject.of(request.spec, training_set, partition)
     checks = run_checks(subject)
-    if broken := [one for one in checks if one.ends_the_run]:
-        told = [text for one in broken for text in one.told]
-        unusable = all(one.name == USABLE or one.status == COULD_NOT_RUN for one in broken)
-        raise (
-            _unusable(request.training_set, told)
-            if unusable and broken[0].name == USABLE
-            else _refused(request.training_set, told)
-        )
+    if broken := [check for check in checks if check.ends_the_run]:
+        messages = [text for check in broken for text in check.messages]
+        if broken[0].name == USABLE and all(check.status == COULD_NOT_RUN for check in broken[1:]):
+            # Nothing leaks, but `split` and the rows do not fit each other: a part has no rows, or one label.
+            raise ConfigurationError(f"{listed(messages)}.")
+        raise LeakageError(listed(messages) + advice)
     parts = _publish("splits", request, store, ((f"{name}.parquet", rows) for name, rows in partition.parts.items()))
-    failed = (text for one in checks if one.status == FAILED for text in one.told)
+    failed = (text for check in checks if check.status == FAILED for text in check.messages)
     warnings = (*failed, *without_values(subject))
-    found = store.publish(
+    report = store.publish(
         "split-checks",
         parts.name,
         {"checks.json": canonical_json(as_json(checks, request.spec.checks) | measures(subject))},
@@ -109,31 +116,17 @@ def split(request: SplitRequest, store: ArtifactStore) -> SplitResult:
         configuration=identity_of(request.spec),
         details={"verdict": "pass", "warnings": list(warnings)},
     )
+    folds = (
+        (f"{number}/{name}.parquet", rows) for number, fold in partition.every_fold() for name, rows in fold.items()
+    )
     return SplitResult(
         split=str(parts),
-        folds=_publish_folds(request, store, partition),
-        split_checks=str(found),
+        folds=str(_publish("folds", request, store, folds)) if partition.folds else "",
+        split_checks=str(report),
         rows={name: len(rows) for name, rows in partition.parts.items()} | partition.left_out,
-        checks={one.name: one.status for one in checks},
+        checks={check.name: check.status for check in checks},
         warnings=warnings,
     )
-
-
-def _refused(training_set: str, problems: list[str]) -> LeakageError:
-    return LeakageError(
-        f"{_listed(training_set, problems)}\nCorrect the strategy in `split`, or the training set; "
-        "`split.checks.severity` says what a failed check means."
-    )
-
-
-def _unusable(training_set: str, problems: list[str]) -> ConfigurationError:
-    """The error if nothing leaks, but `split` and the rows do not fit each other: a part has no rows, or one label."""
-    return ConfigurationError(f"{_listed(training_set, problems)}.")
-
-
-def _listed(training_set: str, problems: list[str]) -> str:
-    listed = "".join(f"\n  - {problem}" for problem in problems)
-    return f"{Reference.parse(training_set)} is not divided, for {counted(len(problems), 'reason')}:{listed}"
 
 
 def _repeated(training_set: "TrainingSet", partition: "Partition") -> list[str]:
@@ -150,28 +143,22 @@ def _repeated(training_set: "TrainingSet", partition: "Partition") -> list[str]:
     return [f"{words} row"] if repeated else []
 
 
-def _subject(spec: SplitSpec, training_set: "TrainingSet", partition: "Partition") -> "Subject":
-    from gatehouse.data.splitting.checks import Subject
-
-    times = (training_set.decision_time, training_set.label_time)
-    decision, known = (training_set.times(name) if training_set.has(name) else None for name in times)
-    return Subject(spec, training_set, partition, training_set.labels(), decision, known)
-
-
-def _publish_folds(request: SplitRequest, store: ArtifactStore, partition: "Partition") -> str:
-    folds = (
-        (f"{number}/{name}.parquet", rows) for number, fold in partition.every_fold() for name, rows in fold.items()
-    )
-    return str(_publish("folds", request, store, folds)) if partition.folds else ""
-
-
 def _publish(kind: str, request: SplitRequest, store: ArtifactStore, parts: "Iterable[tuple[str, Rows]]") -> Reference:
     """Publish row numbers by file. One part is in memory at a time: folds are large together."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     with store.workspace() as workspace:
         files: dict[str, Path | bytes | str | FileEntry] = {}
         counts: dict[str, int] = {}
         for path, rows in parts:
-            files[path], counts[path] = _write(workspace / path, rows), len(rows)
+            target = workspace / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            table = pa.table({"row": rows}, schema=pa.schema([pa.field("row", pa.int64(), nullable=False)]))
+            # Row numbers ascend, so their differences take a few bits each.
+            encoding = {"row": "DELTA_BINARY_PACKED"}
+            pq.write_table(table, target, compression="zstd", use_dictionary=False, column_encoding=encoding)
+            files[path], counts[path] = target, len(rows)
         return store.publish(
             kind,
             Reference.parse(request.training_set).name,
@@ -182,15 +169,3 @@ def _publish(kind: str, request: SplitRequest, store: ArtifactStore, parts: "Ite
             derived_from={"training_set": request.training_set},
             configuration={name: value for name, value in identity_of(request.spec).items() if name != "checks"},
         )
-
-
-def _write(path: Path, rows: "Rows") -> Path:
-    """Row numbers as differences: they ascend, so a few bits each are enough."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    path.parent.mkdir(parents=True, exist_ok=True)
-    table = pa.table({"row": rows}, schema=pa.schema([pa.field("row", pa.int64(), nullable=False)]))
-    encoding = {"row": "DELTA_BINARY_PACKED"}
-    pq.write_table(table, path, compression="zstd", use_dictionary=False, column_encoding=encoding)
-    return path

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from gatehouse.data.splitting.stable_hash import Flags, Hashes, can_hash, row_hashes
+from gatehouse.data.splitting.stable_hash import Flags, Hashes, row_hashes
 from gatehouse.errors import ConfigurationError
 from gatehouse.metrics.tasks.found import declared_task
 from gatehouse.store.manifest import Manifest
@@ -58,49 +58,12 @@ class TrainingSet:
         return column in self.schema.names
 
     def require(self, columns: Iterable[str]) -> None:
-        """Check that there are such columns.
-
-        Raises:
-            ConfigurationError: naming all that are missing.
-        """
+        """Check that there are such columns. Raises ConfigurationError naming all that are missing."""
         missing = [name for name in dict.fromkeys(columns) if not self.has(name)]
         if missing:
             raise ConfigurationError(
                 f"The training set {self.manifest.reference} has no column {', '.join(missing)}, which its split reads;"
                 f" it has: {', '.join(self.schema.names) or 'none'}."
-            )
-
-    def require_plain(self, columns: Iterable[str]) -> None:
-        """Check that there are such columns, of types whose values can be told apart.
-
-        Raises:
-            ConfigurationError: naming all that are missing, or all of other types.
-        """
-        named = tuple(columns)
-        self.require(named)
-        kinds = {name: self.schema.field(name).type for name in named}
-        unlike = [f"{name} ({kind})" for name, kind in kinds.items() if not can_hash(kind)]
-        if unlike:
-            raise ConfigurationError(
-                f"The training set {self.manifest.reference} cannot be divided or compared by {', '.join(unlike)}: "
-                "expected columns of numbers, times, texts, bytes or truth values."
-            )
-
-    def require_roles(self) -> None:
-        """Check that label and features are of types that their roles allow.
-
-        Raises:
-            ConfigurationError: naming all that are missing or of other types.
-        """
-        self.require_plain([self.label, *self.features])
-        numeric = {self.label, *self.manifest.details.get("numeric", ())}
-        kinds = {name: self.schema.field(name).type for name in (self.label, *self.features)}
-        unlike = [f"{name} ({kind})" for name, kind in kinds.items() if name in numeric and not _is_number(kind)]
-        unlike += [f"{name} ({kind})" for name, kind in kinds.items() if name not in numeric and _is_bytes(kind)]
-        if unlike:
-            raise ConfigurationError(
-                f"The training set {self.manifest.reference} has {', '.join(unlike)}: expected numbers or truth values "
-                "as label and numeric features, and no bytes as categories. Cast them in the feature's query."
             )
 
     def column(self, name: str) -> pa.ChunkedArray:
@@ -117,17 +80,18 @@ class TrainingSet:
     def hashes(self, columns: Sequence[str], start: int) -> tuple[Hashes, Flags]:
         """Hash of every row's values in these columns, and whether one of them is missing; shape (rows,).
 
-        Raises:
-            ConfigurationError: if there is no such column, or its type cannot be hashed.
+        Raises ConfigurationError if there is no such column, or its type cannot be hashed.
         """
-        self.require_plain(columns)
-        return row_hashes(self.batches(columns), start)
+        self.require(columns)
+        try:
+            return row_hashes(self.batches(columns), start)
+        except TypeError as error:
+            raise ConfigurationError(f"The training set cannot be divided by {', '.join(columns)}: {error}.") from error
 
     def times(self, name: str) -> Times:
         """A column of times as datetime64[us] in UTC, shape (rows,), NaT where null; a time without a zone is in UTC.
 
-        Raises:
-            ConfigurationError: if the column is not one of times.
+        Raises ConfigurationError if the column is not one of times.
         """
         kind = self.schema.field(name).type
         if not (pa.types.is_timestamp(kind) or pa.types.is_date(kind)):
@@ -154,11 +118,3 @@ class TrainingSet:
         self.require([self.label])
         values = self.numbers(self.label)
         return np.where(self.task.is_label(values), values, np.nan)
-
-
-def _is_number(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind))
-
-
-def _is_bytes(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind))

@@ -1,12 +1,12 @@
-"""A linear model on the candidate's features, as a baseline that a candidate must beat.
+"""A linear model on the candidate's features, which a candidate must beat to be worth its complexity.
 
-Logistic regression for two classes, one against the rest for several, and least squares for numbers and rankings. The
-model prepares features on its own, so that a mistake in the candidate's transformation does not weaken both alike.
+Logistic regression for two classes, one against the rest for several, and least squares for numbers and rankings. It
+prepares features on its own, so a mistake in the candidate's transformation does not weaken both.
 
-It is fitted to the same bits on every x86-64 processor and with any number of threads. OpenBLAS has other kernels for
-other processors, which add in another order, and NumPy's `exp` has other last digits with AVX-512, so neither is used
-here. NumPy's elementwise arithmetic is right to the last bit with any instruction set, its `sum` has one order, and
-SciPy's sparse products add in the order of the entries, on one thread.
+It is fitted to the same bits on every x86-64 processor and with any number of threads. OpenBLAS has different kernels
+for different processors, which add in different orders, and NumPy's `exp` has other last digits with AVX-512. Neither
+is used here. NumPy's elementwise arithmetic is exact to the last bit with any instruction set, its `sum` has one order,
+and SciPy's sparse products add in the order of the entries, on one thread.
 """
 
 import logging
@@ -28,112 +28,35 @@ logger = logging.getLogger(__name__)
 
 Floats = npt.NDArray[np.float64]
 
-_STEPS = 500
-_TOLERANCE = 1e-6
 _ROOT_ROWS_PER_PENALTY = 25.0
 _NEVER = -30.0
 """The margin of a class without train rows."""
 _MOST_VALUES = 256
 _TAIL = 0.001
-
-
-@dataclass(frozen=True)
-class Standardised:
-    """One numeric column: cut to its bulk, missing values replaced by the median and marked, then standardised."""
-
-    name: str
-    low: float
-    high: float
-    median: float
-    mean: float
-    deviation: float
-
-    @classmethod
-    def fit(cls, name: str, values: Floats) -> "Standardised":
-        """Fit on the train rows' values, shape (rows,), NaN where missing."""
-        finite = np.sort(values[np.isfinite(values)])
-        if len(finite) == 0:
-            return cls(name, 0.0, 0.0, 0.0, 0.0, 1.0)
-        low, median, high = (float(finite[round(q * (len(finite) - 1))]) for q in (_TAIL, 0.5, 1 - _TAIL))
-        filled = np.where(np.isfinite(values), np.clip(values, low, high), median)
-        return cls(name, low, high, median, float(filled.mean()), float(filled.std()) or 1.0)
-
-    def apply(self, values: Floats) -> Floats:
-        """From values, shape (rows,), to (rows, 2): the standardised values, and 1 where a value is missing."""
-        finite = np.isfinite(values)
-        filled = np.where(finite, np.clip(values, self.low, self.high), self.median)
-        return np.column_stack([(filled - self.mean) / self.deviation, ~finite])
-
-
-@dataclass(frozen=True)
-class OneHot:
-    """One categorical column: a column for each of its most frequent values; nulls and other values have none."""
-
-    name: str
-    values: tuple[str, ...]
-
-    @classmethod
-    def fit(cls, name: str, column: pa.ChunkedArray) -> "OneHot":
-        """Take the most frequent values of the train rows; ties are sorted by name."""
-        counted = pc.value_counts(pc.drop_null(pc.cast(column, pa.string()))).to_pylist()
-        ranked = sorted(counted, key=lambda entry: (-entry["counts"], entry["values"]))
-        return cls(name, tuple(sorted(entry["values"] for entry in ranked[:_MOST_VALUES])))
-
-    def apply(self, column: pa.ChunkedArray) -> Any:
-        """Sparse, shape (rows, values)."""
-        indices = pc.index_in(pc.cast(column, pa.string()), value_set=pa.array(self.values, pa.string()))
-        ids = pc.fill_null(indices, -1).to_numpy()
-        rows = np.flatnonzero(ids >= 0)
-        return sparse.csr_matrix((np.ones(len(rows)), (rows, ids[rows])), shape=(len(ids), len(self.values)))
-
-
-@dataclass(frozen=True)
-class Design:
-    """The preparation of each column of a table."""
-
-    numeric: tuple[Standardised, ...]
-    categorical: tuple[OneHot, ...]
-
-    @classmethod
-    def fit(cls, table: pa.Table, numeric: list[str], categorical: list[str]) -> "Design":
-        """Fit on the train rows."""
-        return cls(
-            tuple(Standardised.fit(name, _numbers(table[name])) for name in numeric),
-            tuple(OneHot.fit(name, table[name]) for name in categorical),
-        )
-
-    def matrix(self, table: pa.Table) -> Any:
-        """The prepared columns and a last one of ones, sparse, stored by rows, shape (rows, coefficients)."""
-        blocks = [sparse.csr_matrix(column.apply(_numbers(table[column.name]))) for column in self.numeric]
-        blocks.extend(column.apply(table[column.name]) for column in self.categorical)
-        return sparse.hstack([*blocks, sparse.csr_matrix(np.ones((table.num_rows, 1)))], format="csr")
-
-
-def _numbers(column: pa.ChunkedArray) -> Floats:
-    return np.asarray(pc.cast(column, pa.float64(), safe=False).to_numpy(), dtype=np.float64)
+_STEPS = 500
+_TOLERANCE = 1e-6
 
 
 @dataclass(frozen=True)
 class LinearModel:
-    """A fitted linear model: coefficients of each output (one a class if there are several), the intercept last."""
+    """A fitted linear model; coefficients of each output (one per class of several, else one), the intercept last."""
 
     task: TaskName
-    design: Design
+    design: "Design"
     coefficients: tuple[tuple[float, ...], ...]
 
     @classmethod
     def fit(
         cls, task: TaskName, table: pa.Table, labels: npt.NDArray[Any], numeric: list[str], categorical: list[str]
     ) -> "LinearModel":
-        """Fit on the train rows: the same numbers on every run and every processor.
+        """Fit on the train rows. Without columns it is a constant.
 
-        The L2 penalty is the square root of the rows over 25, so its weight falls with more rows. Without columns the
-        model is a constant.
+        The L2 penalty is the square root of the rows over 25, so it weighs less with more rows.
 
         Args:
             task: Name of the task.
             table: The train rows.
-            labels: Labels of the task, shape (rows,); with classes, at least two must occur.
+            labels: As the task has them, shape (rows,); at least two classes must occur.
             numeric: Names of the numeric columns.
             categorical: Names of the others.
         """
@@ -145,17 +68,17 @@ class LinearModel:
         if output == "probability":
             fitted = [fit_logistic(rows, labels, penalties)]
         elif output == "probabilities":
+            hits = [labels == number for number in range(int(labels.max()) + 1)]
             never = np.append(np.zeros(len(penalties) - 1), _NEVER)
-            classes = (labels == number for number in range(int(labels.max()) + 1))
-            fitted = [fit_logistic(rows, hits, penalties) if hits.any() else never for hits in classes]
+            fitted = [fit_logistic(rows, hit, penalties) if hit.any() else never for hit in hits]
         else:
             fitted = [fit_least_squares(rows, labels, penalties)]
-        return cls(task, design, tuple(tuple(coefficients.tolist()) for coefficients in fitted))
+        return cls(task, design, tuple(tuple(output.tolist()) for output in fitted))
 
     def predict(self, table: pa.Table) -> Floats:
-        """Probability of label 1, or the number itself, of every row, shape (rows,).
+        """The probability of label 1, or the number, of every row, shape (rows,).
 
-        With several classes the probability of each, shape (rows, classes): their own, divided by the sum of all.
+        With several classes the probability of each, normalised to sum to 1, shape (rows, classes).
         """
         margins: Floats = self.design.matrix(table) @ np.array(self.coefficients).T
         output = TASKS[self.task].output
@@ -165,7 +88,7 @@ class LinearModel:
         return logistic(margins[:, 0]) if output == "probability" else margins[:, 0]
 
     def to_json(self) -> dict[str, Any]:
-        """The model as plain JSON."""
+        """The model as JSON."""
         return {"task": self.task, "design": asdict(self.design), "coefficients": self.coefficients}
 
     @classmethod
@@ -175,7 +98,82 @@ class LinearModel:
             tuple(Standardised(**column) for column in body["design"]["numeric"]),
             tuple(OneHot(column["name"], tuple(column["values"])) for column in body["design"]["categorical"]),
         )
-        return cls(body["task"], design, tuple(tuple(output) for output in body["coefficients"]))
+        return cls(body["task"], design, tuple(map(tuple, body["coefficients"])))
+
+
+@dataclass(frozen=True)
+class Standardised:
+    """One numeric column: clipped, missing values replaced by the median and marked, then standardised."""
+
+    name: str
+    low: float
+    high: float
+    median: float
+    mean: float
+    deviation: float
+
+    @classmethod
+    def fit(cls, name: str, values: Floats) -> "Standardised":
+        """Fit on the train rows' values, shape (rows,), NaN where missing."""
+        known = np.sort(values[np.isfinite(values)])
+        if len(known) == 0:
+            return cls(name, 0.0, 0.0, 0.0, 0.0, 1.0)
+        low, median, high = (float(known[round(q * (len(known) - 1))]) for q in (_TAIL, 0.5, 1 - _TAIL))
+        filled = np.where(np.isfinite(values), np.clip(values, low, high), median)
+        return cls(name, low, high, median, float(filled.mean()), float(filled.std()) or 1.0)
+
+    def apply(self, values: Floats) -> Floats:
+        """From values, shape (rows,), to (rows, 2): the standardised ones, and 1 where a value is missing."""
+        known = np.isfinite(values)
+        filled = np.where(known, np.clip(values, self.low, self.high), self.median)
+        return np.column_stack([(filled - self.mean) / self.deviation, ~known])
+
+
+@dataclass(frozen=True)
+class OneHot:
+    """One categorical column: an indicator for each of its most frequent values; other values have none."""
+
+    name: str
+    values: tuple[str, ...]
+
+    def apply(self, column: pa.ChunkedArray) -> Any:
+        """Sparse, shape (rows, values)."""
+        indices = pc.index_in(pc.cast(column, pa.string()), value_set=pa.array(self.values, pa.string()))
+        ids = pc.fill_null(indices, -1).to_numpy()
+        rows = np.flatnonzero(ids >= 0)
+        return sparse.csr_matrix((np.ones(len(rows)), (rows, ids[rows])), shape=(len(ids), len(self.values)))
+
+
+@dataclass(frozen=True)
+class Design:
+    """The preparation of a table's columns."""
+
+    numeric: tuple[Standardised, ...]
+    categorical: tuple[OneHot, ...]
+
+    @classmethod
+    def fit(cls, table: pa.Table, numeric: list[str], categorical: list[str]) -> "Design":
+        """Fit on the train rows; the lists name their columns."""
+        return cls(
+            tuple(Standardised.fit(name, _numbers(table[name])) for name in numeric),
+            tuple(OneHot(name, _known(table[name])) for name in categorical),
+        )
+
+    def matrix(self, table: pa.Table) -> Any:
+        """The prepared columns and a last column of ones, sparse, stored by rows, shape (rows, coefficients)."""
+        blocks = [sparse.csr_matrix(column.apply(_numbers(table[column.name]))) for column in self.numeric]
+        blocks.extend(column.apply(table[column.name]) for column in self.categorical)
+        return sparse.hstack([*blocks, sparse.csr_matrix(np.ones((table.num_rows, 1)))], format="csr")
+
+
+def _numbers(column: pa.ChunkedArray) -> Floats:
+    return np.asarray(pc.cast(column, pa.float64(), safe=False).to_numpy(), dtype=np.float64)
+
+
+def _known(column: pa.ChunkedArray) -> tuple[str, ...]:
+    counted = pc.value_counts(pc.drop_null(pc.cast(column, pa.string()))).to_pylist()
+    ranked = sorted(counted, key=lambda entry: (-entry["counts"], entry["values"]))
+    return tuple(sorted(entry["values"] for entry in ranked[:_MOST_VALUES]))
 
 
 def fit_logistic(design: Any, labels: npt.NDArray[Any], penalties: Floats) -> Floats:
@@ -183,7 +181,7 @@ def fit_logistic(design: Any, labels: npt.NDArray[Any], penalties: Floats) -> Fl
 
     Newton's method with a quarter of the design's inner products in place of the second derivative, which is nowhere
     larger: every step makes the sum smaller, and the matrix is factorised once (Bohning and Lindsay 1988). It ends
-    where no component of the gradient is above 1e-6 a row.
+    when no component of the gradient exceeds 1e-6 per row.
 
     Args:
         design: Sparse, stored by rows, shape (rows, coefficients).
@@ -201,14 +199,14 @@ def fit_logistic(design: Any, labels: npt.NDArray[Any], penalties: Floats) -> Fl
         if np.abs(gradient).max() <= _TOLERANCE * len(labels):
             return point
         point = point - solve(factor, gradient)
-    logger.warning("Logistic regression has not settled after %d steps: classes are nearly separable.", _STEPS)
+    logger.warning("Logistic regression did not converge in %d steps: classes are nearly separable.", _STEPS)
     return point
 
 
 def fit_least_squares(design: Any, labels: npt.NDArray[Any], penalties: Floats) -> Floats:
     """Minimise half of the summed squared errors plus half of penalties times squared coefficients.
 
-    Shapes are those of `fit_logistic`. The normal equations are solved once.
+    It solves the normal equations; shapes are those of `fit_logistic`.
     """
     across = design.T.tocsr()
     return solve(cholesky((across @ design).toarray() + np.diag(penalties)), across @ labels)
@@ -224,9 +222,9 @@ def cholesky(matrix: Floats) -> Floats:
     return factor
 
 
-def solve(factor: Floats, target: Floats) -> Floats:
-    """The x with `factor @ factor.T @ x = target`, shape (size,); `factor` is lower triangular, shape (size, size)."""
-    x = target.copy()
+def solve(factor: Floats, right: Floats) -> Floats:
+    """The x with `factor @ factor.T @ x = right`, shape (size,); `factor` is lower triangular, shape (size, size)."""
+    x = right.copy()
     for index in range(len(x)):
         x[index] /= factor[index, index]
         x[index + 1 :] -= factor[index + 1 :, index] * x[index]

@@ -12,7 +12,7 @@ from typing import Any
 import duckdb
 import yaml
 
-from gatehouse.data.snapshot.delivered import delivered_tables
+from gatehouse.data.snapshot.deliveries import delivered_tables
 from gatehouse.data.validation.tables import Table, alike, name, opened, scan, tables_of
 from gatehouse.errors import ConfigurationError
 from gatehouse.runtime.counting import counted

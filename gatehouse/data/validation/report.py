@@ -1,205 +1,170 @@
-"""The page about a validation: verdict, anomalies, what was not judged, and a card of every column.
+"""The page of a validation: verdict, anomalies, what was not judged, and a card of every column.
 
-An anomaly expands to its example rows and links to the card of its column, which links back. All of it is one file
-that needs no server; the filter needs the page's own script, everything else does not.
+An anomaly expands to its example rows and links to the card of its column, which links back.
 """
 
 import json
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any
 
-from gatehouse.data.snapshot.delivered import delivered_tables
-from gatehouse.data.statistics import Statistics
+import yaml
+
+from gatehouse.data.snapshot.deliveries import delivered_tables
 from gatehouse.data.statistics.measurement import without_values
 from gatehouse.data.statistics.measurement import Measurement, measurement, statistics_of
 from gatehouse.data.validation.anomalies import Anomaly
+from gatehouse.data.validation.column_card import column_card
 from gatehouse.data.validation.contract import CONTRACT_FILE
 from gatehouse.data.validation.movement import MOVEMENTS
-from gatehouse.data.validation.reports.column_card import Column, column_card
-from gatehouse.data.validation.reports.contract_line import contract_line
-from gatehouse.reports.elements import Entry, Marked, cell, isolated, link, shortened, sign, table
-from gatehouse.reports.format import Html, moment
-from gatehouse.reports.page import TOLD, Report, Verdict
+from gatehouse.data.validation.stage import ValidateResult
+from gatehouse.reports.format import cut
+from gatehouse.reports.page import Cell, Verdict, render
+from gatehouse.reports.rendering import rendered
 from gatehouse.runtime.counting import counted
 from gatehouse.store.reference import Reference
 from gatehouse.store.store import ArtifactStore
 
-ByColumn = Mapping[str, Mapping[str, Statistics]]
-Anchors = Mapping[tuple[str, str], str]
-ByPlace = Mapping[tuple[str, str], Sequence[tuple[str, Anomaly]]]
+Json = Mapping[str, Any]
 
-# What keeps the page below a megabyte however much is wrong; `anomalies.json` holds everything.
+# These keep the page below a megabyte; `anomalies.json` holds everything.
 _ANOMALIES = 200
-_EXAMPLES_BYTES = 60_000
+_EXAMPLES = 60_000  # Characters of all example rows.
 _REASONS = 3
-_SEVERITIES = ("fail", "warn")
-
-
-@dataclass(frozen=True)
-class Judged:
-    """What the page shows.
-
-    Attributes:
-        snapshot: Short reference of the snapshot.
-        as_of: The snapshot's time.
-        baseline: Short reference of the baseline; empty for none.
-        anomalies: Those that fail first, then by table, column and rule.
-        judged: How many rules were judged.
-        not_judged: What could not be judged, and why.
-        measured: Statistics of the snapshot, its columns in the order of the source.
-        before: Statistics of the baseline.
-        contract: The contract as it was published: defaults left out.
-        delivery: What the guards said as the snapshot was taken.
-        times: How the source writes times that are not in ISO 8601, by table and column.
-    """
-
-    snapshot: str
-    as_of: str
-    baseline: str
-    anomalies: Sequence[Anomaly]
-    judged: int
-    not_judged: Sequence[str]
-    measured: Measurement
-    before: Measurement = field(default_factory=Measurement)
-    contract: Mapping[str, Any] = field(default_factory=lambda: {"tables": {}})
-    delivery: Sequence[str] = ()
-    times: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
 def page(store: ArtifactStore, reference: str) -> str:
-    """The page of a validation, as HTML.
-
-    Args:
-        store: Where the artifact is, and what it was derived from.
-        reference: Of the validation.
-    """
+    """The page of a validation, as HTML."""
     inputs = store.manifest(reference).derived_from
     snapshot, baseline = store.manifest(inputs["snapshot"]), inputs.get("baseline", "")
-    verdict = store.read_json(reference, "verdict.json")
-    measured = measurement(store, inputs["statistics"])
     delivered = delivered_tables(store, snapshot.reference)
-    statistics = {
-        name: {
-            column: measured.statistics[name][column] for column in table.columns if column in measured.statistics[name]
-        }
-        for name, table in delivered.items()
-        if name in measured.statistics
+    measured, before = measurement(store, inputs["statistics"]), measurement(store, statistics_of(store, baseline))
+    statistics = {  # Columns in the order of the source.
+        name: {column: columns[column] for column in delivered[name].columns if column in columns}
+        for name in delivered
+        if (columns := measured.statistics.get(name)) is not None
     }
-    before = measurement(store, statistics_of(store, baseline))
     # A column may be sensitive now that was not when the baseline was measured.
     sensitive = {
-        name: [column for column, found in columns.items() if found.get("sensitive")]
+        name: [column for column, own in columns.items() if own.get("sensitive")]
         for name, columns in statistics.items()
     }
     return drawn(
-        Judged(
-            snapshot=snapshot.reference.short,
-            as_of=snapshot.details["as_of"],
-            baseline=Reference.parse(baseline).short if baseline else "",
-            anomalies=[Anomaly.from_json(one) for one in store.read_json(reference, "anomalies.json")],
-            judged=verdict["judged"],
-            not_judged=verdict["not_judged"],
-            measured=replace(measured, statistics=statistics),
-            before=replace(before, statistics=without_values(before.statistics, sensitive)),
-            contract=json.loads(store.read_text(inputs["contract"], CONTRACT_FILE)),
-            delivery=verdict.get("delivery", ()),
-            times={name: table.times for name, table in delivered.items()},
-        )
+        {"snapshot": snapshot.reference.short, "as_of": snapshot.details["as_of"]},
+        [Anomaly.from_json(anomaly) for anomaly in store.read_json(reference, "anomalies.json")],
+        store.read_json(reference, "verdict.json"),
+        Measurement(statistics, measured.rebinned, measured.rows),
+        Reference.parse(baseline).short if baseline else "",
+        Measurement(without_values(before.statistics, sensitive), before.rebinned, before.rows),
+        json.loads(store.read_text(inputs["contract"], CONTRACT_FILE)),
+        {name: table.times for name, table in delivered.items()},
     )
 
 
-def drawn(found: Judged) -> str:
-    """The page of what was judged, as HTML."""
-    anomalies, statistics = found.anomalies, found.measured.statistics
-    anchors = _anchors(statistics)
-    report = Report("Validation against the contract", "", _verdict(found))
-    report.facts({"snapshot": found.snapshot, "as of": moment(found.as_of), "baseline": _baseline(found)})
-    report.tiles(_numbers(found))
-    report.filters({"severity": _SEVERITIES, "table": sorted({*statistics, *(one.table for one in anomalies)})})
-    _add_anomalies(report, found, anchors)
-    if len(found.not_judged) > TOLD + 1:
-        text = "A rule that could not be judged is not a rule that was kept. The first ones stand at the top."
-        report.section("Not judged", text, f"{len(found.not_judged):,}")
-        report.table(["what"], [[shortened(line)] for line in found.not_judged[TOLD:]])
-    by_column = _by_column(anomalies, anchors)
-    for name in statistics:
-        _add_table(report, name, found, anchors, by_column)
-    return report.html()
+def show(result: ValidateResult, store: ArtifactStore, metrics: Any, report: Any) -> None:
+    """Fill KFP's typed outputs (Metrics, HTML) from a validation."""
+    severities = [anomaly["severity"] for anomaly in store.read_json(result.validation, "anomalies.json")]
+    metrics.log_metric("failed", severities.count("fail"))
+    metrics.log_metric("warned", severities.count("warn"))
+    metrics.log_metric("rules judged", store.read_json(result.validation, "verdict.json")["judged"])
+    shutil.copyfile(rendered(store, result.validation), report.path)
+    report.metadata["reference"] = store.address_of(result.validation)
 
 
-def _add_table(report: Report, name: str, found: Judged, anchors: Anchors, anomalies: ByPlace) -> None:
-    """One table: how many rows and rules, and the cards of its columns."""
-    columns, rows = found.measured.statistics[name], found.measured.rows[name]
-    failed = sum(one.table == name and one.severity == "fail" for one in found.anomalies)
-    text = f"{rows:,} rows, {len(columns):,} columns. Open a column for its statistics."
-    report.section(f"Table {shortened(name, 120)}", text, f"{failed:,} failed" if failed else "")
-    before, again = (side.get(name, {}) for side in (found.before.statistics, found.measured.rebinned))
-    shown = [
-        Column(
-            table=name,
-            name=column,
-            own=own,
-            rows=rows,
-            baseline=before.get(column),
-            baseline_rows=found.before.rows.get(name, 0),
-            rebinned=again.get(column),
-            anomalies=anomalies.get((name, column), ()),
-            form=found.times.get(name, {}).get(column, ""),
-        )
-        for column, own in columns.items()
-    ]
-    report.cards([column_card(column, anchors[name, column.name]) for column in shown])
+def drawn(
+    snapshot: Json,
+    anomalies: Sequence[Anomaly],
+    verdict: Json,
+    measured: Measurement,
+    baseline: str = "",
+    before: Measurement | None = None,
+    contract: Json | None = None,
+    times: Mapping[str, Mapping[str, str]] | None = None,
+) -> str:
+    """The page of what was judged.
 
-
-def _anchors(statistics: ByColumn) -> Anchors:
-    """What links to the card of each column name: its number, as a name may hold any character."""
+    Args:
+        snapshot: Its short reference and its time.
+        anomalies: Those that fail first, then by table, column and rule.
+        verdict: The content of `verdict.json`.
+        measured: Statistics of the snapshot.
+        baseline: Short reference of the baseline; empty for none.
+        before: Statistics of the baseline.
+        contract: The contract as it was published, without defaults.
+        times: How the source writes times that are not in ISO 8601, by table and column.
+    """
+    contract, before, times = contract or {"tables": {}}, before or Measurement(), times or {}
+    statistics, rows = measured.statistics, measured.rows
+    failed = [anomaly for anomaly in anomalies if anomaly.severity == "fail"]
+    # A name may hold any character, so cards and anomalies are linked by number.
     places = [(name, column) for name, columns in statistics.items() for column in columns]
-    return {place: f"c{index}" for index, place in enumerate(places)}
-
-
-def _columns(anomaly: Anomaly, anchors: Anchors) -> list[str]:
-    """The columns with cards that an anomaly names: one, or several joined by a comma."""
-    if (anomaly.table, anomaly.column) in anchors:
-        return [anomaly.column]
-    return [name for name in anomaly.column.split(", ") if (anomaly.table, name) in anchors]
-
-
-def _by_column(anomalies: Sequence[Anomaly], anchors: Anchors) -> dict[tuple[str, str], list[tuple[str, Anomaly]]]:
-    """Anchor and anomaly of those that are on the page, by table and column."""
-    found: dict[tuple[str, str], list[tuple[str, Anomaly]]] = {}
-    for index, one in enumerate(anomalies[:_ANOMALIES]):
-        for column in _columns(one, anchors):
-            found.setdefault((one.table, column), []).append((f"a{index}", one))
-    return found
-
-
-def _verdict(found: Judged) -> Verdict:
-    failed, warned = ([one for one in found.anomalies if one.severity == word] for word in _SEVERITIES)
-    unchecked = tuple(map(shortened, found.not_judged))
-    warnings = tuple(shortened(text, 160) for text in (*found.delivery, *map(str, warned)))
-    with_warnings = f", with {counted(len(warnings), 'warning')}" if warnings else ""
-    if not failed:
-        text = f"The snapshot keeps its contract{with_warnings}."
-        return Verdict("pass", text, warnings=warnings, unchecked=unchecked)
-    reasons = [shortened(str(one), 160) for one in failed[:_REASONS]]
-    if len(failed) > _REASONS:
-        reasons.append(f"and {len(failed) - _REASONS:,} more, below")
-    text = f"The snapshot breaks its contract: {counted(len(failed), 'rule')} failed, {len(warned):,} warned."
-    owners = ", ".join(sorted({one.owner for one in failed if one.owner}))
-    todo = (
-        f"ask {shortened(owners) or 'whoever delivers the data'} to correct it; where the data is right, copy the rule "
-        "that stands below an anomaly into the contract."
+    anchors = {place: f"c{index}" for index, place in enumerate(places)}
+    entries, room = [], _EXAMPLES
+    of_column: dict[tuple[str, str], list[tuple[str, Anomaly]]] = {}
+    for index, anomaly in enumerate(anomalies[:_ANOMALIES]):
+        own = statistics.get(anomaly.table, {}).get(anomaly.column, {})
+        line = None if own.get("sensitive") else contract_line(contract, anomaly)
+        entries.append(_entry(anomaly, line, anchors, room > 0))
+        room -= sum(len(cell) + 20 for row in entries[-1]["examples"] for cell in row)
+        for column in _columns(anomaly, anchors):
+            of_column.setdefault((anomaly.table, column), []).append((f"a{index}", anomaly))
+    compares = any(key in MOVEMENTS or key.endswith("_rows_ratio") for key in _keys(contract))
+    beside = "" if compares or not baseline else ", shown beside: no rule of the contract looks at it"
+    return render(
+        "validation.html",
+        "Validation against the contract",
+        "",
+        _verdict(anomalies, failed, verdict),
+        snapshot=snapshot,
+        baseline=f"{baseline}{beside}" if baseline else "none",
+        tiles={
+            "failed": Cell(len(failed), "bad" if failed else ""),
+            "warned": Cell(len(anomalies) - len(failed), "warn" if len(failed) < len(anomalies) else ""),
+            "rules judged": verdict["judged"],
+            "not judged": len(verdict["not_judged"]),
+            "rows": sum(rows.values()),
+            "columns": len(places),
+            "tables": len(statistics),
+        },
+        anomalies=entries,
+        count=len(anomalies),
+        not_judged=verdict["not_judged"],
+        tables=[
+            {
+                "name": name,
+                "rows": rows[name],
+                "failed": sum(anomaly.table == name for anomaly in failed),
+                "cards": [
+                    column_card(
+                        anchors[name, column],
+                        column,
+                        (own, rows[name]),
+                        (before.statistics.get(name, {}).get(column), before.rows.get(name, 0)),
+                        measured.rebinned.get(name, {}).get(column),
+                        of_column.get((name, column), ()),
+                        times.get(name, {}).get(column, ""),
+                    )
+                    for column, own in columns.items()
+                ],
+            }
+            for name, columns in statistics.items()
+        ],
     )
-    return Verdict("fail", text, tuple(reasons), warnings, unchecked, todo)
 
 
-def _baseline(found: Judged) -> str:
-    """The baseline, and whether any rule looks at it."""
-    if not found.baseline:
-        return "none"
-    compares = any(key in MOVEMENTS or key.endswith("_rows_ratio") for key in _keys(found.contract))
-    return found.baseline if compares else f"{found.baseline}, shown beside: no rule of the contract looks at it"
+def _verdict(anomalies: Sequence[Anomaly], failed: Sequence[Anomaly], verdict: Json) -> Verdict:
+    unchecked = [cut(text) for text in verdict["not_judged"]]
+    warned = [str(anomaly) for anomaly in anomalies if anomaly.severity == "warn"]
+    warnings = [cut(text, 160) for text in (*verdict.get("delivery", ()), *warned)]
+    if not failed:
+        with_warnings = f", with {counted(len(warnings), 'warning')}" if warnings else ""
+        return Verdict("pass", f"The snapshot keeps its contract{with_warnings}.", (), warnings, unchecked)
+    reasons = [cut(str(anomaly), 160) for anomaly in failed[:_REASONS]]
+    reasons += [f"and {len(failed) - _REASONS:,} more, below"] if len(failed) > _REASONS else []
+    owners = ", ".join(sorted({anomaly.owner for anomaly in failed if anomaly.owner}))
+    text = f"The snapshot breaks its contract: {counted(len(failed), 'rule')} failed, {len(warned):,} warned."
+    todo = f"ask {cut(owners) or 'the supplier of the data'} to correct it; if the data is right, change the contract."
+    return Verdict("fail", text, reasons, warnings, unchecked, todo)
 
 
 def _keys(body: Any) -> Iterator[str]:
@@ -209,69 +174,53 @@ def _keys(body: Any) -> Iterator[str]:
         yield from _keys(value)
 
 
-def _numbers(found: Judged) -> dict[str, Any]:
-    failed = sum(one.severity == "fail" for one in found.anomalies)
-    warned = len(found.anomalies) - failed
+def _columns(anomaly: Anomaly, anchors: Mapping[tuple[str, str], str]) -> list[str]:
+    """The columns with cards that an anomaly names: one, or several joined by a comma."""
+    if (anomaly.table, anomaly.column) in anchors:
+        return [anomaly.column]
+    return [name for name in anomaly.column.split(", ") if (anomaly.table, name) in anchors]
+
+
+def _entry(
+    anomaly: Anomaly, line: tuple[str, str] | None, anchors: Mapping[tuple[str, str], str], with_examples: bool
+) -> dict[str, Any]:
+    """One anomaly: its cells, its line in the contract, and its example rows as they stand in the data."""
+    shown, headers = len(anomaly.examples), list(anomaly.examples[0]) if anomaly.examples else []
+    cells = [[example.get(header) for header in headers] for example in anomaly.examples if with_examples]
+    more = anomaly.rows and anomaly.rows > shown
     return {
-        "failed": Marked(failed, "bad" if failed else ""),
-        "warned": Marked(warned, "warn" if warned else ""),
-        "rules judged": found.judged,
-        "not judged": len(found.not_judged),
-        "rows": sum(found.measured.rows.values()),
-        "columns": sum(len(columns) for columns in found.measured.statistics.values()),
-        "tables": len(found.measured.statistics),
+        "anomaly": anomaly,
+        "links": [(anchors[anomaly.table, name], name) for name in _columns(anomaly, anchors)],
+        "line": line,
+        "left_out": bool(anomaly.examples) and not with_examples,
+        "summary": f"{shown:,} of {anomaly.rows:,} rows" if more else counted(shown, "example row"),
+        "headers": headers,
+        "examples": [["–" if cell is None else cut(cell, 200) for cell in row] for row in cells],
     }
 
 
-def _add_anomalies(report: Report, found: Judged, anchors: Anchors) -> None:
-    anomalies = found.anomalies
-    if not anomalies:
-        report.section("Anomalies", "None: every rule that was judged is kept.", "0")
-        return
-    hidden = len(anomalies) - _ANOMALIES
-    text = "Those that fail the contract first, each with its rule in the contract and one that this data keeps." + (
-        f" {hidden:,} more are in anomalies.json of this artifact." if hidden > 0 else ""
-    )
-    report.section("Anomalies", text, f"{len(anomalies):,}")
-    room, entries = _EXAMPLES_BYTES, []
-    for index, one in enumerate(anomalies[:_ANOMALIES]):
-        more = _examples(one) if room > 0 else _left_out(one)
-        room -= len(more[1]) if more else 0
-        entries.append(_entry(found, one, index, more, anchors))
-    report.entries(["severity", "where", "rule", "expected", "found", "rows", "owner"], entries)
-
-
-def _entry(found: Judged, one: Anomaly, index: int, more: tuple[str, Html] | None, anchors: Anchors) -> Entry:
-    linked = _columns(one, anchors)
-    if linked:
-        where = f"{isolated(one.table)}.{', '.join(link(anchors[one.table, name], shortened(name)) for name in linked)}"
-    else:
-        where = isolated(shortened(f"{one.table}.{one.column}" if one.column else one.table))
-    texts = [isolated(shortened(text)) for text in (one.rule, one.expected, one.observed)]
-    cells = [sign(one.severity), Html(f"<div>{where}</div>"), *texts, one.rows, one.owner]
-    statistics = found.measured.statistics.get(one.table, {}).get(one.column, {})
-    line = contract_line(found.contract, one, found.measured.rows.get(one.table, 0), statistics)
-    facets = {"severity": [one.severity], "table": [one.table]}
-    return Entry(cells, f"a{index}", facets, more, line.html() if line else None)
-
-
-def _examples(one: Anomaly) -> tuple[str, Html] | None:
-    if not one.examples:
+def contract_line(contract: Json, anomaly: Anomaly) -> tuple[str, str] | None:
+    """Place and YAML of the rule behind an anomaly; None for a rule that is not written in the contract."""
+    table = contract["tables"].get(anomaly.table)
+    if table is None:
         return None
-    shown = len(one.examples)
-    title = f"{shown:,} of {one.rows:,} rows" if one.rows and one.rows > shown else counted(shown, "example row")
-    headers = list(one.examples[0])
-    rows = [[_raw(example.get(header)) for header in headers] for example in one.examples]
-    label = f"Example rows of {one.rule} in {one.table}"
-    return title, Html(f'<p class="note">Rows are numbered from 0.</p>{table(headers, rows, label=label)}')
-
-
-def _left_out(one: Anomaly) -> tuple[str, Html] | None:
-    if not one.examples:
+    key = anomaly.rule.removeprefix("warn.").split(" ")[0]
+    key = {"expression": "expressions", "column": "type"}.get(key, key)
+    place, body = ["tables", anomaly.table], table
+    if key in ("unique", "foreign_keys", "expressions") and key not in table["columns"].get(anomaly.column, {}):
+        named = [rule for rule in table.get(key, ()) if anomaly.rule.endswith(rule.get("name", ""))]
+        named = [rule for rule in named if ", ".join(rule.get("columns", [anomaly.column])) == anomaly.column]
+        return (".".join([*place, key]), f"- {_yaml(named[0])}") if len(named) == 1 else None
+    if anomaly.column in table["columns"] and key not in ("freshness", "ordered"):
+        place, body = [*place, "columns", anomaly.column], table["columns"][anomaly.column]
+    if anomaly.rule.startswith("warn."):
+        place, body = [*place, "warn"], body.get("warn", {})
+    if key not in body:
         return None
-    return "Example rows", Html("<p>They are in anomalies.json of this artifact: the page has no room for more.</p>")
+    rule = body[key]
+    short = rule["value"] if isinstance(rule, dict) and rule.keys() == {"value"} else rule
+    return ".".join(place), _yaml({key: short})[1:-1]
 
 
-def _raw(value: Any) -> Html:
-    """A value as it stands in the data, without the rounding and separators of the other tables."""
-    return cell("–" if value is None else str(value), 200)
+def _yaml(body: Any) -> str:
+    return yaml.safe_dump(body, default_flow_style=True, width=10**9, allow_unicode=True).strip()

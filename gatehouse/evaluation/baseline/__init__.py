@@ -1,1 +1,1 @@
-"""What a candidate is measured beside: models that are fitted on its features, and prepared on their own."""
+"""The baseline: simple models on the candidate's features, which a candidate must beat."""

@@ -1,8 +1,7 @@
 """The pytest plug-in for a project's tests of a candidate: its fixtures, and the outcome of every test.
 
-It writes `passed`, the names of tests, `problems`, by the name of a test or a file, and `errors`, why the candidate
-could not be loaded, to the file that the environment names. A test that is skipped, deselected, or expected to fail has
-not passed.
+It writes to a file `passed` (names of tests), `problems` (by the name of a test or a file) and `errors` (why the
+candidate could not be loaded). A test that is skipped, deselected, or expected to fail has not passed.
 """
 
 import json
@@ -21,7 +20,7 @@ from gatehouse.runtime.process import die_with_parent
 from gatehouse.store.store import ArtifactStore
 from gatehouse.training.scoring.predictor import Predictor
 
-STORE, MODEL, ROWS, TOLD = (f"GATEHOUSE_CANDIDATE_{name}" for name in ("STORE", "MODEL", "ROWS", "TOLD"))
+STORE, MODEL, ROWS, OUTCOME = (f"GATEHOUSE_CANDIDATE_{name}" for name in ("STORE", "MODEL", "ROWS", "OUTCOME"))
 _LONGEST = 500
 _passed: list[str] = []
 _problems: dict[str, str] = {}
@@ -71,18 +70,18 @@ def pytest_deselected(items: Sequence[pytest.Item]) -> None:
 
 
 def pytest_sessionfinish(exitstatus: int) -> None:
-    """Write it all down; without this file no test has passed."""
-    passed = [each for each in _passed if each not in _problems]
-    told = {"passed": passed, "problems": _problems, "errors": _errors, "exit": exitstatus}
-    Path(os.environ[TOLD]).write_text(json.dumps(told))
+    """Write the outcome; without this file no test has passed."""
+    passed = [name for name in _passed if name not in _problems]
+    outcome = {"passed": passed, "problems": _problems, "errors": _errors, "exit": exitstatus}
+    Path(os.environ[OUTCOME]).write_text(json.dumps(outcome))
 
 
 def _why(report: pytest.TestReport | pytest.CollectReport) -> str:
     if hasattr(report, "wasxfail"):
         return f"is expected to fail: {report.wasxfail}"
     if report.skipped:
-        said = report.longrepr[-1] if isinstance(report.longrepr, tuple) else report.longrepr
-        return f"was skipped: {said}"
+        reason = report.longrepr[-1] if isinstance(report.longrepr, tuple) else report.longrepr
+        return f"was skipped: {reason}"
     crash = getattr(report.longrepr, "reprcrash", None)
     lines = (crash.message if crash else str(report.longrepr)).strip().splitlines()
     return (lines[0] if crash else lines[-1])[:_LONGEST]

@@ -1,23 +1,15 @@
-"""The page of the integration suite: what a candidate was asked as serving asks, and what it answered."""
+"""The page of the integration suite: the requests to a candidate as in serving, and its answers."""
 
 from gatehouse.evaluation.integration.spec import FILE, reasons_of
-from gatehouse.reports.page import Report, Verdict
+from gatehouse.reports.page import Verdict, render
 from gatehouse.store.store import ArtifactStore
 
 
 def page(store: ArtifactStore, reference: str) -> str:
-    """The page of an integration suite, as HTML.
-
-    Args:
-        store: Where the artifact is.
-        reference: Of the suite's artifact.
-    """
+    """The page of an integration suite, as HTML."""
     manifest, checks = store.manifest(reference), store.read_json(reference, FILE)
-    told = reasons_of(checks)
-    verdict = Verdict(manifest.details["verdict"], reasons=told["reasons"], unchecked=told["warnings"])
-    drawn = Report(f"Integration of {manifest.name}", "asked in a process that has the store alone", verdict)
-    drawn.section("Checks").table(
-        ["check", "verdict", "found"], [[each["check"], each["verdict"], each["found"]] for each in checks]
-    )
-    drawn.section("Made from").facts({role.replace("_", " "): made for role, made in manifest.derived_from.items()})
-    return drawn.html()
+    texts = reasons_of(checks)
+    verdict = Verdict(manifest.details["verdict"], reasons=texts["reasons"], unchecked=texts["warnings"])
+    subtitle = "asked in a process that has only the store"
+    title = f"Integration of {manifest.name}"
+    return render("integration.html", title, subtitle, verdict, checks=checks, inputs=manifest.derived_from)

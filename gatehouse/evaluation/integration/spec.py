@@ -1,32 +1,25 @@
-"""What is asked of a candidate before it is judged."""
+"""The settings and the checks of a candidate before it is judged."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 
 from pydantic import Field
 
 from gatehouse.store.identity import Spec
 
-FILE = "integration.json"
-"""The file of a suite with its checks."""
-PASS, FAIL = "pass", "fail"
-GOLDEN = "golden.parquet"
-"""The file of a suite with the numbers of the rows that were asked, and their predictions."""
-NOT_CHECKED = "not checked"
-"""The verdict of what could be checked and was not."""
-
+FILE, GOLDEN = "integration.json", "golden.parquet"
+"""The files of a suite: its checks; and the numbers of the golden rows with their predictions."""
+PASS, FAIL, NOT_CHECKED = "pass", "fail", "not checked"
 ONLINE = "online features"
-"""The check that online retrieval gives the features that the candidate was trained on."""
+"""The check that online retrieval returns the features that the candidate was trained on."""
+Check = dict[str, str]
+"""`check` (its name), `verdict` and `found` of one check."""
 
 
-def told_of(checks: Iterable[Mapping[str, str]], verdict: str) -> tuple[str, ...]:
-    """What the checks of a suite with some verdict found."""
-    return tuple(f"{each['check']}: {each['found']}" for each in checks if each["verdict"] == verdict)
-
-
-def reasons_of(checks: Sequence[Mapping[str, str]]) -> dict[str, tuple[str, ...]]:
+def reasons_of(checks: Sequence[Check]) -> dict[str, tuple[str, ...]]:
     """The reasons why a suite failed, and as warnings what it did not check."""
-    unchecked = (f"{each} ({NOT_CHECKED})" for each in told_of(checks, NOT_CHECKED))
-    return {"reasons": told_of(checks, FAIL), "warnings": tuple(unchecked)}
+    shown = [(check["verdict"], f"{check['check']}: {check['found']}") for check in checks]
+    unchecked = (f"{text} ({NOT_CHECKED})" for verdict, text in shown if verdict == NOT_CHECKED)
+    return {"reasons": tuple(text for verdict, text in shown if verdict == FAIL), "warnings": tuple(unchecked)}
 
 
 class IntegrationSpec(Spec):
@@ -43,8 +36,7 @@ class IntegrationSpec(Spec):
         gt=0.0,
         allow_inf_nan=False,
         description="Largest 95th percentile of the time to score one row in a serving process, in milliseconds; "
-        "null for no "
-        "limit.",
+        "null for no limit.",
     )
     memory_mb: float | None = Field(
         None,

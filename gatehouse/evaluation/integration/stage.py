@@ -1,5 +1,6 @@
-"""The stage that tries a candidate as serving would have it, before the gate judges it."""
+"""The stage that tries a candidate as serving would use it, before the gate judges it."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -12,9 +13,9 @@ from gatehouse.evaluation.integration.spec import (
     NOT_CHECKED,
     ONLINE,
     PASS,
+    Check,
     IntegrationSpec,
     reasons_of,
-    told_of,
 )
 from gatehouse.store.canonical import canonical_json
 from gatehouse.store.declaration import Resources
@@ -25,22 +26,19 @@ from gatehouse.store.stage import StageModel, stage
 from gatehouse.store.store import ArtifactStore
 
 if TYPE_CHECKING:
-    from gatehouse.metrics.catalogue.metric import Array
+    from gatehouse.metrics.metric import Array
 
 PROGRAM = "gatehouse.evaluation.integration.serving"
+_INPUTS = ("model", "training_set", "split", "tests", "online")
 
 
 class IntegrateRequest(StageModel):
-    """A candidate, the data whose test rows it is asked about, and the project's own tests.
+    """A candidate, the data whose test rows it scores, and the project's own tests.
 
     Attributes:
-        model: Reference of the candidate.
-        training_set: Reference of the training set.
-        split: Reference of its split.
         tests: Reference of the project's test files; empty for none.
         online: Reference of the comparison of its online features with the offline ones; empty for none.
-        spec: What is asked, as an IntegrationSpec.
-        seconds: After which the project's tests are ended.
+        seconds: Time limit of the project's tests.
     """
 
     model: str
@@ -53,7 +51,7 @@ class IntegrateRequest(StageModel):
 
 
 class IntegrateResult(StageModel):
-    """What was found; the verdict, the reasons where it is no pass, and what was not checked."""
+    """The suite's artifact and verdict, the reasons of a failure, and as warnings what was not checked."""
 
     integration: str
     verdict: Literal["pass", "fail"]
@@ -62,7 +60,7 @@ class IntegrateResult(StageModel):
 
     @property
     def provisional(self) -> bool:
-        """A failed suite is tried again when it is requested again: what it tells, errors say, which are in no key."""
+        """A failed suite is tried again when it is requested again: its reasons quote errors, which are in no key."""
         return self.verdict == "fail"
 
 
@@ -74,21 +72,22 @@ class IntegrateResult(StageModel):
     section="integration",
 )
 def integrate(request: IntegrateRequest, store: ArtifactStore) -> IntegrateResult:
-    """Ask the candidate in a process of its own, which has the store alone; a failure is a verdict, not an error.
+    """Try the candidate in a process of its own, which has the store alone; a failure is a verdict, not an error.
 
-    `integration.json` holds each check with its verdict, and `golden.parquet` the numbers of the rows that were asked
-    and their predictions, which the evaluation holds its own against. What it took is recorded beside the candidate,
-    under `measurements/`, and in the artifact where it is bounded.
+    `integration.json` holds each check with its verdict, and `golden.parquet` the numbers of the golden rows and their
+    predictions, which the evaluation compares with its own. Latency and memory are recorded beside the candidate, under
+    `measurements/`, and in the artifact where they are bounded.
 
     Raises:
         UnusablePartError: if the test part cannot be judged on.
-        ConfigurationError: if the comparison of online features is that of another training set.
-        UntriedError: if a limit of time, a signal or the store kept the candidate from being tried.
+        ConfigurationError: if the comparison of online features is of another training set.
+        UntriedError: if a time limit, a signal or the store kept the candidate from being tried.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     from gatehouse.data.splitting.parts import read_part
+    from gatehouse.evaluation.integration.child import failures
     from gatehouse.training.scoring.predictor import Predictor
 
     predictor = Predictor.load(store, request.model)
@@ -99,97 +98,84 @@ def integrate(request: IntegrateRequest, store: ArtifactStore) -> IntegrateResul
         pq.write_table(part.table, rows)
         columns = {"row": pa.array(part.rows), "prediction": pa.array(predicted.tolist())}
         pq.write_table(pa.table(columns), golden)
-        checks = [*_served(request, store, rows, predicted)]
-        checks += _online(request, store)
-        checks.append(_tested(request, store, rows, workspace / "tests"))
-        details, told = _details(checks)
+        checks = [*_served(request, store, rows, predicted), *_online(request, store)]
+        if request.tests:
+            folder = workspace / "tests"
+            folder.mkdir()
+            failed = list(failures(store, request.model, request.tests, rows, folder, request.seconds))
+            checks.append(_check("tests of the project", failed, "all passed"))
+        else:
+            checks.append({"check": "tests of the project", "verdict": NOT_CHECKED, "found": "there are none"})
+        reasons = reasons_of(checks)
+        verdict: Literal["pass", "fail"] = "fail" if reasons["reasons"] else "pass"
+        online = next(check["verdict"] for check in checks if check["check"] == ONLINE)
         published = store.publish(
             "integrations",
             Reference.parse(request.model).name,
             {FILE: canonical_json(checks), GOLDEN: golden},
-            derived_from={role: made for role in _INPUTS if (made := getattr(request, role))},
+            derived_from={role: reference for role in _INPUTS if (reference := getattr(request, role))},
             configuration=identity_of(request.spec),
-            details=details,
+            details={"verdict": verdict, "online": online},  # Stays after an erasure: no values of rows.
         )
-    return IntegrateResult(integration=str(published), **told)
+    return IntegrateResult(integration=str(published), verdict=verdict, **reasons)
 
 
-_INPUTS = ("model", "training_set", "split", "tests", "online")
+def _check(name: str, problems: list[str], success: str) -> Check:
+    return {"check": name, "verdict": FAIL if problems else PASS, "found": "; ".join(problems) or success}
 
 
-def _details(checks: list[dict[str, str]]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What the manifest says, which stays after an erasure and has no values of rows; and what the result says."""
-    verdict = FAIL if told_of(checks, FAIL) else PASS
-    online = next(each["verdict"] for each in checks if each["check"] == ONLINE)
-    return {"verdict": verdict, "online": online}, {"verdict": verdict, **reasons_of(checks)}
-
-
-def _check(name: str, problems: list[str], well: str) -> dict[str, str]:
-    return {"check": name, "verdict": FAIL if problems else PASS, "found": "; ".join(problems) or well}
-
-
-def _served(
-    request: IntegrateRequest, store: ArtifactStore, rows: Path, predicted: "Array"
-) -> Iterator[dict[str, str]]:
-    """What a process that has nothing but the store answers."""
+def _served(request: IntegrateRequest, store: ArtifactStore, rows: Path, predicted: "Array") -> Iterator[Check]:
+    """The checks of the answers from a process that has nothing but the store."""
     answers, problem = _answers(request, store, rows, serving_seconds(len(predicted)))
     yield _check("load", [problem] if problem else [], "loaded from the store alone")
     if problem:
         return
     expected = predicted.tolist()
-    differing = [
-        f"{sum(one != other for one, other in zip(found, expected, strict=True))} of {len(expected)} rows score "
-        f"otherwise {how}"
-        for how, found in answers["predictions"].items()
-        if found != expected
-    ]
+    differing = []
+    for how, scores in answers["predictions"].items():
+        if wrong := sum(score != own for score, own in zip(scores, expected, strict=True)):
+            differing.append(f"{wrong} of {len(expected)} rows score otherwise {how}")
     yield _check("golden batch", differing, f"{len(expected)} rows, the same to the bit as a batch, alone and as JSON")
-    unclear = [
-        f"{asked}, found {unless_hidden(found)}"
-        for asked, _, found in (each.partition(", found ") for each in answers["schema"])
-    ]
+    unclear = []
+    for problem in answers["schema"]:
+        asked, _, answer = problem.partition(", found ")
+        unclear.append(f"{asked}, found {unless_hidden(answer)}")
     yield _check("schema", unclear, "missing values of a feature, wrong types and infinity are refused")
-    taken = {"latency": answers["latency"], "memory_mb": answers["memory_mb"]}
-    store.append(f"measurements/{request.model}", {"stage": "integrate"} | taken)
-    yield _bounded("latency", request.spec.latency_ms, answers["latency"]["single_row_ms"]["p95"], "ms")
-    yield _bounded("memory", request.spec.memory_mb, answers["memory_mb"], "MB")
-
-
-def serving_seconds(rows: int) -> float:
-    """How long serving may take: five minutes, and 0.1 s for each row, which is asked alone twice."""
-    return 300 + 0.1 * rows
+    measured = {"latency": answers["latency"], "memory_mb": answers["memory_mb"]}
+    store.append(f"measurements/{request.model}", {"stage": "integrate"} | measured)
+    spec, latency = request.spec, answers["latency"]["single_row_ms"]["p95"]
+    bounds = ("latency", spec.latency_ms, latency, "ms"), ("memory", spec.memory_mb, answers["memory_mb"], "MB")
+    for name, most, value, unit in bounds:
+        if most is None:  # Without the value: equal candidates would have another artifact each time.
+            yield _check(name, [], "measured, and not bounded")
+        else:
+            shown = f"{value:.4g} {unit}"
+            problems = [] if value <= most else [f"expected at most {most:g} {unit}, found {shown}"]
+            yield _check(name, problems, shown)
 
 
 def _answers(request: IntegrateRequest, store: ArtifactStore, rows: Path, seconds: float) -> tuple[dict[str, Any], str]:
-    """What the program answers, and why there is no answer."""
-    import json
-
+    """The answers of the serving program, and why there are none."""
     from gatehouse.evaluation.integration.child import require_permanent, run
 
-    told = rows.with_name("answers.json")
-    code, said = run(["-m", PROGRAM, store.address, request.model, str(rows), str(told)], seconds, rows.parent)
-    if code or not told.exists():
-        return {}, f"the process ended with {code}: {said}"
-    answers = json.loads(told.read_text())
+    file = rows.with_name("answers.json")
+    code, line = run(["-m", PROGRAM, store.address, request.model, str(rows), str(file)], seconds, rows.parent)
+    if code or not file.exists():
+        return {}, f"the process ended with {code}: {line}"
+    answers = json.loads(file.read_text())
     if error := answers.get("error"):
         require_permanent(error)
         return {}, f"{error['name']}: {unless_hidden(error['message'])}"
     return answers, ""
 
 
-def _bounded(name: str, most: float | None, value: float, unit: str) -> dict[str, str]:
-    """A number is told only where it is bounded: else equal candidates would have other artifacts each time."""
-    if most is None:
-        return _check(name, [], "measured, and not bounded")
-    told = f"{value:.4g} {unit}"
-    return _check(name, [] if value <= most else [f"expected at most {most:g} {unit}, found {told}"], told)
+def serving_seconds(rows: int) -> float:
+    """Time limit of serving: five minutes, and 0.1 s for each row, which is scored alone twice."""
+    return 300 + 0.1 * rows
 
 
-def _online(request: IntegrateRequest, store: ArtifactStore) -> Iterator[dict[str, str]]:
-    """What came of the comparison, which must be of the training set that the candidate is asked about.
-
-    Where it passed and leaves views out, these follow as not checked.
-    """
+def _online(request: IntegrateRequest, store: ArtifactStore) -> Iterator[Check]:
+    """The result of the comparison of online features; views that it leaves out follow as not checked."""
     if not request.online:
         yield {"check": ONLINE, "verdict": NOT_CHECKED, "found": "they were not compared"}
         return
@@ -197,22 +183,11 @@ def _online(request: IntegrateRequest, store: ArtifactStore) -> Iterator[dict[st
     if (compared := manifest.derived_from.get("training_set")) != request.training_set:
         raise ConfigurationError(
             f"online: expected the comparison of {request.training_set}, found {request.online}, the comparison of "
-            f"{compared}. Give that of this training set."
+            f"{compared}."
         )
     details = manifest.details
-    told = "; ".join(details["reasons"])
-    if details["verdict"] == PASS:
+    reasons, passed = "; ".join(details["reasons"]), details["verdict"] == PASS
+    if passed:
         yield _check(ONLINE, [], f"{details['values']} values are the same online")
-    if details["verdict"] != PASS or told:
-        verdict = NOT_CHECKED if details["verdict"] == PASS else details["verdict"]
-        yield {"check": ONLINE, "verdict": verdict, "found": told}
-
-
-def _tested(request: IntegrateRequest, store: ArtifactStore, rows: Path, folder: Path) -> dict[str, str]:
-    from gatehouse.evaluation.integration.project_tests import failures
-
-    if not request.tests:
-        return {"check": "tests of the project", "verdict": NOT_CHECKED, "found": "there are none"}
-    folder.mkdir()
-    found = list(failures(store, request.model, request.tests, rows, folder, request.seconds))
-    return _check("tests of the project", found, "all passed")
+    if not passed or reasons:
+        yield {"check": ONLINE, "verdict": NOT_CHECKED if passed else details["verdict"], "found": reasons}

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from gatehouse.data.splitting.parts import Part
     from gatehouse.evaluation.probing.probes import Feature
-    from gatehouse.metrics.catalogue.metric import Array, Metric
+    from gatehouse.metrics.metric import Array, Metric
     from gatehouse.training.scoring.predictor import Predictor
 
 FILE = "robustness.json"
@@ -66,10 +66,9 @@ def probe(request: ProbeRequest, store: ArtifactStore) -> ProbeResult:
         PredictionError: if the model gave NaN, or a number that is no probability.
     """
     from gatehouse.data.splitting.parts import read_part
-    from gatehouse.metrics.catalogue.found import metric_named
+    from gatehouse.metrics.catalogue import metric_named
     from gatehouse.metrics.tasks.judging import judging_of
-    from gatehouse.training.scoring.predictor import Predictor
-    from gatehouse.training.scoring.usable import require_usable
+    from gatehouse.training.scoring.predictor import Predictor, require_usable
 
     predictor = Predictor.load(store, request.model)
     metric = metric_named(judging_of(predictor.task).objective)
@@ -78,21 +77,21 @@ def probe(request: ProbeRequest, store: ArtifactStore) -> ProbeResult:
     predicted = predictor.predict(part.table)
     require_usable(predicted, predictor.task)
     value = metric.measure(part.labels, predictor.read(predicted, part.groups))
-    found = [
+    features = [
         _probed(each, request.spec, number, predictor, part, metric, predicted, value)
         for number, each in enumerate(_features(request, store, predictor))
     ]
-    found.sort(key=lambda each: (-each["importance"]["mean"], each["name"]))
-    told = {"metric": metric.name, "value": round(value, _DIGITS), "rows": len(part.rows), "features": found}
+    features.sort(key=lambda each: (-each["importance"]["mean"], each["name"]))
+    body = {"metric": metric.name, "value": round(value, _DIGITS), "rows": len(part.rows), "features": features}
     published = store.publish(
         "robustness",
         Reference.parse(request.model).name,
-        {FILE: canonical_json(told)},
+        {FILE: canonical_json(body)},
         derived_from={"model": request.model, "training_set": request.training_set, "split": request.split},
         configuration=identity_of(request.spec),
         details={"metric": metric.name, "rows": len(part.rows), "of": len(whole.rows)},
     )
-    first = found[0]
+    first = features[0]
     summary = f"{first['name']} matters most: {metric.name} worse by {first['importance']['mean']:.4f} where shuffled"
     return ProbeResult(robustness=str(published), summary=summary)
 
@@ -129,7 +128,7 @@ def _probed(
     import numpy as np
 
     from gatehouse.evaluation.probing.probes import probes_of, shuffled
-    from gatehouse.training.scoring.usable import require_usable
+    from gatehouse.training.scoring.predictor import require_usable
 
     def measured(table: "pa.Table") -> dict[str, Any]:
         try:

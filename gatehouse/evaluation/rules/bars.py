@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import Field, model_validator
 
 from gatehouse.evaluation.gate import Evidence, Rule, family, figure
-from gatehouse.metrics.catalogue.found import MetricName
+from gatehouse.metrics.catalogue import MetricName
 from gatehouse.store.identity import Spec
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pydantic import Field, field_validator
 
 from gatehouse.evaluation.gate import Evidence, Rule, family, figure
-from gatehouse.metrics.catalogue.found import MetricName, metric_named
+from gatehouse.metrics.catalogue import MetricName, metric_named
 from gatehouse.store.identity import Spec
 
 _AS_GOOD = 0.02

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pydantic import Field, model_validator
 
 from gatehouse.evaluation.gate import LEAST_UNITS, Evidence, Rule, family, figure, side_of
-from gatehouse.metrics.catalogue.found import MetricName
+from gatehouse.metrics.catalogue import MetricName
 from gatehouse.store.identity import Spec
 
 
@@ -58,26 +58,33 @@ class Champion(Spec):
 @family(Champion, "champion", "improvement")
 def champion(policy: Champion, evidence: Evidence) -> Iterator[Rule]:
     """That the candidate is not inferior to the champion, and better where that is asked."""
-    rule, found = policy.champion, evidence.comparison
-    if found is None:
+    rule, comparison = policy.champion, evidence.comparison
+    if comparison is None:
         return
-    ours, theirs = figure(found.candidate), figure(found.champion)
-    tolerated = rule.tolerated(found.champion)
-    smallest, spans = found.smallest_shown(rule.confidence), found.best_bound <= tolerated < found.worst_bound
+    ours, theirs = figure(comparison.candidate), figure(comparison.champion)
+    tolerated = rule.tolerated(comparison.champion)
+    smallest, spans = (
+        comparison.smallest_shown(rule.confidence),
+        comparison.best_bound <= tolerated < comparison.worst_bound,
+    )
     blind = spans and tolerated < smallest
-    told = f"; the smallest regression that these test rows can show is {smallest:.3g}" if blind else ""
-    told = f"; bounds of {found.units} units mean nothing, at least {LEAST_UNITS} are needed" if found.too_few else told
+    remark = f"; the smallest regression that these test rows can show is {smallest:.3g}" if blind else ""
+    remark = (
+        f"; bounds of {comparison.units} units mean nothing, at least {LEAST_UNITS} are needed"
+        if comparison.too_few
+        else remark
+    )
     yield Rule(
-        f"champion {found.metric}",
+        f"champion {comparison.metric}",
         f"not worse than the champion's {theirs} by more than {tolerated:.3g} with {rule.confidence:.0%} confidence",
-        f"{ours}, at worst {side_of(found.worst_bound)}{told}",
-        found.worst_bound <= tolerated and not found.too_few,
-        inconclusive=blind or found.too_few,
+        f"{ours}, at worst {side_of(comparison.worst_bound)}{remark}",
+        comparison.worst_bound <= tolerated and not comparison.too_few,
+        inconclusive=blind or comparison.too_few,
     )
     if rule.min_improvement is not None:
         yield Rule(
-            f"improvement {found.metric}",
+            f"improvement {comparison.metric}",
             f"better than the champion's {theirs} by at least {rule.min_improvement:g}",
-            f"{ours}, {side_of(found.worse_by)}",
-            -found.worse_by >= rule.min_improvement,
+            f"{ours}, {side_of(comparison.worse_by)}",
+            -comparison.worse_by >= rule.min_improvement,
         )

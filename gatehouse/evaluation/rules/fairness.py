@@ -26,30 +26,30 @@ class FairnessBounds(Spec):
 def fairness(policy: FairnessBounds, evidence: Evidence) -> Iterator[Rule]:
     """That the interval of each measure keeps its bound, and every group can be judged."""
     for column, bounds in sorted(policy.fairness.items()):
-        found = evidence.fairness.get(column)
+        measured = evidence.fairness.get(column)
         for name, bound in sorted(bounds.items()):
-            yield _rule(f"fairness {column} {name}", name, bound, found)
-        for group in found.lacking if found and bounds else ():
+            yield _rule(f"fairness {column} {name}", name, bound, measured)
+        for group in measured.lacking if measured and bounds else ():
             expected = "a group that can be judged"
             yield Rule(f"fairness {group.name}", expected, group.lacking, False, inconclusive=True)
 
 
-def _rule(rule: str, name: str, bound: float, found: Fairness | None) -> Rule:
+def _rule(rule: str, name: str, bound: float, measured: Fairness | None) -> Rule:
     measure = GROUP_MEASURES[name]
     expected = f"at {'least' if measure.is_ratio else 'most'} {bound:g}, with 95 % confidence"
-    if found is None:
+    if measured is None:
         return Rule(rule, expected, "not measured: the evaluation knows no such protected column", False)
-    judged = len(found.groups) - len(found.lacking)
+    judged = len(measured.groups) - len(measured.lacking)
     if judged < 2:
-        told = f"not measured: {judged} of {len(found.groups)} groups can be judged, and two are needed"
-        return Rule(rule, expected, told, False, inconclusive=True)
-    few = found.without(measure.rates)
+        value_text = f"not measured: {judged} of {len(measured.groups)} groups can be judged, and two are needed"
+        return Rule(rule, expected, value_text, False, inconclusive=True)
+    few = measured.without(measure.rates)
     partly = "".join(f"; {group.name} lacks {group.lacking}" for group in few)
-    if name not in found.measures["candidate"]:
-        told = f"not measured: it has no value in these groups{partly}"
-        return Rule(rule, expected, told, False, inconclusive=bool(few))
-    value, low, high = found.measures["candidate"][name]
+    if name not in measured.measures["candidate"]:
+        value_text = f"not measured: it has no value in these groups{partly}"
+        return Rule(rule, expected, value_text, False, inconclusive=bool(few))
+    value, low, high = measured.measures["candidate"][name]
     best, worst = (high, low) if measure.is_ratio else (low, high)
-    told = f"{value:.4f} ({low:.4f} to {high:.4f}){partly}"
+    value_text = f"{value:.4f} ({low:.4f} to {high:.4f}){partly}"
     holds = measure.keeps(worst, bound) and not few
-    return Rule(rule, expected, told, holds, inconclusive=not holds and measure.keeps(best, bound))
+    return Rule(rule, expected, value_text, holds, inconclusive=not holds and measure.keeps(best, bound))

@@ -24,15 +24,19 @@ class Guessing(Spec):
 @family(Guessing)
 def guessing(policy: Guessing, evidence: Evidence) -> Iterator[Rule]:
     """That the candidate is better than its own predictions of other rows, at the bound that is worst for it too."""
-    found, confidence = evidence.guessing, policy.better_than_guessing
-    if found is None or confidence is None:
+    comparison, confidence = evidence.guessing, policy.better_than_guessing
+    if comparison is None or confidence is None:
         return
-    few = f"; bounds of {found.units} units mean nothing, at least {LEAST_UNITS} are needed" if found.too_few else ""
+    few = (
+        f"; bounds of {comparison.units} units mean nothing, at least {LEAST_UNITS} are needed"
+        if comparison.too_few
+        else ""
+    )
     yield Rule(
-        f"guessing {found.metric}",
-        f"better than the {figure(found.champion)} of its own predictions of other rows, with {confidence:.0%} "
+        f"guessing {comparison.metric}",
+        f"better than the {figure(comparison.champion)} of its own predictions of other rows, with {confidence:.0%} "
         "confidence",
-        f"{figure(found.candidate)}, at worst {side_of(found.worst_bound)}{few}",
-        found.worst_bound < 0 and not found.too_few,
-        inconclusive=found.best_bound < 0 <= found.worst_bound or found.too_few,
+        f"{figure(comparison.candidate)}, at worst {side_of(comparison.worst_bound)}{few}",
+        comparison.worst_bound < 0 and not comparison.too_few,
+        inconclusive=comparison.best_bound < 0 <= comparison.worst_bound or comparison.too_few,
     )

@@ -24,15 +24,15 @@ class Integration(Spec):
 @family(Integration, of_rows=False)
 def integration(policy: Integration, evidence: Evidence) -> Iterator[Rule]:
     """That every check of the integration suite passed."""
-    found = evidence.integration
-    if found.verdict != NOT_CHECKED or policy.require_integration:
-        told = "; ".join(found.reasons) or found.verdict
-        yield Rule("integration", "that the candidate passes its suite", told, found.verdict == "pass")
+    suite = evidence.integration
+    if suite.verdict != NOT_CHECKED or policy.require_integration:
+        reasons = "; ".join(suite.reasons) or suite.verdict
+        yield Rule("integration", "that the candidate passes its suite", reasons, suite.verdict == "pass")
     if policy.require_online:
-        unchecked = "; ".join(each for each in found.warnings if each.startswith(ONLINE))
-        compared = found.online in ("pass", "fail") and not unchecked
+        unchecked = "; ".join(each for each in suite.warnings if each.startswith(ONLINE))
+        compared = suite.online in ("pass", "fail") and not unchecked
         why = unchecked or (
-            "the candidate was not tried" if found.verdict == NOT_CHECKED else "a suite without this check"
+            "the candidate was not tried" if suite.verdict == NOT_CHECKED else "a suite without this check"
         )
         yield Rule(
             "integration online", "that online features were compared", "they were" if compared else why, compared

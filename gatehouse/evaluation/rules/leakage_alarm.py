@@ -7,7 +7,7 @@ from pydantic import Field, FiniteFloat
 
 from gatehouse.data.splitting.spec import SEEN_BEFORE
 from gatehouse.evaluation.gate import Evidence, Rule, family, figure
-from gatehouse.metrics.catalogue.found import MetricName, metric_named
+from gatehouse.metrics.catalogue import MetricName, metric_named
 from gatehouse.store.identity import Spec
 
 

@@ -6,7 +6,7 @@ from statistics import NormalDist
 from pydantic import Field
 
 from gatehouse.evaluation.gate import Comparison, Evidence, Rule, family
-from gatehouse.metrics.catalogue.found import MetricName
+from gatehouse.metrics.catalogue import MetricName
 from gatehouse.store.identity import Spec
 
 
@@ -41,7 +41,7 @@ def regressions(policy: Regressions, evidence: Evidence) -> Iterator[Rule]:
     """No regression beyond the tolerance is significant after Holm's correction."""
     import numpy as np
 
-    from gatehouse.evaluation.holm import holm
+    from gatehouse.evaluation.bootstrap import holm
 
     rule = policy.regressions
     if rule is None or evidence.comparison is None:

@@ -16,8 +16,7 @@ from gatehouse.features.definitions.declarations import EVENT_TIMESTAMP, KNOWN_F
 from gatehouse.features.definitions.loading import FILE
 from gatehouse.features.definitions.repository import Repository, View, staged_by
 from gatehouse.features.definitions.sql_text import replacing_macros
-from gatehouse.runtime.counting import counted
-from gatehouse.store.database import out_of_memory, unquoted_column
+from gatehouse.store.database import out_of_memory
 from gatehouse.store.hidden_values import said_by, unless_hidden
 
 SQL_TYPES = {"numeric": "FLOAT", "double": "DOUBLE", "categorical": "VARCHAR", "string": "VARCHAR", "int64": "BIGINT"}
@@ -31,21 +30,19 @@ def run_macros(connection: duckdb.DuckDBPyConnection, repository: Repository) ->
     run(connection, replacing_macros(repository.macros), "macros.sql", above=0)
 
 
-def go_back(connection: duckdb.DuckDBPyConnection, repository: Repository, table: str, schema: str = "raw") -> None:
-    """Create `<schema>.<table>` as it was at `as_of`, from `source.<table>`. One without a history is copied whole.
+def go_back(connection: duckdb.DuckDBPyConnection, repository: Repository, table: str) -> None:
+    """Create `raw.<table>` as it was at `as_of`, from `source.<table>`. One without a history is copied whole.
 
-    Raises:
-        ConfigurationError: if `known/<table>.sql` does not run.
+    Raises ConfigurationError if `known/<table>.sql` does not run.
     """
     query = repository.known.get(table, f"SELECT * FROM source.{quoted(table)}")
-    run(connection, f"CREATE TABLE {schema}.{quoted(table)} AS\n{query}", f"known/{table}.sql")
+    run(connection, f"CREATE TABLE raw.{quoted(table)} AS\n{query}", f"known/{table}.sql")
 
 
 def stage_tables(connection: duckdb.DuckDBPyConnection, repository: Repository, queries: list[str]) -> None:
     """Create the macros and the staging tables that `queries` read.
 
-    Raises:
-        ConfigurationError: naming the file whose SQL does not run.
+    Raises ConfigurationError naming the file whose SQL does not run.
     """
     run_macros(connection, repository)
     for name in staged_by(repository, queries):
@@ -67,8 +64,7 @@ def compute_views(
     `from` and `until` are set, only rows with event times between them are given. Rows are sorted by key, event
     timestamp and known time.
 
-    Raises:
-        ConfigurationError: naming the view whose query does not run, or lacks a column that its definition promises.
+    Raises ConfigurationError naming the view whose query does not run, or lacks a column that its definition promises.
     """
     views = [repository.views[name] for name in names or repository.views]
     stage_tables(connection, repository, [view.query for view in views])
@@ -88,75 +84,40 @@ def keep_view(connection: duckdb.DuckDBPyConnection, repository: Repository, vie
 
     Rows that do not fit into DuckDB's memory are kept on disk, so the table may be of any size.
     """
-    where = f"views/{view.name}.sql"
-    spec = view.spec
-    available = [spec.available.column] if spec.available else []
-    try:
-        run(connection, f"CREATE OR REPLACE TABLE {name} AS {_rows_of(repository, view)}", where, above=1)
-    except ConfigurationError:
-        require_columns(connection, view.query, where, [*spec.entities, EVENT_TIMESTAMP, *available, *spec.features])
-        _refuse_text(connection, view)
-        raise
-    _refuse_doubled(connection, view, name)
-
-
-def _rows_of(repository: Repository, view: View) -> str:
-    """The query of a view's rows, cast to the types that its definition states."""
-    spec = view.spec
-    types = {
-        **{key: SQL_TYPES[repository.entities[key]] for key in spec.entities},
-        **{name: SQL_TYPES[kind] for name, kind in spec.features.items()},
-    }
+    spec, where = view.spec, f"views/{view.name}.sql"
     event = f"CAST({quoted(EVENT_TIMESTAMP)} AS TIMESTAMPTZ)"
     known = f"CAST({known_time(spec.available)} AS TIMESTAMPTZ)" if spec.available else event
+    keys = {key: SQL_TYPES[repository.entities[key]] for key in spec.entities}
+    features = {name: SQL_TYPES[kind] for name, kind in spec.features.items()}
     columns = [
-        *(f"CAST({quoted(key)} AS {types[key]}) AS {quoted(key)}" for key in spec.entities),
+        *(f"CAST({quoted(key)} AS {kind}) AS {quoted(key)}" for key, kind in keys.items()),
         f"{event} AS {quoted(EVENT_TIMESTAMP)}",
         f"if({known} IS NULL, NULL, greatest({event}, {known})) AS {quoted(KNOWN_FROM)}",
-        *(f"CAST({quoted(name)} AS {types[name]}) AS {quoted(name)}" for name in spec.features),
+        *(f"CAST({quoted(feature)} AS {kind}) AS {quoted(feature)}" for feature, kind in features.items()),
     ]
-    within = [f"{quoted(name)} IS NOT NULL" for name in (EVENT_TIMESTAMP, KNOWN_FROM)]
+    within = [f"{quoted(time)} IS NOT NULL" for time in (EVENT_TIMESTAMP, KNOWN_FROM)]
     if not spec.static:
         within.append(f"coalesce({quoted(EVENT_TIMESTAMP)} >= getvariable('from')::TIMESTAMPTZ, true)")
         within.append(f"coalesce({quoted(EVENT_TIMESTAMP)} <= getvariable('until')::TIMESTAMPTZ, true)")
-    return f"SELECT * FROM (SELECT {', '.join(columns)} FROM (\n{view.query}\n)) WHERE {' AND '.join(within)}"
-
-
-def _refuse_text(connection: duckdb.DuckDBPyConnection, view: View) -> None:
-    """Raise an error that names the feature with text where its definition states a number, if there is one."""
-    for name, declared in view.spec.features.items():
-        if declared == "categorical":
-            continue
-        text = f"{quoted(name)}::VARCHAR"
-        typed = f"SELECT typeof({quoted(name)}) AS type, {text} AS text FROM (\n{view.query}\n)"
-        try:
-            found = connection.execute(
-                f"SELECT min(type), min(text), count(*) FROM ({typed}) WHERE text IS NOT NULL AND type <> 'BOOLEAN' "
-                f"AND TRY_CAST(text AS {SQL_TYPES[declared]}) IS NULL HAVING count(*) > 0"
-            ).fetchall()
-        except duckdb.Error:
-            continue  # It is the query itself that does not run.
-        if found:
-            kind, value, rows = found[0]
-            kind = "text" if kind == "VARCHAR" else kind
-            raise ConfigurationError(
-                f"views/{view.name}.sql: {name}: declared {declared}, found {kind} in {counted(rows, 'row')}, "
-                f"{unless_hidden(f'such as {value!r}')}. Declare it categorical, or give a number."
-            )
-
-
-def _refuse_doubled(connection: duckdb.DuckDBPyConnection, view: View, table: str) -> None:
-    """Refuse rows that agree in key, event time and known time: a join could take either of them."""
-    names = [*view.spec.entities, EVENT_TIMESTAMP, KNOWN_FROM]
-    keys = ", ".join(map(quoted, names))
-    doubled = f"SELECT {keys}, count(*) - 1 AS __more FROM {table} GROUP BY ALL HAVING __more > 0"
-    found = connection.sql(f"SELECT {keys}, sum(__more) OVER () FROM ({doubled}) ORDER BY {keys} LIMIT 1").fetchall()
-    if found:
-        where = ", ".join(f"{name} {value}" for name, value in zip(names, found[0], strict=False))
+    rows = f"SELECT * FROM (SELECT {', '.join(columns)} FROM (\n{view.query}\n)) WHERE {' AND '.join(within)}"
+    try:
+        run(connection, f"CREATE OR REPLACE TABLE {name} AS {rows}", where)
+    except ConfigurationError:
+        available = [spec.available.column] if spec.available else []
+        require_columns(connection, view.query, where, [*spec.entities, EVENT_TIMESTAMP, *available, *spec.features])
+        raise
+    # A join could take any of the rows that agree in key, event time and known time.
+    names = [*spec.entities, EVENT_TIMESTAMP, KNOWN_FROM]
+    listed = ", ".join(map(quoted, names))
+    doubled = f"SELECT {listed}, count(*) - 1 AS __more FROM {name} GROUP BY ALL HAVING __more > 0"
+    first = connection.sql(
+        f"SELECT {listed}, sum(__more) OVER () FROM ({doubled}) ORDER BY {listed} LIMIT 1"
+    ).fetchall()
+    if first:
+        row = ", ".join(f"{column} {value}" for column, value in zip(names, first[0], strict=False))
         raise ConfigurationError(
-            f"views/{view.name}.sql: expected one row for each of {', '.join(names)}, found {found[0][-1]} more, "
-            f"{unless_hidden(f'first {where}')}. Group the query by them, or keep one row with QUALIFY row_number() "
-            "OVER (...) = 1."
+            f"{where}: expected one row for each of {', '.join(names)}, found {first[0][-1]} more, "
+            f"{unless_hidden(f'first {row}')}. Group the query by them."
         )
 
 
@@ -174,8 +135,7 @@ def interval(span: timedelta) -> str:
 def require_columns(connection: duckdb.DuckDBPyConnection, query: str, where: str, expected: Iterable[str]) -> None:
     """Refuse a query that lacks a column which its definition states. Names are compared as in SQL, ignoring case.
 
-    Raises:
-        ConfigurationError: naming the missing columns and the columns found; or as `run`.
+    Raises ConfigurationError naming the missing columns and the columns found; or as `run`.
     """
     found = table_of(connection, f"SELECT * FROM (\n{query}\n) LIMIT 0", where).column_names
     lacking = sorted({name for name in expected if name.lower() not in {column.lower() for column in found}})
@@ -189,11 +149,8 @@ def require_columns(connection: duckdb.DuckDBPyConnection, query: str, where: st
 def run(connection: duckdb.DuckDBPyConnection, query: str, where: str, above: int = 1) -> None:
     """Run one statement of the repository.
 
-    Args:
-        connection: The database.
-        query: The statement.
-        where: The file that it comes from.
-        above: How many lines of `query` stand before the first line of the file.
+    `where` is the file that it comes from. `above` is how many lines of `query` stand before the first line of the
+    file.
 
     Raises:
         ConfigurationError: naming the file and the line, if it does not run.
@@ -202,16 +159,11 @@ def run(connection: duckdb.DuckDBPyConnection, query: str, where: str, above: in
     try:
         connection.execute(query)
     except duckdb.Error as error:
-        raise _broken(connection, where, query, error, above) from error
+        raise _broken(where, query, error, above) from error
 
 
 def table_of(connection: duckdb.DuckDBPyConnection, query: str, where: str) -> pa.Table:
     """The rows of one query of the repository.
-
-    Args:
-        connection: With the tables that the query reads.
-        query: The query.
-        where: Its file.
 
     Raises:
         ConfigurationError: naming the file and the line, if it does not run.
@@ -220,29 +172,16 @@ def table_of(connection: duckdb.DuckDBPyConnection, query: str, where: str) -> p
     try:
         return connection.sql(query).to_arrow_table()
     except duckdb.Error as error:
-        raise _broken(connection, where, query, _with_its_line(connection, query, error)) from error
+        raise _broken(where, query, error) from error
 
 
-def _with_its_line(connection: duckdb.DuckDBPyConnection, query: str, error: duckdb.Error) -> duckdb.Error:
-    """DuckDB's error with the line of the statement, which DuckDB leaves out where a relation is made of it."""
-    try:
-        connection.execute(f"EXPLAIN {query}")
-    except duckdb.Error as told:
-        return told
-    return error
-
-
-def _broken(
-    connection: duckdb.DuckDBPyConnection, where: str, query: str, error: duckdb.Error, above: int = 1
-) -> GatehouseError:
+def _broken(where: str, query: str, error: duckdb.Error, above: int = 1) -> GatehouseError:
     if memory := out_of_memory(error, f"The feature repository's {where}"):
         return memory
-    said = _PLACE.split(said_by(error))[0]
+    message = _PLACE.split(said_by(error))[0]
     place = _PLACE.search(str(error))
     line, lines = int(place[1]) if place else 0, query.split("\n")
     # Lines above the user's query, and the one that closes the parenthesis around it, are in no file of the user.
-    theirs = line > above and not (line == len(lines) and lines[-1].startswith(")"))
-    shown = f" (line {line - above}: {place[2].strip()})" if place and theirs and _OWN not in place[2] else ""
-    words = unquoted_column(connection, error)
-    advice = f". {words}" if words else ""
-    return ConfigurationError(f"The feature repository's {where} does not run: {said}{shown}{advice}")
+    in_file = line > above and not (line == len(lines) and lines[-1].startswith(")"))
+    shown = f" (line {line - above}: {place[2].strip()})" if place and in_file and _OWN not in place[2] else ""
+    return ConfigurationError(f"The feature repository's {where} does not run: {message}{shown}")

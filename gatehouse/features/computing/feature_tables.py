@@ -23,20 +23,13 @@ from gatehouse.features.computing.spans import (
     shifted,
     spans_to_compute,
 )
-from gatehouse.features.computing.versions import (
-    Earlier,
-    Written,
-    files_from,
-    next_table,
-    redefined_table,
-    unchanged_table,
-)
+from gatehouse.features.computing.versions import Earlier, files_from, next_table, redefined_table, rows_in
 from gatehouse.features.database import connect, empty_schemas, open_tables, quoted, set_time
-from gatehouse.features.definitions.changes import changes, definition_of, require_versions
+from gatehouse.features.definitions.changes import changes, definition_of, require_one_meaning
 from gatehouse.features.definitions.repository import Repository, View, check_out, tables_of
 from gatehouse.features.table_files import CORRECTED, settled_times, view_tables
 from gatehouse.store.canonical import canonical_json
-from gatehouse.store.manifest import Column, FileEntry, Manifest
+from gatehouse.store.manifest import Column, FileEntry
 from gatehouse.store.reference import Reference
 from gatehouse.store.store import ArtifactStore
 
@@ -45,7 +38,7 @@ _PARENT, _SPAN = "parent", "features.__span"
 
 @dataclass
 class Sources:
-    """The raw tables of a snapshot, by reference. Remembers what it has found out about them."""
+    """The raw tables of a snapshot, by reference; their changes and newest events are computed once."""
 
     connection: duckdb.DuckDBPyConnection
     store: ArtifactStore
@@ -60,24 +53,23 @@ class Sources:
         key = (table, before)
         source = self.repository.sources.get(table)
         if key not in self._changed:
-            same = before == self.datasets[table]
-            known: list[datetime] | None = [] if same else None
-            if source is not None and before and not same:
-                known = changed_hours(self.connection, self.store, before, self.datasets[table], source)
-            self._changed[key] = known
+            hours: list[datetime] | None = [] if before == self.datasets[table] else None
+            if hours is None and source is not None and before:
+                hours = changed_hours(self.connection, self.store, before, self.datasets[table], source)
+            self._changed[key] = hours
         return self._changed[key]
 
     def settled(self, tables: Sequence[str]) -> datetime:
         """Time from which sources can still add rows: their newest event, less the time that rows may be early."""
-        found = [self.as_of]
+        times = [self.as_of]
         for table in tables:
             source = self.repository.sources.get(table)
             if source is not None:
                 if table not in self._newest:
                     self._newest[table] = newest_event(self.connection, self.store, self.datasets[table], source)
                 newest = self._newest[table]
-                found.append(shifted(newest, -source.lead) if newest else BEGINNING)
-        return min(found)
+                times.append(shifted(newest, -source.lead) if newest else BEGINNING)
+        return min(times)
 
 
 @dataclass(frozen=True)
@@ -85,7 +77,6 @@ class Plan:
     """What is computed of a view.
 
     Attributes:
-        view: The view.
         spans: The event times to compute, in order; empty where nothing changed.
         settled: Time from which its sources can still add rows.
         parent: Reference of the earlier table; empty for none.
@@ -101,29 +92,6 @@ class Plan:
     corrected: tuple[Path, ...] = ()
 
 
-@dataclass(frozen=True)
-class EarlierTables:
-    """Earlier feature tables.
-
-    Attributes:
-        as_of: Up to when they know everything.
-        tables: Reference of the table of each view.
-        settled: For each view, the time from which its sources could still add rows.
-    """
-
-    as_of: datetime
-    tables: Mapping[str, str]
-    settled: Mapping[str, datetime]
-
-
-@dataclass(frozen=True)
-class Published:
-    """The table of a view, and the time from which its rows are provisional because its sources can still add rows."""
-
-    table: Reference
-    settled: datetime
-
-
 def compute_tables(
     store: ArtifactStore,
     repository: Repository,
@@ -131,16 +99,14 @@ def compute_tables(
     as_of: datetime,
     parent: str,
     workspace: Path,
-) -> dict[str, Published]:
+) -> dict[str, tuple[Reference, datetime]]:
     """Compute and publish the table of every view.
 
-    Args:
-        store: Where tables are published.
-        repository: The definitions.
-        datasets: The raw tables, by reference.
-        as_of: Up to when the raw tables know everything.
-        parent: Reference of earlier feature tables; empty for none.
-        workspace: For new files.
+    `datasets` has the reference of each raw table, which know everything up to `as_of`. `parent` is the reference of
+    earlier feature tables; empty for none.
+
+    Returns:
+        By view its table, and the time from which its rows are provisional, as its sources can still add rows.
 
     Raises:
         ConfigurationError: naming the file whose SQL does not run, or a table that the snapshot lacks.
@@ -151,17 +117,16 @@ def compute_tables(
                 f"The feature views read raw.{table}, which is not in the snapshot: expected one of "
                 f"{', '.join(sorted(datasets))}, in the same upper and lower case."
             )
-    earlier = _earlier_tables(store, parent) if parent else None
-    with connect(cursors=True) as connection:
+    with connect() as connection:
         sources = Sources(connection, store, repository, datasets, as_of)
-        plans = [_plan(sources, view, earlier) for view in repository.views.values()]
+        plans = [_plan(sources, view, parent) for view in repository.views.values()]
         # A table is written while the next one is computed, because writing alone does not keep all cores busy.
         with ThreadPoolExecutor(1, "feature-tables") as writer:
             written = {
                 plan.view.name: (plan.settled, writer.submit(_publish, sources, plan, workspace))
                 for plan in _compute(sources, plans)
             }
-        return {name: Published(written[name][1].result(), written[name][0]) for name in repository.views}
+        return {name: (written[name][1].result(), written[name][0]) for name in repository.views}
 
 
 def changed_views(
@@ -169,54 +134,46 @@ def changed_views(
 ) -> dict[str, list[str]]:
     """List what changed since the definitions of earlier feature tables, by view.
 
-    Raises:
-        ConfigurationError: if the meaning of a view changed but its version did not.
+    Raises ConfigurationError if the meaning of a view changed but its version did not.
     """
     earlier = store.manifest(parent).derived_from["definitions"]
     if earlier == definitions:
         return {}
-    try:
-        before = check_out(store, earlier, folder)
-    except ConfigurationError:
-        return {}
-    require_versions(before, repository)
+    before = check_out(store, earlier, folder)
+    require_one_meaning(before, repository, f"The feature tables {parent}", repository.views)
     return changes(before, repository)
 
 
-def _earlier_tables(store: ArtifactStore, feature_tables: str) -> EarlierTables:
-    manifest = store.manifest(feature_tables)
-    as_of = datetime.fromisoformat(manifest.details["as_of"])
-    return EarlierTables(as_of, view_tables(store, feature_tables), settled_times(store, feature_tables))
-
-
-def _plan(sources: Sources, view: View, earlier: EarlierTables | None) -> Plan:
+def _plan(sources: Sources, view: View, parent: str) -> Plan:
+    """What to compute of a view, where `parent` are earlier feature tables; empty for none."""
     store, repository = sources.store, sources.repository
     tables = tables_of(repository, [view.query])
     whole = Plan(view, (ALL_TIME,), sources.settled(tables))
-    if earlier is None or view.name not in earlier.tables or earlier.as_of > sources.as_of:
+    table = view_tables(store, parent).get(view.name) if parent else None
+    as_of = datetime.fromisoformat(store.manifest(parent).details["as_of"]) if parent else sources.as_of
+    if table is None or as_of > sources.as_of:
         return whole
-    parent = earlier.tables[view.name]
-    manifest, definition = store.manifest(parent), definition_of(repository, view)
+    manifest, definition = store.manifest(table), definition_of(repository, view)
     files = {entry.path: entry for entry in manifest.files}
 
     def verified(entries: Iterable[FileEntry]) -> dict[str, Path]:
-        store.require_readable(parent)
+        store.require_readable(table)
         return {entry.path: store.verified_path(manifest.reference, entry) for entry in entries}
 
     if canonical_json(manifest.configuration) != canonical_json(definition):
         if canonical_json(manifest.configuration["keys"]) != canonical_json(definition["keys"]):
             return whole
         corrected = verified(entry for name, entry in files.items() if name.startswith(CORRECTED))
-        return replace(whole, parent=parent, corrected=tuple(corrected.values()))
-    settled = earlier.settled[view.name]
-    changed = {table: sources.changed(table, manifest.derived_from.get(table, "")) for table in tables}
+        return replace(whole, parent=table, corrected=tuple(corrected.values()))
+    settled = settled_times(store, parent)[view.name]
+    changed = {name: sources.changed(name, manifest.derived_from.get(name, "")) for name in tables}
     spans = spans_to_compute(changed, repository.sources, view.spec.window)
-    if earlier.as_of < sources.as_of and not view.spec.static:
-        spans = merged([*spans, Span(min(settled, earlier.as_of), END)])
+    if as_of < sources.as_of and not view.spec.static:
+        spans = merged([*spans, Span(min(settled, as_of), END)])
     if view.spec.static and spans:  # The time of its rows is not that of its sources.
         spans = [ALL_TIME]
     paths = verified(files_from(files, spans[0].start) if spans else [])
-    return Plan(view, tuple(spans), whole.settled, parent, Earlier(files, paths, settled))
+    return Plan(view, tuple(spans), whole.settled, table, Earlier(files, paths, settled))
 
 
 def _compute(sources: Sources, plans: Sequence[Plan]) -> Iterator[Plan]:
@@ -244,7 +201,7 @@ def _kept(view: View) -> str:
 
 def _open_span(sources: Sources, span: Span, views: Sequence[View]) -> None:
     windows = [view.spec.window for view in views if not view.spec.static]
-    window = None if None in windows else max((one for one in windows if one is not None), default=None)
+    window = None if None in windows else max((length for length in windows if length is not None), default=None)
     connection, repository = sources.connection, sources.repository
     tables = tables_of(repository, [view.query for view in views])
     empty_schemas(connection)
@@ -264,43 +221,33 @@ def _publish(sources: Sources, plan: Plan, workspace: Path) -> Reference:
     store, repository = sources.store, sources.repository
     with sources.connection.cursor() as connection:
         if plan.earlier is None:
-            written = redefined_table(connection, view, plan.corrected, kept, folder)
+            files = redefined_table(connection, view, plan.corrected, kept, folder)
         elif plan.spans:
-            written = next_table(connection, view, plan.earlier, plan.spans, kept, sources.as_of, folder)
+            files = next_table(connection, view, plan.earlier, plan.spans, kept, sources.as_of, folder)
         else:
-            written = unchanged_table(plan.earlier)
-        columns = _columns(connection, plan, store)
+            files = {**plan.earlier.files}
+        if plan.spans:
+            schema = connection.sql(f"FROM {kept} LIMIT 0").to_arrow_table().schema
+            columns: Sequence[Column] = [Column(field.name, str(field.type), field.nullable) for field in schema]
+        else:
+            columns = store.manifest(plan.parent).columns
         connection.execute(f"DROP TABLE IF EXISTS {kept}")
     derived: dict[str, Reference | str] = {
         table: sources.datasets[table] for table in tables_of(repository, [view.query])
     }
-    if origin := _origin(store, plan, written):
-        derived[_PARENT] = origin
+    if corrected := [file for name, file in files.items() if name.startswith(CORRECTED)]:
+        # The table that holds corrected rows which the sources no longer hold.
+        unchanged = all(isinstance(file, FileEntry) for file in corrected)
+        derived[_PARENT] = store.manifest(plan.parent).derived_from[_PARENT] if unchanged else plan.parent
+    rows = {name: rows_in(file) for name, file in files.items()}
     return store.publish(
         "features",
         view.name,
-        written.files,
+        files,
         columns=columns,
-        rows=sum(written.rows.values()),
-        rows_per_file=written.rows,
+        rows=sum(rows.values()),
+        rows_per_file=rows,
         derived_from=derived,
         configuration=definition_of(repository, view),
         details={"version": view.spec.version},
     )
-
-
-def _origin(store: ArtifactStore, plan: Plan, written: Written) -> str:
-    """The table that holds corrected rows which the sources no longer hold; empty for none."""
-    corrected = [one for name, one in written.files.items() if name.startswith(CORRECTED)]
-    if not corrected:
-        return ""
-    unchanged = all(isinstance(one, FileEntry) for one in corrected)
-    return store.manifest(plan.parent).derived_from[_PARENT] if unchanged else plan.parent
-
-
-def _columns(connection: duckdb.DuckDBPyConnection, plan: Plan, store: ArtifactStore) -> Sequence[Column]:
-    if not plan.spans:
-        manifest: Manifest = store.manifest(plan.parent)
-        return manifest.columns
-    schema = connection.sql(f"FROM {_kept(plan.view)} LIMIT 0").to_arrow_table().schema
-    return [Column(one.name, str(one.type), one.nullable) for one in schema]

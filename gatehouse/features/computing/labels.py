@@ -27,13 +27,6 @@ UNLABELLED = (UNKNOWN, YOUNG) = ("label not known yet", "label younger than its 
 """Reasons to set a decision aside that will have a label later."""
 _TYPES: dict[Output, pa.DataType] = {"probability": pa.int8(), "probabilities": pa.int32()}
 """Arrow types of labels, by what is predicted; others have doubles."""
-_ADVICE: dict[Output, str] = {
-    "probability": "Write the condition that makes a row positive, for instance `{column} > 0.5 AS {column}`, or state "
-    "another task in the LabelView.",
-    "probabilities": "Name the outcome's values as classes of the LabelView, or number them from 0.",
-    "prediction": "Give no label to a row without a number, as a null sets it aside: {number} AS {column}.",
-    "score": "Give relevant rows a higher number, and rows that are not relevant 0.",
-}
 
 
 def entity_rows(connection: duckdb.DuckDBPyConnection, repository: Repository) -> tuple[pa.Table, dict[str, int]]:
@@ -44,8 +37,7 @@ def entity_rows(connection: duckdb.DuckDBPyConnection, repository: Repository) -
 
     A label counts once it has arrived and its horizon is over. The later of these two times is its `label_time`.
 
-    Raises:
-        ConfigurationError: if the label's query does not run or lacks a column, or a label does not fit the task.
+    Raises ConfigurationError if the label's query does not run or lacks a column, or a label does not fit the task.
     """
     stage_tables(connection, repository, [repository.entity_rows])
     return labelled_rows(connection, repository)
@@ -56,7 +48,8 @@ def labelled_rows(connection: duckdb.DuckDBPyConnection, repository: Repository)
     label, where = repository.label, f"labels/{repository.label.name}.sql"
     named = [*label.entities, label.decision_time, label.arrives.column, label.label, label.set_aside, *label.keeps]
     require_columns(connection, repository.entity_rows, where, filter(None, named))
-    keys = _keys(repository)
+    types = {key: SQL_TYPES[repository.entities[key]] for key in label.entities}
+    keys = ", ".join(f"CAST({quoted(key)} AS {kind}) AS {quoted(key)}" for key, kind in types.items())
     order = ", ".join(map(quoted, label.entities))
     reason = quoted(label.set_aside)
     own = f"WHEN {reason} IS NOT NULL THEN {reason}" if label.set_aside else ""
@@ -92,28 +85,6 @@ def labelled_rows(connection: duckdb.DuckDBPyConnection, repository: Repository)
     return kept, dict(counts)
 
 
-def outcomes_in(connection: duckdb.DuckDBPyConnection, repository: Repository) -> pa.Table:
-    """What the raw tables say of every decision, at any time: keys, decision_time, label and the time it `arrived`.
-
-    The label is null where there is none. The staging tables exist already.
-
-    Raises:
-        ConfigurationError: if the query does not run.
-    """
-    label = repository.label
-    return table_of(
-        connection,
-        f"SELECT {_keys(repository)}, {quoted(label.decision_time)}::TIMESTAMPTZ AS decision_time, {_number(label)} AS "
-        f"label, ({known_time(label.arrives)})::TIMESTAMPTZ AS arrived FROM (\n{repository.entity_rows}\n)",
-        f"labels/{label.name}.sql",
-    )
-
-
-def _keys(repository: Repository) -> str:
-    types = {key: SQL_TYPES[repository.entities[key]] for key in repository.label.entities}
-    return ", ".join(f"CAST({quoted(key)} AS {kind}) AS {quoted(key)}" for key, kind in types.items())
-
-
 def _number(label: LabelView) -> str:
     """SQL of a label as a number: the position of a named class, else the value itself; null where there is none."""
     if not label.classes:
@@ -127,36 +98,19 @@ def _with_exact_labels(connection: duckdb.DuckDBPyConnection, rows: pa.Table, la
     task, values = TASKS[label.task], rows["label"].to_numpy()
     wrong = np.flatnonzero(~task.is_label(values))
     if len(wrong):
-        raise ConfigurationError(_refusal(connection, rows, label, wrong, where))
+        expected = f"one of {', '.join(label.classes)}" if label.classes else task.label
+        groups = connection.execute(
+            f"SELECT {quoted(label.label)}::VARCHAR, {_number(label)} FROM entity_rows WHERE __reason IS NULL "
+            "GROUP BY ALL ORDER BY count(*) DESC, 1"
+        ).fetchall()
+        numbers = np.array([np.nan if number is None else number for _, number in groups])
+        texts = [str(groups[place][0]) for place in np.flatnonzero(~task.is_label(numbers))[:3]]
+        raise ConfigurationError(
+            f"{where}: column {label.label}: expected {expected} in every row, as the task is {task.name}; found "
+            f"{len(wrong):,} of {rows.num_rows:,} rows with other values, "
+            f"{unless_hidden('such as ' + ', '.join(texts))}. Convert them in the query, where a null sets a row "
+            "aside, or state another task in the LabelView."
+        )
     kind = _TYPES.get(task.output, pa.float64())
     labels = pa.chunked_array([pc.cast(pa.array(values), kind)]) if len(rows) else pa.array([], kind)
     return rows.set_column(rows.column_names.index("label"), "label", labels)
-
-
-def _refusal(
-    connection: duckdb.DuckDBPyConnection, rows: pa.Table, label: LabelView, wrong: np.ndarray, where: str
-) -> str:
-    """What is wrong with labels that are not of the task; `wrong` are positions in `rows`, shape (wrong rows,)."""
-    task, column = TASKS[label.task], quoted(label.label)
-    expected = f"one of {', '.join(label.classes)}" if label.classes else task.label
-    kind, shown = _others(connection, label)
-    first = ", ".join(f"{key} {rows[key][int(wrong[0])]}" for key in label.entities)
-    value = f"TRY_CAST({column} AS DOUBLE)" if kind == "VARCHAR" else column
-    number = f"if(isfinite({value}), {value}, NULL)"
-    return (
-        f"{where}: column {label.label}: expected {expected} in every row, as the task is {task.name}; found "
-        f"{len(wrong):,} of {rows.num_rows:,} rows with other values ({kind}), "
-        f"{unless_hidden('such as ' + ', '.join(shown) + f'; first {first}')}. "
-        f"{_ADVICE[task.output].format(column=column, number=number)}"
-    )
-
-
-def _others(connection: duckdb.DuckDBPyConnection, label: LabelView) -> tuple[str, list[str]]:
-    """Type and texts of the most frequent values that are not valid labels of the task."""
-    found = connection.execute(
-        f"SELECT {quoted(label.label)}::VARCHAR AS text, typeof({quoted(label.label)}) AS kind, {_number(label)} AS "
-        "number FROM entity_rows WHERE __reason IS NULL GROUP BY ALL ORDER BY count(*) DESC, 1"
-    ).fetchall()
-    numbers = np.array([np.nan if number is None else number for _, _, number in found])
-    wrong = np.flatnonzero(~TASKS[label.task].is_label(numbers))[:3]
-    return str(found[wrong[0]][1]), [str(found[index][0]) for index in wrong]

@@ -35,13 +35,6 @@ def changed_hours(
 
     Files that both versions hold are not read. The other files are compared hour by hour: by the number of rows, and by
     the sum of the hashes of all their columns.
-
-    Args:
-        connection: Where the rows are compared.
-        store: Where both versions are.
-        before: Reference of the earlier version.
-        after: Reference of the later one.
-        source: The table, with its column of event times.
     """
     if before == after:
         return []
@@ -88,10 +81,7 @@ def spans_to_compute(
 
     A row with time t affects event times from `lead` before t until `window` after t.
 
-    Args:
-        changed: Changed hours by table; None where the whole table counts as changed.
-        sources: The tables that have a time.
-        window: The view's longest look-back; None for the whole past.
+    `changed` has the changed hours by table; None if the whole table counts as changed.
     """
     spans: list[Span] = []
     for table, hours in changed.items():

@@ -51,9 +51,8 @@ def compute_features(request: ComputeRequest, store: ArtifactStore) -> ComputeRe
     With earlier feature tables, only the event times that new or changed source rows can affect are computed; rows that
     were known before stay in the tables.
 
-    Raises:
-        ConfigurationError: if the definitions do not run, naming the file; or if a view has another meaning than in the
-            earlier tables, under the same version.
+    Raises ConfigurationError if the definitions do not run, naming the file; or if a view has another meaning than in
+    the earlier tables, under the same version.
     """
     from gatehouse.features.computing.feature_tables import changed_views, compute_tables
     from gatehouse.features.definitions.repository import check_out
@@ -69,9 +68,9 @@ def compute_features(request: ComputeRequest, store: ArtifactStore) -> ComputeRe
         published = compute_tables(
             store, repository, snapshot.derived_from, datetime.fromisoformat(as_of), request.parent, workspace
         )
-    inputs: dict[str, Reference | str] = {f"{VIEW}{name}": one.table for name, one in published.items()}
+    inputs: dict[str, Reference | str] = {f"{VIEW}{name}": table for name, (table, _) in published.items()}
     # `settled` is kept here and not with each table, so that a table that nothing changed keeps its reference.
-    settled = {name: one.settled.isoformat() for name, one in published.items()}
+    settled = {name: time.isoformat() for name, (_, time) in published.items()}
     details: dict[str, Any] = {"as_of": as_of, "settled": settled}
     reference = store.publish(
         "feature-tables",
@@ -80,5 +79,5 @@ def compute_features(request: ComputeRequest, store: ArtifactStore) -> ComputeRe
         derived_from=inputs | {"snapshot": request.snapshot, "definitions": request.definitions},
         details=details | ({"changed": changed} if changed else {}),
     )
-    rows = {name: store.manifest(one.table).rows or 0 for name, one in published.items()}
+    rows = {name: store.manifest(table).rows or 0 for name, (table, _) in published.items()}
     return ComputeResult(feature_tables=str(reference), rows=rows)

@@ -40,12 +40,8 @@ class Earlier:
     settled: datetime
 
 
-@dataclass(frozen=True)
-class Written:
-    """The files of a table: new ones as paths, unchanged ones as they are stored; and rows by file."""
-
-    files: dict[str, Path | FileEntry]
-    rows: dict[str, int]
+Files = dict[str, Path | FileEntry]
+"""The files of a table: new ones as paths, unchanged ones as they are stored."""
 
 
 def write_rows(
@@ -53,12 +49,7 @@ def write_rows(
 ) -> dict[str, Path]:
     """Write rows by the week from which they are known, each file in the order of `View.columns`, one week at a time.
 
-    Args:
-        connection: Where the rows are.
-        view: The view.
-        rows: SQL that can follow FROM.
-        folder: Where files are written.
-        kind: What file names begin with.
+    `rows` is SQL that can follow FROM. `kind` is what file names begin with.
     """
     folder.mkdir(parents=True, exist_ok=True)
     # File names need a year that Python can hold, and a time can be infinite. Times have no zone (they are UTC): with a
@@ -67,16 +58,16 @@ def write_rows(
     within = f"make_timestamp(epoch_us(least(greatest({quoted(KNOWN_FROM)}, {first}), {last})))"
     query = f"SELECT {_columns(view)}, date_trunc('week', {within}) AS {_WEEK} FROM {rows} AS r"
     reader = connection.sql(f"{query} ORDER BY {_WEEK}, {_columns(view)}").to_arrow_reader(_ROWS_AT_ONCE)
-    found: dict[str, Path] = {}
+    files: dict[str, Path] = {}
     for week, parts in groupby(_weeks(reader), key=lambda part: part[0]):
         path = folder / f"{kind}{week_of(week)}{_SUFFIX}"
         write_parquet(pa.concat_tables([table for _, table in parts]).combine_chunks(), path)
-        found[path.name] = path
-    if not found:
-        empty = folder / f"{kind}none{_SUFFIX}"
-        write_parquet(reader.schema.empty_table().drop_columns(_WEEK), empty)
-        found[empty.name] = empty
-    return found
+        files[path.name] = path
+    if not files:
+        path = folder / f"{kind}none{_SUFFIX}"
+        write_parquet(reader.schema.empty_table().drop_columns(_WEEK), path)
+        files[path.name] = path
+    return files
 
 
 def _weeks(reader: pa.RecordBatchReader) -> Iterator[tuple[datetime, pa.Table]]:
@@ -89,28 +80,18 @@ def _weeks(reader: pa.RecordBatchReader) -> Iterator[tuple[datetime, pa.Table]]:
             yield batch.column(_WEEK)[start].as_py(), rows.slice(start, end - start)
 
 
-def first_table(connection: duckdb.DuckDBPyConnection, view: View, computed: str, folder: Path) -> Written:
-    """The files of a table without an earlier one; `computed` is as in `next_table`."""
-    return _written(write_rows(connection, view, computed, folder))
-
-
 def redefined_table(
     connection: duckdb.DuckDBPyConnection, view: View, corrected: Sequence[Path], computed: str, folder: Path
-) -> Written:
-    """The files of a table whose definition changed.
+) -> Files:
+    """The files of a table that is computed whole: it is new, or its definition changed.
 
     The new definition's values before a correction cannot be computed, since the sources hold corrected rows only. So a
     corrected row counts as known from its last correction on.
 
-    Args:
-        connection: Where rows are compared.
-        view: The view.
-        corrected: The files of the earlier table with the versions that later source rows added.
-        computed: The table of all rows.
-        folder: Where files are written.
+    `corrected` are the files of the earlier table with the versions that later source rows added.
     """
     if not corrected:
-        return first_table(connection, view, computed, folder)
+        return {**write_rows(connection, view, computed, folder)}
     key, known = (*view.spec.entities, EVENT_TIMESTAMP), quoted(KNOWN_FROM)
     keys = ", ".join(map(quoted, key))
     connection.execute(
@@ -125,12 +106,7 @@ def redefined_table(
     files = write_rows(connection, view, "(FROM redefined WHERE NOT __moved)", folder)
     if connection.execute("SELECT count(*) FROM redefined WHERE __moved").fetchall()[0][0]:
         files |= write_rows(connection, view, "(FROM redefined WHERE __moved)", folder, CORRECTED)
-    return _written(files)
-
-
-def unchanged_table(earlier: Earlier) -> Written:
-    """The files of a table where nothing is computed again."""
-    return _written(earlier.files)
+    return {**files}
 
 
 def next_table(
@@ -141,21 +117,14 @@ def next_table(
     computed: str,
     as_of: datetime,
     folder: Path,
-) -> Written:
+) -> Files:
     """The files of a table after its rows in `spans` were computed again.
 
     Provisional earlier rows in the spans are replaced. Settled rows stay. Where a settled value is new or different
-    now,
-    a version known from `as_of` on is added; where it is gone, a version of nulls is added.
+    now, a version known from `as_of` on is added; where it is gone, a version of nulls is added.
 
-    Args:
-        connection: Where rows are compared.
-        view: The view.
-        earlier: Its earlier table.
-        spans: Event times that were computed again; rows outside them stay as they are.
-        computed: The rows of the spans as they are now.
-        as_of: Up to when the sources know everything now.
-        folder: Where new files are written.
+    `spans` are the event times that were computed again; rows outside them stay as they are. `computed` are the rows of
+    the spans as they are now, and `as_of` is up to when the sources know everything.
     """
     connection.execute(f"CREATE OR REPLACE TEMP VIEW computed AS FROM {computed}")
     if spans[0].start < earlier.settled or any(name.startswith(CORRECTED) for name in earlier.paths):
@@ -163,14 +132,26 @@ def next_table(
     else:  # No row is known before its event, so nothing in the spans was settled.
         connection.execute("CREATE OR REPLACE TEMP TABLE fresh AS FROM computed")
         connection.execute("CREATE OR REPLACE TEMP TABLE late AS FROM computed WHERE false")
-    # Provisional rows of the spans become known at or after the start of the first week.
-    first = week_of(max(earlier.settled, spans[0].start))
+    # Provisional rows of the spans become known at or after the start of the first week; those weeks are rewritten.
+    known, first = quoted(KNOWN_FROM), week_of(max(earlier.settled, spans[0].start))
     replaced = {name for name in earlier.files if name.startswith(KNOWN) and _week(name) >= first}
-    fresh = _rewritten(connection, view, earlier, replaced, spans, folder)
+    rows = (
+        f"({_earlier(view, earlier, KNOWN, replaced)} "
+        f"WHERE NOT (({_inside(spans)}) AND {known} >= {time_literal(earlier.settled)}) UNION ALL FROM fresh)"
+    )
+    some = connection.execute(f"SELECT 1 FROM {rows} LIMIT 1").fetchall()
+    fresh = write_rows(connection, view, rows, folder) if some else {}
     if connection.execute("SELECT count(*) FROM late").fetchall()[0][0]:
-        fresh |= _appended(connection, view, earlier, as_of, folder)
+        # The week of corrections known from now on, with the corrections that it has already.
+        present = _earlier(view, earlier, CORRECTED, {f"{CORRECTED}{week_of(as_of)}{_SUFFIX}"})
+        match = _match("l", (*view.spec.entities, EVENT_TIMESTAMP, KNOWN_FROM))
+        rows = (
+            f"(SELECT {_columns(view)} FROM ({present}) AS n WHERE NOT EXISTS (FROM late AS l WHERE {match}) "
+            f"UNION ALL FROM late)"
+        )
+        fresh |= write_rows(connection, view, rows, folder, CORRECTED)
     kept = {name: entry for name, entry in earlier.files.items() if name not in replaced | set(fresh)}
-    return _written({**kept, **fresh}) if kept or fresh else first_table(connection, view, computed, folder)
+    return {**kept, **fresh} if kept or fresh else {**write_rows(connection, view, computed, folder)}
 
 
 def week_of(moment: datetime) -> str:
@@ -192,8 +173,8 @@ def _compare(
     A row can have several versions, so the values that apply at `as_of` are compared, not the versions. A late version
     is needed only where the settled and fresh versions together give another value at `as_of` than the computed ones.
 
-    `held` are the earlier versions in the spans that stay, `keys` are the keys of settled rows, `wanted` the computed
-    values at `as_of`, and `found` the values of held and fresh versions then.
+    `kept` are the earlier versions in the spans that stay, `keys` are the keys of settled rows, `now` the computed
+    values at `as_of`, and `stored` the values of kept and fresh versions then.
     """
     settled, now, known = time_literal(earlier.settled), time_literal(as_of), quoted(KNOWN_FROM)
     key = (*view.spec.entities, EVENT_TIMESTAMP)
@@ -202,62 +183,31 @@ def _compare(
     something = " OR ".join(f"s.{quoted(name)} IS NOT NULL" for name in view.spec.features)
     newest = f"WHERE {known} <= {now} QUALIFY row_number() OVER (PARTITION BY {keys} ORDER BY {known} DESC) = 1"
     connection.execute(
-        f"CREATE OR REPLACE TEMP TABLE held AS "
+        f"CREATE OR REPLACE TEMP TABLE kept AS "
         f"{_earlier(view, earlier, KNOWN)} WHERE ({_inside(spans)}) AND {known} < {settled} "
         f"UNION ALL {_earlier(view, earlier, CORRECTED)} WHERE {_inside(spans)}"
     )
     connection.execute(
         f"CREATE OR REPLACE TEMP TABLE fresh AS SELECT {columns} FROM computed AS n WHERE {known} >= {settled} "
-        f"AND NOT EXISTS (FROM held AS h WHERE {_match('h', (*key, KNOWN_FROM))})"
+        f"AND NOT EXISTS (FROM kept AS h WHERE {_match('h', (*key, KNOWN_FROM))})"
     )
     connection.execute(
         f"CREATE OR REPLACE TEMP TABLE late AS "
-        f"WITH keys AS (SELECT {keys} FROM held UNION SELECT {keys} FROM computed WHERE {known} < {settled}), "
-        f"versions AS (SELECT {columns} FROM held UNION ALL FROM fresh), "
-        f"wanted AS (SELECT {columns} FROM computed AS n SEMI JOIN keys AS t ON {_match('t', key)} {newest}), "
-        f"found AS (SELECT {columns} FROM versions AS n SEMI JOIN keys AS t ON {_match('t', key)} {newest}) "
-        f"SELECT n.* REPLACE ({now} AS {known}) FROM wanted AS n "
-        f"WHERE NOT EXISTS (FROM found AS s WHERE {_match('s', (*key, *view.spec.features))}) "
-        f"UNION ALL SELECT {keys}, {now}, {nothing} FROM found AS s "
-        f"WHERE ({something}) AND NOT EXISTS (FROM wanted AS n WHERE {_match('s', key)})"
+        f"WITH keys AS (SELECT {keys} FROM kept UNION SELECT {keys} FROM computed WHERE {known} < {settled}), "
+        f"versions AS (SELECT {columns} FROM kept UNION ALL FROM fresh), "
+        f"now AS (SELECT {columns} FROM computed AS n SEMI JOIN keys AS t ON {_match('t', key)} {newest}), "
+        f"stored AS (SELECT {columns} FROM versions AS n SEMI JOIN keys AS t ON {_match('t', key)} {newest}) "
+        f"SELECT n.* REPLACE ({now} AS {known}) FROM now AS n "
+        f"WHERE NOT EXISTS (FROM stored AS s WHERE {_match('s', (*key, *view.spec.features))}) "
+        f"UNION ALL SELECT {keys}, {now}, {nothing} FROM stored AS s "
+        f"WHERE ({something}) AND NOT EXISTS (FROM now AS n WHERE {_match('s', key)})"
     )
-
-
-def _rewritten(
-    connection: duckdb.DuckDBPyConnection,
-    view: View,
-    earlier: Earlier,
-    replaced: Collection[str],
-    spans: Sequence[Span],
-    folder: Path,
-) -> dict[str, Path]:
-    """Write the files to be replaced again: their other rows, and the rows of the spans as they are now."""
-    rows = (
-        f"({_earlier(view, earlier, KNOWN, replaced)} "
-        f"WHERE NOT (({_inside(spans)}) AND {quoted(KNOWN_FROM)} >= {time_literal(earlier.settled)}) "
-        f"UNION ALL FROM fresh)"
-    )
-    some = connection.execute(f"SELECT 1 FROM {rows} LIMIT 1").fetchall()
-    return write_rows(connection, view, rows, folder) if some else {}
-
-
-def _appended(
-    connection: duckdb.DuckDBPyConnection, view: View, earlier: Earlier, as_of: datetime, folder: Path
-) -> dict[str, Path]:
-    """Write the week of corrections known from now on, with the corrections that it held already."""
-    key = (*view.spec.entities, EVENT_TIMESTAMP, KNOWN_FROM)
-    held = _earlier(view, earlier, CORRECTED, {f"{CORRECTED}{week_of(as_of)}{_SUFFIX}"})
-    rows = (
-        f"(SELECT {_columns(view)} FROM ({held}) AS n WHERE NOT EXISTS (FROM late AS l WHERE {_match('l', key)}) "
-        f"UNION ALL FROM late)"
-    )
-    return write_rows(connection, view, rows, folder, CORRECTED)
 
 
 def _earlier(view: View, earlier: Earlier, kind: str, names: Collection[str] | None = None) -> str:
     """A query of the earlier rows of a kind, or of those in the files `names`."""
-    wanted = earlier.paths if names is None else names
-    paths = [path for name, path in earlier.paths.items() if name.startswith(kind) and name in wanted]
+    chosen = earlier.paths if names is None else names
+    paths = [path for name, path in earlier.paths.items() if name.startswith(kind) and name in chosen]
     return f"SELECT {_columns(view)} FROM {rows_of(paths) if paths else '(FROM computed WHERE false)'}"
 
 
@@ -266,17 +216,13 @@ def _match(other: str, names: Sequence[str]) -> str:
 
 
 def _inside(spans: Sequence[Span]) -> str:
-    return " OR ".join(f"({_within(span)})" for span in spans)
-
-
-def _within(span: Span) -> str:
-    """SQL condition for the rows of a span; the first and last possible times set no bound."""
-    event, bounds = quoted(EVENT_TIMESTAMP), []
-    if span.start > BEGINNING:
-        bounds.append(f"{event} >= {time_literal(span.start)}")
-    if span.end < END:
-        bounds.append(f"{event} <= {time_literal(span.end)}")
-    return " AND ".join(bounds) or "true"
+    """SQL condition for the rows of the spans; the first and last possible times set no bound."""
+    event, conditions = quoted(EVENT_TIMESTAMP), []
+    for span in spans:
+        bounds = [f"{event} >= {time_literal(span.start)}"] if span.start > BEGINNING else []
+        bounds += [f"{event} <= {time_literal(span.end)}"] if span.end < END else []
+        conditions.append(f"({' AND '.join(bounds) or 'true'})")
+    return " OR ".join(conditions)
 
 
 def _columns(view: View) -> str:
@@ -287,9 +233,6 @@ def _week(name: str) -> str:
     return name.removeprefix(KNOWN).removeprefix(CORRECTED).removesuffix(_SUFFIX)
 
 
-def _written(files: Mapping[str, Path | FileEntry]) -> Written:
-    return Written({**files}, {name: _rows(file) for name, file in files.items()})
-
-
-def _rows(file: Path | FileEntry) -> int:
+def rows_in(file: Path | FileEntry) -> int:
+    """The number of rows of a file."""
     return int(pq.read_metadata(file).num_rows) if isinstance(file, Path) else file.rows or 0

@@ -8,9 +8,10 @@ from typing import Any
 from gatehouse.errors import ConfigurationError
 from gatehouse.features.definitions.declarations import Available, FeatureView
 from gatehouse.features.definitions.loading import FILE
-from gatehouse.features.definitions.repository import Repository, View, staged_by, tables_of
+from gatehouse.features.definitions.repository import Repository, View, check_out, staged_by, tables_of
 from gatehouse.features.definitions.sql_text import code, macros_in
 from gatehouse.store.identity import identity_of
+from gatehouse.store.store import ArtifactStore
 
 _OF_JOINS = ("ttl", "event_time_only")
 """Fields of a view that decide how its table is joined; they do not affect its rows."""
@@ -20,9 +21,9 @@ def definition_of(repository: Repository, view: View) -> dict[str, Any]:
     """The parts of a view that decide its table: code, keys, features, availability, window, version."""
     spec = {name: value for name, value in identity_of(view.spec).items() if name not in _OF_JOINS}
     tables = tables_of(repository, [view.query])
-    read = {name: identity_of(repository.sources[name]) for name in tables if name in repository.sources}
+    sources = {name: identity_of(repository.sources[name]) for name in tables if name in repository.sources}
     keys = {name: repository.entities[name] for name in view.spec.entities}
-    return {"code": code_of(repository, view), "view": spec, "keys": keys, "sources": read}
+    return {"code": code_of(repository, view), "view": spec, "keys": keys, "sources": sources}
 
 
 def code_of(repository: Repository, view: View) -> dict[str, str]:
@@ -45,40 +46,33 @@ def code_of(repository: Repository, view: View) -> dict[str, str]:
 
 def changes(before: Repository, after: Repository) -> dict[str, list[str]]:
     """What changed between two repositories, by view; unchanged views are left out."""
-    found: dict[str, list[str]] = {}
+    changed: dict[str, list[str]] = {}
     for name in sorted({*before.views, *after.views}):
         old, new = before.views.get(name), after.views.get(name)
         if old is None or new is None:
-            found[name] = ["removed" if new is None else "new"]
+            changed[name] = ["removed" if new is None else "new"]
             continue
         lines = changed_definition(old.spec, new.spec) + _retyped_keys(new.spec, before, after)
         codes = code_of(before, old), code_of(after, new)
         lines += [f"code {text}" for text in sorted({*codes[0], *codes[1]}) if codes[0].get(text) != codes[1].get(text)]
         if lines:
-            found[name] = lines
-    return found
+            changed[name] = lines
+    return changed
 
 
 def require_one_meaning(before: Repository, after: Repository, holder: str, views: Iterable[str]) -> None:
     """Refuse views whose meaning differs from stored ones of the same version.
 
-    Args:
-        before: The definitions of what is stored.
-        after: The present definitions.
-        holder: What stores the views, as a message names it.
-        views: Names of the stored views.
-
-    Raises:
-        ConfigurationError: listing the changes that need a new version.
+    Raises ConfigurationError listing the changes that need a new version.
     """
     problems = []
     for name in sorted({*views} & before.views.keys() & after.views.keys()):
-        view = after.views[name]
-        if before.views[name].spec.version == view.spec.version:
-            lines = needs_version(before.views[name].spec, view.spec) + _retyped_keys(view.spec, before, after)
-            problems += [
-                f"{FILE}: {name}: {line}: expected another version for it than {view.spec.version}" for line in lines
-            ]
+        old, new = before.views[name].spec, after.views[name].spec
+        if old.version == new.version:
+            added = [f"feature {feature} added" for feature in new.features if feature not in old.features]
+            lines = changed_definition(old, new) + _retyped_keys(new, before, after)
+            lines = [line for line in lines if line not in added]
+            problems += [f"{FILE}: {name}: {line}: expected another version than {new.version}" for line in lines]
     if problems:
         raise ConfigurationError(
             f"{holder} and the present definitions define the same version of a view differently:"
@@ -86,22 +80,33 @@ def require_one_meaning(before: Repository, after: Repository, holder: str, view
         )
 
 
-def require_versions(before: Repository, after: Repository) -> None:
-    """Refuse views whose meaning changed while their version did not.
+def require_same_features(store: ArtifactStore, service: str, trained_on: str, given: str) -> None:
+    """Refuse rows to score whose definitions give a feature of a service another meaning than in training.
+
+    `trained_on` and `given` are references of the definitions that the model was trained on, and that made the rows.
 
     Raises:
-        ConfigurationError: listing the changes that need a new version, and which version is expected.
+        ConfigurationError: listing what changed, view by view.
     """
-    problems = []
-    for name, view in after.views.items():
-        if name in before.views:
-            old, new = before.views[name].spec, view.spec
-            wanted = f"expected version={old.version + 1} for it, found {new.version}"
-            lines = needs_version(old, new)
-            lines += _retyped_keys(new, before, after) if new.version <= old.version else []
-            problems += [f"{FILE}: {name}: {line}: {wanted}" for line in lines]
-    if problems:
-        raise ConfigurationError("The feature repository has problems:" + "".join(f"\n  - {text}" for text in problems))
+    if trained_on == given:
+        return
+    with store.workspace() as workspace:
+        before = check_out(store, trained_on, workspace / "trained_on")
+        after = check_out(store, given, workspace / "given")
+    read = before.service(service)
+    changed = {name: lines for name, lines in changes(before, after).items() if name in read.views}
+    for name in read.on_demand:
+        views = [repository.on_demand.get(name) for repository in (before, after)]
+        meanings = [(identity_of(view.spec), code(view.query)) for view in views if view is not None]
+        if len(meanings) < 2 or meanings[0] != meanings[1]:
+            changed[name] = ["its query or its columns"]
+    if changed:
+        lines = "".join(f"\n  - {name}: {', '.join(lines)}" for name, lines in sorted(changed.items()))
+        raise ConfigurationError(
+            f"The model was trained on features of {trained_on}, but the rows have features of {given}, which computes "
+            f"features of the service {service} differently:{lines}\nTrain the model again, or score rows with "
+            "features of the definitions that it was trained on."
+        )
 
 
 def changed_definition(before: FeatureView, after: FeatureView) -> list[str]:
@@ -118,14 +123,6 @@ def changed_definition(before: FeatureView, after: FeatureView) -> list[str]:
         if old != new:
             lines.append(f"{field}: {_shown(old)} became {_shown(new)}")
     return lines
-
-
-def needs_version(before: FeatureView, after: FeatureView) -> list[str]:
-    """The changes of meaning that need a new version; none if `after` has a new version."""
-    if after.version > before.version:
-        return []
-    compatible = [f"feature {name} added" for name in after.features if name not in before.features]
-    return [line for line in changed_definition(before, after) if line not in compatible]
 
 
 def _retyped_keys(view: FeatureView, before: Repository, after: Repository) -> list[str]:

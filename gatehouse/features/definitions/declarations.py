@@ -3,16 +3,13 @@
 Reading definitions loads neither Feast nor DuckDB. The query of a view is in a file with the view's name.
 """
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from pydantic import Field, ValidationError
 
-from gatehouse.configuration.duration import Duration, LengthError
-from gatehouse.configuration.yaml_lines import in_words, nearest, shown
+from gatehouse.configuration.duration import Duration
+from gatehouse.configuration.yaml_lines import in_words, nearest
 from gatehouse.errors import ConfigurationError
 from gatehouse.metrics.tasks.task import TaskName
 from gatehouse.store.identity import Spec, operational
@@ -22,56 +19,29 @@ Kind = Literal["numeric", "double", "categorical"]
 EVENT_TIMESTAMP = "event_timestamp"
 KNOWN_FROM = "known_from"
 _NAME = r"^[a-z][a-z0-9_]{0,99}$"
-_listed: ContextVar[tuple[list[str], set[str]] | None] = ContextVar("problems of the definitions", default=None)
-
-
-@contextmanager
-def problems_listed(problems: list[str], wrong: set[str]) -> Iterator[None]:
-    """Inside this context, a wrong definition does not raise, so that all problems are found.
-
-    It adds to `problems`, and its name to `wrong`.
-    """
-    token = _listed.set((problems, wrong))
-    try:
-        yield
-    finally:
-        _listed.reset(token)
-
-
-def _told(detail: Any, names: Iterable[str]) -> str:
-    """What an error of pydantic says, and what was found; `names` are those of all arguments."""
-    if isinstance(error := detail.get("ctx", {}).get("error"), LengthError):
-        return error.in_python
-    if detail["type"] == "extra_forbidden":
-        return f"there is no such argument{nearest(str(detail['loc'][-1]), names)}"
-    one = '; one value is written ("name",), with its comma' if detail["type"] == "tuple_type" else ""
-    said = in_words(detail) + one
-    return said if detail["type"] == "missing" or ", found " in said else f"{said}, found {_shown(detail['input'])}"
-
-
-def _shown(value: Any) -> str:
-    return f"{value.total_seconds() / 3600:g} hours" if isinstance(value, timedelta) else shown(value)
 
 
 class _Definition(Spec):
-    if not TYPE_CHECKING:
+    """A definition with wrong arguments raises a ConfigurationError that lists all of them."""
 
-        def __init__(self, **data: Any) -> None:
-            try:
-                super().__init__(**data)
-            except ValidationError as error:
-                if (listed := _listed.get()) is None:
-                    raise
-                problems, wrong = listed
-                name = str(data.get("name", data.get("table", "")))
-                wrong.add(name)
-                called, names = f"{type(self).__name__} {name}".rstrip(), type(self).model_fields
-                for detail in error.errors():
-                    where = ".".join(str(part) for part in detail["loc"])
-                    problems.append(f"definitions.py: {called}: {where}: {_told(detail, names)}")
+    def __init__(self, **arguments: Any) -> None:
+        try:
+            super().__init__(**arguments)
+        except ValidationError as error:
+            name = arguments.get("name", arguments.get("table", ""))
+            problems = []
+            for detail in error.errors():
+                key = ".".join(map(str, detail["loc"]))
+                text = in_words(detail)
+                if detail["type"] == "extra_forbidden":
+                    text = f"there is no such argument{nearest(key, type(self).model_fields)}"
+                elif detail["type"] != "missing" and ", found " not in text:
+                    text = f"{text}, found {detail['input']!r}"
+                problems.append(f"{type(self).__name__} {name}".rstrip() + f": {key}: {text}")
+            raise ConfigurationError("\n  - ".join(problems)) from error
 
 
-class Available(Spec):
+class Available(_Definition):
     """Since when a row is known: the time in `column` of the query, and a publication lag on top of it."""
 
     column: str = Field(
@@ -80,13 +50,7 @@ class Available(Spec):
     lag: Duration = Field(timedelta(0), ge=timedelta(0), description="How long after that time the row is published.")
 
     def __init__(self, column: str, lag: timedelta = timedelta(0)) -> None:
-        given: dict[str, Any] = {"column": column, "lag": lag}
-        try:
-            super().__init__(**given)
-        except ValidationError as error:
-            detail = error.errors()[0]
-            where = detail["loc"][0]
-            raise ConfigurationError(f"Available: {where}: {_told(detail, given)}") from error
+        super().__init__(column=column, lag=lag)
 
 
 class Source(_Definition):
@@ -137,8 +101,7 @@ class FeatureView(_Definition):
         None,
         ge=timedelta(0),
         description="Longest look-back: a row depends on source rows whose event time is at most this much older. "
-        "Without it, "
-        "a row may depend on the whole past, which is read again after every change.",
+        "Without it, a row may depend on the whole past, which is read again after every change.",
     )
     freshness: Duration | None = operational(
         None,
@@ -148,8 +111,8 @@ class FeatureView(_Definition):
     event_time_only: bool = Field(
         False,
         description="It is not known when its rows became known, because they were all delivered at once: a row "
-        "counts as "
-        "known from its event time, a corrected row too. Training may then use values that serving did not have.",
+        "counts as known from its event time, a corrected row too. Training may then use values that serving did not "
+        "have.",
     )
     version: int = Field(1, ge=1, description="Raise it when the meaning of the features changes.")
     description: str = operational("")
@@ -168,8 +131,7 @@ class LabelView(_Definition):
     classes: tuple[str, ...] = Field(
         (),
         description="For the task multiclass: the outcome's values, in the order of their class numbers from 0; "
-        "empty if the "
-        "column holds the numbers.",
+        "empty if the column holds the numbers.",
     )
     group: str = Field("", description="For the task ranking: the entity whose rows are ranked together.")
     arrives: Available = Field(description="Column with the time at which the label arrives, and its delay.")
@@ -177,8 +139,7 @@ class LabelView(_Definition):
         timedelta(0),
         ge=timedelta(0),
         description="A label is used only after this time since its decision, even if it arrived earlier; before "
-        "that, only "
-        "outcomes that come quickly would be there.",
+        "that, only outcomes that come quickly would be there.",
     )
     set_aside: str = Field(
         "", description="Column with a reason not to use the row, null if it is used; empty for no such column."
@@ -186,8 +147,7 @@ class LabelView(_Definition):
     keeps: tuple[str, ...] = Field(
         (),
         description="Columns of the query that are kept in the training set but are not features, such as protected "
-        "columns or "
-        "columns for slices.",
+        "columns or columns for slices.",
     )
     description: str = operational("")
 

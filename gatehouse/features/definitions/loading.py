@@ -5,13 +5,10 @@ import json
 import re
 import sys
 import traceback
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any, TypeVar
-
-from pydantic import ValidationError
+from typing import Any
 
 from gatehouse.errors import ConfigurationError
 from gatehouse.features.definitions.declarations import (
@@ -22,13 +19,11 @@ from gatehouse.features.definitions.declarations import (
     OnDemandView,
     Source,
     Stream,
-    problems_listed,
 )
 
 FILE = "definitions.py"
 PUBLISHED = "definitions.json"
 _MODULE = "gatehouse_feature_definitions"
-_T = TypeVar("_T")
 _OF_REPOSITORY = re.compile(
     r"^(?:The feature repository's )?(definitions\.py|feature_store\.yaml|macros\.sql|\w+/[^ :]+\.sql)"
 )
@@ -47,18 +42,7 @@ KINDS: dict[str, type[Any]] = {
 
 @dataclass(frozen=True)
 class Definitions:
-    """What `definitions.py` defines.
-
-    Attributes:
-        entities: Entity by name.
-        views: Feature view by name.
-        on_demand: On-demand view by name.
-        services: Feature service by name.
-        labels: The label views; there should be one.
-        sources: Source by table.
-        streams: Stream by table.
-        wrong: Names of definitions that are wrong and left out; what reads them is not wrong for that.
-    """
+    """What `definitions.py` defines."""
 
     entities: dict[str, Entity]
     views: dict[str, FeatureView]
@@ -67,77 +51,53 @@ class Definitions:
     labels: list[LabelView]
     sources: dict[str, Source]
     streams: dict[str, Stream]
-    wrong: frozenset[str] = frozenset()
 
 
 def load_definitions(folder: Path, problems: list[str]) -> Definitions:
-    """Run `definitions.py` in `folder`. A definition that is wrong is left out and reported in `problems`.
+    """Run `definitions.py` in `folder`; names that are defined twice are added to `problems`.
 
-    Raises:
-        ConfigurationError: if there is no such file, or it does not run.
+    Raises ConfigurationError if there is no such file, or it does not run; the first wrong definition ends it.
     """
-    wrong = set[str]()
-    with problems_listed(problems, wrong):
-        module = _run(folder / FILE)
-    defined = [value for value in vars(module).values() if not isinstance(value, type)]
-    labels = _of(LabelView, defined)
-    if len(labels) != 1 and not any(": LabelView" in problem for problem in problems):
+    defined = list(vars(_run(folder / FILE)).values())
+    by_name: dict[str, dict[str, Any]] = {}
+    for field, kind in KINDS.items():
+        by_name[field] = {}
+        for definition in defined:
+            if isinstance(definition, kind):
+                name = name_of(definition)
+                if by_name[field].setdefault(name, definition) is not definition:
+                    problems.append(f"{FILE}: two {kind.__name__}s are called {name!r}")
+    labels = [*by_name.pop("labels").values()]
+    if len(labels) != 1:
         problems.append(f"{FILE}: expected one LabelView, found {len(labels)}")
-    return Definitions(
-        entities={one.name: one for one in _of(Entity, defined)},
-        views=_named(_of(FeatureView, defined), problems),
-        on_demand=_named(_of(OnDemandView, defined), problems),
-        services=_named(_of(FeatureService, defined), problems),
-        labels=labels,
-        sources={one.table: one for one in _of(Source, defined)},
-        streams={one.table: one for one in _of(Stream, defined)},
-        wrong=frozenset(wrong),
-    )
+    return Definitions(**by_name, labels=labels)
 
 
 def parse_definitions(text: str) -> Definitions:
-    """Parse a published `definitions.json`, as `definitions_text` writes it.
+    """Parse a published `definitions.json`, as `published_files` writes it.
 
-    Raises:
-        ConfigurationError: if another version of the code wrote it.
+    Raises ConfigurationError if another version of the code wrote it.
     """
     body = json.loads(text)
+    by_name: dict[str, dict[str, Any]] = {}
     try:
-        found = {kind: [model(**one) for one in body[kind]] for kind, model in KINDS.items()}
-    except (KeyError, ValidationError) as error:
+        for field, model in KINDS.items():
+            by_name[field] = {}
+            for fields in body[field]:
+                definition = model(**fields)
+                by_name[field][name_of(definition)] = definition
+    except (KeyError, ValueError, ConfigurationError) as error:
         raise ConfigurationError(
             f"{PUBLISHED}: expected definitions as this version publishes them, found {error}. Run the pipeline again, "
             "which publishes them anew."
         ) from error
-    labels = found.pop("labels")
-    by_name: dict[str, Any] = {kind: {called(one): one for one in ones} for kind, ones in found.items()}
+    labels = [*by_name.pop("labels").values()]
     return Definitions(**by_name, labels=labels)
 
 
-def called(one: Any) -> str:
+def name_of(definition: Any) -> str:
     """The name of a definition; for a source or a stream the name of its table."""
-    return str(getattr(one, "name", "") or one.table)
-
-
-def _of(kind: type[_T], defined: Iterable[object]) -> list[_T]:
-    """The definitions of one kind, without those whose problems are listed already: they have no fields."""
-    return [one for one in defined if isinstance(one, kind) and vars(one)]
-
-
-def _named(defined: Iterable[_T], problems: list[str]) -> dict[str, _T]:
-    found: dict[str, _T] = {}
-    for one in defined:
-        name = str(getattr(one, "name"))  # noqa: B009  # views and services share no base with a name
-        if name in found and found[name] is not one:
-            problems.append(f"{FILE}: two {type(one).__name__}s are called {name!r}")
-        found[name] = one
-    return found
-
-
-def _line(path: Path, error: BaseException) -> str:
-    """`:LINE`, the last line of the file that ran; empty where none ran."""
-    reached = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
-    return f":{reached[-1]}" if reached else ""
+    return str(getattr(definition, "name", "") or definition.table)
 
 
 def _run(path: Path) -> ModuleType:
@@ -151,21 +111,19 @@ def _run(path: Path) -> ModuleType:
         spec.loader.exec_module(module)
     except SyntaxError as error:
         file = Path(error.filename or path.name).name  # It may be one that the definitions import.
-        raise ConfigurationError(
-            f"{file}:{error.lineno}: is no Python: {error.msg}, found {(error.text or '').strip()!r}. Often a comma, a "
-            "quote or a bracket is missing there, or in the line before."
-        ) from error
-    except ConfigurationError as error:
-        raise ConfigurationError(f"{path.name}{_line(path, error)}: {error}") from error
+        raise ConfigurationError(f"{file}:{error.lineno}: {error.msg}, found {(error.text or '').strip()!r}") from error
     except (Exception, SystemExit) as error:
-        where = f"{path.name}{_line(path, error)}"
-        raise ConfigurationError(f"{where} does not run: {type(error).__name__}: {error}") from error
+        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+        place = f"{path.name}:{lines[-1]}" if lines else path.name
+        ran = f" does not run: {type(error).__name__}"
+        message = f": {error}" if isinstance(error, ConfigurationError) else f"{ran}: {error}"
+        raise ConfigurationError(place + message) from error
     finally:
         sys.dont_write_bytecode = written
     return module
 
 
-def in_repository(repo: str, told: str) -> list[str]:
+def in_repository(repo: str, message: str) -> list[str]:
     """The problems of a feature repository as a list, each file name with the repository's folder in front."""
-    listed = told.removeprefix("The feature repository has problems:\n  - ").split("\n  - ")
+    listed = message.removeprefix("The feature repository has problems:\n  - ").split("\n  - ")
     return [_OF_REPOSITORY.sub(rf"{repo.rstrip('/')}/\g<1>", problem) for problem in listed]

@@ -6,8 +6,10 @@ from gatehouse.configuration.yaml_lines import nearest
 from gatehouse.features.definitions.declarations import (
     EVENT_TIMESTAMP,
     KNOWN_FROM,
+    FeatureService,
     FeatureView,
     LabelView,
+    OnDemandView,
     Source,
     Stream,
 )
@@ -17,15 +19,15 @@ from gatehouse.metrics.tasks.found import TASKS
 
 def problems_of(defined: Definitions) -> list[str]:
     """All problems of what `definitions.py` defines, each with what was expected."""
-    return [*_of_streams(defined), *_of_views(defined), *_of_on_demand(defined)]
-
-
-def _of_streams(defined: Definitions) -> list[str]:
-    return [
-        f"{FILE}: Stream {table}: table: {problem}"
-        for table in defined.streams
-        for problem in _unknown("Source", [table], defined.sources, defined)
-    ]
+    problems = [*_unknown_names(defined), *_repeated_names(defined)]
+    problems += [problem for view in defined.views.values() for problem in view_problems(view)]
+    problems += [problem for label in defined.labels for problem in _label_problems(label)]
+    for name, on_demand in defined.on_demand.items():
+        for service in defined.services.values():
+            if name in service.on_demand:
+                unread = [view for view in on_demand.views if view not in service.views]
+                problems += [f"{service.name}: on_demand: {name} reads {view}: add it to views" for view in unread]
+    return [f"{FILE}: {problem}" for problem in problems]
 
 
 def source_problems(
@@ -33,127 +35,103 @@ def source_problems(
 ) -> Iterator[str]:
     """Sources and streams of `definitions.py` that the project's source does not have.
 
-    Args:
-        sources: By table.
-        streams: By table.
-        tables: The type of every column that the source declares, by table.
+    `tables` has the type of every column that the source declares, by table.
     """
     for name, source in sources.items():
         if name not in tables:
-            known = f"({', '.join(tables)}){nearest(name, tables)}"
-            yield f"{FILE}: Source {name}: table: expected a table of the source {known}"
+            expected = f"({', '.join(tables)}){nearest(name, tables)}"
+            yield f"{FILE}: Source {name}: table: expected a table of the source {expected}"
         elif (kind := tables[name].get(source.event_time)) != "timestamp":
-            times = [column for column, each in tables[name].items() if each == "timestamp"]
+            times = [column for column, declared in tables[name].items() if declared == "timestamp"]
             found = f"{source.event_time}, which is {kind}" if kind else source.event_time
-            meant = nearest(source.event_time, times)
-            yield f"{FILE}: Source {name}: event_time: expected one of {', '.join(times)}, found {found}{meant}"
+            suggestion = nearest(source.event_time, times)
+            yield f"{FILE}: Source {name}: event_time: expected one of {', '.join(times)}, found {found}{suggestion}"
     for name, stream in streams.items():
         for column in stream.key if name in tables else ():
             if column not in tables[name]:
-                meant = nearest(column, tables[name])
-                yield f"{FILE}: Stream {name}: key: expected columns of the table, found {column}{meant}"
+                suggestion = nearest(column, tables[name])
+                yield f"{FILE}: Stream {name}: key: expected columns of the table, found {column}{suggestion}"
 
 
-def _unknown(kind: str, names: Iterable[str], known: Collection[str], defined: Definitions) -> Iterator[str]:
-    """Names that nothing defines, with those that may be meant. A definition that is wrong is told of itself."""
-    for name in names:
-        if name not in known and name not in defined.wrong:
-            yield f"no {kind} {name!r}{nearest(name, known)}"
-
-
-def _of_views(defined: Definitions) -> list[str]:
-    problems = [f"{FILE}: {problem}" for view in defined.views.values() for problem in problems_of_view(view)]
-    problems += [f"{FILE}: {problem}" for label in defined.labels for problem in _of_label(label)]
-    keyed: list[FeatureView | LabelView] = [*defined.views.values(), *defined.labels]
-    for one in keyed:
-        unknown = _unknown("Entity", one.entities, defined.entities, defined)
-        problems += [f"{FILE}: {one.name}: entities: {problem}" for problem in unknown]
+def _unknown_names(defined: Definitions) -> Iterator[str]:
+    """Names that nothing defines, with those that may be meant."""
+    named: list[tuple[str, str, Iterable[str], Collection[str]]] = [
+        (f"Stream {table}: table", "Source", [table], defined.sources) for table in defined.streams
+    ]
+    with_keys: list[FeatureView | LabelView] = [*defined.views.values(), *defined.labels]
+    for keyed in with_keys:
+        named.append((f"{keyed.name}: entities", "Entity", keyed.entities, defined.entities))
+    readers: list[FeatureService | OnDemandView] = [*defined.services.values(), *defined.on_demand.values()]
+    for reader in readers:
+        named.append((f"{reader.name}: views", "FeatureView", reader.views, defined.views))
     for service in defined.services.values():
-        unknown = _unknown("FeatureView", service.views, defined.views, defined)
-        problems += [f"{FILE}: {service.name}: views: {problem}" for problem in unknown]
-    owner = _label_columns(defined.labels)
+        named.append((f"{service.name}: on_demand", "OnDemandView", service.on_demand, defined.on_demand))
+    for where, kind, names, known in named:
+        yield from (f"{where}: no {kind} {name!r}{nearest(name, known)}" for name in names if name not in known)
+
+
+def _repeated_names(defined: Definitions) -> Iterator[str]:
+    """Columns of a training set that are given twice, or have a name that our own queries use."""
+    owner = dict.fromkeys(("decision_time", "label", "label_time"), "the label")
+    for label in defined.labels:
+        names = filter(None, (label.label, label.arrives.column, label.set_aside, *label.keeps))
+        owner |= {name.lower(): f"the label {label.name}" for name in names}
+        yield from _internal(label.name, label.keeps)
     owner |= dict.fromkeys((*defined.entities, EVENT_TIMESTAMP, KNOWN_FROM), "the entities and times")
-    for name, view in defined.views.items():
-        problems += _internal(name, view.features)
-        for feature in view.features:
-            if given := owner.get(feature.lower()):
-                problems.append(
-                    f"{FILE}: {name}: features: {feature!r} is also given by {given}: expected another name"
-                )
-            owner.setdefault(feature.lower(), f"the view {name}")
-    return problems
+    columns = [(view.name, "features: ", [*view.features]) for view in defined.views.values()]
+    columns += [(view.name, "", [*view.request, *view.features]) for view in defined.on_demand.values()]
+    requested = {view.name: {*view.request} for view in defined.on_demand.values()}
+    for name, key, features in columns:
+        yield from _internal(name, features)
+        for feature in features:
+            previous = owner.get(feature.lower(), "its request" if features.count(feature) > 1 else "")
+            if previous:
+                yield f"{name}: {key}{feature!r} is also given by {previous}: expected another name"
+            # Several on-demand views may read one value of the request.
+            if feature not in requested.get(name, ()):
+                owner.setdefault(feature.lower(), f"the view {name}")
 
 
-def problems_of_view(view: FeatureView) -> list[str]:
-    """Problems of one view on its own, with what to write instead."""
-    if view.static and view.available:
-        return [f"{view.name}: is static and names an availability: expected one of them"]
-    if view.static and view.freshness:
-        return [f"{view.name}: is static and states a freshness: its rows have no age, expected one of them"]
-    if view.event_time_only and (view.static or view.available):
-        other = "is static" if view.static else "names an availability"
-        return [f"{view.name}: is event_time_only and {other}: expected one of them"]
-    if not view.static and not view.event_time_only and view.available is None:
-        return [
+def _internal(view: str, names: Iterable[str]) -> Iterator[str]:
+    """Names that begin with two underscores are reserved for our own queries."""
+    reserved = (name for name in names if name.startswith("__"))
+    yield from (f"{view}: {name!r}: expected a name that does not begin with two underscores" for name in reserved)
+
+
+def view_problems(view: FeatureView) -> Iterator[str]:
+    """Problems of one view on its own."""
+    declared = {
+        "static": view.static,
+        "event_time_only": view.event_time_only,
+        "available": view.available is not None,
+    }
+    chosen = [name for name, given in declared.items() if given]
+    if len(chosen) > 1:
+        yield f"{view.name}: expected one of available, static and event_time_only, found {' and '.join(chosen)}"
+    elif not chosen:
+        yield (
             f'{view.name}: states no availability: expected available=Available("<column>", lag=timedelta(...)) with '
-            "the query's column that says since when a row is known, static=True where it was always known, or "
-            "event_time_only=True where nobody knows"
-        ]
-    return []
+            "the query's column that says since when a row is known, static=True if it was always known, or "
+            "event_time_only=True if nobody knows"
+        )
+    elif view.static and view.freshness:
+        yield f"{view.name}: expected no freshness for a static view, whose rows have no age"
 
 
-def _of_label(label: LabelView) -> list[str]:
+def _label_problems(label: LabelView) -> Iterator[str]:
     """Problems of a label view on its own."""
-    problems, task = [], TASKS[label.task]
-    there = {*label.entities, label.label, "decision_time", "label", "label_time"}
-    if again := sorted(name for name in {*label.keeps} if name in there or label.keeps.count(name) > 1):
-        problems.append(f"{label.name}: keeps: {', '.join(again)}: in the training set already; leave it out")
-    problems += _internal(label.name, label.keeps)
+    task = TASKS[label.task]
+    present = {*label.entities, label.label, "decision_time", "label", "label_time"}
+    if again := sorted(name for name in {*label.keeps} if name in present or label.keeps.count(name) > 1):
+        yield f"{label.name}: keeps: {', '.join(again)}: in the training set already; leave it out"
     if label.classes and task.output != "probabilities":
-        problems.append(f"{label.name}: classes: expected none for the task {label.task}, found {len(label.classes)}")
+        yield f"{label.name}: classes: expected none for the task {label.task}, found {len(label.classes)}"
     if len(set(label.classes)) < len(label.classes) or len(label.classes) == 1:
-        problems.append(f"{label.name}: classes: expected two different names at least, found {label.classes}")
+        yield f"{label.name}: classes: expected two different names at least, found {label.classes}"
     if task.counted == "group" and label.group not in label.entities:
-        problems.append(
+        yield (
             f"{label.name}: group: expected the entity whose rows are ranked together ({', '.join(label.entities)}), "
             f"found {label.group!r}"
         )
     if task.counted == "row" and label.group:
-        problems.append(f"{label.name}: group: expected none for the task {label.task}, found {label.group!r}")
-    return problems
-
-
-def _of_on_demand(defined: Definitions) -> list[str]:
-    problems = []
-    taken = {*defined.entities, EVENT_TIMESTAMP, KNOWN_FROM, *_label_columns(defined.labels)}
-    taken |= {name.lower() for view in defined.views.values() for name in view.features}
-    for one in defined.on_demand.values():
-        unknown = _unknown("FeatureView", one.views, defined.views, defined)
-        problems += [f"{FILE}: {one.name}: views: {problem}" for problem in unknown]
-        new = [*one.request, *one.features]
-        again = sorted(name for name in {*new} if name.lower() in taken or new.count(name) > 1)
-        given = "is also given by another view, by the label or as an entity: expected another name"
-        problems += [f"{FILE}: {one.name}: {name!r} {given}" for name in again] + _internal(one.name, new)
-        taken |= {name.lower() for name in one.features}
-    for service in defined.services.values():
-        unknown = _unknown("OnDemandView", service.on_demand, defined.on_demand, defined)
-        problems += [f"{FILE}: {service.name}: on_demand: {problem}" for problem in unknown]
-        for name in (each for each in service.on_demand if each in defined.on_demand):
-            unread = [view for view in defined.on_demand[name].views if view not in service.views]
-            problems += [f"{FILE}: {service.name}: on_demand: {name} reads {view}: add it to views" for view in unread]
-    return problems
-
-
-def _label_columns(labels: Iterable[LabelView]) -> dict[str, str]:
-    """For each column of a training set that is no feature, who gives it; also the columns that choose its rows."""
-    found = dict.fromkeys(("decision_time", "label", "label_time"), "the label")
-    for label in labels:
-        names = filter(None, (label.label, label.arrives.column, label.set_aside, *label.keeps))
-        found |= {name.lower(): f"the label {label.name}" for name in names}
-    return found
-
-
-def _internal(view: str, names: Iterable[str]) -> list[str]:
-    """A problem for each name that begins with two underscores: such names are reserved for our own queries."""
-    own = (name for name in names if name.startswith("__"))
-    return [f"{FILE}: {view}: {name!r}: expected a name that does not begin with two underscores" for name in own]
+        yield f"{label.name}: group: expected none for the task {label.task}, found {label.group!r}"

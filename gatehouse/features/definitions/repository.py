@@ -6,7 +6,7 @@ from datetime import timedelta
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
-from gatehouse.configuration.yaml_text import read_text
+from gatehouse.configuration.yaml_lines import read_text
 from gatehouse.errors import ConfigurationError
 from gatehouse.features.definitions.declarations import (
     EVENT_TIMESTAMP,
@@ -64,18 +64,12 @@ class Repository:
     """A feature repository.
 
     Attributes:
-        folder: Where its files are.
         entities: Type of the join key by entity.
         sources: Raw tables that grow in time, by name.
         streams: Raw tables whose rows also arrive as messages, by name.
         macros: SQL run before everything else.
         staging: Staging query by name; each query comes after those that it reads.
-        views: View by name.
-        on_demand: On-demand view by name.
-        services: Feature service by name.
         known: Query by raw table that gives the table as it stood at `as_of`; tables without one have no history.
-        label: The definition of the entity rows.
-        entity_rows: The query of the entity rows.
     """
 
     folder: Path
@@ -121,11 +115,7 @@ class Repository:
 
 
 def check_out(store: ArtifactStore, definitions: str, folder: Path) -> Repository:
-    """Copy the published definitions into `folder` and read them.
-
-    Raises:
-        ConfigurationError: as `read_repository`.
-    """
+    """Copy the published definitions into `folder` and read them. Raises ConfigurationError as `read_repository`."""
     for entry in store.manifest(definitions).files:
         target = folder / entry.path
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -152,22 +142,40 @@ def read_repository(folder: Path) -> Repository:
 
 def _assembled(folder: Path, defined: Definitions, problems: list[str]) -> Repository:
     """Join definitions with their queries; raises as `read_repository`, also for entries already in `problems`."""
-    views = {name: _view(folder, spec, defined, problems) for name, spec in defined.views.items()}
-    on_demand = {name: _on_demand(folder, spec, defined, problems) for name, spec in defined.on_demand.items()}
-    rows = {label.name: _query(folder, "labels", label.name, problems) for label in defined.labels}
+
+    def query(kind: str, name: str) -> str:
+        path = folder / kind / f"{name}.sql"
+        if path.is_file():
+            return read_text(path, f"{kind}/{name}.sql", problems) or ""
+        problems.append(f"{FILE}: {name}: expected its query in {kind}/{name}.sql, found none")
+        return ""
+
+    def queries(kind: str) -> dict[str, str]:
+        return {path.stem: query(kind, path.stem) for path in sorted((folder / kind).glob("*.sql"))}
+
+    views, on_demand = dict[str, View](), dict[str, OnDemand]()
+    for name, spec in defined.views.items():
+        kinds = tuple(str(defined.entities[key].type) if key in defined.entities else "" for key in spec.entities)
+        views[name] = View(name, spec, query("views", name), kinds)
+    for name, on_demand_spec in defined.on_demand.items():
+        read = [defined.views[view].features for view in on_demand_spec.views if view in defined.views]
+        inputs = {column: kind for columns in (*read, on_demand_spec.request) for column, kind in columns.items()}
+        on_demand[name] = OnDemand(name, on_demand_spec, query("on_demand", name), inputs)
+    rows = {label.name: query("labels", label.name) for label in defined.labels}
     problems += problems_of(defined)
-    staging = _in_order(_queries(folder / "staging", problems), problems)
-    known = _queries(folder / "known", problems)
+    staging = _in_order(queries("staging"), problems)
+    known = queries("known")
     path = folder / "macros.sql"
     macros = (read_text(path, path.name, problems) or "") if path.is_file() else ""
     problems += macro_problems(macros)
-    texts = {f"staging/{name}.sql": text for name, text in staging.items()}
-    texts |= {f"views/{name}.sql": view.query for name, view in views.items()}
-    texts |= {f"labels/{name}.sql": text for name, text in rows.items()} | {"macros.sql": macros}
-    allowed: dict[str, tuple[str, tuple[str, ...]]] = {name: (text, PARAMETERS) for name, text in texts.items()}
-    allowed |= {f"on_demand/{name}.sql": (one.query, ()) for name, one in on_demand.items()}
-    allowed |= {f"known/{name}.sql": (text, KNOWN_PARAMETERS) for name, text in known.items()}
-    problems += [text for name, (query, names) in allowed.items() for text in parameter_problems(name, query, names)]
+    texts: dict[str, tuple[str, tuple[str, ...]]]
+    texts = {f"staging/{name}.sql": (text, PARAMETERS) for name, text in staging.items()}
+    texts |= {f"views/{name}.sql": (view.query, PARAMETERS) for name, view in views.items()}
+    texts |= {f"labels/{name}.sql": (text, PARAMETERS) for name, text in rows.items()}
+    texts |= {f"on_demand/{name}.sql": (view.query, ()) for name, view in on_demand.items()}
+    texts |= {f"known/{name}.sql": (text, KNOWN_PARAMETERS) for name, text in known.items()}
+    texts["macros.sql"] = (macros, PARAMETERS)
+    problems += [text for file, (query, names) in texts.items() for text in parameter_problems(file, query, names)]
     if problems:
         raise ConfigurationError("The feature repository has problems:" + "".join(f"\n  - {text}" for text in problems))
     label = defined.labels[0]
@@ -216,32 +224,6 @@ def without_history(repository: Repository, view: str) -> list[str]:
     if repository.views[view].spec.static:
         return []
     return [name for name in tables_of(repository, [repository.views[view].query]) if name not in repository.known]
-
-
-def _view(folder: Path, spec: FeatureView, defined: Definitions, problems: list[str]) -> View:
-    kinds = tuple(str(defined.entities[key].type) if key in defined.entities else "" for key in spec.entities)
-    return View(spec.name, spec, _query(folder, "views", spec.name, problems), kinds)
-
-
-def _on_demand(folder: Path, spec: OnDemandView, defined: Definitions, problems: list[str]) -> OnDemand:
-    read = [defined.views[name].features for name in spec.views if name in defined.views]
-    inputs = {name: kind for features in (*read, spec.request) for name, kind in features.items()}
-    return OnDemand(spec.name, spec, _query(folder, "on_demand", spec.name, problems), inputs)
-
-
-def _query(folder: Path, kind: str, name: str, problems: list[str]) -> str:
-    path = folder / kind / f"{name}.sql"
-    if path.is_file():
-        return read_text(path, f"{kind}/{name}.sql", problems) or ""
-    problems.append(f"{FILE}: {name}: expected its query in {kind}/{name}.sql, found none")
-    return ""
-
-
-def _queries(folder: Path, problems: list[str]) -> dict[str, str]:
-    found = {
-        path.stem: read_text(path, f"{folder.name}/{path.name}", problems) for path in sorted(folder.glob("*.sql"))
-    }
-    return {name: text for name, text in found.items() if text is not None}
 
 
 def _in_order(queries: Mapping[str, str], problems: list[str]) -> dict[str, str]:

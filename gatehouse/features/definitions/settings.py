@@ -1,14 +1,10 @@
 """Feast's settings of a feature repository: what `feature_store.yaml` says."""
 
-import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from gatehouse.configuration.yaml_lines import nearest, shown
-from gatehouse.configuration.yaml_text import not_yaml, read_text, read_yaml
+from gatehouse.configuration.yaml_lines import nearest, read_text, read_yaml, shown
 from gatehouse.errors import ConfigurationError
 
 SETTINGS_FILE = "feature_store.yaml"
@@ -32,8 +28,7 @@ _KEY_VERSION = "entity_key_serialization_version"
 def read_settings(folder: Path) -> dict[str, Any]:
     """Read `feature_store.yaml` in a folder.
 
-    Raises:
-        ConfigurationError: if the file is missing, is not YAML, is not a mapping, or holds what JSON cannot.
+    Raises ConfigurationError if the file is missing, is not YAML, or is not a mapping.
     """
     path = folder / SETTINGS_FILE
     if not path.is_file():
@@ -41,31 +36,12 @@ def read_settings(folder: Path) -> dict[str, Any]:
     problems: list[str] = []
     if (text := read_text(path, SETTINGS_FILE, problems)) is None:
         raise ConfigurationError(problems[0])
-    try:
-        body = read_yaml(text)
-    except yaml.YAMLError as error:
-        raise ConfigurationError(not_yaml(SETTINGS_FILE, text, error)) from error
+    body = read_yaml(text, SETTINGS_FILE)
     if body is None:
         raise ConfigurationError(f"{SETTINGS_FILE}: expected keys with Feast's settings, found an empty file.")
     if not isinstance(body, dict):
         raise ConfigurationError(f"{SETTINGS_FILE}: expected keys with Feast's settings, found {shown(body)}.")
-    for key, value in body.items():
-        for odd in _no_json(value):
-            raise ConfigurationError(
-                f"{SETTINGS_FILE}: {key}: expected texts and finite numbers, found {shown(odd)}; put it in quotes."
-            )
     return body
-
-
-def _no_json(value: Any) -> Iterator[Any]:
-    """Values and keys that JSON, in which the settings are published, does not have."""
-    if isinstance(value, dict):
-        yield from (key for key in value if not isinstance(key, str))
-    if isinstance(value, dict | list):
-        for each in value.values() if isinstance(value, dict) else value:
-            yield from _no_json(each)
-    elif not isinstance(value, str | int | None) and not (isinstance(value, float) and math.isfinite(value)):
-        yield value
 
 
 def store_problems(settings: Mapping[str, Any]) -> Iterator[str]:
@@ -74,8 +50,8 @@ def store_problems(settings: Mapping[str, Any]) -> Iterator[str]:
     kind = offline.get("type") if isinstance(offline, dict) else offline
     if kind != OFFLINE_STORE:
         yield (
-            f"offline_store.type: expected {OFFLINE_STORE}, the only one that joins point-in-time as training sets "
-            f"want it, found {shown(kind) if kind else 'none'}"
+            f"offline_store.type: expected {OFFLINE_STORE}, whose joins are point-in-time, found "
+            f"{shown(kind) if kind else 'none'}"
         )
     kind = online.get("type", "sqlite") if isinstance(online, dict) else online
     if not isinstance(kind, str) or kind not in ONLINE_STORES:
@@ -84,15 +60,14 @@ def store_problems(settings: Mapping[str, Any]) -> Iterator[str]:
     elif isinstance(online, dict):
         if kind == "redis" and online.get("redis_type", "redis") != "redis":
             yield f"online_store.redis_type: expected redis, found {shown(online['redis_type'])}"
-        for key in (str(each) for each in online if each not in ONLINE_STORES[kind]):
-            meant = nearest(key, [each for each in ONLINE_STORES[kind] if each not in online], 0.7)
-            advice = meant or f"; Feast has {', '.join(ONLINE_STORES[kind])}"
-            yield f"online_store.{key}: there is no such key for {kind}{advice}"
+        for key in map(str, online):
+            if key not in ONLINE_STORES[kind]:
+                advice = nearest(key, ONLINE_STORES[kind], 0.7) or f"; Feast has {', '.join(ONLINE_STORES[kind])}"
+                yield f"online_store.{key}: there is no such key for {kind}{advice}"
     version = settings.get(_KEY_VERSION, KEY_VERSION)
     if version != KEY_VERSION:
         yield (
-            f"{_KEY_VERSION}: expected {KEY_VERSION}, in which the online store holds its keys, found "
-            f"{shown(version)}; write {KEY_VERSION}, or remove it"
+            f"{_KEY_VERSION}: expected {KEY_VERSION}, in which the online store holds its keys, found {shown(version)}"
         )
 
 

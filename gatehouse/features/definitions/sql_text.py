@@ -1,10 +1,10 @@
-"""SQL as text: which tables a query reads, its parameters, and the macros of `macros.sql`. Uses tokens, no parser.
+"""SQL as text: the tables that a query reads, its parameters, the macros of `macros.sql`. Uses tokens, no parser.
 
 References contain hashes of these texts, so no version of a parser may change them.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import Literal
 
@@ -24,6 +24,16 @@ _TOKEN = re.compile(
     r"|.",
     re.DOTALL,
 )
+_RANDOM = ("random", "setseed", "uuid", "gen_random_uuid", "uuidv4", "uuidv7")
+_CLOCK = (
+    *("now", "today", "get_current_timestamp", "get_current_time", "transaction_timestamp"),
+    *("current_localtime", "current_localtimestamp"),
+)
+_CHANCE = re.compile(
+    rf"\b({'|'.join((*_RANDOM, *_CLOCK))})\s*\(|"
+    r"\b(current_timestamp|current_date|current_time|localtimestamp|localtime)\b",
+    re.IGNORECASE,
+)
 _VARIABLE = re.compile(r"\bgetvariable\s*\(\s*'([^']*)'\s*\)", re.IGNORECASE)
 _READ = {
     schema: re.compile(rf'\b{schema}"?\.(?:"(?P<quoted>(?:[^"]|"")+)"|(?P<word>\w+))', re.IGNORECASE)
@@ -38,15 +48,15 @@ def code(query: str) -> str:
     The meaning is the same: two string literals on two lines, which SQL joins to one, stay on two lines.
     """
     written, before, between = "", None, ""
-    for found in _TOKEN.finditer(query):
-        kind = "word" if found.lastgroup in ("text", "name") else found.lastgroup
+    for token in _TOKEN.finditer(query):
+        kind = "word" if token.lastgroup in ("text", "name") else token.lastgroup
         if kind == "comment":
-            between += found[0]
+            between += token[0]
             continue
         if kind is not None and kind == before:
-            joined = written.endswith("'") and found[0].startswith("'") and "\n" in between and "/*" not in between
+            joined = written.endswith("'") and token[0].startswith("'") and "\n" in between and "/*" not in between
             written += "\n" if joined else " "
-        written += found[0]
+        written += token[0]
         before, between = kind, ""
     return written
 
@@ -54,13 +64,13 @@ def code(query: str) -> str:
 def names_read(schema: Literal["staging", "raw"], query: str, defined: Iterable[str]) -> list[str]:
     """The tables of a schema that a query reads. SQL ignores case, so names are spelled as in `defined`."""
     spelled = {name.lower(): name for name in defined}
-    names = [found["word"] or found["quoted"].replace('""', '"') for found in _READ[schema].finditer(code(query))]
+    names = [match["word"] or match["quoted"].replace('""', '"') for match in _READ[schema].finditer(code(query))]
     return [spelled.get(name.lower(), name) for name in names]
 
 
 def replacing_macros(text: str) -> str:
     """`macros.sql` with `CREATE OR REPLACE MACRO`, so that its statements can run again."""
-    bare = _TOKEN.sub(lambda found: " " if found.lastgroup == "comment" else found[0], text)
+    bare = _TOKEN.sub(lambda token: " " if token.lastgroup == "comment" else token[0], text)
     return _MACRO.sub(r"CREATE OR REPLACE MACRO \g<name>(", bare)
 
 
@@ -68,15 +78,13 @@ def macros_in(text: str) -> dict[str, str]:
     """The text of every macro of `macros.sql`, by name in lower case; text after a macro belongs to it."""
     text = code(text)
     starts = [*_MACRO.finditer(text)]
-    ends = [*(found.start() for found in starts), len(text)][1:]
-    return {found["name"].lower(): text[found.start() : end] for found, end in zip(starts, ends, strict=True)}
+    ends = [*(match.start() for match in starts), len(text)][1:]
+    return {match["name"].lower(): text[match.start() : end] for match, end in zip(starts, ends, strict=True)}
 
 
 def macro_problems(text: str) -> list[str]:
     """Statements of `macros.sql` whose macro has no plain name: a change to them would go unnoticed."""
-    blanks = {"comment": " ", "text": "''", "name": '""'}
-    bare = _TOKEN.sub(lambda found: blanks.get(found.lastgroup or "", found[0]), text)
-    statements = [" ".join(statement.split()) for statement in bare.split(";")]
+    statements = [" ".join(statement.split()) for statement in _blanked(text, "''", '""').split(";")]
     expected = "expected only CREATE MACRO name(...) AS ..., with no schema and no quotes"
     return [
         f"macros.sql: {expected}, found {statement!r:.80}"
@@ -85,20 +93,35 @@ def macro_problems(text: str) -> list[str]:
     ]
 
 
-def without_texts(query: str) -> str:
-    """SQL with blanks in place of comments, string literals and quoted names; all other text keeps its position."""
-    blank = re.compile(r"[^\n]")
-    return _TOKEN.sub(
-        lambda found: blank.sub(" ", found[0]) if found.lastgroup in ("comment", "text", "name") else found[0], query
-    )
-
-
 def parameter_problems(file: str, query: str, known: tuple[str, ...]) -> list[str]:
     """Problems with the parameters of a query: each must be `getvariable` of one of the `known` names."""
-    blanks = {"comment": " ", "text": " ", "name": '""'}
-    bare = _TOKEN.sub(lambda found: blanks.get(found.lastgroup or "", found[0]), query)
     expected = "expected " + (" or ".join(f"getvariable('{name}')" for name in known) or "none")
-    found = dict.fromkeys(re.findall(r"\?|\$\w+", bare))
-    problems = [f"{file}: the positional parameter {text}: {expected}" for text in found]
+    positional = dict.fromkeys(re.findall(r"\?|\$\w+", _blanked(query, " ", '""')))
+    problems = [f"{file}: the positional parameter {text}: {expected}" for text in positional]
     named = dict.fromkeys(_VARIABLE.findall(code(query)))
     return problems + [f"{file}: the unknown parameter {name!r}: {expected}" for name in named if name not in known]
+
+
+def query_problems(file: str, query: str) -> Iterator[str]:
+    """Problems in the text of a query, with their line: it is empty, several statements, or random."""
+    # Blanks in place of comments and literals: all other text keeps its position.
+    blank = re.compile(r"[^\n]")
+    bare = _TOKEN.sub(
+        lambda token: blank.sub(" ", token[0]) if token.lastgroup in ("comment", "text", "name") else token[0], query
+    )
+    if not bare.strip(" \t\r\n;"):
+        yield f"{file}: expected a query, one SELECT, found none"
+    elif (end := bare.find(";")) >= 0:
+        line = bare.count("\n", 0, end) + 1
+        yield f"{file}:{line}: expected one SELECT without ';', as it stands inside of another query"
+    for match in _CHANCE.finditer(bare):
+        name = (match[1] or match[2]).lower()
+        line = bare.count("\n", 0, match.start()) + 1
+        advice = "take a hash of the row's key" if name in _RANDOM else "read getvariable('as_of')"
+        yield f"{file}:{line}: expected the same rows at every run, found {name}; {advice}"
+
+
+def _blanked(query: str, text: str, name: str) -> str:
+    """SQL with other texts in place of comments, string literals and quoted names."""
+    blanks = {"comment": " ", "text": text, "name": name}
+    return _TOKEN.sub(lambda token: blanks.get(token.lastgroup or "", token[0]), query)

@@ -4,14 +4,11 @@ The age depends on the time of measuring, so it is stored beside the feature tab
 """
 
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from gatehouse.store.declaration import Effects, Resources
 from gatehouse.store.stage import StageModel, stage
 from gatehouse.store.store import ArtifactStore
-
-if TYPE_CHECKING:
-    from gatehouse.features.freshness.age import Newest
 
 
 class FreshnessRequest(StageModel):
@@ -54,8 +51,7 @@ class FreshnessResult(StageModel):
 def freshness(request: FreshnessRequest, store: ArtifactStore) -> FreshnessResult:
     """Measure the freshness of every view that has a time, and judge it; a view without a limit is only measured.
 
-    The result is recorded under `measurements/`, beside the feature tables. The tables never change: where the newest
-    record knows all their rows, the record is read instead of the tables.
+    The result is recorded under `measurements/`, beside the feature tables.
     """
     from gatehouse.features.definitions.repository import check_out
     from gatehouse.features.freshness.age import freshness_of, newest_rows
@@ -65,34 +61,15 @@ def freshness(request: FreshnessRequest, store: ArtifactStore) -> FreshnessResul
     with store.workspace() as workspace:
         repository = check_out(store, request.definitions, workspace / "feature_repo")
     views = [view for view in repository.views.values() if not view.spec.static]
-    newest = _recorded(store, request.feature_tables, moment)
-    if newest.keys() != {view.name for view in views}:
-        newest = newest_rows(views, feature_files(store, request.feature_tables), moment)
-    found = freshness_of(views, newest, moment)
-    hours = {one.view: None if one.age is None else round(one.age / timedelta(hours=1), 3) for one in found}
-    stale = [one for one in found if one.stale]
-    measured = {"stage": "freshness", "moment": moment.isoformat(), "against": request.against, "hours": hours}
-    measured |= {"stale": [one.view for one in stale], "newest": {name: row.told() for name, row in newest.items()}}
-    store.append(f"measurements/{request.feature_tables}", measured)
-    return FreshnessResult(
+    measured = freshness_of(views, newest_rows(views, feature_files(store, request.feature_tables), moment), moment)
+    hours = {view.view: None if view.age is None else round(view.age / timedelta(hours=1), 3) for view in measured}
+    stale = [view for view in measured if view.stale]
+    result = FreshnessResult(
         hours=hours,
-        stale=tuple(one.view for one in stale),
+        stale=tuple(view.view for view in stale),
         verdict="fail" if stale else "pass",
-        reasons=tuple(one.reason for one in stale),
+        reasons=tuple(view.reason for view in stale),
     )
-
-
-def _recorded(store: ArtifactStore, feature_tables: str, moment: datetime) -> "dict[str, Newest]":
-    """The newest rows from the newest record; empty where the record cannot be used.
-
-    It cannot be used if it is of another stage or a later moment, or if some rows were still to become known.
-    """
-    from gatehouse.features.freshness.age import Newest
-    from gatehouse.store.records import read_record
-
-    last = max(store.objects.list(f"measurements/{feature_tables}"), default="")
-    told = (read_record(store.objects, last) if last else None) or {}
-    found = {name: Newest.of(row) for name, row in told.get("newest", {}).items()}
-    if not found or datetime.fromisoformat(told["moment"]) > moment or any(row.ahead for row in found.values()):
-        return {}
-    return found
+    record = {"stage": "freshness", "moment": moment.isoformat(), "against": request.against, "hours": hours}
+    store.append(f"measurements/{request.feature_tables}", record | {"stale": list(result.stale)})
+    return result

@@ -25,12 +25,12 @@ from gatehouse.features.computing.compute import go_back, keep_view, run_macros,
 from gatehouse.features.database import empty_schemas, open_tables, quoted, set_time, time_literal
 from gatehouse.features.definitions.declarations import EVENT_TIMESTAMP, KNOWN_FROM
 from gatehouse.features.definitions.repository import Repository, View, tables_of
-from gatehouse.features.point_in_time.asof_join import asof_join
-from gatehouse.features.point_in_time.view_join import joined
+from gatehouse.features.point_in_time.asof_join import asof_join, joined
 from gatehouse.features.table_files import CORRECTED, Files
 
 WINDOW = timedelta(hours=6)
 _REPLAYED = "replayed of "
+_TIME = pa.timestamp("us", "UTC")
 _BEGINNING = datetime(1, 1, 1, tzinfo=UTC)
 
 
@@ -40,14 +40,8 @@ class Difference:
 
     Attributes:
         where: `feature table` or `training set`.
-        view: The view.
-        feature: The feature.
         cut: The moment to which the raw tables were restored, ISO 8601.
-        rows: Number of rows that differ.
-        of: Number of rows compared.
         first: Keys and times of the first row that differs.
-        stored: Its stored value.
-        replayed: Its recomputed value.
     """
 
     where: str
@@ -78,147 +72,141 @@ class Difference:
         return asdict(self) | {"stored": str(self.stored), "replayed": str(self.replayed)}
 
 
-def cut_times(moments: pa.ChunkedArray, count: int) -> list[datetime]:
-    """Choose moments evenly by rank among those given, so that a busy time gets more of them.
+@dataclass(frozen=True)
+class Replay:
+    """A training set, with everything it was made from.
 
-    Args:
-        moments: When rows were decided, or became known; in UTC, in any order, shape (rows,).
-        count: How many to choose; fewer are returned where moments coincide.
-    """
-    ordered = pc.sort_indices(moments)
-    places = [int((number + 0.5) * len(moments) / count) for number in range(count)]
-    return sorted({moments[ordered[place].as_py()].as_py() for place in places}) if len(moments) else []
-
-
-def plan(
-    repository: Repository,
-    feature_tables: Mapping[str, Files],
-    training_set: pa.Table,
-    views: Mapping[str, Sequence[str]],
-    count: int,
-) -> dict[datetime, dict[str, Sequence[str]]]:
-    """Choose what to replay when: each view at `count` moments of its own rows, and all views at the middle decision.
-
-    A row is compared at the moment at which it becomes known, as later knowledge cannot be computed then. A leak that
-    shows at half of these moments of a view stays unseen with a probability of at most 0.5 ** count (under 1 % with 7),
-    however few rows the view has.
-
-    Args:
-        repository: The feature definitions.
-        feature_tables: The Parquet files of every view as it was computed.
-        training_set: The retrieved training set; rows of views that become known outside its decision times are
-            skipped.
-        views: Features by view.
-        count: At how many moments of its own rows each view is replayed.
-
-    Returns:
-        The views with their features by moment, in order of time.
-    """
-    decisions = training_set["decision_time"]
-    planned = {cut: list(views) for cut in cut_times(decisions, 1)}
-    if not planned:
-        return {}
-    span = pc.min_max(decisions).as_py()
-    own = {name: _moments(feature_tables[name], span) for name in views if not repository.views[name].spec.static}
-    shared: list[datetime] = []
-    for name, moments in sorted(own.items(), key=lambda item: (len(item[1]), item[0])):
-        # Where one moment serves several views, the raw tables are computed once.
-        met = pc.is_in(pa.array(shared, moments.type), value_set=moments.combine_chunks())
-        chosen = [cut for cut, found in zip(shared, met.to_pylist(), strict=True) if found][:count]
-        chosen += [cut for cut in cut_times(moments, count) if cut not in chosen][: count - len(chosen)]
-        shared += [cut for cut in chosen if cut not in shared]
-        for cut in chosen:
-            planned[cut] = [*planned.get(cut, []), *([] if name in planned.get(cut, []) else [name])]
-    return {cut: {name: views[name] for name in planned[cut]} for cut in sorted(planned)}
-
-
-def _moments(files: Files, span: Mapping[str, datetime]) -> pa.ChunkedArray:
-    """The distinct moments in a time span at which rows of a view become known, in UTC."""
-    known = pc.cast(pq.ParquetDataset([*files.values()]).read([KNOWN_FROM])[KNOWN_FROM], pa.timestamp("us", "UTC"))
-    inside = pc.and_(pc.greater_equal(known, span["min"]), pc.less_equal(known, span["max"]))
-    return pa.chunked_array([pc.unique(known.filter(inside))])
-
-
-def replay(
-    connection: duckdb.DuckDBPyConnection,
-    repository: Repository,
-    tables: Mapping[str, Sequence[Path]],
-    feature_tables: Mapping[str, Files],
-    training_set: pa.Table,
-    views: Mapping[str, Sequence[str]],
-    cut: datetime,
-) -> tuple[int, dict[str, int], list[Difference]]:
-    """Replay one cut.
-
-    Args:
+    Attributes:
         connection: A database of `features.database`; tables of an earlier replay are removed.
         repository: The feature definitions.
         tables: Raw Parquet files by table.
         feature_tables: The Parquet files of every view as it was computed.
-        training_set: The retrieved training set: entity keys, decision_time and features.
+        training_set: As it was retrieved: entity keys, decision_time and features; with rows.
         views: Features by view.
-        cut: The moment to go back to. Rows in (cut - `WINDOW`, cut] are compared.
-
-    Returns:
-        The number of entity rows compared, the number of feature rows compared by view, and the differences.
     """
-    decided = pc.and_(
-        pc.greater(training_set["decision_time"], pa.scalar(cut - WINDOW, pa.timestamp("us", "UTC"))),
-        pc.less_equal(training_set["decision_time"], pa.scalar(cut, pa.timestamp("us", "UTC"))),
-    )
-    stored = training_set.filter(decided)
-    found: list[Difference] = []
-    compared: dict[str, int] = {}
-    empty_schemas(connection)
-    connection.execute("DROP SCHEMA IF EXISTS replayed CASCADE; CREATE SCHEMA replayed")
-    open_tables(connection, tables, "source")
-    open_tables(connection, {name: [*feature_tables[name].values()] for name in views}, "features")
-    set_time(connection, "as_of", cut)
-    set_time(connection, "since", cut - WINDOW - repository.history if repository.history else _BEGINNING)
-    run_macros(connection, repository)
-    queries = [repository.views[name].query for name in views]
-    for table in tables_of(repository, queries):
-        go_back(connection, repository, table)
-    stage_tables(connection, repository, queries)
-    compute_again(connection, repository, feature_tables, views, cut)
-    for name in views:
-        compared[name], differing = _compare_tables(connection, repository.views[name], cut)
-        found += differing
-    found += joined_differences(connection, repository, stored, views, cut)
-    return stored.num_rows, compared, found
+
+    connection: duckdb.DuckDBPyConnection
+    repository: Repository
+    tables: Mapping[str, Sequence[Path]]
+    feature_tables: Mapping[str, Files]
+    training_set: pa.Table
+    views: Mapping[str, Sequence[str]]
+
+    def run(self, count: int) -> tuple[list[dict[str, Any]], list[Difference]]:
+        """Replay every cut of the plan.
+
+        Returns:
+            Each cut as in the report, with the number of rows of the training set and of each view that were compared;
+            and the differences.
+        """
+        cuts, differences = list[dict[str, Any]](), list[Difference]()
+        for cut, views in self.plan(count).items():
+            rows, compared, differing = self.compare(cut, views)
+            cuts.append({"cut": cut.isoformat(), "rows": rows, "views": compared})
+            differences += differing
+        return cuts, differences
+
+    def plan(self, count: int) -> dict[datetime, list[str]]:
+        """Choose the views to replay by moment: each at `count` moments of its own rows, all at the middle decision.
+
+        A row is compared at the moment at which it becomes known, as later knowledge cannot be computed then. A leak
+        that shows at half of these moments of a view stays unseen with a probability of at most 0.5 ** count (under 1 %
+        with 7), however few rows the view has. Rows that become known outside the decision times are skipped.
+        """
+        decisions = self.training_set["decision_time"]
+        planned = {cut: list(self.views) for cut in cut_times(decisions, 1)}
+        span = pc.min_max(decisions).as_py()
+        moments: dict[str, pa.ChunkedArray] = {}
+        for name in self.views:
+            if not self.repository.views[name].spec.static:
+                files = [*self.feature_tables[name].values()]
+                known = pc.cast(pq.ParquetDataset(files).read([KNOWN_FROM])[KNOWN_FROM], _TIME)
+                inside = pc.and_(pc.greater_equal(known, span["min"]), pc.less_equal(known, span["max"]))
+                moments[name] = pa.chunked_array([pc.unique(known.filter(inside))])
+        shared: list[datetime] = []
+        for name, own in sorted(moments.items(), key=lambda item: (len(item[1]), item[0])):
+            # Where one moment serves several views, the raw tables are computed once.
+            met = pc.is_in(pa.array(shared, own.type), value_set=own.combine_chunks()).to_pylist()
+            chosen = [cut for cut, is_own in zip(shared, met, strict=True) if is_own][:count]
+            chosen += [cut for cut in cut_times(own, count) if cut not in chosen][: count - len(chosen)]
+            shared += [cut for cut in chosen if cut not in shared]
+            for cut in chosen:
+                if name not in planned.setdefault(cut, []):
+                    planned[cut].append(name)
+        return dict(sorted(planned.items()))
+
+    def compare(self, cut: datetime, names: Sequence[str]) -> tuple[int, dict[str, int], list[Difference]]:
+        """Replay views at one cut, and compare their rows in (cut - `WINDOW`, cut].
+
+        Returns:
+            The number of entity rows compared, the number of feature rows compared by view, and the differences.
+        """
+        connection, repository = self.connection, self.repository
+        queries = [repository.views[name].query for name in names]
+        since = cut - WINDOW - repository.history if repository.history else _BEGINNING
+        self._restore(tables_of(repository, queries), cut, since)
+        connection.execute("DROP SCHEMA IF EXISTS replayed CASCADE; CREATE SCHEMA replayed")
+        open_tables(connection, {name: [*self.feature_tables[name].values()] for name in names}, "features")
+        stage_tables(connection, repository, queries)
+        compared, differences = dict[str, int](), list[Difference | None]()
+        for name in names:
+            view, files = repository.views[name], self.feature_tables[name]
+            keep_view(connection, repository, view, _table(name))
+            if corrected := [path for file, path in files.items() if file.startswith(CORRECTED)]:
+                _replay_corrections(connection, view, corrected, cut)
+        for name in names:
+            compared[name], differing = _compare_tables(connection, repository.views[name], cut)
+            differences += differing
+        times = self.training_set["decision_time"]
+        after = pc.greater(times, pa.scalar(cut - WINDOW, _TIME))
+        stored = self.training_set.filter(pc.and_(after, pc.less_equal(times, pa.scalar(cut, _TIME))))
+        rows = stored.select([*repository.entity_keys, "decision_time"])
+        joins = [joined(repository.views[name], _table(name), self.views[name]) for name in names]
+        replayed = asof_join(connection, rows, "decision_time", joins)
+        differences += [
+            _difference("training set", name, cut, rows, feature, stored[feature], replayed[feature])
+            for name in names
+            for feature in self.views[name]
+        ]
+        return stored.num_rows, compared, [difference for difference in differences if difference]
+
+    def untouched_tables(self) -> list[str]:
+        """Growing tables of the label from which `known/` takes nothing away, not even at the first of the decisions.
+
+        The replay of a view that reads such a table sees what came later, so it compares nothing.
+        """
+        span = pc.min_max(self.training_set["decision_time"]).as_py()
+        read = tables_of(self.repository, [self.repository.entity_rows])
+        names = sorted({*self.repository.sources} & {*self.repository.known} & {*read})
+        if span["min"] == span["max"]:
+            return []
+        self._restore(names, span["min"], _BEGINNING)
+        untouched = []
+        for name in names:
+            source, raw = (
+                self.connection.sql(f"SELECT * FROM {schema}.{quoted(name)}") for schema in ("source", "raw")
+            )
+            alike = source.columns == raw.columns and len(source) == len(raw)
+            if alike and not source.except_(raw).limit(1).fetchall():
+                untouched.append(name)
+        return untouched
+
+    def _restore(self, tables: Iterable[str], cut: datetime, since: datetime) -> None:
+        """Create the raw tables as they stood at the cut, with rows since a time."""
+        empty_schemas(self.connection)
+        open_tables(self.connection, self.tables, "source")
+        set_time(self.connection, "as_of", cut)
+        set_time(self.connection, "since", since)
+        run_macros(self.connection, self.repository)
+        for table in tables:
+            go_back(self.connection, self.repository, table)
 
 
-def compute_again(
-    connection: duckdb.DuckDBPyConnection,
-    repository: Repository,
-    feature_tables: Mapping[str, Files],
-    views: Iterable[str],
-    cut: datetime,
-) -> None:
-    """Compute views from the raw and staging tables as they stand in the connection, into the schema `replayed`."""
-    for name in views:
-        keep_view(connection, repository, repository.views[name], _table(name))
-        if corrected := [path for file, path in feature_tables[name].items() if file.startswith(CORRECTED)]:
-            _replay_corrections(connection, repository.views[name], corrected, cut)
-
-
-def joined_differences(
-    connection: duckdb.DuckDBPyConnection,
-    repository: Repository,
-    stored: pa.Table,
-    views: Mapping[str, Sequence[str]],
-    cut: datetime,
-) -> list[Difference]:
-    """Join the views computed again to rows of the training set, and compare each feature with the stored one."""
-    rows = stored.select([*repository.entity_keys, "decision_time"])
-    joins = [joined(repository.views[name], _table(name), features) for name, features in views.items()]
-    replayed = asof_join(connection, rows, "decision_time", joins)
-    compared = (
-        _difference("training set", view, cut, rows, name, stored[name], replayed[name])
-        for view, features in views.items()
-        for name in features
-    )
-    return [one for one in compared if one]
+def cut_times(moments: pa.ChunkedArray, count: int) -> list[datetime]:
+    """Choose moments evenly by rank, so that a busy time gets more of them; `moments` are in UTC, in any order."""
+    ordered = pc.sort_indices(moments)
+    places = [int((number + 0.5) * len(moments) / count) for number in range(count)]
+    return sorted({moments[ordered[place].as_py()].as_py() for place in places}) if len(moments) else []
 
 
 def _table(view: str) -> str:
@@ -244,7 +232,9 @@ def _replay_corrections(
     )
 
 
-def _compare_tables(connection: duckdb.DuckDBPyConnection, view: View, cut: datetime) -> tuple[int, list[Difference]]:
+def _compare_tables(
+    connection: duckdb.DuckDBPyConnection, view: View, cut: datetime
+) -> tuple[int, list[Difference | None]]:
     """Compare one view's stored rows in the window with the replayed ones; a row without a match differs."""
     keys = [*view.spec.entities, EVENT_TIMESTAMP, KNOWN_FROM]
     known = quoted(KNOWN_FROM)
@@ -262,13 +252,13 @@ def _compare_tables(connection: duckdb.DuckDBPyConnection, view: View, cut: date
         f"FULL JOIN (SELECT *, true AS here FROM {_table(view.name)} WHERE {within}) AS r "
         f"ON {match} ORDER BY {', '.join(map(quoted, keys))}"
     ).to_arrow_table()
-    compared = (
+    differences = [
         _difference(
             "feature table", view.name, cut, both.select(keys), name, both[name], both[_REPLAYED + name], both["alone"]
         )
         for name in view.spec.features
-    )
-    return both.num_rows, [one for one in compared if one]
+    ]
+    return both.num_rows, differences
 
 
 def _difference(
@@ -281,12 +271,18 @@ def _difference(
     replayed: pa.ChunkedArray,
     alone: pa.ChunkedArray | None = None,
 ) -> Difference | None:
-    """Compare one feature row by row; None where it does not differ. Rows in `alone` always differ."""
-    unlike = _unlike(stored, replayed)
+    """Compare one feature row by row; None where it does not differ.
+
+    Null equals null and NaN, and differs from all other values. Rows in `alone` always differ.
+    """
+    same = pc.fill_null(pc.equal(stored, replayed), False)
+    both_null = pc.and_(pc.is_null(stored, nan_is_null=True), pc.is_null(replayed, nan_is_null=True))
+    unlike = pc.invert(pc.or_(same, both_null))
     places = pc.indices_nonzero((unlike if alone is None else pc.or_(unlike, alone)).combine_chunks())
     if not len(places):
         return None
     first = places[0].as_py()
+    values = [column[first].as_py() for column in (stored, replayed)]
     return Difference(
         where=where,
         view=view,
@@ -295,17 +291,6 @@ def _difference(
         rows=len(places),
         of=keys.num_rows,
         first={name: str(value) for name, value in keys.slice(first, 1).to_pylist()[0].items()},
-        stored=_shown(stored[first].as_py()),
-        replayed=_shown(replayed[first].as_py()),
+        stored="null" if values[0] is None else values[0],
+        replayed="null" if values[1] is None else values[1],
     )
-
-
-def _shown(value: object) -> object:
-    return "null" if value is None else value
-
-
-def _unlike(stored: pa.ChunkedArray, replayed: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Where two columns differ, shape (rows,); null equals null and NaN, and differs from all other values."""
-    same = pc.fill_null(pc.equal(stored, replayed), False)
-    both_null = pc.and_(pc.is_null(stored, nan_is_null=True), pc.is_null(replayed, nan_is_null=True))
-    return pc.invert(pc.or_(same, both_null))

@@ -1,9 +1,9 @@
 """The stage that judges whether a training set holds only what was known at decision time."""
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -12,36 +12,15 @@ from gatehouse.errors import ConfigurationError
 from gatehouse.features.spec import Reason
 from gatehouse.store.canonical import canonical_json
 from gatehouse.store.declaration import Resources
-from gatehouse.store.reference import Reference
 from gatehouse.store.stage import StageModel, stage
 from gatehouse.store.store import ArtifactStore
 
-if TYPE_CHECKING:
-    from gatehouse.features.leakage.all_features import Together
-    from gatehouse.features.leakage.replay import Difference
-    from gatehouse.metrics.tasks.task import Task
-
 REPORT = "leakage.json"
 MODEL_METRIC = "roc_auc"
-"""Measures all features together, of two classes: the policy's leakage alarm for it is theirs too."""
+"""Measures all features together for two classes: the policy's leakage alarm for this metric applies to them."""
 _INPUTS = ("training_set", "feature_tables", "snapshot", "definitions")
 _JUDGED_BY = ("alarm", "model_alarm", "model_alarm_severity", "cuts", "unchecked")
-_NO_HISTORY = "{}: not checked, as no features/known/<table>.sql says since when the rows of {} are known."
-_NO_ROWS = "{}: not checked, as none of its rows counts from a time between the first and the last decision."
-_DECIDE = (
-    "Take what is not known at the decision out of `features` of its view in definitions.py. Where all is known, set "
-    "the alarm of single features, features.leakage_alarm: {least:g} in project.yaml, the same for "
-    "split.checks.single_feature_auc if that is set lower, and {model}"
-)
-_OF_MODEL = "look at the alarm of the whole model, leakage_alarm in policy.yaml, which is by a metric of its task"
-_MODEL_TOO = (
-    "the alarm of the whole model, leakage_alarm: {{roc_auc: {least:g}}} or higher in policy.yaml: at {now:g}, as now, "
-    "the gate refuses a model that is as good as this feature alone"
-)
-_MEND = "Stamp the rows of the view with the time since when their values are known"
-_CONSENTED = "{} {}. Once that is mended, take the view out of features.unchecked, and it is checked."
-_DOUBTED = "{}: columns of the label that it reads may not be known at the decision; the report says which"
-_ADVICE = "Where that cannot be mended, state the view with a reason under features.unchecked in project.yaml."
+_ADVICE = "If that cannot be mended, state the view with a reason under features.unchecked in project.yaml."
 
 
 class LeakageRequest(StageModel):
@@ -52,8 +31,8 @@ class LeakageRequest(StageModel):
         feature_tables: Reference of the feature tables.
         training_set: Reference of the training set.
         definitions: Reference of the feature definitions.
-        alarm: ROC AUC above which one feature is taken for a leak.
-        model_alarm: ROC AUC above which the gate takes a model for leaky; 1 for no alarm, or for another task.
+        alarm: ROC AUC above which a single feature counts as a leak.
+        model_alarm: ROC AUC above which the gate refuses a model as leaky; 1 for no alarm, or for another task.
         model_alarm_severity: What the gate's alarm does; where it only warns, this check only warns too.
         cuts: At how many moments of its own rows each view is replayed; all views are also replayed at the middle
             decision.
@@ -89,158 +68,143 @@ class LeakageResult(StageModel):
 def check_leakage(request: LeakageRequest, store: ArtifactStore) -> LeakageResult:
     """Judge whether the training set holds only what was known at decision time; a report is written in any case.
 
-    Raises:
-        ConfigurationError: if `unchecked` names a view that is not in the training set.
+    Raises ConfigurationError if `unchecked` names a view that is not in the training set.
     """
     import pyarrow.parquet as pq
 
     from gatehouse.features.database import connect
-    from gatehouse.features.definitions.repository import check_out, without_history
-    from gatehouse.features.leakage.all_cuts import replay_all
-    from gatehouse.features.leakage.all_features import joint_auc
-    from gatehouse.features.leakage.single_features import single_feature_auc
+    from gatehouse.features.definitions.repository import check_out, tables_of, without_history
+    from gatehouse.features.leakage.alarms import joint_auc, single_feature_auc
+    from gatehouse.features.leakage.replay import Difference, Replay
     from gatehouse.features.table_files import feature_files, raw_tables
     from gatehouse.metrics.tasks.found import TASKS
 
     manifest = store.manifest(request.training_set)
     details, views = manifest.details, manifest.details["views"]
-    _require_views(request.unchecked, views)
-    hidden, training_set = sensitive_columns(store, manifest.reference), pq.read_table(store.paths(manifest.reference))
+    for name in request.unchecked:
+        if name not in views:
+            raise ConfigurationError(
+                f"features.unchecked: expected views of the training set, which are {', '.join(views)}; found {name}. "
+                "Remove it."
+            )
+    training_set = pq.read_table(store.paths(manifest.reference))
     tables, features = raw_tables(store, request.snapshot), feature_files(store, request.feature_tables)
+    cuts, differences, untouched = list[dict[str, Any]](), list[Difference](), list[str]()
     with store.workspace() as workspace, connect() as connection:
         repository = check_out(store, request.definitions, workspace / "feature_repo")
-        lacking = {name: without_history(repository, name) for name in views}
-        static = {name for name in views if repository.views[name].spec.static}
-        replayed = replay_all(connection, repository, tables, features, training_set, views, request.cuts, hidden)
+        if training_set.num_rows:
+            replay = Replay(connection, repository, tables, features, training_set, views)
+            untouched = replay.untouched_tables()
+            cuts, differences = replay.run(request.cuts)
+    if hidden := sensitive_columns(store, manifest.reference):
+        differences = [difference.without_values(hidden) for difference in differences]
+
+    unchecked = dict[str, str]()
+    for name in views:
+        view = repository.views[name]
+        if view.spec.static:
+            continue
+        read = tables_of(repository, [view.query])
+        if missing := without_history(repository, name):
+            unchecked[name] = (
+                f"no features/known/<table>.sql says since when the rows of {', '.join(missing)} are known"
+            )
+        elif whole := [table for table in untouched if table in read]:
+            unchecked[name] = (
+                f"features/known/{whole[0]}.sql takes no row and no value away, not even at the time of the first "
+                "decision, so that the replay sees all that came later; write there which rows and values were known "
+                "at getvariable('as_of')"
+            )
+        elif not any(cut["views"].get(name) for cut in cuts):
+            unchecked[name] = "none of its rows counts from a time between the first and the last decision"
+    refused = [f"{name}: not checked, as {why}. {_ADVICE}" for name, why in unchecked.items()]
+    refused = [text for name, text in zip(unchecked, refused, strict=True) if name not in request.unchecked]
+    accepted = {name: request.unchecked[name].rstrip(".") for name in unchecked if name in request.unchecked}
+
     task = TASKS[details["task"]]
     group = details.get("group", "") if task.counted == "group" else ""
     areas = single_feature_auc(training_set, details["label"], task, details["numeric"], details["categorical"], group)
-    columns = (details["label"], details["decision_time"], details["numeric"], details["categorical"])
-    together = joint_auc(training_set, *columns) if request.model_alarm < 1 and task.output == "probability" else None
-    unchecked = _unchecked(lacking, static, replayed.cuts, replayed.unsure)
-    refused, warnings = _consented(unchecked, request.unchecked)
-    plain = _without_rows(unchecked, replayed.doubts, request.unchecked)
-    of_all = [*replayed.warnings]
-    reasons = [*_reasons(replayed.differences, areas, request, _told(task, group)), *refused]
+    predicted = "the label" if task.has_classes else "whether the label is above its median"
+    if group:
+        predicted = f"by its place among the rows of a {group} whether the label is above the median there"
+    together = None
+    if request.model_alarm < 1 and task.output == "probability":
+        together = joint_auc(
+            training_set, details["label"], details["decision_time"], details["numeric"], details["categorical"]
+        )
+
+    first: dict[tuple[str, str], str] = {}
+    for difference in differences:
+        text = f"{difference}. Stamp the rows of the view with the time since when their values are known"
+        first.setdefault((difference.view, difference.feature), text)
+    reasons = [*first.values(), *_loud_features(areas, request, predicted), *refused]
+    model_warnings = list[str]()
     if together and together.area > request.model_alarm:
+        text = (
+            f"a linear model of all features predicts the label with ROC AUC {together.area:.3f} "
+            f"({together.low:.3f} to {together.high:.3f}), above leakage_alarm in policy.yaml "
+            f"({request.model_alarm:g}), so the gate would "
+            f"{'refuse' if request.model_alarm_severity == 'refuse' else 'warn of'} every better model. "
+            "If a model can be that good, write "
+            f"leakage_alarm: {{roc_auc: {_at_least(together.area):g}}} or higher in policy.yaml"
+        )
         failing = request.model_alarm_severity == "refuse" and together.low > request.model_alarm
-        (reasons if failing else of_all).append(_too_good(together, request))
-    warnings += [*replayed.doubts.values(), *of_all]
+        (reasons if failing else model_warnings).append(text)
+    warnings = [
+        f"{name}: not checked, as {unchecked[name]}. {reason}. Once that is mended, remove the view from "
+        "features.unchecked."
+        for name, reason in accepted.items()
+    ]
+    warnings += model_warnings
     verdict = "fail" if reasons else "pass"
+    status = {name: "not checked" if name in unchecked else "replayed" for name in views}
     body = {
         "verdict": verdict,
         "reasons": reasons,
         "warnings": warnings,
         "alarm": request.alarm,
         "rows": training_set.num_rows,
-        "told": _told(task, group),
-        "views": {name: _status(name, static, unchecked) for name in views},
+        "told": predicted,
+        "views": status | {name: "declared static" for name in views if repository.views[name].spec.static},
         "planned": request.cuts,
-        "cuts": replayed.cuts,
-        "differences": [one.as_dict() for one in replayed.differences],
+        "cuts": cuts,
+        "differences": [difference.as_dict() for difference in differences],
         "single_feature_auc": {name: round(area, 6) for name, area in areas.items()},
         "together": asdict(together) if together else None,
         "model_alarm": request.model_alarm,
     }
-    reference = _publish(store, request, manifest.name, body, [*plain, *of_all])
-    return LeakageResult(leakage=str(reference), verdict=verdict, reasons=tuple(reasons), warnings=tuple(warnings))
-
-
-def _publish(
-    store: ArtifactStore, request: LeakageRequest, name: str, body: dict[str, Any], warnings: list[str]
-) -> Reference:
-    return store.publish(
+    # The manifest stays after an erasure, so its warnings hold no value of a row.
+    lasting = [f"{name}: not checked, with the reason: {request.unchecked[name]}" for name in accepted]
+    reference = store.publish(
         "leakage",
-        name,
+        manifest.name,
         {REPORT: canonical_json(body)},
         derived_from={name: getattr(request, name) for name in _INPUTS},
         configuration={name: getattr(request, name) for name in _JUDGED_BY},
-        details={"verdict": body["verdict"], "warnings": warnings},
+        details={"verdict": verdict, "warnings": [*lasting, *model_warnings]},
     )
+    return LeakageResult(leakage=str(reference), verdict=verdict, reasons=tuple(reasons), warnings=tuple(warnings))
 
 
-def _require_views(unchecked: Mapping[str, str], views: Mapping[str, object]) -> None:
-    for name in unchecked:
-        if name not in views:
-            raise ConfigurationError(
-                f"features.unchecked: expected views of the training set, which are {', '.join(views)}; found {name}. "
-                "Remove it."
-            )
-
-
-def _unchecked(
-    lacking: Mapping[str, Sequence[str]],
-    static: Collection[str],
-    cuts: Sequence[Mapping[str, Any]],
-    unsure: Mapping[str, str],
-) -> dict[str, str]:
-    """By view, why it could not be checked.
-
-    Its tables have no history, or the replay takes no outcomes away (`unsure`), or none of its rows was compared.
-    """
-    met = {name for one in cuts for name, rows in one["views"].items() if rows}
-    found = {name: _NO_HISTORY.format(name, ", ".join(missing)) for name, missing in lacking.items() if missing}
-    found = {**unsure, **found}
-    return found | {name: _NO_ROWS.format(name) for name in lacking if name not in {*met, *static, *found}}
-
-
-def _consented(unchecked: Mapping[str, str], given: Mapping[str, str]) -> tuple[list[str], list[str]]:
-    """Reasons and warnings: views that could not be checked without a person's reason, and those with one."""
-    refused = [f"{text} {_ADVICE}" for name, text in unchecked.items() if name not in given]
-    accepted = {name: reason.rstrip(".") for name, reason in given.items()}
-    return refused, [_CONSENTED.format(text, accepted[name]) for name, text in unchecked.items() if name in accepted]
-
-
-def _without_rows(unchecked: Mapping[str, str], doubts: Mapping[str, str], given: Mapping[str, str]) -> list[str]:
-    """The warnings of views without values of rows, for the manifest, which stays after an erasure."""
-    accepted = [f"{name}: not checked, with the reason: {given[name]}" for name in unchecked if name in given]
-    return accepted + [_DOUBTED.format(name) for name in doubts]
-
-
-def _status(view: str, static: Collection[str], unchecked: Collection[str]) -> str:
-    if view in static:
-        return "declared static"
-    return "not checked" if view in unchecked else "replayed"
-
-
-def _too_good(together: "Together", request: LeakageRequest) -> str:
-    does = "refuse" if request.model_alarm_severity == "refuse" else "warn of"
-    return (
-        f"all features together tell the label with ROC AUC {together.area:.3f} ({together.low:.3f} to "
-        f"{together.high:.3f}), above leakage_alarm in policy.yaml ({request.model_alarm:g}), so the gate would {does} "
-        "whatever is trained to beat it. (A linear model was fitted here on the first 70 % of all rows by time, before "
-        "any split, and measured on the others.) Look which features hold the outcome; where a model can be that good, "
-        f"raise its alarm: leakage_alarm: {{roc_auc: {_at_least(together.area):g}}} or higher in policy.yaml"
-    )
+def _loud_features(areas: Mapping[str, float], request: LeakageRequest, predicted: str) -> list[str]:
+    """A reason for every feature above the alarm; the last one with what to do."""
+    above = {name: area for name, area in sorted(areas.items()) if area > request.alarm}
+    texts = [
+        f"{name} alone predicts {predicted} with ROC AUC {area:.3f}, above the alarm of {request.alarm:g}: it may hold "
+        "the outcome"
+        for name, area in above.items()
+    ]
+    if texts:
+        least = _at_least(max(above.values()))
+        texts[-1] += (
+            ". Take what is not known at the decision out of `features` of its view in definitions.py. If all is "
+            f"known, write features.leakage_alarm: {least:g} in project.yaml"
+        )
+        if request.model_alarm < least:
+            texts[-1] += f", and leakage_alarm: {{roc_auc: {least:g}}} or higher in policy.yaml"
+    return texts
 
 
 def _at_least(area: float) -> float:
     """The lowest alarm of three digits that does not ring."""
     return math.ceil(1000 * area) / 1000
-
-
-def _told(task: "Task", group: str) -> str:
-    """What a feature alone is asked for."""
-    if group:
-        return f"by its place among the rows of a {group} whether the label is above the median there"
-    return "the label" if task.has_classes else "whether the label is above its median"
-
-
-def _reasons(
-    differences: Sequence["Difference"], areas: Mapping[str, float], request: LeakageRequest, told: str
-) -> list[str]:
-    """Reasons for the verdict `fail`: the first difference of every feature, and every feature above the alarm."""
-    first: dict[tuple[str, str], str] = {}
-    for one in differences:
-        first.setdefault((one.view, one.feature), f"{one}. {_MEND}")
-    above = {name: area for name, area in sorted(areas.items()) if area > request.alarm}
-    loud = [
-        f"{name} alone tells {told} with ROC AUC {area:.3f}, above the alarm of {request.alarm:g}: it may hold "
-        "the outcome"
-        for name, area in above.items()
-    ]
-    if loud:
-        least = _at_least(max(above.values()))
-        model = _MODEL_TOO.format(least=least, now=request.model_alarm) if request.model_alarm < least else _OF_MODEL
-        loud[-1] += f". {_DECIDE.format(least=least, model=model)}"
-    return [*first.values(), *loud]

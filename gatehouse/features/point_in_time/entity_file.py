@@ -1,5 +1,7 @@
 """Reads a user's file of entity rows: CSV or Parquet, with keys of the defined types, and a time."""
 
+import csv
+import gzip
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,17 +15,16 @@ from gatehouse.errors import ConfigurationError
 from gatehouse.features.database import connect, text_literal
 from gatehouse.features.definitions.declarations import EVENT_TIMESTAMP
 from gatehouse.features.exact import DECLARED, TIME, cast_column, cast_texts, row_of
-from gatehouse.features.point_in_time.csv_shape import flaw_of, header_of
 from gatehouse.store.hidden_values import said_by
 
 _CSV, _PARQUET = (".csv", ".csv.gz", ".tsv"), (".parquet", ".pq")
+_DELIMITERS = ",;\t|"
 
 
 def ending_of(name: str) -> str:
     """The ending of the name of an entity file, in lower case.
 
-    Raises:
-        ConfigurationError: if it is neither `.csv` nor `.parquet`.
+    Raises ConfigurationError if it is neither `.csv` nor `.parquet`.
     """
     for ending in (*_CSV, *_PARQUET):
         if name.lower().endswith(ending):
@@ -38,11 +39,9 @@ def read_entity_rows(
 
     Columns of a CSV file that are named here get their type, and all others are text as it is written.
 
-    Args:
-        path: A CSV file with a header, or a Parquet file.
-        keys: Type of every required key, `string` or `int64`.
-        values: Kind of every request value; a column of it may be missing.
-        time: Column with the times, which may be missing; texts in it are ISO 8601, dates are midnight in UTC.
+    `path` is a CSV file in UTF-8 with a header, or a Parquet file. `values` has the kind of every request value, whose
+    column may be missing. `time` is the column with the times, which may be missing; texts in it are ISO 8601, dates
+    are midnight in UTC.
 
     Raises:
         ConfigurationError: if there is no such file, it cannot be read, has a column twice, lacks a key, has a value of
@@ -51,28 +50,41 @@ def read_entity_rows(
     name = path.name
     if not path.is_file():
         raise ConfigurationError(f"{path}: expected a file of entity rows, CSV or Parquet, found none.")
-    written = ending_of(name) in _CSV
+    is_text = ending_of(name) in _CSV
     try:
-        rows = (_texts if written else _columns)(path, keys)
-    except (OSError, EOFError, pa.ArrowException) as error:
-        _require_shape(path)
+        rows = _read_texts(path) if is_text else pq.ParquetFile(path).read()
+    except (OSError, EOFError, UnicodeDecodeError, pa.ArrowException) as error:
         raise ConfigurationError(f"{name} cannot be read: {said_by(error)}") from error
+    if missing := [key for key in keys if key not in rows.column_names]:
+        raise ConfigurationError(
+            f"{name}: expected the key columns {', '.join(keys)}, found {', '.join(rows.column_names)}: "
+            f"{', '.join(missing)} is missing. Rename a column, or ask for fewer views."
+        )
+    counts = Counter(column.lower() for column in rows.column_names)  # SQL ignores the case of names.
+    if twice := [column for column in rows.column_names if column and counts[column.lower()] > 1]:
+        raise ConfigurationError(f"{name}: expected every column once, found {', '.join(twice)}. Rename or drop one.")
     if not rows.num_rows:
         raise ConfigurationError(f"{name}: expected entity rows, found none.")
     types = {column: DECLARED[kind] for column, kind in {**(values or {}), **keys}.items()}
     for place, field in enumerate(rows.schema):
         is_time = field.name == time and not pa.types.is_timestamp(field.type)
         if kind := TIME if is_time else types.get(field.name):
-            cast = cast_texts if written else cast_column
+            cast = cast_texts if is_text else cast_column
             rows = rows.set_column(place, field.name, cast(rows[place], kind, row_of(f"{name}: {field.name}")))
     return rows
 
 
-def _texts(path: Path, keys: Mapping[str, str]) -> pa.Table:
-    """The columns of a CSV file as text, null where a field is empty."""
-    names, delimiter = header_of(path)
-    _check_names(names, keys, path)
-    with pa.input_stream(str(path), compression="gzip" if path.name.lower().endswith(".gz") else None) as file:
+def _read_texts(path: Path) -> pa.Table:
+    """The columns of a CSV file as text, null where a field is empty.
+
+    The delimiter is the one of `,`, `;`, tab and `|` that the header has most often.
+    """
+    packed = path.name.lower().endswith(".gz")
+    with (gzip.open if packed else open)(path, "rt", encoding="utf-8-sig", newline="") as lines:
+        header = next((line for line in lines if line.strip()), "")
+    delimiter = max(_DELIMITERS, key=header.count)
+    names = next(csv.reader([header], delimiter=delimiter), [])
+    with pa.input_stream(str(path), compression="gzip" if packed else None) as file:
         return pa.csv.read_csv(
             file,
             parse_options=pa.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
@@ -82,52 +94,23 @@ def _texts(path: Path, keys: Mapping[str, str]) -> pa.Table:
         )
 
 
-def _columns(path: Path, keys: Mapping[str, str]) -> pa.Table:
-    """The columns of a Parquet file."""
-    with pq.ParquetFile(path) as file:
-        _check_names(file.schema_arrow.names, keys, path)
-        return file.read()
+def time_of(rows: pa.Table, column: str, name: str) -> str:
+    """The name of the time column of rows: `column`, else `event_timestamp`, else the only timestamp.
 
-
-def _check_names(names: Sequence[str], keys: Mapping[str, str], path: Path) -> None:
-    """Refuse columns that lack a key or are there twice: SQL ignores the case of names."""
-    if lacking := [key for key in keys if key not in names]:
-        _require_shape(path)
-        raise ConfigurationError(
-            f"{path.name}: expected the key columns {', '.join(keys)}, found {', '.join(names)}: "
-            f"{', '.join(lacking)} is missing. Rename a column, or ask for fewer views."
-        )
-    counts = Counter(name.lower() for name in names if name)
-    if twice := [name for name in names if counts[name.lower()] > 1]:
-        listed = ", ".join(twice)
-        raise ConfigurationError(f"{path.name}: expected every column once, found {listed}. Rename or drop one.")
-
-
-def time_of(rows: pa.Table, wanted: str, name: str) -> str:
-    """The name of the time column of rows: `wanted`, else `event_timestamp`, else the only timestamp.
-
-    Raises:
-        ConfigurationError: naming the columns, if there is none, or several; or if all its times are null.
+    Raises ConfigurationError naming the columns, if there is none, or several; or if all its times are null.
     """
-    asked = wanted or EVENT_TIMESTAMP
-    if asked in rows.column_names and rows[asked].null_count == rows.num_rows:
-        raise ConfigurationError(f"{name}: {asked}: expected times, found null in every row.")
-    times = [column.name for column in rows.schema if pa.types.is_timestamp(column.type)]
-    for choice in [wanted] if wanted else [EVENT_TIMESTAMP, *(times if len(times) == 1 else [])]:
+    expected = column or EVENT_TIMESTAMP
+    if expected in rows.column_names and rows[expected].null_count == rows.num_rows:
+        raise ConfigurationError(f"{name}: {expected}: expected times, found null in every row.")
+    times = [field.name for field in rows.schema if pa.types.is_timestamp(field.type)]
+    for choice in [column] if column else [EVENT_TIMESTAMP, *(times if len(times) == 1 else [])]:
         if choice in times:
             return choice
-    listed = ", ".join(f"{column.name} ({column.type})" for column in rows.schema)
+    listed = ", ".join(f"{field.name} ({field.type})" for field in rows.schema)
     raise ConfigurationError(
-        f"{name}: expected a timestamp in the column {wanted or EVENT_TIMESTAMP}, found {listed}. Name the column with "
-        "--time; write times as 2013-01-31 14:00:00+00."
+        f"{name}: expected a timestamp in the column {expected}, found {listed}. Name the column with --time; write "
+        "times as 2013-01-31 14:00:00+00."
     )
-
-
-def _require_shape(path: Path) -> None:
-    """Raise an error that names the wrong line of a text file, if there is one: a wrong header misses columns too."""
-    flaw = "" if path.name.lower().endswith(_PARQUET) else flaw_of(path)
-    if flaw:
-        raise ConfigurationError(f"{path.name}: {flaw}")
 
 
 def write_rows(batches: Sequence[pa.Table], path: Path) -> None:

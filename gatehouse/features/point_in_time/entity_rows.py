@@ -27,8 +27,7 @@ class EntityRows:
     def __init__(self, schema: pa.Schema, table: Callable[[], pa.Table]) -> None:
         """Take the schema of the rows, and a function that makes them when they are first needed.
 
-        Raises:
-            ConfigurationError: if there is no time column.
+        Raises ConfigurationError if there is no time column.
         """
         self.columns: list[str] = schema.names
         self.time = _time_column(schema)
@@ -39,22 +38,21 @@ class EntityRows:
     def of_frame(cls, frame: pd.DataFrame) -> "EntityRows":
         """The rows of a frame without its index; texts in `event_timestamp` are parsed as times.
 
-        Raises:
-            ConfigurationError: if the times are numbers, whose unit is unknown, or cannot be parsed; or if there is no
-                time column.
+        Raises ConfigurationError if the times are numbers, whose unit is unknown, or cannot be parsed; or if there is
+        no time column.
         """
         if TIME in frame and not pd.api.types.is_datetime64_any_dtype(frame[TIME]):
-            found = pd.api.types.infer_dtype(frame[TIME], skipna=True)
-            if found in _NUMBERS and frame[TIME].notna().any():
+            kind = pd.api.types.infer_dtype(frame[TIME], skipna=True)
+            if kind in _NUMBERS and frame[TIME].notna().any():
                 raise ConfigurationError(
-                    f"Entity rows: {TIME}: expected times, found {found} values, which may be seconds or nanoseconds. "
+                    f"Entity rows: {TIME}: expected times, found {kind} values, which may be seconds or nanoseconds. "
                     f"Write pandas.to_datetime(rows[{TIME!r}], unit='s', utc=True) for seconds since 1970."
                 )
             try:
                 frame = frame.assign(**{TIME: pd.to_datetime(frame[TIME], utc=True, format="ISO8601")})
             except (TypeError, ValueError) as error:
                 raise ConfigurationError(
-                    f"Entity rows: {TIME}: expected times, or texts such as 2013-01-31T14:00:00Z, found {found} values "
+                    f"Entity rows: {TIME}: expected times, or texts such as 2013-01-31T14:00:00Z, found {kind} values "
                     f"that cannot be read: {said_by(error)}"
                 ) from error
         table = pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata(None)
@@ -64,8 +62,7 @@ class EntityRows:
     def of_query(cls, query: Callable[[SourceFiles], str], opened: Callable[[Path], Opened]) -> "EntityRows":
         """The rows of a DuckDB query, which runs once, when they are first needed.
 
-        Raises:
-            ConfigurationError: if the query cannot run, or its result has no time column.
+        Raises ConfigurationError if the query cannot run, or its result has no time column.
         """
 
         def run(limit: str, read: Callable[[duckdb.DuckDBPyRelation], pa.Table]) -> pa.Table:

@@ -19,7 +19,7 @@ from feast.types import FeastType, Float32, Float64, Int64, String
 from gatehouse.features.computing.on_demand import on_demand_features
 from gatehouse.features.definitions.declarations import EVENT_TIMESTAMP, KNOWN_FROM
 from gatehouse.features.definitions.repository import OnDemand, Repository, View, read_repository
-from gatehouse.features.point_in_time.joined_views import EVENT_TIME_ONLY, POINT_IN_TIME
+from gatehouse.features.point_in_time.offline_store import EVENT_TIME_ONLY, POINT_IN_TIME
 
 _VALUE_TYPES = {"string": ValueType.STRING, "int64": ValueType.INT64}
 _KEY_TYPES: dict[str, FeastType] = {"string": String, "int64": Int64}
@@ -28,11 +28,7 @@ FeastObject = Entity | FeatureView | OnDemandFeatureView | FeatureService
 
 
 def feast_objects_in(folder: Path) -> dict[str, FeastObject]:
-    """The Feast objects of the repository in `folder`, by name.
-
-    Raises:
-        ConfigurationError: as `read_repository`.
-    """
+    """The Feast objects of the repository in `folder`, by name. Raises ConfigurationError as `read_repository`."""
     return feast_objects(read_repository(folder))
 
 
@@ -56,7 +52,7 @@ def feast_objects(repository: Repository) -> dict[str, FeastObject]:
         for name, service in repository.services.items()
     }
     kinds: list[dict[str, FeastObject]] = [{**entities}, {**views}, {**on_demand}, {**services}]
-    return {f"{type(one).__name__}_{name}": one for kind in kinds for name, one in kind.items()}
+    return {f"{type(item).__name__}_{name}": item for kind in kinds for name, item in kind.items()}
 
 
 class DeclaredOnDemandView(OnDemandFeatureView):
@@ -71,11 +67,11 @@ def _on_demand_view(view: OnDemand, views: dict[str, FeatureView]) -> OnDemandFe
     spec = view.spec
 
     def computed(rows: pd.DataFrame) -> pd.DataFrame:
-        found: pd.DataFrame = on_demand_features(view, pa.Table.from_pandas(rows, preserve_index=False)).to_pandas()
-        return found
+        features: pd.DataFrame = on_demand_features(view, pa.Table.from_pandas(rows, preserve_index=False)).to_pandas()
+        return features
 
-    asked = [Field(name=name, dtype=_FEATURE_TYPES[kind]) for name, kind in spec.request.items()]
-    request = [RequestSource(name=f"{view.name}_request", schema=asked)] if asked else []
+    requested = [Field(name=name, dtype=_FEATURE_TYPES[kind]) for name, kind in spec.request.items()]
+    request = [RequestSource(name=f"{view.name}_request", schema=requested)] if requested else []
     return DeclaredOnDemandView(
         name=view.name,
         sources=[*(views[name] for name in spec.views), *request],

@@ -19,8 +19,6 @@ class TrainingSet:
         table: Entity keys, decision_time, label, label_time, columns kept by the label view, request values, features
             of feature views, features of on-demand views; sorted by decision time and keys.
         views: Features by view, as the service lists them.
-        numeric: Names of the numeric features.
-        categorical: Names of the categorical features.
     """
 
     table: pa.Table
@@ -32,12 +30,7 @@ class TrainingSet:
 def retrieve(feast: FeatureStore, repository: Repository, service: str, rows: pa.Table, workspace: Path) -> TrainingSet:
     """Join the feature service `service` to the entity rows through Feast.
 
-    Args:
-        feast: The applied feature repository.
-        repository: Its definitions.
-        service: Name of the feature service.
-        rows: Entity keys, decision_time, label, label_time, columns kept by the label view, request values.
-        workspace: Where the entity rows are written for Feast's query.
+    `rows` has entity keys, decision_time, label, label_time, columns kept by the label view, request values.
 
     Raises:
         ConfigurationError: if there is no such service, or as `with_on_demand`.

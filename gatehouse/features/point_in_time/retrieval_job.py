@@ -49,13 +49,8 @@ class AsofRetrievalJob(RetrievalJob):
     ) -> None:
         """Take the query.
 
-        Args:
-            tables: Gives the result in parts, at least one; may write into the directory that it gets, which is removed
-                after the last part.
-            full_feature_names: Whether features are called `<view>__<feature>`.
-            on_demand: Views that are computed on the result.
-            metadata: What was requested.
-            repo_path: Base of relative paths of saved datasets.
+        `tables` gives the result in parts, at least one; it may write into the directory that it gets, which is removed
+        after the last part. `repo_path` is the base of relative paths of saved datasets.
         """
         self._tables = tables
         self._full_feature_names = full_feature_names
@@ -80,8 +75,13 @@ class AsofRetrievalJob(RetrievalJob):
         return pa.RecordBatchReader.from_batches(schema, batches())
 
     def _parts(self) -> Iterator[pa.Table]:
+        """The result in parts, on which Feast's own code computes the on-demand features."""
+
+        def job(part: pa.Table) -> AsofRetrievalJob:
+            return AsofRetrievalJob(lambda _: iter([part]), self._full_feature_names, self._on_demand, self._metadata)
+
         for table in self._stored():
-            yield _Part(table, self).to_arrow() if self._on_demand else table
+            yield job(table).to_arrow() if self._on_demand else table
 
     def _stored(self) -> Iterator[pa.Table]:
         with tempfile.TemporaryDirectory(prefix="gatehouse-features-") as folder:
@@ -113,9 +113,8 @@ class AsofRetrievalJob(RetrievalJob):
     def persist(self, storage: SavedDatasetStorage, allow_overwrite: bool = False, timeout: int | None = None) -> None:
         """Write the result with on-demand features to a Parquet file, on this machine or in an object store.
 
-        Raises:
-            ConfigurationError: if the storage is no Parquet file; if it exists and may not be overwritten; or if the
-                time of the entity rows is not called `event_timestamp`, the name that Feast reads in saved datasets.
+        Raises ConfigurationError if the storage is no Parquet file; if it exists and may not be overwritten; or if the
+        time of the entity rows is not called `event_timestamp`, the name that Feast reads in saved datasets.
         """
         if not isinstance(storage, SavedDatasetFileStorage) or not isinstance(
             storage.file_options.file_format, ParquetFormat | None
@@ -150,26 +149,3 @@ class AsofRetrievalJob(RetrievalJob):
             for batch in reader:
                 writer.write_batch(batch.replace_schema_metadata(None))
         return path
-
-
-class _Part(RetrievalJob):
-    """A part of a result, on which Feast's own code computes the on-demand features."""
-
-    def __init__(self, table: pa.Table, whole: AsofRetrievalJob) -> None:
-        self._table = table
-        self._whole = whole
-
-    def _to_arrow_internal(self, timeout: int | None = None) -> pa.Table:
-        return self._table
-
-    @property
-    def full_feature_names(self) -> bool:
-        return self._whole.full_feature_names
-
-    @property
-    def on_demand_feature_views(self) -> list[OnDemandFeatureView]:
-        return self._whole.on_demand_feature_views
-
-    @property
-    def metadata(self) -> RetrievalMetadata | None:
-        return self._whole.metadata

@@ -45,8 +45,7 @@ class RetrieveResult(StageModel):
 def retrieve_training_set(request: RetrieveRequest, store: ArtifactStore) -> RetrieveResult:
     """Join a feature service to the entity rows point-in-time, through Feast.
 
-    Raises:
-        ConfigurationError: if the definitions do not load, or there is no such service.
+    Raises ConfigurationError if the definitions do not load, or there is no such service.
     """
     from gatehouse.features.computing.labels import entity_rows
     from gatehouse.features.database import connect, open_tables, set_time, write_parquet

@@ -1,1 +1,1 @@
-"""Compiles pipelines to YAML for a platform, checks them by a policy, and compares them."""
+"""Compiles pipelines to YAML for a platform, and checks them by a policy."""

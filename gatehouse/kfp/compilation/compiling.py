@@ -1,14 +1,18 @@
-"""Compiles the pipelines of a project to YAML, for a platform or for this machine only."""
+"""Compiles the pipelines of a project to YAML, and compares the files with committed ones."""
 
 import warnings
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from gatehouse import __version__
 from gatehouse.errors import ConfigurationError
+from gatehouse.kfp.compilation.policy import breaches
+from gatehouse.kfp.compilation.specification import SpecError, content_of, read_spec
 from gatehouse.pipelines.catalog import build, names
 from gatehouse.project.platforms import THIS_MACHINE, Platform
 from gatehouse.project.project import Project
+from gatehouse.runtime.counting import counted
 
 STORE = "store"
 
@@ -16,10 +20,7 @@ STORE = "store"
 def compile_project(project: Project, folder: Path, platform: Platform | None = None) -> list[Path]:
     """Compile every pipeline of `project` into `folder/<project>-<pipeline>.yaml`; returns the files.
 
-    Args:
-        project: The project.
-        folder: Folder for the files.
-        platform: Where the specs run. Without one they run only through `kfp.local`, and their names say so.
+    Without a platform, specs run only through `kfp.local`, and their names say so.
 
     Raises:
         ConfigurationError: if the project's pipelines cannot run on the platform.
@@ -67,3 +68,38 @@ def _stamp(function: Any, project: Project, platform: Platform) -> None:
     if platform.ttl_hours:
         kubernetes = function.platform_spec.platforms["kubernetes"]
         kubernetes.pipelineConfig.resource_ttl_on_completion = round(platform.ttl_hours * 3600)
+
+
+def stale(project: Project, written: Iterable[Path], folder: Path) -> Iterator[str]:
+    """Specs in `folder` that differ from those just compiled, are missing, or belong to no pipeline any more.
+
+    Specs are compared as parsed YAML, without the version of the SDK that wrote them.
+    """
+    names = set()
+    for path in written:
+        names.add(path.name)
+        committed = folder / path.name
+        if not committed.is_file():
+            yield f"{committed} is missing"
+        elif content_of(read_spec(committed)) != content_of(read_spec(path)):
+            yield f"{committed} is not what the code compiles to"
+    for path in sorted(folder.glob(f"{project.name}-*.yaml")):
+        if path.name not in names and read_spec(path).stamp.get("project") == project.name:
+            yield f"{path} is left over: {project.name} has no such pipeline; delete it"
+
+
+def broken(written: Iterable[Path], folder: Path, *, release: bool = False) -> Iterator[str]:
+    """Breaches of the policy in specs just compiled, under their names in `folder`."""
+    for path in written:
+        yield from (f"{folder / path.name}: {breach}" for breach in breaches(read_spec(path), release=release))
+
+
+def refuse(findings: Iterable[str]) -> None:
+    """Refuse specs with findings.
+
+    Raises:
+        SpecError: listing every finding.
+    """
+    if findings := list(findings):
+        listed = "".join(f"\n  - {finding}" for finding in findings)
+        raise SpecError(f"{counted(len(findings), 'finding')} in the compiled specs:{listed}")

@@ -1,26 +1,321 @@
-"""Applies all rules of the policy to a compiled spec."""
+"""The policy: rules that every compiled spec must keep, each with its reason.
 
-from collections.abc import Iterator
+The rules from `optional` on are about what KFP's local runner and its backend handle differently, measured with KFP
+2.17.
+"""
 
-from gatehouse.kfp.compilation.rules import portable, running, saying
-from gatehouse.kfp.compilation.rules.rule import RULES, Rule
-from gatehouse.kfp.compilation.specification import Compiled
+import json
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
 
-MODULES = (running, saying, portable)
+from gatehouse.kfp.compilation.specification import Compiled, Task
+from gatehouse.project.platforms import THIS_MACHINE
+from gatehouse.project.task_settings import seconds_of_attempts
+from gatehouse.runtime.images import by_digest
+from gatehouse.store.stage import TOLERATE, declared_stages, in_task
+
+Check = Callable[[Compiled], Iterator[str]]
+_RESOURCES = ("resourceCpuRequest", "resourceCpuLimit", "resourceMemoryRequest", "resourceMemoryLimit")
+_MOST_BYTES = 16 * 1024
+_SECRETS = re.compile(
+    r"password|passwd|secret_key|access_key|api_key|BEGIN [A-Z ]*PRIVATE KEY|\bAKIA[0-9A-Z]{16}\b"
+    r"|://[^/\s:@]+:[^/\s@]+@",
+    re.IGNORECASE,
+)
+_REWRITTEN = ("{{$", "python3")
+_FIXED = re.compile(r"inputs\.parameter_values\['([^']+)'\] [=!]= (true|false|'[A-Za-z_-]+')")
 
 
-def rules() -> tuple[Rule, ...]:
-    """All rules, in the order in which they are applied."""
-    return tuple(RULES.values())
+@dataclass(frozen=True)
+class Rule:
+    """A rule: its name, its reason in one sentence, its check, and whether it applies only to a release."""
+
+    name: str
+    why: str
+    check: Check
+    release: bool
+
+
+RULES: dict[str, Rule] = {}
+"""The rules by name, in the order in which they are applied."""
 
 
 def breaches(compiled: Compiled, *, release: bool = False) -> Iterator[str]:
-    """Breaches of the policy in a compiled spec, each with the rule and its reason.
+    """Breaches of the policy in a compiled spec, with rule and reason; rules of a release apply only to a release."""
+    for rule in RULES.values():
+        if release or not rule.release:
+            yield from (f"{breach} [{rule.name}: {rule.why}]" for breach in rule.check(compiled))
 
-    Args:
-        compiled: The spec.
-        release: Whether it is to be released: then the rules of a release apply too.
-    """
-    for each in rules():
-        if release or not each.release:
-            yield from (f"{found} [{each.name}: {each.why}]" for found in each.check(compiled))
+
+def _rule(name: str, why: str, *, release: bool = False) -> Callable[[Check], Check]:
+    """Decorator that registers a check as a rule."""
+
+    def register(check: Check) -> Check:
+        RULES[name] = Rule(name, why, check, release)
+        return check
+
+    return register
+
+
+@_rule("stage", "what a task may do is declared by its stage, and only that is held against the spec")
+def _stage(compiled: Compiled) -> Iterator[str]:
+    for task in compiled.leaves:
+        if task.stage not in declared_stages():
+            yield f"task {task.path}: there is no stage {task.stage!r}: no stage.py declares it"
+
+
+@_rule("resources", "a pod without requests and limits takes what others need, and is the first to be evicted")
+def _resources(compiled: Compiled) -> Iterator[str]:
+    for task in compiled.leaves:
+        resources = task.container.get("resources", {})
+        yield from (f"task {task.path}: has no {name}" for name in _RESOURCES if name not in resources)
+
+
+@_rule(
+    "retries",
+    "a pod is lost now and then, and a second try is safe only where the stages of the task say so, and helps only "
+    "with time for all attempts",
+)
+def _retries(compiled: Compiled) -> Iterator[str]:
+    for task in compiled.leaves:
+        stage = declared_stages().get(task.stage)
+        safe = stage is not None and all(part.declared.effects.retry_safe for part in in_task(stage))
+        policy = task.body.get("retryPolicy", {})
+        if stage is not None and bool(policy.get("maxRetryCount")) != safe:
+            yield f"task {task.path}: retries: expected {'some' if safe else 'none'}"
+        elif safe:
+            pause, longest = (_seconds(policy.get(name)) for name in ("backoffDuration", "backoffMaxDuration"))
+            least = seconds_of_attempts(
+                _deadline(task.pod), policy["maxRetryCount"], pause, policy.get("backoffFactor", 2.0)
+            )
+            if longest < least:
+                yield (
+                    f"task {task.path}: retries: expected a backoffMaxDuration of at least {least}s, found {longest}s: "
+                    "Argo counts all attempts from the start of the first, and ends the one that is running"
+                )
+
+
+def _seconds(duration: str | None) -> int:
+    """Seconds of a duration as KFP writes it in a spec; 0 without one."""
+    return round(float((duration or "0s").removesuffix("s")))
+
+
+@_rule("timeout", "a task that hangs holds its node, and its run, for ever")
+def _timeout(compiled: Compiled) -> Iterator[str]:
+    yield from (f"task {task.path}: has no timeout" for task in compiled.leaves if not _deadline(task.pod))
+
+
+def _deadline(pod: dict[str, Any]) -> int:
+    return int(pod.get("activeDeadlineSeconds", 0))
+
+
+@_rule(
+    "cache",
+    "KFP's cache gives an old answer where a stage reads or writes more than its parameters say, or its result is "
+    "provisional",
+)
+def _cache(compiled: Compiled) -> Iterator[str]:
+    for task in compiled.leaves:
+        stage = declared_stages().get(task.stage)
+        tolerated = any(variable["name"] == TOLERATE for variable in task.container.get("env", []))
+        cacheable = stage is not None and all(part.cacheable for part in in_task(stage)) and not tolerated
+        cacheable = cacheable and not (task.around and _is_last(task, compiled))
+        if stage is not None and bool(task.body.get("cachingOptions", {}).get("enableCache")) != cacheable:
+            yield f"task {task.path}: cache: expected enableCache={cacheable}"
+
+
+def _is_last(task: Task, compiled: Compiled) -> bool:
+    """Whether no task waits for it. KFP learns that a group has ended from a pod alone, and a cached task has none."""
+    folder = task.path.removesuffix(task.name)
+    others = (other for other in compiled.tasks if other.path.removesuffix(other.name) == folder)
+    return not any(task.name in other.body.get("dependentTasks", []) for other in others)
+
+
+@_rule("rights", "a task reads data and writes artifacts, which needs no right over its node")
+def _rights(compiled: Compiled) -> Iterator[str]:
+    for task in compiled.leaves:
+        context = task.pod.get("securityContext", {})
+        if context.get("privileged") or context.get("allowPrivilegeEscalation"):
+            yield f"task {task.path}: its pod is privileged"
+        if context.get("runAsUser", 1) in (0, "0") or context.get("runAsNonRoot") is False:
+            yield f"task {task.path}: its pod may run as root"
+
+
+@_rule("image-tag", "under `latest`, or under no tag, another image may stand at every start")
+def _image_tag(compiled: Compiled) -> Iterator[str]:
+    for image, where in _images(compiled):
+        name, _, tag = image.rpartition("/")[2].partition(":")
+        if tag in ("", "latest") and "@" not in name:
+            yield f"image {image}: expected a version or a digest ({where})"
+
+
+def _images(compiled: Compiled) -> Iterator[tuple[str, str]]:
+    """Every image, with the tasks that run in it."""
+    tasks: dict[str, list[str]] = {}
+    for task in compiled.leaves:
+        tasks.setdefault(task.container["image"], []).append(task.path)
+    for image, paths in tasks.items():
+        more = f" and {len(paths) - 1} more" * (len(paths) > 1)
+        yield image, f"task {paths[0]}{more}"
+
+
+@_rule("start", "what is installed when a pod starts may differ from run to run, and needs the network")
+def _start(compiled: Compiled) -> Iterator[str]:
+    for task in compiled.leaves:
+        if any("pip install" in part for part in task.container.get("command", [])):
+            yield f"task {task.path}: installs packages when it starts; put them into its image"
+
+
+@_rule("image-digest", "only a digest names one image for ever", release=True)
+def _image_digest(compiled: Compiled) -> Iterator[str]:
+    for image, where in _images(compiled):
+        if not by_digest(image):
+            yield f"image {image} is not named by digest, 64 hex digits that are not all zero ({where})"
+
+
+@_rule("platform", "a spec that was compiled for one machine does not run on a cluster", release=True)
+def _platform(compiled: Compiled) -> Iterator[str]:
+    if missing := [key for key in ("project", "platform", "gatehouse") if not compiled.stamp.get(key)]:
+        yield f"its description does not say {', '.join(missing)}"
+    if compiled.stamp.get("platform") == THIS_MACHINE.name:
+        yield "is for this machine only: compile it with --platform FILE"
+    if not compiled.inputs.get("store", {}).get("defaultValue"):
+        yield "its parameter `store` has no default"
+
+
+@_rule("artifacts-described", "who only sees the KFP UI knows an artifact by its description alone")
+def _artifacts_described(compiled: Compiled) -> Iterator[str]:
+    for task in compiled.leaves:
+        artifacts = task.component.get("outputDefinitions", {}).get("artifacts", {})
+        for name, artifact in artifacts.items():
+            if not artifact.get("description"):
+                yield f"task {task.path}: its artifact {name} has no description (`Returns:` of component.py)"
+
+
+@_rule("inputs-described", "the form in the KFP UI shows names, and says what they mean only where they are described")
+def _inputs_described(compiled: Compiled) -> Iterator[str]:
+    for name, parameter in compiled.inputs.items():
+        if not parameter.get("description"):
+            yield f"its parameter {name} has no description (`Args:` of the pipeline)"
+
+
+@_rule("display-name", "the graph in the KFP UI shows these names, and those of functions say little")
+def _display_name(compiled: Compiled) -> Iterator[str]:
+    for task in compiled.tasks:
+        shown = task.body.get("taskInfo", {}).get("name", "")
+        if shown in ("", task.name):
+            yield f"task {task.path}: has no display name"
+
+
+@_rule("ascii", "KFP may keep specs in a database that cannot hold every other character")
+def _ascii_only(compiled: Compiled) -> Iterator[str]:
+    text = json.dumps([compiled.spec, compiled.platform], ensure_ascii=False)
+    if not (compiled.text.isascii() and text.isascii()):
+        wrong = next(character for character in compiled.text + text if not character.isascii())
+        yield f"is not ASCII: holds {wrong!a}"
+
+
+@_rule("size", "all parameters of a task are one argument of its process, which Linux ends at 128 KiB")
+def _size(compiled: Compiled) -> Iterator[str]:
+    for where, value in _values(compiled):
+        if (length := len(_text(value).encode())) > _MOST_BYTES:
+            yield f"{where}: {length} bytes, expected at most {_MOST_BYTES}"
+
+
+@_rule("secrets", "who may read a spec, or a run, may read every value in it; secrets reach pods as Kubernetes secrets")
+def _secrets(compiled: Compiled) -> Iterator[str]:
+    for where, value in _values(compiled):
+        if match := _SECRETS.search(_text(value)):
+            # Report only the matched word, not the text after it.
+            yield f"{where}: holds {match[0].partition('://')[0]!r}, as secrets do"
+
+
+def _values(compiled: Compiled) -> Iterator[tuple[str, Any]]:
+    """Every value that the spec fixes, with its location."""
+    for name, parameter in compiled.inputs.items():
+        yield f"the default of {name}", parameter.get("defaultValue", "")
+    for task in compiled.tasks:
+        for name, value in task.constants.items():
+            yield f"task {task.path}: {name}", value
+        for variable in task.container.get("env", []):
+            yield f"task {task.path}: the variable {variable['name']}", variable.get("value", "")
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+@_rule("optional", "the local runner breaks at a parameter of a group that is left out and has no default")
+def _optional(compiled: Compiled) -> Iterator[str]:
+    groups = [task for task in compiled.tasks if "dag" in task.component]
+    for where, definition in [
+        ("", compiled.spec["root"]),
+        *((f"task {group.path}: ", group.component) for group in groups),
+    ]:
+        for name, parameter in definition.get("inputDefinitions", {}).get("parameters", {}).items():
+            if parameter.get("isOptional") and "defaultValue" not in parameter:
+                yield f'{where}its parameter {name} is optional without a default; use "", -1 or 0.0'
+
+
+@_rule(
+    "conditions",
+    "the local runner silently finds texts with quotes or line breaks unequal, and numbers may come as text",
+)
+def _conditions(compiled: Compiled) -> Iterator[str]:
+    for task in compiled.tasks:
+        condition = task.body.get("triggerPolicy", {}).get("condition", "")
+        rest = _FIXED.sub("", condition)
+        if condition and rest.strip("!() &|"):
+            yield f"task {task.path}: runs if {condition}; compare with a bool or with one fixed word"
+
+
+@_rule(
+    "after-handler",
+    "Argo omits what waits for a failed group, gives it the state of the group's exit task, and the run is green",
+)
+def _after_handler(compiled: Compiled) -> Iterator[str]:
+    handled = _handled(compiled)
+    for task in compiled.tasks:
+        folder = task.path.removesuffix(task.name)
+        awaited = {*task.body.get("dependentTasks", []), *_producers(task.body)}
+        if not _is_exit(task) and (groups := sorted(name for name in awaited if f"{folder}{name}" in handled)):
+            yield (
+                f"task {task.path}: waits for {groups[0]}, the group of an exit handler; move it into the group, or "
+                "let it wait for nothing"
+            )
+
+
+def _handled(compiled: Compiled) -> set[str]:
+    """Paths of the groups that an exit task waits for."""
+    return {
+        f"{task.path.removesuffix(task.name)}{name}"
+        for task in compiled.tasks
+        if _is_exit(task)
+        for name in task.body.get("dependentTasks", [])
+    }
+
+
+def _is_exit(task: Task) -> bool:
+    return bool(task.body.get("triggerPolicy", {}).get("strategy") == "ALL_UPSTREAM_TASKS_COMPLETED")
+
+
+def _producers(body: dict[str, Any]) -> set[str]:
+    """Names of the tasks whose outputs a task takes."""
+    inputs = body.get("inputs", {})
+    sources = [*inputs.get("parameters", {}).values(), *inputs.get("artifacts", {}).values()]
+    return {source["producerTask"] for given in sources for source in given.values() if "producerTask" in source}
+
+
+@_rule("rewritten", "the local runner rewrites `python3` in values, and breaks at `{{$`")
+def _rewritten(compiled: Compiled) -> Iterator[str]:
+    defaults = {
+        f"the default of {name}": parameter.get("defaultValue", "") for name, parameter in compiled.inputs.items()
+    }
+    constants = {
+        f"task {task.path}: {name}": value for task in compiled.tasks for name, value in task.constants.items()
+    }
+    for where, value in {**defaults, **constants}.items():
+        text = value if isinstance(value, str) else json.dumps(value)
+        yield from (f"{where}: holds {forbidden!r}" for forbidden in _REWRITTEN if forbidden in text)

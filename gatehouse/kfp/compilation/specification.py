@@ -1,4 +1,4 @@
-"""A parsed compiled spec: its tasks at every depth, each with its component, its container and its pod."""
+"""A parsed compiled spec: its tasks at every depth, with component, container and pod, and its tags in KFP."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,6 +9,11 @@ from typing import Any
 import yaml
 
 from gatehouse.errors import GatehouseError
+from gatehouse.store.canonical import digest_of
+
+_LONGEST_TAG = 63
+"""Most characters of a key and of a value in KFP 2.17."""
+_SHORT = 16
 
 
 class SpecError(GatehouseError):
@@ -22,7 +27,6 @@ class Task:
     Attributes:
         path: Names of its groups, and its own, joined by slashes.
         body: Its part of the spec: inputs, dependencies, retries, cache.
-        component: Its component.
         container: Image, command, resources; empty for a group or another task without a container.
         pod: The kfp-kubernetes settings of its pod.
         around: The tasks of its groups, the outermost first.
@@ -48,15 +52,10 @@ class Task:
         return str(arguments[arguments.index(flag) + 1]) if flag in arguments else ""
 
     @property
-    def loops(self) -> bool:
-        """Whether it runs once per item of a loop."""
-        return "parameterIterator" in self.body or "artifactIterator" in self.body
-
-    @property
     def constants(self) -> dict[str, Any]:
         """The values fixed at compile time, by parameter."""
-        given = self.body.get("inputs", {}).get("parameters", {})
-        values = {name: value.get("runtimeValue", {}) for name, value in given.items()}
+        parameters = self.body.get("inputs", {}).get("parameters", {})
+        values = {name: value.get("runtimeValue", {}) for name, value in parameters.items()}
         return {name: value["constant"] for name, value in values.items() if "constant" in value}
 
 
@@ -66,8 +65,6 @@ class Compiled:
 
     Attributes:
         name: Name of its file, without the ending.
-        text: The whole file.
-        spec: The pipeline.
         platform: The part of kfp-kubernetes; empty if there is none.
     """
 
@@ -79,8 +76,8 @@ class Compiled:
     @property
     def inputs(self) -> dict[str, dict[str, Any]]:
         """The parameters of a run, by name."""
-        found: dict[str, dict[str, Any]] = self.spec["root"].get("inputDefinitions", {}).get("parameters", {})
-        return found
+        parameters: dict[str, dict[str, Any]] = self.spec["root"].get("inputDefinitions", {}).get("parameters", {})
+        return parameters
 
     @cached_property
     def tasks(self) -> tuple[Task, ...]:
@@ -124,10 +121,25 @@ def read_spec(path: Path) -> Compiled:
     """
     try:
         text = path.read_text(encoding="utf-8")
-        documents = [one for one in yaml.load_all(text, Loader=yaml.CSafeLoader) if one]
+        documents = [document for document in yaml.load_all(text, Loader=yaml.CSafeLoader) if document]
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise SpecError(f"{path} is no compiled pipeline: {' '.join(str(error).split())}") from error
-    if not documents or not all(isinstance(one, dict) for one in documents) or "root" not in documents[0]:
+    if not documents or not all(isinstance(document, dict) for document in documents) or "root" not in documents[0]:
         raise SpecError(f"{path} is no compiled pipeline: expected a YAML document with the key `root`.")
     platform = documents[1]["platforms"]["kubernetes"] if len(documents) > 1 else {}
     return Compiled(path.stem, text, documents[0], platform)
+
+
+def content_of(compiled: Compiled) -> list[dict[str, Any]]:
+    """The content of a spec, without the version of the SDK that wrote it."""
+    return [{key: value for key, value in compiled.spec.items() if key != "sdkVersion"}, compiled.platform]
+
+
+def tags_of(compiled: Compiled) -> dict[str, str]:
+    """The tags of a version in KFP: what it was compiled from and for, and digests of its code and of the whole spec.
+
+    No key contains a dot, because KFP refuses dots.
+    """
+    code = {task.path: task.constants["code"] for task in compiled.leaves if "code" in task.constants}
+    tags = compiled.stamp | {"code": digest_of(code)[:_SHORT], "spec": digest_of(content_of(compiled))[:_SHORT]}
+    return {key: value[:_LONGEST_TAG] for key, value in tags.items()}

@@ -3,15 +3,17 @@
 import os
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from importlib.metadata import version
 
 import yaml
 
-from gatehouse.kfp.doctor.needs import QUEUES, Named, objects, resources, rights
 from gatehouse.kfp_api.client import KfpApi
-from gatehouse.kfp_api.connection import ENDPOINT, Patience
+from gatehouse.kfp_api.connection import Patience
+from gatehouse.kfp_api.variables import ENDPOINT
 from gatehouse.launchers.kubernetes.api import ApiConflict, ApiTimeouts, KubernetesApi
 from gatehouse.launchers.launcher import ClusterError
+from gatehouse.launchers.spec import CREDENTIAL_KEYS, SETTINGS_KEYS, LocalLaunch
 from gatehouse.operations.diagnosing.finding import Finding, failed, looked, passed, unchecked
 from gatehouse.operations.diagnosing.reach import mlflow_finding, store_finding
 from gatehouse.project.platforms import Platform
@@ -21,62 +23,84 @@ from gatehouse.runtime.images import HELD, TRAINING_GPU, by_digest
 
 _PATIENCE = Patience(request=10.0, retry=10.0)
 _TIMEOUTS = ApiTimeouts(request=10.0, retry=10.0)
+_JOBS = {"pytorchjob": ("kubeflow.org", "pytorchjobs"), "trainjob": ("trainer.kubeflow.org", "trainjobs")}
+_QUEUES = ("kueue.x-k8s.io", "localqueues")
+_SERVING = ("serving.kserve.io", "inferenceservices")
+_ON_JOBS = ("create", "delete", "get", "patch", "watch")
+RIGHTS = {(*resource, verb) for resource in _JOBS.values() for verb in _ON_JOBS} | {
+    ("", "pods", "get"),
+    ("", "pods", "list"),
+    ("", "pods", "watch"),
+    ("", "pods/log", "get"),
+    ("", "events", "list"),
+}
+"""The rights in docs/launcher-role.yaml: group, resource and verb."""
 _KFP, _ARGO = "kubeflow", "workflow-controller-configmap"
-_KFP_STARTS = {
+_RESTARTS = {
     "OnError": "OnError: a task whose pod was deleted (drained, preempted, its node gone) starts again, one that ends "
     "with an exit code does not",
     "OnFailure": "OnFailure: a task that ends with an exit code starts again, one whose pod was deleted does not",
     "Always": "Always: a task starts again after an exit code, and after its pod was deleted",
-    "OnTransientError": "OnTransientError: a task starts again only where Argo takes its message for a passing error",
+    "OnTransientError": "OnTransientError: a task starts again only if Argo takes its message for a passing error",
 }
-"""What starts again under each retry policy of Argo, by `processNodeRetries` and `inferFailedReason`."""
+"""The failures that start a task again under each retry policy of Argo, by `processNodeRetries`."""
 _ROLE = "kubectl apply -n NAMESPACE -f docs/launcher-role.yaml, bound to the service account of the pods"
+
+
+@dataclass(frozen=True)
+class Named:
+    """An object that must exist, unless it is optional, with its required keys, and no keys but the known ones."""
+
+    kind: str
+    name: str
+    keys: frozenset[str] = frozenset()
+    known: frozenset[str] = frozenset()
+    optional: bool = False
 
 
 def examine(project: Project, platform: Platform) -> Iterator[Finding]:
     """All checks of a platform that are possible from here, one by one."""
-    yield from _images(platform)
+    needed = {name: "" for name in HELD if name != TRAINING_GPU}  # That one is needed only for GPUs.
+    for name, reference in (needed | platform.images).items():
+        if by_digest(reference):
+            yield passed(f"image {name}", reference)
+        else:
+            advice = "`make images`, push, and name it in the profile under `images`, by its digest."
+            yield failed(f"image {name}", f"expected repository@sha256:…, found {reference or 'none'}", advice)
     yield _kfp(platform)
     yield _store(platform)
     settings: dict[str, str] = {}
     try:
         api = KubernetesApi(_TIMEOUTS)
     except ClusterError as error:
-        yield unchecked("Kubernetes", " ".join(str(error).split()), "Set KUBECONFIG, or run this in a pod.")
+        yield unchecked("Kubernetes", _words(error), "Set KUBECONFIG, or run this in a pod.")
     else:
         yield from _cluster(api, platform.namespace or api.namespace, project, platform, settings)
     yield mlflow_finding(settings.get("mlflow-tracking-uri", ""))
     yield _model_registry(platform)
 
 
-def _images(platform: Platform) -> Iterator[Finding]:
-    advice = "`make images`, push, and name it in the profile under `images`, by its digest."
-    needed = {name: "" for name in HELD if name != TRAINING_GPU}  # Without that one no GPUs are asked for.
-    for name, reference in (needed | platform.images).items():
-        check = f"image {name}"
-        if by_digest(reference):
-            yield passed(check, reference)
-        else:
-            yield failed(check, f"expected repository@sha256:…, found {reference or 'none'}", advice)
+def _words(error: Exception) -> str:
+    return " ".join(str(error).split())[:400]
 
 
 def _kfp(platform: Platform) -> Finding:
+    check = "Kubeflow Pipelines"
     if not (platform.endpoint or os.environ.get(ENDPOINT)):
         found = f"neither the profile nor {ENDPOINT} names an endpoint"
-        return unchecked("Kubeflow Pipelines", found, f"Set `endpoint` in the profile, or {ENDPOINT}.")
+        return unchecked(check, found, f"Set `endpoint` in the profile, or {ENDPOINT}.")
 
     def look() -> str:
         api = KfpApi.connect(platform.endpoint, platform.namespace, patience=_PATIENCE)
-        server = api.server()
+        server, sdk = api.server(), version("kfp")
         api.find_experiment(platform.experiment)
-        mine = version("kfp")
-        if server.version and server.version.split(".")[0] != mine.split(".")[0]:
-            raise ClusterError(f"{api.endpoint} is {server.version}, expected the major release of kfp {mine}")
-        return f"{api.endpoint} answers, {server.version or 'of a version that it does not say'}"
+        if server.version and server.version.split(".")[0] != sdk.split(".")[0]:
+            raise ClusterError(f"{api.endpoint} is {server.version}, expected the major release of kfp {sdk}")
+        return f"{api.endpoint} answers, {server.version or 'of an unknown version'}"
 
     place = "`endpoint`" if platform.endpoint else ENDPOINT
     advice = f"Check {place} and `namespace` of the profile, and GATEHOUSE_KFP_TOKEN or GATEHOUSE_KFP_TOKEN_FILE."
-    return looked("Kubeflow Pipelines", look, advice)
+    return looked(check, look, advice)
 
 
 def _store(platform: Platform) -> Finding:
@@ -86,14 +110,13 @@ def _store(platform: Platform) -> Finding:
 
 
 def _model_registry(platform: Platform) -> Finding:
-    named = platform.model_registry
-    if named is None:
+    registry = platform.model_registry
+    if registry is None:
         return unchecked("Model Registry", "the profile names none", needed=False)
-    api = RegistryApi(named.address, named.author)
 
     def look() -> str:
-        known = sum(1 for _ in api.every("registered_models"))
-        return f"{named.address} answers, with {known:,} registered models"
+        models = sum(1 for _ in RegistryApi(registry.address, registry.author).every("registered_models"))
+        return f"{registry.address} answers, with {models:,} registered models"
 
     return looked("Model Registry", look, "Check `model_registry` of the profile, and GATEHOUSE_MODEL_REGISTRY_TOKEN.")
 
@@ -104,16 +127,24 @@ def _cluster(
     try:
         release = api.get("/version").get("gitVersion", "")
     except (ClusterError, ApiConflict) as error:
-        yield failed("Kubernetes", " ".join(str(error).split())[:400], "Check the kubeconfig, and log in again.")
+        yield failed("Kubernetes", _words(error), "Check the kubeconfig, and log in again.")
         return
     yield passed("Kubernetes", f"{release}, namespace {namespace}")
-    for resource in resources(project, platform):
-        yield _resource(api, resource.group, resource.plural, resource.why)
+    launch = project.file.launch
+    for kind, job in _JOBS.items():
+        yield _resource(api, *job, f"launch.kind: {kind}" if kind == launch.kind else "")
+    queue = platform.queue or getattr(launch, "queue", "")
+    yield _resource(api, *_QUEUES, f"the queue {queue}" if queue else "")
+    yield _resource(api, *_SERVING, "")
     if platform.queue:
         yield _queue(api, namespace, platform.queue)
     yield _restarts(api, namespace)
-    yield from _rights(api, namespace, project, platform.service_account)
-    for named in dict.fromkeys(objects(project, platform)):
+    if isinstance(launch, LocalLaunch):
+        yield unchecked("rights", "training runs in its task's own pod", needed=False)
+    else:
+        rights = sorted(right for right in RIGHTS if right[:2] == _JOBS[launch.kind] or not right[0])
+        yield _rights(api, namespace, rights, platform.service_account)
+    for named in dict.fromkeys(_objects(project, platform)):
         yield _object(api, namespace, named, settings if named.name == platform.settings else {})
 
 
@@ -123,96 +154,98 @@ def _served(api: KubernetesApi, group: str) -> str:
 
 
 def _resource(api: KubernetesApi, group: str, plural: str, why: str) -> Finding:
+    """Check that the cluster knows a kind of object; `why` names what needs it, or is empty."""
     check, advice = f"{plural}.{group}", f"Install its operator: {why} needs it." if why else ""
     try:
         served = _served(api, group)
-        known = {each["name"] for each in api.get(f"/apis/{served}")["resources"]}
+        if plural in {resource["name"] for resource in api.get(f"/apis/{served}")["resources"]}:
+            return passed(check, f"served as {served}")
     except ApiConflict:
-        served, known = "", set()
+        pass
     except ClusterError as error:
-        return unchecked(check, " ".join(str(error).split())[:400], advice, needed=bool(why))
-    if plural in known:
-        return passed(check, f"served as {served}")
+        return unchecked(check, _words(error), advice, needed=bool(why))
     if why:
         return failed(check, "the cluster does not know it", advice)
     return unchecked(check, "the cluster does not know it, and this project does not use it", needed=False)
 
 
 def _queue(api: KubernetesApi, namespace: str, queue: str) -> Finding:
-    group, plural = QUEUES
     check, advice = f"queue {queue}", "`gatehouse kueue manifests PROFILE` writes it, where the profile has `kueue`."
+    group, plural = _QUEUES
     try:
         found = api.get(f"/apis/{_served(api, group)}/namespaces/{namespace}/{plural}/{queue}")
     except ApiConflict:
         return failed(check, f"there is no local queue of this name in {namespace}", advice)
     except ClusterError as error:
-        return unchecked(check, " ".join(str(error).split())[:400], advice)
+        return unchecked(check, _words(error), advice)
     return passed(check, f"gives to {found['spec'].get('clusterQueue', 'no cluster queue')}")
 
 
 def _restarts(api: KubernetesApi, namespace: str) -> Finding:
-    """Say which failures KFP starts again here, from the retry policy that Argo's controller gives to every task."""
+    """Name the failures that KFP starts again here, by the retry policy that Argo's controller gives to every task."""
     check, advice = "restarts", f"Ask as somebody who may get the config map {_ARGO} of the namespace {_KFP}."
-    unknown = (
-        "whether a lost pod or an exit code starts a task again is not known; stages try their errors again anyway"
-    )
+    why = f"{_ARGO} is neither in {_KFP} nor in {namespace}"
     try:
         for place in dict.fromkeys((_KFP, namespace)):
             with suppress(ApiConflict):
                 data = api.get(f"/api/v1/namespaces/{place}/configmaps/{_ARGO}").get("data") or {}
-                return passed(check, f"{_KFP_STARTS[_retry_policy(data)]} ({_ARGO} in {place})")
+                settings = yaml.safe_load(data.get("config", "")) or data  # Settings may be under one key.
+                defaults = settings.get("workflowDefaults") or {}
+                defaults = yaml.safe_load(defaults) if isinstance(defaults, str) else defaults
+                template = (defaults.get("spec") or {}).get("templateDefaults") or {}
+                policy = str((template.get("retryStrategy") or {}).get("retryPolicy") or "OnFailure")
+                return passed(check, f"{_RESTARTS[policy]} ({_ARGO} in {place})")
     except ClusterError as error:
-        return unchecked(check, f"{unknown}: {' '.join(str(error).split())[:400]}", advice, needed=False)
+        why = _words(error)
     except (KeyError, AttributeError, yaml.YAMLError):
-        return unchecked(check, f"{unknown}: {_ARGO} in {place} names no retry policy of Argo", needed=False)
-    return unchecked(check, f"{unknown}: {_ARGO} is neither in {_KFP} nor in {namespace}", advice, needed=False)
+        why = f"{_ARGO} in {place} names no retry policy of Argo"
+    unknown = "whether a lost pod or an exit code starts a task again is not known; stages try their errors again"
+    return unchecked(check, f"{unknown}: {why}", advice, needed=False)
 
 
-def _retry_policy(data: dict[str, str]) -> str:
-    """The policy in the data of Argo's config map, where settings may stand under one key; `OnFailure` without one."""
-    settings = yaml.safe_load(data.get("config", "")) or data
-    defaults = settings.get("workflowDefaults") or {}
-    defaults = yaml.safe_load(defaults) if isinstance(defaults, str) else defaults
-    template = (defaults.get("spec") or {}).get("templateDefaults") or {}
-    return str((template.get("retryStrategy") or {}).get("retryPolicy") or "OnFailure")
-
-
-def _rights(api: KubernetesApi, namespace: str, project: Project, account: str) -> Iterator[Finding]:
+def _rights(api: KubernetesApi, namespace: str, rights: list[tuple[str, str, str]], account: str) -> Finding:
     """Check the launcher's rights for the pods' service account, or for the caller if the profile names no account."""
-    wanted = rights(project)
-    if not wanted:
-        yield unchecked("rights", "training runs in its task's own pod", needed=False)
-        return
     whose = f"system:serviceaccount:{namespace}:{account}" if account else "who runs this"
     kind = "SubjectAccessReview" if account else "SelfSubjectAccessReview"
     lacking = []
-    for group, resource, verb in wanted:
+    for group, resource, verb in rights:
         name, _, below = resource.partition("/")
         asked = {"namespace": namespace, "group": group, "resource": name, "subresource": below, "verb": verb}
-        body = {
-            "apiVersion": "authorization.k8s.io/v1",
-            "kind": kind,
-            "spec": {"resourceAttributes": asked} | ({"user": whose} if account else {}),
-        }
+        spec = {"resourceAttributes": asked} | ({"user": whose} if account else {})
+        body = {"apiVersion": "authorization.k8s.io/v1", "kind": kind, "spec": spec}
         try:
             answer = api.create(f"/apis/authorization.k8s.io/v1/{kind.lower()}s", body)
         except (ClusterError, ApiConflict) as error:
-            why = " ".join(str(error).split())[:400]
-            yield unchecked("rights", why, "Ask as somebody who may create SubjectAccessReviews.")
-            return
+            return unchecked("rights", _words(error), "Ask as somebody who may create SubjectAccessReviews.")
         if not answer.get("status", {}).get("allowed"):
             lacking.append(f"{verb} {resource}{f'.{group}' * bool(group)}")
     if lacking:
-        yield failed("rights", f"{whose} may not {', '.join(lacking)}", _ROLE.replace("NAMESPACE", namespace))
-    else:
-        yield passed("rights", f"{whose} may do all {len(wanted)} things that the launcher does")
+        return failed("rights", f"{whose} may not {', '.join(lacking)}", _ROLE.replace("NAMESPACE", namespace))
+    return passed("rights", f"{whose} may do all {len(rights)} things that the launcher does")
+
+
+def _objects(project: Project, platform: Platform) -> Iterator[Named]:
+    """Secrets, config maps, claims and accounts that pods use."""
+    needed = {"source-url"} if getattr(project.file.source, "url_env", "") else set()
+    known = {*CREDENTIAL_KEYS, "source-url", "alert-webhook", "online-store", "model-registry-token"}
+    yield Named("configmaps", platform.settings, known=frozenset(SETTINGS_KEYS), optional=True)
+    yield Named("secrets", platform.credentials, frozenset(needed), frozenset(known), not needed)
+    kinds = {"secret": "secrets", "config_map": "configmaps"}
+    for pods in (platform.pods, *platform.stages.values()):
+        for variable in pods.environment:
+            yield Named(kinds[variable.source], variable.name, frozenset({variable.key}), optional=variable.optional)
+        yield from (Named(kinds[folder.source], folder.name, optional=folder.optional) for folder in pods.mounted)
+        yield from (Named("secrets", secret) for secret in pods.image_pull_secrets)
+        yield from (Named("persistentvolumeclaims", volume.claim) for volume in pods.volumes)
+    if platform.service_account:
+        yield Named("serviceaccounts", platform.service_account)
 
 
 def _object(api: KubernetesApi, namespace: str, named: Named, values: dict[str, str]) -> Finding:
     """Check that an object exists with its keys; only the values of a config map are kept, in `values`."""
     check = f"{named.kind.removesuffix('s')} {named.name}"
-    keys = ", ".join(sorted(named.keys))
-    advice = f"Create it in {namespace}{f', with {keys}' if keys else ''}: docs/cluster.md."
+    required = f", with {', '.join(sorted(named.keys))}" * bool(named.keys)
+    advice = f"Create it in {namespace}{required}: docs/cluster.md."
     try:
         found = api.get(f"/api/v1/namespaces/{namespace}/{named.kind}/{named.name}")
     except ApiConflict:
@@ -220,13 +253,13 @@ def _object(api: KubernetesApi, namespace: str, named: Named, values: dict[str, 
             return unchecked(check, "it is not there, and may be missing", needed=False)
         return failed(check, f"it is not in {namespace}", advice)
     except ClusterError as error:
-        return unchecked(check, " ".join(str(error).split())[:400], advice, needed=not named.optional)
-    held = set(found.get("data") or {})
+        return unchecked(check, _words(error), advice, needed=not named.optional)
+    data = found.get("data") or {}
     if named.kind == "configmaps":
-        values |= found.get("data") or {}
-    if missing := sorted(named.keys - held):
+        values |= data
+    if missing := sorted(named.keys - data.keys()):
         return failed(check, f"it lacks {', '.join(missing)}", advice)
-    if strange := sorted(held - named.known) if named.known else []:
+    if strange := sorted(data.keys() - named.known) if named.known else []:
         expected = ", ".join(sorted(named.known))
         return failed(check, f"nothing reads {', '.join(strange)}", f"Expected keys among {expected}.")
-    return passed(check, f"it has {', '.join(sorted(held))}" if held else "it is there")
+    return passed(check, f"it has {', '.join(sorted(data))}" if data else "it is there")

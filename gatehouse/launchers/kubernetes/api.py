@@ -35,13 +35,12 @@ class ApiConflict(Exception):
 class ApiTimeouts:
     """How long the launcher waits for the API, in seconds.
 
-    request: For the answer to one request.
-    retry: For the first successful answer when requests fail one after another.
-    first_pause: Upper limit of the first pause between two attempts; the limit doubles for each further pause.
-    longest_pause: Upper limit of all pauses between two attempts.
-    resync: Longest time between two looks at job and pods. A watch reports changes in between.
-    min_interval: Shortest time between two looks.
-    cleanup: For all requests together that remove the job when the launcher is told to end.
+    Attributes:
+        request: For the answer to one request.
+        retry: For the first successful answer when requests fail one after another.
+        first_pause, longest_pause: Upper limits of the pauses between two attempts; the limit doubles each time.
+        resync, min_interval: Longest and shortest time between two looks; a watch reports changes in between.
+        cleanup: For all requests together that remove the job when the launcher must end.
     """
 
     request: float = 30.0
@@ -54,18 +53,14 @@ class ApiTimeouts:
 
 
 class KubernetesApi:
-    """Access to one cluster: that of the pod in which this runs, else that of the kubeconfig.
+    """Access to one cluster: the pod's, if this runs in a pod, else the kubeconfig's.
 
     The methods that send a request raise `ApiConflict` for an answer 404, 409 or 410, and `ClusterError` if the request
     is refused or the API does not answer in time.
     """
 
     def __init__(self, timeouts: ApiTimeouts, kubeconfig: str = "") -> None:
-        """Read the credentials.
-
-        Args:
-            timeouts: How long to wait for the API.
-            kubeconfig: Path of the file with the credentials; empty for those of the environment.
+        """Read the credentials of a kubeconfig file, or of the environment.
 
         Raises:
             ClusterError: if this is neither a pod nor a machine with a kubeconfig.
@@ -147,12 +142,7 @@ class KubernetesApi:
         return text
 
     def lines(self, path: str, query: dict[str, Any], silence: float) -> Iterator[bytes]:
-        """The lines at `path` as they come; there is no retry.
-
-        Args:
-            path: Of a log or a watch.
-            query: The parameters of the request.
-            silence: Ends after so many seconds without a line.
+        """The lines of a log or a watch as they come, until `silence` seconds without a line; there is no retry.
 
         Raises:
             ApiException: if the request is refused.
@@ -206,7 +196,7 @@ class KubernetesApi:
     def changes(self, path: str, selector: str, ended: threading.Event) -> Iterator[dict[str, Any]]:
         """The objects under `path` that a label selector chooses: as they are, then after each change, until `ended`.
 
-        The last change of an object is its deletion. A watch that breaks goes on where it was, so nothing that comes
+        The last change of an object is its deletion. A watch that breaks continues where it was, so nothing that comes
         and goes is missed, unless the API has forgotten that moment (410). A watch that is refused ends this.
         """
         from kubernetes.client.exceptions import ApiException
@@ -295,10 +285,18 @@ class KubernetesApi:
                 if status == 401 and denied < _TOKEN_ATTEMPTS:
                     self._client = self._load()
                 elif status and status not in _TRANSIENT:
-                    raise _refused(what, error, status) from error
-                pause = random.uniform(bound / 2, bound) + _retry_after(error)
+                    raise ClusterError(
+                        f"The cluster refuses a request of the launcher with HTTP {status}: {_message(error)}\nThe "
+                        f"request was {what}. 401: log in again; 403: give the launcher's service account the role of "
+                        "docs/launchers.md; 422: the message names the field."
+                    ) from error
+                retry_after = str((getattr(error, "headers", None) or {}).get("Retry-After", ""))
+                pause = random.uniform(bound / 2, bound) + (float(retry_after) if retry_after.isdigit() else 0.0)
                 if time.monotonic() + pause > until:
-                    raise _unreachable(what, error) from error
+                    raise ClusterError(
+                        "The cluster's API does not answer, or answers with errors only.\nThe last was "
+                        f"{_short(error)} to {what}. Run again when it answers, to find a running job again."
+                    ) from error
                 logger.info("The cluster's API failed (%s): again in %.1f s.", _short(error), pause)
                 time.sleep(pause)
                 bound = min(bound * 2, self.timeouts.longest_pause)
@@ -307,26 +305,6 @@ class KubernetesApi:
 def _is_refusal(error: Any) -> bool:
     """Whether the same request would be refused again."""
     return bool(error.status) and error.status not in (401, *_TRANSIENT, *_CONFLICTS)
-
-
-def _retry_after(error: Exception) -> float:
-    value = (getattr(error, "headers", None) or {}).get("Retry-After", "")
-    return float(value) if str(value).isdigit() else 0.0
-
-
-def _refused(what: str, error: Exception, status: int) -> ClusterError:
-    return ClusterError(
-        f"The cluster refuses a request of the launcher with HTTP {status}: {_message(error)}\nThe request was {what}. "
-        "401: log in again; 403: give the launcher's service account the role of docs/launchers.md; "
-        "422: the message names the field."
-    )
-
-
-def _unreachable(what: str, error: Exception) -> ClusterError:
-    return ClusterError(
-        f"The cluster's API does not answer, or answers with errors only.\nThe last was {_short(error)} to {what}. "
-        "Run again when it answers: a job that goes on running is found again."
-    )
 
 
 def _message(error: Exception) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 from gatehouse.errors import CorruptArtifactError, GatehouseError, LaunchError, MissingArtifactError
 from gatehouse.launchers.kubernetes.api import ApiTimeouts, KubernetesApi
 from gatehouse.launchers.kubernetes.logs import PodLogs
-from gatehouse.launchers.kubernetes.operator import LAUNCH, ClusterJob, Operator
+from gatehouse.launchers.kubernetes.operators import LAUNCH, ClusterJob, Operator
 from gatehouse.launchers.kubernetes.ownership import OwnedJob
 from gatehouse.launchers.kubernetes.pod_metrics import PodMetrics
 from gatehouse.launchers.kubernetes.transfer import (
@@ -37,10 +37,10 @@ from gatehouse.launchers.launcher import (
     TrainingFailedError,
     TrainingJob,
     result_problem,
+    stop_here,
     stopped,
 )
 from gatehouse.launchers.spec import PyTorchJobLaunch, TrainJobLaunch, division_problem
-from gatehouse.launchers.stopping import stop_here
 from gatehouse.launchers.timeouts import job_minutes
 from gatehouse.runtime.images import image, training
 from gatehouse.store.canonical import digest_of
@@ -72,14 +72,7 @@ class ClusterLauncher:
         *,
         api: KubernetesApi | None = None,
     ) -> None:
-        """Prepare to launch.
-
-        Args:
-            store: The store through which files and checkpoints go.
-            operator: The operator that runs the job.
-            launch: The settings of the job.
-            api: The cluster; None for the one in the environment.
-        """
+        """Prepare to launch through a store, which carries files and checkpoints, on the cluster of the environment."""
         self._store, self._operator, self._launch = store, operator, launch
         self._api = api or KubernetesApi(ApiTimeouts())
         self._namespace = launch.namespace or self._api.namespace
@@ -87,34 +80,28 @@ class ClusterLauncher:
         self._path = "/apis/" + operator.resource.format(namespace=self._namespace)
 
     def run(self, job: TrainingJob) -> None:
-        """Run `job`; see `Launcher`.
+        """Run `job`; see `Launcher`. If it is stopped, its pods get their grace period to save.
 
         Raises:
             LaunchError: if the processes cannot be divided among the nodes.
-            TrainingStoppedError: if it was stopped; its pods get their grace period to save.
         """
         if stop_here().asked():
             raise stopped()
-        if wrong := division_problem(self._launch, job.processes, "training.parallelism.processes", job.model_size):
-            raise LaunchError(wrong)
+        if problem := division_problem(self._launch, job.processes, "training.parallelism.processes", job.model_size):
+            raise LaunchError(problem)
         for name in (RESULT, WEIGHTS, FAILURE, PLACE):
             (job.directory / name).unlink(missing_ok=True)
         with uploaded_inputs(self._store, job.directory) as inputs:
             digest = job_digest(inputs, program_code(job.program, job.builder))
             name = f"gatehouse-{digest_of([os.environ.get(RUN_ID, ''), job.directory.name, digest])[:16]}"
             self._owned[job.directory] = owned = OwnedJob(self._api, self._path, name, digest)
-            logs = PodLogs(
-                self._api,
-                self._namespace,
-                self._operator.container,
-                job.directory / LOG,
-                named=self._launch.nodes > 1,
-            )
+            log, named = job.directory / LOG, self._launch.nodes > 1
+            logs = PodLogs(self._api, self._namespace, self._operator.container, log, named=named)
             try:
                 with checkpoints_in_use(self._store, digest):
                     self._run(job, inputs, owned, logs)
             except SystemExit:
-                # The launcher was told to end: its grace period may be too short to read all pods' logs first.
+                # This process must end: its grace period may be too short to read all pods' logs first.
                 owned.delete()
                 raise
             finally:
@@ -132,12 +119,12 @@ class ClusterLauncher:
             logger.warning("The remains of the job %s in the store could not be removed: %s", owned.name, error)
 
     def _run(self, job: TrainingJob, inputs: Inputs, owned: OwnedJob, logs: PodLogs) -> None:
-        found = owned.find()
-        adopted = found is not None
-        if found is None and self._received_before(job, owned):
+        body = owned.find()
+        adopted = body is not None
+        if body is None and self._received_before(job, owned):
             return
-        found = found or owned.create(self._body(job, inputs, owned))
-        folder = f"jobs/{owned.name}/{found['metadata']['annotations'][LAUNCH]}"
+        body = body or owned.create(self._body(job, inputs, owned))
+        folder = f"jobs/{owned.name}/{body['metadata']['annotations'][LAUNCH]}"
 
         def reported() -> dict[str, Any]:
             return reported_end(self._store, folder)
@@ -146,7 +133,7 @@ class ClusterLauncher:
         minutes = job.timeout_minutes
         watch = JobWatch(self._api, self._operator, owned, self._launch, minutes, logs, reported, metrics.receive)
         if adopted:
-            watch.resume(found)
+            watch.resume(body)
         try:
             with stop_here().ending(owned.delete):  # The watch sees that the job is gone.
                 watch.until_success()
@@ -157,7 +144,16 @@ class ClusterLauncher:
         finally:
             metrics.close()
         logs.finish()
-        self._receive(job, folder, reported(), watch.tail())
+        # The job reports success: verify that it left result and weights.
+        problem, ended = "", reported()
+        if ended.get("outcome") == "succeeded":
+            try:
+                fetch_outputs(self._store, folder, ended, job.directory)
+            except (MissingArtifactError, CorruptArtifactError) as error:
+                problem = f"the job reports success, but its result does not verify.\n{error}"
+        if problem := problem or result_problem(job.directory):
+            raise TrainingFailedError(f"Training failed: {problem}\n{watch.tail()}")
+        self._write_place(job, folder)
 
     def _received_before(self, job: TrainingJob, owned: OwnedJob) -> bool:
         """Fetch the result of an earlier launch whose model was not published, if there is one."""
@@ -183,38 +179,22 @@ class ClusterLauncher:
         about = {"kind": self._operator.kind, "namespace": self._namespace, "name": owned.name}
         record = write_record(self._store, folder, inputs, job, **about)
         address = launch.store or self._store.address
-        made = launch.image or image(training(launch.resources.gpus))
+        pod_image = launch.image or image(training(launch.resources.gpus))
         waits = (f"{launch.grace_seconds}", f"{launch.hang_seconds}")
-        env = {IMAGE: made, MACHINE: launch.machine, COMMIT: os.environ.get(COMMIT, "")}
-        described = ClusterJob(
-            name=owned.name,
-            namespace=self._namespace,
-            launch=identity,
-            digest=owned.digest,
-            image=made,
-            env={name: value for name, value in env.items() if value},
-            command=("python", "-m", _POD, address, folder, record, str(processes), *waits),
-            processes=processes,
-            deadline_seconds=round(job_minutes(launch.scheduling_minutes, job.timeout_minutes) * 60),
+        env = {IMAGE: pod_image, MACHINE: launch.machine, COMMIT: os.environ.get(COMMIT, "")}
+        return self._operator.build(
+            ClusterJob(
+                name=owned.name,
+                namespace=self._namespace,
+                launch=identity,
+                digest=owned.digest,
+                image=pod_image,
+                env={name: value for name, value in env.items() if value},
+                command=("python", "-m", _POD, address, folder, record, str(processes), *waits),
+                processes=processes,
+                deadline_seconds=round(job_minutes(launch.scheduling_minutes, job.timeout_minutes) * 60),
+            )
         )
-        return self._operator.build(described)
-
-    def _receive(self, job: TrainingJob, folder: str, ended: dict[str, Any], tail: str) -> None:
-        """Fetch result and weights.
-
-        Raises:
-            TrainingFailedError: if they are not there or do not verify, whatever the job reports.
-        """
-        wrong = ""
-        if ended.get("outcome") == "succeeded":
-            try:
-                fetch_outputs(self._store, folder, ended, job.directory)
-            except (MissingArtifactError, CorruptArtifactError) as error:
-                wrong = f"the job reports success, but its result does not verify.\n{error}"
-        wrong = wrong or result_problem(job.directory)
-        if wrong:
-            raise TrainingFailedError(f"Training failed: {wrong}\n{tail}")
-        self._write_place(job, folder)
 
     def _write_place(self, job: TrainingJob, folder: str) -> None:
         """Write where the job ran, as its pods reported, for the record of the run."""

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from gatehouse.errors import LauncherError
 from gatehouse.launchers.kubernetes.api import ApiConflict, KubernetesApi
-from gatehouse.launchers.kubernetes.pod_status import Pod, name_of
+from gatehouse.launchers.kubernetes.pods import Pod, name_of
 from gatehouse.launchers.launcher import TAIL_LINES, last_lines
 
 logger = logging.getLogger(__name__)
@@ -27,15 +27,7 @@ class PodLogs:
     """
 
     def __init__(self, api: KubernetesApi, namespace: str, container: str, log: Path, *, named: bool) -> None:
-        """Create the log file.
-
-        Args:
-            api: The cluster.
-            namespace: Namespace of the pods.
-            container: The container whose log is read.
-            log: Path of the file.
-            named: Whether each line begins with the name of its pod.
-        """
+        """Create the log file; with `named`, each line begins with the name of its pod."""
         self._api, self._pods = api, f"/api/v1/namespaces/{namespace}/pods"
         self._container, self._named = container, named
         self._file = open(log, "wb", buffering=0)  # noqa: SIM115  # `finish` closes it.
@@ -100,8 +92,8 @@ class PodLogs:
 
     def _phase(self, name: str, uid: str) -> str:
         """The phase of the pod with this uid; empty if it is gone, even if another pod has its name now."""
-        found = self._api.get(f"{self._pods}/{name}")
-        return str(found["status"]["phase"]) if found["metadata"]["uid"] == uid else ""
+        pod = self._api.get(f"{self._pods}/{name}")
+        return str(pod["status"]["phase"]) if pod["metadata"]["uid"] == uid else ""
 
     def _query(self, uid: str) -> dict[str, str]:
         query = {"container": self._container, "timestamps": "true"}
@@ -120,17 +112,15 @@ class PodLogs:
             self._latest[uid] = (at, {text} if at > latest else shown_then | {text})
             self._tails.setdefault(uid, deque(maxlen=TAIL_LINES)).append(text)
             shown = f"[{name}] {text}" if self._named else text
-            self._keep(shown)
+            try:
+                self._file.write(shown.encode() + b"\n")
+            except OSError as error:  # If the disk is full, training continues without its log.
+                if not self._full:
+                    logger.warning(
+                        "%s cannot be written (%s): the training continues.", self._file.name, error.strerror
+                    )
+                self._full = True
         logger.info("%s", shown)
-
-    def _keep(self, line: str) -> None:
-        """Write to the file. If the disk is full, training continues without its log."""
-        try:
-            self._file.write(line.encode() + b"\n")
-        except OSError as error:
-            if not self._full:
-                logger.warning("%s cannot be written (%s): the training goes on.", self._file.name, error.strerror)
-            self._full = True
 
 
 def _instant(stamp: str) -> str:
@@ -138,7 +128,7 @@ def _instant(stamp: str) -> str:
 
     A node writes times in its own zone, and may omit zeros at the end.
     """
-    if not (found := _STAMP.fullmatch(stamp)):
+    if not (match := _STAMP.fullmatch(stamp)):
         return ""
-    seconds = datetime.fromisoformat(found[1] + found[3].replace("Z", "+00:00")).astimezone(UTC)
-    return f"{seconds:%Y-%m-%dT%H:%M:%S}.{found[2] or '':0<9}Z"
+    seconds = datetime.fromisoformat(match[1] + match[3].replace("Z", "+00:00")).astimezone(UTC)
+    return f"{seconds:%Y-%m-%dT%H:%M:%S}.{match[2] or '':0<9}Z"

@@ -9,12 +9,10 @@ from typing import Any
 
 from gatehouse.errors import LauncherError
 from gatehouse.launchers.kubernetes.api import ApiConflict, KubernetesApi
-from gatehouse.launchers.kubernetes.operator import JOB_DIGEST, LAUNCHER, PROGRESS
+from gatehouse.launchers.kubernetes.operators import JOB_DIGEST, LAUNCHER, PROGRESS
 from gatehouse.launchers.launcher import ClusterError, TrainingCancelledError
 
 logger = logging.getLogger(__name__)
-
-_POD_NAME, _POD_UID = "KFP_POD_NAME", "KFP_POD_UID"
 
 
 class OwnedJob:
@@ -25,14 +23,7 @@ class OwnedJob:
     """
 
     def __init__(self, api: KubernetesApi, path: str, name: str, digest: str) -> None:
-        """Prepare to find or create the job.
-
-        Args:
-            api: The cluster.
-            path: Path of the objects, `/apis/<group>/<version>/namespaces/<namespace>/<plural>`.
-            name: Name of the object.
-            digest: Digest of what it trains, stored in another annotation of the object.
-        """
+        """Prepare to find or create the job."""
         self._api, self.path, self.name, self.digest = api, path, name, digest
         self.uid = ""
         self.namespace = path.split("/")[-2]
@@ -47,8 +38,8 @@ class OwnedJob:
             ClusterError: if an object with this name trains something else, or its deletion does not finish.
         """
         until = time.monotonic() + self._api.timeouts.retry
-        while (found := self._get()) is not None:
-            metadata = found["metadata"]
+        while (job := self._get()) is not None:
+            metadata = job["metadata"]
             if metadata.get("annotations", {}).get(JOB_DIGEST) != self.digest:
                 raise ClusterError(
                     "Another job has the name of this one.\n"
@@ -57,10 +48,9 @@ class OwnedJob:
             if "deletionTimestamp" not in metadata:
                 self.uid = metadata["uid"]
                 logger.info("Found the job %s again: watching it.", self.name)
-                # In the cluster it was owned by the earlier launcher's pod. When that pod is deleted, the job would be
-                # too.
+                # Its owner in the cluster is the earlier launcher's pod, and it would be deleted with that pod.
                 self._patch({"annotations": {LAUNCHER: self._owner}} | self._owner_reference())
-                return found
+                return job
             if time.monotonic() > until:
                 raise ClusterError(
                     f"The job of an earlier launch is still being deleted.\n{self.path}/{self.name} was deleted at "
@@ -71,7 +61,7 @@ class OwnedJob:
         return None
 
     def create(self, body: dict[str, Any]) -> dict[str, Any]:
-        """Create the job. If an earlier attempt of this call created it, but its answer was lost, use that job.
+        """Create the job, or use the one that an earlier attempt of this call created if its answer was lost.
 
         Raises:
             ClusterError: if the cluster does not accept it.
@@ -81,15 +71,15 @@ class OwnedJob:
         until = time.monotonic() + self._api.timeouts.retry
         while True:
             try:
-                made = self._api.create(self.path, body)
+                job = self._api.create(self.path, body)
             except ApiConflict as conflict:
                 if conflict.status == 404:
                     raise ClusterError(
                         f"The cluster knows no {body['kind']} here: its operator is not installed, or there is no such "
                         f"namespace.\nThe request was POST {self.path}."
                     ) from conflict
-                if found := self.find():
-                    return found
+                if existing := self.find():
+                    return existing
                 if time.monotonic() > until:
                     raise ClusterError(
                         f"The cluster refused the job with HTTP {conflict.status}, although it has no job of this "
@@ -97,9 +87,9 @@ class OwnedJob:
                     ) from conflict
                 time.sleep(self._api.timeouts.min_interval)
             else:
-                self.uid = made["metadata"]["uid"]
+                self.uid = job["metadata"]["uid"]
                 logger.info("Created the %s %s.", body["kind"], self.name)
-                return made
+                return job
 
     def current(self) -> dict[str, Any]:
         """The job as it is now.
@@ -107,16 +97,16 @@ class OwnedJob:
         Raises:
             TrainingCancelledError: if it was deleted.
         """
-        found = self._get()
-        if found is None or found["metadata"]["uid"] != self.uid or "deletionTimestamp" in found["metadata"]:
+        job = self._get()
+        if job is None or job["metadata"]["uid"] != self.uid or "deletionTimestamp" in job["metadata"]:
             raise TrainingCancelledError(
                 f"Training was cancelled: its job was deleted while it ran.\nThe job was {self.path}/{self.name}. Run "
                 "again to start it anew, from its last checkpoint."
             )
-        return found
+        return job
 
     def save_progress(self, progress: str) -> None:
-        """Write on the job what a later launcher must know."""
+        """Write on the job the state that a later launcher needs."""
         self._patch({"annotations": {PROGRESS: progress}})
 
     def delete(self) -> None:
@@ -126,9 +116,9 @@ class OwnedJob:
         """
         try:
             with self._api.cleaning_up():
-                found = self._get()
-                if found is not None and found["metadata"].get("annotations", {}).get(LAUNCHER) == self._owner:
-                    self._api.delete(f"{self.path}/{self.name}", found["metadata"]["uid"])
+                job = self._get()
+                if job is not None and job["metadata"].get("annotations", {}).get(LAUNCHER) == self._owner:
+                    self._api.delete(f"{self.path}/{self.name}", job["metadata"]["uid"])
         except LauncherError as error:
             logger.warning("%s/%s could not be deleted, delete it by hand: %s", self.path, self.name, error)
 
@@ -144,7 +134,7 @@ class OwnedJob:
 
     def _owner_reference(self) -> dict[str, Any]:
         """This pod as the owner of the job, if this is a pod in the namespace of the job."""
-        name, uid = os.environ.get(_POD_NAME, ""), os.environ.get(_POD_UID, "")
+        name, uid = os.environ.get("KFP_POD_NAME", ""), os.environ.get("KFP_POD_UID", "")
         if not uid or self.namespace != self._api.namespace:
             return {}
         return {"ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": name, "uid": uid}]}

@@ -19,10 +19,8 @@ from pathlib import Path
 from types import FrameType
 
 from gatehouse.errors import GatehouseError, StaleSpecError, StoreError
-from gatehouse.launchers.kubernetes.node import node_count, node_name, rendezvous_options
-from gatehouse.launchers.kubernetes.pod_metrics import sending_metrics
+from gatehouse.launchers.kubernetes.pod_metrics import node_count, node_name, rendezvous_options, sending_metrics
 from gatehouse.launchers.kubernetes.transfer import (
-    JobRecord,
     fetch_inputs,
     program_code,
     report_failure,
@@ -51,7 +49,14 @@ _RESULT_SECONDS, _RESULT_POLL_SECONDS = 900.0, 1.0
 
 def main() -> None:
     """Train according to the job's record, and end with the exit code of the wrapper."""
-    arguments = _parse()
+    parser = argparse.ArgumentParser(description="Train one model in a pod of a cluster.")
+    parser.add_argument("store", help="Address of the artifact store, as pods see it.")
+    parser.add_argument("folder", help="The job's folder in the store.")
+    parser.add_argument("record", help="SHA-256 of the job's record.")
+    parser.add_argument("processes", type=int, help="Workers of this pod.")
+    parser.add_argument("grace", type=float, help="Seconds from this pod's SIGTERM to its SIGKILL.")
+    parser.add_argument("hang", type=float, help="Seconds that a rank may make no progress.")
+    arguments = parser.parse_args()
     # Linux delivers a signal to the first process of a container only if the process has a handler for it.
     signal.signal(signal.SIGTERM, _end)
     logging.basicConfig(level=logging.INFO, format="%(message)s")
@@ -68,17 +73,6 @@ def main() -> None:
     sys.exit(code)
 
 
-def _parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Train one model in a pod of a cluster.")
-    parser.add_argument("store", help="Address of the artifact store, as pods see it.")
-    parser.add_argument("folder", help="The job's folder in the store.")
-    parser.add_argument("record", help="SHA-256 of the job's record.")
-    parser.add_argument("processes", type=int, help="Workers of this pod.")
-    parser.add_argument("grace", type=float, help="Seconds from this pod's SIGTERM to its SIGKILL.")
-    parser.add_argument("hang", type=float, help="Seconds that a rank may make no progress.")
-    return parser.parse_args()
-
-
 def _end(number: int, frame: FrameType | None) -> None:
     sys.exit(PREEMPTED_CODE)
 
@@ -86,31 +80,36 @@ def _end(number: int, frame: FrameType | None) -> None:
 def _run(store: ArtifactStore, arguments: argparse.Namespace, directory: Path) -> int:
     """Fetch, train and report; returns the exit code of the wrapper."""
     record = fetch_inputs(store, arguments.folder, arguments.record, directory)
-    _require_program(record)
+    if record.code != (code := program_code(record.program, record.builder)):
+        raise StaleSpecError(
+            "The image of the pod holds another training program, or another builder of the model, than the launcher: "
+            f"expected {record.code[:12]}, found {code[:12]}. Give launch.image the image of the train task."
+        )
     os.environ |= {CHECKPOINT_STORE: arguments.store, CHECKPOINT_NAME: record.digest}
     _, name, launch = arguments.folder.split("/")
     grace = max(arguments.grace - _UPLOAD_SECONDS, arguments.grace / 2)
     options = [f"--grace-seconds={grace}", f"--hang-seconds={arguments.hang}", *rendezvous_options(launch)]
     spool = _spool(directory, name)
     with sending_metrics(store, arguments.folder, spool):
-        code = _train([record.program, str(arguments.processes), str(directory), *options])
-    _report(store, arguments.folder, directory, code)
-    if code < RETRY_CODE:
+        command = [record.program, str(arguments.processes), str(directory), *options]
+        wrapper = subprocess.Popen([sys.executable, "-m", _WRAPPER, *command])
+        signal.signal(signal.SIGTERM, lambda number, frame: wrapper.send_signal(number))
+        ended = wrapper.wait()
+        ended = 128 - ended if ended < 0 else ended
+    # Nothing is sent if the operator may start the job again.
+    if (directory / FAILURE).exists():
+        message = json.loads((directory / FAILURE).read_text())["message"]
+        report_failure(store, arguments.folder, message, repeats=True)
+    elif ended == 0 and (directory / RESULT).exists():
+        report_success(store, arguments.folder, directory)
+    elif ended == 0 and node_count() != "1":  # Wait until the node with the result has sent it.
+        signal.signal(signal.SIGTERM, _end)
+        until = time.monotonic() + _RESULT_SECONDS
+        while not reported_end(store, arguments.folder) and time.monotonic() < until:
+            time.sleep(_RESULT_POLL_SECONDS)
+    if ended < RETRY_CODE:
         _remove(spool)
-    return code
-
-
-def _require_program(record: JobRecord) -> None:
-    """Refuse to train with a program that differs from the launcher's.
-
-    Raises:
-        StaleSpecError: if this image holds a different one.
-    """
-    if record.code != (found := program_code(record.program, record.builder)):
-        raise StaleSpecError(
-            "The image of the pod holds another training program, or another builder of the model, than the launcher: "
-            f"expected {record.code[:12]}, found {found[:12]}. Give launch.image the image of the train task."
-        )
+    return ended
 
 
 def _spool(directory: Path, name: str) -> Path:
@@ -134,36 +133,6 @@ def _remove(spool: Path) -> None:
     if kept != spool:
         with suppress(OSError):  # The folder of the job may still hold the spool of another node.
             kept.parent.rmdir()
-
-
-def _train(arguments: list[str]) -> int:
-    """Run the wrapper, forward the pod's SIGTERM to it, and return its exit code."""
-    wrapper = subprocess.Popen([sys.executable, "-m", _WRAPPER, *arguments])
-
-    def pass_on(number: int, frame: FrameType | None) -> None:
-        wrapper.send_signal(number)
-
-    signal.signal(signal.SIGTERM, pass_on)
-    code = wrapper.wait()
-    return 128 - code if code < 0 else code
-
-
-def _report(store: ArtifactStore, folder: str, directory: Path, code: int) -> None:
-    """Send the result or the failure. Nothing is sent if the operator may start the job again."""
-    if (directory / FAILURE).exists():
-        report_failure(store, folder, json.loads((directory / FAILURE).read_text())["message"], repeats=True)
-    elif code == 0 and (directory / RESULT).exists():
-        report_success(store, folder, directory)
-    elif code == 0 and node_count() != "1":
-        _await_result(store, folder)
-
-
-def _await_result(store: ArtifactStore, folder: str) -> None:
-    """Wait until the node with the result has sent it."""
-    signal.signal(signal.SIGTERM, _end)
-    until = time.monotonic() + _RESULT_SECONDS
-    while not reported_end(store, folder) and time.monotonic() < until:
-        time.sleep(_RESULT_POLL_SECONDS)
 
 
 if __name__ == "__main__":

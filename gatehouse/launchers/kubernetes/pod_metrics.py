@@ -1,4 +1,4 @@
-"""Sends the metrics of pods to the launcher, through the store, while they train.
+"""The metrics of pods, sent to the launcher through the store while they train; and which node of a job this pod is.
 
 Every ten seconds a pod appends new points of its spool, and a sample of its CPU, memory and GPUs, to
 `jobs/<name>/<launch>/metrics/<hour>`. At its start it appends its environment to `jobs/<name>/<launch>/pods`. The
@@ -17,13 +17,39 @@ from pathlib import Path
 from typing import Any
 
 from gatehouse.errors import GatehouseError
-from gatehouse.launchers.kubernetes.node import node_count, node_name
 from gatehouse.store.records import read_record
 from gatehouse.store.store import ArtifactStore
 from gatehouse.tracking.background import in_background
 from gatehouse.tracking.environment import capture_environment
 from gatehouse.tracking.machine import PREFIX, Machine, note_gpus
 from gatehouse.tracking.spool import Point, Position, SpoolWriter, discard, dropped, read
+
+
+def node_count() -> str:
+    """How many nodes the job has; `min:max` for an elastic job."""
+    return os.environ.get("PET_NNODES", "1")
+
+
+def node_name() -> str:
+    """An id that distinguishes this node from the others of its job, and stays the same for a replacement pod.
+
+    It is the rank of the node, or the name of the pod if the operator gives no rank, as in an elastic job.
+    """
+    return os.environ.get("PET_NODE_RANK") or os.uname().nodename
+
+
+def rendezvous_options(launch: str) -> list[str]:
+    """Options of the wrapper for the rendezvous of a launch; none for one node, and for an elastic job.
+
+    For several nodes, operators set a static rendezvous, which a restarted node cannot join again. With a store on the
+    first node, it can.
+    """
+    nodes = node_count()
+    if nodes == "1" or "PET_RDZV_ENDPOINT" in os.environ:
+        return []
+    endpoint = f"{os.environ['PET_MASTER_ADDR']}:{os.environ['PET_MASTER_PORT']}"
+    return [f"--nodes={nodes}:{nodes}", f"--rendezvous={endpoint}", f"--run-id={launch}"]
+
 
 logger = logging.getLogger(__name__)
 
@@ -36,13 +62,7 @@ _OPEN_HOURS = 2
 
 @contextmanager
 def sending_metrics(store: ArtifactStore, folder: str, spool: Path) -> Iterator[None]:
-    """In this context a pod sends its metrics every ten seconds, and once more at the end.
-
-    Args:
-        store: The store to send to.
-        folder: The job's folder in the store.
-        spool: The spool to which the ranks of this pod append.
-    """
+    """Send the points of the spool of this pod's ranks every ten seconds, and once more at the end of the context."""
     sender = _Sender(store, folder, spool)
 
     def send(ended: threading.Event) -> None:
@@ -65,22 +85,21 @@ class _Sender:
         self._machine, self._began = Machine(os.getpid()), time.monotonic()
 
     def send(self) -> None:
-        """Send new points; points that the store does not accept are sent the next time."""
+        """Send new points and the load of this machine; points that the store does not accept are sent the next time.
+
+        With several nodes, the names of the load's metrics contain the name of the node.
+        """
+        node = "" if node_count() == "1" else f"{node_name()}/"
+        now, step = time.time(), round(time.monotonic() - self._began)
         try:
-            sampled = self._sample()
+            sampled = [
+                Point(f"{PREFIX}{node}{name.removeprefix(PREFIX)}", value, step, now)
+                for name, value in self._machine.sample().items()
+            ]
             while self._send_some(sampled):
                 sampled = []
         except (GatehouseError, OSError) as error:
             logger.warning("Metrics are not sent for now: %s", error)
-
-    def _sample(self) -> list[Point]:
-        """The load of this machine; with several nodes, the names of the metrics contain the name of the node."""
-        node = "" if node_count() == "1" else f"{node_name()}/"
-        now, step = time.time(), round(time.monotonic() - self._began)
-        return [
-            Point(f"{PREFIX}{node}{name.removeprefix(PREFIX)}", value, step, now)
-            for name, value in self._machine.sample().items()
-        ]
 
     def _send_some(self, sampled: list[Point]) -> bool:
         points, after = read(self._spool, self._position, _POINTS) if self._spool.exists() else ([], self._position)
@@ -101,13 +120,7 @@ class PodMetrics:
     """The metrics that the pods of one job have sent, as its launcher receives them."""
 
     def __init__(self, store: ArtifactStore, folder: str, spool: Path) -> None:
-        """Prepare to receive.
-
-        Args:
-            store: The store that the pods send to.
-            folder: The job's folder in the store.
-            spool: The launcher's spool; it is created when the first metrics arrive.
-        """
+        """Receive from the job's folder in the store into the launcher's spool, created with the first metrics."""
         self._store, self._folder, self._spool = store, folder, spool
         self._writer: SpoolWriter | None = None
         self._received: set[str] = set()
@@ -148,6 +161,6 @@ class PodMetrics:
         for name, value, *_ in rows:
             note_gpus({name: float.fromhex(value)})
         lost = int(body.get("dropped", 0))
-        known = min(lost, self._dropped_before)  # An earlier launcher with this spool has counted these.
-        self._dropped_before -= known
-        self._writer.drop(lost - known)
+        counted = min(lost, self._dropped_before)  # An earlier launcher with this spool has counted these.
+        self._dropped_before -= counted
+        self._writer.drop(lost - counted)

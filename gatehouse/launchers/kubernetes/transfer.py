@@ -42,15 +42,16 @@ class Inputs:
 
 @contextmanager
 def uploaded_inputs(store: ArtifactStore, directory: Path) -> Iterator[Inputs]:
-    """In this context the store holds the files that a job needs, protected from garbage collection.
+    """In this context the store holds the files of a job's directory, protected from garbage collection.
 
     Files that the job itself creates (checkpoints, weights, logs) are not uploaded.
-
-    Args:
-        store: The store to upload to.
-        directory: The job's directory.
     """
-    inputs = [path for path in sorted(directory.rglob("*")) if path.is_file() and not _is_output(path, directory)]
+
+    def is_output(path: Path) -> bool:
+        first = path.relative_to(directory).parts[0]
+        return first in _OUTPUTS or first.startswith(("checkpoint", "preempted", "stacks-")) or first.endswith(".tmp")
+
+    inputs = [path for path in sorted(directory.rglob("*")) if path.is_file() and not is_output(path)]
 
     def keep(path: Path) -> FileEntry:
         return store.keep(path.relative_to(directory).as_posix(), path)
@@ -58,26 +59,14 @@ def uploaded_inputs(store: ArtifactStore, directory: Path) -> Iterator[Inputs]:
     entries = tuple(side_by_side(store.objects, keep, inputs))
     with Lease(store.objects, [entry.blob for entry in entries]):
         # Garbage collection may have removed a blob before the lease began.
-        found = store.objects.stats(entry.blob for entry in entries)
-        side_by_side(store.objects, keep, [directory / entry.path for entry in entries if found[entry.blob] is None])
+        stats = store.objects.stats(entry.blob for entry in entries)
+        side_by_side(store.objects, keep, [directory / entry.path for entry in entries if stats[entry.blob] is None])
         yield Inputs(entries)
-
-
-def _is_output(path: Path, directory: Path) -> bool:
-    first = path.relative_to(directory).parts[0]
-    return first in _OUTPUTS or first.startswith(("checkpoint", "preempted", "stacks-")) or first.endswith(".tmp")
 
 
 @dataclass(frozen=True)
 class JobRecord:
-    """What a pod must know about its job.
-
-    Attributes:
-        program: Dotted name of the module that the workers run.
-        builder: The builder of a user's own model, `package.module:name`; empty for none.
-        code: Digest of program and builder.
-        digest: Digest of code and files together.
-    """
+    """What a pod must know about its job: program, builder, their digest `code`, and the digest of code and files."""
 
     program: str
     builder: str
@@ -93,10 +82,6 @@ def job_digest(inputs: Inputs, code: str) -> str:
 def program_code(program: str, builder: str) -> str:
     """Digest of a job's program and builder on this machine.
 
-    Args:
-        program: Dotted name of the program's module.
-        builder: `package.module:name`; empty for none.
-
     Raises:
         BuilderError: if the builder's package is not installed here.
     """
@@ -104,18 +89,7 @@ def program_code(program: str, builder: str) -> str:
 
 
 def write_record(store: ArtifactStore, folder: str, inputs: Inputs, job: TrainingJob, **about: Any) -> str:
-    """Write the record of a job.
-
-    Args:
-        store: The store to write to.
-        folder: The job's folder in the store, `jobs/<name>/<launch>`.
-        inputs: Files of the job.
-        job: The job, which names the program.
-        **about: Kind, namespace and name of the object on the cluster, for people who look for its remains.
-
-    Returns:
-        The SHA-256 of the record, by which pods verify it.
-    """
+    """Write the record of a job; returns its SHA-256, by which pods verify it."""
     program = {"program": job.program, "builder": job.builder, "code": program_code(job.program, job.builder)}
     body = {"inputs": [asdict(entry) for entry in inputs.entries], "about": about} | program
     data = canonical_json(body).encode()
@@ -124,13 +98,7 @@ def write_record(store: ArtifactStore, folder: str, inputs: Inputs, job: Trainin
 
 
 def fetch_inputs(store: ArtifactStore, folder: str, digest: str, directory: Path) -> JobRecord:
-    """Copy the files of a job into `directory`, and verify each.
-
-    Args:
-        store: The store to read from.
-        folder: The job's folder in the store.
-        digest: SHA-256 of the record.
-        directory: The job's directory on this machine.
+    """Copy the files of a job into `directory`, and verify each; `digest` is the SHA-256 of the record.
 
     Raises:
         MissingArtifactError: if a file is not in the store.
@@ -168,13 +136,7 @@ def reported_end(store: ArtifactStore, folder: str) -> dict[str, Any]:
 
 
 def fetch_outputs(store: ArtifactStore, folder: str, ended: dict[str, Any], directory: Path) -> None:
-    """Copy result and weights into `directory`, and verify each.
-
-    Args:
-        store: The store to read from.
-        folder: The job's folder in the store.
-        ended: A pod's report of success.
-        directory: The job's directory on this machine.
+    """Copy result and weights into `directory`, by a pod's report of success, and verify each.
 
     Raises:
         MissingArtifactError: if a file is not in the store.
@@ -198,14 +160,11 @@ def remove_remains(store: ArtifactStore, name: str, digest: str) -> None:
     """Remove checkpoints, metrics and reports of a job whose model is published; its record stays.
 
     Checkpoints stay while another run of the same job uses them; that run removes them.
-
-    Args:
-        store: The store.
-        name: Name of the job on the cluster.
-        digest: Identifies what it trains.
     """
     keys = list(store.objects.list(f"jobs/{name}"))
-    if not _in_use(store, _checkpoints(digest)):
+    with Lease(store.objects, []) as now:
+        in_use = _checkpoints(digest) in leased(store.objects, now.renewed)
+    if not in_use:
         keys += store.objects.list(_checkpoints(digest))
     for key in keys:
         if not key.endswith("/job.json"):
@@ -214,11 +173,6 @@ def remove_remains(store: ArtifactStore, name: str, digest: str) -> None:
 
 def _checkpoints(digest: str) -> str:
     return f"scratch/checkpoints/{digest}"
-
-
-def _in_use(store: ArtifactStore, key: str) -> bool:
-    with Lease(store.objects, []) as now:
-        return key in leased(store.objects, now.renewed)
 
 
 def _fetch(store: ArtifactStore, folder: str, entries: Sequence[FileEntry], directory: Path) -> None:

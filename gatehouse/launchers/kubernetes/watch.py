@@ -1,29 +1,34 @@
-"""Watches one job of a cluster to its end, and says why it failed."""
+"""Watches one job of a cluster to its end: its deadlines, its failures, and why it failed."""
 
 import json
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from gatehouse.errors import LauncherError
-from gatehouse.launchers.kubernetes import pod_status
+from gatehouse.launchers.kubernetes import pods as pod_status
 from gatehouse.launchers.kubernetes.api import ApiConflict, KubernetesApi
-from gatehouse.launchers.kubernetes.attempts import Attempts
-from gatehouse.launchers.kubernetes.deadlines import Deadlines
 from gatehouse.launchers.kubernetes.logs import PodLogs
-from gatehouse.launchers.kubernetes.operator import PROGRESS, JobEnd, Operator
+from gatehouse.launchers.kubernetes.operators import PROGRESS, Operator
 from gatehouse.launchers.kubernetes.ownership import OwnedJob
-from gatehouse.launchers.kubernetes.pod_status import Pod
+from gatehouse.launchers.kubernetes.pods import Attempts, Pod
 from gatehouse.launchers.launcher import (
     EVICTED,
+    PREEMPTED_CODE,
     ClusterError,
     EvictedError,
+    ImagePullError,
+    SchedulingTimeoutError,
     TrainingCancelledError,
     TrainingFailedError,
+    UnschedulableError,
     timed_out,
 )
-from gatehouse.launchers.spec import PyTorchJobLaunch, TrainJobLaunch
+from gatehouse.launchers.spec import ClusterLaunch, PyTorchJobLaunch, TrainJobLaunch
 
 _EVENTS = 3
 
@@ -45,18 +50,7 @@ class JobWatch:
         reported: Callable[[], dict[str, Any]],
         on_look: Callable[[], None],
     ) -> None:
-        """Prepare to watch a job.
-
-        Args:
-            api: The cluster.
-            operator: The operator of its kind.
-            owned: The job.
-            launch: Settings for waiting times and restarts.
-            minutes: How long it may run.
-            logs: Streams the logs of the pods.
-            reported: Gives the last report of a pod about the end of the job; empty if there is none.
-            on_look: Called at every check.
-        """
+        """Prepare to watch a job."""
         self._api, self._operator, self._owned, self._logs, self._reported = api, operator, owned, logs, reported
         self._on_look = on_look
         self._core = f"/api/v1/namespaces/{owned.namespace}"
@@ -64,13 +58,13 @@ class JobWatch:
         self._selector = ",".join(f"{name}={value}" for name, value in labels.items())
         self._attempts = Attempts(launch.min_pods, launch.restarts)
         self._deadlines = Deadlines(launch, launch.min_pods, minutes, logs.tail, self.events)
-        self._progress, self._version = self._progress_now(), ""
+        self._progress, self._version = self._current_progress(), ""
 
-    def resume(self, found: dict[str, Any]) -> None:
+    def resume(self, job: dict[str, Any]) -> None:
         """Continue from the state that the earlier launcher wrote on the job's object."""
-        progress = json.loads(found["metadata"]["annotations"].get(PROGRESS, "{}"))
+        progress = json.loads(job["metadata"]["annotations"].get(PROGRESS, "{}"))
         self._attempts.resume(progress)
-        self._deadlines.resume(found, self.pods(), progress)
+        self._deadlines.resume(job, self.pods(), progress)
 
     def until_success(self) -> None:
         """Return when the job has succeeded.
@@ -79,7 +73,15 @@ class JobWatch:
             LauncherError: if the job did not succeed, was deleted, or exceeded a deadline.
         """
         ended = threading.Event()
-        threading.Thread(target=self._follow, args=(ended,), name=f"pods-{self._owned.name}", daemon=True).start()
+
+        def follow() -> None:
+            for pod in self._api.changes(f"{self._core}/pods", self._selector, ended):
+                if ended.is_set():
+                    return
+                if self._attempts.observe(pod):
+                    self._logs.follow([pod])
+
+        threading.Thread(target=follow, name=f"pods-{self._owned.name}", daemon=True).start()
         try:
             while (left := self._look()) is not None:
                 pause = max(0.001, min(self._api.timeouts.resync, left))
@@ -90,51 +92,44 @@ class JobWatch:
         finally:
             ended.set()
 
-    def _follow(self, ended: threading.Event) -> None:
-        """Record each pod at each change, and read its log from its start."""
-        for pod in self._api.changes(f"{self._core}/pods", self._selector, ended):
-            if ended.is_set():
-                return
-            if self._attempts.observe(pod):
-                self._logs.follow([pod])
-
     def _look(self) -> float | None:
         """Seconds until the next deadline, or None if the job has succeeded."""
-        found = self._owned.current()
-        self._version = found["metadata"]["resourceVersion"]
+        job = self._owned.current()
+        self._version = job["metadata"]["resourceVersion"]
         pods = self.pods()
         self._logs.follow(pods)
-        if found["spec"].get("runPolicy", {}).get("suspend"):  # Kueue preempts so.
+        if job["spec"].get("runPolicy", {}).get("suspend"):  # Kueue preempts like this.
             self._attempts.suspend()
         self._on_look()
-        if end := self._operator.end(found):
+        if end := self._operator.end(job):
             if end.succeeded:
                 return None
-            raise self._failure(end)
-        if said := self._attempts.exceeding():
-            raise self._cause(said)
+            late = end.reason == "DeadlineExceeded" or "active longer than specified deadline" in end.message
+            raise self._failure(f"The operator says: {end.reason}: {end.message}", late=late)
+        if exceeding := self._attempts.exceeding():
+            raise self._failure(exceeding)
         left = self._deadlines.check(pods)
-        if (progress := self._progress_now()) != self._progress:
+        if (progress := self._current_progress()) != self._progress:
             self._owned.save_progress(progress)
             self._progress = progress
         return left
 
-    def _progress_now(self) -> str:
+    def _current_progress(self) -> str:
         return json.dumps(self._deadlines.progress() | self._attempts.progress(), sort_keys=True)
 
     def pods(self) -> list[Pod]:
         """The present pods of the job, in order of their names."""
-        found = sorted(self._api.list(f"{self._core}/pods", labelSelector=self._selector), key=pod_status.name_of)
-        self._attempts.update(found)
-        return found
+        pods = sorted(self._api.list(f"{self._core}/pods", labelSelector=self._selector), key=pod_status.name_of)
+        self._attempts.update(pods)
+        return pods
 
     def events(self) -> str:
         """The last warnings about the job itself, such as an exceeded quota; empty if there are none."""
         with suppress(LauncherError, ApiConflict):
-            found = self._api.list(f"{self._core}/events", fieldSelector=f"involvedObject.name={self._owned.name}")
-            warnings = [each for each in found if each.get("type") == "Warning"]
-            said = [f"{each.get('reason')}: {each.get('message')}" for each in warnings[-_EVENTS:]]
-            return f"The cluster says: {' '.join(said)} " if said else ""
+            events = self._api.list(f"{self._core}/events", fieldSelector=f"involvedObject.name={self._owned.name}")
+            warnings = [event for event in events if event.get("type") == "Warning"]
+            messages = [f"{event.get('reason')}: {event.get('message')}" for event in warnings[-_EVENTS:]]
+            return f"The cluster says: {' '.join(messages)} " if messages else ""
         return ""
 
     def tail(self) -> str:
@@ -142,33 +137,138 @@ class JobWatch:
         first = self._attempts.first()
         return self._logs.tail(first) if first else "The job had no pod."
 
-    def _failure(self, end: JobEnd) -> LauncherError:
-        """The error of a job that its operator reports as failed."""
-        late = end.reason == "DeadlineExceeded" or "active longer than specified deadline" in end.message
-        return self._cause(f"The operator says: {end.reason}: {end.message}", late=late)
-
-    def _cause(self, said: str, *, late: bool = False) -> LauncherError:
-        """The error that explains the state of the last attempt's pods.
-
-        Args:
-            said: The operator's or the launcher's message about the end.
-            late: Whether the operator ended the job at its deadline.
-        """
-        said = f"{said}\n{self.tail()}"
+    def _failure(self, message: str, *, late: bool = False) -> LauncherError:
+        """The error that explains the state of the last attempt's pods."""
+        message = f"{message}\n{self.tail()}"
         reported = self._reported()
         if reported.get("outcome") == "failed":
             repeats = bool(reported.get("repeats"))
-            return TrainingFailedError(f"Training failed: {reported['message']}\n{said}", repeats=repeats)
+            return TrainingFailedError(f"Training failed: {reported['message']}\n{message}", repeats=repeats)
         if late:
-            return timed_out(self._deadlines.minutes, said)
+            return timed_out(self._deadlines.minutes, message)
         failed = self._attempts.failed()
         evictions = [why for pod in failed if (why := pod_status.eviction(pod))]
-        if failed and (why := evictions[0] if evictions else pod_status.preemption(failed)):
+        if not evictions and failed and pod_status.exit_code(failed[0]) == PREEMPTED_CODE:
+            evictions = [f"Pod {pod_status.name_of(failed[0])} received a SIGTERM."]
+        if evictions:
             return EvictedError(
-                f"{EVICTED}\n"
-                f"The cluster says: {why}\nAsk for what the training needs (launch.resources), give it another "
-                f"priority, or more restarts (launch.run_policy.backoff_limit). Run again: it goes on at its last "
-                f"checkpoint.\n{said}"
+                f"{EVICTED}\nThe cluster says: {evictions[0]}\nAsk for what the training needs (launch.resources), "
+                "give it another priority, or more restarts (launch.run_policy.backoff_limit). Run again to resume at "
+                f"its last checkpoint.\n{message}"
             )
         cause = pod_status.how_it_ended(failed[0]) if failed else f"no pod says why. {self.events()}".strip()
-        return TrainingFailedError(f"Training failed: {cause}\n{said}")
+        return TrainingFailedError(f"Training failed: {cause}\n{message}")
+
+
+@dataclass
+class Deadlines:
+    """The deadlines of one job: how long it may wait for its pods, and how long it may run.
+
+    The waiting time starts again whenever running pods are gone. The running time is the sum of all periods in which
+    the job ran.
+
+    Attributes:
+        min_pods: Pods that must run for the job to run.
+        minutes: How long it may run.
+        tail: Returns the last log lines of a pod.
+        events: Returns the cluster's events about the job.
+        waiting_since: When the job began to wait, by the monotonic clock of this process; None while it runs.
+        running_since: When the job began to run, by the same clock; None while it waits.
+        ran: Seconds that it ran in earlier periods.
+        changed_at: When it started to run or to wait, as the cluster writes times (RFC 3339); empty before it ran.
+    """
+
+    launch: ClusterLaunch
+    min_pods: int
+    minutes: float
+    tail: Callable[[Pod], str]
+    events: Callable[[], str]
+    waiting_since: float | None = field(default_factory=lambda: time.monotonic())
+    running_since: float | None = None
+    ran: float = 0.0
+    changed_at: str = ""
+    _pull_failed_since: float | None = None
+
+    def progress(self) -> dict[str, Any]:
+        """The state that a later launcher needs; it changes only when the job starts or stops running."""
+        return {"ran": round(self.ran), "since": self.changed_at, "runs": self.running_since is not None}
+
+    def resume(self, job: Mapping[str, Any], pods: list[Pod], progress: Mapping[str, Any]) -> None:
+        """Continue for a job that another launcher has watched."""
+        now = time.monotonic()
+        self.ran = progress.get("ran", 0.0)
+        unchanged = _age(progress.get("since") or job["metadata"]["creationTimestamp"])
+        # The job may have begun to wait when its waiting pods were created, as a pod that was evicted is created again;
+        # without such pods, when its conditions changed.
+        waiting = [pod["metadata"].get("creationTimestamp", "") for pod in pods if not pod_status.runs(pod)]
+        changed = [row.get("lastTransitionTime", "") for row in job.get("status", {}).get("conditions") or []]
+        waits = [_age(at) for at in (waiting or changed) if at]
+        if self._runs(pods):
+            began = _age(at) if (at := pod_status.started_at(pods)) else 0.0
+            began = max(unchanged, began) if progress.get("runs") else began
+            self.waiting_since, self.running_since, self.changed_at = None, now - began, _ago(began)
+        elif progress.get("runs"):
+            # It stopped running while no launcher watched. If the time is not known, waiting starts now.
+            waited = min((wait for wait in waits if wait < unchanged), default=0.0)
+            self.ran, self.waiting_since, self.changed_at = self.ran + unchanged - waited, now - waited, _ago(waited)
+        else:
+            waited = min([unchanged, *waits])
+            self.waiting_since, self.changed_at = now - waited, _ago(waited)
+
+    def check(self, pods: list[Pod]) -> float:
+        """Seconds until the next deadline, for the job's present pods.
+
+        Raises:
+            ImagePullError: if an image could not be pulled in time.
+            UnschedulableError: if no node took a pod in time.
+            SchedulingTimeoutError: if the pods did not run in time for another reason.
+            TrainingTimeoutError: if the job has run for too long.
+        """
+        now = time.monotonic()
+        pull_message, hopeless = pod_status.image_problem(pods)
+        if not pull_message:
+            self._pull_failed_since = None
+        else:
+            self._pull_failed_since = self._pull_failed_since or now
+            if hopeless or now - self._pull_failed_since >= self.launch.image_pull_minutes * 60:
+                raise ImagePullError(
+                    f"The image of the training job cannot be pulled.\nThe node says: {pull_message}\nCheck "
+                    "launch.image, and launch.pull_secrets where the registry is private."
+                )
+        if self._runs(pods):
+            self.waiting_since = None
+            if self.running_since is None:
+                self.running_since, self.changed_at = now, _ago(0)
+        elif self.waiting_since is None:
+            self.ran += 0.0 if self.running_since is None else now - self.running_since
+            self.waiting_since, self.running_since, self.changed_at = now, None, _ago(0)
+        ran = self.ran + (0.0 if self.running_since is None else now - self.running_since)
+        if (left := self.minutes * 60 - ran) <= 0:
+            raise timed_out(self.minutes, self.tail(pods[0]) if pods else "")
+        if self.waiting_since is None:
+            return left
+        if (left := self.waiting_since + self.launch.scheduling_minutes * 60 - now) > 0:
+            return left
+        allowed = f"launch.scheduling_minutes={self.launch.scheduling_minutes:g}"
+        if message := pod_status.unschedulable(pods):
+            raise UnschedulableError(
+                f"Training could not be scheduled within {allowed}: no node takes its pods.\nThe scheduler says: "
+                f"{message}\nAsk for less (launch.resources), tolerate more nodes, or wait longer."
+            )
+        raise SchedulingTimeoutError(
+            f"Training did not start within {allowed}.\n{sum(map(pod_status.runs, pods))} of {self.min_pods} pods run. "
+            f"{self.events()}Look at the queue and the quota of the namespace, or wait longer."
+        )
+
+    def _runs(self, pods: list[Pod]) -> bool:
+        return sum(map(pod_status.runs, pods)) >= self.min_pods
+
+
+def _ago(seconds: float) -> str:
+    return (datetime.now(UTC) - timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _age(at: str) -> float:
+    """Seconds since a time of the cluster; 0 for a time that is in the future by the clock of this machine."""
+    then = datetime.fromisoformat(at.replace("Z", "+00:00"))
+    return max(0.0, (datetime.now(UTC) - then).total_seconds())

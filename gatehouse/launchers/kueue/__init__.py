@@ -1,1 +1,1 @@
-"""Teams that share one cluster: Kueue's objects from a platform profile, and a simulation of its policy."""
+"""Teams that share one cluster: Kueue's objects from a platform profile."""

@@ -38,7 +38,8 @@ def _flavor(flavor: Flavor) -> Object:
     spec: Object = {"nodeLabels": dict(flavor.node_labels)} if flavor.node_labels else {}
     if flavor.tolerations:
         spec["tolerations"] = [
-            {name: value for name, value in one.model_dump().items() if value} for one in flavor.tolerations
+            {name: value for name, value in toleration.model_dump().items() if value}
+            for toleration in flavor.tolerations
         ]
     return spec
 

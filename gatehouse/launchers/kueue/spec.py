@@ -1,18 +1,48 @@
 """The section `kueue` of a platform profile: the teams that share the cluster, and how."""
 
+import re
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Literal
+from fractions import Fraction
+from math import ceil
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import BeforeValidator, Field, StringConstraints, model_validator
 
 from gatehouse.configuration.strict import Strict
 from gatehouse.configuration.yaml_lines import nearest
-from gatehouse.launchers.kueue.quantity import Quantity, amount_of
 from gatehouse.launchers.spec import Toleration
 
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")]
 _RESOURCES = ("cpu", "memory", "ephemeral-storage", "pods", "nvidia.com/gpu", "amd.com/gpu", "google.com/tpu")
 """Common resource names; other names are accepted unless they are similar to one of these."""
+_UNITS = {
+    "": Fraction(1),
+    "m": Fraction(1, 1000),
+    **{letter: Fraction(1000**power) for power, letter in enumerate("kMGT", 1)},
+    **{f"{letter}i": Fraction(1024**power) for power, letter in enumerate("KMGT", 1)},
+}
+
+
+def amount_of(quantity: str) -> int:
+    """A quantity in Kubernetes' notation, such as 4, 500m or 64Gi, in thousandths, rounded up.
+
+    Raises:
+        ValueError: if it is no quantity.
+    """
+    parts = re.fullmatch(r"(\d+(?:\.\d+)?)([a-zA-Z]*)", quantity)
+    if parts is None or parts[2] not in _UNITS:
+        raise ValueError(f"expected an amount such as 4, 500m or 64Gi, found {quantity!r}")
+    return ceil(Fraction(parts[1]) * _UNITS[parts[2]] * 1000)
+
+
+def _as_text(value: Any) -> str:
+    text = str(value)
+    amount_of(text)
+    return text
+
+
+Quantity = Annotated[str, BeforeValidator(_as_text)]
+"""A quantity in a configuration; a number is read as its text."""
 
 
 class Quota(Strict):
@@ -76,46 +106,40 @@ class Kueue(Strict):
 
     @model_validator(mode="after")
     def _fits_together(self) -> "Kueue":
-        problems = list(self._problems())
-        if problems:
+        if problems := list(self._problems()):
             raise ValueError("; ".join(problems))
         return self
 
     def _problems(self) -> Iterator[str]:
-        known = [flavor.name for flavor in self.flavors]
-        for what, names in {
-            "flavor": known,
+        flavors = [flavor.name for flavor in self.flavors]
+        for kind, names in {
+            "flavor": flavors,
             "team": [team.name for team in self.teams],
             "namespace": [namespace for team in self.teams for namespace in team.namespaces],
         }.items():
             for name in sorted({name for name in names if names.count(name) > 1}):
-                yield f"expected each {what} once, found {name} twice"
+                yield f"expected each {kind} once, found {name} twice"
         covered: dict[str, frozenset[str]] = {}
         for team in self.teams:
             for flavor, quotas in team.quotas.items():
-                if flavor not in known:
-                    yield f"team {team.name}: expected a flavor of {', '.join(known)}, found {flavor}"
+                if flavor not in flavors:
+                    yield f"team {team.name}: expected a flavor of {', '.join(flavors)}, found {flavor}"
                 group = frozenset(quotas)
                 if any(covered.setdefault(resource, group) != group for resource in group):
                     yield (
                         f"team {team.name}, flavor {flavor}: expected the same resources together in every flavor that "
                         f"has one of them (Kueue's resource groups), found {', '.join(sorted(group))}"
                     )
-
-            for flavor, resource, quota in [(f, r, q) for f, held in team.quotas.items() for r, q in held.items()]:
-                amounts = [quota.nominal, quota.borrowing_limit or "0", quota.lending_limit or "0"]
-                if "/" in resource and any(amount_of(amount) % 1000 for amount in amounts):
-                    yield (
-                        f"team {team.name}, flavor {flavor}, {resource}: expected whole numbers, as devices are not "
-                        f"shared, found {quota.nominal}"
-                    )
-                offered = nearest(resource, _RESOURCES)
-                if resource not in _RESOURCES and offered:
-                    yield f"team {team.name}, flavor {flavor}: expected a resource, found {resource}{offered}"
+                for resource, quota in quotas.items():
+                    amounts = [quota.nominal, quota.borrowing_limit or "0", quota.lending_limit or "0"]
+                    if "/" in resource and any(amount_of(amount) % 1000 for amount in amounts):
+                        yield f"team {team.name}, flavor {flavor}, {resource}: expected whole devices"
+                    if resource not in _RESOURCES and (suggestion := nearest(resource, _RESOURCES)):
+                        yield f"team {team.name}, flavor {flavor}: expected a resource, found {resource}{suggestion}"
 
     def groups(self, team: Team) -> list[tuple[tuple[str, ...], list[str]]]:
         """A team's resource groups in Kueue: resources that are counted together, and the flavors that have them."""
-        found: dict[frozenset[str], list[str]] = {}
+        groups: dict[frozenset[str], list[str]] = {}
         for flavor, quotas in team.quotas.items():
-            found.setdefault(frozenset(quotas), []).append(flavor)
-        return [(tuple(sorted(resources)), flavors) for resources, flavors in found.items()]
+            groups.setdefault(frozenset(quotas), []).append(flavor)
+        return [(tuple(sorted(resources)), flavors) for resources, flavors in groups.items()]

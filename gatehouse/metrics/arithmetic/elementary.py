@@ -37,7 +37,7 @@ def logistic(margins: Floats) -> Floats:
 
 
 def softmax(margins: Floats) -> Floats:
-    """The exponential of each margin divided by the sum of those of its row, shape (rows, classes)."""
+    """The exponential of each margin divided by the sum over its row, shape (rows, classes)."""
     powers = exponential(margins - margins.max(axis=1, keepdims=True))
     return np.asarray(powers / powers.sum(axis=1, keepdims=True))
 

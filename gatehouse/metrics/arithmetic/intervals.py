@@ -1,4 +1,4 @@
-"""Intervals of 95 %: how wide a normal one is, and that of a share."""
+"""Confidence intervals of 95 %: the width of a normal one, and Wilson's interval of a share."""
 
 import math
 

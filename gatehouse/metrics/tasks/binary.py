@@ -6,7 +6,7 @@ from gatehouse.metrics.tasks.task import Task
 from gatehouse.runtime.counting import counted
 
 if TYPE_CHECKING:
-    from gatehouse.metrics.catalogue.metric import Array, Predictions
+    from gatehouse.metrics.metric import Array, Predictions
     from gatehouse.metrics.tasks.task import Mask
 
 
@@ -22,7 +22,7 @@ def _lacks(labels: "Array") -> str:
 
 
 def _read(probabilities: "Array", groups: "Array | None") -> "Predictions":
-    from gatehouse.metrics.catalogue.metric import Predictions
+    from gatehouse.metrics.metric import Predictions
 
     return Predictions(probabilities, probabilities=probabilities, classes=probabilities >= 0.5)
 

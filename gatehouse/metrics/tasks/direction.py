@@ -9,8 +9,8 @@ from gatehouse.metrics.tasks.found import TASKS
 
 def is_minimized(measure: str) -> bool:
     """Whether less is better of a metric, or of the mean of a loss."""
-    from gatehouse.metrics.catalogue.watchable import watchable_metric  # Which imports NumPy.
+    from gatehouse.metrics.catalogue import metric_named  # Which imports NumPy.
 
     if any(measure in task.losses.values() for task in TASKS.values()):
         return True
-    return watchable_metric(measure).better == "lower"
+    return metric_named(measure).better == "lower"

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from gatehouse.metrics.tasks.task import Output
 
 if TYPE_CHECKING:
-    from gatehouse.metrics.catalogue.metric import Array
+    from gatehouse.metrics.metric import Array
     from gatehouse.metrics.tasks.task import Mask
 
 EXPECTED: dict[Output, str] = {

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from gatehouse.metrics.tasks.task import Task, lacks_variety
 
 if TYPE_CHECKING:
-    from gatehouse.metrics.catalogue.metric import Array, Predictions
+    from gatehouse.metrics.metric import Array, Predictions
     from gatehouse.metrics.tasks.task import Mask
 
 
@@ -14,7 +14,7 @@ def _is_label(labels: "Array") -> "Mask":
 
 
 def _read(values: "Array", groups: "Array | None") -> "Predictions":
-    from gatehouse.metrics.catalogue.metric import Predictions
+    from gatehouse.metrics.metric import Predictions
 
     return Predictions(values)
 

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from gatehouse.metrics.catalogue.metric import Predictions
+    from gatehouse.metrics.metric import Predictions
 
     Array = npt.NDArray[Any]
     Mask = npt.NDArray[np.bool_]

@@ -1,8 +1,8 @@
 """Calibration on labels that have become known: the expected calibration error, compared with the value at the gate."""
 
 from gatehouse.data.splitting.parts import Part
-from gatehouse.metrics.catalogue.found import metric_named
-from gatehouse.metrics.catalogue.metric import Predictions
+from gatehouse.metrics.catalogue import metric_named
+from gatehouse.metrics.metric import Predictions
 from gatehouse.monitoring.checks.performance import Gate, measured, too_few, units_of
 from gatehouse.monitoring.finding import ALARM, CALIBRATION, CHANCE, IGNORED, QUIET, UNKNOWN, Finding
 from gatehouse.monitoring.spec import CalibrationSpec, PerformanceSpec

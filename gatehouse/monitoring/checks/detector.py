@@ -7,8 +7,8 @@ import numpy as np
 import numpy.typing as npt
 
 from gatehouse.data.splitting.parts import Part
-from gatehouse.metrics.catalogue.found import metric_named
-from gatehouse.metrics.catalogue.metric import Metric, Predictions
+from gatehouse.metrics.catalogue import metric_named
+from gatehouse.metrics.metric import Metric, Predictions
 from gatehouse.metrics.tasks.found import TASKS
 from gatehouse.metrics.tasks.judging import judging_of
 from gatehouse.monitoring.finding import ALARM, DETECTOR, QUIET, UNKNOWN, Finding

@@ -12,8 +12,8 @@ from scipy.special import stdtrit
 from gatehouse.data.splitting.parts import Part
 from gatehouse.evaluation.bootstrap import Measured, Units, interval, on_draws
 from gatehouse.metrics.arithmetic.intervals import NORMAL
-from gatehouse.metrics.catalogue.found import metric_named
-from gatehouse.metrics.catalogue.metric import Metric, Predictions, all_on_draws
+from gatehouse.metrics.catalogue import metric_named
+from gatehouse.metrics.metric import Metric, Predictions, all_on_draws
 from gatehouse.metrics.tasks.found import TASKS
 from gatehouse.metrics.tasks.judging import objective_of
 from gatehouse.monitoring.finding import ALARM, CHANCE, PERFORMANCE, QUIET, UNKNOWN, Finding

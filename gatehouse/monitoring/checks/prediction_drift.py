@@ -4,7 +4,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from gatehouse.metrics.catalogue.metric import Predictions
+from gatehouse.metrics.metric import Predictions
 from gatehouse.monitoring.bins import CategoryBins, NumericBins
 from gatehouse.monitoring.checks.data_drift import alarm_of, judged
 from gatehouse.monitoring.columns import movement

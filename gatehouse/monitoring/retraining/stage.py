@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Literal
 
 from gatehouse.errors import ConfigurationError
-from gatehouse.kfp_api.connection import ENDPOINT
+from gatehouse.kfp_api.variables import ENDPOINT
 from gatehouse.monitoring.orders import Order, Orders
 from gatehouse.monitoring.retraining.policy import cause_of, due, held_back
 from gatehouse.monitoring.spec import RetrainSpec

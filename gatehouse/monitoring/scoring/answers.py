@@ -1,24 +1,17 @@
-"""What a model says of rows, as the columns that people read: the same for a table and for a request."""
+"""The predictions of a model as columns that people read: the same for a table and for a request."""
 
 from collections.abc import Sequence
 
 import pyarrow as pa
 
 from gatehouse.store.store import ArtifactStore
-from gatehouse.training.scoring.predictor import Predictor
-from gatehouse.training.scoring.usable import require_usable
+from gatehouse.training.scoring.predictor import Predictor, require_usable
 
 
 def answers(predictor: Predictor, rows: pa.Table, classes: Sequence[str]) -> pa.Table:
-    """A column or two for each task: its class and probability, or a number.
+    """The columns `probability` and `positive` for two classes; `class` and `probabilities` for several.
 
-    `probability` and `positive` of two classes; `class` and `probabilities`, those of all classes in their order, of
-    several; `prediction` of regression; `score` of ranking.
-
-    Args:
-        predictor: The model.
-        rows: Its features, of any more columns.
-        classes: Names of classes in the order of their numbers; empty where they have none.
+    `probabilities` has all classes in their order. Regression has `prediction`, and ranking has `score`.
 
     Raises:
         FeatureError: if a feature is missing, or not as it was in training.
@@ -40,5 +33,5 @@ def answers(predictor: Predictor, rows: pa.Table, classes: Sequence[str]) -> pa.
 
 def classes_of(store: ArtifactStore, model: str) -> tuple[str, ...]:
     """Names of the classes that a model learned, in the order of their numbers; empty where they have none."""
-    learned = store.manifest(model).derived_from.get("training_set", "")
-    return tuple(store.manifest(learned).details.get("classes", ())) if learned else ()
+    training_set = store.manifest(model).derived_from.get("training_set", "")
+    return tuple(store.manifest(training_set).details.get("classes", ())) if training_set else ()

@@ -1,9 +1,10 @@
 """The score stage: a registered model scores a table of rows, piece after piece."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gatehouse.errors import ConfigurationError
 from gatehouse.store.canonical import sha256_bytes
@@ -21,15 +22,16 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 PIECE = "score-piece"
-"""Under this name stands in the memo what was scored of a piece of rows."""
+"""The stage under which the memo keeps the predictions of a piece of rows."""
+USUAL, MOST = 1 << 15, 1 << 16
+"""Rows of a piece: about, and at most."""
 
 
 class ScoreRequest(StageModel):
     """A model, and the rows that it scores.
 
     Attributes:
-        model: Reference of the model.
-        rows: Reference of the rows: decisions, or a training set.
+        rows: Reference of decisions, or of a training set.
         version: Number under which the model is registered; 0 where it is not.
     """
 
@@ -39,7 +41,7 @@ class ScoreRequest(StageModel):
 
 
 class ScoreResult(StageModel):
-    """The predictions, and how many they are."""
+    """The predictions, and their number."""
 
     predictions: str
     rows: int
@@ -49,22 +51,24 @@ class ScoreResult(StageModel):
 def score(request: ScoreRequest, store: ArtifactStore) -> ScoreResult:
     """Score rows with a model: Parquet files of keys, decision time, predictions, model and version.
 
-    Each piece is kept as soon as it is scored, under the digest of its rows: a run that was killed goes on after the
-    last one, and a table that holds rows of an earlier one takes the pieces that they have in common.
+    Each piece is kept as soon as it is scored, under the digest of its rows: a run that was killed resumes after the
+    last one, and a table that shares rows with an earlier one reuses the pieces that they have in common.
 
     Raises:
-        ConfigurationError: if the table has no rows, lacks a feature or does not say its keys, is of another task or
-            has other keys than what the model learned from, or its features were computed differently.
+        ConfigurationError: if the table has no rows, lacks a feature or does not name its keys, is of another task or
+            has other keys than the model's training set, or its features were computed differently.
         FeatureError: if a feature is not as it was in training.
     """
+    from gatehouse.features.definitions.changes import require_same_features
     from gatehouse.monitoring.scoring.answers import classes_of
-    from gatehouse.monitoring.scoring.pieces import pieces_of
     from gatehouse.training.scoring.predictor import Predictor
 
     manifest, predictor = store.manifest(request.rows), Predictor.load(store, request.model)
     training_set = store.manifest(store.manifest(request.model).derived_from["training_set"])
-    _require_fit(manifest, predictor, training_set.details)
-    _require_same_features(store, training_set, manifest)
+    _require_fit(manifest, predictor, training_set)
+    trained, current = (artifact.derived_from.get("definitions", "") for artifact in (training_set, manifest))
+    if trained and current:
+        require_same_features(store, str(training_set.configuration["service"]), trained, current)
     names = [*manifest.details["entity_keys"], manifest.details["decision_time"]]
     columns = [*dict.fromkeys([*names, *predictor.features])]
     classes, files, done = classes_of(store, request.model), {}, 0
@@ -93,7 +97,7 @@ def score(request: ScoreRequest, store: ArtifactStore) -> ScoreResult:
     return ScoreResult(predictions=str(published), rows=done)
 
 
-def _require_fit(manifest: Manifest, predictor: "Predictor", learned: Mapping[str, Any]) -> None:
+def _require_fit(manifest: Manifest, predictor: "Predictor", training_set: Manifest) -> None:
     details, where = manifest.details, str(manifest.reference)
     if "entity_keys" not in details or "decision_time" not in details:
         raise ConfigurationError(
@@ -103,14 +107,14 @@ def _require_fit(manifest: Manifest, predictor: "Predictor", learned: Mapping[st
         raise ConfigurationError(
             f"{where}: expected rows of the task {predictor.task.name}, which the model has, found {task}."
         )
-    if details["entity_keys"] != learned["entity_keys"]:
-        told, found = (", ".join(each["entity_keys"]) for each in (learned, details))
+    trained, keys = (", ".join(artifact.details["entity_keys"]) for artifact in (training_set, manifest))
+    if keys != trained:
         raise ConfigurationError(
-            f"{where}: expected rows with the entity keys {told}, as in the training set of the model, found rows with "
-            f"{found}. Score decisions with the same keys."
+            f"{where}: expected rows with the entity keys {trained}, as in the training set of the model, found rows "
+            f"with {keys}. Score decisions with the same keys."
         )
-    held = {column.name for column in manifest.columns}
-    if lacking := [name for name in predictor.features if name not in held]:
+    present = {column.name for column in manifest.columns}
+    if lacking := [name for name in predictor.features if name not in present]:
         raise ConfigurationError(
             f"{where}: expected the {len(predictor.features)} features of the model, found no {', '.join(lacking)}. "
             "Retrieve them with the feature service that the model was trained on."
@@ -119,13 +123,36 @@ def _require_fit(manifest: Manifest, predictor: "Predictor", learned: Mapping[st
         raise ConfigurationError(f"{where}: expected rows to score, found none.")
 
 
-def _require_same_features(store: ArtifactStore, training_set: Manifest, rows: Manifest) -> None:
-    """Where both say of which definitions they are, hold these against each other."""
-    from gatehouse.features.definitions.same_features import require_same_features
+def pieces_of(paths: Sequence[Path], columns: Sequence[str], names: Sequence[str]) -> "Iterator[pa.Table]":
+    """The rows of Parquet files in order, in pieces; at most a few pieces are in memory.
 
-    learned, given = (each.derived_from.get("definitions", "") for each in (training_set, rows))
-    if learned and given:
-        require_same_features(store, str(training_set.configuration["service"]), learned, given)
+    A piece ends after a row whose hash says so, or after `MOST` rows. So tables that share a stretch of rows are cut at
+    the same places within it, except before the first such row.
+    """
+    import numpy as np
+    import pandas as pd
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    def end_of(buffered: pa.Table) -> int:
+        rows = buffered.slice(0, MOST).select(list(names)).to_pandas()
+        ends = np.flatnonzero(pd.util.hash_pandas_object(rows, index=False).to_numpy() % USUAL == 0)
+        return int(ends[0]) + 1 if len(ends) else len(rows)
+
+    buffered: pa.Table | None = None
+    for path in paths:
+        with pq.ParquetFile(path) as file:
+            for batch in file.iter_batches(MOST, columns=list(columns)):
+                table = pa.Table.from_batches([batch])
+                buffered = table if buffered is None else pa.concat_tables([buffered, table])
+                while buffered.num_rows > MOST:
+                    end = end_of(buffered)
+                    yield buffered.slice(0, end).combine_chunks()
+                    buffered = buffered.slice(end)
+    while buffered is not None and buffered.num_rows:
+        end = end_of(buffered)
+        yield buffered.slice(0, end).combine_chunks()
+        buffered = buffered.slice(end)
 
 
 def _scored(
@@ -136,23 +163,22 @@ def _scored(
     piece: "pa.Table",
     names: list[str],
 ) -> tuple[FileEntry, tuple[Column, ...]]:
-    """The stored file of a piece's predictions with its columns: the one that is there, or a new one."""
+    """The file of a piece's predictions with its columns: one that the store has, or a new one."""
     import pyarrow as pa
 
     from gatehouse.monitoring.scoring.answers import answers
 
-    asked = {"model": request.model, "version": request.version, "names": names, "rows": sha256_bytes(_bytes_of(piece))}
-    key = memo_key(PIECE, score.code_here(), asked)
-    known = last(store, PIECE, key)
-    if known is not None:
-        entry = FileEntry(**known["file"])
-        held = store.objects.stat(entry.blob)
-        if held is not None and held.bytes == entry.bytes:
-            return entry, tuple(Column(**column) for column in known["columns"])
-    found = answers(predictor, piece, classes)
+    facts = {"model": request.model, "version": request.version, "names": names, "rows": sha256_bytes(_bytes_of(piece))}
+    key = memo_key(PIECE, score.code_here(), facts)
+    if (kept := last(store, PIECE, key)) is not None:
+        entry = FileEntry(**kept["file"])
+        stat = store.objects.stat(entry.blob)
+        if stat is not None and stat.bytes == entry.bytes:
+            return entry, tuple(Column(**column) for column in kept["columns"])
+    predictions = answers(predictor, piece, classes)
     table = piece.select(names)
-    for name in found.column_names:
-        table = table.append_column(name, found[name])
+    for name in predictions.column_names:
+        table = table.append_column(name, predictions[name])
     table = table.append_column("model", pa.repeat(request.model, len(table)))
     table = table.append_column("model_version", pa.repeat(request.version, len(table)))
     columns = tuple(Column(field.name, str(field.type), field.nullable) for field in table.schema)

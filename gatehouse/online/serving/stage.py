@@ -55,8 +55,8 @@ def compare_online(request: CompareOnlineRequest, store: ArtifactStore) -> Compa
     `not checked` too.
     """
     from gatehouse.errors import ConfigurationError, MissingArtifactError, StoreError
+    from gatehouse.features.definitions.changes import require_same_features
     from gatehouse.features.definitions.repository import check_out
-    from gatehouse.features.definitions.same_features import require_same_features
     from gatehouse.online.skew import Skew, skew_reasons, standing_skew
     from gatehouse.online.store import online_view, open_online, require_materialized
 

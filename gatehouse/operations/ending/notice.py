@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gatehouse.kfp_api.connection import ENDPOINT, UI
+from gatehouse.kfp_api.variables import ENDPOINT, UI
 from gatehouse.operations.alerting.notice import Notice, Tone
 from gatehouse.operations.ending.outcome import ENDED, Outcome, seconds_of
 from gatehouse.reports.advice import advised

@@ -1,4 +1,4 @@
-"""What KFP's UI shows at the end of a run: every stage with its outcome."""
+"""The summary of a run for KFP's UI: every stage with its outcome."""
 
 import os
 
@@ -26,13 +26,13 @@ def summary_of(store: ArtifactStore, result: EndResult) -> str:
         lines += [f"**{_plain(outcome.error)}**", "", *(f"    {line}" for line in outcome.message.splitlines()), ""]
     lines += ["| stage | attempt | end | time | result |", "| --- | --- | --- | --- | --- |"]
     ended = [event for _, event in events(store, run) if event.event in ENDED and ":" not in event.stage]
-    for event in sorted(ended, key=lambda one: float(one.body["at"])):
-        said = event.body.get("error") or next(
+    for event in sorted(ended, key=lambda event: float(event.body["at"])):
+        outcome_text = event.body.get("error") or next(
             (event.body["result"][name] for name in _GISTS if event.body.get("result", {}).get(name)), ""
         )
         lines.append(
             f"| {event.stage} | {event.attempt} | {_WORDS.get(event.event, event.event)} "
-            f"| {duration(seconds_of(event))} | {_plain(str(said))} |"
+            f"| {duration(seconds_of(event))} | {_plain(str(outcome_text))} |"
         )
     lines += [f"\n- warning in {stage}: {_plain(message)}" for stage, message in outcome.warnings]
     lines.append(f"\n{'The webhook was told.' if result.told else f'Nobody was told: {result.why}.'}")

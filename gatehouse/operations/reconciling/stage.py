@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
-from gatehouse.kfp_api.connection import ENDPOINT
+from gatehouse.kfp_api.variables import ENDPOINT
 from gatehouse.operations.alerting.notice import Form, When
 from gatehouse.store.declaration import Effects, Resources
 from gatehouse.store.run import end_name, end_number, recorded_runs

@@ -7,7 +7,7 @@ from typing import Any
 import yaml
 
 from gatehouse.errors import GatehouseError
-from gatehouse.metrics.catalogue.found import NAMES, metric_named
+from gatehouse.metrics.catalogue import metric_named, metrics
 from gatehouse.metrics.tasks.found import TASKS
 from gatehouse.metrics.tasks.task import Output
 from gatehouse.registry.explaining.explanation import ExplainRequest, Explanation, explain
@@ -67,8 +67,8 @@ def _head(found: Explanation, task: str) -> dict[str, Any]:
     kind = _KINDS.get(TASKS[task].output, "other") if task else "other"
     data = Reference.parse(next(edge.before for edge in found.edges if edge.role == "training_set"))
     dataset = {"name": data.name, "type": data.kind, "revision": data.digest}
-    metrics = [{"type": each.name, "value": each.value} for each in found.numbers]
-    result = {"task": {"type": kind}, "dataset": dataset, "metrics": metrics}
+    entries = [{"type": each.name, "value": each.value} for each in found.numbers]
+    result = {"task": {"type": kind}, "dataset": dataset, "metrics": entries}
     tags = ["tabular", *([task] if task else []), *(f"{name}:{value}" for name, value in found.tags.items())]
     return {
         "library_name": "gatehouse",
@@ -132,7 +132,7 @@ def _written(metric: str, value: float | None) -> str:
     if value is None:
         return ""
     # An earlier version may have known other metrics.
-    return metric_named(metric).text(value) if metric in NAMES else f"{value:.4g}"
+    return metric_named(metric).text(value) if metric in metrics() else f"{value:.4g}"
 
 
 def _limits(found: Explanation, store: ArtifactStore) -> Iterator[str]:

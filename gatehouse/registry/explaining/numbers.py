@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from gatehouse.errors import ErasedArtifactError, MissingArtifactError
-from gatehouse.metrics.catalogue.found import NAMES, metric_named
+from gatehouse.metrics.catalogue import metric_named, metrics
 from gatehouse.metrics.tasks.judging import objective_of
 from gatehouse.store.stage import StageModel
 from gatehouse.store.store import ArtifactStore
@@ -41,4 +41,4 @@ def numbers_of(store: ArtifactStore, evaluation: str) -> tuple[Number, ...]:
 
 def _has_interval(metric: str) -> bool:
     """Whether a metric has intervals; also for a metric that only an earlier version had."""
-    return metric not in NAMES or metric_named(metric).has_interval
+    return metric not in metrics() or metric_named(metric).has_interval

@@ -5,11 +5,18 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from gatehouse.errors import GatehouseError
 from gatehouse.metrics.tasks.found import TASKS
 from gatehouse.metrics.tasks.task import Output, Task
 from gatehouse.store.identity import Spec
 
 Cost = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
+
+
+class CalibrationError(GatehouseError):
+    """The validation rows cannot decide how a model is calibrated, or which threshold to take."""
+
+    permanent = True
 
 
 class FixedThreshold(Spec):
@@ -72,9 +79,9 @@ class CalibrationSpec(Spec):
         return self.method or _METHODS[task.output][0]
 
     def problems(self, task: Task) -> Iterator[str]:
-        """What this asks of a task that has no such thing."""
+        """Settings that do not fit a task."""
         if not task.has_classes:
-            expected = " or ".join(each.name for each in TASKS.values() if each.has_classes)
+            expected = " or ".join(other.name for other in TASKS.values() if other.has_classes)
             yield f"expected a task with probabilities ({expected}), found {task.name}; remove it"
             return
         if self.method and self.method not in (offered := _METHODS[task.output]):

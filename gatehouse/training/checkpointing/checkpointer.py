@@ -20,47 +20,40 @@ from gatehouse.errors import GatehouseError
 from gatehouse.launchers.launcher import CHECKPOINT_NAME, CHECKPOINT_STORE, CHECKPOINTS
 from gatehouse.launchers.timeouts import collective_seconds
 from gatehouse.store.objects.opening import open_objects
-from gatehouse.training.checkpointing.background import BackgroundWriter
-from gatehouse.training.checkpointing.buffer import StagingBuffer
+from gatehouse.training.checkpointing.background import BackgroundWriter, StagingBuffer
 from gatehouse.training.checkpointing.format import BEST, CheckpointStore, Saved, TornCheckpointError
-from gatehouse.training.checkpointing.part import Request, Share, near, scratch, write_share
-from gatehouse.training.checkpointing.plan import PRIVATE, Plan, make_plan, structure_of
+from gatehouse.training.checkpointing.plan import PRIVATE, Plan, flatten, make_plan, structure_of
 from gatehouse.training.checkpointing.reader import read_state
-from gatehouse.training.checkpointing.spec import CheckpointSpec
-from gatehouse.training.checkpointing.tree import flatten
+from gatehouse.training.checkpointing.writer import Request, Share, near, scratch, write_share
+from gatehouse.training.spec import CheckpointSpec
 
 logger = logging.getLogger(__name__)
 
+LAST_SECONDS = 2.0
+"""The part of a preempted machine's time that is kept for what follows the checkpoint."""
 _DEADLINE_SECONDS = 60.0
-"""For whatever a rank awaits between two exchanges: its peers wait for it, and must not take it for dead."""
+"""How long a rank waits between two exchanges: its peers wait for it, and must not take it for dead."""
 _PEERS_SECONDS = 300.0
 _PATIENCE_SECONDS = 2.0
 _ORPHANS_AHEAD = 2
-"""A writer that nobody awaits any more may still write a checkpoint of at most so many numbers after the last."""
+"""A writer for which nobody waits any more may still write this many sequence numbers after the last."""
 
 
 class TrainingState(Protocol):
-    """Everything that decides how a run goes on: model, optimizer, schedule, scaler, position, generators, history."""
+    """Everything that decides how a run continues, such as `TrainState`."""
 
     def state_dict(self) -> dict[str, Any]:
-        """The state, nested; what belongs to this rank alone is under `rank`."""
+        """The state, nested; the entry `rank` belongs to this rank alone."""
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take a state as `state_dict` gave it; without the entry `rank` after a change of the world size."""
+        """Load a state of `state_dict`; without the entry `rank` after a change of the world size."""
 
 
 @dataclass(frozen=True)
 class Restored:
-    """Where a run goes on.
-
-    Attributes:
-        step: Steps that are done.
-        world_sizes: From which step on the run had how many ranks, this attempt's last.
-        same_world_size: Whether the checkpoint was written by as many ranks as there are now; bits differ otherwise.
-    """
+    """Where a run resumes."""
 
     step: int
-    world_sizes: tuple[tuple[int, int], ...]
     same_world_size: bool
 
 
@@ -68,13 +61,9 @@ class Checkpointer:
     """The checkpoints of one run."""
 
     def __init__(self, folder: Path, policy: CheckpointSpec, *, far: str = "", name: str = "") -> None:
-        """Make a checkpointer; collective where a process group is there.
+        """Checkpoint into a folder that all ranks of a machine see, with copies under `name` in a far artifact store.
 
-        Args:
-            folder: Takes the checkpoints; all ranks of one machine see the same folder.
-            policy: When, and how many.
-            far: Address of an artifact store that gets a copy of each; empty for none.
-            name: Names the run there.
+        Collective where there is a process group.
         """
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
@@ -93,41 +82,49 @@ class Checkpointer:
 
     @classmethod
     def of_environment(cls, directory: Path, policy: CheckpointSpec) -> "Checkpointer":
-        """The checkpointer of a job: in a folder of its directory, with a copy where the environment asks for one."""
+        """The checkpointer of a job, with a copy in the store that the environment names, if any."""
         far = os.environ.get(CHECKPOINT_STORE, "")
         return cls(directory / CHECKPOINTS, policy, far=far, name=os.environ.get(CHECKPOINT_NAME, directory.name))
 
     @property
     def world_sizes(self) -> list[list[int]]:
-        """From which step on the run has had how many ranks."""
-        return [list(each) for each in self._world_sizes]
+        """Pairs of a step and the number of ranks that the run has had from it on."""
+        return [list(pair) for pair in self._world_sizes]
 
     @property
     def last(self) -> str:
-        """Which checkpoint a halt leaves behind, as a sentence of its error."""
+        """A sentence about the last checkpoint, for the error of a run that halts."""
         if self._last_step < 0:
             return "No checkpoint was taken before."
         return f"The last checkpoint was taken after step {self._last_step}."
 
     def load(self, state: TrainingState) -> Restored | None:
-        """Bring `state` to the last whole checkpoint; None, and nothing is changed, where there is none.
+        """Load the last whole checkpoint into `state`; None, and nothing is changed, where there is none.
 
-        What is torn is skipped with a warning that names it.
+        A torn checkpoint is skipped with a warning that names it.
         """
-        # No rank looks before the writers of all machines have ended.
-        gone = self._all(self._clear())
-        sources = self._sources()
-        taken = [sequence for store in sources for sequence in store.sequences()]
-        found = [(saved.sequence, place) for place, store in enumerate(sources) for saved in store.saved()]
-        # The folder is asked before the far store; what no rank of its machine sees there is fetched.
-        candidates = sorted(found, key=lambda each: (-each[0], each[1]))
-        self._sequence, candidates = self._from_first((max(taken, default=0), candidates))
-        if not gone:
+        # Wait for the writers of an attempt that was killed: they may hold the newest checkpoint. No rank looks before
+        # the writers of all machines have ended; then their unfinished files are removed.
+        deadline = time.monotonic() + _DEADLINE_SECONDS
+        ended = all(_is_released(path, deadline) for path in self._folder.glob("writer-*.lock"))
+        for file in scratch(self._folder).glob("*") if ended else ():
+            file.unlink(missing_ok=True)
+        ended = self._all(ended)
+        sources = [near(self._folder)]
+        if self._far:
+            sources.append(CheckpointStore(open_objects(self._far), self._far_prefix))
+        numbers = [sequence for store in sources for sequence in store.sequences()]
+        # Newest first; of the same number the folder before the far store, from which a rank fetches what it lacks.
+        candidates = [(-saved.sequence, place) for place, store in enumerate(sources) for saved in store.saved()]
+        box = [(max(numbers, default=0), sorted(candidates))]
+        if self._group is not None:
+            dist.broadcast_object_list(box, src=0, group=self._group)
+        self._sequence, candidates = box[0]
+        if not ended:
             logger.warning("A checkpoint writer of the attempt before is still at work: its numbers are left to it.")
             self._sequence += _ORPHANS_AHEAD
-        for sequence, place in candidates:
-            saved = self._verified(sources, sequence, place)
-            if saved is not None:
+        for negative, place in candidates:
+            if (saved := self._verified(sources[place], -negative)) is not None:
                 return self._restore(state, sources[place], saved)
         return None
 
@@ -146,7 +143,7 @@ class Checkpointer:
         every = self._policy.every_steps
         interval = (due or (every is not None and step % every == 0)) and step != self._last_step
         ended = epoch_ended and self._policy.every_epoch
-        reasons = tuple(name for name, wanted in (("interval", interval), ("epoch", ended), (BEST, best)) if wanted)
+        reasons = tuple(name for name, holds in (("interval", interval), ("epoch", ended), (BEST, best)) if holds)
         if not reasons:
             return False
         self.save(state, step, reasons)
@@ -154,26 +151,20 @@ class Checkpointer:
 
     @property
     def due(self) -> bool:
-        """Whether the last checkpoint is longer ago than the policy allows, by this rank's clock."""
+        """Whether, by this rank's clock, the last checkpoint is older than the policy allows."""
         minutes = self._policy.every_minutes
         return minutes is not None and time.monotonic() - self._last_time >= minutes * 60
 
     def save(self, state: TrainingState, step: int, reasons: tuple[str, ...]) -> None:
-        """Stage a checkpoint now, to be written while training goes on.
-
-        Waits where the one before is still being written: checkpoints are due faster than they can be written then.
-        """
+        """Stage a checkpoint now, to be written while training continues; waits for the one before."""
         writer, request = self._stage(state, step, reasons)
         writer.request(request)
 
     def save_now(self, state: TrainingState, step: int, reasons: tuple[str, ...], seconds: float) -> bool:
-        """Write a checkpoint before this returns, for a process that is about to end.
+        """Write a checkpoint before this returns; returns whether it is whole, on all ranks, within `seconds`.
 
-        This process writes it, because the writer process runs at the lowest priority. A write that the writer had
-        begun is abandoned.
-
-        Returns:
-            Whether it is whole, on all ranks, within `seconds`.
+        For a process that is about to end: it writes by itself, because the writer process runs at the lowest priority,
+        and abandons the write before.
         """
         deadline = time.monotonic() + seconds
         if self._writer is not None:
@@ -191,7 +182,7 @@ class Checkpointer:
         return self._all(done and time.monotonic() <= deadline)
 
     def finish(self) -> bool:
-        """Wait for what is being written, and end the writer; returns whether all of it is written."""
+        """Wait for the last write, and end the writer; returns whether everything is written."""
         writer = self._drop()
         whole = self._all(writer is None or not writer.wait(_PATIENCE_SECONDS) or not writer.failed)
         return self._all(writer is None or writer.close(_DEADLINE_SECONDS if whole else 0.0))
@@ -203,7 +194,7 @@ class Checkpointer:
             writer.let_go()
 
     def _drop(self) -> BackgroundWriter | None:
-        """Forget plan and buffer; returns the writer, which still has them."""
+        """Release plan and buffer; returns the writer, which still has them."""
         writer = self._writer
         if self._buffer is not None:
             self._buffer.close()
@@ -220,34 +211,28 @@ class Checkpointer:
         same = self._plan is not None and self._plan.structure == structure_of(tensors, values)
         same, whole = self._agree(same, self._writer is None or not self._writer.failed)
         if not settled:
-            self._take_over(whole=whole)
+            # The writer is late: it finds no processor time, or waits for a part that is lost. This process takes over,
+            # and skips what the writer has stored already.
+            assert self._writer is not None and self._buffer is not None
+            pending = self._writer.abandon()
+            if pending is not None and whole:
+                logger.warning("Training waits for the checkpoint before. Let checkpoints be due less often.")
+                try:
+                    share, memory = self._share(_DEADLINE_SECONDS), self._buffer.tensors
+                    write_share(share, pending, memory, lambda: False, lambda: None)
+                except GatehouseError as error:
+                    logger.warning("%s", error)
         if not same:
-            self._replan(make_plan(tensors, values, self._group))
+            plan = make_plan(tensors, values, self._group)
+            self.finish()
+            self._plan, self._buffer = plan, StagingBuffer(plan)
+            self._writer = BackgroundWriter(self._share(_PEERS_SECONDS), self._buffer)
         assert self._plan is not None and self._buffer is not None and self._writer is not None
         self._buffer.copy(self._plan.pieces(tensors))
         self._sequence += 1
         self._last_step, self._last_time = step, time.monotonic()
-        mine = {path: value for path, value in values.items() if path in self._plan.values}
-        return self._writer, Request(self._sequence, step, self._world_sizes, reasons, mine)
-
-    def _take_over(self, *, whole: bool) -> None:
-        """Free the buffer of a writer that is late: it finds no processor time, or waits for a part that is lost."""
-        assert self._writer is not None and self._buffer is not None
-        request = self._writer.abandon()
-        if request is None or not whole:
-            return
-        logger.warning("Training waits for the checkpoint before. Let checkpoints be due less often.")
-        try:
-            # Chunks that the writer has stored already are found in place, and are not written again.
-            write_share(self._share(_DEADLINE_SECONDS), request, self._buffer.tensors, lambda: False, lambda: None)
-        except GatehouseError as error:
-            logger.warning("%s", error)
-
-    def _replan(self, plan: Plan) -> None:
-        self.finish()
-        self._plan = plan
-        self._buffer = StagingBuffer(plan)
-        self._writer = BackgroundWriter(self._share(_PEERS_SECONDS), self._buffer)
+        own = {path: value for path, value in values.items() if path in self._plan.values}
+        return self._writer, Request(self._sequence, step, self._world_sizes, reasons, own)
 
     def _share(self, peers_seconds: float) -> Share:
         assert self._plan is not None
@@ -266,11 +251,11 @@ class Checkpointer:
         )
 
     def _restore(self, state: TrainingState, store: CheckpointStore, saved: Saved) -> Restored:
-        found = read_state(store, saved, state.state_dict(), self._rank)
+        restored = read_state(store, saved, state.state_dict(), self._rank)
         same = saved.world_size == self._world
         if not same:
-            found.pop(PRIVATE, None)  # Either every rank goes on with what was its own, or none does.
-        state.load_state_dict(found)
+            restored.pop(PRIVATE, None)  # Either every rank continues with its own entry, or none does.
+        state.load_state_dict(restored)
         self._last_step, self._last_time = saved.step, time.monotonic()
         self._world_sizes = saved.world_sizes if same else (*saved.world_sizes, (saved.step, self._world))
         if self._rank == 0:
@@ -282,58 +267,36 @@ class Checkpointer:
                     saved.world_size,
                     self._world,
                 )
-        return Restored(saved.step, self._world_sizes, same)
+        return Restored(saved.step, same)
 
-    def _verified(self, sources: list[CheckpointStore], sequence: int, place: int) -> Saved | None:
+    def _verified(self, store: CheckpointStore, sequence: int) -> Saved | None:
         """The checkpoint if all of it is whole: each rank reads, and fetches, its share of the files."""
         saved = None
         try:
-            saved = sources[place].read(sequence)
+            saved = store.read(sequence)
             for rank in range(saved.world_size):
-                part = sources[place].part(saved, rank)
+                part = store.part(saved, rank)
                 if part.bytes and rank % self._world == self._rank:
-                    sources[place].file(saved, part, verify=True)
+                    store.file(saved, part, verify=True)
         except TornCheckpointError as error:
             logger.warning("%s", error)
             saved = None
         return saved if self._all(saved is not None) else None
 
-    def _sources(self) -> list[CheckpointStore]:
-        far = [CheckpointStore(open_objects(self._far), self._far_prefix)] if self._far else []
-        return [near(self._folder), *far]
+    def _all(self, own: bool) -> bool:
+        """Whether this holds on all ranks."""
+        return self._agree(own)[0]
 
-    def _clear(self) -> bool:
-        """Wait for the writers of an attempt that was killed: what they have in their hands is the newest there is.
-
-        What they left half is removed then. Returns whether all have ended.
-        """
-        deadline = time.monotonic() + _DEADLINE_SECONDS
-        gone = all(_is_let_go(path, deadline) for path in self._folder.glob("writer-*.lock"))
-        for file in scratch(self._folder).glob("*") if gone else ():
-            file.unlink(missing_ok=True)
-        return gone
-
-    def _all(self, mine: bool) -> bool:
-        """Whether it is so on all ranks."""
-        return self._agree(mine)[0]
-
-    def _agree(self, *mine: bool) -> list[bool]:
-        """Which of these are so on all ranks."""
+    def _agree(self, *own: bool) -> list[bool]:
+        """Which of these hold on all ranks."""
         if self._group is None:
-            return list(mine)
-        answer = torch.tensor(mine, dtype=torch.int32)
+            return list(own)
+        answer = torch.tensor(own, dtype=torch.int32)
         dist.all_reduce(answer, dist.ReduceOp.MIN, group=self._group)
-        return [bool(each) for each in answer.tolist()]
-
-    def _from_first(self, mine: Any) -> Any:
-        if self._group is None:
-            return mine
-        box = [mine]
-        dist.broadcast_object_list(box, src=0, group=self._group)
-        return box[0]
+        return [bool(value) for value in answer.tolist()]
 
 
-def _is_let_go(path: Path, deadline: float) -> bool:
+def _is_released(path: Path, deadline: float) -> bool:
     with open(path, "r+") as lock:
         while True:
             try:

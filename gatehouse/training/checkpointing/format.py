@@ -4,10 +4,9 @@
     <prefix>/<sequence>/part-<rank>.json where they lie, the other values, and the file's digest
     <prefix>/<sequence>/manifest.json    step, world size and the digests of all parts
 
-Whoever reads the manifest has everything before it. A file that is missing, short or altered is seen by its digest, and
-the checkpoint before it is used. Keys are created once: a sequence number is never used again. A file that
-stays on its machine has an XXH3 digest, as SHA-256 takes processor time that the training beside it lacks; one that
-goes to a store has the SHA-256 by which stores name and verify what they hold.
+Where the manifest is, everything else is. A digest shows a file that is missing, short or altered, and the checkpoint
+before it is used. Keys are created once: a sequence number is never used again. A file that stays on its machine has an
+XXH3 digest, as SHA-256 takes processor time from the training; one in a store has the SHA-256 by which stores verify.
 """
 
 import hashlib
@@ -56,8 +55,8 @@ class Saved:
     Attributes:
         sequence: Counts the checkpoints of a run; the newest has the highest.
         step: Steps that were done when it was taken.
-        world_sizes: The run's history: from which step on it had how many ranks.
-        reasons: Why it was taken: interval, epoch, best, preemption.
+        world_sizes: Pairs of a step and the number of ranks from it on.
+        reasons: Of it: interval, epoch, best, preemption.
         uniform: Whether all ranks hold the same names (not so with pipeline parallelism).
         parts: SHA-256 of each rank's part.
     """
@@ -77,7 +76,7 @@ class Saved:
 
 @dataclass(frozen=True)
 class Chunk:
-    """One piece of a tensor in a rank's file: where it begins in the tensor and in the file."""
+    """One piece of a tensor: its place in the tensor and in a rank's file."""
 
     key: str
     dtype: str
@@ -90,7 +89,7 @@ class Chunk:
 
 @dataclass(frozen=True)
 class Part:
-    """What one rank wrote after `step`: its file's digest and length, the chunks in it, and what is no tensor."""
+    """One rank's part after `step`: digest and length of its file, the chunks in it, and the other values."""
 
     step: int
     digest: str
@@ -107,7 +106,7 @@ class CheckpointStore:
     prefix: str
 
     def sequences(self) -> list[int]:
-        """Numbers that are taken, newest first, whether their checkpoints are whole or not."""
+        """Sequence numbers in use, newest first, also of torn checkpoints."""
         return sorted((int(name) for name in self.objects.folders(self.prefix) if name.isdigit()), reverse=True)
 
     def put_part(self, sequence: int, rank: int, file: Path, part: Part) -> None:
@@ -115,7 +114,7 @@ class CheckpointStore:
         folder = self._folder(sequence)
         if part.bytes:
             self.objects.put_file(f"{folder}/{part.digest}.bin", file)
-        body = asdict(part) | {"chunks": [_row(chunk) for chunk in part.chunks]}
+        body = asdict(part) | {"chunks": [list(asdict(chunk).values()) for chunk in part.chunks]}
         self.objects.put_bytes(f"{folder}/part-{rank}.json", json.dumps(body).encode())
 
     def parts(self, sequence: int, world_size: int, step: int) -> tuple[str, ...] | None:
@@ -124,7 +123,7 @@ class CheckpointStore:
         A writer of an attempt that was killed may have left a part of another step under the same number.
         """
         keys = [f"{self._folder(sequence)}/part-{rank}.json" for rank in range(world_size)]
-        if any(found is None for found in self.objects.stats(keys).values()):
+        if None in self.objects.stats(keys).values():
             return None
         parts = [self.objects.get_bytes(key) for key in keys]
         return tuple(map(sha256_bytes, parts)) if all(json.loads(part)["step"] == step for part in parts) else None
@@ -180,7 +179,11 @@ class CheckpointStore:
         if sha256_bytes(text) != saved.parts[rank]:
             raise self._torn(saved.sequence, name, "was altered")
         body = json.loads(text)
-        return Part(**body | {"chunks": tuple(_chunk(row) for row in body["chunks"])})
+        chunks = tuple(
+            Chunk(key, dtype, tuple(size), tuple(offsets), tuple(sizes), at, length)
+            for key, dtype, size, offsets, sizes, at, length in body["chunks"]
+        )
+        return Part(**body | {"chunks": chunks})
 
     def file(self, saved: Saved, part: Part, *, verify: bool = False) -> Path:
         """A local file with one rank's tensors; fetched from a far store, which verifies it.
@@ -195,12 +198,17 @@ class CheckpointStore:
             raise self._torn(saved.sequence, name, f"cannot be read: {error}") from error
         if path.stat().st_size != part.bytes:
             raise self._torn(saved.sequence, name, f"has {path.stat().st_size} bytes, expected {part.bytes}")
-        if verify and _digest_of(path, hasher(far=len(part.digest) == 64)) != part.digest:
-            raise self._torn(saved.sequence, name, "was altered")
+        if verify:
+            digest = hasher(far=len(part.digest) == 64)
+            with open(path, "rb", buffering=0) as stream:
+                while block := stream.read(BLOCK):
+                    digest.update(block)
+            if digest.hexdigest() != part.digest:
+                raise self._torn(saved.sequence, name, "was altered")
         return path
 
     def remove(self, sequence: int) -> None:
-        """Remove one checkpoint, its manifest first, so that what is left half is never taken for whole."""
+        """Remove one checkpoint, its manifest first, so that a half-removed one is never taken for whole."""
         keys = list(self.objects.list(self._folder(sequence)))
         for key in sorted(keys, key=lambda key: not key.endswith(MANIFEST)):
             remove_record(self.objects, key)
@@ -209,10 +217,10 @@ class CheckpointStore:
                 (self.objects.root / self._folder(sequence)).rmdir()
 
     def prune(self, keep: int) -> None:
-        """Keep the last `keep` checkpoints and the last best one; remove the others, and what is torn among them."""
+        """Keep the last `keep` checkpoints and the last best one; remove the others, also torn ones."""
         whole = list(self.saved())
         kept = {saved.sequence for saved in whole[:keep]}
-        kept |= {saved.sequence for saved in [each for each in whole if BEST in each.reasons][:1]}
+        kept |= {saved.sequence for saved in [saved for saved in whole if BEST in saved.reasons][:1]}
         newest = max(kept, default=0)
         for sequence in self.sequences():
             if sequence not in kept and sequence < newest:
@@ -221,29 +229,13 @@ class CheckpointStore:
     def _folder(self, sequence: int) -> str:
         return f"{self.prefix}/{sequence:06d}"
 
-    def _torn(self, sequence: int, name: str, found: str) -> TornCheckpointError:
+    def _torn(self, sequence: int, name: str, problem: str) -> TornCheckpointError:
+        where = f"{self.objects.address}/{self.prefix}"
         return TornCheckpointError(
-            f"Checkpoint {sequence} in {self.objects.address}/{self.prefix} is torn: {name} {found}. The one before it "
-            "is used."
+            f"Checkpoint {sequence} in {where} is torn: {name} {problem}. The one before it is used."
         )
 
 
 def hasher(*, far: bool) -> Hasher:
-    """What makes the digest of a rank's file: another where the file goes to a far store."""
+    """The digest of a rank's file: SHA-256 where the file goes to a far store, else XXH3."""
     return hashlib.sha256() if far else xxh3_128()
-
-
-def _digest_of(path: Path, digest: Hasher) -> str:
-    with open(path, "rb", buffering=0) as stream:
-        while block := stream.read(BLOCK):
-            digest.update(block)
-    return digest.hexdigest()
-
-
-def _row(chunk: Chunk) -> list[Any]:
-    return list(asdict(chunk).values())
-
-
-def _chunk(row: list[Any]) -> Chunk:
-    key, dtype, size, offsets, sizes, at, length = row
-    return Chunk(key, dtype, tuple(size), tuple(offsets), tuple(sizes), at, length)

@@ -1,19 +1,22 @@
-"""Who writes which piece of the training state: torch.distributed.checkpoint's planner as a library.
+"""Nested training state as flat leaves, and which rank writes which piece of it. Nothing is pickled.
 
-The plan is made once, and again only when names or shapes change. What several ranks hold alike is written by the
-lowest of them. Where every rank has whole tensors, as with DDP, no planner is needed, and no rank waits for its import,
-which takes half as long as that of torch.
+A plan comes from torch.distributed.checkpoint's planner, used as a library; it is made again only when names or shapes
+change. Of values that several ranks hold alike, the lowest rank writes them. Where every rank has whole tensors, as
+with DDP, no planner is needed, and no rank waits for its import, which takes half as long as torch's.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from gatehouse.errors import ConfigurationError
 from gatehouse.training.checkpointing.format import Chunk
+from gatehouse.training.parallel.mesh import is_spread
 
 if TYPE_CHECKING:
     from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
@@ -22,8 +25,81 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 PRIVATE = "rank"
-"""The entry of the state that belongs to one rank alone, as its random number generators do."""
+"""The entry of the state that belongs to one rank alone, such as its random number generators."""
 _ALIGNMENT = 64
+
+
+def flatten(state: Mapping[str, Any]) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The tensors, in their shapes and not copied, and the other values of a nested state, by path.
+
+    A part of a path that begins with `#` was an integer key, one that begins with `@` a place in a list. Lists without
+    a tensor inside stay whole; tuples come back as lists.
+
+    Raises:
+        ConfigurationError: if the state holds something that is neither a tensor nor JSON, or an ambiguous key.
+    """
+    leaves = dict(leaf for key, child in state.items() for leaf in _leaves(child, _part(key, "")))
+    tensors = {path: leaf for path, leaf in leaves.items() if isinstance(leaf, Tensor)}
+    return tensors, {path: leaf for path, leaf in leaves.items() if path not in tensors}
+
+
+def _leaves(node: Any, path: str) -> Iterator[tuple[str, Any]]:
+    if isinstance(node, Tensor):
+        yield path, node
+    elif isinstance(node, Mapping) and node:
+        for key, child in node.items():
+            yield from _leaves(child, f"{path}/{_part(key, path)}")
+    elif isinstance(node, (list, tuple)) and not _is_json(node):
+        for index, child in enumerate(node):
+            yield from _leaves(child, f"{path}/@{index}")
+    elif _is_json(node):
+        yield path, node
+    else:
+        raise ConfigurationError(
+            f"The training state at {path}: expected a tensor or a value that JSON can hold, found "
+            f"{type(node).__name__}. Let its state_dict() return numbers, text, lists, dictionaries and tensors."
+        )
+
+
+def _part(key: object, path: str) -> str:
+    if isinstance(key, int):
+        return f"#{key}"
+    if not isinstance(key, str) or "/" in key or key[:1] in ("#", "@", ""):
+        raise ConfigurationError(
+            f"The training state at {path or 'its top'} has the key {key!r}: expected an integer, or text that has no "
+            "slash and does not begin with # or @."
+        )
+    return key
+
+
+def _is_json(node: Any) -> bool:
+    if isinstance(node, Mapping):
+        return all(isinstance(key, str) for key in node) and all(map(_is_json, node.values()))
+    if isinstance(node, (list, tuple)):
+        return all(map(_is_json, node))
+    return isinstance(node, (str, int, float, bool, type(None)))
+
+
+def unflatten(leaves: Mapping[str, Any]) -> dict[str, Any]:
+    """The nested state of which `flatten` returned the leaves."""
+
+    def key_of(part: str) -> str | int:
+        return int(part[1:]) if part[0] in "#@" else part
+
+    root: dict[Any, Any] = {}
+    lists: list[tuple[dict[Any, Any], Any]] = []
+    for path, leaf in leaves.items():
+        *parents, last = path.split("/")
+        node = root
+        for parent, below in pairwise((*parents, last)):
+            key = key_of(parent)
+            if key not in node and below.startswith("@"):
+                lists.append((node, key))
+            node = node.setdefault(key, {})
+        node[key_of(last)] = leaf
+    for node, key in reversed(lists):
+        node[key] = [node[key][index] for index in sorted(node[key])]
+    return root
 
 
 @dataclass(frozen=True)
@@ -32,8 +108,8 @@ class Plan:
 
     Attributes:
         structure: Names, shapes and kinds that the plan was made for.
-        items: Pieces of tensors, in the order of `chunks`; none where each chunk is a whole tensor.
-        chunks: Where each lies in this rank's file.
+        items: Pieces of tensors, in the order of `chunks`; empty where each chunk is a whole tensor.
+        chunks: Place of each piece in this rank's file.
         bytes: Length of the file.
         values: Paths of the other values that this rank writes.
         uniform: Whether all ranks hold the same paths.
@@ -56,76 +132,50 @@ class Plan:
 
 def structure_of(tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> tuple[Any, ...]:
     """Name, type, shape and placements of each tensor, and names of the values: while it is equal, a plan holds."""
-    return (
-        *((path, each.dtype, each.shape, getattr(each, "placements", None)) for path, each in tensors.items()),
-        *values,
+    described = (
+        (path, tensor.dtype, tensor.shape, getattr(tensor, "placements", None)) for path, tensor in tensors.items()
     )
-
-
-def is_spread(tensor: Tensor) -> bool:
-    """Whether a tensor of any shape is spread over processes (a DTensor), told without importing that package."""
-    return hasattr(tensor, "device_mesh")
+    return (*described, *values)
 
 
 def make_plan(tensors: Mapping[str, Tensor], values: Mapping[str, Any], group: dist.ProcessGroup | None) -> Plan:
-    """Agree with all ranks of `group` on which rank writes what; without a group this process writes everything.
-
-    Args:
-        tensors: The tensors by name, of any shape; a sharded one has the same global shape on every rank.
-        values: The other values of the state, by name.
-        group: The processes that write one checkpoint together.
-    """
+    """Agree with all ranks of `group` on which rank writes what; without a group this process writes everything."""
     rank, world_size = (dist.get_rank(group), dist.get_world_size(group)) if group else (0, 1)
-    mine = _Held(sorted(tensors), sorted(values), any(map(is_spread, tensors.values())))
-    held = _exchanged(mine, world_size, group)
-    lower = {path for each in held[:rank] for path in (*each.tensors, *each.values)}
-    if any(each.sharded for each in held):
+
+    def exchanged(own: T) -> list[T]:
+        gathered = [own] * world_size
+        if group:
+            dist.all_gather_object(gathered, own, group=group)
+        return gathered
+
+    every = exchanged((sorted([*tensors, *values]), any(map(is_spread, tensors.values()))))
+    lower = {path for paths, _ in every[:rank] for path in paths}
+    items: tuple[WriteItem, ...] = ()
+    if any(sharded for _, sharded in every):
         planner = _planner(tensors)
-        agreed, _ = planner.create_global_plan(_exchanged(planner.create_local_plan(), world_size, group))
+        agreed, _ = planner.create_global_plan(exchanged(planner.create_local_plan()))
         items = tuple(agreed[rank].items)
-        chunks, end = _laid_out(map(_chunk, items))
+        unplaced: Iterable[Chunk] = map(_chunk, items)
     else:
-        items = ()
-        chunks, end = _laid_out(_whole(path, each) for path, each in tensors.items() if path not in lower)
-    shared = [[path for path in (*each.tensors, *each.values) if not path.startswith(f"{PRIVATE}/")] for each in held]
+        unplaced = (_whole(path, tensor) for path, tensor in tensors.items() if path not in lower)
+    chunks, end = [], 0
+    for chunk in unplaced:
+        chunks.append(replace(chunk, at=end))
+        end += -(-chunk.bytes // _ALIGNMENT) * _ALIGNMENT
+    shared = [[path for path in paths if not path.startswith(f"{PRIVATE}/")] for paths, _ in every]
     return Plan(
         structure=structure_of(tensors, values),
         items=items,
-        chunks=chunks,
+        chunks=tuple(chunks),
         bytes=end,
         values=frozenset(values) - lower,
-        uniform=all(each == shared[0] for each in shared),
+        uniform=all(paths == shared[0] for paths in shared),
     )
-
-
-class _Held(NamedTuple):
-    """What a rank tells the others: its tensors and values by path, and whether any tensor is sharded."""
-
-    tensors: list[str]
-    values: list[str]
-    sharded: bool
-
-
-def _exchanged(mine: T, world_size: int, group: dist.ProcessGroup | None) -> list[T]:
-    """What each rank has said, by rank."""
-    said = [mine] * world_size
-    if group:
-        dist.all_gather_object(said, mine, group=group)
-    return said
 
 
 def _whole(path: str, tensor: Tensor) -> Chunk:
     size = tuple(tensor.shape)
     return Chunk(path, _name(tensor.dtype), size, (0,) * tensor.dim(), size, 0, tensor.nbytes)
-
-
-def _laid_out(chunks: Iterable[Chunk]) -> tuple[tuple[Chunk, ...], int]:
-    """The chunks one after another, and where the last ends."""
-    placed, end = [], 0
-    for chunk in chunks:
-        placed.append(replace(chunk, at=end))
-        end += -(-chunk.bytes // _ALIGNMENT) * _ALIGNMENT
-    return tuple(placed), end
 
 
 def _planner(tensors: Mapping[str, Tensor]) -> "DefaultSavePlanner":
@@ -140,8 +190,7 @@ def _planner(tensors: Mapping[str, Tensor]) -> "DefaultSavePlanner":
 
 def _chunk(item: "WriteItem") -> Chunk:
     data = item.tensor_data
-    if data is None:
-        raise TypeError(f"{item.index.fqn}: expected a tensor")
+    assert data is not None
     dtype, sizes = data.properties.dtype, tuple(data.chunk.sizes)
     length = torch.Size(sizes).numel() * dtype.itemsize
     return Chunk(item.index.fqn, _name(dtype), tuple(data.size), tuple(data.chunk.offsets), sizes, 0, length)

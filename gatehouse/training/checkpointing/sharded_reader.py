@@ -25,12 +25,9 @@ Piece = Callable[[int, Chunk], Tensor]
 
 
 def fill(targets: dict[str, Tensor], chunks: Iterable[tuple[int, Chunk]], piece: Piece) -> None:
-    """Copy what was saved into tensors, some of which are sharded; of those, only the part that this rank holds.
+    """Copy saved chunks, each with the number of the rank that wrote it, into tensors of the saved global shapes.
 
-    Args:
-        targets: Tensors by name, each with the global shape that was saved.
-        chunks: The saved chunks: the number of the rank that wrote each, and its place.
-        piece: Reads a chunk.
+    Of a sharded tensor, only the part that this rank holds is filled.
     """
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "torch.distributed is disabled")  # Each rank reads by itself.

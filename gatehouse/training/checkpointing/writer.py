@@ -1,10 +1,12 @@
-"""The process that writes one rank's checkpoints while the rank trains on. Imports no torch: it starts in a moment.
+"""The process that writes one rank's checkpoints while the rank trains on. Imports no torch, so that it starts fast.
 
-A large one is written in processor time that nobody else wants, so that the training loop does not feel it. When its
-rank is gone (its input ends), the writer finishes the checkpoint at hand: what was staged before a kill is not lost. It
-inherits a lock, which tells the next attempt to wait for that.
+A large checkpoint is written at idle priority, so that the training loop does not feel it. When its rank is gone (its
+input ends), the writer finishes the checkpoint at hand: a kill does not lose what was staged before. It inherits a lock
+for which the next attempt waits.
 """
 
+import errno
+import fcntl
 import json
 import logging
 import mmap
@@ -12,33 +14,172 @@ import os
 import select
 import signal
 import sys
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any
 
-from gatehouse.errors import GatehouseError
-from gatehouse.training.checkpointing.format import Chunk
-from gatehouse.training.checkpointing.part import Request, Share, write_share
-from gatehouse.training.checkpointing.status import HEAD, Status
+from gatehouse.errors import GatehouseError, StoreError
+from gatehouse.store.objects.local import LocalObjects
+from gatehouse.store.objects.opening import open_objects
+from gatehouse.training.checkpointing.format import BLOCK, CheckpointStore, Chunk, Part, Saved, hasher
 
 logger = logging.getLogger(__name__)
 
+HEAD = 4096
+"""Bytes of the shared memory before the tensors."""
+WRITTEN, FINISHED = 0, 1
+"""The last checkpoint whose share is on disk; the last one that the writer is done with, also where it failed."""
 _SMALL = 16 << 20
+_LOOK_SECONDS = 0.02
+_LAST_SECONDS = 5.0
 
 
-def main() -> None:
-    """Write what the lines of standard input ask for: `<share> <buffer> <values>` are descriptors of shared memory."""
-    # torchrun ends its workers by signals to their group; the writer ends when its input does.
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
-    logging.basicConfig(level=logging.INFO, format="%(message)s")
-    share_at, buffer, values = (int(argument) for argument in sys.argv[1:4])
-    share = _share(read_json(share_at))
-    memory = mmap.mmap(buffer, HEAD + share.bytes)
-    status = Status(memory)
-    if share.bytes > _SMALL:
-        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
-    for line in sys.stdin:
-        request = _request(json.loads(line), read_json(values))
-        _serve(share, request, memory, status)
+@dataclass(frozen=True)
+class Share:
+    """What a rank writes into every checkpoint.
+
+    Attributes:
+        folder: Of the checkpoints, seen by all ranks of a machine.
+        rank, world_size: The rank, and the number of ranks.
+        chunks: Place of each piece in the file.
+        bytes: Length of the file.
+        uniform: As in the manifest.
+        keep: How many checkpoints are kept.
+        complete: Whether the folder sees all ranks; with several machines, only the far store does.
+        far, far_prefix: Address of the artifact store and prefix in it; empty where checkpoints stay in the folder.
+        peers_seconds: For how long rank 0 waits for the parts of the others.
+    """
+
+    folder: str
+    rank: int
+    world_size: int
+    chunks: tuple[Chunk, ...]
+    bytes: int
+    uniform: bool
+    keep: int
+    complete: bool
+    far: str
+    far_prefix: str
+    peers_seconds: float
+
+
+@dataclass(frozen=True)
+class Request:
+    """What changes from checkpoint to checkpoint: see `Saved`."""
+
+    sequence: int
+    step: int
+    world_sizes: tuple[tuple[int, int], ...]
+    reasons: tuple[str, ...]
+    values: dict[str, Any]
+
+
+def status_of(memory: mmap.mmap | memoryview) -> memoryview:
+    """Two sequence numbers in shared memory, at `WRITTEN` and `FINISHED`, which the writer alone sets.
+
+    Each is an aligned number of eight bytes in a typed view, so that one instruction stores or reads it whole. `struct`
+    would set it to zero first.
+    """
+    return memoryview(memory)[:16].cast("q")
+
+
+def near(folder: str | Path) -> CheckpointStore:
+    """The checkpoints in a folder."""
+    return CheckpointStore(LocalObjects(Path(folder)), "steps")
+
+
+def scratch(folder: str | Path) -> Path:
+    """Where files are written before they count, in a folder of checkpoints."""
+    return Path(folder) / "tmp"
+
+
+def write_share(
+    share: Share, request: Request, memory: memoryview, abandoned: Callable[[], bool], written: Callable[[], None]
+) -> None:
+    """Write one rank's share to the folder, call `written`, and copy it to the far store; see `Share.complete`.
+
+    Args:
+        share: What this rank writes.
+        request: Which checkpoint.
+        memory: The bytes of the file.
+        abandoned: Whether the process that asked for it is gone: rank 0 then waits for the others only as long as they
+            need to finish, and nothing goes to the far store.
+        written: Called when the checkpoint is in the folder, or, with several machines, in the far store.
+
+    Raises:
+        StoreError: if it cannot be written, or the parts of the others do not come.
+    """
+    folder = near(share.folder)  # Makes the scratch folder.
+    file = scratch(share.folder) / uuid.uuid4().hex
+
+    def publish(store: CheckpointStore) -> None:
+        store.put_part(request.sequence, share.rank, file, part)
+        if share.rank != 0:
+            return
+        began, limit = time.monotonic(), share.peers_seconds
+        while (parts := store.parts(request.sequence, share.world_size, request.step)) is None:
+            if abandoned():
+                limit = min(limit, time.monotonic() - began + _LAST_SECONDS)
+            if time.monotonic() - began > limit:
+                raise StoreError(
+                    f"Checkpoint {request.sequence} stays incomplete: not all of {share.world_size} ranks wrote their "
+                    f"part within {limit:.0f} s. The one before it stays in use."
+                )
+            time.sleep(_LOOK_SECONDS)
+        store.commit(Saved(request.sequence, request.step, request.world_sizes, request.reasons, share.uniform, parts))
+        store.prune(share.keep)
+
+    try:
+        digest = _write_file(file, memory, far=bool(share.far))
+        part = Part(request.step, digest, share.bytes, share.chunks, request.values)
+        if share.complete:
+            publish(folder)
+            written()
+        if share.far and not abandoned():
+            publish(CheckpointStore(open_objects(share.far), share.far_prefix))
+            if not share.complete:
+                written()
+    finally:
+        file.unlink(missing_ok=True)
+
+
+def _write_file(file: Path, memory: memoryview, *, far: bool) -> str:
+    """Write past the page cache, which takes more processor time than all else; returns the digest.
+
+    The page cache is used for a block that is not whole pages, and on a file system without direct writes.
+    """
+    digest, flags = hasher(far=far), os.O_CREAT | os.O_EXCL | os.O_WRONLY
+    try:
+        try:
+            descriptor = os.open(file, flags | os.O_DIRECT, 0o644)
+        except OSError as error:
+            if error.errno != errno.EINVAL:
+                raise
+            file.unlink(missing_ok=True)  # A file system that does not know the flag may have made the file.
+            descriptor = os.open(file, flags, 0o644)
+        try:
+            for start in range(0, len(memory), BLOCK):
+                block = memory[start : start + BLOCK]
+                digest.update(block)
+                while block:
+                    if len(block) % mmap.PAGESIZE:
+                        fcntl.fcntl(descriptor, fcntl.F_SETFL, 0)
+                    try:
+                        block = block[os.write(descriptor, block) :]
+                    except OSError as error:
+                        if error.errno != errno.EINVAL or not fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_DIRECT:
+                            raise
+                        fcntl.fcntl(descriptor, fcntl.F_SETFL, 0)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise StoreError(f"The checkpoint file {file} could not be written: {error.strerror}.") from error
+    return digest.hexdigest()
 
 
 def read_json(descriptor: int) -> Any:
@@ -47,23 +188,10 @@ def read_json(descriptor: int) -> Any:
 
 
 def write_json(descriptor: int, body: Any) -> None:
-    """Put JSON into a piece of shared memory, in place of what was there."""
+    """Replace the JSON in a piece of shared memory."""
     text = json.dumps(body).encode()
     os.ftruncate(descriptor, len(text))
     os.pwrite(descriptor, text, 0)
-
-
-def _serve(share: Share, request: Request, memory: mmap.mmap, status: Status) -> None:
-    def told() -> None:
-        status.written = request.sequence
-
-    try:
-        with memoryview(memory) as whole, whole[HEAD:] as tensors:
-            write_share(share, request, tensors, _input_ended, told)
-    except GatehouseError as error:
-        logger.warning("%s", error)
-    finally:
-        status.finished = request.sequence
 
 
 def _input_ended() -> bool:
@@ -72,12 +200,30 @@ def _input_ended() -> bool:
     return any(event & select.POLLHUP for _, event in poll.poll(0))
 
 
-def _share(body: dict[str, Any]) -> Share:
-    return Share(**body | {"chunks": tuple(Chunk(**chunk) for chunk in body["chunks"])})
-
-
-def _request(body: dict[str, Any], values: dict[str, Any]) -> Request:
-    return Request(**body, values=values)
+def main() -> None:
+    """Serve the requests on standard input: `<share> <buffer> <values>` are descriptors of shared memory."""
+    # torchrun ends its workers by signals to their group; the writer ends when its input does.
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    share_at, buffer, values = (int(argument) for argument in sys.argv[1:4])
+    body = read_json(share_at)
+    share = Share(**body | {"chunks": tuple(Chunk(**chunk) for chunk in body["chunks"])})
+    memory = mmap.mmap(buffer, HEAD + share.bytes)
+    status = status_of(memory)
+    if share.bytes > _SMALL:
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+    for line in sys.stdin:
+        request = Request(**json.loads(line), values=read_json(values))
+        try:
+            with memoryview(memory) as whole, whole[HEAD:] as tensors:
+                write_share(
+                    share, request, tensors, _input_ended, partial(status.__setitem__, WRITTEN, request.sequence)
+                )
+        except GatehouseError as error:
+            logger.warning("%s", error)
+        finally:
+            status[FINISHED] = request.sequence
 
 
 if __name__ == "__main__":

@@ -1,18 +1,187 @@
-"""Batches of rows, gathered by the row numbers of the sampler, ahead of the training loop."""
+"""The rows of a job, the order in which processes take them, and the batches of every step, loaded ahead.
 
+Which rows a process takes is a pure function of seed, epoch, step and place, never of the past. The order of an epoch's
+rows follows from (seed, epoch) alone, so a global batch holds the same rows for any number of processes. Each global
+batch is cut into equal shares, one per process and micro-batch; where it does not divide, a share is filled up with
+rows of weight zero, so that every process takes every step and no row counts twice.
+
+With a window, blocks of neighbouring rows are shuffled, and then the rows of each window of such blocks: rows are read
+from a few places at a time, as data larger than memory needs.
+"""
+
+import math
 import queue
 import threading
-from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from gatehouse.training import waits
-from gatehouse.training.data.rows import Rows
-from gatehouse.training.data.sampler import GroupSampler, Position, RowSampler
 from gatehouse.training.spec import NetworkTraining
+
+ARRAYS, OPTIONAL_ARRAYS = ("numbers", "ids", "labels"), ("weights", "groups")
+BLOCK = 4096
+PREFETCH_SECONDS = 0.01
+"""Time between two checks, at the end of an epoch, of whether the thread that prefetches has ended."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """One part of the data.
+
+    Attributes:
+        numbers: float32, shape (rows, width).
+        ids: Category ids, int64, shape (rows, columns).
+        labels: float32, shape (rows,).
+        weights: float32, shape (rows,); None where every row weighs one.
+        groups: int64, shape (rows,), rising; None where rows stand alone.
+    """
+
+    numbers: Tensor
+    ids: Tensor
+    labels: Tensor
+    weights: Tensor | None = None
+    groups: Tensor | None = None
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @classmethod
+    def load(cls, folder: Path) -> "Rows":
+        """Map the arrays of one part into memory: the processes of one machine share the pages."""
+        names = [*ARRAYS, *(name for name in OPTIONAL_ARRAYS if (folder / f"{name}.npy").exists())]
+        # Copy on write, as torch takes no read-only arrays.
+        return cls(**{name: torch.from_numpy(np.load(folder / f"{name}.npy", mmap_mode="c")) for name in names})
+
+
+@dataclass
+class Position:
+    """Where a run is: the next step to take."""
+
+    epoch: int = 0
+    step: int = 0
+
+    def state_dict(self) -> dict[str, int]:
+        """As plain numbers."""
+        return {"epoch": self.epoch, "step": self.step}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        """Continue where `state_dict` was taken."""
+        self.epoch, self.step = state["epoch"], state["step"]
+
+
+@dataclass(frozen=True)
+class Share:
+    """Rows of one process at one step, in order, micro-batch after micro-batch.
+
+    Attributes:
+        rows: Row numbers, shape (micro-batches x rows each,).
+        real: False where a row only fills up; such a row counts nothing.
+        batch: Number of rows of the global batch, all processes together.
+    """
+
+    rows: Tensor
+    real: Tensor
+    batch: int
+
+
+class RowSampler:
+    """Samples rows one by one."""
+
+    def __init__(self, rows: int, batch_size: int, seed: int, *, window: int = 0, full: bool = False) -> None:
+        """Sample from `rows` rows.
+
+        Args:
+            rows: How many there are.
+            batch_size: Rows of a global batch; the last of an epoch may have fewer.
+            seed: Of the order.
+            window: Rows that are shuffled at a time; 0 shuffles all of them.
+            full: Fill up the last batch as well, so that all shares of a run have the same shape.
+        """
+        self.rows, self.batch_size, self.seed, self.window, self.full = rows, batch_size, seed, window, full
+        self.steps = math.ceil(rows / batch_size)
+        self._last: tuple[tuple[int, int], Tensor] | None = None
+
+    def share(self, epoch: int, step: int, place: int, places: int, micro: int = 1) -> Share:
+        """The rows of the process at `place` of `places`, cut into `micro` micro-batches."""
+        start = step * self.batch_size
+        stop = min(start + self.batch_size, self.rows)
+        size = self.window or self.rows
+        windows = range(start // size, (stop - 1) // size + 1)
+        batch = torch.cat([self._window(epoch, n)[max(start - n * size, 0) : stop - n * size] for n in windows])
+        length = math.ceil((self.batch_size if self.full else len(batch)) / (places * micro))
+        at = torch.arange(place * micro * length, (place + 1) * micro * length)
+        real = at < len(batch)
+        return Share(batch[torch.where(real, at, 0)], real, len(batch))
+
+    def _window(self, epoch: int, number: int) -> Tensor:
+        """Rows of one window in order; the last one is remembered."""
+        if self._last is None or self._last[0] != (epoch, number):
+            generator = torch.Generator().manual_seed(self.seed * 1_000_003 + epoch)
+            if not self.window:
+                order = torch.randperm(self.rows, generator=generator)
+            else:
+                blocks = torch.randperm(math.ceil(self.rows / BLOCK), generator=generator)
+                members = self._members(blocks, number)
+                generator.manual_seed((self.seed * 1_000_003 + epoch) * 1_000_003 + 1 + number)
+                order = members[torch.randperm(len(members), generator=generator)]
+            self._last = (epoch, number), order
+        return self._last[1]
+
+    def _members(self, blocks: Tensor, number: int) -> Tensor:
+        """Rows at places [number x window, (number + 1) x window) of the blocks, laid end to end in their order."""
+        sizes = torch.clamp(self.rows - blocks * BLOCK, max=BLOCK)
+        ends = sizes.cumsum(0)
+        start, stop = number * self.window, min((number + 1) * self.window, self.rows)
+        first = int(torch.searchsorted(ends, start, right=True))
+        last = int(torch.searchsorted(ends, stop))
+        chosen, lengths = blocks[first : last + 1], sizes[first : last + 1]
+        begins = int(ends[first] - sizes[first])
+        laid = torch.repeat_interleave(chosen * BLOCK - (lengths.cumsum(0) - lengths), lengths)
+        return (laid + torch.arange(len(laid)))[start - begins : stop - begins]
+
+
+class GroupSampler:
+    """Samples whole groups of neighbouring rows, for losses that compare the rows of a group."""
+
+    def __init__(self, sizes: Tensor, batch_size: int, seed: int) -> None:
+        """Sample groups of `sizes` rows each, laid end to end; a global batch has `batch_size` rows on average."""
+        self.rows, self.seed = int(sizes.sum()), seed
+        self._sizes, self._starts = sizes, sizes.cumsum(0) - sizes
+        self._groups = max(1, round(batch_size * len(sizes) / self.rows))
+        self.steps = math.ceil(len(sizes) / self._groups)
+        self._last: tuple[int, Tensor] | None = None
+
+    def share(self, epoch: int, step: int, place: int, places: int, micro: int = 1) -> Share:
+        """The rows of the process at `place` of `places`, cut into `micro` micro-batches of equal length."""
+        if self._last is None or self._last[0] != epoch:
+            generator = torch.Generator().manual_seed(self.seed * 1_000_003 + epoch)
+            self._last = epoch, torch.randperm(len(self._sizes), generator=generator)
+        batch = self._last[1][step * self._groups : (step + 1) * self._groups]
+        pieces = torch.tensor_split(batch, places * micro)
+        longest = max(1, max(int(self._sizes[piece].sum()) for piece in pieces))
+        rows = torch.zeros(micro, longest, dtype=torch.int64)
+        real = torch.zeros(micro, longest, dtype=torch.bool)
+        for index, piece in enumerate(pieces[place * micro : (place + 1) * micro]):
+            sizes = self._sizes[piece]
+            offsets = torch.repeat_interleave(self._starts[piece] - (sizes.cumsum(0) - sizes), sizes)
+            rows[index, : len(offsets)] = offsets + torch.arange(len(offsets))
+            real[index, : len(offsets)] = True
+        return Share(rows.flatten(), real.flatten(), int(self._sizes[batch].sum()))
+
+
+def sampler_of(rows: Rows, spec: NetworkTraining) -> RowSampler | GroupSampler:
+    """The sampler for a spec's loss and layout."""
+    size, seed = spec.data.batch_size, spec.seed
+    if spec.loss.kind == "pairwise":
+        assert rows.groups is not None
+        return GroupSampler(torch.unique_consecutive(rows.groups, return_counts=True)[1], size, seed)
+    # A pipeline's buffers and a compiled graph are made for one shape.
+    full = spec.parallelism.pipeline > 1 or spec.compute.compile
+    return RowSampler(len(rows), size, seed, window=spec.data.shuffle_window, full=full)
 
 
 @dataclass(frozen=True)
@@ -47,17 +216,17 @@ class Batch:
         return self.numbers, self.ids, self.labels, self.weights, self.groups
 
 
+def gather(rows: Rows, chosen: Tensor, real: Tensor) -> Batch:
+    """The chosen rows, shape (batch,), one gather per tensor; rows that are not real have no weight and no group."""
+    weights = real.float() if rows.weights is None else rows.weights[chosen] * real
+    groups = torch.empty(0) if rows.groups is None else torch.where(real, rows.groups[chosen], -1)
+    numbers, ids, labels = (tensor.index_select(0, chosen) for tensor in (rows.numbers, rows.ids, rows.labels))
+    return Batch(numbers, ids, labels, weights, groups)
+
+
 @dataclass(frozen=True)
 class Step:
-    """What one process computes at one step.
-
-    Attributes:
-        epoch: From 0.
-        index: Of the step within its epoch, from 0.
-        last: Whether it ends the epoch.
-        rows: Rows of the global batch, all processes together.
-        batch: This process's share, all micro-batches.
-    """
+    """The work of one process at one step."""
 
     epoch: int
     index: int
@@ -95,70 +264,33 @@ class Loader:
             first = 0
 
 
-def sampler_of(rows: Rows, spec: NetworkTraining) -> RowSampler | GroupSampler:
-    """The sampler that a spec's loss and layout need.
-
-    Raises:
-        ValueError: if the loss needs groups, and the rows have none.
-    """
-    size, seed = spec.data.batch_size, spec.seed
-    if spec.loss.kind == "pairwise":
-        if rows.groups is None:
-            raise ValueError("The loss pairwise needs groups, and the job has none.")
-        return GroupSampler(torch.unique_consecutive(rows.groups, return_counts=True)[1], size, seed)
-    # A pipeline's buffers and a compiled graph are made for one shape.
-    full = spec.parallelism.pipeline > 1 or spec.compute.compile
-    return RowSampler(len(rows), size, seed, window=spec.data.shuffle_window, full=full)
-
-
-def gather(rows: Rows, chosen: Tensor, real: Tensor) -> Batch:
-    """The chosen rows, shape (batch,), one gather a tensor; those that are not real weigh nothing and have no group."""
-    weights = real.float() if rows.weights is None else rows.weights[chosen] * real
-    groups = torch.empty(0) if rows.groups is None else torch.where(real, rows.groups[chosen], -1)
-    numbers, ids, labels = (tensor.index_select(0, chosen) for tensor in (rows.numbers, rows.ids, rows.labels))
-    return Batch(numbers, ids, labels, weights, groups)
-
-
 def ahead(steps: Iterator[Step], depth: int) -> Generator[Step]:
     """The same steps, made on a thread, at most `depth` before they are taken; its error is raised here."""
-    made: queue.Queue[Callable[[], Step | None]] = queue.Queue(maxsize=depth)
+    made: queue.Queue[Step | BaseException | None] = queue.Queue(maxsize=depth)
     stopped = threading.Event()
-    thread = threading.Thread(target=_fill, args=(steps, made, stopped), name="prefetch", daemon=True)
-    with _running(thread, made, stopped):
-        while (step := made.get()()) is not None:
-            yield step
 
+    def fill() -> None:
+        try:
+            for step in steps:
+                made.put(step)
+                if stopped.is_set():
+                    return
+            made.put(None)
+        except BaseException as error:
+            made.put(error)
 
-@contextmanager
-def _running(
-    thread: threading.Thread, made: "queue.Queue[Callable[[], Step | None]]", stopped: threading.Event
-) -> Iterator[None]:
+    thread = threading.Thread(target=fill, name="prefetch", daemon=True)
     thread.start()
     try:
-        yield
+        while (step := made.get()) is not None:
+            if isinstance(step, BaseException):
+                raise step
+            yield step
     finally:
         stopped.set()
         while thread.is_alive():
             try:
-                made.get(timeout=waits.PREFETCH_SECONDS)
+                made.get(timeout=PREFETCH_SECONDS)
             except queue.Empty:
                 continue
         thread.join()
-
-
-def _fill(steps: Iterator[Step], made: "queue.Queue[Callable[[], Step | None]]", stopped: threading.Event) -> None:
-    try:
-        for step in steps:
-            made.put(lambda step=step: step)  # type: ignore[misc]
-            if stopped.is_set():
-                return
-        made.put(lambda: None)
-    except BaseException as error:
-        made.put(_raising(error))
-
-
-def _raising(error: BaseException) -> Callable[[], None]:
-    def again() -> None:
-        raise error
-
-    return again

@@ -2,33 +2,44 @@
 
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from gatehouse.errors import ConfigurationError
 from gatehouse.launchers.launcher import JOB
-from gatehouse.metrics.tasks.found import TASKS
+from gatehouse.metrics.tasks.found import TASKS, task_of_loss
 from gatehouse.store.hidden_values import hidden_columns
 from gatehouse.store.store import ArtifactStore
 from gatehouse.training.data.parts import Part, read_part
-from gatehouse.training.data.targets import Targets, outputs_of, targets_of
-from gatehouse.training.spec import NetworkTraining, TrainSpec, task_of
-from gatehouse.training.transformation.fitted import Transformation
-from gatehouse.training.transformation.reading import read_transformation
+from gatehouse.training.spec import (
+    BinaryLoss,
+    LossSpec,
+    MulticlassLoss,
+    NetworkTraining,
+    PairwiseLoss,
+    TrainSpec,
+    task_of,
+)
+from gatehouse.training.transformation.columns import Columns, FeatureError
+from gatehouse.training.transformation.fitted import Transformation, read_transformation
 
 PARTS = ("train", "validation")
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """What `prepare_job` used and found.
+    """What `prepare_job` read.
 
     Attributes:
         transformation: Fitted on the train part.
-        architecture: What `model.json` says of the model: all that it takes to build it and to read its weights.
+        architecture: All that it takes to build the model and to read its weights; part of `model.json`.
         inputs: Arrow type by name of every feature column.
     """
 
@@ -40,7 +51,7 @@ class Prepared:
 def prepare_job(
     store: ArtifactStore, training_set: str, split: str, transformation: str, spec: TrainSpec, directory: Path
 ) -> Prepared:
-    """Write `job.json` and the arrays of both parts into `directory`; those of a refit are one part, `train`.
+    """Write `job.json` and the arrays of both parts into `directory`; the parts of a refit are one, `train`.
 
     With `data.train_fraction` below 1 an evenly spaced part of the train rows is used. `transformation` is the
     reference of one that was fitted on the whole train part.
@@ -57,9 +68,18 @@ def prepare_job(
     if spec.data.train_fraction < 1.0:
         parts["train"] = parts["train"].thinned(spec.data.train_fraction)
     details = store.manifest(training_set).details
-    _require_task(spec, details.get("task", ""))
+    if (declared := details.get("task", "")) and declared != task_of(spec).name:
+        losses = ", ".join(TASKS[declared].losses)
+        raise ConfigurationError(
+            f"training.loss.kind: the label is of the task {declared}, which is trained with {losses}; found "
+            f"{spec.loss.kind}. Correct it, or the LabelView's task."
+        )
     targets = targets_of(parts, details["label"], spec.loss, details.get("group", ""))
-    _require_a_full_batch(spec, train_rows)
+    if isinstance(spec, NetworkTraining) and spec.data.batch_size > train_rows:
+        raise ConfigurationError(
+            f"training.data.batch_size: expected at most the {train_rows:,} rows of the part train, found "
+            f"{spec.data.batch_size:,}. Lower it, so that an epoch has several steps."
+        )
     fitted = read_transformation(store, training_set, split, transformation)
     architecture = {
         "model": spec.model.model_dump(mode="json"),
@@ -70,7 +90,7 @@ def prepare_job(
     }
     for name, part in parts.items():
         _write(directory / name, part, fitted, targets[name])
-    # Not the timeout: given more of it, a run goes on at the checkpoints of the same job.
+    # Without the timeout: with a longer one, a run resumes from the checkpoints of the same job.
     settings = spec.model_dump(mode="json", exclude={"operation": {"timeout_minutes"}})
     job = {"spec": settings, "architecture": architecture, "hidden": hidden_columns()}
     (directory / JOB).write_text(json.dumps(job, sort_keys=True))
@@ -79,41 +99,118 @@ def prepare_job(
     return Prepared(fitted, architecture, inputs)
 
 
-def _require_task(spec: TrainSpec, declared: str) -> None:
-    task = task_of(spec)
-    if declared and declared != task.name:
-        losses = ", ".join(TASKS[declared].losses)
-        raise ConfigurationError(
-            f"training.loss.kind: the label is of the task {declared}, which is trained with {losses}; found "
-            f"{spec.loss.kind}. Correct it, or the LabelView's task."
-        )
+@dataclass(frozen=True)
+class Targets:
+    """The targets of one part's rows, shape (rows,) each.
 
+    Attributes:
+        labels: float32; for several classes their numbers from 0.
+        weights: float32; None where every row weighs one.
+        groups: int64, numbered in order of first appearance; None where the loss has none.
+    """
 
-def _require_a_full_batch(spec: TrainSpec, rows: int) -> None:
-    if isinstance(spec, NetworkTraining) and spec.data.batch_size > rows:
-        raise ConfigurationError(
-            f"training.data.batch_size: expected at most the {rows:,} rows of the part train, found "
-            f"{spec.data.batch_size:,}. Lower it, so that an epoch has several steps."
-        )
+    labels: npt.NDArray[np.float32]
+    weights: npt.NDArray[np.float32] | None
+    groups: npt.NDArray[np.int64] | None
 
 
 def _write(folder: Path, part: Part, fitted: Transformation, targets: Targets) -> None:
-    """Write the arrays of one part, those of features a batch of rows at a time; rows of a group stand together."""
+    """Write the arrays of one part, features one batch of rows at a time; rows of a group stand together."""
     folder.mkdir(exist_ok=True)
-    order = targets.order()
-    targets.write(folder, order)
+    order = None if targets.groups is None else np.argsort(targets.groups, kind="stable")
+    for name in ("labels", "weights", "groups"):
+        if (array := getattr(targets, name)) is not None:
+            np.save(folder / f"{name}.npy", array if order is None else array[order])
     place = None if order is None else np.argsort(order)
     paths = folder / "numbers.npy", folder / "ids.npy"
-    _make(paths[0], np.dtype(np.float32), (part.num_rows, fitted.width))
-    _make(paths[1], np.dtype(np.int64), (part.num_rows, len(fitted.categorical)))
+    widths = (np.float32, fitted.width), (np.int64, len(fitted.categorical))
+    for path, (kind, width) in zip(paths, widths, strict=True):
+        np.lib.format.open_memmap(path, "w+", np.dtype(kind), (part.num_rows, width))
+        with path.open("r+b") as file:  # Allocate the blocks now: later, a full disk would kill a process that maps it.
+            os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
     for rows, table in part.batches([column.name for column in fitted.columns]):
         for path, values in zip(paths, fitted.apply(table), strict=True):
-            # Mapped anew for each batch: what was written does not count as this process's memory.
+            # Mapped anew for each batch: written pages then do not count as this process's memory.
             np.load(path, mmap_mode="r+")[rows if place is None else place[rows]] = values
 
 
-def _make(path: Path, kind: np.dtype[Any], shape: tuple[int, int]) -> None:
-    """An array to be written through a map. Its place on the disk is taken now: a full one is an error here only."""
-    np.lib.format.open_memmap(path, "w+", kind, shape)
-    with path.open("r+b") as file:
-        os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
+def targets_of(tables: Mapping[str, Columns], label: str, spec: LossSpec, group: str = "") -> dict[str, Targets]:
+    """The targets of every part. Class weights apply to the part `train` alone: validation measures without them.
+
+    Raises:
+        FeatureError: if a column is missing, a value in it cannot be learned from, or a part has too few of them.
+    """
+    group = (spec.group or group) if isinstance(spec, PairwiseLoss) else ""
+    if isinstance(spec, PairwiseLoss) and not group:
+        raise FeatureError(
+            "training.loss.group: the loss pairwise compares rows of one group, and neither it nor the label declares "
+            "one. State the LabelView's group."
+        )
+    task, name = task_of_loss(spec.kind), spec.sample_weight
+    labels: dict[str, npt.NDArray[np.float64]] = {}
+    weights: dict[str, npt.NDArray[np.float64] | None] = {}
+    for part, table in tables.items():
+        if nulls := _column(table, label, "Label").null_count:
+            raise FeatureError(f"Label {label}: {nulls} of {table.num_rows} rows are null; expected {task.label}.")
+        labels[part] = _numbers(table, label, "Label")
+        wrong = int((~(np.isfinite(labels[part].astype(np.float32)) & task.is_label(labels[part]))).sum())
+        if wrong:
+            raise FeatureError(f"Label {label}: {wrong} of {table.num_rows} rows are not {task.label}.")
+        weights[part] = values = _numbers(table, name, "Sample weight") if name else None
+        if values is not None and not (np.isfinite(values).all() and (values >= 0).all() and values.any()):
+            raise FeatureError(f"Sample weight {name} of part {part}: expected finite numbers from 0 up, not all 0.")
+        if lacking := task.lacks(labels[part]):
+            raise FeatureError(f"Part {part} of the split has {lacking}. Move its boundaries, or give more data.")
+    if task.output == "probabilities" and "validation" in labels:
+        unknown = sorted(set(np.unique(labels["validation"])) - set(np.unique(labels["train"])))
+        if unknown:
+            shown = ", ".join(f"{value:g}" for value in unknown[:5])
+            raise FeatureError(f"Part validation of the split has labels that part train has not: {shown}.")
+    if isinstance(spec, BinaryLoss | MulticlassLoss) and spec.class_weights:
+        numbers = labels["train"].astype(np.int64)
+        classes = max(outputs_of(numbers, spec), 2)
+        if spec.class_weights == "balanced":
+            counts = np.bincount(numbers, minlength=classes)
+            by_class = np.asarray(len(numbers) / (classes * np.maximum(counts, 1)))
+        elif len(spec.class_weights) == classes:
+            by_class = np.array(spec.class_weights, dtype=np.float64)
+        else:
+            raise FeatureError(
+                f"training.loss.class_weights has {len(spec.class_weights)} numbers; expected {classes}, one a class."
+            )
+        before = weights["train"]
+        weights["train"] = by_class[numbers] if before is None else before * by_class[numbers]
+    return {
+        part: Targets(
+            labels[part].astype(np.float32),
+            None if (weight := weights[part]) is None else weight.astype(np.float32),
+            _groups(table, group) if group else None,
+        )
+        for part, table in tables.items()
+    }
+
+
+def outputs_of(labels: Any, spec: LossSpec) -> int:
+    """Logits of a row: one per class of the train part for several classes, else one."""
+    return int(labels.max()) + 1 if task_of_loss(spec.kind).output == "probabilities" else 1
+
+
+def _column(table: Columns, name: str, role: str) -> pa.ChunkedArray:
+    if name not in table.column_names:
+        raise FeatureError(f"{role} {name} is no column of the training set; it has {', '.join(table.column_names)}.")
+    return table[name]
+
+
+def _numbers(table: Columns, name: str, role: str) -> npt.NDArray[np.float64]:
+    column = _column(table, name, role)
+    try:
+        values: npt.NDArray[np.float64] = pc.cast(column, pa.float64(), safe=False).to_numpy()
+    except pa.ArrowException:
+        raise FeatureError(f"{role} {name}: expected numbers, found {column.type}.") from None
+    return values
+
+
+def _groups(table: Columns, name: str) -> npt.NDArray[np.int64]:
+    column = _column(table, name, "Group").combine_chunks()
+    encoded = pc.dictionary_encode(column, null_encoding="encode")
+    return np.asarray(pc.cast(encoded.indices, pa.int64()).to_numpy(zero_copy_only=False))

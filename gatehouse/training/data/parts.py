@@ -36,9 +36,10 @@ class Part:
 
     def __getitem__(self, name: str) -> pa.ChunkedArray:
         """One column."""
-        found = list(self.batches([name]))
-        column = pa.chunked_array([chunk for _, table in found for chunk in table[name].chunks], self._type(name))
-        places = np.concatenate([places for places, _ in found]) if found else np.zeros(0, np.int64)
+        batches = list(self.batches([name]))
+        chunks = [chunk for _, table in batches for chunk in table[name].chunks]
+        column = pa.chunked_array(chunks, self.schema.field(name).type)
+        places = np.concatenate([places for places, _ in batches]) if batches else np.zeros(0, np.int64)
         return column if _ascending(places) else column.take(pa.array(np.argsort(places)))
 
     def thinned(self, share: float) -> "Part":
@@ -50,7 +51,7 @@ class Part:
         """Every row once, as the files hold them: places in the part, shape (some,), and rows with these columns."""
         order = None if _ascending(self._rows) else np.argsort(self._rows, kind="stable")
         ascending = self._rows if order is None else self._rows[order]
-        types = pa.schema([pa.field(name, self._type(name)) for name in columns])
+        types = pa.schema([pa.field(name, self.schema.field(name).type) for name in columns])
         for start, batch in self._stored(columns, ascending):
             first, last = np.searchsorted(ascending, (start, start + batch.num_rows))
             if first < last:
@@ -74,9 +75,6 @@ class Part:
         if len(ascending) and not 0 <= ascending[0] <= ascending[-1] < start:
             rows = f"{ascending[0]} to {ascending[-1]}"
             raise FeatureError(f"The split has the rows {rows} of a training set of {start} rows. Split it again.")
-
-    def _type(self, name: str) -> pa.DataType:
-        return self.schema.field(name).type
 
 
 def read_part(store: ArtifactStore, training_set: str, split: str, *parts: str) -> Part:

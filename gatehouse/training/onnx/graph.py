@@ -4,25 +4,24 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import onnx
 from onnx import helper, numpy_helper
 
-from gatehouse.training.scoring.calibration import Floats
-
-OPSET, ML_OPSET, IR = 18, 5, 10
+OPSET, ML_OPSET, IR = 18, 3, 10  # With version 5 of ai.onnx.ml, the operator of onnxmltools is deprecated.
 
 
 class Graph:
-    """Nodes and constants; each method gives the name of the value that it makes."""
+    """Nodes and constants; each method returns the name of the value that it makes."""
 
     def __init__(self) -> None:
         self._nodes: list[Any] = []
         self._constants: list[Any] = []
         self._inputs: list[Any] = []
 
-    def input(self, name: str, kind: int, width: int = 1) -> str:
-        """An input of shape (rows, width)."""
-        self._inputs.append(helper.make_tensor_value_info(name, kind, ["rows", width]))
+    def input(self, name: str, kind: int) -> str:
+        """An input of shape (rows, 1)."""
+        self._inputs.append(helper.make_tensor_value_info(name, kind, ["rows", 1]))
         return name
 
     def constant(self, values: Any) -> str:
@@ -41,16 +40,14 @@ class Graph:
         """The value in another type."""
         return self.node("Cast", [value], to=kind)
 
-    def include(self, other: Any, given: Mapping[str, str]) -> str:
-        """Another graph's nodes and constants, with its inputs replaced; gives its first output.
+    def include(self, other: Any, inputs: Mapping[str, str]) -> str:
+        """Add the nodes and constants of an `onnx.GraphProto`; returns the name of its last output.
 
-        Args:
-            other: An `onnx.GraphProto`.
-            given: The name here of each of its inputs.
+        `inputs` gives the value here for each of its inputs.
         """
 
         def renamed(name: str) -> str:
-            return given.get(name) or (f"inner_{name}" if name else "")
+            return inputs.get(name) or (f"inner_{name}" if name else "")
 
         for constant in other.initializer:
             kept = onnx.TensorProto()
@@ -63,18 +60,17 @@ class Graph:
             copied.input[:] = [renamed(name) for name in node.input]
             copied.output[:] = [renamed(name) for name in node.output]
             self._nodes.append(copied)
-        return renamed(other.output[0].name)
+        return renamed(other.output[-1].name)
 
     def interpolated(self, values: str, xs: Sequence[float], ys: Sequence[float]) -> str:
         """Straight lines between points with ascending `xs`, constant beyond them; of shape (rows, 1), double."""
-        at: Floats = np.asarray(xs, np.float64)
+        at: npt.NDArray[np.float64] = np.asarray(xs, np.float64)
         inside = self.node("Clip", [values, self.constant(at[0]), self.constant(at[-1])])
         if len(at) == 1:
             return self.node("Add", [self.node("Mul", [inside, self.constant(0.0)]), self.constant(float(ys[0]))])
-        reached = self.cast(
-            self.node("GreaterOrEqual", [inside, self.constant(at[None, 1:-1])]), onnx.TensorProto.INT64
-        )
-        index = self.node("ReduceSum", [reached, self.constant(np.array([1]))], keepdims=1)
+        reached = self.node("GreaterOrEqual", [inside, self.constant(at[None, 1:-1])])
+        count = [self.cast(reached, onnx.TensorProto.INT64), self.constant(np.array([1]))]
+        index = self.node("ReduceSum", count, keepdims=1)
         rise, run = np.diff(np.asarray(ys, np.float64)), np.diff(at)
         slope, start, value = (
             self.node("Gather", [self.constant(array), index])
@@ -82,20 +78,14 @@ class Graph:
         )
         return self.node("Add", [self.node("Mul", [self.node("Sub", [inside, start]), slope]), value])
 
-    def model(self, output: str, width: int, notes: Mapping[str, str]) -> Any:
-        """The whole as a model with one output, `prediction`, double precision.
-
-        Args:
-            output: The value that is given.
-            width: Its columns; 0 where it has shape (rows,).
-            notes: What the model carries with it.
-        """
+    def model(self, output: str, width: int, notes: Mapping[str, str]) -> bytes:
+        """The whole model with one double output, `prediction`."""
         shape = ["rows", width] if width else ["rows"]
         self._nodes.append(helper.make_node("Identity", [output], ["prediction"]))
-        told = helper.make_tensor_value_info("prediction", onnx.TensorProto.DOUBLE, shape)
-        graph = helper.make_graph(self._nodes, "gatehouse", self._inputs, [told], self._constants)
+        prediction = helper.make_tensor_value_info("prediction", onnx.TensorProto.DOUBLE, shape)
+        graph = helper.make_graph(self._nodes, "gatehouse", self._inputs, [prediction], self._constants)
         opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid("ai.onnx.ml", ML_OPSET)]
-        made = helper.make_model(graph, opset_imports=opsets, ir_version=IR, producer_name="gatehouse")
-        helper.set_model_props(made, dict(notes))
-        onnx.checker.check_model(made)
-        return made
+        model = helper.make_model(graph, opset_imports=opsets, ir_version=IR, producer_name="gatehouse")
+        helper.set_model_props(model, dict(notes))
+        onnx.checker.check_model(model)
+        return bytes(model.SerializeToString(deterministic=True))

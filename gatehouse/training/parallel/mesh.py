@@ -1,21 +1,33 @@
-"""Where a process stands: its place along the data, tensor and pipeline axes, as one DeviceMesh."""
+"""The place of a process along the data, tensor and pipeline axes, and tensors that are spread over processes.
+
+Spread tensors (DTensor) are told from plain ones without importing their package: that import takes as long as torch's
+own, and a run whose processes all hold the whole model needs none of it.
+"""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch.distributed as dist
+from torch import Tensor
 
-from gatehouse.training.parallel.spec import ParallelismSpec
+from gatehouse.errors import GatehouseError
+from gatehouse.training.spec import ParallelismSpec
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
+
+
+class NotDivisibleError(GatehouseError):
+    """A model lacks a property that a parallelism needs."""
+
+    permanent = True
 
 
 @dataclass(frozen=True)
 class Layout:
     """The processes of a run as a box of pipeline x data x tensor, and this process's place in it.
 
-    Tensor neighbours are next to each other in rank, as they talk most. The data axis is two axes of the mesh,
+    Tensor neighbours are next to each other in rank, as they communicate most. The data axis is two axes of the mesh,
     `replicate` and `shard`, one of which has size 1.
 
     Attributes:
@@ -37,21 +49,17 @@ class Layout:
 
     @property
     def leads_data(self) -> bool:
-        """Whether this process speaks for its share of the rows: it has the logits, and is the first that has them."""
+        """Whether this process reports for its share of the rows: the first one that has its logits."""
         return self.last_stage and self.tensor_rank == 0
 
     @property
     def leads(self) -> bool:
-        """Whether this process alone logs what a step gave."""
+        """Whether this process alone logs the values of a step."""
         return self.leads_data and self.data_rank == 0
 
 
 def lay_out(spec: ParallelismSpec, device: str) -> Layout:
-    """The layout of the current process group.
-
-    Args:
-        spec: How many processes share what.
-        device: Kind of device that every process computes on, `cpu` or `cuda`.
+    """The layout of the current process group, on devices of the kind `cpu` or `cuda`.
 
     Raises:
         ValueError: if the number of its members is no multiple of tensor x pipeline.
@@ -72,3 +80,41 @@ def lay_out(spec: ParallelismSpec, device: str) -> Layout:
         mesh = init_device_mesh(device, shape, mesh_dim_names=("pipeline", "replicate", "shard", "tensor"))
     along_data, along_tensor = divmod(rank % (data * tensor), tensor)
     return Layout(mesh, along_data, data, along_tensor, tensor, rank // (data * tensor), pipeline)
+
+
+def is_spread(tensor: Tensor) -> bool:
+    """Whether a tensor is a DTensor."""
+    return hasattr(tensor, "device_mesh")
+
+
+def local(tensor: Tensor) -> Tensor:
+    """The part of a spread tensor that this process holds; a plain tensor as it is."""
+    spread: Any = tensor
+    part: Tensor = spread.to_local() if is_spread(tensor) else tensor
+    return part
+
+
+def whole(tensor: Tensor) -> Tensor:
+    """A spread tensor in its global shape, gathered from its processes; collective."""
+    spread: Any = tensor
+    gathered: Tensor = spread.full_tensor() if is_spread(tensor) else tensor
+    return gathered
+
+
+def cut_like(tensor: Tensor, other: Tensor) -> Tensor:
+    """A tensor, cut as another of its shape is: the gradient of an embedding cut by rows comes whole."""
+    spread: Any = tensor
+    like: Any = other
+    if not is_spread(tensor) or spread.placements == like.placements:
+        return tensor
+    cut: Tensor = spread.redistribute(like.device_mesh, like.placements)
+    return cut
+
+
+def parts_of(tensor: Tensor) -> int:
+    """Into how many parts a tensor is divided; 1 if every process holds all of it."""
+    parts = 1
+    spread: Any = tensor
+    for axis, placement in enumerate(spread.placements if is_spread(tensor) else ()):
+        parts *= 1 if placement.is_replicate() else spread.device_mesh.size(axis)
+    return parts

@@ -6,19 +6,18 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
 
-from gatehouse.training.compute.precision import autocast
+from gatehouse.training.compute import autocast
 from gatehouse.training.data.batches import Batch
-from gatehouse.training.loss.losses import Loss
-from gatehouse.training.parallel.execution import scaled
-from gatehouse.training.parallel.mesh import Layout
-from gatehouse.training.parallel.tensor import NotDivisibleError
+from gatehouse.training.loss import Loss
+from gatehouse.training.parallel.mesh import Layout, NotDivisibleError
+from gatehouse.training.parallel.parallelize import scaled
 from gatehouse.training.spec import NetworkTraining
 
 _SCHEDULES = {"1f1b": Schedule1F1B, "gpipe": ScheduleGPipe}
 
 
 class Stage(nn.Module):
-    """A run of a model's blocks; the first stage embeds, the last has the head. Names are those of the whole model."""
+    """A run of a model's blocks; the first stage embeds, the last has the head. Names are as in the whole model."""
 
     def __init__(self, model: nn.Module, blocks: range, *, first: bool, last: bool) -> None:
         super().__init__()
@@ -29,14 +28,7 @@ class Stage(nn.Module):
         self.head = model.get_submodule("head") if last else None
 
     def forward(self, *inputs: Tensor) -> Tensor:
-        """The blocks of this stage; the first dimension of every tensor is the rows of a micro-batch.
-
-        Args:
-            inputs: In the first stage numbers and ids, shape (rows, columns) each; in others the output before.
-
-        Returns:
-            Hidden values; in the last stage logits, shape (rows,) or (rows, classes).
-        """
+        """Run the blocks on numbers and ids, or on the output of the stage before; the last stage returns logits."""
         hidden: Tensor = self.embed(*inputs) if self.embed is not None else inputs[0]
         for block in self.blocks.values():
             hidden = block(hidden)
@@ -44,24 +36,24 @@ class Stage(nn.Module):
 
 
 def stage_of(model: nn.Module, layout: Layout) -> Stage:
-    """This process's stage: blocks are divided evenly, earlier stages taking what is over.
+    """This process's stage: blocks are divided evenly; earlier stages take the remainder.
 
     Raises:
         NotDivisibleError: if the model is not made of `embed`, `blocks` and `head`, or has too few blocks.
     """
-    made = dict(model.named_children())
-    if not {"embed", "blocks", "head"} <= made.keys() or len(made) > 3:
+    children = dict(model.named_children())
+    if children.keys() != {"embed", "blocks", "head"}:
         raise NotDivisibleError(
             f"{type(model).__name__} cannot be cut into a pipeline: expected the children embed, blocks and head, "
-            f"found {', '.join(made)}. Build it of these three, or set parallelism.pipeline to 1."
+            f"found {', '.join(children)}. Build it of these three, or set parallelism.pipeline to 1."
         )
-    count, size = len(list(made["blocks"].children())), layout.pipeline_size
+    count, size = len(list(children["blocks"].children())), layout.pipeline_size
     if count < size:
         raise NotDivisibleError(f"{type(model).__name__} has {count} blocks: too few for {size} stages.")
-    each, over = divmod(count, size)
+    share, over = divmod(count, size)
     rank = layout.pipeline_rank
-    start = rank * each + min(rank, over)
-    blocks = range(start, start + each + (rank < over))
+    start = rank * share + min(rank, over)
+    blocks = range(start, start + share + (rank < over))
     return Stage(model, blocks, first=rank == 0, last=layout.last_stage)
 
 
@@ -93,12 +85,14 @@ class Pipelined:
 
     def backward(self, batch: Batch, factor: float) -> Tensor:
         """See `Execution.backward`."""
-        if not self.part.training:  # It asks every module.
+        if not self.part.training:  # `train` visits every module.
             self.part.train()
         self._factor = factor
         losses: list[Tensor] = []
         with autocast(self._spec.compute):
-            self._schedule.step(*self._inputs(batch.numbers, batch.ids), **self._targets(batch, losses))
+            target = torch.stack([batch.labels, batch.weights], dim=1)
+            targets: dict[str, Any] = {"target": target, "losses": losses} if self._layout.last_stage else {}
+            self._schedule.step(*self._inputs(batch.numbers, batch.ids), **targets)
         if not losses:
             return torch.zeros((), device=self._device)
         return torch.stack([loss.detach() for loss in losses]).sum() / factor
@@ -107,21 +101,16 @@ class Pipelined:
         """See `Execution.score`: as many rows at a time as a training step has, as the buffers are made for them."""
         self.part.eval()
         size = self._rows * self._spec.data.accumulation
-        found = []
+        parts = []
         for start in range(0, len(numbers), size):
-            taken = torch.arange(start, start + size).clamp(max=len(numbers) - 1)
+            rows = torch.arange(start, start + size).clamp(max=len(numbers) - 1)
             nothing = torch.zeros(size, 2, device=self._device)
             targets: dict[str, Any] = {"target": nothing, "losses": []} if self._layout.last_stage else {}
             with torch.no_grad(), autocast(self._spec.compute):
-                logits = self._schedule.eval(*self._inputs(numbers[taken], ids[taken]), **targets)
+                logits = self._schedule.eval(*self._inputs(numbers[rows], ids[rows]), **targets)
             if logits is not None:
-                found.append(logits.float())
-        return torch.cat(found)[: len(numbers)] if found else None
+                parts.append(logits.float())
+        return torch.cat(parts)[: len(numbers)] if parts else None
 
     def _inputs(self, numbers: Tensor, ids: Tensor) -> tuple[Tensor, ...]:
         return (numbers, ids) if self._layout.pipeline_rank == 0 else ()
-
-    def _targets(self, batch: Batch, losses: list[Tensor]) -> dict[str, Any]:
-        if not self._layout.last_stage:
-            return {}
-        return {"target": torch.stack([batch.labels, batch.weights], dim=1), "losses": losses}

@@ -1,4 +1,4 @@
-"""What is done to the probabilities of a calibrated model, and from which one on a row is positive: data, not code."""
+"""The calibration of a model as data: how its probabilities are corrected, and the threshold of the positive label."""
 
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -11,7 +11,7 @@ from gatehouse.metrics.arithmetic.elementary import logarithm, logistic, softmax
 Floats = npt.NDArray[np.float64]
 
 FILE = "calibration.json"
-"""In the artifact of a model that is calibrated."""
+"""The file of a calibrated model's artifact."""
 _LEAST = 2.0**-52
 
 
@@ -23,7 +23,7 @@ class Platt:
     intercept: float
 
     def apply(self, probabilities: Floats) -> Floats:
-        """The probabilities as they come true, of the same shape; a row's depend on that row alone, to the bit."""
+        """The corrected probabilities, of the same shape; a row's depend on that row alone, to the bit."""
         return logistic(self.slope * log_odds(probabilities) + self.intercept)
 
 
@@ -35,7 +35,7 @@ class Isotonic:
     values: tuple[float, ...]
 
     def apply(self, probabilities: Floats) -> Floats:
-        """The probabilities as they come true, of the same shape; a row's depend on that row alone, to the bit."""
+        """The corrected probabilities, of the same shape; a row's depend on that row alone, to the bit."""
         return np.asarray(np.interp(probabilities, self.scores, self.values))
 
 
@@ -46,7 +46,7 @@ class Temperature:
     temperature: float
 
     def apply(self, probabilities: Floats) -> Floats:
-        """The probabilities as they come true, of the same shape; a row's depend on that row alone, to the bit."""
+        """The corrected probabilities, of the same shape; a row's depend on that row alone, to the bit."""
         return softmax(log_shares(probabilities) / self.temperature)
 
 
@@ -59,32 +59,34 @@ _METHODS: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Calibration:
-    """What travels with a model.
+    """The calibration of one model.
 
     Attributes:
         calibrator: Corrects its probabilities; None leaves them as they are.
-        threshold: From which probability on a row of two classes is positive.
+        threshold: The least probability at which a row of two classes is positive.
     """
 
     calibrator: Platt | Isotonic | Temperature | None
     threshold: float
 
     def apply(self, probabilities: Floats) -> Floats:
-        """The probabilities as they come true, of the same shape."""
+        """The corrected probabilities, of the same shape."""
         return probabilities if self.calibrator is None else self.calibrator.apply(probabilities)
 
     def to_json(self) -> dict[str, Any]:
         """As plain JSON, for `calibration.json`."""
-        given = self.calibrator
-        name = next((name for name, kind in _METHODS.items() if isinstance(given, kind)), "none")
-        return {"method": name, "parameters": asdict(given) if given else {}, "threshold": self.threshold}
+        fitted = self.calibrator
+        name = next((name for name, kind in _METHODS.items() if isinstance(fitted, kind)), "none")
+        return {"method": name, "parameters": asdict(fitted) if fitted else {}, "threshold": self.threshold}
 
     @classmethod
     def from_json(cls, body: dict[str, Any]) -> "Calibration":
-        """Rebuild from `to_json`; what else the file tells is for people."""
-        named = {key: tuple(each) if isinstance(each, list) else each for key, each in body["parameters"].items()}
+        """Rebuild from `to_json`; other keys of the file are for people."""
+        parameters = {
+            key: tuple(value) if isinstance(value, list) else value for key, value in body["parameters"].items()
+        }
         method = _METHODS.get(body["method"])
-        return cls(method(**named) if method else None, body["threshold"])
+        return cls(method(**parameters) if method else None, body["threshold"])
 
 
 def log_odds(probabilities: Floats) -> Floats:

@@ -1,26 +1,37 @@
-"""Scores rows with a neural network, in blocks of one shape."""
+"""Scores rows with a neural network, in blocks of one fixed shape, so that a row's score depends on that row alone.
 
-from collections.abc import Callable
+The kernels of a matrix product sum in an order that depends on the shape of the matrices, and the kernel of a sigmoid
+computes the last few values of an array differently from the rest: the same row, scored alone and among thousands,
+differs in its last bits. Batch and online scores are equal only if both are computed in the same shapes.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor
+from safetensors.torch import load_file
+from torch import Tensor, nn
 
 from gatehouse.metrics.tasks.found import task_of_loss
 from gatehouse.metrics.tasks.task import Output
-from gatehouse.training.models.building import build_model
-from gatehouse.training.scoring.row_blocks import fixed_shapes, score_rows
+from gatehouse.training.models import build_model
+
+_ROWS = 64
+_TILE = 16
+
+
+def read(path: Path) -> dict[str, Tensor]:
+    """The tensors of a weights file by name."""
+    return load_file(path)
 
 
 def scorer(architecture: dict[str, Any], weights: dict[str, Tensor]) -> Callable[[Any, Any], npt.NDArray[np.float64]]:
-    """A function from numbers (rows, width) and ids (rows, columns) to predictions.
-
-    Args:
-        architecture: As `build_model` takes it, with the kind of `loss`.
-        weights: Tensors by name.
-    """
+    """A function from numbers (rows, width) and ids (rows, columns) to predictions; see `predictor.Score`."""
     model = build_model(architecture)
     model.load_state_dict(weights)
     fixed, output = fixed_shapes(model.eval()), task_of_loss(architecture["loss"]).output
@@ -35,9 +46,68 @@ def scorer(architecture: dict[str, Any], weights: dict[str, Tensor]) -> Callable
 
 
 def predictions(output: Output, logits: Tensor) -> Tensor:
-    """What is predicted from logits, of the same shape: probabilities for classes, else the logits themselves."""
+    """Probabilities of classes from logits, of the same shape; of other tasks, the logits themselves."""
     if output == "probability":
         return torch.sigmoid(logits)
     if output == "probabilities":
         return torch.softmax(logits, dim=-1)
     return logits
+
+
+def fixed_shapes(model: nn.Module) -> nn.Module:
+    """The model with the outputs of its linear layers padded to whole tiles while they are computed, for `score_rows`.
+
+    In a narrower layer the order of sums depends on where in the block a row is.
+    """
+    for layer in model.modules():
+        if isinstance(layer, nn.Linear) and layer.out_features % _TILE:
+            layer.forward = _whole_tiles(layer)  # type: ignore[method-assign, assignment]  # its weights stay where models read them
+    return model
+
+
+def _whole_tiles(layer: nn.Linear) -> Callable[[Tensor], Tensor]:
+    more = -layer.out_features % _TILE
+    weight = nn.functional.pad(layer.weight.detach(), (0, 0, 0, more))
+    bias = None if layer.bias is None else nn.functional.pad(layer.bias.detach(), (0, more))
+    return lambda values: nn.functional.linear(values, weight, bias)[..., : layer.out_features]
+
+
+@torch.no_grad()
+def score_rows(score: Callable[[Tensor, Tensor], Tensor], numbers: Tensor, ids: Tensor) -> Tensor:
+    """The scores of rows of numbers (rows, width) and category ids (rows, columns), in order.
+
+    `score` computes everything from these to the scores; only what it computes has a fixed shape.
+    """
+    rows = len(numbers)
+    padding = (0, 0, 0, max(-rows % _ROWS, 0 if rows else _ROWS))
+    blocks = zip(*(torch.split(nn.functional.pad(array, padding), _ROWS) for array in (numbers, ids)), strict=True)
+    with _one_thread():
+        return torch.cat([score(*block) for block in blocks])[:rows]
+
+
+class _OneThread:
+    """Fixes the number of threads at one, as it changes the order of sums too.
+
+    Torch keeps the number per thread, and gives the last one set to threads that ask for the first time: a thread may
+    not find its own number while another one scores.
+    """
+
+    def __init__(self) -> None:
+        self._lock, self._inside, self._usual = Lock(), 0, 1
+
+    @contextmanager
+    def __call__(self) -> Iterator[None]:
+        with self._lock:
+            if not self._inside:
+                self._usual = torch.get_num_threads()
+            self._inside += 1
+            torch.set_num_threads(1)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._inside -= 1
+                torch.set_num_threads(self._usual)
+
+
+_one_thread = _OneThread()

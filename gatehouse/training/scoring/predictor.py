@@ -1,28 +1,62 @@
-"""Scores rows with a published model: reads `model.json`, the weights and its calibration, and needs nothing else."""
+"""Scores rows with a published model: reads `model.json`, the weights and its calibration, and needs nothing else.
 
-from collections.abc import Mapping, Sequence
+It does not import how models are trained, so a change of the optimizer leaves evaluations valid.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from gatehouse.metrics.catalogue.metric import Predictions
+from gatehouse.errors import PredictionError
+from gatehouse.metrics.metric import Predictions
 from gatehouse.metrics.tasks.found import task_of_loss
+from gatehouse.metrics.tasks.outputs import EXPECTED, are_usable
+from gatehouse.metrics.tasks.task import Task
+from gatehouse.runtime.counting import counted
 from gatehouse.store.reference import Reference
 from gatehouse.store.store import ArtifactStore
-from gatehouse.training.models.weights_file import weights_file
+from gatehouse.training.model_spec import weights_file
 from gatehouse.training.scoring.calibration import FILE, Calibration
-from gatehouse.training.scoring.frameworks import framework_of
 from gatehouse.training.transformation.columns import table_of_rows
 from gatehouse.training.transformation.fitted import Transformation
+
+Score = Callable[[npt.NDArray[np.float32], npt.NDArray[np.int64]], npt.NDArray[np.float64]]
+"""Predictions for numbers (rows, width) and category ids (rows, columns): (rows,), or (rows, classes) for classes.
+
+A row's prediction depends on that row alone, to the bit.
+"""
+
+
+def read_weights(architecture: str, path: Path) -> Any:
+    """The weights of a file, as the framework of an architecture reads them; PyTorch reads all but `xgboost`."""
+    if architecture == "xgboost":
+        from gatehouse.training.scoring import trees
+
+        return trees.read(path)
+    from gatehouse.training.scoring import networks
+
+    return networks.read(path)
+
+
+def scorer(architecture: dict[str, Any], weights: Any) -> Score:
+    """The function that scores rows with the weights of `read_weights`, for an architecture of `model.json`."""
+    if architecture["model"]["architecture"] == "xgboost":
+        from gatehouse.training.scoring import trees
+
+        return trees.scorer(architecture, weights)
+    from gatehouse.training.scoring import networks
+
+    return networks.scorer(architecture, weights)
 
 
 class Predictor:
     """A model that is ready to score raw features: tables in batch, rows online.
 
-    Both ways run the same code, and a row has the same score, to the bit, whichever way it comes and whatever rows come
-    with it.
+    Both ways run the same code: a row has the same score, to the bit, either way and among any other rows.
 
     Example:
         >>> predictor = Predictor.load(store, "models/flights/sha256-…")                # doctest: +SKIP
@@ -31,25 +65,23 @@ class Predictor:
     """
 
     def __init__(self, description: dict[str, Any], weights: Any, calibration: Calibration | None = None) -> None:
-        """Make it from `model.json`, what the framework reads from its weights, and the calibration where there is."""
+        """Make it from `model.json`, the weights as `read_weights` returns them, and the calibration if any."""
         self.description = description
         self.calibration = calibration
         self.transformation = Transformation.from_json(description["transformation"])
-        architecture = description["architecture"]
-        self.task = task_of_loss(architecture["loss"])
-        self._score = framework_of(architecture["model"]["architecture"]).scorer(architecture, weights)
+        self.task = task_of_loss(description["architecture"]["loss"])
+        self._score = scorer(description["architecture"], weights)
 
     @classmethod
     def load(cls, store: ArtifactStore, model: Reference | str) -> "Predictor":
-        """Load the model that `model` names, verified.
+        """Load the model of a reference, verified.
 
         Raises:
             MissingArtifactError, CorruptArtifactError: if it is not there or not what its reference says.
         """
         description = store.read_json(model, "model.json")
         architecture = description["architecture"]["model"]["architecture"]
-        path = store.path(model, weights_file(architecture))
-        weights = framework_of(architecture).read(path)
+        weights = read_weights(architecture, store.path(model, weights_file(architecture)))
         if store.manifest(model).entry(FILE) is None:
             return cls(description, weights)
         return cls(description, weights, Calibration.from_json(store.read_json(model, FILE)))
@@ -62,7 +94,7 @@ class Predictor:
     def predict(self, table: pa.Table) -> npt.NDArray[np.float64]:
         """Probability of the positive label for every row, in order, shape (rows,).
 
-        Of several classes, the probability of each, shape (rows, classes); of other losses, the prediction itself.
+        For several classes, the probability of each, shape (rows, classes); for other losses, the prediction itself.
 
         Raises:
             FeatureError: if a feature column is missing, is not of the kind it was in training, or holds an infinity.
@@ -71,21 +103,31 @@ class Predictor:
         return predicted if self.calibration is None else self.calibration.apply(predicted)
 
     def read(self, predicted: npt.NDArray[np.float64], groups: npt.NDArray[np.int64] | None = None) -> Predictions:
-        """What `predict` gave in the forms that metrics read: of two classes, positive from the model's threshold on.
-
-        Args:
-            predicted: Shape (rows,), or (rows, classes).
-            groups: For a ranking the number of each row's group, shape (rows,).
-        """
+        """Predictions in the forms that metrics read; of two classes, positive from the model's threshold on."""
         read = self.task.read(predicted, groups)
         return read if self.calibration is None else read.decided(self.calibration.threshold)
 
     def predict_online(self, rows: Sequence[Mapping[str, object]]) -> npt.NDArray[np.float64]:
-        """As `predict`, shape (rows,) or (rows, classes), for rows of features by name; None is a missing value.
+        """As `predict`, for rows of features by name; None is a missing value.
 
-        What an online store gives as an Arrow table goes into `predict` as it is.
+        An Arrow table from an online store goes into `predict` as it is.
 
         Raises:
             FeatureError: as `predict`; or if a row lacks a feature.
         """
         return self.predict(table_of_rows(rows, self.features))
+
+
+def require_usable(predicted: npt.NDArray[np.float64], task: Task) -> None:
+    """Check that every row has a prediction that the task allows: NaN is none.
+
+    Raises:
+        PredictionError: with the number of wrong predictions, and the first of them.
+    """
+    wrong = np.flatnonzero(~are_usable(predicted, task.output))
+    if len(wrong):
+        raise PredictionError(
+            f"The model gave wrong predictions for {len(wrong):,} of {counted(len(predicted), 'row')} that it scored "
+            f"together, such as {predicted[wrong[0]]}; expected {EXPECTED[task.output]} for every row. Use another "
+            "version of the model, or train it again with a lower learning rate."
+        )

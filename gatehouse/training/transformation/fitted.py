@@ -10,8 +10,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from gatehouse.training.transformation.columns import FeatureError as FeatureError
-from gatehouse.training.transformation.columns import numbers_of, require_columns, texts_of
+from gatehouse.store.reference import Reference
+from gatehouse.store.store import ArtifactStore
+from gatehouse.training.transformation.columns import FeatureError, numbers_of, require_columns, texts_of
 
 FILE = "transformation.json"
 """The file of a published transformation."""
@@ -24,15 +25,13 @@ Ids = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Numeric:
-    """How one numeric column is transformed.
+    """The transformation of one numeric column: clipped, filled, interpolated, then (value - centre) / scale.
 
     Attributes:
-        name: Of the feature.
         low, high: Values beyond are clipped; None for no bound.
-        fill: Stands for a missing value.
-        centre, scale: What is left is (value - centre) / scale.
+        fill: Replaces a missing value.
         indicator: Whether one more column says where values are missing.
-        knots: For ranks: values in ascending order, each with its rank from 0 to 1; between them it is interpolated.
+        knots: For ranks: values in ascending order, each with its rank from 0 to 1.
         type: Arrow type in training; empty for any.
     """
 
@@ -57,12 +56,10 @@ class Numeric:
 
 @dataclass(frozen=True)
 class Categorical:
-    """The known values of one categorical column, in order of their ids from `FIRST_KNOWN`.
+    """The ids of one categorical column; the vocabulary's begin at `FIRST_KNOWN`, in order.
 
     Attributes:
-        name: Of the feature.
-        vocabulary: The known values.
-        buckets: How many ids follow those of the vocabulary, for the hashes of other values; 0 for none.
+        buckets: Number of ids after the vocabulary, for the hashes of other values; 0 for none.
         type: Arrow type in training; empty for any.
     """
 
@@ -73,7 +70,7 @@ class Categorical:
 
     @property
     def cardinality(self) -> int:
-        """Number of ids, with those of missing and unknown values."""
+        """Number of ids, including missing and unknown values."""
         return FIRST_KNOWN + len(self.vocabulary) + self.buckets
 
     @cached_property
@@ -82,17 +79,17 @@ class Categorical:
 
     def apply(self, texts: pa.ChunkedArray) -> Ids:
         """The id of each value, shape (rows,)."""
-        found = pc.index_in(texts, value_set=self._known)
-        ids: Ids = pc.fill_null(pc.add(pc.cast(found, pa.int64()), FIRST_KNOWN), UNKNOWN).to_numpy().copy()
+        places = pc.cast(pc.index_in(texts, value_set=self._known), pa.int64())
+        ids: Ids = pc.fill_null(pc.add(places, FIRST_KNOWN), UNKNOWN).to_numpy().copy()
         if self.buckets:
-            other = ids == UNKNOWN
-            ids[other] = [self._bucket(text) for text in texts.filter(pa.array(other)).to_pylist()]
+            unknown = ids == UNKNOWN
+            digests = [
+                hashlib.sha256((text or "").encode()).digest() for text in texts.filter(pa.array(unknown)).to_pylist()
+            ]
+            first = FIRST_KNOWN + len(self.vocabulary)
+            ids[unknown] = [first + int.from_bytes(digest[:8], "big") % self.buckets for digest in digests]
         ids[pc.is_null(texts).to_numpy()] = MISSING
         return ids
-
-    def _bucket(self, text: str | None) -> int:
-        digest = hashlib.sha256((text or "").encode()).digest()
-        return FIRST_KNOWN + len(self.vocabulary) + int.from_bytes(digest[:8], "big") % self.buckets
 
 
 @dataclass(frozen=True)
@@ -106,6 +103,13 @@ class Transformation:
     def columns(self) -> tuple["Numeric | Categorical", ...]:
         """All columns that it reads, numeric ones first."""
         return (*self.numeric, *self.categorical)
+
+    @property
+    def column_names(self) -> list[str]:
+        """Names of the model's columns, in the order of numbers and ids."""
+        indicators = [f"{column.name} is missing" for column in self.numeric if column.indicator]
+        names = [column.name for column in self.numeric], [column.name for column in self.categorical]
+        return [*names[0], *indicators, *names[1]]
 
     @property
     def width(self) -> int:
@@ -126,8 +130,9 @@ class Transformation:
             with np.errstate(over="ignore"):
                 numbers[:, index] = column.apply(values)
             if not np.isfinite(numbers[:, index]).all():
-                told = f"Feature {column.name}: values are too large for single precision. Clip them."
-                raise FeatureError(told, feature=column.name)
+                raise FeatureError(
+                    f"Feature {column.name}: values are too large for single precision. Clip them.", feature=column.name
+                )
             if column.indicator:
                 numbers[:, extra] = np.isnan(values)
                 extra += 1
@@ -143,13 +148,25 @@ class Transformation:
     @classmethod
     def from_json(cls, body: dict[str, Any]) -> "Transformation":
         """Rebuild from `to_json`."""
+        numeric, categorical = body["numeric"], body["categorical"]
         return cls(
-            tuple(_numeric_of(column) for column in body["numeric"]),
-            tuple(
-                Categorical(**{**column, "vocabulary": tuple(column["vocabulary"])}) for column in body["categorical"]
-            ),
+            tuple(Numeric(**{**column, "knots": tuple(map(tuple, column["knots"]))}) for column in numeric),
+            tuple(Categorical(**{**column, "vocabulary": tuple(column["vocabulary"])}) for column in categorical),
         )
 
 
-def _numeric_of(body: dict[str, Any]) -> Numeric:
-    return Numeric(**{**body, "knots": tuple((value, rank) for value, rank in body["knots"])})
+def read_transformation(store: ArtifactStore, training_set: str, split: str, transformation: str) -> Transformation:
+    """Read a fitted transformation.
+
+    Raises:
+        FeatureError: if it was fitted on another training set or split, whose train rows may be test rows of this one.
+    """
+    fitted_on = store.manifest(transformation).derived_from
+    expected = {"training_set": str(Reference.parse(training_set)), "split": str(Reference.parse(split))}
+    for role, reference in expected.items():
+        if fitted_on.get(role) != reference:
+            raise FeatureError(
+                f"{transformation} was fitted on {fitted_on.get(role, 'nothing')}, expected {reference}. "
+                "Fit one on the train part of this split."
+            )
+    return Transformation.from_json(store.read_json(transformation, FILE))

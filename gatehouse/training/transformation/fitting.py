@@ -16,7 +16,6 @@ from gatehouse.training.transformation.columns import (
     type_of,
 )
 from gatehouse.training.transformation.fitted import Categorical, Doubles, Numeric, Transformation
-from gatehouse.training.transformation.refusal import misplaced_settings
 from gatehouse.training.transformation.spec import CategoricalSpec, NumericSpec, TransformationSpec
 
 _KNOTS = 1001
@@ -28,21 +27,19 @@ def fit(
     categorical: list[str],
     spec: TransformationSpec = TransformationSpec(),  # noqa: B008  # frozen
 ) -> Transformation:
-    """Fit on the rows of `table`, whatever their order; one column after another is in memory.
-
-    Args:
-        table: The train part.
-        numeric: Names of the numeric features.
-        categorical: Names of the categorical features.
-        spec: What is done to them.
+    """Fit on the rows of the train part, in any order; one column after another is in memory.
 
     Raises:
         FeatureError: if a column is missing, cannot be used, or holds an infinity; or if the settings of single
             columns do not fit the columns.
     """
     require_columns(table, [*numeric, *categorical])
-    if spec.misplaced(numeric, categorical):
-        raise FeatureError(misplaced_settings(spec, numeric, categorical))
+    problems = []
+    for name in spec.misplaced(numeric, categorical):
+        kind = "numeric" if isinstance(spec.columns[name], NumericSpec) else "categorical"
+        problems.append(f"\n  - columns.{name}: expected a {kind} feature of that name, found none")
+    if problems:
+        raise FeatureError("The transformation has problems:" + "".join(problems))
     return Transformation(
         tuple(_fit_numeric(name, table, spec.of_numeric(name)) for name in numeric),
         tuple(_fit_categorical(name, table[name], spec.of_categorical(name)) for name in categorical),
@@ -58,7 +55,11 @@ def _fit_numeric(name: str, table: Columns, spec: NumericSpec) -> Numeric:
     indicator = spec.indicator == "always" or (spec.indicator == "when_missing" and absent > 0)
     low, high = (_quantile(known, q) for q in spec.clip) if spec.clip and len(known) else (None, None)
     clipped = np.clip(known, low, high)
-    fill = _imputed(known, clipped, spec)
+    fill = 0.0
+    if spec.imputation == "constant":
+        fill = spec.constant
+    elif len(known):
+        fill = _quantile(known, 0.5) if spec.imputation == "median" else float(clipped.mean())
     filled = _Filled(clipped, absent, fill)
     with np.errstate(over="ignore", invalid="ignore"):
         centre, scale = _normalised(filled, spec)
@@ -70,7 +71,7 @@ def _fit_numeric(name: str, table: Columns, spec: NumericSpec) -> Numeric:
 
 @dataclass(frozen=True)
 class _Filled:
-    """The values of a column once clipped and imputed: `known` in ascending order, and `absent` times `fill`."""
+    """The clipped and imputed values of a column: `known` in ascending order, and `absent` times `fill`."""
 
     known: Doubles
     absent: int
@@ -88,8 +89,7 @@ class _Filled:
         squares = ((self.known - mean) ** 2).sum() + self.absent * (self.fill - mean) ** 2
         return float(np.sqrt(squares / self.rows)) if self.rows else 0.0
 
-    def every(self) -> Doubles:
-        """All of them in ascending order."""
+    def ascending(self) -> Doubles:
         return np.insert(self.known, np.searchsorted(self.known, self.fill), np.full(self.absent, self.fill))
 
 
@@ -97,21 +97,13 @@ def _quantile(known: Doubles, share: float) -> float:
     return float(known[int(share * (len(known) - 1))])
 
 
-def _imputed(known: Doubles, clipped: Doubles, spec: NumericSpec) -> float:
-    if spec.imputation == "constant":
-        return spec.constant
-    if len(known) == 0:
-        return 0.0
-    return _quantile(known, 0.5) if spec.imputation == "median" else float(clipped.mean())
-
-
 def _normalised(filled: _Filled, spec: NumericSpec) -> tuple[float, float]:
     """Centre and scale; a column with one value only is not scaled."""
     if spec.normalisation == "standard":
         return filled.mean(), filled.deviation() or 1.0
     if spec.normalisation == "min_max" and filled.rows:
-        every = filled.every()
-        return float(every[0]), float(every[-1] - every[0]) or 1.0
+        values = filled.ascending()
+        return float(values[0]), float(values[-1] - values[0]) or 1.0
     return 0.0, 1.0
 
 
@@ -119,8 +111,8 @@ def _knots(filled: _Filled) -> tuple[tuple[float, float], ...]:
     """Values at evenly spaced ranks; a value that has several ranks has their mean."""
     if not filled.rows:
         return ((0.0, 0.5),)
-    every, ranks = filled.every(), np.linspace(0.0, 1.0, _KNOTS)
-    values = every[(ranks * (len(every) - 1)).astype(np.int64)]
+    ascending, ranks = filled.ascending(), np.linspace(0.0, 1.0, _KNOTS)
+    values = ascending[(ranks * (len(ascending) - 1)).astype(np.int64)]
     distinct, where = np.unique(values, return_inverse=True)
     means = np.bincount(where, weights=ranks) / np.bincount(where)
     return tuple(zip(distinct.tolist(), means.tolist(), strict=True))

@@ -41,7 +41,7 @@ class NumericSpec(Spec):
 
 
 class CategoricalSpec(Spec):
-    """Which categories have an id of their own. The id of missing values is 0, that of unknown ones 1."""
+    """Which categories have an id of their own. Missing values have the id 0, unknown values 1."""
 
     min_count: int = Field(20, ge=1, description="Smallest number of train rows of a category; rarer ones are unknown.")
     max_size: int = Field(
@@ -66,15 +66,15 @@ class TransformationSpec(Spec):
 
     def of_numeric(self, name: str) -> NumericSpec:
         """The settings of a numeric feature."""
-        found = self.columns.get(name)
-        return found if isinstance(found, NumericSpec) else self.numeric
+        own = self.columns.get(name)
+        return own if isinstance(own, NumericSpec) else self.numeric
 
     def of_categorical(self, name: str) -> CategoricalSpec:
         """The settings of a categorical feature."""
-        found = self.columns.get(name)
-        return found if isinstance(found, CategoricalSpec) else self.categorical
+        own = self.columns.get(name)
+        return own if isinstance(own, CategoricalSpec) else self.categorical
 
     def misplaced(self, numeric: Sequence[str], categorical: Sequence[str]) -> list[str]:
         """The names in `columns` that are no feature, or have the settings of the other kind of features."""
         kinds = dict.fromkeys(numeric, NumericSpec) | dict.fromkeys(categorical, CategoricalSpec)
-        return [name for name, found in self.columns.items() if type(found) is not kinds.get(name)]
+        return [name for name, own in self.columns.items() if type(own) is not kinds.get(name)]

@@ -9,14 +9,7 @@ from gatehouse.training.transformation.spec import TransformationSpec
 
 
 class FitRequest(StageModel):
-    """The rows to fit on, and what to fit.
-
-    Attributes:
-        training_set: Reference of the training set.
-        split: Reference of its split.
-        spec: What is fitted, as a TransformationSpec.
-        model_name: Name of the model.
-    """
+    """The rows to fit on, and what to fit."""
 
     training_set: str
     split: str

@@ -1,11 +1,15 @@
-"""Stores the state of a running experiment that is not in a database: in create-only objects of the artifact store.
+"""The state of an experiment in create-only objects of the artifact store: its journal, and its controller's lease.
 
 `tuning/<study>/journal/<n>.json` holds lines of Optuna's journal that were written together.
 `tuning/<study>/blocks/<n>.json` holds the lines of many such objects again, so that few objects must be read.
-`tuning/<study>/about.json` describes the experiment, and `tuning/<study>/stop.json` asks its controller to end.
+`tuning/<study>/about.json` describes the experiment, `tuning/<study>/stop.json` asks its controller to end, and
+`tuning/<study>/controller.json` is the lease of its controller.
 """
 
 import json
+import os
+import socket
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import count, takewhile
@@ -14,10 +18,15 @@ from typing import Any
 from optuna.storages.journal import BaseJournalBackend
 
 from gatehouse.errors import GatehouseError, StoreError
+from gatehouse.runtime.process import start_time
 from gatehouse.store.objects.base import ObjectStore
 from gatehouse.store.records import author, create_record, read_record, read_records, remove_record
+from gatehouse.store.turns import Held
 
 FOLDER = "tuning"
+SILENT = 60.0
+"""Seconds without a beat after which a reader considers a controller dead."""
+_LOOK_SECONDS = 0.5
 BLOCK = 500
 """Number of journal objects per block. It is part of the format: readers depend on it."""
 
@@ -34,9 +43,9 @@ class StoreJournal(BaseJournalBackend):
 
     def __init__(self, objects: ObjectStore, study: str) -> None:
         self._objects, self._folder = objects, f"{FOLDER}/{study}"
-        held = set(objects.list(f"{self._folder}/blocks"))
-        known = list(takewhile(held.__contains__, map(self._block, count())))  # Lines of a lost block are in `journal`.
-        blocks = read_records(objects, known)
+        keys = set(objects.list(f"{self._folder}/blocks"))
+        # Up to the first missing block; the lines of later ones are read from `journal`.
+        blocks = read_records(objects, list(takewhile(keys.__contains__, map(self._block, count()))))
         self._lines: list[dict[str, Any]] = [line for body in blocks.values() for line in body["lines"]]
         self._blocks, self._blocked = len(blocks), len(self._lines)
         later = sorted(objects.list(f"{self._folder}/journal"))[self._blocks * BLOCK :]
@@ -60,17 +69,16 @@ class StoreJournal(BaseJournalBackend):
         Raises:
             SecondControllerError: if another controller has written in the meantime.
         """
-        kept = self._lines[self._flushed :]
-        if not kept:
+        buffered = self._lines[self._flushed :]
+        if not buffered:
             return
         key = f"{self._folder}/journal/{self._blocks * BLOCK + len(self._counts):08d}.json"
-        if not create_record(self._objects, key, {"lines": kept}):
+        if not create_record(self._objects, key, {"lines": buffered}):
             raise SecondControllerError(
-                f"{key} was written by another controller of this experiment, which continues; this one ends. Run only "
-                "one controller of an experiment at a time."
+                f"{key} was written by another controller of this experiment, which continues; this one ends."
             )
         self._flushed = len(self._lines)
-        self._counts.append(len(kept))
+        self._counts.append(len(buffered))
         if len(self._counts) >= BLOCK:
             end = self._blocked + sum(self._counts[:BLOCK])
             with suppress(StoreError):  # The lines are written; a block only saves time.
@@ -93,11 +101,11 @@ def remember(objects: ObjectStore, study: str, about: dict[str, Any], run: str =
         run: The pipeline run that asks for it; empty for none.
     """
     key = f"{FOLDER}/{study}/about.json"
-    known = read_record(objects, key)
-    if not run or known is None or known.get("run") != run:
-        withdraw_stop(objects, study)
-    if known != about | {"run": run}:
-        if known is not None:
+    earlier = read_record(objects, key)
+    if not run or earlier is None or earlier.get("run") != run:
+        remove_record(objects, f"{FOLDER}/{study}/stop.json")
+    if earlier != about | {"run": run}:
+        if earlier is not None:
             remove_record(objects, key)
         create_record(objects, key, about | {"run": run})
 
@@ -105,11 +113,6 @@ def remember(objects: ObjectStore, study: str, about: dict[str, Any], run: str =
 def ask_to_stop(objects: ObjectStore, study: str) -> bool:
     """Ask the controller of an experiment to end; False if it was asked already."""
     return create_record(objects, f"{FOLDER}/{study}/stop.json", author())
-
-
-def withdraw_stop(objects: ObjectStore, study: str) -> None:
-    """Withdraw the stop request of an experiment."""
-    remove_record(objects, f"{FOLDER}/{study}/stop.json")
 
 
 def is_asked_to_stop(objects: ObjectStore, study: str) -> bool:
@@ -122,3 +125,74 @@ def studies(objects: ObjectStore) -> Iterator[tuple[str, dict[str, Any]]]:
     for study in objects.folders(FOLDER):
         if (about := read_record(objects, f"{FOLDER}/{study}/about.json")) is not None:
             yield study, about
+
+
+class ControllerLease(Held):
+    """The lease of the only controller of an experiment, for a `with` statement.
+
+    A controller that finds a lease watches it for three beats. If it is renewed, its holder is running, and the new
+    controller is refused. If not, the holder was killed. So clocks do not matter. A holder on this machine whose
+    process has ended is not watched.
+    """
+
+    def __init__(self, objects: ObjectStore, study: str, beat: float = 5.0) -> None:
+        super().__init__(
+            objects, f"{FOLDER}/{study}/controller.json", {"host": socket.gethostname(), "process": os.getpid()}, beat
+        )
+
+    def _take(self) -> None:
+        while not create_record(self._objects, self._key, self._own):
+            self._wait_for_the_other()
+
+    def require(self) -> None:
+        """Check that the lease is still held, according to the last beat.
+
+        Raises:
+            SecondControllerError: if another controller took it because it saw no beat of this one.
+        """
+        if self._lost:
+            raise SecondControllerError(
+                f"{self._key}: another controller took the experiment over, because this one did not renew its lease "
+                f"for {3 * self._beat:g} s; this one ends."
+            )
+
+    def _wait_for_the_other(self) -> None:
+        """Remove the lease of a holder that was killed.
+
+        Raises:
+            SecondControllerError: if the holder is running.
+        """
+        before, body = self._objects.stat(self._key), read_record(self._objects, self._key)
+        if before is None or body is None:
+            return
+        until = time.monotonic() + (0 if _is_gone(body) else 3 * self._beat)
+        while time.monotonic() < until:
+            time.sleep(min(self._beat / 5, _LOOK_SECONDS))
+            now = self._objects.stat(self._key)
+            if now is not None and (now.generation, now.modified) != (before.generation, before.modified):
+                raise SecondControllerError(
+                    f"{self._key}: the experiment has a controller, process {body.get('process')} on "
+                    f"{body.get('host')}, started by {body.get('by')} at {body.get('at')}. Wait until it ends, or stop "
+                    "it with `gatehouse tuning stop`."
+                )
+        self._objects.delete(self._key, before.generation)
+
+
+def _is_gone(holder: dict[str, str | int]) -> bool:
+    """Whether the holder was a process on this machine that has ended."""
+    if holder.get("host") != socket.gethostname():
+        return False
+    return start_time(int(holder.get("process", 0))) is None
+
+
+def is_controlled(objects: ObjectStore, study: str) -> bool:
+    """Whether the experiment has a controller; one that was killed on another machine counts for a minute."""
+    key = f"{FOLDER}/{study}/controller.json"
+    beat, body = objects.stat(key), read_record(objects, key)
+    return beat is not None and body is not None and not _is_gone(body) and time.time() - beat.modified < SILENT
+
+
+def silent_seconds(objects: ObjectStore, study: str) -> float:
+    """How long ago the controller of an experiment gave its last sign of life; 0 without a controller."""
+    beat = objects.stat(f"{FOLDER}/{study}/controller.json")
+    return time.time() - beat.modified if beat else 0.0

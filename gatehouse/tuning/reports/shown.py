@@ -1,22 +1,37 @@
-"""An experiment in the form for its page: the search space and all trials, whether published or still running."""
+"""An experiment in the form for people: the search space and all trials, whether published or still running."""
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from gatehouse.reports.axes import Axis
 from gatehouse.reports.format import number
-from gatehouse.reports.plots import Axis
+from gatehouse.runtime.counting import counted
 from gatehouse.store.canonical import canonical_json
 
 SUCCEEDED, EARLY_STOPPED = "succeeded", "early_stopped"
 Body = Mapping[str, Any]
 
+_ENDINGS = {
+    "max_trial_count": "it made as many trials as max_trial_count says",
+    "max_failed_trial_count": "more trials failed than max_failed_trial_count allows",
+    "goal": "a trial reached the goal",
+    "minutes": "budget.minutes were over",
+    "cost": "budget.cost was spent",
+    "steps": "budget.steps were trained",
+    "expected_improvement": "no trial is expected to be better by as much as budget.expected_improvement",
+    "generations": "every member of the population trained to its last epoch",
+    "exhausted": "every configuration of the search space was tried",
+    "stopped": "somebody stopped it",
+}
+
 
 @dataclass(frozen=True)
 class Dimension:
-    """One parameter of the search space, with its condition: a setting may occur twice.
+    """One parameter of the search space with its condition: a setting may occur twice.
 
     Attributes:
         spec: Its description in the experiment.
@@ -36,10 +51,14 @@ class Dimension:
         return {name: value if isinstance(value, list) else [value] for name, value in when.items()}
 
     @property
+    def condition(self) -> str:
+        """The condition in words; empty for none."""
+        return ", ".join(f"{name} is {' or '.join(map(text_of, values))}" for name, values in self.conditions.items())
+
+    @property
     def title(self) -> str:
         """The name, with the condition in words."""
-        when = ", ".join(f"{name} is {' or '.join(map(told, values))}" for name, values in self.conditions.items())
-        return f"{self.setting}, where {when}" if when else self.setting
+        return f"{self.setting}, where {self.condition}" if self.conditions else self.setting
 
     @property
     def numeric(self) -> bool:
@@ -49,7 +68,16 @@ class Dimension:
     @cached_property
     def choices(self) -> tuple[str, ...]:
         """The values of a categorical parameter as text."""
-        return tuple(map(told, self.spec.get("choices") or ()))
+        return tuple(map(text_of, self.spec.get("choices") or ()))
+
+    @property
+    def range(self) -> str:
+        """Its possible values in words."""
+        if not self.numeric:
+            return ", ".join(self.choices)
+        low, high, step = (self.spec.get(key) for key in ("min", "max", "step"))
+        stepped = f" by {text_of(step)}" if step else ""
+        return f"{text_of(low)} to {text_of(high)}{stepped}{', logarithmic' if self.spec.get('log') else ''}"
 
     def axis(self) -> Axis:
         """The axis of its values."""
@@ -61,30 +89,22 @@ class Dimension:
     def of(self, trial: Body) -> float | None:
         """Its value in a trial as a number on the axis; None if the trial did not have it."""
         parameters = trial["parameters"]
-        if self.setting not in parameters or not self._applies(parameters):
+        applies = all(
+            name in parameters and text_of(parameters[name]) in map(text_of, values)
+            for name, values in self.conditions.items()
+        )
+        if self.setting not in parameters or not applies:
             return None
         value = parameters[self.setting]
         if self.numeric:
             return finite(value)
-        text = told(value)
+        text = text_of(value)
         return float(self.choices.index(text)) if text in self.choices else None
-
-    def _applies(self, parameters: Body) -> bool:
-        return all(
-            name in parameters and told(parameters[name]) in map(told, values)
-            for name, values in self.conditions.items()
-        )
 
 
 @dataclass(frozen=True)
 class Objective:
-    """An objective of the trials.
-
-    Attributes:
-        metric: Its name.
-        minimize: Whether smaller is better.
-        goal: The value at which the experiment ends; None for none.
-    """
+    """An objective of the trials: its metric, its direction, and the value at which the experiment ends."""
 
     metric: str
     minimize: bool
@@ -119,41 +139,47 @@ class Shown:
     def objectives(self) -> list[Objective]:
         """The objectives, in order of priority."""
         return [
-            Objective(str(one["metric"]), bool(one["minimize"]), one.get("goal")) for one in self.about["objectives"]
+            Objective(str(body["metric"]), bool(body["minimize"]), body.get("goal"))
+            for body in self.about["objectives"]
         ]
 
     @cached_property
     def dimensions(self) -> list[Dimension]:
         """The parameters of the search space."""
-        return [Dimension(one) for one in self.about["parameters"]]
+        return [Dimension(spec) for spec in self.about["parameters"]]
+
+    @cached_property
+    def settings(self) -> list[str]:
+        """The names of all settings in the search space."""
+        return list(dict.fromkeys(dimension.setting for dimension in self.dimensions))
 
     @cached_property
     def succeeded(self) -> list[Body]:
         """Trials that finished training and have every value."""
-        return [one for one in self.trials if one["state"] == SUCCEEDED and self._whole(one)]
+        return [
+            trial
+            for trial in self.trials
+            if trial["state"] == SUCCEEDED and all(objective.of(trial) is not None for objective in self.objectives)
+        ]
 
     @cached_property
     def best(self) -> Body | None:
         """The best trial, with several objectives the knee; None if no trial succeeded."""
-        if self.about.get("best_trial") is not None:
-            wanted = self.about["best_trial"]
-            return next((one for one in self.trials if one["number"] == wanted), None)
+        if (best := self.about.get("best_trial")) is not None:
+            return next((trial for trial in self.trials if trial["number"] == best), None)
         first = self.objectives[0]
-        feasible = [one for one in self.succeeded if one.get("feasible", True)] or self.succeeded
-        return min(feasible, key=lambda one: (first.of(one) or 0.0) * first.sign(), default=None)
+        feasible = [trial for trial in self.succeeded if trial.get("feasible", True)] or self.succeeded
+        return min(feasible, key=lambda trial: (first.of(trial) or 0.0) * first.sign(), default=None)
 
     @cached_property
     def front(self) -> list[Body]:
         """The trials of the Pareto front; empty for a single objective."""
-        wanted = set(self.about.get("front") or ())
-        return [one for one in self.trials if one["number"] in wanted] if len(self.objectives) > 1 else []
+        numbers = set(self.about.get("front") or ())
+        return [trial for trial in self.trials if trial["number"] in numbers] if len(self.objectives) > 1 else []
 
     def ranked(self, objective: Objective) -> list[Body]:
         """Successful trials, best first by an objective."""
-        return sorted(self.succeeded, key=lambda one: (objective.of(one) or 0.0) * objective.sign())
-
-    def _whole(self, trial: Body) -> bool:
-        return all(objective.of(trial) is not None for objective in self.objectives)
+        return sorted(self.succeeded, key=lambda trial: (objective.of(trial) or 0.0) * objective.sign())
 
 
 def finite(value: Any) -> float | None:
@@ -161,7 +187,7 @@ def finite(value: Any) -> float | None:
     return float(value) if type(value) in (float, int) and math.isfinite(value) else None
 
 
-def told(value: Any) -> str:
+def text_of(value: Any) -> str:
     """A parameter's value as text: numbers with four digits; `trials.json` has all digits."""
     if isinstance(value, float):
         return f"{value:.4g}"
@@ -170,4 +196,48 @@ def told(value: Any) -> str:
 
 def values_of(shown: Shown, trial: Body) -> str:
     """The objectives of a trial in words: `log_loss 0.5731, latency_ms 3.2`."""
-    return ", ".join(f"{one.metric} {number(one.of(trial))}" for one in shown.objectives)
+    return ", ".join(f"{objective.metric} {number(objective.of(trial))}" for objective in shown.objectives)
+
+
+def ending(ended: str) -> str:
+    """Why an experiment ended, in words."""
+    return _ENDINGS.get(ended, ended)
+
+
+def subtitle(shown: Shown) -> str:
+    """A one-line description of the experiment."""
+    states = Counter(str(trial["state"]).replace("_", " ") for trial in shown.trials)
+    counts = ", ".join(f"{count:,} {state}" for state, count in states.items())
+    stopping = shown.about.get("early_stopping")
+    pruned = f", early stopping by {stopping['name']}" if stopping else ""
+    trials = counted(len(shown.trials), "trial")
+    return f"{trials}{f' ({counts})' if counts else ''}, algorithm {shown.about['algorithm']['name']}{pruned}"
+
+
+def result_lines(shown: Shown) -> list[str]:
+    """The best trial and why the experiment ended, in sentences."""
+    why = f"The experiment ended because {ending(str(shown.about['ended']))}." if shown.state == "ended" else ""
+    best = shown.best
+    if best is None:
+        none = f"None of {len(shown.trials):,} trials succeeded." if shown.trials else "There is no trial."
+        return [f"{none} {why}".strip()]
+    if shown.front:
+        place = f"is the knee of the Pareto front of {len(shown.front):,} trials"
+    else:
+        place = f"of {len(shown.trials):,} is best" + (" so far" if shown.state != "ended" else "")
+    lines = [f"Trial {best['number']} {place}: {values_of(shown, best)}. {why}".strip()]
+    if not best.get("feasible", True):
+        lines.append("No trial keeps every constraint: the best one breaks at least one of them.")
+    return lines
+
+
+def failure_lines(shown: Shown) -> list[str]:
+    """The number of failed trials by reason, and whether the result is provisional."""
+    reasons = Counter(str(trial.get("reason") or "no reason") for trial in shown.trials if trial["state"] == "failed")
+    lines = [f"{counted(count, 'trial')}: {reason}" for reason, count in reasons.most_common()]
+    if again := len(shown.about.get("provisional") or ()):
+        lines.append(
+            f"The result is provisional: {counted(again, 'trial')} failed for a reason outside of the search, such as "
+            "a time limit, memory or a cluster. The next run tries again."
+        )
+    return lines

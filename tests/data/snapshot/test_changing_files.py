@@ -12,7 +12,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from gatehouse.data.sources.file_reader import FileReader
-from gatehouse.data.sources.raw_file import RawFile
 from gatehouse.errors import SourceError
 from tests.data.snapshot.conftest import HEADER, Events, rows
 
@@ -85,9 +84,3 @@ def test_a_file_that_goes_away_is_named(events: Events, monkeypatch: pytest.Monk
     monkeypatch.setattr(FileReader, "_file_parts", gone)
     with pytest.raises(SourceError, match=f"{name} cannot be read: No such file"):
         events.take()
-
-
-def test_a_file_that_goes_away_before_it_was_looked_at_is_named(events: Events, tmp_path: Path) -> None:
-    for look in (RawFile.size, RawFile.identity):
-        with pytest.raises(SourceError, match=r"gone\.csv cannot be read"):
-            look(RawFile("gone.csv", str(tmp_path / "gone.csv")))

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from gatehouse.data.snapshot import parts
-from gatehouse.data.snapshot.deliveries import Deliveries
-from gatehouse.data.snapshot.ingestion import file_names, shards
+from gatehouse.data.snapshot.ingestion import shards
 from gatehouse.errors import ConfigurationError, DeliveryError, SourceError
 from gatehouse.store.store import ArtifactStore
 from tests.data.snapshot.conftest import HEADER, Events, rows
@@ -43,29 +42,6 @@ def test_an_unchanged_source_is_not_read(events: Events, reads: Reads) -> None:
     assert len(list(events.store.objects.list("sources/small"))) == 1
 
 
-def test_another_partition_reads_only_itself(events: Events, reads: Reads) -> None:
-    events.table = {"member": "day=*/events.csv"}
-    for day in range(3):
-        (events.folder / f"day={day}").mkdir()
-        (events.folder / f"day={day}" / "events.csv").write_text(HEADER + rows(20 * day, 20 * day + 20))
-    events.take()
-    reads()
-    (events.folder / "day=3").mkdir()
-    (events.folder / "day=3" / "events.csv").write_text(HEADER + rows(60, 80))
-    taken = events.take()
-    assert reads() == 1
-    assert events.read(taken)["id"].to_pylist() == list(range(80))
-
-
-def test_a_known_part_whose_blob_is_gone_is_read_again(events: Events, reads: Reads) -> None:
-    entry = events.dataset(events.take()).files[3]
-    reads()
-    os.unlink(events.store.objects.local_path(entry.blob))
-    events.write(HEADER + rows(0, 606))
-    assert events.read(events.take()).num_rows == 606
-    assert reads() >= 2
-
-
 def test_another_declaration_reads_everything_again(events: Events, reads: Reads) -> None:
     events.take()
     first = reads()
@@ -93,26 +69,6 @@ def test_threads_and_the_order_in_which_blocks_arrive_do_not_matter(
         monkeypatch.setattr(parts, "_store", slowly)
         results.append(events.take(ArtifactStore.open(tmp_path / threads)))
     assert results[0] == results[1]
-
-
-def test_no_more_parts_are_under_way_than_threads(events: Events, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(parts.THREADS, "3")
-    running, most = [0], [0]
-    store_part, lock = parts._store, threading.Lock()
-
-    def counted(*arguments):  # type: ignore[no-untyped-def]
-        with lock:
-            running[0] += 1
-            most[0] = max(most[0], running[0])
-        try:
-            return store_part(*arguments)
-        finally:
-            with lock:
-                running[0] -= 1
-
-    monkeypatch.setattr(parts, "_store", counted)
-    events.take()
-    assert 1 <= most[0] <= 3
 
 
 @pytest.mark.parametrize("given", ["0", "-1", "many"])
@@ -150,19 +106,6 @@ def test_shards_cover_all_rows_and_differ_by_less_than_a_twentieth(count: int, w
     assert sum(shard.rows for shard in made) == count
     sizes = [shard.rows for shard in made]
     assert max(sizes) <= 1.05 * min(sizes) or len(made) == 1
-
-
-def test_file_names_sort_in_their_order() -> None:
-    for count in (0, 1, 99_999, 100_001):
-        assert sorted(file_names(count)) == file_names(count)
-
-
-def test_the_record_has_a_logical_digest_of_every_file(events: Events) -> None:
-    dataset = events.dataset(events.take())
-    newest = Deliveries(events.store, "small", "").newest()
-    assert newest is not None
-    assert len(dataset.files) == len({part.digest for part in newest.tables["events"].parts} - {""})
-    assert sum(entry.rows or 0 for entry in dataset.files) == dataset.rows == 600
 
 
 def test_parts_that_the_source_cannot_tell_are_read_again_and_give_the_same(events: Events, reads: Reads) -> None:
@@ -218,14 +161,6 @@ def test_a_forced_run_reads_every_part_again_and_replaces_altered_bytes(events: 
     _flip(events, events.dataset(taken).files[3].blob)
     assert events.take(force="b") == taken and events.store.verify(taken.snapshot)
     assert list(events.store.objects.list("quarantine"))
-
-
-def test_altered_bytes_of_a_snapshot_that_is_known_are_read_again(events: Events, reads: Reads) -> None:
-    taken = events.take()
-    _flip(events, events.dataset(taken).files[3].blob)
-    reads()
-    assert events.take() == taken and events.store.verify(taken.snapshot)
-    assert reads() == 1
 
 
 @pytest.mark.parametrize("threads", [1, 3])

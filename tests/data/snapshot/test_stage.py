@@ -10,9 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from gatehouse.data.snapshot.access import archive
+from gatehouse.data.snapshot.spec import window_of
 from gatehouse.data.snapshot.stage import SnapshotRequest, SnapshotResult, snapshot
-from gatehouse.data.snapshot.window import window_of
+from gatehouse.data.sources import archive
 from gatehouse.data.sources.catalog import SourceSpec, open_source
 from gatehouse.data.sources.files import FolderSource, SdistSource
 from gatehouse.errors import ConfigurationError, SourceError, StaleSpecError, StoreError
@@ -102,25 +102,9 @@ def test_rows_are_read_by_the_code_of_the_spec_alone(source: FolderSource, store
     assert _take(source, store).snapshot == taken.snapshot
 
 
-def test_the_place_of_files_is_no_part_of_their_identity(
-    source: FolderSource, tmp_path: Path, store: ArtifactStore
-) -> None:
-    first = _take(source, store)
-    moved = source.model_copy(update={"path": str(shutil.copytree(source.path, tmp_path / "moved"))})
-    again = _take(moved, store)
-    assert again.unchanged and again.snapshot == first.snapshot
-
-
-def test_a_missing_file_leaves_nothing_behind(source: FolderSource, store: ArtifactStore) -> None:
-    (Path(source.path) / "places.csv").unlink()
-    with pytest.raises(SourceError, match=r"no file 'places\.csv'"):
-        _take(source, store)
-    assert list(store.references()) == []
-
-
 def test_a_broken_value_leaves_no_snapshot(source: FolderSource, store: ArtifactStore) -> None:
     (Path(source.path) / "events.csv").write_text(EVENTS.replace("2.5", "many"))
-    with pytest.raises(SourceError, match="line 4, column value: expected double or a null, found 'many'"):
+    with pytest.raises(SourceError, match=r"line 4, column value: .* found 'many'"):
         _take(source, store)
     assert list(store.references("snapshots")) == []
 
@@ -143,7 +127,7 @@ def test_an_altered_archive_is_not_used(flights_archive: Path, tmp_path: Path, s
 def test_a_fetched_archive_with_another_digest_is_not_kept(
     tmp_path: Path, store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def other(_: archive.Pinned, directory: Path) -> Path:
+    def other(_: SdistSource, directory: Path) -> Path:
         (directory / "other.tar.gz").write_bytes(b"something else")
         return directory / "other.tar.gz"
 

@@ -8,9 +8,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from gatehouse.data.sources.blocks import blocks
+from gatehouse.data.sources.blocks import Cut, blocks, unquoted_cuts
 from gatehouse.data.sources.raw_file import RawFile
-from gatehouse.data.sources.unquoted import unquoted_cuts
 from gatehouse.errors import SourceError
 
 SOUP = st.lists(st.sampled_from([b"a", b"b", b",", b'"', b"\n", b"\r", b'","', b'"\n"', b'""']), max_size=60).map(
@@ -68,13 +67,10 @@ def test_looking_on_threads_gives_the_same_blocks(
     path = tmp_path_factory.mktemp("text") / "t.csv"
     path.write_bytes(text)
     windows = (text[start : start + size] for start in range(0, len(text), size))
-    expected = [
-        (block.start, block.stop, block.fingerprint())
-        for block in blocks(windows, quotes=True, longest=10**6, name="t")
-    ]
+    expected: list[Cut] = [block.cut() for block in blocks(windows, quotes=True, longest=10**6, name="t")]
     with ThreadPoolExecutor(2) as pool:
-        found = unquoted_cuts(RawFile("t.csv", str(path)), size, pool, quotes=True)
-    assert found is None or [(cut.start, cut.stop, cut.fingerprint) for cut in found] == expected
+        cuts = unquoted_cuts(RawFile("t.csv", str(path)), size, pool, quotes=True)
+    assert cuts is None or cuts == expected
 
 
 def test_a_quote_that_is_never_closed_is_an_error_and_not_all_memory() -> None:

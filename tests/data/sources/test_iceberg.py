@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
-from gatehouse.data.sources.iceberg import IcebergReader, IcebergSource
+from gatehouse.data.sources.iceberg import IcebergSource
 from gatehouse.errors import SourceError
 from tests.data.sources.reading import AT, COLUMNS, read, rows
 
@@ -58,16 +58,6 @@ def test_a_metadata_file_reads_as_the_catalog_does(orders: Table, tmp_path: Path
     assert [part.fingerprint for part in by_catalog[1]] == [part.fingerprint for part in by_file[1]]
 
 
-def test_an_append_leaves_the_earlier_parts_as_they_are(orders: Table, tmp_path: Path) -> None:
-    orders.append(rows(0, 10))
-    orders.append(rows(10, 20))
-    before, parts, _ = read(source(tmp_path))
-    orders.append(rows(20, 30))
-    after, later, _ = read(source(tmp_path))
-    assert before != after
-    assert [part.fingerprint for part in later[:2]] == [part.fingerprint for part in parts]
-
-
 def test_an_old_snapshot_reads_as_it_was(orders: Table, tmp_path: Path) -> None:
     orders.append(rows(0, 10))
     then = read(source(tmp_path))
@@ -76,14 +66,6 @@ def test_an_old_snapshot_reads_as_it_was(orders: Table, tmp_path: Path) -> None:
     assert read(source(tmp_path))[2]["id"].to_pylist() == [*range(10, 20), *[i for i in range(10) if i != 5]]
     again = read(source(tmp_path, snapshot=then[0]["orders"]["snapshot"]))
     assert again[0] == then[0] and again[2].equals(then[2])
-
-
-def test_latest_is_resolved_once(orders: Table, tmp_path: Path) -> None:
-    orders.append(rows(0, 10))
-    with IcebergReader(source(tmp_path)) as reader:
-        reader.state()
-        orders.append(rows(10, 20))
-        assert len(list(reader.parts("orders"))) == 1
 
 
 def test_a_large_file_is_cut_into_runs(orders: Table, tmp_path: Path) -> None:
@@ -140,15 +122,6 @@ def test_snapshots_and_tables_that_do_not_exist_are_named(orders: Table, tmp_pat
         read(source(tmp_path, identifier="shop.none"))
     with pytest.raises(SourceError, match="cannot be opened"):
         read(source(tmp_path, metadata=str(tmp_path / "none.metadata.json")))
-
-
-def test_columns_are_held_against_the_declaration(orders: Table, tmp_path: Path) -> None:
-    orders.append(rows(0, 10))
-    with pytest.raises(SourceError, match=r"missing: colour; not declared: at"):
-        read(source(tmp_path, columns={"id": "int64", "item": "string", "colour": "string"}))
-    guards = {"new_column": "warn", "missing_column": "warn"}
-    table = read(source(tmp_path, columns={"id": "int64", "colour": "string"}, guards=guards))[2]
-    assert table.to_pylist()[0] == {"id": 0, "colour": None}
 
 
 def test_a_renamed_and_added_column_reads_old_files_too(orders: Table, tmp_path: Path) -> None:

@@ -3,18 +3,14 @@
 import json
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 import redis
-from pydantic import ValidationError
 
-from gatehouse.data.sources.base import KnownPart
 from gatehouse.data.sources.redis_stream import RedisStreamReader, RedisStreamSource
 from gatehouse.errors import SourceError
 from tests.data.sources.reading import ids, take
@@ -58,33 +54,6 @@ def test_messages_become_typed_rows_in_fixed_runs(server: redis.Redis, redis_soc
     assert str(redis_socket) not in json.dumps(state)
 
 
-def test_incremental_snapshots_hold_every_message_once_and_keep_their_full_parts(
-    server: redis.Redis, redis_socket: Path
-) -> None:
-    known: tuple[KnownPart, ...] = ()
-    rows: dict[str, pa.Table] = {}
-    for start, stop in ((0, 3), (3, 10), (10, 10), (10, 36), (36, 41)):
-        add(server, start, stop)
-        before = known
-        _, known, rows = take(source(redis_socket), known, rows)
-        assert ids(rows) == list(range(stop))
-        full = [part for part in before if part.rows == 10]
-        assert list(known[: len(full)]) == full
-    assert take(source(redis_socket))[1] == known
-
-
-def test_only_new_messages_are_fetched(server: redis.Redis, redis_socket: Path) -> None:
-    add(server, 0, 1000)
-    _, known, rows = take(source(redis_socket, 100))
-    add(server, 1000, 1010)
-    server.config_resetstat()
-    with RedisStreamReader(source(redis_socket, 100)) as reader:
-        parts = list(reader.parts("orders", known))
-    assert len(parts) == 11 and parts[-1].position["messages"] == 10
-    assert server.info("commandstats")["cmdstat_xrange"]["calls"] <= 3
-    assert ids(take(source(redis_socket, 100), known, rows)[2]) == list(range(1010))
-
-
 def test_messages_that_arrive_during_the_read_are_in_the_next_snapshot(server: redis.Redis, redis_socket: Path) -> None:
     add(server, 0, 15)
     with RedisStreamReader(source(redis_socket)) as reader:
@@ -112,27 +81,6 @@ def test_a_reader_killed_between_read_and_publish_loses_and_doubles_nothing(
     )
     assert subprocess.run([sys.executable, "-c", program, spec], check=False).returncode == -9
     assert ids(take(source(redis_socket), known, rows)[2]) == list(range(32))
-
-
-def test_messages_that_were_read_may_be_trimmed(server: redis.Redis, redis_socket: Path) -> None:
-    add(server, 0, 25)
-    _, known, rows = take(source(redis_socket))
-    server.xtrim("orders", minid="1700000000024-0", approximate=False)
-    _, known, rows = take(source(redis_socket), known, rows)
-    assert ids(rows) == list(range(25))
-    add(server, 25, 38)
-    _, known, rows = take(source(redis_socket), known, rows)
-    assert ids(rows) == list(range(38))
-    assert [part.rows for part in known] == [10, 10, 5, 10, 3]
-
-
-def test_messages_trimmed_before_they_were_read_are_a_clear_error(server: redis.Redis, redis_socket: Path) -> None:
-    add(server, 0, 25)
-    _, known, rows = take(source(redis_socket))
-    add(server, 25, 40)
-    server.xtrim("orders", minid="1700000000030-0", approximate=False)
-    with pytest.raises(SourceError, match="no longer holds the message 1700000000024-0, up to which it was read"):
-        take(source(redis_socket), known, rows)
 
 
 def test_trimming_during_the_read_is_a_clear_error(server: redis.Redis, redis_socket: Path) -> None:
@@ -174,11 +122,11 @@ def test_messages_that_do_not_fit_are_set_aside_with_their_reason(server: redis.
     assert raw.rejected is not None
     first, *others = raw.rejected.to_pylist()
     assert len(others) == 2
-    assert (first["column"], first["reason"]) == ("id", "expected a whole number of 64 bits or a null")
+    assert (first["column"], first["reason"]) == ("id", "expected int64 or a null")
     assert (first["found"], first["raw"]) == ("'x'", '{"id": "x"}')
     with RedisStreamReader(source(redis_socket, on_invalid="fail")) as reader:
         [part] = reader.parts("orders")
-        with pytest.raises(SourceError, match=r"Table orders, message \d+-\d+: column id: expected"):
+        with pytest.raises(SourceError, match=r"Table orders: message \d+-\d+, column id: expected"):
             part.read()
 
 
@@ -205,17 +153,6 @@ def test_json_and_the_envelope_become_columns(server: redis.Redis, redis_socket:
     assert raw.rejected is not None and "the message has no value" in raw.rejected["reason"][0].as_py()
 
 
-def test_two_readers_at_once_see_the_same_while_a_writer_writes(server: redis.Redis, redis_socket: Path) -> None:
-    add(server, 0, 200)
-    writer = threading.Thread(target=add, args=(server, 200, 600))
-    with RedisStreamReader(source(redis_socket)) as one, RedisStreamReader(source(redis_socket)) as other:
-        assert one.state() == other.state()
-        writer.start()
-        seen = [[part.fingerprint for part in reader.parts("orders")] for reader in (one, other)]
-    writer.join()
-    assert seen[0] == seen[1] and len(seen[0]) == 20
-
-
 def test_a_missing_stream_and_a_missing_server_are_named(
     server: redis.Redis, redis_socket: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -226,27 +163,6 @@ def test_a_missing_stream_and_a_missing_server_are_named(
     with pytest.raises(SourceError, match="Source events, table orders: Redis cannot be read") as caught:
         take(RedisStreamSource.model_validate(body))
     assert "s3cr3t" not in str(caught.value)
-
-
-def test_a_wrong_password_is_not_told(server: redis.Redis, redis_socket: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    server.acl_setuser("guarded", enabled=True, passwords=["+right"], keys=["*"], commands=["+@all"])
-    monkeypatch.setenv("EVENTS_URL", f"unix://guarded:s3cr3t@{redis_socket}")
-    body = source(redis_socket).model_dump() | {"url": "", "url_env": "EVENTS_URL"}
-    with pytest.raises(SourceError, match=r"Redis cannot be read: .*invalid username-password pair") as caught:
-        take(RedisStreamSource.model_validate(body))
-    assert "s3cr3t" not in str(caught.value)
-
-
-def test_a_password_in_the_declaration_is_refused() -> None:
-    tables = {"orders": {"stream": "orders", "columns": COLUMNS}}
-    with pytest.raises(ValidationError, match="url_env") as caught:
-        RedisStreamSource.model_validate({"name": "events", "url": "redis://:hunter2@host/0", "tables": tables})
-    assert "hunter2" not in str(caught.value)
-
-
-def test_a_stream_keeps_its_order(redis_socket: Path) -> None:
-    with pytest.raises(ValidationError, match="messages stand in the order of their stream"):
-        source(redis_socket, order_by=["id"])
 
 
 def test_an_empty_stream_has_no_parts(server: redis.Redis, redis_socket: Path) -> None:

@@ -133,16 +133,6 @@ def test_a_crash_before_the_publish_loses_and_doubles_nothing(
     assert ids(take(spec, store), store) == list(range(320))
 
 
-def test_a_row_that_does_not_fit_publishes_nothing(tmp_path: Path, store: ArtifactStore) -> None:
-    spec = database(tmp_path, 0, 250)
-    with sqlite3.connect(tmp_path / "shop.db") as connection:
-        connection.execute("INSERT INTO orders VALUES (250, 'yesterday')")
-    connection.close()
-    with pytest.raises(SourceError, match="the row with id=250, column at: expected a time"):
-        take(spec, store)
-    assert list(store.references()) == []
-
-
 def test_what_a_stream_dropped_stays_in_its_snapshots_though_its_settings_change(
     server: redis.Redis, redis_socket: Path, store: ArtifactStore
 ) -> None:
@@ -209,3 +199,24 @@ def test_declaring_a_source_imports_no_driver() -> None:
     )
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert ended.stdout.strip() == "[]"
+
+
+def test_another_state_of_the_same_rows_is_the_same_snapshot(tmp_path: Path, store: ArtifactStore) -> None:
+    spec = lake(tmp_path, 0, 3)
+    before = take(spec, store)
+    properties = {"delta.logRetentionDuration": "interval 90 days"}
+    deltalake.DeltaTable(str(tmp_path / "lake")).alter.set_table_properties(properties)
+    after = take(spec, store)
+    assert after.snapshot == before.snapshot and not after.unchanged
+
+
+def test_other_rows_in_the_same_state_are_a_warning(tmp_path: Path, store: ArtifactStore) -> None:
+    body = database(tmp_path, 0, 3).model_dump(mode="json")
+    body["tables"]["orders"]["guards"] |= {"rewrite": "accept", "late": "accept"}
+    request = SnapshotRequest(source=parse_source(body))
+    assert snapshot(request, store).warnings == ()
+    with sqlite3.connect(tmp_path / "shop.db") as connection:
+        connection.execute("UPDATE orders SET at = '2023-01-01T00:00:00Z' WHERE id = 1")
+    assert snapshot(request, store).unchanged
+    (warning,) = snapshot(request.model_copy(update={"force": "again"}), store).warnings
+    assert "and gave other rows" in warning

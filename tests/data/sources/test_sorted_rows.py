@@ -6,13 +6,12 @@ from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
-import pytest
 
 from gatehouse.data.snapshot.logical_digest import logical_digest
 from gatehouse.data.snapshot.spec import ColumnType, TableSpec
 from gatehouse.data.sources.base import Part, Raw
-from gatehouse.data.sources.rejects import Reject, rejected_table
-from gatehouse.data.sources.sorted_rows import sorted_parts, sorted_rows
+from gatehouse.data.sources.declared import Reject, rejected_table
+from gatehouse.data.sources.row_runs import sorted_parts
 from tests.data.snapshot.conftest import HEADER, Events, rows
 
 SORTED = {"sort_on_ingest": True}
@@ -26,22 +25,9 @@ def test_the_order_of_rows_that_differ_in_the_sign_of_zero_is_fixed(tmp_path: Pa
         folder = tmp_path / str(number)
         folder.mkdir()
         table = pa.table({"value": pa.array([v for v, _ in order], pa.float64()), "name": [n for _, n in order]})
-        digests.add(logical_digest(pa.concat_tables(sorted_rows([table], SPEC, folder, 10))))
+        parts = sorted_parts([Part("", partial(Raw, table))], SPEC, folder, 10)
+        digests.add(logical_digest(pa.concat_tables([part.read().table for part in parts])))
     assert len(digests) == 1
-
-
-def test_several_tables_of_a_source_may_be_sorted(events: Events) -> None:
-    (events.folder / "places.csv").write_text("name\nthere\nhere\n")
-    events.table = SORTED
-    events.more_tables = {"places": {"member": "places.csv", "columns": {"name": "string"}} | SORTED}
-    assert events.take().rows == {"events": 600, "places": 2}
-
-
-@pytest.mark.parametrize("value", ["many", "1"], ids=["rejected", "fits"])
-def test_a_new_column_is_told_whether_or_not_rows_are_set_aside(events: Events, value: str) -> None:
-    events.table = SORTED | {"on_invalid": "reject", "reject_limit": 1.0, "guards": {"new_column": "warn"}}
-    events.write(f"id,at,value,extra\n1,2024-01-01T00:00:00Z,{value},x\n2,2024-01-01T00:00:00Z,2,x\n")
-    assert any("new_column: extra" in text for text in events.take().warnings)
 
 
 def test_rejected_rows_of_sorted_tables_keep_their_place(events: Events) -> None:

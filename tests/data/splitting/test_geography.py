@@ -9,10 +9,8 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from gatehouse.data.splitting.divide import divide
+from gatehouse.data.splitting.divide import PAIRS, by_threshold, divide
 from gatehouse.data.splitting.geography import RADIUS_KM, Grid, near_other_part, near_pairs
-from gatehouse.data.splitting.hashed import by_threshold
-from gatehouse.data.splitting.partition import PAIRS
 from gatehouse.data.splitting.spec import Fractions
 from tests.data.splitting.conftest import opened, spec_of
 
@@ -32,29 +30,6 @@ def _km(one: Any, other: Any) -> float:
 
 def _columns(points: list[tuple[float, float]]) -> tuple[Any, Any]:
     return np.array([point[0] for point in points]), np.array([point[1] for point in points])
-
-
-@settings(max_examples=100, deadline=None)
-@given(st.lists(degrees, min_size=1, max_size=30), st.floats(1, 5000))
-def test_a_cell_holds_its_points(points: list[tuple[float, float]], cell_km: float) -> None:
-    grid = Grid(cell_km)
-    latitude, longitude = _columns(points)
-    band, place = grid.cells(latitude, longitude)
-    places = grid.places(band)
-    assert ((band >= 0) & (band < grid.bands) & (place >= 0) & (place < places)).all()
-    assert (np.abs((latitude + 90) * grid.bands / 180 - band - 0.5) <= 0.5 + 1e-9).all()
-    east, width = np.mod(longitude, 360), 360 / places
-    assert ((east >= place * width - 1e-9) & (east <= (place + 1) * width + 1e-9)).all()
-
-
-def test_cells_are_about_as_wide_as_high_everywhere() -> None:
-    grid = Grid(100)
-    band = np.arange(grid.bands)
-    middle = np.radians((band + 0.5) * 180 / grid.bands - 90)
-    width = 2 * np.pi * RADIUS_KM * np.cos(middle) / grid.places(band)
-    assert 100 <= np.pi * RADIUS_KM / grid.bands < 101
-    assert width[np.abs(middle) < 1.5].min() > 85
-    assert width.max() < 120
 
 
 # Shrinking a failure would walk the borders of thousands of cells, for minutes.
@@ -124,7 +99,7 @@ def test_no_two_parts_have_rows_closer_than_the_buffer(
     columns = {"key": list(range(300)), "latitude": latitude, "longitude": longitude, "label": [0, 1] * 150}
     spec = spec_of(strategy="geographic", cell_km=60, buffer_km=15, seed=seed)
     training_set = opened(tmp_path_factory.mktemp("places"), columns)
-    partition = divide(spec, training_set).partition
+    partition = divide(spec, training_set)
     points = list(zip(latitude, longitude, strict=True))
     for one, other in PAIRS:
         for left in partition.parts[one]:
@@ -138,8 +113,3 @@ def test_places_off_the_earth_are_refused(tmp_path: Any) -> None:
     assert problems[0] == "1 row with a latitude outside -90 to 90 degrees, the first 91"
     assert problems[1] == "1 row with a longitude outside -180 to 360 degrees, the first 361"
     assert problems[2].startswith("1 row without a place in latitude and longitude")
-
-
-def test_a_buffer_that_leaves_nothing_is_refused() -> None:
-    with pytest.raises(ValueError, match="less than half of cell_km"):
-        spec_of(strategy="geographic", cell_km=10, buffer_km=5)

@@ -36,5 +36,3 @@ def test_parts_times_and_columns_are_measured(store: ArtifactStore, publish: Pub
     assert sum(early) == pytest.approx(1, abs=1e-4)
     moved = found["columns"]["moved"]
     assert moved["psi"][0] > 0.5 and moved["psi"][1] > 0.5 and moved["psi"][2] < 0.1
-    assert 0.4 < moved["auc"] < 0.6
-    assert found["columns"]["decision_time"]["auc"] is None

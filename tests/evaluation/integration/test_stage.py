@@ -1,5 +1,9 @@
 """The integration suite: a good candidate passes, and whatever is wrong with one, or with a test, is told by name."""
 
+import contextlib
+import os
+import select
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,8 +15,7 @@ import pytest
 from gatehouse.data.splitting.parts import read_part
 from gatehouse.errors import ConfigurationError, GatehouseError
 from gatehouse.evaluation.integration import child, serving
-from gatehouse.evaluation.integration.child import UntriedError
-from gatehouse.evaluation.integration.project_tests import failures
+from gatehouse.evaluation.integration.child import UntriedError, failures, run
 from gatehouse.evaluation.integration.report import page
 from gatehouse.evaluation.integration.spec import IntegrationSpec
 from gatehouse.evaluation.integration.stage import (
@@ -128,20 +131,6 @@ def test_the_comparison_of_online_features_is_a_check(
     assert (f"online features: {found} (not checked)" in result.warnings) is (verdict == "not checked")
     manifest = bench.store.manifest(result.integration)
     assert (manifest.derived_from["online"], manifest.details["online"]) == (online, verdict)
-
-
-def test_a_view_that_the_comparison_leaves_out_is_a_warning(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gatehouse.evaluation.integration.stage._served", lambda *_: ())  # It is tried above.
-    details = {"verdict": "pass", "reasons": ["sales: was pushed elsewhere"], "values": 7}
-    made = {"training_set": bench.training_set}
-    result = tried(
-        bench, online=str(bench.store.publish("online-comparisons", "both", {}, derived_from=made, details=details))
-    )
-    assert (result.verdict, result.warnings[0]) == (
-        "pass",
-        "online features: sales: was pushed elsewhere (not checked)",
-    )
-    assert bench.store.manifest(result.integration).details["online"] == "pass"
 
 
 def test_the_comparison_must_be_that_of_the_training_set(bench: Bench) -> None:
@@ -330,7 +319,7 @@ def test_an_error_that_may_pass_is_no_verdict(
     error.permanent = permanent
     ended: list[bool] = []
     monkeypatch.setattr(serving, "die_with_parent", lambda: ended.append(True))
-    monkeypatch.setattr(serving, "_asked", fail)
+    monkeypatch.setattr(serving, "_answers", fail)
     monkeypatch.setattr(child, "run", served)
     if reasons is None:
         with pytest.raises(UntriedError, match="could not be tried: GatehouseError: no answer"):
@@ -344,3 +333,39 @@ def test_the_task_gives_serving_and_tests_the_time_that_they_may_take() -> None:
     assert serving_seconds(10_000) - serving_seconds(1) > 900
     longest = serving_seconds(10_000) + IntegrateRequest.model_fields["seconds"].default
     assert longest < integrate.declared.resources.minutes * 60
+
+
+_STARTS = "import os, subprocess\nsleep = subprocess.Popen(['sleep', '600'], start_new_session={})\n"
+_STARTS += "open('started', 'w').write(str(sleep.pid))\n"
+
+
+@pytest.mark.parametrize(
+    ("own_session", "then", "raised"),
+    [
+        (False, "sleep.wait()", "expected it to end within 5 s, but it is still running"),
+        (True, "sleep.wait()", "expected it to end within 5 s, but it is still running"),
+        (False, "os.kill(os.getpid(), 9)", "expected an exit code, but it was ended by SIGKILL"),
+        (False, "", ""),
+    ],
+)
+def test_what_a_program_started_ends_with_it_and_trouble_of_the_machine_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_session: bool, then: str, raised: str
+) -> None:
+    wait, started = subprocess.Popen.wait, []
+
+    def until_it_started(child: "subprocess.Popen[str]", timeout: float | None = None) -> int:
+        if timeout and not started:
+            started.append(os.pidfd_open(int((tmp_path / "started").read_text())))
+            if "wait" in then:
+                raise subprocess.TimeoutExpired("it", timeout)
+        return wait(child)
+
+    os.mkfifo(tmp_path / "started")
+    monkeypatch.setattr(subprocess.Popen, "wait", until_it_started)  # No clock decides.
+    with pytest.raises(UntriedError, match=raised) if raised else contextlib.nullcontext():
+        assert run(["-c", _STARTS.format(own_session) + then], 5, tmp_path) == (0, "it wrote nothing")
+    assert select.select(started, [], [], 60)[0] == started
+
+
+def test_a_program_that_fails_is_told_by_the_last_line_that_it_wrote(tmp_path: Path) -> None:
+    assert run(["-c", "raise ValueError('no such layer')"], 60, tmp_path) == (1, "ValueError: no such layer")

@@ -1,18 +1,9 @@
 """Feature tables of snapshots in turn: as from scratch where sources only grow, versions where they do not."""
 
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
-import pyarrow as pa
 import pytest
 
-from gatehouse.errors import ConfigurationError
-from gatehouse.features.database import connect, open_tables
-from gatehouse.features.point_in_time.asof_join import asof_join
-from gatehouse.features.table_files import feature_files, settled_times
-from gatehouse.online.materialization import materialize_views
-from gatehouse.online.sqlite import SqliteOnline
-from gatehouse.online.store import offline_join, online_view
 from tests.features.flights import DAY, START, Flights
 
 
@@ -74,32 +65,6 @@ def test_the_newest_versions_are_the_rows_from_scratch(
         assert rows == [{**row, "known_from": None} for row in flights.rows(scratch, view.name)], view.name
 
 
-def test_the_next_day_is_materialized_without_writing_the_past_again(
-    flights: Flights, corrected: tuple[str, str, datetime, datetime], tmp_path: Path
-) -> None:
-    """Its sources say more about the last days, which were provisional; and an early flight was corrected."""
-    online = SqliteOnline(tmp_path / "online.db", "flights")
-    views = [
-        online_view(flights.repository.views[name]) for name in ("flight_schedule", "flight_record", "origin_traffic")
-    ]
-    for tables, as_of in zip(corrected[:2], corrected[2:], strict=True):
-        files = {name: [*paths.values()] for name, paths in feature_files(flights.store, tables).items()}
-        written = materialize_views(online, views, files, as_of, settled=settled_times(flights.store, tables))
-    assert not any(one.rewritten for one in written)
-    for view, one in zip(views, written, strict=True):
-        rows = flights.rows(corrected[1], view.name, f"event_timestamp <= '{as_of}'")
-        keys = sorted({tuple(row[key] for key in view.keys) for row in rows})
-        assert one.rows < 0.6 * len(keys) or view.name == "origin_traffic", "its hourly rows are of all keys"
-        asked = pa.table({key: [each[place] for each in keys] for place, key in enumerate(view.keys)})
-        timed = asked.append_column("as of", pa.array([as_of] * len(keys), pa.timestamp("us", "UTC")))
-        with connect() as connection:
-            open_tables(connection, {view.name: files[view.name]})
-            offline = asof_join(connection, timed, "as of", [offline_join(view, f"raw.{view.name}")])
-        found = online.read([view], asked, as_of)
-        assert found.equals(offline.select(view.features).cast(found.schema)), view.name
-        assert found[view.features[0]].null_count < len(keys)
-
-
 def test_files_that_nothing_changed_keep_their_bytes(flights: Flights) -> None:
     until = datetime(2013, 1, 6, 5, tzinfo=UTC)
     december = "SELECT * REPLACE (time_hour - INTERVAL 10 DAY AS time_hour) FROM raw.weather"
@@ -123,19 +88,3 @@ def test_one_changed_query_changes_one_view(flights: Flights) -> None:
     assert differing == {"aircraft"}
     assert flights.store.manifest(second).details["changed"] == {"aircraft": ["code views/aircraft.sql"]}
     assert flights.store.manifest(second).files == ()
-
-
-def test_a_column_named_as_a_word_of_sql_is_told_where_it_has_no_quotes(flights: Flights) -> None:
-    staging = {"staging/both.sql": 'SELECT tailnum, seats AS "limit" FROM raw.planes'}
-    for query in ("SELECT tailnum, limit AS seats FROM staging.both", "SELECT tailnum, 1 1 FROM staging.both"):
-        definitions = flights.definitions({**staging, "views/aircraft.sql": query})
-        with pytest.raises(ConfigurationError, match=r"views/aircraft\.sql does not run: Parser Error") as caught:
-            flights.compute(flights.snapshot(START + DAY, START + DAY), definitions=definitions)
-        told = 'A column whose name is a word of SQL stands in double quotes: "limit".'
-        assert (told in str(caught.value)) == ("limit" in query)
-
-
-def test_broken_sql_names_its_file(flights: Flights) -> None:
-    definitions = flights.definitions({"views/aircraft.sql": "SELECT nothing FROM raw.planes"})
-    with pytest.raises(ConfigurationError, match=r"views/aircraft\.sql does not run"):
-        flights.compute(flights.snapshot(START + DAY, START + DAY), definitions=definitions)

@@ -56,14 +56,6 @@ def test_a_file_that_a_table_holds_twice_counts_twice(tables: Tables) -> None:
     assert tables.changed([first, second], [second, first]) == []
 
 
-@pytest.mark.parametrize("column", ["other", "each"])
-def test_every_column_counts_whatever_the_names_are(tables: Tables, column: str) -> None:
-    day = "2024-01-01 05:30"
-    before, after = (tables.publish(day, more=f"{amount} AS sold, 7 AS {column}") for amount in (1, 2))
-    with connect() as connection:
-        assert changed_hours(connection, tables.store, before, after, SALES) == [datetime(2024, 1, 1, 5, tzinfo=UTC)]
-
-
 @pytest.mark.parametrize(
     ("day", "span"),
     [

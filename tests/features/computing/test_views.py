@@ -4,7 +4,6 @@ import hashlib
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Literal
 
 import duckdb
 import pytest
@@ -40,58 +39,6 @@ def test_a_late_rate_counts_the_landings_of_exactly_its_window(
             [moment - timedelta(hours=hours), moment],
         ).fetchall()[0]
         assert rate == pytest.approx((late + 0.22 * 2) / (landed + 2), rel=1e-6)
-
-
-def test_overdue_flights_have_not_left(january: duckdb.DuckDBPyConnection, repository: Repository) -> None:
-    january.register("computed", compute_views(january, repository, ["origin_traffic"])["origin_traffic"])
-    points = january.execute(
-        "SELECT event_timestamp, origin_overdue FROM computed WHERE origin = 'EWR' USING SAMPLE 30 ROWS (reservoir, 3)"
-    ).fetchall()
-    assert any(count > 0 for _, count in points)
-    for moment, count in points:
-        expected = january.execute(
-            "SELECT count(*) FROM staging.flights, (SELECT $1::TIMESTAMPTZ AS now) WHERE origin = 'EWR' "
-            "AND scheduled_at + INTERVAL 15 MINUTE <= now AND scheduled_at + INTERVAL 4 HOUR > now "
-            "AND (departed_at IS NULL OR departed_at > now)",
-            [moment],
-        ).fetchall()[0][0]
-        assert count == expected
-
-
-def test_aircraft_without_a_record_stay_unknown(january: duckdb.DuckDBPyConnection, repository: Repository) -> None:
-    table = compute_views(january, repository, ["aircraft"])["aircraft"]
-    january.register("computed", table)
-    missing = january.execute(
-        "SELECT count(DISTINCT tailnum) FROM raw.flights ANTI JOIN computed USING (tailnum) WHERE tailnum IS NOT NULL"
-    ).fetchall()[0][0]
-    assert missing > 100
-    assert table["aircraft_built"].null_count > 0
-
-
-@pytest.mark.parametrize("sensitive", [(), ("name",)])
-@pytest.mark.parametrize(("value", "found"), [("'AA'", "text in 2 rows"), ("DATE '2013-01-01'", "DATE in 2 rows")])
-@pytest.mark.parametrize("kind", ["numeric", "double"])
-def test_what_is_declared_a_number_and_is_none_is_named(
-    repository: Repository, kind: Literal["numeric", "double"], value: str, found: str, sensitive: tuple[str, ...]
-) -> None:
-    spec = FeatureView(name="v", entities=("carrier",), features={"n": kind, "f": kind}, static=True)
-    query = f"SELECT '9E' AS carrier, now() AS event_timestamp, 1 AS n, {value} AS f FROM range(2)"
-    shown = (
-        r"not shown, as columns are sensitive \(name\)\. Declare it"
-        if sensitive
-        else f"such as {value.removeprefix('DATE ')}"
-    )
-    told = f"v.sql: f: declared {kind}, found {found}, {shown}"
-    with connect() as connection, hiding(lambda: sensitive), pytest.raises(ConfigurationError, match=told):
-        compute_views(connection, replace(repository, views={"v": View("v", spec, query)}))
-
-
-def test_a_value_that_a_cast_does_not_take_is_told_with_the_line_of_the_cast() -> None:
-    with connect() as connection:
-        connection.execute("CREATE TABLE raw.people AS SELECT 'Ford' AS who")
-        told = r"Could not convert string 'Ford' .* source column who \(line 2: CAST\(who AS INTEGER\) AS n\)"
-        with pytest.raises(ConfigurationError, match=told):
-            run(connection, "CREATE TABLE x AS\nSELECT\n  CAST(who AS INTEGER) AS n\nFROM raw.people", "staging/x.sql")
 
 
 @pytest.mark.parametrize(

@@ -90,6 +90,3 @@ def test_definitions_of_another_format_are_refused(repository: Repository, tmp_p
     other = store.publish("config", "flights", files | {"definitions.json": json.dumps(body).encode()})
     with pytest.raises(ConfigurationError, match="unknown"):
         check_out(store, str(other), tmp_path / "out")
-    none = store.publish("config", "flights", {"definitions.py": b"import os"})
-    with pytest.raises(ConfigurationError, match=r"found no definitions\.json in it"):
-        check_out(store, str(none), tmp_path / "none")

@@ -7,11 +7,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from gatehouse.errors import CorruptArtifactError
-from gatehouse.features.definitions.changes import definition_of
 from gatehouse.features.definitions.declarations import Available, FeatureView
-from gatehouse.features.definitions.problems import problems_of_view
-from gatehouse.features.definitions.repository import View, read_repository
+from gatehouse.features.definitions.repository import View
 from gatehouse.features.freshness.age import Freshness, freshness_of, newest_rows
 from gatehouse.features.freshness.report import show
 from gatehouse.features.freshness.stage import FreshnessRequest, FreshnessResult, freshness
@@ -60,59 +57,28 @@ def measured(folder: Path, *rows: tuple[datetime, datetime], allowed: timedelta 
     return found
 
 
-def test_a_view_is_as_old_as_its_newest_event(tmp_path: Path) -> None:
-    early, newest = NOON - 9 * HOUR, NOON - 6 * HOUR
-    found = measured(tmp_path, (newest, newest + HOUR), (early, early))
-    assert (found.age, found.known, found.ahead, found.stale) == (6 * HOUR, 5 * HOUR, 0, False)
-
-
-def test_a_view_is_stale_once_it_is_older_than_allowed(tmp_path: Path) -> None:
-    event = NOON - 6 * HOUR - timedelta(microseconds=1)
-    found = measured(tmp_path, (event, event))
-    assert found.stale
-    assert found.reason == "sales: its newest event is more than 6 hours old, expected 6 hours at most"
-    assert not measured(tmp_path, (event, event), allowed=None).stale
+OLD, COMING = NOON - 7 * HOUR, NOON + HOUR
+LATE = NOON - 6 * HOUR - timedelta(microseconds=1)
 
 
 @pytest.mark.parametrize(
-    ("age", "said"),
+    ("rows", "age", "ahead", "reason"),
     [
-        (timedelta(days=885, hours=21, microseconds=5), "885 days old"),
-        (timedelta(days=3, hours=20, minutes=9), "3 days 20 hours old"),
-        (timedelta(days=3, seconds=2), "3 days 2 seconds old"),
+        ([(NOON - 6 * HOUR, NOON - 5 * HOUR), (NOON - 9 * HOUR, NOON - 9 * HOUR)], 6 * HOUR, 0, ""),
+        ([(LATE, LATE)], NOON - LATE, 0, "its newest event is 6:00:00 old, expected 6:00:00 at most"),
+        ([], None, 0, "no row is known, expected 6:00:00 at most"),
+        # The clock is behind: rows that it does not know yet are counted, and no age is below zero.
+        ([(OLD, OLD), (COMING, COMING), (OLD, COMING)], 7 * HOUR, 2, "at most; 2 rows become known only later"),
+        ([(COMING, COMING)], None, 1, "at most; 1 rows become known only later"),
     ],
 )
-def test_an_age_is_told_in_words(age: timedelta, said: str) -> None:
-    stale = Freshness("sales", timedelta(days=3), age, age, 0)
-    assert stale.reason == f"sales: its newest event is {said}, expected 3 days at most"
-
-
-def test_a_late_correction_makes_no_view_fresh(tmp_path: Path) -> None:
-    found = measured(tmp_path, (NOON - 8 * HOUR, NOON))
-    assert (found.age, found.known, found.stale) == (8 * HOUR, timedelta(0), True)
-
-
-def test_a_view_without_rows_is_stale_where_it_must_be_fresh(tmp_path: Path) -> None:
-    found = measured(tmp_path)
-    assert (found.age, found.stale) == (None, True)
-    assert found.reason == "sales: no row is known, expected 6 hours at most"
-    assert not measured(tmp_path, allowed=None).stale
-
-
-def test_rows_of_the_future_make_no_view_fresh(tmp_path: Path) -> None:
-    """The clock is behind: what it does not know yet is counted, and the age is never below zero."""
-    old, coming = NOON - 7 * HOUR, NOON + HOUR
-    found = measured(tmp_path, (old, old), (coming, coming), (old, coming))
-    assert (found.age, found.ahead, found.stale) == (7 * HOUR, 2, True)
-    assert found.reason.endswith("; 2 rows become known only later")
-    only = measured(tmp_path, (coming, coming))
-    assert (only.age, only.ahead, only.stale) == (None, 1, True)
-
-
-def test_a_static_view_states_no_freshness() -> None:
-    spec = FeatureView(name="planes", entities=("shop",), features={"n": "numeric"}, static=True)
-    [problem] = problems_of_view(spec.model_copy(update={"freshness": HOUR}))
-    assert "planes: is static and states a freshness" in problem
+def test_a_view_is_stale_if_its_newest_known_event_is_older_than_allowed(
+    tmp_path: Path, rows: list[tuple[datetime, datetime]], age: timedelta | None, ahead: int, reason: str
+) -> None:
+    found = measured(tmp_path, *rows)
+    assert (found.age, found.ahead, found.stale) == (age, ahead, bool(reason))
+    assert not reason or found.reason.endswith(reason)
+    assert not measured(tmp_path, *rows, allowed=None).stale
 
 
 @pytest.fixture
@@ -159,7 +125,7 @@ def test_freshness_is_a_metric_and_a_verdict_at_the_time_of_the_run(
         hours={"sales": 7.0},
         stale=("sales",),
         verdict="fail",
-        reasons=("sales: its newest event is 7 hours old, expected 6 hours at most",),
+        reasons=("sales: its newest event is 7:00:00 old, expected 6:00:00 at most",),
     )
     metrics = Metrics()
     show(result, metrics)
@@ -181,42 +147,3 @@ def test_a_source_that_fell_silent_is_stale_by_the_clock_which_is_asked_by_defau
     assert hours is not None and hours > 1000 and result.stale == ("sales",)
     assert FeaturesSpec(repo="features", service="shop").freshness_against == "clock"
     assert list(store.references()) == before
-    assert any(
-        b'"against": "clock"' in store.objects.get_bytes(key)
-        for key in store.objects.list(f"measurements/{request.feature_tables}")
-    )
-
-
-def test_rows_that_were_all_known_are_not_read_again(shop: tuple[ArtifactStore, FreshnessRequest]) -> None:
-    store, request = shop
-    assert freshness(request, store).hours == {"sales": 7.0}
-    for blob in (store.local_folder / "blobs").rglob("*"):
-        if blob.is_file() and blob.read_bytes()[:4] == b"PAR1":
-            blob.unlink()
-    later = request.model_copy(update={"as_of": (NOON + HOUR).isoformat()})
-    assert freshness(later, store).hours == {"sales": 8.0}
-    with pytest.raises(CorruptArtifactError):
-        freshness(request, store)
-
-
-def test_rows_that_become_known_later_are_read_again(tmp_path: Path) -> None:
-    store, request = published(tmp_path, (NOON - 7 * HOUR, NOON - 7 * HOUR), (NOON, NOON + HOUR))
-    assert freshness(request, store).hours == {"sales": 7.0}
-    later = request.model_copy(update={"as_of": (NOON + HOUR).isoformat()})
-    assert freshness(later, store).hours == {"sales": 1.0}
-
-
-def test_another_limit_makes_no_other_table(tmp_path: Path) -> None:
-    for name, text in (
-        ("views/sales.sql", "SELECT 1"),
-        ("views/plans.sql", "SELECT 1"),
-        ("labels/bought.sql", "SELECT 1"),
-    ):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(text)
-    said = []
-    for hours in (6, 7):
-        (tmp_path / "definitions.py").write_text(DEFINITIONS.replace("hours=6", f"hours={hours}"))
-        repository = read_repository(tmp_path)
-        said.append(definition_of(repository, repository.views["sales"]))
-    assert said[0] == said[1]

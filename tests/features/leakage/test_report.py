@@ -21,11 +21,11 @@ def test_the_verdict_says_how_many_rows_were_compared() -> None:
         "single_feature_auc": {"share": 0.6},
     }
     page = leakage_page("shop", body)
-    said = "in what was compared: 11 rows of views and 13 of the training set&#x27;s 1,846 rows, at 2 cuts."
+    said = "before it was known: 11 rows of views and 13 of the training set&#39;s 1,846 rows, at 2 cuts."
     assert said in page and "Bought once." in page
     unchecked = page.split('aria-label="not checked"')[1].split("</header>")[0]
     assert "history: not checked" in unchecked and "share" not in unchecked
-    assert "with a probability of 0.8% at most" in page
-    assert "ROC AUC of telling whether the label is above its median; above 0.995 it is" in page
+    assert "with a probability of at most 0.8 %" in page
+    assert "ROC AUC of telling whether the label is above its median from one feature; above 0.995" in page
     failed = body | {"verdict": "fail", "reasons": ["share alone tells the label. Leave it out."]}
     assert "stamped" not in leakage_page("shop", failed).split("</header>")[0], "no row was stamped wrong"

@@ -1,6 +1,7 @@
 """Feast stores on a temporary directory, for the tests of the offline store."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -42,3 +43,28 @@ def write(path: Path, columns: Mapping[str, Any]) -> None:
     """Write a Parquet file, and the folders above it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(pa.table(dict(columns)), path)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A feature row; times in any unit."""
+
+    key: str | None
+    event: int | None
+    created: int | None
+    value: int | None
+
+
+def expected(key: str | None, time: int | None, rows: list[Row], ttl: int | None, event_time_only: bool) -> int | None:
+    """The value for one entity row, as docs/point-in-time.md states it."""
+    usable = []
+    for position, row in enumerate(rows):
+        if key is None or time is None or row.key != key or row.event is None or row.event > time:
+            continue
+        created = row.event if row.created is None else row.created
+        if event_time_only or created <= time:
+            usable.append((row.event, created, position, row.value))
+    if not usable or time is None:
+        return None
+    event, _, _, value = max(usable)
+    return value if ttl is None or time - event <= ttl else None

@@ -6,7 +6,7 @@ import sys
 import pytest
 import typeguard
 
-from gatehouse.features.point_in_time.feast_import import quickly
+from gatehouse.features.point_in_time.feast_store import quickly
 
 
 def test_checks_and_pytorch_are_away_while_feast_is_imported_and_back_afterwards(
@@ -20,13 +20,6 @@ def test_checks_and_pytorch_are_away_while_feast_is_imported_and_back_afterwards
         with pytest.raises(ImportError):
             importlib.import_module("torch")
     assert typeguard.typechecked is checked and "torch" not in sys.modules
-
-
-def test_pytorch_that_is_there_already_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "torch", pytest)
-    with quickly():
-        assert sys.modules["torch"] is pytest
-    assert sys.modules["torch"] is pytest
 
 
 def test_feast_in_this_process_was_imported_so() -> None:

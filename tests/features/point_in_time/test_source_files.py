@@ -12,9 +12,9 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from feast import Entity, FeatureStore, FeatureView, Field, FileSource, ValueType
+from feast import Entity, FeatureStore, FeatureView, Field, ValueType
 from feast.infra.offline_stores.file_source import SavedDatasetFileStorage
-from feast.types import Int64, String
+from feast.types import Int64
 
 from gatehouse.errors import ConfigurationError
 from gatehouse.features.database import connect
@@ -89,13 +89,6 @@ def test_a_folder_is_read_with_all_that_is_below_it_in_the_order_of_names(
     assert rows(connection, tmp_path / "trips" / "**" / "c.p*") == [2, 3]
 
 
-def test_a_file_of_another_kind_is_not_passed_over(tmp_path: Path, connection: duckdb.DuckDBPyConnection) -> None:
-    write(tmp_path / "trips" / "a.parquet", day(0))
-    (tmp_path / "trips" / "b.csv").write_text("driver,trips\n1,1\n")
-    with pytest.raises(ConfigurationError, match=r"expected Parquet files \(\*\.parquet\) below .*trips, found b\.csv"):
-        rows(connection, tmp_path / "trips")
-
-
 @pytest.mark.parametrize("where", ["nothing.parquet", "empty", "*.parquet"])
 def test_a_source_without_files_is_an_error(where: str, tmp_path: Path, connection: duckdb.DuckDBPyConnection) -> None:
     (tmp_path / "empty").mkdir()
@@ -103,108 +96,36 @@ def test_a_source_without_files_is_an_error(where: str, tmp_path: Path, connecti
         rows(connection, tmp_path / where)
 
 
-def test_a_feature_that_older_files_lack_is_null_there(tmp_path: Path) -> None:
-    older = day(0)
-    del older["trips"]
-    write(tmp_path / "trips" / "0.parquet", older)
-    write(tmp_path / "trips" / "1.parquet", day(1))
-    store = opened(tmp_path)
-    store.apply(view(tmp_path / "trips"))
-    assert trips(store, 0.5, 1.5) == [None, 1]
-
-
 # Folders divided by date
 
 
-@pytest.fixture
-def opened_files(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Paths of the local files that scans name: DuckDB opens no other."""
-    found: list[str] = []
-    really = SourceFiles.scan
-
-    def noted(files: SourceFiles, *arguments: Any) -> str:
-        scan = really(files, *arguments)
-        found.extend(part.split("'")[0] for part in scan.split("date=")[1:])
-        return scan
-
-    monkeypatch.setattr(SourceFiles, "scan", noted)
-    return found
-
-
-def test_files_that_cannot_count_are_not_opened(tmp_path: Path, opened_files: list[str]) -> None:
-    """Those are outside of the first entity time less the time-to-live, and the last entity time."""
+def test_files_that_cannot_count_are_not_opened(tmp_path: Path) -> None:
+    """They lie before the first entity time less the time-to-live, or after the last entity time."""
     for number in range(10):
         write(tmp_path / "trips" / name(number), day(number))
     for number in (0, 1, 2, 8, 9):
-        # Whoever opens it, fails.
         (tmp_path / "trips" / name(number)).write_bytes(b"not Parquet")
     store = opened(tmp_path)
     store.apply(view(tmp_path / "trips", ttl=2 * DAY, tags=BY_DATE))
     assert trips(store, 5, 7.4, 5.9, 6.99) == [5, 7, 5, 6]
-    assert opened_files == [name(number).removeprefix("date=") for number in (3, 4, 5, 6, 7)]
 
 
-def test_without_the_tag_no_file_is_left_out(tmp_path: Path, opened_files: list[str]) -> None:
-    for number in range(4):
-        write(tmp_path / "trips" / name(number), day(number))
-    store = opened(tmp_path)
-    store.apply(view(tmp_path / "trips", ttl=DAY))
-    assert trips(store, 2.5) == [2] and len(opened_files) == 4
-
-
-def test_a_span_before_all_files_gives_nulls(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("place", "message"),
+    [
+        (name(1), "rows whose event is not on the UTC date of their folder's date"),
+        ("part.parquet", "says that folders are named date=<YYYY-MM-DD>, found"),
+        ("date=May/part.parquet", "says that folders are named date=<YYYY-MM-DD>, found"),
+    ],
+)
+def test_a_row_that_is_not_of_its_folders_date_is_an_error(place: str, message: str, tmp_path: Path) -> None:
+    """Otherwise rows would be missed, for example in a folder of local dates or of dates of arrival."""
     write(tmp_path / "trips" / name(0), day(0))
-    store = opened(tmp_path)
-    store.apply(view(tmp_path / "trips", ttl=DAY, tags=BY_DATE))
-    assert trips(store, -3, -4) == [None, None]
-
-
-def test_a_row_that_is_not_of_its_folders_date_is_an_error(tmp_path: Path) -> None:
-    """Else rows would be missed without a word: a folder of local dates, say, or of dates of arrival."""
-    write(tmp_path / "trips" / name(0), day(0))
-    write(tmp_path / "trips" / name(1), day(2))
+    write(tmp_path / "trips" / place, day(2))
     store = opened(tmp_path)
     store.apply(view(tmp_path / "trips", tags=BY_DATE))
-    with pytest.raises(ConfigurationError, match="rows whose event is not on the UTC date of their folder's date"):
+    with pytest.raises(ConfigurationError, match=message):
         trips(store, 3)
-
-
-@pytest.mark.parametrize("wrong", ["part.parquet", "date=May/part.parquet"])
-def test_a_folder_without_a_date_is_an_error_where_one_is_promised(wrong: str, tmp_path: Path) -> None:
-    write(tmp_path / "trips" / name(0), day(0))
-    write(tmp_path / "trips" / wrong, day(1))
-    store = opened(tmp_path)
-    store.apply(view(tmp_path / "trips", tags=BY_DATE))
-    with pytest.raises(ConfigurationError, match="says that folders are named date=<YYYY-MM-DD>, found"):
-        trips(store, 3)
-
-
-def test_a_key_may_be_in_the_path_and_stays_a_text(tmp_path: Path) -> None:
-    for carrier, number in (("007", 7), ("7", 8)):
-        columns = day(number)
-        del columns["driver"]
-        write(tmp_path / "trips" / f"carrier={carrier}" / "part.parquet", columns)
-    carrier_entity = Entity(name="carrier", join_keys=["carrier"], value_type=ValueType.STRING)
-    schema = [Field(name="carrier", dtype=String), Field(name="trips", dtype=Int64)]
-    store = opened(tmp_path)
-    trips_of = FeatureView(
-        name="trips", entities=[carrier_entity], schema=schema, source=source(tmp_path / "trips"), ttl=None
-    )
-    store.apply([carrier_entity, trips_of])
-    frame = pd.DataFrame({"carrier": ["7", "007", "07"], "event_timestamp": [NOON + 9 * DAY] * 3})
-    found = store.get_historical_features(entity_df=frame, features=["trips:trips"]).to_arrow()
-    assert found["trips"].to_pylist() == [8, 7, None]
-
-
-def test_materialization_opens_what_its_span_needs(tmp_path: Path, opened_files: list[str]) -> None:
-    for number in range(6):
-        write(tmp_path / "trips" / name(number), day(number))
-    store = opened(tmp_path)
-    store.apply(view(tmp_path / "trips", tags=BY_DATE))
-    store.materialize(start_date=NOON + 2 * DAY, end_date=NOON + 3 * DAY)
-    online = store.get_online_features(features=["trips:trips"], entity_rows=[{"driver": 1}])
-    assert online.to_dict()["trips"] == [3]
-    assert set(opened_files) == {name(number).removeprefix("date=") for number in (2, 3)}
 
 
 # Object stores
@@ -254,15 +175,6 @@ def test_an_object_store_is_read_and_pruned(bucket: tuple[str, Proxy], tmp_path:
     assert proxy.count("HEAD") == 0, "the listing said all that HEAD would"
 
 
-def test_one_object_and_a_pattern_are_sources(bucket: tuple[str, Proxy], tmp_path: Path) -> None:
-    address, _ = bucket
-    store = opened(tmp_path)
-    store.apply(view(f"{address}/trips/{name(4)}"))
-    assert trips(store, 9) == [4]
-    store.apply(view(f"{address}/trips/date=2013-06-0?/*.parquet"))
-    assert trips(store, 20) == [8]
-
-
 @pytest.mark.parametrize(
     ("path", "message"),
     [("nothing", "found none"), ("other", r"found a\.csv"), ("trip", "found none")],
@@ -273,14 +185,6 @@ def test_what_cannot_be_read_from_an_object_store_is_an_error(
     store = opened(tmp_path)
     store.apply(view(f"{bucket[0]}/{path}"))
     with pytest.raises(ConfigurationError, match=message):
-        trips(store, 1)
-
-
-def test_a_missing_bucket_is_an_error_that_names_the_address(bucket: tuple[str, Proxy], tmp_path: Path) -> None:
-    address = f"{bucket[0].split('://')[0]}://no-such-bucket/trips"
-    store = opened(tmp_path)
-    store.apply(view(address))
-    with pytest.raises(ConfigurationError, match="no-such-bucket"):
         trips(store, 1)
 
 
@@ -295,23 +199,3 @@ def test_a_saved_dataset_goes_to_an_object_store_and_comes_back(bucket: tuple[st
     assert store.get_saved_dataset("trips").to_df()["trips"].tolist() == [3, 0]
     with pytest.raises(ConfigurationError, match=r"The saved dataset trips\.parquet exists"):
         store.create_saved_dataset(from_=job, name="again", storage=storage)
-
-
-def test_columns_of_a_source_are_read_where_it_is(bucket: tuple[str, Proxy], tmp_path: Path) -> None:
-    """A view without a schema gets its features from the source."""
-    driver = Entity(name="driver", join_keys=["driver"], value_type=ValueType.INT64)
-    where = source(f"{bucket[0]}/trips/{name(4)}")
-    store = opened(tmp_path)
-    store.apply([driver, FeatureView(name="trips", entities=[driver], source=where)])
-    assert [field.name for field in store.get_feature_view("trips").features] == ["trips"]
-
-
-def test_a_source_is_checked_by_opening_it(tmp_path: Path) -> None:
-    from gatehouse.features.point_in_time.offline_store import AsofOfflineStore
-
-    write(tmp_path / "trips.parquet", day(0))
-    config = opened(tmp_path).config
-    AsofOfflineStore().validate_data_source(config, source("trips.parquet"))
-    late = FileSource(path="trips.parquet", timestamp_field="arrived")
-    with pytest.raises(ConfigurationError, match="expected the column arrived, found created, driver"):
-        AsofOfflineStore().validate_data_source(config, late)

@@ -8,11 +8,11 @@ from types import ModuleType
 
 import pytest
 
-from gatehouse.kfp.compilation.committed import refuse, stale
-from gatehouse.kfp.compilation.specification import SpecError, read_spec
-from gatehouse.kfp.compilation.tags import content_digest, tags_of
+from gatehouse.kfp.compilation.compiling import refuse, stale
+from gatehouse.kfp.compilation.specification import SpecError, content_of, read_spec, tags_of
 from gatehouse.project.platforms import Platform
 from gatehouse.project.project import Project
+from gatehouse.store.canonical import digest_of
 
 ROOT = Path(__file__).parents[3]
 
@@ -35,7 +35,7 @@ def test_a_stale_spec_and_a_missing_one_are_both_told(compiled: Path, flights: P
 def test_tags_say_what_a_version_was_compiled_from_and_fit_into_kfp(compiled: Path, released: Path) -> None:
     here, there = (read_spec(folder / "flights-training.yaml") for folder in (compiled, released))
     tags = tags_of(there)
-    assert tags == there.stamp | {"code": tags_of(here)["code"], "spec": content_digest(there)[:16]}
+    assert tags == there.stamp | {"code": tags_of(here)["code"], "spec": digest_of(content_of(there))[:16]}
     assert (tags["project"], tags["platform"]) == ("flights", "cluster")
     assert tags["spec"] != tags_of(here)["spec"]
     assert len(tags) <= 20 and all(len(text) <= 63 and "." not in key for key, text in tags.items())
@@ -69,43 +69,6 @@ def _copying(script: ModuleType, compiled: Path, released: Path, monkeypatch: py
 
     monkeypatch.setattr(script, "compile_project", compile_promotion)  # Compiling all takes minutes.
     return made
-
-
-def test_a_comparison_of_all_projects_writes_nothing(
-    script: ModuleType,
-    compiled: Path,
-    released: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    made = _copying(script, compiled, released, monkeypatch)
-    old = tmp_path / "old"
-    shutil.copytree(ROOT / "pipelines" / "compiled", old)
-    for path in (old / "flights-promotion.yaml", old / "cluster" / "flights-promotion.yaml"):
-        path.write_text(path.read_text().replace("Move the champion alias", "Move it"))
-    for compared in (old, path):
-        monkeypatch.setattr(sys, "argv", ["compile.py", "--diff", str(compared)])
-        assert script.main() == 0
-        told = capsys.readouterr().out
-        assert ("cluster: flights-promotion.yaml" in told) == (compared == old)
-        assert told.count("Move it") == (2 if compared == old else 1)
-    assert len(made) == 10 and not any(path.is_relative_to(ROOT) or path.exists() for path in made)
-
-
-def test_platforms_that_are_new_or_gone_are_told_and_a_release_is_of_platforms_only(
-    script: ModuleType, tmp_path: Path
-) -> None:
-    name, old, new = "flights-promotion.yaml", tmp_path / "old", tmp_path / "new"
-    for folder in (old / "gone", old / "both", new / "both", new / "more"):
-        folder.mkdir(parents=True)
-        shutil.copyfile(ROOT / "pipelines" / "compiled" / name, folder / name)
-    (old / "other").mkdir()
-    shutil.copyfile(old / "gone" / name, old / name)
-    assert list(script._changes(old, new, release=True)) == ["- gone/", "+ more/"]
-    assert list(script._changes(old, new, release=False)) == [f"- {name}", "- gone/", "+ more/"]
-    with pytest.raises(SpecError, match="There is no"):
-        list(script._changes(tmp_path / "nope", new, release=True))
 
 
 def test_a_check_tells_broken_rules_of_all_projects_and_stale_specs_of_the_committed_one(

@@ -15,7 +15,6 @@ from kfp import components
 
 import gatehouse
 from gatehouse.data.sources.catalog import parse_source
-from gatehouse.data.splitting.spec import Checks
 from gatehouse.errors import ConfigurationError
 from gatehouse.evaluation.gate import Terms
 from gatehouse.evaluation.integration.spec import IntegrationSpec
@@ -25,12 +24,9 @@ from gatehouse.kfp.compilation.specification import read_spec
 from gatehouse.kfp.driver import cut_after
 from gatehouse.launchers.choose import LAUNCH
 from gatehouse.launchers.spec import PyTorchJobLaunch
-from gatehouse.metrics.tasks.found import TASKS
-from gatehouse.metrics.tasks.judging import judging_of
 from gatehouse.pipelines.catalog import build
 from gatehouse.pipelines.choices import require_choices
 from gatehouse.pipelines.tasks import Tasks
-from gatehouse.pipelines.training import split_of
 from gatehouse.project.platforms import Platform, load_platform
 from gatehouse.project.project import Project, load_project
 from gatehouse.project.signatures import NAMES, parameters
@@ -80,27 +76,6 @@ def test_a_refit_and_a_leakage_alarm_that_only_warns_are_asked_for_by_the_projec
         checked = spec.task("compute-features").constants["leakage"]
         given[name] = [spec.task("train").constants["refit"], checked["model_alarm_severity"], checked["alarm"]]
     assert given == {"usual": [False, "refuse", 0.80], "asked": [True, "warn", 0.95]}
-
-
-@pytest.mark.parametrize(
-    ("task", "alarm", "checks", "expected"),
-    [
-        ("binary", None, {}, 0.95),
-        ("binary", 0.97, {"duplicates": 0.5}, 0.97),
-        ("multiclass", None, {}, 0.995),
-        ("regression", None, {}, 0.995),
-        ("ranking", None, {}, 0.995),
-        ("regression", None, {"single_feature_auc": 0.95}, 0.95),
-    ],
-)
-def test_the_split_warns_of_no_feature_that_the_leakage_check_lets_pass(
-    flights: Project, task: str, alarm: float | None, checks: dict[str, float], expected: float
-) -> None:
-    divided = flights.file.split.model_copy(update={"checks": Checks.model_validate(checks)})
-    features = flights.file.features.model_copy(update={"leakage_alarm": alarm})
-    file = flights.file.model_copy(update={"split": divided, "features": features})
-    found = split_of(file, judging_of(TASKS[task])).checks
-    assert found == divided.checks.model_copy(update={"single_feature_auc": expected})
 
 
 def test_calibration_probes_and_integration_are_run_only_where_they_are_asked_for(flights: Project) -> None:

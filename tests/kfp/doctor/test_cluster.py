@@ -16,10 +16,9 @@ from gatehouse.kfp.compilation.compiling import compile_pipeline
 from gatehouse.kfp.compilation.policy import breaches
 from gatehouse.kfp.compilation.specification import read_spec
 from gatehouse.kfp.doctor import cluster as doctor
-from gatehouse.kfp.doctor.needs import RIGHTS
 from gatehouse.kfp_api.answers import Run
 from gatehouse.kfp_api.client import KfpApi
-from gatehouse.kfp_api.connection import ENDPOINT
+from gatehouse.kfp_api.variables import ENDPOINT
 from gatehouse.launchers.spec import PyTorchJobLaunch
 from gatehouse.operations.diagnosing import reach
 from gatehouse.operations.diagnosing.finding import Finding
@@ -71,7 +70,7 @@ def patient(
     monkeypatch.setattr(doctor, "_PATIENCE", replace(doctor._PATIENCE, request=2.0, retry=0.2, first_pause=0.05))
     with kubernetes(lambda *_: None) as cluster, model_registry() as registry:
         monkeypatch.setenv("KUBECONFIG", cluster.kubeconfig(tmp_path))
-        cluster.granted = set(RIGHTS)
+        cluster.granted = set(doctor.RIGHTS)
         cluster.objects |= {
             "/version": {"gitVersion": "v1.33.1"},
             f"{_CORE}/configmaps/gatehouse-settings": {"data": {"aws-region": "eu-west-1"}},
@@ -183,15 +182,13 @@ def test_what_is_wrong_is_found_and_told_with_what_to_do(
     assert found in seen.found and advice in seen.advice
 
 
-@pytest.mark.parametrize("place", ["kubeflow", NAMESPACE])
-@pytest.mark.parametrize("one_key", [True, False], ids=["one-key", "keys"])
 @pytest.mark.parametrize(
-    ("policy", "again", "not_again"),
+    ("policy", "again", "not_again", "one_key", "place"),
     [
-        ("OnError", "deleted", "exit code"),
-        ("OnFailure", "exit code", "deleted"),
-        (None, "exit code", "deleted"),
-        ("Always", "exit code", ""),
+        ("OnError", "deleted", "exit code", True, "kubeflow"),
+        ("OnFailure", "exit code", "deleted", False, NAMESPACE),
+        (None, "exit code", "deleted", True, NAMESPACE),
+        ("Always", "exit code", "", False, "kubeflow"),
     ],
 )
 def test_the_doctor_says_which_failures_this_cluster_starts_again(
@@ -277,7 +274,7 @@ def test_the_rights_are_those_of_the_role() -> None:
         for resource in rule["resources"]
         for verb in rule["verbs"]
     }
-    assert granted == RIGHTS
+    assert granted == doctor.RIGHTS
 
 
 @pytest.fixture

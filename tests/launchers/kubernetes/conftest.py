@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gatehouse.launchers.kubernetes import deadlines
+from gatehouse.launchers.kubernetes import watch as deadlines
 from gatehouse.launchers.launcher import JOB, TrainingJob
 
 

@@ -10,8 +10,7 @@ import pytest
 from gatehouse.errors import LauncherError
 from gatehouse.launchers.kubernetes.api import ApiTimeouts, KubernetesApi
 from gatehouse.launchers.kubernetes.launcher import ClusterLauncher
-from gatehouse.launchers.kubernetes.pytorchjob import PyTorchJobs
-from gatehouse.launchers.kubernetes.trainjob import TrainJobs
+from gatehouse.launchers.kubernetes.operators import PyTorchJobs, TrainJobs
 from gatehouse.launchers.kubernetes.transfer import fetch_inputs, report_success
 from gatehouse.launchers.launcher import LOG, RESULT, WEIGHTS, TrainingJob
 from gatehouse.launchers.spec import PyTorchJobLaunch, TrainJobLaunch

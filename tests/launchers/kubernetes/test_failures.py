@@ -10,8 +10,7 @@ import pytest
 from gatehouse.launchers import launcher as ends
 from gatehouse.launchers.kubernetes.ownership import OwnedJob
 from gatehouse.launchers.kubernetes.transfer import report_failure
-from gatehouse.launchers.launcher import LOG, RESULT, TrainingJob
-from gatehouse.launchers.stopping import STOP, Stop
+from gatehouse.launchers.launcher import LOG, RESULT, STOP, Stop, TrainingJob
 from gatehouse.store.store import ArtifactStore
 from tests.launchers.kubernetes.scenarios import (
     die,
@@ -55,7 +54,7 @@ def test_an_error_of_the_program_is_the_cause(store: ArtifactStore, job: Trainin
 def test_a_job_that_is_told_to_end_too_often_was_preempted(store: ArtifactStore, job: TrainingJob, kind: str) -> None:
     first, rest = error_of(ends.EvictedError, fail_again_and_again(143), store, job, kind, **once(kind))
     assert first == ends.EVICTED
-    assert "was told to end by a SIGTERM" in rest and "goes on at its last checkpoint" in rest
+    assert "received a SIGTERM" in rest and "resume at its last checkpoint" in rest
 
 
 def _hangs(cluster: Cluster, job: Object) -> None:
@@ -71,12 +70,7 @@ def test_only_the_program_says_that_every_attempt_would_fail_so(
 ) -> None:
     with pytest.raises(ends.TrainingFailedError) as caught:
         run(_program_fails if repeats else _hangs, store, job, "pytorchjob")
-    assert caught.value.repeats == repeats
-
-
-def test_a_job_that_hangs_is_told_so(store: ArtifactStore, job: TrainingJob) -> None:
-    first, _ = error_of(ends.TrainingFailedError, _hangs, store, job, "pytorchjob")
-    assert first == f"Training failed: {ends.HUNG}"
+    assert caught.value.repeats == repeats and (ends.HUNG in str(caught.value)) != repeats
 
 
 def test_a_pod_that_runs_out_of_memory_too_often_is_told_so(store: ArtifactStore, job: TrainingJob, kind: str) -> None:
@@ -184,23 +178,6 @@ def test_a_job_that_is_suspended_again_and_again_uses_no_restart(store: Artifact
             succeed(cluster, made)
 
     run(preempted_and_resumed, store, job, "pytorchjob", run_policy={"backoff_limit": 1})
-
-
-def test_without_the_right_to_watch_pods_new_ones_count_at_each_look(store: ArtifactStore, job: TrainingJob) -> None:
-    def replace_pods(cluster: Cluster, made: Object) -> None:
-        cluster.events.append({"type": "Warning", "reason": "PyTorchJobRestarting", "message": "Worker failed."})
-        pod: Object | None = cluster.add_pod(made)
-        while pod is not None:
-            cluster.start(made, pod)
-            cluster.await_looks(2)
-            pod = cluster.fail(made, pod, 137, "OOMKilled")
-
-    with kubernetes(replace_pods) as cluster:
-        cluster.forbidden.add(("", "pods", "watch"))
-        launcher = launcher_on(cluster, store, "pytorchjob", run_policy={"backoff_limit": 2})
-        with pytest.raises(ends.TrainingFailedError, match="failed 3 times") as caught:
-            launcher.run(job)
-    assert "PyTorchJobRestarting: Worker failed." in str(caught.value)
 
 
 def _evicted_and_started_again(cluster: Cluster, job: Object) -> None:

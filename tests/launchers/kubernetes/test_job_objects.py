@@ -5,9 +5,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from gatehouse.launchers.kubernetes.operator import ClusterJob
-from gatehouse.launchers.kubernetes.pytorchjob import PyTorchJobs
-from gatehouse.launchers.kubernetes.trainjob import TrainJobs
+from gatehouse.launchers.kubernetes.operators import ClusterJob, PyTorchJobs, TrainJobs
 from gatehouse.launchers.spec import PyTorchJobLaunch, TrainJobLaunch
 from tests.stand_ins.kubernetes_kinds import validator
 

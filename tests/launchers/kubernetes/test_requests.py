@@ -1,5 +1,6 @@
 """What a launcher asks of the API: through faults and refusals, seldom, and no more than its role grants."""
 
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,7 +9,9 @@ import yaml
 
 from gatehouse.errors import LauncherError
 from gatehouse.launchers import launcher as ends
-from gatehouse.launchers.launcher import LOG, TrainingJob
+from gatehouse.launchers.kubernetes.api import ApiConflict, ApiTimeouts, KubernetesApi
+from gatehouse.launchers.kubernetes.ownership import OwnedJob
+from gatehouse.launchers.launcher import LOG, ClusterError, TrainingJob
 from gatehouse.store.store import ArtifactStore
 from tests.launchers.kubernetes.conftest import Clock
 from tests.launchers.kubernetes.scenarios import IMPATIENT, TIMEOUTS, launcher_on, run, run_and_die, succeed
@@ -139,3 +142,32 @@ def test_the_role_of_the_documentation_is_what_the_launcher_asks_for_and_no_more
     }
     others = {each for each in granted if each[1] in ("pytorchjobs", "trainjobs") and each[1] != f"{kind}s"}
     assert asked == granted - others
+
+
+JOBS = "/apis/kubeflow.org/v1/namespaces/ml/pytorchjobs"
+
+
+def test_a_watch_that_is_refused_is_said_once_and_waits(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with kubernetes(lambda *_: None) as cluster:
+        api = KubernetesApi(TIMEOUTS, cluster.kubeconfig(tmp_path))
+        cluster.faults.extend([403, 403])
+        began = time.monotonic()
+        for _ in range(2):
+            api.wait_for_change(JOBS, "x", "1", 0.1)
+    assert time.monotonic() - began >= 0.2
+    assert caplog.text.count("refuses with HTTP 403") == 1
+
+
+def test_a_conflict_over_no_object_is_not_tried_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with kubernetes(lambda *_: None) as cluster:
+        api, tries = KubernetesApi(TIMEOUTS, cluster.kubeconfig(tmp_path)), []
+
+        def conflict(path: str, body: object) -> None:
+            tries.append(time.monotonic())
+            raise ApiConflict(409)
+
+        monkeypatch.setattr(api, "create", conflict)
+        monkeypatch.setattr(api, "timeouts", ApiTimeouts(retry=0.3, min_interval=0.1))
+        with pytest.raises(ClusterError, match="HTTP 409, although it has no job of this name"):
+            OwnedJob(api, JOBS, "x", "d").create({"kind": "PyTorchJob", "metadata": {"annotations": {}}})
+        assert len(tries) <= 5

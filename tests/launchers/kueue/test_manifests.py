@@ -6,8 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from gatehouse.launchers.kueue.manifests import VERSION, manifests
-from gatehouse.launchers.kueue.quantity import amount_of
-from gatehouse.launchers.kueue.spec import Kueue
+from gatehouse.launchers.kueue.spec import Kueue, amount_of
 from tests.stand_ins.kubernetes_kinds import validator_of
 
 PROFILE: dict[str, Any] = {

@@ -1,14 +1,12 @@
 """Tasks: which labels they can learn from, and how metrics read their predictions."""
 
-import ast
-
 import numpy as np
 import pytest
 
-from gatehouse.metrics.catalogue.found import metrics_for
+from gatehouse.metrics.catalogue import metrics_for
+from gatehouse.metrics.tasks.direction import is_minimized
 from gatehouse.metrics.tasks.found import TASKS, task_of_loss
 from gatehouse.metrics.tasks.judging import judging_of
-from tests.source_tree import sources
 
 NAN, INF = float("nan"), float("inf")
 
@@ -55,13 +53,6 @@ def test_what_a_task_is_judged_by_are_metrics_of_it(name: str) -> None:
     assert not judging.row_loss or offered[judging.row_loss].by_row
 
 
-def test_only_the_room_of_tasks_tells_them_apart_by_name() -> None:
-    told = [
-        f"{source.name}:{node.lineno}"
-        for source in sources("components", "pipelines", "gatehouse")
-        if not source.name.startswith("gatehouse/metrics/tasks/")
-        for node in ast.walk(source.tree)
-        if isinstance(node, ast.Compare | ast.MatchValue)
-        and any(isinstance(each, ast.Constant) and each.value in TASKS for each in ast.walk(node))
-    ]
-    assert not told, "ask the task for what follows from it, such as its output"
+def test_metrics_and_losses_have_a_direction() -> None:
+    assert [is_minimized(name) for name in ("log_loss", "huber", "pairwise", "mse", "brier")] == [True] * 5
+    assert [is_minimized(name) for name in ("roc_auc", "ndcg", "r2", "accuracy")] == [False] * 4

@@ -8,8 +8,8 @@ import pytest
 
 from gatehouse.data.splitting.parts import Part
 from gatehouse.errors import ConfigurationError
-from gatehouse.metrics.catalogue.found import metric_named
-from gatehouse.metrics.catalogue.metric import Predictions
+from gatehouse.metrics.catalogue import metric_named
+from gatehouse.metrics.metric import Predictions
 from gatehouse.monitoring.checks import detector as detecting
 from gatehouse.monitoring.checks.calibration import calibration
 from gatehouse.monitoring.checks.detector import detector

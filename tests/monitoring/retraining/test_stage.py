@@ -8,7 +8,7 @@ import pytest
 
 from gatehouse.errors import ConfigurationError
 from gatehouse.kfp_api.client import KfpApi
-from gatehouse.kfp_api.connection import ENDPOINT
+from gatehouse.kfp_api.variables import ENDPOINT
 from gatehouse.monitoring import orders as causes
 from gatehouse.monitoring.orders import CauseTakenError, Order, Orders
 from gatehouse.monitoring.retraining import stage as retraining

@@ -13,9 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from gatehouse.errors import ConfigurationError, PredictionError
-from gatehouse.monitoring.scoring import pieces
-from gatehouse.monitoring.scoring.pieces import pieces_of
-from gatehouse.monitoring.scoring.stage import ScoreRequest, ScoreResult, score
+from gatehouse.monitoring.scoring import stage as pieces
+from gatehouse.monitoring.scoring.stage import ScoreRequest, ScoreResult, pieces_of, score
 from gatehouse.reports.rendering import rendered
 from gatehouse.store.store import ArtifactStore
 from gatehouse.training.scoring.predictor import Predictor
@@ -149,14 +148,6 @@ def test_rows_of_features_that_mean_something_else_are_refused(scorer: Scorer) -
             scorer.score(scorer.publish(scorer.rows, definitions=other), model)
 
 
-def test_rows_by_other_keys_are_refused(scorer: Scorer) -> None:
-    rows = scorer.publish(scorer.rows, entity_keys=["carrier"])
-    with pytest.raises(
-        ConfigurationError, match=r"expected rows with the entity keys flight_id, .* found rows with carrier"
-    ):
-        scorer.score(rows)
-
-
 def test_after_a_kill_it_goes_on_where_it_was(scorer: Scorer, monkeypatch: pytest.MonkeyPatch) -> None:
     predict = Predictor.predict
     left = iter(range(6))
@@ -186,16 +177,6 @@ def test_rows_of_overlapping_tables_are_scored_once_but_for_the_ends(scorer: Sco
     assert np.array_equal(scorer.table(later)["probability"].to_numpy(), alone)
 
 
-def test_other_values_of_the_same_keys_are_scored_anew(scorer: Scorer) -> None:
-    scorer.score(scorer.publish(scorer.rows))
-    windy = scorer.rows.set_column(3, "wind", pa.array(np.full(ROWS, 9.5)))
-    found = scorer.score(scorer.publish(windy))
-    assert scorer.scored == 2 * ROWS
-    assert np.array_equal(
-        scorer.table(found)["probability"].to_numpy(), Predictor.load(scorer.store, scorer.model).predict(windy)
-    )
-
-
 def test_a_piece_that_was_collected_meanwhile_is_scored_anew(scorer: Scorer) -> None:
     first = scorer.score(scorer.publish(scorer.rows))
     lost = scorer.store.manifest(first.predictions).files[2]
@@ -221,6 +202,7 @@ def test_two_at_once_agree(scorer: Scorer) -> None:
         (lambda rows: rows.drop_columns(["wind", "origin"]), {}, "the 5 features of the model, found no wind, origin"),
         (lambda rows: rows.slice(0, 0), {}, "expected rows to score, found none"),
         (lambda rows: rows, {"task": "regression"}, "rows of the task binary, which the model has, found regression"),
+        (lambda rows: rows, {"entity_keys": ["carrier"]}, "with the entity keys flight_id, .* found rows with carrier"),
     ],
 )
 def test_what_cannot_be_scored_is_named(scorer: Scorer, change: Any, told: dict[str, str], message: str) -> None:
@@ -237,12 +219,6 @@ def test_nothing_is_published_of_a_model_that_gives_no_numbers(scorer: Scorer, l
     with pytest.raises(PredictionError, match=r"wrong predictions for (\d+) of \1 rows .* nan; expected a"):
         scorer.score(training_set, broken)
     assert not list(scorer.store.references("predictions"))
-
-
-def test_a_table_that_does_not_say_its_keys_is_refused(scorer: Scorer) -> None:
-    rows = publish_training_set(scorer.store, scorer.rows)
-    with pytest.raises(ConfigurationError, match="whose manifest names keys and decision time"):
-        scorer.score(rows)
 
 
 def test_pieces_hold_every_row_once_whatever_the_files(scorer: Scorer, tmp_path: Path) -> None:

@@ -227,4 +227,4 @@ def test_no_two_pipelines_of_a_chart_look_alike() -> None:
     shown = page(rows, {}, "USD", 30)
     legends = [part.partition("</div>")[0] for part in shown.split('<div class="legend">')[1:]]
     assert [re.findall(r'class="series (s.)"', legend) for legend in legends] == [["s0", "s1", "s2", "s3"], ["s0"]]
-    assert '<td><span class="distinct">' in shown
+    assert '<td class="whole">' in shown

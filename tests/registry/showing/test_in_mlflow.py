@@ -88,7 +88,7 @@ def test_a_refused_candidate_shows_as_a_run_with_its_reasons(shown: Gate) -> Non
         experiment = client.get_experiment_by_name(NAME)
         runs = client.search_runs([experiment.experiment_id], f"tags.`gatehouse.reference` = '{weak}'")
     assert [run.data.tags["gatehouse.verdict"] for run in runs] == ["refused"]
-    assert "found 0.6. Look for features" in runs[0].data.tags["gatehouse.reasons"]
+    assert "found 0.6. Look for better features" in runs[0].data.tags["gatehouse.reasons"]
 
 
 def test_what_was_killed_between_ledger_and_projection_is_shown_by_the_next_run(

@@ -32,12 +32,12 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
-from gatehouse.launchers.worker.preemption import FLAG, Flag
-from gatehouse.launchers.worker.step_barrier import StepBarrier
+from gatehouse.launchers.rank_files import FLAG, Flag
+from gatehouse.launchers.step_barrier import StepBarrier
 from gatehouse.training.checkpointing import checkpointer as checkpointer_module
 from gatehouse.training.checkpointing.checkpointer import Checkpointer
-from gatehouse.training.checkpointing.spec import CheckpointSpec
-from gatehouse.training.loop.rng import random_state, seed_all, set_random_state
+from gatehouse.training.spec import CheckpointSpec
+from gatehouse.training.state import random_state, seed_all, set_random_state
 
 ROWS, BATCH = 96, 12
 CPU = torch.device("cpu")
@@ -129,7 +129,7 @@ def _rank(asked: dict[str, Any], rank: int, meeting: str) -> None:
     digest = run.digest()
     if rank == 0:
         result = {"digest": digest, "first": first, "seen": run.seen, "written": written}
-        result["world_sizes"] = restored.world_sizes if restored else ((0, world_size),)
+        result["world_sizes"] = checkpointer.world_sizes
         Path(asked["result"]).write_text(json.dumps(result))
     dist.destroy_process_group()
 

@@ -2,6 +2,7 @@
 
 import mmap
 import os
+import signal
 import uuid
 from collections.abc import Iterator
 from dataclasses import replace
@@ -18,14 +19,23 @@ from xxhash import xxh3_128
 
 from gatehouse.errors import ConfigurationError, StoreError
 from gatehouse.store.store import ArtifactStore
-from gatehouse.training.checkpointing import part, plan
+from gatehouse.training.checkpointing import plan
+from gatehouse.training.checkpointing import writer as part
 from gatehouse.training.checkpointing.checkpointer import Checkpointer
-from gatehouse.training.checkpointing.format import CheckpointStore, hasher
-from gatehouse.training.checkpointing.part import Request, Share, near, write_share
-from gatehouse.training.checkpointing.plan import make_plan
-from gatehouse.training.checkpointing.spec import CheckpointSpec
-from gatehouse.training.checkpointing.tree import flatten, unflatten
-from gatehouse.training.loop.rng import random_state, seed_all, set_random_state
+from gatehouse.training.checkpointing.format import CheckpointStore
+from gatehouse.training.checkpointing.plan import flatten, make_plan, unflatten
+from gatehouse.training.checkpointing.writer import (
+    FINISHED,
+    HEAD,
+    WRITTEN,
+    Request,
+    Share,
+    near,
+    status_of,
+    write_share,
+)
+from gatehouse.training.spec import CheckpointSpec
+from gatehouse.training.state import random_state, seed_all, set_random_state
 from tests.stand_ins.servers import BUCKET, Proxy, s3_server
 
 
@@ -241,12 +251,16 @@ def test_a_file_is_whole_whatever_its_length_and_the_file_system(
     for start in (4096, 3):  # Whole pages of memory are written past the page cache, others cannot be.
         file = (folder or tmp_path) / uuid.uuid4().hex
         with memoryview(memory) as view, view[start : start + size] as given:
-            digest = part._write_file(file, given, hasher(far=False))
+            digest = part._write_file(file, given, far=False)
             try:
                 assert file.read_bytes() == bytes(given)
             finally:
                 file.unlink()
             assert digest == xxh3_128(given).hexdigest()
+
+
+def _unplaced(made: plan.Plan) -> list[Any]:
+    return [replace(chunk, at=0) for chunk in made.chunks]
 
 
 def test_ranks_with_whole_tensors_plan_what_the_planner_of_torch_plans_for_them(
@@ -271,18 +285,31 @@ def test_ranks_with_whole_tensors_plan_what_the_planner_of_torch_plans_for_them(
     made = {}
     for rank in (0, 1, 2) * 2:  # In the second round all have been heard.
         made[rank] = make_plan(held[rank], {"step": 1, f"rank/{rank}/loss": 1}, cast(dist.ProcessGroup, "of three"))
-        expected, end = plan._laid_out(map(plan._chunk, agreed[rank].items))
-        assert (made[rank].chunks, made[rank].bytes) == (expected, end)
+        assert _unplaced(made[rank]) == list(map(plan._chunk, agreed[rank].items))
     assert [each.values for each in made.values()] == [{"step", "rank/0/loss"}, {"rank/1/loss"}, {"rank/2/loss"}]
     assert [len(each.chunks) for each in made.values()] == [2, 2, 1] and not made[0].uniform
 
 
-def test_a_process_alone_plans_what_the_planner_of_torch_plans_for_it() -> None:
-    tensors = {"a": torch.zeros(3, 5), "b/c": torch.tensor(2.0), "d": torch.zeros(0, 4, dtype=torch.int64)}
-    alone = make_plan(tensors, {"rank/0/loss": 1}, None)
-    planner = plan._planner(tensors)
-    agreed, _ = planner.create_global_plan([planner.create_local_plan()])
-    assert (alone.chunks, alone.bytes) == plan._laid_out(map(plan._chunk, agreed[0].items))
-    assert alone.uniform and alone.values == {"rank/0/loss"}
-    planned = replace(alone, items=tuple(agreed[0].items))
-    assert all(map(torch.equal, planned.pieces(tensors), alone.pieces(tensors)))
+READS = 1_000_000
+
+
+def test_a_million_readings_beside_a_writing_process_hold_no_false_number() -> None:
+    memory = mmap.mmap(-1, HEAD)  # Anonymous and shared: a child sees what its parent sees.
+    status = status_of(memory)
+    status[WRITTEN], status[FINISHED] = 1, 1
+    writer = os.fork()
+    if writer == 0:
+        while True:
+            status[WRITTEN] += 1
+            status[FINISHED] = status[WRITTEN]
+    try:
+        written = finished = reads = 1
+        while reads < READS or finished < 1000:
+            before, finished = finished, status[FINISHED]
+            assert finished >= before
+            before, written = written, status[WRITTEN]
+            assert written >= max(before, finished)
+            reads += 2
+    finally:
+        os.kill(writer, signal.SIGKILL)
+        os.waitpid(writer, 0)

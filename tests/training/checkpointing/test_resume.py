@@ -10,8 +10,8 @@ import pytest
 
 from gatehouse.training.checkpointing.checkpointer import Checkpointer
 from gatehouse.training.checkpointing.format import CheckpointStore
-from gatehouse.training.checkpointing.part import near
-from gatehouse.training.checkpointing.spec import CheckpointSpec
+from gatehouse.training.checkpointing.writer import near
+from gatehouse.training.spec import CheckpointSpec
 from tests.training.checkpointing.conftest import Rehearse
 
 STEPS, EVERY = 20, 3

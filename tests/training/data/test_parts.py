@@ -4,13 +4,12 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from gatehouse.store.store import ArtifactStore
 from gatehouse.training.data import parts
 from gatehouse.training.data.job import prepare_job
-from gatehouse.training.data.parts import Part, read_part
+from gatehouse.training.data.parts import read_part
 from gatehouse.training.spec import NetworkTraining
 from gatehouse.training.transformation.columns import FeatureError
 from tests.training import synthetic
@@ -60,15 +59,6 @@ def test_arrays_are_those_of_the_whole_table_whatever_the_batches(
         for name, array in expected.items():
             np.save(tmp_path / "expected.npy", array)
             assert (tmp_path / part / f"{name}.npy").read_bytes() == (tmp_path / "expected.npy").read_bytes(), name
-
-
-def test_rows_come_in_small_batches_of_the_columns_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parts, "AT_ONCE", 64)
-    pq.write_table(_table(), tmp_path / "part.parquet")
-    found = list(Part([tmp_path / "part.parquet"], ROWS).batches(["wind", "origin"]))
-    assert {tuple(table.column_names) for _, table in found} == {("wind", "origin")}
-    assert max(table.num_rows for _, table in found) <= 64
-    assert sorted(np.concatenate([places for places, _ in found])) == list(range(len(ROWS)))
 
 
 def test_rows_that_the_training_set_has_not_are_refused(store: ArtifactStore) -> None:

@@ -54,7 +54,7 @@ def net(
     """A network that nobody trained."""
     import torch
 
-    from gatehouse.training.models.building import build_model
+    from gatehouse.training.models import build_model
 
     small = {"hidden": (8,)} if kind == "tabular_mlp" else {"token_size": 8, "heads": 2, "blocks": 1}
     model = architecture(network(kind, loss=loss, **small), 0, [], outputs)
@@ -70,7 +70,7 @@ def trees(
     """A few trees with splits of numbers, missing values and sets of categories."""
     import xgboost
 
-    from gatehouse.training.trees.columns import column_types, columns
+    from gatehouse.training.scoring.trees import columns
 
     description = described({"model": {"architecture": "xgboost"}, "loss": loss, "outputs": outputs})
 
@@ -79,9 +79,12 @@ def trees(
     rows = columns(numbers, ids)
     labels = ROWS["label"].to_numpy() + (ids[:, 0] > 2) * (outputs > 1)
     data = xgboost.DMatrix(
-        rows, labels, feature_types=column_types(numbers.shape[1], ids.shape[1]), enable_categorical=True
+        rows, labels, feature_types=["q"] * numbers.shape[1] + ["c"] * ids.shape[1], enable_categorical=True
     )
-    objective = {"binary": "binary:logistic", "multiclass": "multi:softprob", "mse": "reg:squarederror"}[loss]
+    objectives = {"binary": "binary:logistic", "multiclass": "multi:softprob", "mse": "reg:squarederror"}
+    objective = objectives.get(loss, "rank:pairwise")
+    if loss == "pairwise":
+        data.set_group([10] * 60)
     settings = {
         "objective": objective,
         "max_depth": 4,
@@ -103,6 +106,7 @@ MODELS = {
     "trees with isotonic": lambda: trees(Calibration(Isotonic((0.3, 0.4, 0.6), (0.1, 0.5, 0.9)), 0.5)),
     "trees of several classes": lambda: trees(outputs=3, loss="multiclass"),
     "trees of numbers": lambda: trees(loss="mse"),
+    "trees of a ranking": lambda: trees(loss="pairwise"),
 }
 
 

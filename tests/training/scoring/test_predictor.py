@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gatehouse.training.models.building import build_model
+from gatehouse.training.models import build_model
 from gatehouse.training.scoring.predictor import Predictor
 from gatehouse.training.spec import NetworkTraining
 from gatehouse.training.transformation.columns import FeatureError

@@ -9,8 +9,7 @@ import pytest
 from gatehouse.store.reference import Reference
 from gatehouse.store.store import ArtifactStore
 from gatehouse.training.transformation.columns import FeatureError
-from gatehouse.training.transformation.fitted import FILE
-from gatehouse.training.transformation.reading import read_transformation
+from gatehouse.training.transformation.fitted import FILE, read_transformation
 from gatehouse.training.transformation.spec import CategoricalSpec, NumericSpec, TransformationSpec
 from gatehouse.training.transformation.stage import FitRequest, fit_transformation
 from tests.training import synthetic

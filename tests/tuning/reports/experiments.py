@@ -31,7 +31,6 @@ def about(**changed: Any) -> dict[str, Any]:
         "best_trial": None,
         "front": [],
         "ended": "max_trial_count",
-        "optimism": None,
         "constraints": [],
         "warm_start": [],
     } | changed

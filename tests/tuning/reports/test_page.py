@@ -8,13 +8,10 @@ from typing import Any
 
 import pytest
 
-from gatehouse.reports.plots import Axis
 from gatehouse.store.canonical import canonical_json
 from gatehouse.store.store import ArtifactStore
-from gatehouse.tuning.reports.history import axis_of_values
-from gatehouse.tuning.reports.page import drawn, page
+from gatehouse.tuning.reports.page import _verdict, axis_of_values, drawn, page
 from gatehouse.tuning.reports.shown import Shown
-from gatehouse.tuning.reports.verdict import verdict
 from tests.reports.browser import Browser, launched
 from tests.tuning.reports.experiments import about, trials
 
@@ -40,6 +37,8 @@ def test_the_page_of_a_population_shows_the_ancestors_of_its_best_member() -> No
         re.search(r"\b2 .*\b5 .*\b8 ", lineage) and f"{made[5]['parameters']['optimizer.learning_rate']:.4g}" in lineage
     )
     assert "Lineage" not in text(drawn(Shown("flights", about(best_trial=2), made)))
+    assert ">parent</th>" in drawn(Shown("flights", about(), made))
+    assert ">parent</th>" not in drawn(Shown("flights", about(), trials(8)))
 
 
 def headings(html: str) -> list[str]:
@@ -48,14 +47,12 @@ def headings(html: str) -> list[str]:
 
 def test_the_page_of_an_artifact_says_what_is_best_and_why_it_ended(tmp_path: Path) -> None:
     store, made = ArtifactStore.open(tmp_path), trials(40)
-    optimism = {"best": 0.58, "corrected": 0.5823, "lower": 0.579, "upper": 0.586, "draws": 200}
-    body = about(best_trial=best_of(made), optimism=optimism, ended="goal")
+    body = about(best_trial=best_of(made), ended="goal")
     files = {"experiment.json": canonical_json(body), "trials.json": canonical_json(made)}
     html = page(store, str(store.publish("experiments", "flights", files)))
     shown = text(html)
     assert f"Trial {best_of(made)} of 40 is best" in shown
     assert "The experiment ended because a trial reached the goal." in shown
-    assert "Expect a log_loss of 0.5823 (95 % between 0.579 and 0.586) on other rows, rather than 0.58:" in shown
     assert headings(html) == [
         "Best trial", "History", "Learning curves", "Importance", "Parameters", "Trials", "Search space",
     ]  # fmt: skip
@@ -70,29 +67,11 @@ def test_every_trial_stands_there_with_its_state_its_reason_and_its_model() -> N
     assert html.count("NonFiniteLossError") == 1 + sum(one["state"] == "failed" for one in made)
 
 
-def test_a_trial_that_goes_on_from_another_names_it() -> None:
-    made = [one | {"parent": one["number"] - 4 if one["number"] > 3 else None} for one in trials(8)]
-    html = drawn(Shown("flights", about(), made))
-    assert ">parent</th>" in html
-    assert re.search(r'<td class="n[^"]*">7</td><td>[^<]*</td><td class="n">3</td>', html)
-    assert ">parent</th>" not in drawn(Shown("flights", about(), trials(8)))
-
-
-def test_what_is_conditional_has_importances_by_its_condition() -> None:
-    shown = text(drawn(Shown("flights", about(), trials(60))))
-    assert "trials where model.architecture is tabular_mlp" in shown
-    assert "trials where model.architecture is xgboost" in shown
-
-
-def test_rungs_say_how_many_trials_were_stopped_at_each() -> None:
-    made = trials(60)
-    html = drawn(Shown("flights", about(), made))
+def test_rungs_are_marked_and_importance_names_its_method() -> None:
+    html = drawn(Shown("flights", about(), trials(60)))
     assert re.findall(r"rung at step (\d+)", html) == ["1", "3"]
-    stopped = [
-        sum(one["state"] == "early_stopped" and len(one["intermediate"]) == step for one in made) for step in (1, 3)
-    ]
-    rows = re.findall(r'<tr><td class="n">(\d)</td><td>yes</td><td class="n">\d+</td><td class="n">(\d+)</td>', html)
-    assert rows == [("1", str(stopped[0])), ("3", str(stopped[1]))]
+    assert "(fANOVA), of the parameters that all trials have." in text(html)
+    assert "(PED-ANOVA)." in text(drawn(Shown("flights", about(), trials(400))))
 
 
 def test_several_objectives_have_a_front_with_its_knee() -> None:
@@ -134,12 +113,18 @@ def test_few_trials_have_a_page(count: int) -> None:
 
 def test_a_provisional_experiment_says_so_first() -> None:
     made = trials(12)
-    said = [verdict(Shown("flights", about(best_trial=best_of(made), provisional=each), made)) for each in ([3, 5], [])]
+    said = [
+        _verdict(Shown("flights", about(best_trial=best_of(made), provisional=each), made)) for each in ([3, 5], [])
+    ]
     assert [one.word for one in said] == ["warn", "pass"]
     assert ["The result is provisional: 2 trials failed" in " ".join(one.warnings) for one in said] == [True, False]
 
 
-def test_where_all_failed_the_page_says_why() -> None:
+def test_where_all_failed_or_some_run_the_page_says_so() -> None:
+    running = [*trials(8), trials(9)[-1] | {"state": "running", "values": {}}]
+    shown = text(drawn(Shown("flights", about(ended="", trial_settings={}), running, state="Under way: 1 trial runs")))
+    assert "Under way: 1 trial runs" in shown and "is best so far" in shown
+    assert "ended because" not in shown and "settings of a trial" not in shown
     made = [one | {"state": "failed", "values": {}, "reason": "OutOfMemoryError", "model": ""} for one in trials(7)]
     shown = text(drawn(Shown("flights", about(ended="max_failed_trial_count"), made)))
     assert "None of 7 trials succeeded." in shown
@@ -168,15 +153,6 @@ def test_the_best_trial_is_in_every_chart_and_only_what_is_much_worse_lies_beyon
     few, beyond = axis_of_values("log_loss", [0.51, 0.63, 0.631, 0.632, 0.68], 1)
     assert few.low < 0.51 < 0.68 < few.high
     assert beyond == 0
-
-
-def test_one_under_way_says_so() -> None:
-    made = trials(9)
-    made[-1] |= {"state": "running", "values": {}}
-    shown = text(drawn(Shown("flights", about(ended=""), made, state="Under way: 1 trial runs")))
-    assert "Under way: 1 trial runs" in shown
-    assert "is best so far" in shown
-    assert "ended because" not in shown
 
 
 @pytest.fixture(scope="module")
@@ -212,9 +188,3 @@ def test_ten_thousand_trials_are_drawn_in_seconds_of_one_processor() -> None:
     assert time.process_time() - began < 40  # 5 s on a quiet machine: this catches what grows with the square.
     assert "All 10,000 trials" in html
     assert len(html) < 8_000_000
-
-
-def test_trials_are_counted_in_whole_numbers_and_what_is_empty_is_left_out() -> None:
-    assert [label for _, label in Axis("trial", -0.5, 11.5, whole=True).ticks(-0.5, 11.5)] == ["0", "5", "10"]
-    assert [label for _, label in Axis("trial", -0.5, 2.5, whole=True).ticks(-0.5, 2.5)] == ["0", "1", "2"]
-    assert "settings of a trial" not in drawn(Shown("flights", about() | {"trial_settings": {}}, trials(4)))

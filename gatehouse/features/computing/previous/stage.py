@@ -55,61 +55,45 @@ def previous_features(request: PreviousRequest, store: ArtifactStore) -> Previou
     definitions are compared with those of all feature tables of the project, of any snapshot. Tables of which a file is
     missing cannot be added to: then another choice is made.
 
-    Raises:
-        ConfigurationError: if a view has another meaning than in one of them, under the same version.
+    Raises ConfigurationError if a view has another meaning than in one of them, under the same version.
     """
-    folder = f"{_RECORDS}/{request.project}"
-    wanted = {"snapshot": request.snapshot, "definitions": request.definitions}
-    for _, body in sorted(read_records(store.objects, store.objects.list(folder)).items(), reverse=True):
-        parent = str(body.get("parent", ""))
-        if {name: body.get(name) for name in wanted} == wanted and (not parent or _complete(store, parent)):
-            return PreviousResult(feature_tables=parent)
-    _require_versions(request, store)
-    parent = _newest(request, store)
-    store.append(folder, wanted | {"parent": parent})
-    return PreviousResult(feature_tables=parent)
-
-
-def _require_versions(request: PreviousRequest, store: ArtifactStore) -> None:
     from gatehouse.features.definitions.changes import require_one_meaning
     from gatehouse.features.definitions.repository import check_out
 
-    of = {store.manifest(one).derived_from["definitions"]: one for one in _tables(request, store)}
-    others = {definitions: tables for definitions, tables in of.items() if definitions != request.definitions}
-    if not others:
-        return
+    folder = f"{_RECORDS}/{request.project}"
+    key = {"snapshot": request.snapshot, "definitions": request.definitions}
+    for _, record in sorted(read_records(store.objects, store.objects.list(folder)).items(), reverse=True):
+        parent = str(record.get("parent", ""))
+        complete = not parent or (store.exists(parent) and all(map(store.exists, view_tables(store, parent).values())))
+        if {name: record.get(name) for name in key} == key and complete:
+            return PreviousResult(feature_tables=parent)
+    tables = list(store.references("feature-tables", request.project))
+    by_definitions = {store.manifest(reference).derived_from["definitions"]: reference for reference in tables}
+    by_definitions.pop(request.definitions, None)
     with store.workspace() as workspace:
-        present = check_out(store, request.definitions, workspace / "present")
-        for number, (definitions, tables) in enumerate(sorted(others.items())):
-            if store.exists(definitions):
+        present = check_out(store, request.definitions, workspace / "present") if by_definitions else None
+        for number, (definitions, reference) in enumerate(sorted(by_definitions.items())):
+            if present and store.exists(definitions):
                 earlier = check_out(store, definitions, workspace / str(number))
-                require_one_meaning(earlier, present, f"The feature tables {tables}", present.views)
+                require_one_meaning(earlier, present, f"The feature tables {reference}", present.views)
+    parent = _newest(request, store, tables)
+    store.append(folder, key | {"parent": parent})
+    return PreviousResult(feature_tables=parent)
 
 
-def _complete(store: ArtifactStore, feature_tables: str) -> bool:
-    """Whether the feature tables and the files of every view are in the store."""
-    return store.exists(feature_tables) and all(map(store.exists, view_tables(store, feature_tables).values()))
-
-
-def _tables(request: PreviousRequest, store: ArtifactStore) -> list[Reference]:
-    return list(store.references("feature-tables", request.project))
-
-
-def _newest(request: PreviousRequest, store: ArtifactStore) -> str:
+def _newest(request: PreviousRequest, store: ArtifactStore, tables: list[Reference]) -> str:
     """The newest tables that fit. If equally new, those of this snapshot first, then those of these definitions."""
     now = store.manifest(request.snapshot)
-    found: list[tuple[datetime, bool, bool, str]] = []
-    for reference in _tables(request, store):
+    fitting: list[tuple[datetime, bool, bool, str]] = []
+    for reference in tables:
         manifest = store.manifest(reference)
-        if not _fits(store, manifest, request.snapshot, now) or not all(
-            map(store.exists, manifest.derived_from.values())
-        ):
+        if not _fits(store, manifest, request.snapshot, now):
             continue
         same = manifest.derived_from["snapshot"] == request.snapshot
         alike = manifest.derived_from["definitions"] == request.definitions
-        if not (same and alike):
-            found.append((datetime.fromisoformat(manifest.details["as_of"]), same, alike, str(reference)))
-    return max(found)[3] if found else ""
+        if not (same and alike) and all(map(store.exists, manifest.derived_from.values())):
+            fitting.append((datetime.fromisoformat(manifest.details["as_of"]), same, alike, str(reference)))
+    return max(fitting)[3] if fitting else ""
 
 
 def _fits(store: ArtifactStore, manifest: Manifest, snapshot: str, now: Manifest) -> bool:
@@ -120,6 +104,6 @@ def _fits(store: ArtifactStore, manifest: Manifest, snapshot: str, now: Manifest
     if Reference.parse(other).name != Reference.parse(snapshot).name or not store.exists(other):
         return False
     then = store.manifest(other)
-    starts = [str(one.details.get("window", "")).split("/")[0] for one in (then, now)]
+    starts = [str(manifest.details.get("window", "")).split("/")[0] for manifest in (then, now)]
     older = datetime.fromisoformat(then.details["as_of"]) < datetime.fromisoformat(now.details["as_of"])
     return starts[0] == starts[1] and older

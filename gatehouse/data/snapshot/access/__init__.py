@@ -1,1 +1,0 @@
-"""How a source is reached: credentials, and archives that are fetched and verified."""

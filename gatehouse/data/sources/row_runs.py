@@ -1,0 +1,118 @@
+"""Runs of rows: of typed files, of any stream of tables, and sorted outside memory."""
+
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.ipc
+import pyarrow.parquet as pq
+
+from gatehouse.data.snapshot.spec import ColumnType, TableSpec
+from gatehouse.data.sources.base import Part, Raw
+from gatehouse.data.sources.declared import SCHEMA, schema_of
+from gatehouse.data.sources.raw_file import RawFile
+from gatehouse.errors import SourceError
+from gatehouse.store.database import connect, quoted
+
+ROWS_PER_PART = 131_072
+_MEMORY = 256 << 20
+
+
+def runs(tables: Iterable[pa.Table], rows: int) -> Iterator[pa.Table]:
+    """Runs of exactly `rows` rows each, the last one shorter; where the tables end makes no difference."""
+    for pieces in runs_in_pieces(tables, rows):
+        yield pa.concat_tables(pieces).combine_chunks()
+
+
+def runs_in_pieces(tables: Iterable[pa.Table], rows: int) -> Iterator[list[pa.Table]]:
+    """The same runs as the pieces that they came in, whose types may differ from each other."""
+    pieces: list[pa.Table] = []
+    count = 0
+    for table in tables:
+        while count + table.num_rows >= rows:
+            needed = rows - count
+            yield [*pieces, table.slice(0, needed)]
+            pieces, count, table = [], 0, table.slice(needed)
+        if table.num_rows:
+            pieces.append(table)
+            count += table.num_rows
+    if pieces:
+        yield pieces
+
+
+def row_runs(name: str, file: RawFile) -> Iterator[pa.Table]:
+    """The rows of a Parquet or Arrow file in runs of `ROWS_PER_PART`; one batch and one run are in memory.
+
+    Raises:
+        SourceError: if the file is gone or not intact.
+    """
+    kind = "Parquet" if file.suffix == ".parquet" else "an Arrow file"
+    try:
+        with _opened(file) as (schema, batches):
+            empty = True
+            for run in runs((pa.Table.from_batches([batch], schema) for batch in batches), ROWS_PER_PART):
+                empty = False
+                yield run
+            if empty:
+                yield schema.empty_table()
+    except (FileNotFoundError, PermissionError) as error:
+        raise SourceError(
+            f"Table {name}: {file.name} cannot be read: {error.strerror}. Run again when it is."
+        ) from error
+    except (pa.ArrowInvalid, OSError) as error:
+        raise SourceError(f"Table {name}: {file.name} is not intact {kind}: {error}. Fetch it again.") from error
+
+
+@contextmanager
+def _opened(file: RawFile) -> Iterator[tuple[pa.Schema, Any]]:
+    with file.open() as stream:
+        if file.suffix == ".parquet":
+            # Without pre-buffering a row group of any size is read page by page.
+            parquet = pq.ParquetFile(stream, pre_buffer=False, buffer_size=2**20)
+            yield parquet.schema_arrow, parquet.iter_batches(batch_size=16_384, use_threads=False)
+            return
+        magic = stream.read(6)
+        stream.seek(0)
+        if magic == b"ARROW1":
+            reader = pa.ipc.open_file(stream)
+            yield reader.schema, (reader.get_batch(index) for index in range(reader.num_record_batches))
+        else:
+            flow = pa.ipc.open_stream(stream)
+            yield flow.schema, flow
+
+
+def sorted_parts(parts: Iterable[Part], spec: TableSpec, workspace: Path, rows: int) -> Iterator[Part]:
+    """All rows of some parts in the order of `order_by` and then of every other column, nulls last, in runs of `rows`.
+
+    Text is ordered by its UTF-8 bytes, and -0.0 comes after 0.0, since the digests of the two differ. Rejected rows
+    follow in their own order; both are on disk until their turn.
+    """
+    order = [*spec.order_by, *(column for column in spec.columns if column not in spec.order_by)]
+    keys = [f"{quoted(column)} ASC NULLS LAST" for column in order]
+    keys += [f"signbit({quoted(column)})" for column in order if spec.columns[column] is ColumnType.double]
+    nothing, delivered = schema_of(spec.columns).empty_table(), {}
+    with (
+        tempfile.TemporaryDirectory(prefix="sort-", dir=workspace) as folder,
+        connect(Path(folder, "sort.duckdb"), spill=Path(folder, "sort"), most=_MEMORY) as database,
+    ):
+        database.sql("SET TimeZone='UTC'")
+        for name, empty in (("rows", nothing), ("rejected", SCHEMA.empty_table())):
+            database.register("piece", empty)
+            database.sql(f"CREATE TABLE {name} AS SELECT * FROM piece")
+        for part in parts:
+            raw = part.read()
+            delivered.update({name: kind for name, kind in (raw.columns or {}).items() if kind != "null"})
+            for name, table in (("rows", raw.table), ("rejected", raw.rejected)):
+                if table is not None:
+                    database.register("piece", table)
+                    database.sql(f"INSERT INTO {name} SELECT * FROM piece")
+        ordered = database.sql(f"SELECT * FROM rows ORDER BY {', '.join(keys)}").to_arrow_reader(16_384)
+        for run in runs((pa.Table.from_batches([batch]).cast(nothing.schema) for batch in ordered), rows):
+            yield Part("", partial(Raw, run, None, delivered))
+        for batch in database.sql("SELECT * FROM rejected").to_arrow_reader(4096):
+            rejected = pa.Table.from_batches([batch]).cast(SCHEMA)
+            yield Part("", partial(Raw, nothing, rejected, delivered))

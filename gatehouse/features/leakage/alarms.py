@@ -1,0 +1,145 @@
+"""Measures how well one feature alone, or all of them together, predicts the label; too well is a sign of leakage."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from gatehouse.data.statistics.linear_model import LinearModel
+from gatehouse.metrics.arithmetic.intervals import NORMAL
+from gatehouse.metrics.classification import roc_auc
+from gatehouse.metrics.tasks.outcomes import outcomes
+from gatehouse.metrics.tasks.task import Task
+
+Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+_SMOOTHING = 20.0
+_LEAST_ROWS = 100
+_MOST_ROWS = 100_000
+_FITTED = 0.7
+
+
+def single_feature_auc(
+    training_set: pa.Table, label: str, task: Task, numeric: list[str], categorical: list[str], group: str = ""
+) -> dict[str, float]:
+    """ROC AUC of every feature alone against the label, from 0.5 to 1, by name.
+
+    In a ranking only the order within `group` counts: a row's outcome is whether its label is above the median of its
+    group, and a feature is its place in the group. Rows of a group with equal labels are left out.
+
+    With several classes, it is the largest area of any class that has 100 rows and leaves 100 rows to the others.
+
+    A numeric feature is scored by its value in the better direction, with all nulls lowest or all highest, whichever
+    predicts better (so a null that gives the label away counts). A categorical feature is scored by the label's rate in
+    its category; null is a category, and rates are shrunk by 20 rows towards the mean rate. Where all labels are equal,
+    every feature has 0.5.
+    """
+    labels = pc.cast(training_set[label], pa.float64()).to_numpy()
+    groups = np.zeros(0, np.int64)
+    if group:
+        groups = pc.rank(training_set[group], tiebreaker="dense").to_numpy().astype(np.int64) - 1
+        outcome, differ = above_median(labels, groups)
+        training_set, outcome, groups = training_set.filter(pa.array(differ)), outcome[differ], groups[differ]
+    else:
+        outcome = outcomes(task, labels, labels)
+    counts = np.bincount(outcome, minlength=2)
+    targets = [outcome == number for number in ((1,) if len(counts) == 2 else range(len(counts)))]
+    # A class with few rows is predicted well by chance.
+    least = 1 if len(counts) == 2 else _LEAST_ROWS
+    targets = [y for y in targets if least <= y.sum() <= len(y) - least]
+    kinds = {**dict.fromkeys(numeric, _numeric), **dict.fromkeys(categorical, _categorical)}
+    return {
+        name: max((area_of(training_set[name], y, groups) for y in targets), default=0.5)
+        for name, area_of in kinds.items()
+    }
+
+
+def _numeric(column: pa.ChunkedArray, y: np.ndarray, groups: np.ndarray) -> float:
+    values = pc.cast(column, pa.float64()).to_numpy(zero_copy_only=False)
+    unknown = np.isnan(values)
+    best = 0.5
+    for stand_in in (-np.inf, np.inf) if unknown.any() else (0.0,):
+        area = _area(y, np.where(unknown, stand_in, values), groups)
+        best = max(best, area, 1 - area)
+    return best
+
+
+def _categorical(column: pa.ChunkedArray, y: np.ndarray, groups: np.ndarray) -> float:
+    codes = pc.fill_null(pc.cast(column, pa.string()), "\0null").combine_chunks().dictionary_encode().indices.to_numpy()
+    counts = np.bincount(codes)
+    rates = (np.bincount(codes, weights=y) + _SMOOTHING * y.mean()) / (counts + _SMOOTHING)
+    return max(0.5, _area(y, rates[codes], groups))
+
+
+def _area(y: np.ndarray, scores: np.ndarray, groups: np.ndarray) -> float:
+    return roc_auc(y, places(scores, groups) if len(groups) else scores)
+
+
+def above_median(labels: Floats, groups: Integers) -> tuple[Integers, npt.NDArray[np.bool_]]:
+    """Whether each label is above the median of its group, and whether the group has different labels; shape (rows,).
+
+    Where no label is above it, because most have the largest, those at the median count.
+
+    Args:
+        labels: Shape (rows,), without NaN.
+        groups: Number of each row's group, shape (rows,); from 0, and every number occurs.
+    """
+    ordered = labels[np.lexsort((labels, groups))]
+    sizes = np.bincount(groups)
+    starts = np.cumsum(sizes) - sizes
+    median = ((ordered[starts + (sizes - 1) // 2] + ordered[starts + sizes // 2]) / 2)[groups]
+    largest, smallest = ordered[starts + sizes - 1][groups], ordered[starts][groups]
+    above = np.where(median == largest, labels >= median, labels > median)
+    return above.astype(np.int64), smallest != largest
+
+
+def places(values: Floats, groups: Integers) -> Floats:
+    """Place of each value in its group, from 0 to 1, shape (rows,); equal values share the mean of their places."""
+    order = np.lexsort((values, groups))
+    ordered, where = values[order], groups[order]
+    begins = np.flatnonzero(np.r_[True, (ordered[1:] != ordered[:-1]) | (where[1:] != where[:-1])])
+    ends = np.r_[begins[1:], len(ordered)]
+    mean = np.repeat((begins + ends) / 2, ends - begins)  # place among all rows, in the middle of its equals
+    first = np.flatnonzero(np.r_[True, where[1:] != where[:-1]])
+    sizes = np.diff(np.r_[first, len(where)])
+    placed = np.empty(len(values))
+    placed[order] = (mean - np.repeat(first, sizes)) / np.repeat(sizes, sizes)
+    return placed
+
+
+@dataclass(frozen=True)
+class Together:
+    """ROC AUC of a linear model on rows later than its training rows, with the bounds of its 95 % interval."""
+
+    area: float
+    low: float
+    high: float
+
+
+def joint_auc(
+    training_set: pa.Table, label: str, decision_time: str, numeric: list[str], categorical: list[str]
+) -> Together | None:
+    """Fit on the first 70 % of the rows by time and measure on the rest; at most 100,000 rows, evenly spaced, are used.
+
+    The labels are 0 and 1. The interval is that of Hanley and McNeil (1982).
+
+    Returns:
+        The ROC AUC; None where the first or the last rows have fewer than 100 rows of either label.
+    """
+    order = pc.sort_indices(training_set[decision_time]).to_numpy()
+    rows = training_set.take(pa.array(order[:: -(-len(order) // _MOST_ROWS) or 1]))
+    labels = pc.cast(rows[label], pa.float64()).to_numpy()
+    end = int(_FITTED * len(labels))
+    counts = [(int(part.sum()), int(len(part) - part.sum())) for part in (labels[:end], labels[end:])]
+    if min(map(min, counts)) < _LEAST_ROWS:
+        return None
+    fitted = LinearModel.fit("binary", rows.slice(0, end), labels[:end], numeric, categorical)
+    area = roc_auc(labels[end:], fitted.predict(rows.slice(end)))
+    positive, negative = counts[1]
+    of_positives, of_negatives = area / (2 - area), 2 * area**2 / (1 + area)
+    spread = (positive - 1) * (of_positives - area**2) + (negative - 1) * (of_negatives - area**2)
+    reach = NORMAL * math.sqrt(max(0.0, area * (1 - area) + spread) / (positive * negative))
+    return Together(area, area - reach, min(1.0, area + reach))

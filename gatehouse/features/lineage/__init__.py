@@ -1,1 +1,0 @@
-"""Finds the source columns that each feature comes from."""

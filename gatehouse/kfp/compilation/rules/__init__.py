@@ -1,1 +1,0 @@
-"""The rules of the policy, one module per topic."""

@@ -1,0 +1,10 @@
+"""Environment variables that say where Kubeflow Pipelines is, and as whom it is asked."""
+
+ENDPOINT = "GATEHOUSE_KFP_ENDPOINT"
+UI = "GATEHOUSE_KFP_UI"
+"""Address of KFP's pages, where they are elsewhere than its API."""
+NAMESPACE = "GATEHOUSE_KFP_NAMESPACE"
+TOKEN = "GATEHOUSE_KFP_TOKEN"
+TOKEN_FILE = "GATEHOUSE_KFP_TOKEN_FILE"
+MOUNTED_TOKEN = "KF_PIPELINES_SA_TOKEN_PATH"
+"""What a PodDefault of Kubeflow sets to the path of a pod's token; the KFP SDK reads it too."""

@@ -1,0 +1,214 @@
+"""The pods of a job: their status, and how often each failed over all attempts."""
+
+import threading
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from gatehouse.launchers.launcher import HUNG, HUNG_CODE
+
+_HOPELESS_IMAGE = ("InvalidImageName", "ErrImageNeverPull")
+_IMAGE = (*_HOPELESS_IMAGE, "ErrImagePull", "ImagePullBackOff", "ImageInspectError", "RegistryUnavailable")
+_EVICTED = ("Evicted", "Preempting", "Preempted", "NodeLost", "NodeShutdown", "Terminated", "Shutdown")
+
+Pod = dict[str, Any]
+
+
+def runs(pod: Pod) -> bool:
+    """Whether the pod has been started, and has not failed."""
+    return _status(pod).get("phase") in ("Running", "Succeeded")
+
+
+def started_at(pods: Iterable[Pod]) -> str:
+    """When the last of the running pods was started (RFC 3339); empty if none runs."""
+    states = [state.get("running", {}) for pod in pods for state in _states(pod)]
+    return max((state["startedAt"] for state in states if "startedAt" in state), default="")
+
+
+def unschedulable(pods: Iterable[Pod]) -> str:
+    """The scheduler's message about a pod without a node; empty if there is none."""
+    for pod in pods:
+        for condition in _status(pod).get("conditions", []):
+            if (condition["type"], condition["status"]) == ("PodScheduled", "False"):
+                return f"{condition.get('reason', '')}: {condition.get('message', '')}"
+    return ""
+
+
+def image_problem(pods: Iterable[Pod]) -> tuple[str, bool]:
+    """Why an image cannot be pulled, and whether retries are useless; an empty text if nothing is wrong."""
+    for pod in pods:
+        for state in _states(pod):
+            waiting = state.get("waiting", {})
+            if (reason := waiting.get("reason", "")) in _IMAGE:
+                return f"{reason}: {waiting.get('message', '')}", reason in _HOPELESS_IMAGE
+    return "", False
+
+
+def eviction(pod: Pod) -> str:
+    """Why the pod was removed from its node (eviction, preemption, a lost node); empty if it was not."""
+    status = _status(pod)
+    if status.get("reason") in _EVICTED:
+        return f"{status['reason']}: {status.get('message', '')}"
+    for condition in status.get("conditions", []):
+        if (condition["type"], condition["status"]) == ("DisruptionTarget", "True"):
+            return f"{condition.get('reason', '')}: {condition.get('message', '')}"
+    return ""
+
+
+def failed(pods: Iterable[Pod]) -> list[Pod]:
+    """The pods that failed, in the order in which their containers ended."""
+    ended = [pod for pod in pods if _status(pod).get("phase") == "Failed" or exit_code(pod)]
+    return sorted(ended, key=lambda pod: max((end.get("finishedAt", "") for end in _ends(pod)), default=""))
+
+
+def exit_code(pod: Pod) -> int:
+    """The exit code of the pod's container; 0 also if it has not ended or was not started."""
+    return next((end["exitCode"] for end in _ends(pod) if end.get("exitCode")), 0)
+
+
+def restarts(pod: Pod) -> int:
+    """How often the node has started the pod's containers again."""
+    return max((status.get("restartCount", 0) for status in _status(pod).get("containerStatuses", [])), default=0)
+
+
+def how_it_ended(pod: Pod) -> str:
+    """How a failed pod ended, in a sentence that is the same for the same cause."""
+    reasons = [end.get("reason", "") for end in _ends(pod)]
+    if "OOMKilled" in reasons:
+        return (
+            "a worker ran out of memory (OOMKilled). Raise launch.resources.memory, or lower training.data.batch_size."
+        )
+    code = exit_code(pod)
+    if code == HUNG_CODE:
+        return HUNG
+    return f"a pod ended with exit code {code}, expected 0." if code else "a pod failed without an exit code."
+
+
+def name_of(pod: Pod) -> str:
+    """The pod's name."""
+    return str(pod["metadata"]["name"])
+
+
+def _status(pod: Pod) -> dict[str, Any]:
+    status: dict[str, Any] = pod.get("status", {})
+    return status
+
+
+def _states(pod: Pod) -> Iterator[dict[str, Any]]:
+    status = _status(pod)
+    for container in [*status.get("initContainerStatuses", []), *status.get("containerStatuses", [])]:
+        yield container.get("state", {})
+
+
+def _ends(pod: Pod) -> Iterator[dict[str, Any]]:
+    for state in _states(pod):
+        if "terminated" in state:
+            yield state["terminated"]
+
+
+class Attempts:
+    """The pods of one job as last seen in a list or a watch; thread-safe.
+
+    The operator deletes a pod as soon as it has failed, and makes another of its name. So a pod of another uid counts
+    as a failure of the pod before it, whether or not that was seen to fail, unless the job was suspended. An attempt
+    ends when fewer pods run than the job needs. Once enough pods run again, the cause of the earlier attempt's end no
+    longer counts.
+
+    Attributes:
+        failures: How often the pod of each name has ended and was to start again, over all attempts.
+    """
+
+    def __init__(self, min_pods: int, restarts: int | None = None) -> None:
+        """Start without pods; `min_pods` must run for the job to run, and a pod may restart so often (None: any)."""
+        self._min_pods, self._restarts = min_pods, restarts
+        self._pods: dict[str, Pod] = {}
+        self._present: dict[str, tuple[str, int, int]] = {}
+        self._gone: set[str] = set()
+        self._last_failed: dict[str, Pod] = {}
+        self._changing = threading.RLock()
+        self.failures: Counter[str] = Counter()
+
+    def progress(self) -> dict[str, Any]:
+        """The state that a later launcher of the job needs; empty where failures are not counted."""
+        with self._changing:
+            return {} if self._restarts is None else {"failures": dict(+self.failures), "present": dict(self._present)}
+
+    def resume(self, progress: Mapping[str, Any]) -> None:
+        """Continue from what an earlier launcher of the job recorded."""
+        self.failures = Counter(progress.get("failures", {}))
+        self._present = {name: tuple(life) for name, life in progress.get("present", {}).items()}
+
+    def update(self, pods: Iterable[Pod]) -> None:
+        """Record the present pods."""
+        with self._changing:
+            now = {pod["metadata"]["uid"]: pod for pod in pods}
+            for pod in now.values():
+                self._count(pod)
+            enough = sum(map(runs, now.values())) >= self._min_pods
+            self._pods = now if enough else self._pods | now
+
+    def observe(self, pod: Pod) -> bool:
+        """Record one pod after a change, perhaps its deletion; False if another has its place by now."""
+        with self._changing:
+            self._count(pod)
+            if failed([pod]):
+                self._pods[pod["metadata"]["uid"]] = pod
+            return pod["metadata"]["uid"] not in self._gone
+
+    def _count(self, pod: Pod) -> None:
+        """Count what is new: a pod that ended, a container that the node started again, a pod in place of another."""
+        name, uid = name_of(pod), pod["metadata"]["uid"]
+        has_failed = bool(failed([pod]))
+        if has_failed:
+            self._last_failed[name] = pod
+        if uid in self._gone:  # A list showed its successor before the watch told of its end.
+            return
+        if "deletionTimestamp" in pod["metadata"]:  # It may end because it is deleted: its successor counts, if any.
+            has_failed = False
+        before, count, ends = self._present.get(name, (uid, 0, 0))
+        if uid != before:
+            self._gone.add(before)
+            self.failures[name] += ends == count  # Its end was not seen.
+            count = ends = 0
+        count = max(count, restarts(pod))
+        counted = max(ends, count + has_failed)
+        self.failures[name] += counted - ends
+        self._present[name] = (uid, count, counted)
+
+    def suspend(self) -> None:
+        """Count no failure of the present pods: the job was suspended, and new pods come when it continues."""
+        with self._changing:
+            self._gone.update(uid for uid, _, _ in self._present.values())
+            self._present = {}
+
+    def failed(self) -> list[Pod]:
+        """Pods that failed in the last attempt; the first is the one that failed first.
+
+        Where a pod failed too often, it is the cause, although another has its place by now.
+        """
+        with self._changing:
+            pods = failed(self._pods.values())
+            name = self._exceeding()
+            if name in self._last_failed and name not in map(name_of, pods):
+                pods = [self._last_failed[name], *pods]
+            return pods
+
+    def first(self) -> Pod | None:
+        """The pod that failed first in the last attempt, or any pod if none failed; None without pods."""
+        return next(iter(self.failed() or self._pods.values()), None)
+
+    def exceeding(self) -> str:
+        """A sentence that names a pod which ended more often than it may start again; empty if there is none."""
+        with self._changing:
+            if name := self._exceeding():
+                return (
+                    f"Pod {name} failed {self.failures[name]} times, with "
+                    f"launch.run_policy.backoff_limit={self._restarts}."
+                )
+            return ""
+
+    def _exceeding(self) -> str:
+        for name, failures in self.failures.most_common(1):
+            if self._restarts is not None and failures > self._restarts:
+                return name
+        return ""

@@ -1,1 +1,0 @@
-"""Code that runs in the workers of a job: heartbeats, preemption, and the barrier between two steps."""

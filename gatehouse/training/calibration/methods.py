@@ -1,0 +1,191 @@
+"""Fits the calibration of a model, and chooses the threshold of its positive class by a stated rule."""
+
+import numpy as np
+import numpy.typing as npt
+
+from gatehouse.metrics.arithmetic.elementary import exponential, logarithm, logistic
+from gatehouse.metrics.curves import taken_above
+from gatehouse.training.calibration.spec import (
+    CalibrationError,
+    CostThreshold,
+    FBetaThreshold,
+    FixedThreshold,
+    ThresholdSpec,
+)
+from gatehouse.training.scoring.calibration import Isotonic, Platt, Temperature, log_odds, log_shares
+
+Floats = npt.NDArray[np.float64]
+_PLATT_STEPS, _TOLERANCE, _RIDGE = 100, 1e-10, 1e-12
+_TEMPERATURE_STEPS, _LEAST, _MOST = 200, 1e-3, 1e3
+
+
+def fit_platt(probabilities: Floats, labels: Floats) -> Platt:
+    """Slope and intercept with the least log loss, against targets that are slightly inside of 0 and 1.
+
+    Platt (1999): with P positive and N negative rows, the targets are (P + 1) / (P + 2) and 1 / (N + 2), so that
+    separable classes give a finite slope. Newton's method; a step that does not help is halved (Lin, Lin and Weng
+    2007).
+
+    Args:
+        probabilities: Of the positive label, shape (rows,); not all equal.
+        labels: 0 or 1, shape (rows,); both occur.
+
+    Raises:
+        CalibrationError: if the probability does not rise with the label.
+    """
+    margins, is_positive = log_odds(probabilities), labels > 0.5
+    positives = int(is_positive.sum())
+    high, low = (positives + 1.0) / (positives + 2.0), 1.0 / (len(labels) - positives + 2.0)
+    targets = np.where(is_positive, high, low)
+    point = np.array([0.0, float(logarithm(np.array([(positives + 1.0) / (len(labels) - positives + 1.0)]))[0])])
+    loss = _loss(point, margins, targets)
+    for _ in range(_PLATT_STEPS):
+        predicted = logistic(point[0] * margins + point[1])
+        off, weight = predicted - targets, predicted * (1.0 - predicted)
+        gradient = np.array([np.sum(off * margins), np.sum(off)])
+        if np.abs(gradient).max() <= _TOLERANCE * len(labels):
+            break
+        aa, ab, bb = np.sum(weight * margins**2) + _RIDGE, np.sum(weight * margins), np.sum(weight) + _RIDGE
+        step = np.array([bb * gradient[0] - ab * gradient[1], aa * gradient[1] - ab * gradient[0]]) / (aa * bb - ab**2)
+        while (tried := _loss(point - step, margins, targets)) > loss and np.abs(step).max() > _TOLERANCE:
+            step = step / 2
+        if tried >= loss:
+            break
+        point, loss = point - step, tried
+    if point[0] <= 0:
+        raise CalibrationError(
+            f"platt: expected higher probabilities for positive labels, found a slope of {point[0]:.3g}: on these rows "
+            "the model is no better than chance. Train a better model, or remove `calibration`."
+        )
+    return Platt(slope=float(point[0]), intercept=float(point[1]))
+
+
+def _loss(point: Floats, margins: Floats, targets: Floats) -> float:
+    """The summed log loss, log(1 + exp(m)) - t m with the exponential of -|m|."""
+    values = point[0] * margins + point[1]
+    return float(np.sum(np.maximum(values, 0.0) - logarithm(logistic(np.abs(values))) - targets * values))
+
+
+def fit_isotonic(probabilities: Floats, labels: Floats) -> Isotonic:
+    """The rising function with the least squared error, by pooling adjacent violators (Ayer et al. 1955).
+
+    Rows of one probability are one point. Sums of labels are whole numbers, so shares are compared exactly. Each share
+    is kept between 1 / (rows + 2) and 1 less that: no number of rows shows that something never happens, and one such
+    row would make the log loss infinite.
+
+    Args:
+        probabilities: Of the positive label, shape (rows,).
+        labels: 0 or 1, shape (rows,); both occur.
+
+    Returns:
+        Breakpoints: between them the function is a straight line, beyond them constant.
+
+    Raises:
+        CalibrationError: if the rate of positive labels rises nowhere with the probability.
+    """
+    scores, inverse, counts = np.unique(probabilities, return_inverse=True, return_counts=True)
+    positives = np.bincount(inverse[labels > 0.5], minlength=len(scores))
+    # Of each block: positive rows, all rows, and the first of its scores.
+    blocks: list[tuple[int, int, int]] = []
+    for first, (hits, rows) in enumerate(zip(positives.tolist(), counts.tolist(), strict=True)):
+        start = first
+        while blocks and blocks[-1][0] * rows >= hits * blocks[-1][1]:
+            before_hits, before_rows, start = blocks.pop()
+            hits, rows = hits + before_hits, rows + before_rows
+        blocks.append((hits, rows, start))
+    if len(blocks) == 1:
+        raise CalibrationError(
+            "isotonic: expected more positive labels at higher probabilities, found that they do not rise: on these "
+            "rows the model is no better than chance. Train a better model, or remove `calibration`."
+        )
+    ends = [*(start - 1 for _, _, start in blocks[1:]), len(scores) - 1]
+    least = 1.0 / (len(labels) + 2.0)
+    points: list[tuple[float, float]] = []
+    for (hits, rows, start), end in zip(blocks, ends, strict=True):
+        value = min(max(hits / rows, least), 1.0 - least)
+        points += [(float(scores[index]), value) for index in dict.fromkeys((start, end))]
+    return Isotonic(tuple(score for score, _ in points), tuple(value for _, value in points))
+
+
+def fit_temperature(probabilities: Floats, labels: Floats) -> Temperature:
+    """The temperature with the least log loss (Guo et al. 2017), by Newton's method within bounds that close in.
+
+    Args:
+        probabilities: Of each class, shape (rows, classes).
+        labels: Number of the class, shape (rows,).
+
+    Raises:
+        CalibrationError: if no temperature from 0.001 to 1000 is best.
+    """
+    logs = log_shares(probabilities)
+    own = logs[np.arange(len(logs)), labels.astype(np.int64)]
+    if _derivatives(_LEAST, logs, own)[0] >= 0:
+        raise _unusable("is no better than chance")
+    if _derivatives(_MOST, logs, own)[0] <= 0:
+        raise _unusable("is right in every row")
+    low, high, inverse = _LEAST, _MOST, 1.0
+    for _ in range(_TEMPERATURE_STEPS):
+        slope, curvature = _derivatives(inverse, logs, own)
+        low, high = (inverse, high) if slope < 0 else (low, inverse)
+        step = inverse - slope / curvature if curvature > 0 else low
+        after = step if low < step < high else (low + high) / 2
+        if after == inverse or slope == 0:
+            break
+        inverse = after
+    return Temperature(float(1.0 / inverse))
+
+
+def _unusable(problem: str) -> CalibrationError:
+    return CalibrationError(
+        "temperature: expected that the model is right on some validation rows and wrong on others, found that it "
+        f"{problem}: no temperature is best. Give more rows, train another model, or remove `calibration`."
+    )
+
+
+def _derivatives(inverse: float, logs: Floats, own: Floats) -> tuple[float, float]:
+    """First and second derivative of the summed log loss by the inverse temperature."""
+    powers = exponential(inverse * (logs - logs.max(axis=1, keepdims=True)))
+    shares = powers / powers.sum(axis=1, keepdims=True)
+    means = (shares * logs).sum(axis=1)
+    return float(np.sum(means - own)), float(np.sum((shares * logs * logs).sum(axis=1) - means * means))
+
+
+def choose_threshold(labels: Floats, probabilities: Floats, rule: ThresholdSpec) -> float:
+    """The least probability of a row that is called positive. Among equally good thresholds the highest is chosen.
+
+    It lies half way between the lowest probability that is called positive and the next lower one, so that the last
+    digits of a probability decide nothing. At least one row is positive.
+
+    Args:
+        labels: 0 or 1, shape (rows,); both occur.
+        probabilities: Of the positive label, shape (rows,).
+        rule: How it is chosen.
+
+    Raises:
+        CalibrationError: if no threshold keeps the rule.
+    """
+    if isinstance(rule, FixedThreshold):
+        return rule.at
+    hits, taken = taken_above(labels, probabilities)
+    positives = float(hits[-1])
+    misses, alarms = positives - hits, taken - hits
+    if isinstance(rule, FBetaThreshold):
+        weight = rule.beta**2
+        best = int(np.argmax((1 + weight) * hits / (hits + alarms + weight * positives)))
+    elif isinstance(rule, CostThreshold):
+        rest = len(labels) - taken - misses
+        cost = rule.true_positive * hits + rule.false_positive * alarms + rule.false_negative * misses
+        best = int(np.argmin(cost + rule.true_negative * rest))
+    else:
+        kept = np.flatnonzero(hits >= rule.at_least * taken)
+        if not len(kept):
+            raise CalibrationError(
+                f"threshold: no threshold has a precision of at least {rule.at_least:g} on the {len(labels):,} "
+                f"validation rows: the highest is {float(np.max(hits / taken)):.4g}. Ask for less, or train "
+                "a better model."
+            )
+        best = int(kept[np.argmax(hits[kept])])
+    descending = np.append(np.unique(probabilities)[::-1], 0.0)
+    last, following = descending[best], descending[best + 1]
+    middle = (last + following) / 2
+    return float(middle if middle > following else last)

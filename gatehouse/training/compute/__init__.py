@@ -1,1 +1,0 @@
-"""The arithmetic of a process: precision, device, determinism."""

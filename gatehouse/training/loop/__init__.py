@@ -1,1 +1,0 @@
-"""The training loop of neural networks, and what it composes."""

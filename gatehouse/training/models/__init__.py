@@ -1,1 +1,0 @@
-"""The neural networks that can be trained, and the settings of each."""

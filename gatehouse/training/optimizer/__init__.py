@@ -1,1 +1,0 @@
-"""The optimizer, its learning-rate schedule, and clipping."""

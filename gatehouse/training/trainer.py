@@ -1,0 +1,246 @@
+"""The training loop of networks, to be read from top to bottom; each concern is in a module beside it.
+
+Every random choice is a pure function of seed, epoch and place; everything else that changes is in `TrainState`. So a
+run that resumes at any step ends in the same bits as one that was never interrupted.
+"""
+
+import hashlib
+import logging
+import math
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from safetensors.torch import save_file
+from torch import Tensor
+
+from gatehouse.launchers.launcher import METRICS, WEIGHTS
+from gatehouse.launchers.rank_files import Heartbeat, Preempted
+from gatehouse.launchers.step_barrier import Agreement, StepBarrier
+from gatehouse.tracking.spool import SpoolWriter
+from gatehouse.training.checkpointing.checkpointer import LAST_SECONDS, Checkpointer
+from gatehouse.training.compute import LossScaler
+from gatehouse.training.data.batches import Batch, Loader, Position, Rows, Step
+from gatehouse.training.divergence import ROWS, DivergedError, origin
+from gatehouse.training.loss import loss_of
+from gatehouse.training.models import build_model, require_logits
+from gatehouse.training.optimizer import build_optimizer, gradient_norm, learning_rate, scale_gradients
+from gatehouse.training.parallel.mesh import Layout, lay_out, whole
+from gatehouse.training.parallel.parallelize import parallelize
+from gatehouse.training.spec import NetworkTraining, measured_metrics
+from gatehouse.training.state import Progress, TrainState, draw_again, drawn, seed_all
+from gatehouse.training.validation import best_epoch, is_over, log_epochs, metrics_of, validation_scores
+
+logger = logging.getLogger(__name__)
+
+_ADVICE = "Lower training.optimizer.learning_rate, or look for extreme values among the features."
+_ROWS_ADVICE = "Look for values of the training set that no 32-bit number holds."
+
+
+class Trainer:
+    """Trains one model on the processes of the current process group; every process has a Trainer of its own."""
+
+    def __init__(
+        self, spec: NetworkTraining, architecture: dict[str, Any], directory: Path, heartbeat: Heartbeat | None = None
+    ) -> None:
+        """Build everything from the files of the job's directory, which also receives checkpoints and weights."""
+        self.spec, self.directory = spec, directory
+        self.outputs: int = architecture["outputs"]
+        kind = spec.compute.device
+        self.device = torch.device("cpu") if kind == "cpu" else torch.device("cuda", torch.cuda.current_device())
+        self.layout = lay_out(spec.parallelism, kind)
+        self.loss = loss_of(spec.loss)
+        parts = ("train",) if spec.stopping.refit else ("train", "validation")
+        self.data = {part: Rows.load(directory / part) for part in parts}
+        self.loader = Loader(self.data["train"], spec, self.layout.data_rank, self.layout.data_size)
+        seed_all(spec.seed)
+        model = build_model(architecture)
+        require_logits(model, architecture)
+        rows = math.ceil(spec.data.batch_size / (self.layout.data_size * spec.data.accumulation))
+        self.execution = parallelize(model, spec, self.layout, self.loss, self.device, rows)
+        part = self.execution.part
+        self.parameters = list(part.parameters())
+        self.optimizer = build_optimizer(part, spec.optimizer)
+        best = {name: tensor.detach().clone() for name, tensor in part.state_dict().items()}
+        self.state = TrainState(
+            part, self.optimizer, LossScaler(spec.compute), Position(), Progress(), best, self.device
+        )
+        self.checkpointer = Checkpointer.of_environment(directory, spec.checkpoints)
+        self.barrier = StepBarrier(heartbeat)
+        self.metrics = SpoolWriter(directory / METRICS) if self.layout.leads else None
+        self.began = 0, time.monotonic()
+
+    def train(self) -> dict[str, Any] | None:
+        """Train until the last epoch or until patience ends; write the best epoch's weights; return the result.
+
+        Returns None where the run is preempted: its checkpoint is written then.
+
+        Raises:
+            DivergedError: if a gradient or the validation loss is not finite; names step and tensor.
+        """
+        state, position = self.state, self.state.position
+        self.barrier.beat(0)
+        restored = self.checkpointer.load(state)
+        self.barrier.beat(state.progress.step)
+        if restored is not None and not restored.same_world_size:
+            self._seed(position.epoch)
+        log_epochs(self.metrics, state.progress.history)
+        self.began = state.progress.step, time.monotonic()
+        agreed = Agreement()
+        steps = self.loader.from_position(position)
+        try:
+            while not is_over(state.progress.history, self.spec) and (step := next(steps, None)):
+                if step.index == 0:
+                    self._seed(step.epoch)
+                    self.began = state.progress.step, time.monotonic()
+                self._step(step)
+                state.progress.step += 1
+                position.epoch, position.step = step.epoch, step.index + 1
+                if step.last:
+                    self._end_epoch(step.epoch)
+                    position.epoch, position.step = step.epoch + 1, 0
+                ended = step.epoch if step.last else None
+                best = step.last and best_epoch(state.progress.history, self.spec) == step.epoch
+                self.checkpointer.maybe_save(
+                    state, state.progress.step, due=agreed.due, epoch_ended=step.last, best=best
+                )
+                agreed = self.barrier.agree(state.progress.step, due=self.checkpointer.due, epoch_ended=ended)
+                if agreed.preempted:
+                    done, seconds = state.progress.step, agreed.seconds - LAST_SECONDS
+                    saved = self.checkpointer.save_now(state, done, ("preemption",), seconds)
+                    self.barrier.report(Preempted(done, saved))
+                    return None
+            self.checkpointer.finish()
+        finally:
+            steps.close()
+            self.checkpointer.let_go()
+            if self.metrics:
+                self.metrics.close()
+        path, history = self.directory / WEIGHTS, state.progress.history
+        save_weights(state.best, path, self.layout)
+        return {
+            "history": history,
+            "best_epoch": best_epoch(history, self.spec),
+            "weights_sha256": hashlib.sha256(path.read_bytes()).hexdigest() if dist.get_rank() == 0 else "",
+            "world_sizes": self.checkpointer.world_sizes,
+        }
+
+    def _seed(self, epoch: int) -> None:
+        """Seed dropout by seed, epoch and place.
+
+        Tensor neighbours hold the same activations and draw alike, so tensor parallelism drops what one process drops;
+        replicas and stages of a pipeline draw independently.
+        """
+        place = self.layout.pipeline_rank * self.layout.data_size + self.layout.data_rank
+        seed_all(self.spec.seed * 1_000_003 + epoch * 1_009 + place)
+
+    def _step(self, step: Step) -> None:
+        """One optimizer step: the mean loss of the global batch, its gradient, clipped, applied."""
+        progress = self.state.progress
+        own, weight = self._weights_of(step)
+        if not weight:
+            return  # No row counts: there is nothing to learn, and nothing to divide by.
+        batch = step.batch if self.device.type == "cpu" else step.batch.to(self.device)
+        settings = self.spec.optimizer.at(step.epoch)
+        rate = learning_rate(progress.step, self.loader.steps * self.spec.stopping.epochs, settings)
+        for group in self.optimizer.param_groups:
+            group["lr"], group["weight_decay"] = rate, settings.weight_decay
+        # Gradients are averaged over the data axis: times its size, their sum is divided by the whole batch's weight.
+        factor = self.layout.data_size / weight
+        loss, norm, scale = self._gradient(step, batch, factor)
+        scale_gradients(self.parameters, norm, settings.clip_norm, scale)
+        self.optimizer.step()
+        progress.loss += loss
+        progress.weight += weight
+        if self.metrics:
+            logged = {"grad_norm": float(norm) / scale, "learning_rate": rate}
+            # The mean over the rows of this process: the mean over all rows would cost an exchange per step.
+            self.metrics.log(({"step_loss": loss / own} if own else {}) | logged, progress.step)
+
+    def _weights_of(self, step: Step) -> tuple[float, float]:
+        """The weight of this process's loss, and of the global batch; no communication where every row weighs one."""
+        if self.loss.by_rows and self.data["train"].weights is None:
+            # Here only padding rows have weight 0. Only the log needs this process's own number of rows.
+            return float(step.batch.weights.sum()) if self.metrics else 0.0, float(step.rows)
+        parts = step.batch.split(self.spec.data.accumulation)
+        own = float(sum(self.loss.weight(part.labels, part.weights, part.groups) for part in parts))
+        total = torch.tensor(own, dtype=torch.float64, device=self.device)
+        # Neighbours along tensor and pipeline have the same rows.
+        dist.all_reduce(total)
+        return own, float(total) / (self.layout.tensor_size * self.layout.pipeline_size)
+
+    def _gradient(self, step: Step, batch: Batch, factor: float) -> tuple[float, Tensor, float]:
+        """Compute the gradient, again with half the scale where it is too large for fp16: no batch is left out.
+
+        Returns:
+            The loss, the norm of the gradient, and the scale that is in both gradient and norm.
+        """
+        scaler = self.state.scaler
+        while True:
+            self.optimizer.zero_grad(set_to_none=True)
+            scale, before = scaler.scale, drawn(self.device)
+            loss = self.execution.backward(batch, factor * scale)
+            norm = gradient_norm(self.parameters, self.layout)
+            if torch.isfinite(norm):
+                scaler.grow()
+                return float(loss), norm, scale
+            finite = torch.isfinite(loss).to(torch.int32)
+            dist.all_reduce(finite, dist.ReduceOp.MIN)
+            if finite and scaler.shrink():
+                continue
+            began = origin(self.execution, batch, loss, self.layout, partial(draw_again, before, self.device))
+            raise DivergedError(
+                f"The gradient is not finite in epoch {step.epoch}, step {self.state.progress.step}: it began in "
+                f"{began}. {self.checkpointer.last} {_ROWS_ADVICE if began.startswith(ROWS) else _ADVICE}"
+            )
+
+    def _end_epoch(self, epoch: int) -> None:
+        """Log the epoch, validate, and keep the weights where they are the best so far."""
+        progress, name = self.state.progress, self.loss.name
+        if self.metrics and (steps := progress.step - self.began[0]):  # After a resume, the rest of the epoch.
+            rows = steps / self.loader.steps * len(self.data["train"])
+            speed = rows / max(time.monotonic() - self.began[1], 1e-9)
+            self.metrics.log({"samples_per_second": speed}, progress.step)
+        total = torch.tensor(progress.loss if self.layout.leads_data else 0.0, dtype=torch.float64, device=self.device)
+        dist.all_reduce(total)
+        train_loss = float(total) / progress.weight if progress.weight else 0.0
+        row: dict[str, Any] = {"epoch": epoch, f"train_{name}": train_loss}
+        if "validation" in self.data:
+            held_out, beat = self.data["validation"], lambda: self.barrier.beat(progress.step)
+            scores = validation_scores(self.execution, held_out, self.layout, self.outputs, self.device, beat)
+            row |= metrics_of(scores, held_out, self.loss, measured_metrics(self.spec))
+        if not math.isfinite(row.get(name, train_loss)):
+            part = "validation" if name in row else "train"
+            raise DivergedError(
+                f"The {part} {name} is not finite after epoch {epoch}. {self.checkpointer.last} {_ADVICE}"
+            )
+        first = progress.history[0][f"train_{name}"] if progress.history else math.inf
+        if (most := self.spec.stopping.divergence) and train_loss > most * first:
+            raise DivergedError(
+                f"The train {name} of epoch {epoch} is {train_loss:.6g}: over training.stopping.divergence={most:g} "
+                f"times that of the first epoch, {first:.6g}. {self.checkpointer.last} {_ADVICE}"
+            )
+        progress.history.append(row)
+        log_epochs(self.metrics, [row])
+        progress.loss = progress.weight = 0.0
+        if best_epoch(progress.history, self.spec) == epoch:
+            self.state.keep_best()
+        if dist.get_rank() == 0:
+            shown = "  ".join(f"{key} {value:.5f}" for key, value in row.items() if key != "epoch")
+            logger.info("epoch %d/%d  %s", epoch + 1, self.spec.stopping.epochs, shown)
+
+
+def save_weights(weights: dict[str, Tensor], path: Path, layout: Layout) -> None:
+    """Gather the weights of all processes in their global shapes, and write them on rank 0; collective."""
+    gathered = {name: whole(tensor).cpu() for name, tensor in weights.items()}
+    if layout.pipeline_size > 1:
+        assert layout.mesh is not None
+        stages: list[dict[str, Tensor]] | None = [{}] * layout.pipeline_size if layout.pipeline_rank == 0 else None
+        dist.gather_object(gathered, stages, group=layout.mesh["pipeline"].get_group(), group_dst=0)
+        gathered = {name: tensor for stage in stages or [gathered] for name, tensor in stage.items()}
+    if dist.get_rank() == 0:
+        save_file({name: tensor.contiguous() for name, tensor in gathered.items()}, path)
+    dist.barrier()

@@ -1,1 +1,0 @@
-"""Gradient-boosted trees: their settings, and the boosting loop."""

@@ -1,0 +1,114 @@
+"""Validation metrics of an epoch, which epoch is the best, and early stopping. A round of trees counts as an epoch."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from gatehouse.metrics.catalogue import metric_named
+from gatehouse.metrics.tasks.direction import is_minimized
+from gatehouse.metrics.tasks.found import task_of_loss
+from gatehouse.tracking.spool import SpoolWriter
+from gatehouse.training.data.batches import Rows
+from gatehouse.training.loss import Loss
+from gatehouse.training.parallel.mesh import Layout
+from gatehouse.training.parallel.parallelize import Execution
+from gatehouse.training.scoring.networks import predictions
+from gatehouse.training.spec import TrainSpec, own_metric
+
+_CHUNK = 16_384
+
+
+def validation_scores(
+    execution: Execution, rows: Rows, layout: Layout, outputs: int, device: torch.device, beat: Callable[[], None]
+) -> Tensor:
+    """Logits of every row, float64, shape (rows,) or (rows, classes): each process scores its share. Collective."""
+    share = math.ceil(len(rows) / layout.data_size)
+    shape = (share * layout.data_size,) if outputs == 1 else (share * layout.data_size, outputs)
+    scores = torch.zeros(shape, device=device)
+    first = layout.data_rank * share
+    for start in range(first, first + share, _CHUNK):
+        # Past the end, the last row stands in: every process calls the model equally often.
+        stop = min(start + _CHUNK, first + share)
+        chunk = slice(start, stop) if stop <= len(rows) else torch.arange(start, stop).clamp(max=len(rows) - 1)
+        logits = execution.score(rows.numbers[chunk].to(device), rows.ids[chunk].to(device))
+        if logits is not None and layout.leads_data:
+            scores[start:stop] = logits
+        beat()
+    dist.all_reduce(scores)
+    return scores[: len(rows)].cpu().double()
+
+
+def metrics_of(scores: Tensor, rows: Rows, loss: Loss, names: Sequence[str]) -> dict[str, float]:
+    """The mean loss and the other metrics of `names`, over all rows of a part.
+
+    Args:
+        scores: Logits of every row, float64, shape (rows,) or (rows, classes).
+        rows: The part.
+        loss: The training loss; its mean has the rows' weights, and takes precedence over a metric of its name.
+        names: Of the metrics.
+    """
+    total, weight = sums_of(scores, rows, loss)
+    metrics = {loss.name: total / weight if weight else 0.0}
+    if not math.isfinite(metrics[loss.name]):
+        return metrics
+    labels = rows.labels.double().numpy()
+    groups = None if rows.groups is None else rows.groups.numpy()
+    task = task_of_loss(loss.kind)
+    read = task.read(predictions(task.output, scores).numpy(), groups)
+    return {name: metric_named(name).measure(labels, read) for name in names if name != loss.name} | metrics
+
+
+def sums_of(scores: Tensor, rows: Rows, loss: Loss) -> tuple[float, float]:
+    """The weighted sum of the loss over rows, of logits shaped as in `metrics_of`, and the weight that divides it."""
+    labels = rows.labels.double()
+    weights = torch.ones((), dtype=torch.float64).expand(len(rows)) if rows.weights is None else rows.weights.double()
+    groups = labels[:0] if rows.groups is None else rows.groups
+    chunks = [slice(0, len(rows))]
+    if rows.groups is not None:  # Chunks that never cut a group.
+        ends = torch.unique_consecutive(rows.groups, return_counts=True)[1].cumsum(0).tolist()
+        chunks, start = [], 0
+        for end, following in zip(ends, [*ends[1:], math.inf], strict=True):
+            if following - start > _CHUNK:
+                chunks.append(slice(start, end))
+                start = end
+    total, weight = 0.0, 0.0
+    for chunk in chunks:
+        targets = labels[chunk], weights[chunk], groups[chunk]
+        total += float(loss.total(scores[chunk], *targets))
+        weight += float(loss.weight(*targets))
+    return total, weight
+
+
+def log_epochs(metrics: SpoolWriter | None, history: Sequence[Mapping[str, float]]) -> None:
+    """Spool rows of a history, each under the number of its epoch; nothing on ranks that spool nothing.
+
+    A resumed run spools the rows of its checkpoint again, for readers that began only now.
+    """
+    if metrics is None:
+        return
+    for row in history:
+        metrics.log({name: value for name, value in row.items() if name != "epoch"}, int(row["epoch"]))
+
+
+def best_epoch(history: list[dict[str, Any]], spec: TrainSpec) -> int:
+    """Index of the best epoch; a later one has to gain more than `stopping.least_gain`. The last one of a refit."""
+    if spec.stopping.refit:
+        return len(history) - 1
+    name = own_metric(spec)
+    sign = 1.0 if is_minimized(name) else -1.0
+    best = 0
+    for index, row in enumerate(history):
+        if sign * row[name] < sign * history[best][name] - spec.stopping.least_gain:
+            best = index
+    return best
+
+
+def is_over(history: list[dict[str, Any]], spec: TrainSpec) -> bool:
+    """Whether the last `stopping.patience` epochs brought nothing better, or a refit has had its epochs."""
+    if spec.stopping.refit:
+        return len(history) >= spec.stopping.refit
+    return bool(history) and len(history) - 1 - best_epoch(history, spec) >= spec.stopping.patience
