@@ -316,9 +316,7 @@ class Moments:
     squares: float
 
     @classmethod
-    def of(
-        cls, counted: CountedNumbers, add: Callable[[npt.NDArray[np.float64]], float] = exact_sum
-    ) -> "Moments":
+    def of(cls, counted: CountedNumbers, add: Callable[[npt.NDArray[np.float64]], float] = exact_sum) -> "Moments":
         """Moments of counted numbers.
 
         Args:

@@ -88,9 +88,7 @@ def _statistics_in(body: Any, reference: str) -> dict[str, dict[str, Statistics]
     return {name: table["columns"] for name, table in body["tables"].items()}
 
 
-def without_values(
-    statistics: ByColumn, sensitive: Mapping[str, Collection[str]]
-) -> dict[str, dict[str, Statistics]]:
+def without_values(statistics: ByColumn, sensitive: Mapping[str, Collection[str]]) -> dict[str, dict[str, Statistics]]:
     """The same statistics without values of columns that are sensitive now, even if they were not when measured.
 
     Args:

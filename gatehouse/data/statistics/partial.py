@@ -62,9 +62,7 @@ class SketchedNumbers:
         self._distinct = KmvSketch(_HASHES)
         # The eight bytes of each number, without a copy.
         offsets = pa.py_buffer(np.arange(0, 8 * len(values) + 1, 8, dtype=np.int32))
-        self._distinct.AddValues(
-            pa.Array.from_buffers(pa.binary(), len(values), [None, offsets, pa.py_buffer(values)])
-        )
+        self._distinct.AddValues(pa.Array.from_buffers(pa.binary(), len(values), [None, offsets, pa.py_buffer(values)]))
         self._quantiles = QuantilesSketch(_SKETCH_ERROR, _UNLIMITED, 1)
         points, weights = _thinned(values[values != 0], counts[values != 0])
         self._quantiles.AddValues(pa.array(points.astype(np.float64)), pa.array(weights))

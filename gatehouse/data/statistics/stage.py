@@ -54,8 +54,10 @@ def measure(request: MeasureRequest, store: ArtifactStore) -> MeasureResult:
     """
     baseline = measurement(store, request.baseline).statistics
     try:
-        measured = _on_beam(store, request, baseline) if request.statistics.engine == "beam" else _in_process(
-            store, request, baseline
+        measured = (
+            _on_beam(store, request, baseline)
+            if request.statistics.engine == "beam"
+            else _in_process(store, request, baseline)
         )
     except ImportError as error:
         raise ConfigurationError(

@@ -38,6 +38,7 @@ _VOLATILE = re.compile(
 # Look-around, atomic groups, conditions and references back to a group; a backslash before is an escape of its own.
 _NOT_IN_RE2 = re.compile(r"(?<!\\)(?:\\\\)*(?:\(\?(?:[=!>(]|<[=!]|P=)|\\[1-9])")
 
+
 def _bound(value: Any) -> int | float | datetime:
     if isinstance(value, str):
         try:
@@ -64,7 +65,7 @@ def _regular(pattern: Any) -> str:
 
 
 def _repeatable(sql: Any) -> str:
-    """An expression that gives the same on every run, and whose parentheses match, because it is judged inside a pair."""
+    """An expression that gives the same on every run, with matching parentheses, because rules put it inside a pair."""
     if not isinstance(sql, str) or not sql.strip():
         raise ValueError("expected a SQL expression")
     bare, depth = _TEXT.sub("''", sql), 0

@@ -1,8 +1,7 @@
 """Judges logged serving features against a training set, from statistics of both over the same bins."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
 
 from gatehouse.data.statistics import Statistics
 from gatehouse.data.validation.anomalies import Anomaly, Findings
@@ -19,12 +18,10 @@ class FeatureSkew:
     """One feature on both sides.
 
     Attributes:
-        feature: Its name.
-        psi, js, linf: Distances of the served rows from the trained ones; None where they have no bins in common.
-        nulls_trained: Share of trained rows with no finite value.
-        nulls_served: Share of served rows with no finite value.
-        mean_trained: Mean of a number in the training set; None for others.
-        mean_served: Its mean in the log.
+        psi, js, linf: Distances of the served rows from the trained rows; None if they have no bins in common.
+        nulls_trained: Share of trained rows without a finite value.
+        nulls_served: Share of served rows without a finite value.
+        mean_trained, mean_served: Means of a number; None for others.
     """
 
     feature: str
@@ -36,23 +33,17 @@ class FeatureSkew:
     mean_trained: float | None
     mean_served: float | None
 
-    def to_json(self) -> dict[str, Any]:
-        """The feature as JSON."""
-        return asdict(self)
-
 
 @dataclass(frozen=True)
 class SkewJudge:
-    """What judging needs.
+    """Compares and judges features.
 
     Attributes:
-        spec: Thresholds.
-        features: Names of the features that are compared.
-        trained: Statistics of the training set by column.
-        served: Statistics of the log by column.
-        rebinned: The same of the log, in the bins and values of the training set.
+        features: Names of the features to compare.
+        trained, served: Statistics of the training set and of the log, by column.
+        rebinned: Statistics of the log in the bins and values of the training set, by column.
         rows: Rows of the training set, and of the log.
-        findings: Where anomalies are collected.
+        findings: Collects the anomalies.
     """
 
     spec: SkewSpec
@@ -70,7 +61,7 @@ class SkewJudge:
         return trained == 0 or served < self.spec.min_rows
 
     def run(self) -> list[FeatureSkew]:
-        """Compare every feature, the most moved first; too few rows on one side are compared, but not judged."""
+        """Compare every feature, the most moved first; with too few rows on one side nothing is judged."""
         if self.too_few:
             trained, served = self.rows
             self.findings.not_judged.append(
@@ -80,9 +71,9 @@ class SkewJudge:
         compared = [self._compared(name) for name in self.features if name in self.trained and name in self.served]
         if not self.too_few:
             self._judge_names()
-            for one in compared:
-                self._judge(one)
-        return sorted(compared, key=lambda one: (-(one.psi or 0.0), one.feature))
+            for feature in compared:
+                self._judge(feature)
+        return sorted(compared, key=lambda feature: (-(feature.psi or 0.0), feature.feature))
 
     def _compared(self, name: str) -> FeatureSkew:
         before, now = self.trained[name], self.rebinned.get(name)
@@ -91,8 +82,8 @@ class SkewJudge:
             for key in _DISTANCES
         }
         nulls = [
-            round(_without_value(found) / rows, _DIGITS) if rows else 0.0
-            for found, rows in zip((before, self.served[name]), self.rows, strict=True)
+            round((statistics["nulls"] + statistics.get("not_finite", 0)) / rows, _DIGITS) if rows else 0.0
+            for statistics, rows in zip((before, self.served[name]), self.rows, strict=True)
         ]
         return FeatureSkew(
             name,
@@ -112,29 +103,33 @@ class SkewJudge:
                 self.findings.not_judged.append(f"{name}: the training set has no such column")
             else:
                 self.findings.add(None)
-        known = {*self.trained, *self.spec.ignore}
-        new = [name for name in self.served if name not in known]
-        if self.spec.new_features != "allow":
-            for name in new:
+        for name in self.served if self.spec.new_features != "allow" else ():
+            if name not in self.trained and name not in self.spec.ignore:
                 self._add("new", name, self.spec.new_features, "no such column", str(self.served[name]["type"]))
 
-    def _judge(self, one: FeatureSkew) -> None:
-        name, spec = one.feature, self.spec
-        grown = one.nulls_served - one.nulls_trained
-        expected = f"at most {spec.nulls:.2%} more rows without a value than the {one.nulls_trained:.2%} in training"
-        self._judge_limit("nulls", name, grown > spec.nulls, expected, f"{one.nulls_served:.2%}")
-        before, now = self.trained[name], self.served[name]
+    def _judge(self, feature: FeatureSkew) -> None:
+        name, spec, before, now = (
+            feature.feature,
+            self.spec,
+            self.trained[feature.feature],
+            self.served[feature.feature],
+        )
+        grown = feature.nulls_served - feature.nulls_trained
+        expected = (
+            f"at most {spec.nulls:.2%} more rows without a value than the {feature.nulls_trained:.2%} in training"
+        )
+        self._judge_limit("nulls", name, grown > spec.nulls, expected, f"{feature.nulls_served:.2%}")
         if before.get("sensitive"):
             self.findings.not_judged.append(f"{name}: its values, as no histogram is kept of a sensitive column")
         elif _family(before) != _family(now):
             self._add("type", name, "fail", str(before["type"]), str(now["type"]))
-        elif one.psi is None:
+        elif feature.psi is None:
             self.findings.not_judged.append(f"{name}: its values, as a {before['type']} has no bins to compare")
         else:
             for rule in _DISTANCES:
-                limit, found, words = getattr(spec, rule), getattr(one, rule), MOVEMENTS[rule].title
+                limit, distance, title = getattr(spec, rule), getattr(feature, rule), MOVEMENTS[rule].title
                 if limit is not None:
-                    self._judge_limit(rule, name, found > limit, f"{words} at most {limit}", f"{found:.6g}")
+                    self._judge_limit(rule, name, distance > limit, f"{title} at most {limit}", f"{distance:.6g}")
 
     def _judge_limit(self, rule: str, name: str, broken: bool, expected: str, observed: str) -> None:
         if broken:
@@ -146,14 +141,10 @@ class SkewJudge:
         self.findings.add(Anomaly(_TABLE, rule, name, severity, "", expected, observed))
 
 
-def _without_value(found: Statistics) -> int:
-    return int(found["nulls"] + found.get("not_finite", 0))
-
-
-def _family(found: Statistics) -> str:
-    """What a column can be compared as: numbers of any width, texts, truth values, or its type."""
-    if "edges" in found:
+def _family(statistics: Statistics) -> str:
+    """The kind that a column is compared as: numbers of any width, texts, truth values, or its type."""
+    if "edges" in statistics:
         return "number"
-    if "values" in found:
-        return "truth" if found["type"] == "bool" else "text"
-    return str(found["type"])
+    if "values" in statistics:
+        return "truth" if statistics["type"] == "bool" else "text"
+    return str(statistics["type"])
