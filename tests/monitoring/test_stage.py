@@ -12,7 +12,7 @@ import pytest
 
 from gatehouse.errors import ConfigurationError
 from gatehouse.monitoring.report import numbers_of, page, summary_of
-from gatehouse.monitoring.rows import Asked, MissingColumnError, read_rows
+from gatehouse.monitoring.rows import MissingColumnError, read_rows
 from gatehouse.monitoring.spec import DataDriftSpec, MonitoringSpec, PerformanceSpec, ReferenceSpec, RetrainSpec
 from gatehouse.monitoring.stage import MonitorRequest, MonitorResult, monitor
 from gatehouse.project.windows import windows_of
@@ -188,7 +188,7 @@ def test_classes_that_are_numbered_otherwise_are_not_compared(store: ArtifactSto
         newest = _publish(store, "training-sets", rows, told | {"classes": list(classes)})
         return monitor(MonitorRequest(reference=reference, split=split, current=newest, spec=SPEC), store)
 
-    with pytest.raises(ConfigurationError, match=r"has the classes a, x, b, expected .* begin with those of .*: a, b"):
+    with pytest.raises(ConfigurationError, match="has the classes a, x, b"):
         monitored("a", "x", "b")
     assert monitored("a", "b", "x").drift
 
@@ -220,9 +220,9 @@ def test_rows_that_a_refit_was_trained_on_are_no_newest_ones(store: ArtifactStor
         model = str(
             store.publish("models", "delay", {"model.json": "{}"}, configuration={"stopping": {"refit": refit}})
         )
-        rows = read_rows(Asked(**asked, model=model), SPEC, store)
-        found[refit] = [each.num_rows // 20 for each in (rows.trained, rows.current, rows.labelled, rows.after)]
-    assert found == {0: [250, 50, 50, 50], 3: [270, 30, 30, 30]}
+        rows = read_rows(MonitorRequest(**asked, model=model, spec=SPEC), store)
+        found[refit] = [table.num_rows // 20 for table in (rows.trained, rows.current, rows.labelled)]
+    assert found == {0: [250, 50, 50], 3: [270, 30, 30]}
 
 
 def test_windows_of_a_backfill_hold_each_row_once_and_know_nothing_of_the_days_after(store: ArtifactStore) -> None:
@@ -239,7 +239,8 @@ def test_a_column_that_is_only_a_unit_of_the_performance_is_read(store: Artifact
     current = _table(280, 30).append_column("plane", pa.array(np.arange(600) // 7))
     spec = SPEC.model_copy(update={"performance": PerformanceSpec(resample_by="plane")})
     reference, split, newest = _published(store, current)
-    rows = read_rows(Asked(reference, split, newest), spec, store)
+    request = MonitorRequest(reference=reference, split=split, current=newest, spec=spec)
+    rows = read_rows(request, store)
     assert "plane" in rows.labelled.column_names
 
 

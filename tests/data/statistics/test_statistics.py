@@ -15,11 +15,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gatehouse.data.statistics import Statistics, columns
+from gatehouse.data.statistics.columns import ColumnPlan
 from gatehouse.data.statistics.measurement import RANK_ERROR
 from gatehouse.data.statistics.partial import HEAVY_SHARE, OrderedMerge, Partial
-from gatehouse.data.statistics.columns import ColumnPlan
 from gatehouse.data.statistics.readout import BIN_LEVELS, SHOWN_LEVELS, Measured, read_out
-from gatehouse.data.statistics.partial import HEAVY_SHARE
 from gatehouse.data.validation.movement import MOVEMENTS
 from gatehouse.store.canonical import canonical_json
 

@@ -10,10 +10,9 @@ from gatehouse.errors import ConfigurationError
 from gatehouse.kfp_api.client import KfpApi
 from gatehouse.kfp_api.variables import ENDPOINT
 from gatehouse.monitoring import orders as causes
+from gatehouse.monitoring import retraining
 from gatehouse.monitoring.orders import CauseTakenError, Order, Orders
-from gatehouse.monitoring.retraining import stage as retraining
-from gatehouse.monitoring.retraining.policy import due, held_back
-from gatehouse.monitoring.retraining.stage import RetrainRequest, RetrainResult, retrain
+from gatehouse.monitoring.retraining import RetrainRequest, RetrainResult, due, held_back, retrain
 from gatehouse.monitoring.spec import RetrainSpec
 from gatehouse.operations.control.preparing.stage import PrepareRequest, prepare
 from gatehouse.store.canonical import canonical_json

@@ -1,6 +1,4 @@
-"""Performance, calibration and the daily loss on labels that became known, against the gate."""
-
-from typing import Any
+"""Performance and calibration on labels that became known, against the gate."""
 
 import numpy as np
 import pyarrow as pa
@@ -10,11 +8,8 @@ from gatehouse.data.splitting.parts import Part
 from gatehouse.errors import ConfigurationError
 from gatehouse.metrics.catalogue import metric_named
 from gatehouse.metrics.metric import Predictions
-from gatehouse.monitoring.checks import detector as detecting
-from gatehouse.monitoring.checks.calibration import calibration
-from gatehouse.monitoring.checks.detector import detector
-from gatehouse.monitoring.checks.performance import Gate, Now, measured, part_of, performance, units_of
-from gatehouse.monitoring.spec import CalibrationSpec, DetectorSpec, MissingLibraryError, PerformanceSpec
+from gatehouse.monitoring.performance import Gate, Now, calibration, measured, part_of, performance, units_of
+from gatehouse.monitoring.spec import CalibrationSpec, PerformanceSpec
 
 SPEC = PerformanceSpec(metric="roc_auc", samples=50)
 
@@ -98,43 +93,3 @@ def test_calibration_decays_where_probabilities_no_longer_come_true(blur: float,
     found = calibration(CalibrationSpec(), SPEC, "binary", Gate(0.03, 0.01), *_rows(30, 40, 99, blur))
     assert found.state == state
     assert calibration(CalibrationSpec(), SPEC, "regression", None, *_rows(3, 4, 99)).state == "ignored"
-
-
-class _Rises:
-    """Stands in for a detector: it sees a rise as soon as a loss is ten standard deviations above the others."""
-
-    estimation = 0.0
-
-    def update(self, loss: float) -> None:
-        self.estimation = loss
-
-    @property
-    def drift_detected(self) -> bool:
-        return self.estimation > 10
-
-
-def test_the_day_on_which_the_loss_rose_is_told_and_only_within_the_newest_rows(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(detecting, "_detector", lambda *_: _Rises())
-    since, part = np.datetime64("2013-01-15"), _rows(30, 40, 20)
-    found = detector(DetectorSpec(), "binary", *part, since)
-    assert found.state == "alarm" and "seen on 2013-01-21" in found.why and "from 0.4852 to 1.8542" in found.why
-    assert detector(DetectorSpec(), "binary", *_rows(30, 40, 99), since).state == "quiet"
-    assert detector(DetectorSpec(), "binary", *_rows(30, 40, 9), np.datetime64("2013-02-15")).state == "quiet"
-    assert detector(DetectorSpec(), "binary", *_rows(9, 40, 99), since).state == "not judged"
-    assert detector(DetectorSpec(), "ranking", *part, since).state == "not judged"
-
-
-@pytest.mark.parametrize("kind", ["adwin", "page_hinkley"])
-def test_the_detectors_of_river_see_a_rise(kind: Any) -> None:
-    since = np.datetime64("2013-01-01")
-    found = detector(DetectorSpec(kind=kind), "binary", *_rows(60, 40, 30), since)
-    assert found.state == "alarm" and "seen on 2013-0" in found.why
-    assert detector(DetectorSpec(kind=kind), "binary", *_rows(60, 40, 99), since).state == "quiet"
-
-
-def test_a_detector_without_its_library_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "river", None)
-    with pytest.raises(MissingLibraryError, match=r"pip install gatehouse\[monitoring\]"):
-        detector(DetectorSpec(), "binary", *_rows(30, 10, 99), np.datetime64("2013-01-15"))

@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from gatehouse.errors import ConfigurationError, PredictionError
-from gatehouse.monitoring.scoring import stage as pieces
-from gatehouse.monitoring.scoring.stage import ScoreRequest, ScoreResult, pieces_of, score
+from gatehouse.monitoring import scoring
+from gatehouse.monitoring.scoring import ScoreRequest, ScoreResult, pieces_of, score
 from gatehouse.reports.rendering import rendered
 from gatehouse.store.store import ArtifactStore
 from gatehouse.training.scoring.predictor import Predictor
@@ -58,8 +58,8 @@ class Scorer:
 @pytest.fixture
 def scorer(store: ArtifactStore, monkeypatch: pytest.MonkeyPatch) -> Scorer:
     """A small model, 600 rows, and pieces of about 16 rows and at most 64."""
-    monkeypatch.setattr(pieces, "USUAL", 16)
-    monkeypatch.setattr(pieces, "MOST", 64)
+    monkeypatch.setattr(scoring, "USUAL", 16)
+    monkeypatch.setattr(scoring, "MOST", 64)
     rows = timed(table(ROWS))
     training_set = publish_training_set(store, rows)
     model = publish_model(store, training_set, publish_split(store, training_set, train=range(200)), steps=2)
