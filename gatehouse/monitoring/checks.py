@@ -45,11 +45,7 @@ _DIGITS = 9
 def data_drift(spec: DataDriftSpec, rows: Rows, min_rows: int, importance: Mapping[str, float]) -> list[Finding]:
     """The finding for all features together, then one per feature; features closest to their alarm come first.
 
-    Args:
-        spec: Settings of the check.
-        rows: The rows to compare.
-        min_rows: Minimum number of rows in a block of the reference.
-        importance: Importance of each feature, by name; empty to weigh all equally.
+    Blocks of the reference have at least `min_rows`. Without `importance` by name all features weigh the same.
     """
     weights = weights_of(importance, [*rows.features])
     movements, blocks = {}, rows.blocks(min_rows)
@@ -165,13 +161,7 @@ def prediction_drift(
 ) -> Finding:
     """The finding for the scores of the model, or with several classes for the predicted class.
 
-    Args:
-        spec: Settings of the check.
-        data: Settings of the features, whose bins, seasons and significance apply here too.
-        rows: The rows to compare.
-        min_rows: Minimum number of rows in a block of the reference.
-        before: Predictions for the reference.
-        now: Predictions for the newest rows.
+    Bins, seasons and significance are set by `data`. `before` are the predictions for the reference.
     """
     classes = before.scores.ndim == 2
     scores = [predictions.form("classes") if classes else predictions.scores for predictions in (before, now)]
@@ -188,11 +178,7 @@ def prediction_drift(
 def label_drift(spec: LabelDriftSpec, data: DataDriftSpec, rows: Rows, min_rows: int) -> Finding:
     """The finding for the level of the known labels: their rate, mean, or the share of the most frequent class.
 
-    Args:
-        spec: Settings of the check.
-        data: Settings of the features, whose seasons and significance apply here too.
-        rows: The rows to compare.
-        min_rows: Minimum number of rows with a known label, and of rows in a block of the reference.
+    Seasons and significance are set by `data`.
     """
     level, labelled = level_of(TASKS[rows.task]), rows.labelled
     if labelled.num_rows < min_rows:

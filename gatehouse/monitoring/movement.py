@@ -93,15 +93,11 @@ def numbers_of(values: pa.ChunkedArray) -> Array:
 
 
 def blocks_of(moments: npt.NDArray[np.datetime64], span: np.timedelta64, min_rows: int) -> Numbers:
-    """Cut rows into consecutive blocks of time as long as `span`.
-
-    Args:
-        moments: When each row was decided, shape (rows,).
-        span: Length of a block.
-        min_rows: Rows of blocks with fewer rows get no block.
+    """Cut rows, decided at `moments`, into consecutive blocks of time as long as `span`.
 
     Returns:
-        Number of each row's block, without gaps; -1 for none. All are -1 with fewer than two blocks.
+        Number of each row's block, shape (rows,), without gaps; -1 for rows of a block with fewer than `min_rows`. All
+        are -1 with fewer than two blocks.
     """
     none = np.full(len(moments), -1, dtype=np.int64)
     if len(moments) == 0 or span <= np.timedelta64(0, "us"):
@@ -140,31 +136,23 @@ class Movement:
     tested: Tested | None
 
 
-@dataclass(frozen=True)
-class Units:
-    """Number of each row's unit, for the reference and for the newest rows, each of shape (rows,)."""
-
-    reference: Numbers
-    current: Numbers
-
-
 def movement(
     bins: NumericBins | CategoryBins,
     reference: pa.ChunkedArray,
     blocks: Numbers,
     current: pa.ChunkedArray,
     judging: str,
-    units: Units | None,
+    units: tuple[Numbers, Numbers] | None,
 ) -> Movement:
-    """Measure one column.
+    """Measure one column, in bins that were fitted on the reference.
 
     Args:
-        bins: Bins that were fitted on the reference.
-        reference: The column in the reference.
+        bins: The bins.
+        reference: The column in the reference, shape (rows,).
         blocks: Number of the block of each reference row, shape (rows,); -1 for rows in no block.
-        current: The column in the newest rows.
+        current: The column in the newest rows, shape (rows now,).
         judging: The measure for which seasons are computed.
-        units: Units of rows that depend on each other; None for no test.
+        units: Number of the unit of each reference row and of each newest row; None for no test.
     """
     placed, placed_now = bins.place(reference), bins.place(current)
     before, now = (np.bincount(rows, minlength=bins.size) for rows in (placed, placed_now))
@@ -193,7 +181,7 @@ def movement(
     return Movement(
         distances={name: round(value, _DIGITS) for name, value in distances.items() if math.isfinite(value)},
         seasonal=round(max(season for season in seasons if math.isfinite(season)), _DIGITS),
-        tested=None if units is None else chi_square(placed, units.reference, placed_now, units.current),
+        tested=None if units is None else chi_square(placed, units[0], placed_now, units[1]),
     )
 
 
@@ -205,11 +193,7 @@ def chi_square(before: Numbers, units_before: Numbers, now: Numbers, units_now: 
     all the variance, and the degrees of freedom are reduced to that number (Satterthwaite, the second-order
     correction).
 
-    Args:
-        before: Number of each reference row's bin, shape (rows,).
-        units_before: Number of each reference row's unit, shape (rows,).
-        now: Number of each newest row's bin, shape (rows now,).
-        units_now: Number of each newest row's unit, shape (rows now,).
+    `before` and `now` are the bins of the reference and of the newest rows, shapes (rows,) and (rows now,).
     """
     untested = Tested(1.0, float(len(now)))
     if min(len(before), len(now)) < 2:
@@ -296,7 +280,7 @@ def mean_error(values: Array, units: Numbers) -> float:
 
 
 def corrected(chances: Mapping[str, float], correction: str) -> dict[str, float]:
-    """The p-values of many tests, by name, corrected for their number by `holm` (1979) or `benjamini_hochberg` (1995)."""
+    """The p-values of tests, by name, corrected for their number by `holm` (1979) or `benjamini_hochberg` (1995)."""
     values = np.array([*chances.values()])
     adjusted = holm(values) if correction == "holm" else false_discovery_control(values)
     return {name: round(float(value), _DIGITS) for name, value in zip(chances, adjusted, strict=True)}

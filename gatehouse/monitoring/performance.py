@@ -29,12 +29,9 @@ _DIGITS = 9
 
 @dataclass(frozen=True)
 class Gate:
-    """A metric in the champion's evaluation.
+    """A metric in the champion's evaluation, and its standard error from the 95 % interval.
 
-    Attributes:
-        value: Its value on the test rows.
-        error: Its standard error, from the 95 % interval.
-        unit: The unit that this interval was sampled by, such as `row` or `day`; empty if unknown.
+    `unit` is what the interval was sampled by, such as `row` or `day`; empty if unknown.
     """
 
     value: float
@@ -102,15 +99,7 @@ def measured(metric: Metric, part: Part, predictions: Predictions, spec: Perform
 
 
 def performance(spec: PerformanceSpec, task: str, gate: Gate | None, part: Part, predictions: Predictions) -> Finding:
-    """The finding for the metric of the gate, or another metric.
-
-    Args:
-        spec: Settings of the check.
-        task: Name of the task.
-        gate: The value at the gate.
-        part: The newest rows with a known label.
-        predictions: The champion's predictions for them.
-    """
+    """The finding for the metric of the gate, or another metric, on the newest rows with a known label."""
     metric, units = metric_named(spec.metric or objective_of(task)), units_of(part, spec)
     lacking = TASKS[task].lacks(part.labels)
     if lacking := f"the newest labels are {lacking}" if lacking else _unjudged(gate, units):
@@ -144,7 +133,7 @@ def calibration(
     part: Part,
     predictions: Predictions,
 ) -> Finding:
-    """The finding for the expected calibration error; arguments as in `performance`, `sampling` for the interval."""
+    """The finding for the expected calibration error; `sampling` has the settings of the interval."""
     metric, units = metric_named(CALIBRATION_ERROR), units_of(part, sampling)
     if task not in metric.tasks:
         return Finding(CALIBRATION, metric.name, IGNORED, f"only {', '.join(metric.tasks)} tasks have one")

@@ -121,10 +121,7 @@ def retrain(request: RetrainRequest, store: ArtifactStore) -> RetrainResult:
 def due(spec: RetrainSpec, drift: Mapping[str, Any], age_days: float) -> tuple[str, tuple[str, ...]]:
     """The triggers that ask for a new model, joined by `+`, and the reasons; empty if none does.
 
-    Args:
-        spec: What may ask for a new model.
-        drift: The content of the drift report.
-        age_days: Days since the champion was registered.
+    `drift` is the content of the drift report, `age_days` the days since the champion was registered.
     """
     reasons = {name: tuple(drift["reasons"]) for name in drift["triggers"] if name in spec.on}
     if "schedule" in spec.on and age_days >= spec.every_days:
@@ -136,15 +133,7 @@ def due(spec: RetrainSpec, drift: Mapping[str, Any], age_days: float) -> tuple[s
 
 
 def cause_of(asks: str, drift: Mapping[str, Any], reference: str, champion: str, period: int) -> str:
-    """Digest of a cause: the triggers, the reference, the window that was monitored, and the champion.
-
-    Args:
-        asks: The first result of `due`.
-        drift: The content of the drift report.
-        reference: Training set of the champion.
-        champion: The champion.
-        period: Number of the schedule's period.
-    """
+    """Digest of a cause: the triggers, the champion with its training set, and the window or the schedule's period."""
     window = [drift["facts"].get("decided from", ""), drift["facts"].get("to", "")]
     if asks == "schedule":
         window = [str(period)]

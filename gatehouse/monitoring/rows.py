@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import pyarrow as pa
 
-    from gatehouse.monitoring.movement import Numbers, Units
+    from gatehouse.monitoring.movement import Numbers
     from gatehouse.monitoring.stage import MonitorRequest
 
 TIME = "decision_time"
@@ -80,11 +80,9 @@ class Rows:
         now = moments(self.current)
         return blocks_of(moments(self.reference), now.max() - now.min(), min_rows)
 
-    def units(self, unit: str) -> "Units":
+    def units(self, unit: str) -> "tuple[Numbers, Numbers]":
         """The unit of each reference row and each newest row: rows of one unit depend on each other."""
-        from gatehouse.monitoring.movement import Units
-
-        return Units(units_of(self.reference, unit), units_of(self.current, unit))
+        return units_of(self.reference, unit), units_of(self.current, unit)
 
 
 def read_rows(request: "MonitorRequest", store: ArtifactStore) -> Rows:
@@ -149,11 +147,7 @@ def moments(table: "pa.Table") -> "npt.NDArray[np.datetime64]":
 
 
 def units_of(table: "pa.Table", unit: str) -> "Numbers":
-    """Number of each row's unit, from 0, shape (rows,).
-
-    Args:
-        table: The rows.
-        unit: `day`, `week` (starting on Thursday), a column, or empty for single rows.
+    """Number of each row's unit, from 0, shape (rows,): `day`, `week` (from Thursday), a column, or empty for rows.
 
     Raises:
         ConfigurationError: if there is no such column.
@@ -261,12 +255,9 @@ def _reference(spec: MonitoringSpec, trained: "pa.Table", every: "pa.Table", cur
 
 @dataclass(frozen=True)
 class Log:
-    """A log of predictions.
+    """A log: keys, decision time, the prediction, and the features if they were logged.
 
-    Attributes:
-        table: Keys, decision time, the prediction, and the features if they were logged.
-        others: Number of rows predicted by other models; they are not in the table.
-        repeated: Number of rows with keys and time of an earlier row; they are not in the table.
+    The table lacks `others`, rows predicted by other models, and `repeated`, rows with keys and time of an earlier row.
     """
 
     table: "pa.Table"
@@ -277,12 +268,7 @@ class Log:
 def read_log(store: ArtifactStore, reference: str, model: str, task: str, keys: list[str]) -> Log:
     """Read a log: predictions of batch scoring, or a snapshot with a table named `predictions`.
 
-    Args:
-        store: The artifact store.
-        reference: Reference of the log.
-        model: The champion; rows that name another model are left out.
-        task: Name of the task.
-        keys: Names of the columns that identify a row, including the decision time.
+    Rows that name another model are left out. `keys` are the columns that identify a row, with the decision time.
 
     Raises:
         ConfigurationError: if the log lacks a key or the prediction.

@@ -140,83 +140,57 @@ def monitor(request: MonitorRequest, store: ArtifactStore) -> MonitorResult:
 
 def _findings(request: MonitorRequest, store: ArtifactStore, rows: "Rows") -> "Iterator[Finding]":
     """The findings of all enabled checks; checks that need rows judge nothing if there are too few."""
-    from gatehouse.monitoring.checks import quality
-    from gatehouse.monitoring.decision import ALARM, DATA, FRESHNESS, QUIET, UNKNOWN, Finding
+    from gatehouse.metrics.tasks.judging import objective_of
+    from gatehouse.monitoring import checks, decision, importance, performance
+    from gatehouse.monitoring.decision import QUIET, UNKNOWN, Finding
     from gatehouse.training.scoring.predictor import Predictor
 
     spec = request.spec
     if spec.freshness:
-        yield from (Finding(FRESHNESS, "", ALARM, why) for why in request.stale)
+        yield from (Finding(decision.FRESHNESS, "", decision.ALARM, why) for why in request.stale)
         if not request.stale:
-            yield Finding(FRESHNESS, "", QUIET, "no feature view is stale")
+            yield Finding(decision.FRESHNESS, "", QUIET, "no feature view is stale")
     if rows.current.num_rows < spec.min_rows:
         return
     predictor = Predictor.load(store, request.model) if request.model else None
-    if rows.reference.num_rows >= spec.min_rows:
-        yield from _drifts(request, store, rows, predictor)
-    elif any((spec.data_drift, spec.prediction_drift, spec.label_drift)):
-        why = (
-            f"expected at least {spec.min_rows:,} rows of the reference `{spec.reference.window}`, found "
-            f"{rows.reference.num_rows:,}"
-        )
-        yield Finding(DATA, "", UNKNOWN, why)
+    data, drift = spec.data_drift or DataDriftSpec(), (spec.data_drift, spec.prediction_drift, spec.label_drift)
+    if rows.reference.num_rows < spec.min_rows and any(drift):
+        why = f"expected at least {spec.min_rows:,} rows of the reference `{spec.reference.window}`"
+        yield Finding(decision.DATA, "", UNKNOWN, f"{why}, found {rows.reference.num_rows:,}")
+    elif any(drift):
+        if spec.data_drift:
+            weights: dict[str, float] = {}
+            if data.weights == "importance" and request.robustness:
+                weights = importance.probed_importance(store, request.robustness)
+            elif data.weights == "importance" and predictor is not None:
+                split = request.split
+                weights = importance.permuted_importance(store, predictor, request.reference, split, rows.features)
+            yield from checks.data_drift(data, rows, spec.min_rows, weights)
+        if spec.prediction_drift and predictor is None:
+            yield Finding(decision.PREDICTION, "score of the model", UNKNOWN, "no model was given")
+        elif spec.prediction_drift and predictor is not None:
+            before, now = predictor.read(predictor.predict(rows.reference)), _predictions(predictor, rows, rows.current)
+            yield checks.prediction_drift(spec.prediction_drift, data, rows, spec.min_rows, before, now)
+        if spec.label_drift:
+            yield checks.label_drift(spec.label_drift, data, rows, spec.min_rows)
     if spec.quality:
-        yield from quality(spec.quality, rows)
-    yield from _on_labels(request, store, rows, predictor)
-
-
-def _drifts(
-    request: MonitorRequest, store: ArtifactStore, rows: "Rows", predictor: "Predictor | None"
-) -> "Iterator[Finding]":
-    """The findings about drift of features, predictions and labels."""
-    from gatehouse.monitoring.checks import data_drift, label_drift, prediction_drift
-    from gatehouse.monitoring.decision import PREDICTION, UNKNOWN, Finding
-    from gatehouse.monitoring.importance import permuted_importance, probed_importance
-
-    spec, data = request.spec, request.spec.data_drift or DataDriftSpec()
-    if spec.data_drift:
-        importance: dict[str, float] = {}
-        if data.weights == "importance" and request.robustness:
-            importance = probed_importance(store, request.robustness)
-        elif data.weights == "importance" and predictor is not None:
-            importance = permuted_importance(store, predictor, request.reference, request.split, rows.features)
-        yield from data_drift(data, rows, spec.min_rows, importance)
-    if spec.prediction_drift and predictor is None:
-        yield Finding(PREDICTION, "score of the model", UNKNOWN, "no model was given")
-    elif spec.prediction_drift and predictor is not None:
-        before, now = predictor.read(predictor.predict(rows.reference)), _predictions(predictor, rows, rows.current)
-        yield prediction_drift(spec.prediction_drift, data, rows, spec.min_rows, before, now)
-    if spec.label_drift:
-        yield label_drift(spec.label_drift, data, rows, spec.min_rows)
-
-
-def _on_labels(
-    request: MonitorRequest, store: ArtifactStore, rows: "Rows", predictor: "Predictor | None"
-) -> "Iterator[Finding]":
-    """The findings about performance and calibration."""
-    from gatehouse.metrics.tasks.judging import objective_of
-    from gatehouse.monitoring.decision import CALIBRATION, PERFORMANCE, UNKNOWN, Finding
-    from gatehouse.monitoring.performance import CALIBRATION_ERROR, calibration, gate_of, part_of, performance
-
-    spec = request.spec
-    enabled = [name for name, check in ((PERFORMANCE, spec.performance), (CALIBRATION, spec.calibration)) if check]
-    if predictor is None:
-        yield from (Finding(name, "", UNKNOWN, "no model was given") for name in enabled)
-    elif rows.labelled.num_rows < spec.min_rows:
-        why = f"expected at least {spec.min_rows:,} rows with a known label, found {rows.labelled.num_rows:,}"
-        yield from (Finding(name, "", UNKNOWN, why) for name in enabled)
-    elif enabled:
-        part = part_of(rows.labelled, rows.label, str(rows.manifest.details.get("group", "")))
+        yield from checks.quality(spec.quality, rows)
+    enabled = {decision.PERFORMANCE: spec.performance, decision.CALIBRATION: spec.calibration}
+    lacking = "no model was given" if predictor is None else ""
+    if not lacking and rows.labelled.num_rows < spec.min_rows:
+        lacking = f"expected at least {spec.min_rows:,} rows with a known label, found {rows.labelled.num_rows:,}"
+    if lacking or predictor is None:
+        yield from (Finding(name, "", UNKNOWN, lacking) for name, check in enabled.items() if check)
+    elif any(enabled.values()):
+        part = performance.part_of(rows.labelled, rows.label, str(rows.manifest.details.get("group", "")))
         predictions = _predictions(predictor, rows, rows.labelled, part.groups)
         if spec.performance:
-            gate = gate_of(store, request.evaluation, spec.performance.metric or objective_of(rows.task))
-            yield performance(spec.performance, rows.task, gate, part, predictions)
+            gate = performance.gate_of(store, request.evaluation, spec.performance.metric or objective_of(rows.task))
+            yield performance.performance(spec.performance, rows.task, gate, part, predictions)
         if spec.calibration:
-            gate, sampling = (
-                gate_of(store, request.evaluation, CALIBRATION_ERROR),
-                spec.performance or PerformanceSpec(),
-            )
-            yield calibration(spec.calibration, sampling, rows.task, gate, part, predictions)
+            gate = performance.gate_of(store, request.evaluation, performance.CALIBRATION_ERROR)
+            sampling = spec.performance or PerformanceSpec()
+            yield performance.calibration(spec.calibration, sampling, rows.task, gate, part, predictions)
 
 
 def _predictions(predictor: "Predictor", rows: "Rows", table: Any, groups: Any = None) -> "Predictions":

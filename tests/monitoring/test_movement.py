@@ -15,7 +15,6 @@ from gatehouse.evaluation.bootstrap import Units as EvaluationUnits
 from gatehouse.monitoring.movement import (
     CategoryBins,
     NumericBins,
-    Units,
     blocks_of,
     chi_square,
     corrected,
@@ -154,7 +153,7 @@ def test_a_single_day_is_worth_what_days_of_the_reference_are() -> None:
 def test_values_that_go_missing_are_tested_too() -> None:
     numbers = RANDOM.normal(size=400)
     columns = [_column(numbers), _column(np.where(np.arange(400) % 2 == 0, numbers, np.nan))]
-    units, none = Units(np.arange(400), np.arange(400)), np.full(400, -1)
+    units, none = (np.arange(400), np.arange(400)), np.full(400, -1)
     moved = movement(NumericBins.fit(columns[0], 10), columns[0], none, columns[1], "psi", units)
     assert moved.tested is not None and moved.tested.chance < 1e-6
 

@@ -2,7 +2,6 @@
 
 import datetime as dt
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -183,17 +182,6 @@ def test_a_piece_that_was_collected_meanwhile_is_scored_anew(scorer: Scorer) -> 
     Path(scorer.store.address, lost.blob).unlink()
     assert scorer.score(scorer.publish(scorer.rows)) == first
     assert scorer.scored == ROWS + (lost.rows or 0) and scorer.store.verify(first.predictions)
-
-
-def test_two_at_once_agree(scorer: Scorer) -> None:
-    rows = scorer.publish(scorer.rows)
-    stores = [ArtifactStore.open(scorer.store.address) for _ in range(2)]
-    with ThreadPoolExecutor(2) as pool:
-        found = list(
-            pool.map(lambda store: score(ScoreRequest(model=scorer.model, rows=rows, version=3), store), stores)
-        )
-    assert found[0] == found[1]
-    assert scorer.store.verify(found[0].predictions)
 
 
 @pytest.mark.parametrize(

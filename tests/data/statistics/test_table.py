@@ -124,15 +124,6 @@ def test_statistics_of_another_version_are_refused_as_a_baseline(store: Artifact
         measure(MeasureRequest(name="small", datasets=datasets, baseline=str(old)), store)
 
 
-def test_statistics_alone_are_a_baseline(store: ArtifactStore) -> None:
-    snapshot = publish(store, {"t": pa.table({"a": [1, 2]})})
-    datasets = store.manifest(snapshot).derived_from
-    baseline = measure(MeasureRequest(name="small", datasets=datasets), store).statistics
-    again = measure(MeasureRequest(name="small", datasets=datasets, baseline=baseline), store).statistics
-    (column,) = store.read_json(again, "rebinned.json")["tables"]["t"]["columns"].values()
-    assert column["counts"] == store.read_json(baseline, "statistics.json")["tables"]["t"]["columns"]["a"]["counts"]
-
-
 def test_validations_that_judged_the_same_statistics_are_one_baseline(
     store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
