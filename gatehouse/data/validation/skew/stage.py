@@ -55,9 +55,8 @@ def skew(request: SkewRequest, store: ArtifactStore) -> SkewResult:
     Raises:
         ConfigurationError: if one of the two is no table.
     """
-    from dataclasses import asdict
-
-    from gatehouse.data.validation.skew.judge import SkewJudge
+    from gatehouse.data.validation.anomalies import Findings
+    from gatehouse.data.validation.skew.judge import compared, judged
 
     manifest = store.manifest(request.training_set)
     for side in (manifest, store.manifest(request.serving)):
@@ -71,25 +70,23 @@ def skew(request: SkewRequest, store: ArtifactStore) -> SkewResult:
     trained = _measured(request, store, request.training_set, features, "")
     served = _measured(request, store, request.serving, features, trained)
     before, now = measurement(store, trained), measurement(store, served)
-    judge = SkewJudge(
-        spec=request.spec,
-        features=features,
-        trained=before.statistics[TABLE],
-        served=now.statistics[TABLE],
-        rebinned=now.rebinned.get(TABLE, {}),
-        rows=(before.rows[TABLE], now.rows[TABLE]),
-    )
-    compared, findings = judge.run(), judge.findings
-    unjudged = judge.too_few or all(feature.psi is None for feature in compared)
-    if unjudged and findings.verdict == "pass":
-        verdict, reasons = "unjudged", tuple(findings.not_judged[:1]) or ("no feature is compared",)
+    sides, rebinned = (before.statistics[TABLE], now.statistics[TABLE]), now.rebinned.get(TABLE, {})
+    rows = (before.rows[TABLE], now.rows[TABLE])
+    bodies = compared(features, *sides, rebinned, rows)
+    if few := rows[0] == 0 or rows[1] < request.spec.min_rows:
+        expected = f"expected at least {request.spec.min_rows:,} logged rows and a training set"
+        observed = f"found {rows[1]:,} logged and {rows[0]:,} trained rows"
+        findings = Findings(not_judged=[f"rows: {expected}, {observed}"])
     else:
-        verdict, reasons = findings.verdict, findings.reasons()
+        findings = judged(request.spec, features, bodies, *sides)
+    verdict, reasons = findings.verdict, findings.reasons()
+    if (few or all(body["psi"] is None for body in bodies)) and verdict == "pass":
+        verdict, reasons = "unjudged", tuple(findings.not_judged[:1]) or ("no feature is compared",)
     body = {
         "verdict": verdict,
         "reasons": reasons,
-        "rows": {"training": judge.rows[0], "serving": judge.rows[1]},
-        "features": [asdict(feature) for feature in compared],
+        "rows": {"training": rows[0], "serving": rows[1]},
+        "features": bodies,
         "judged": findings.judged,
         "not_judged": findings.not_judged,
     }
