@@ -106,10 +106,10 @@ def decide(spec: MonitoringSpec, findings: Sequence[Finding]) -> Decision:
     With `unless_holds`, drift of inputs and predictions only warns while the performance on known labels holds beyond
     chance: the model does not depend on what moved, or can handle it.
     """
-    held = next((finding for finding in findings if finding.check == PERFORMANCE and finding.holds), None)
-    if held is not None and (spec.data_drift is None or spec.data_drift.unless_holds):
+    holding = next((finding for finding in findings if finding.check == PERFORMANCE and finding.holds), None)
+    if holding is not None and (spec.data_drift is None or spec.data_drift.unless_holds):
         findings = [
-            replace(finding, state=HELD, why=f"{finding.why}; no alarm, as {held.name}: {held.why}")
+            replace(finding, state=HELD, why=f"{finding.why}; no alarm, as {holding.name}: {holding.why}")
             if finding.check in (DATA, PREDICTION) and finding.state == ALARM
             else finding
             for finding in findings

@@ -259,8 +259,8 @@ def _pooled_effects(effects: list[float], units: list[Numbers]) -> list[float]:
     Without a design effect of any sample, a unit counts as one row.
     """
     # Mean rows per unit, weighted by rows: units with more rows count more.
-    sizes = [float(np.square(counts).sum() / counts.sum()) for counts in (np.bincount(each) * 1.0 for each in units)]
-    freedoms = [int(each.max()) if np.isfinite(effect) else 0 for effect, each in zip(effects, units, strict=True)]
+    sizes = [float(np.square(counts).sum() / counts.sum()) for counts in (np.bincount(rows) * 1.0 for rows in units)]
+    freedoms = [int(rows.max()) if np.isfinite(effect) else 0 for effect, rows in zip(effects, units, strict=True)]
     most = sum(freedom * (size - 1) for freedom, size in zip(freedoms, sizes, strict=True))
     if not most:
         return sizes

@@ -101,19 +101,23 @@ def retrain(request: RetrainRequest, store: ArtifactStore) -> RetrainResult:
         return RetrainResult(action="nothing", reasons=(_NOTHING,), summary=_NOTHING)
     reference = store.manifest(request.drift).derived_from["reference"]
     cause = cause_of(asks, drift, reference, request.model, int(age // request.spec.every_days))
-    held: list[str] = []
+    limits: list[str] = []
 
     def decide(before: Sequence[Order]) -> Order | None:
         if same := [order for order in before if order.cause == cause]:
             return same[0]
-        held[:] = filter(None, [held_back(request.spec, before, time.time())])
-        return None if held else _order(request, store, cause, why)
+        limits[:] = filter(None, [held_back(request.spec, before, time.time())])
+        return None if limits else _order(request, store, cause, why)
 
     order = orders.give(decide)
     if order is None:
-        late = f"no new model is ordered: {held[0]}"
+        late = f"no new model is ordered: {limits[0]}"
         return RetrainResult(
-            action="held back", cause=cause, reasons=(*held, *why), summary=f"held back: {held[0]}", warnings=(late,)
+            action="held back",
+            cause=cause,
+            reasons=(*limits, *why),
+            summary=f"held back: {limits[0]}",
+            warnings=(late,),
         )
     return _act(request, store, orders, order)
 

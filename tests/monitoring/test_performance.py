@@ -37,20 +37,20 @@ def _rows(days: int, rows: int, wrong_from: int, blur: float = 0.0, seed: int = 
 def test_performance_is_held_against_the_gate_with_its_uncertainty(
     wrong_from: int, gate: Gate | None, state: str, said: str
 ) -> None:
-    found = performance(SPEC, "binary", gate, *_rows(30, 40, wrong_from))
-    assert found.state == state and said in found.why
+    finding = performance(SPEC, "binary", gate, *_rows(30, 40, wrong_from))
+    assert finding.state == state and said in finding.why
     if gate:
-        assert found.low is not None and found.value is not None and found.high is not None
-        assert found.low < found.value < found.high and found.expected == gate.value
+        assert finding.low is not None and finding.value is not None and finding.high is not None
+        assert finding.low < finding.value < finding.high and finding.expected == gate.value
 
 
 def test_one_unit_is_not_judged_and_few_units_are_judged_with_their_uncertainty() -> None:
     gate = Gate(0.95, 0.001)
-    for found in (
+    for finding in (
         performance(SPEC, "binary", gate, *_rows(1, 400, 99)),
         calibration(CalibrationSpec(), SPEC, "binary", Gate(0.0, 0.001), *_rows(1, 400, 0)),
     ):
-        assert found.state == "not judged" and "expected two units (day) with known labels at least" in found.why
+        assert finding.state == "not judged" and "expected two units (day) with known labels at least" in finding.why
     strict = PerformanceSpec(metric="roc_auc", max_decay=0.0, samples=50)
     alarms = [
         performance(strict, "binary", Gate(5 / 6, 0.0), *_rows(2, 200, 99, seed=seed)).state == "alarm"
@@ -84,12 +84,12 @@ def test_a_column_that_is_not_there_is_named_with_its_own_key() -> None:
 def test_performance_without_both_classes_is_not_judged() -> None:
     part, said = _rows(10, 20, 99)
     alone = Part(part.rows, part.table, np.zeros(len(part.labels)))
-    found = performance(SPEC, "binary", Gate(0.8, 0.01), alone, said)
-    assert found.state == "not judged" and "200 rows with label 0 and 0 with label 1" in found.why
+    finding = performance(SPEC, "binary", Gate(0.8, 0.01), alone, said)
+    assert finding.state == "not judged" and "200 rows with label 0 and 0 with label 1" in finding.why
 
 
 @pytest.mark.parametrize(("blur", "state"), [(0.0, "quiet"), (0.4, "alarm")])
 def test_calibration_decays_where_probabilities_no_longer_come_true(blur: float, state: str) -> None:
-    found = calibration(CalibrationSpec(), SPEC, "binary", Gate(0.03, 0.01), *_rows(30, 40, 99, blur))
-    assert found.state == state
+    finding = calibration(CalibrationSpec(), SPEC, "binary", Gate(0.03, 0.01), *_rows(30, 40, 99, blur))
+    assert finding.state == state
     assert calibration(CalibrationSpec(), SPEC, "regression", None, *_rows(3, 4, 99)).state == "ignored"

@@ -91,9 +91,9 @@ def _found(store: ArtifactStore, result: MonitorResult) -> list[dict[str, Any]]:
 
 def _psi(store: ArtifactStore, result: MonitorResult) -> dict[str, float]:
     return {
-        each["name"]: each["others"]["psi"]
-        for each in _found(store, result)
-        if each["kind"] and each["check"] == "data drift"
+        finding["name"]: finding["others"]["psi"]
+        for finding in _found(store, result)
+        if finding["kind"] and finding["check"] == "data drift"
     }
 
 
@@ -119,6 +119,12 @@ def test_a_new_carrier_is_seen_and_an_ignored_one_is_shown_only(store: ArtifactS
 @pytest.mark.parametrize(
     ("task", "label", "moved", "told"),
     [
+        (
+            "binary",
+            lambda day: np.floor(day * 20) % 4 == 0,
+            lambda day: np.floor(day * 20) % 2 == 0,
+            "label drift, label rate: expected 0.25",
+        ),
         (
             "regression",
             lambda day: 3.0 + np.sin(day * 7),
@@ -200,9 +206,9 @@ def test_windows_of_a_backfill_hold_each_row_once_and_know_nothing_of_the_days_a
     for window in windows_of("2013-10-08/2013-12-07/P30D"):
         result = _monitor(store, whole, **window.parameters(("since", "until")))
         kept.append(store.read_json(result.drift, "drift.json")["facts"])
-    assert [each["newest rows"] for each in kept] == [600, 600]
-    assert [each["decided from"][:19] for each in kept] == ["2013-10-08T00:00:00", "2013-11-07T00:00:00"]
-    assert [each["labelled rows after the last train row"] for each in kept] == [600, 1200]
+    assert [facts["newest rows"] for facts in kept] == [600, 600]
+    assert [facts["decided from"][:19] for facts in kept] == ["2013-10-08T00:00:00", "2013-11-07T00:00:00"]
+    assert [facts["labelled rows after the last train row"] for facts in kept] == [600, 1200]
 
 
 @pytest.mark.parametrize(
@@ -282,7 +288,7 @@ def test_an_alarm_that_a_season_hid_is_a_warning_and_told_on_the_page(store: Art
 
 
 def _state(store: ArtifactStore, result: MonitorResult, check: str, name: str = "") -> tuple[str, str]:
-    (found,) = [each for each in _found(store, result) if (each["check"], each["name"]) == (check, name)]
+    (found,) = [finding for finding in _found(store, result) if (finding["check"], finding["name"]) == (check, name)]
     return found["state"], found["why"]
 
 

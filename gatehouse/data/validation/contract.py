@@ -139,10 +139,10 @@ def _problems(table: TableContract) -> Iterator[Problem]:
     if table.ordered is not None:
         used.append((("ordered",), table.ordered.by))
     if table.freshness is not None:
-        place, column = ("freshness", "column"), table.freshness.column
-        used.append((place, (column,)))
+        column = table.freshness.column
+        used.append((("freshness", "column"), (column,)))
         if column in table.columns and table.columns[column].type.value != "timestamp":
-            yield place, f"expected a timestamp column, found {column!r}", column
+            yield ("freshness", "column"), f"expected a timestamp column, found {column!r}", column
     for place, columns in used:
         for column in columns:
             if column not in table.columns:

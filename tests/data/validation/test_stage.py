@@ -143,7 +143,7 @@ def test_counts_agree_with_a_row_by_row_reference(
         }
         expected |= {(f"t{number}", rule): count for rule, count in counts.items() if count}
     result = judge(tables, dict.fromkeys(tables, rules), rows_per_file=7)
-    assert {(one["table"], one["rule"]): one["rows"] for one in anomalies_of(store, result)} == expected
+    assert {(anomaly["table"], anomaly["rule"]): anomaly["rows"] for anomaly in anomalies_of(store, result)} == expected
 
 
 @pytest.mark.parametrize("groups", ["n1", "1n", "nn", "nn 11", "11 nn", "1n 11"])
@@ -151,10 +151,10 @@ def test_a_nan_is_seen_in_whichever_row_group_it_stands(judge: Validate, store: 
     values = [NAN if value == "n" else 1.0 for value in groups.replace(" ", "")]
     expressions = [{"name": "below", "sql": "a <= 1"}, {"name": "equal", "sql": "a = 1"}]
     contract = column_contract({"type": "double", "min": 1, "max": 1}, expressions=expressions)
-    found = anomalies_of(store, judge({"t": pa.table({"a": values})}, contract, rows_per_group=2))
-    assert {one["rule"] for one in found} == {"min", "max", "expression below", "expression equal"}
+    anomalies = anomalies_of(store, judge({"t": pa.table({"a": values})}, contract, rows_per_group=2))
+    assert {anomaly["rule"] for anomaly in anomalies} == {"min", "max", "expression below", "expression equal"}
     broken = [row for row, value in enumerate(values) if value != 1.0]
-    assert all([example["row"] for example in one["examples"]] == broken for one in found)
+    assert all([example["row"] for example in anomaly["examples"]] == broken for anomaly in anomalies)
 
 
 @pytest.mark.parametrize(
@@ -173,17 +173,17 @@ def test_an_expression_that_cannot_run_is_an_anomaly(
 ) -> None:
     expressions = [{"name": "wrong", "sql": sql}, {"name": "right", "sql": "a < 2"}]
     result = judge({"t": pa.table({"a": [1, 2]})}, column_contract({"type": "int64"}, expressions=expressions))
-    found = {one["rule"]: one for one in anomalies_of(store, result)}
-    assert said in found["expression wrong"]["observed"]
-    assert found["expression right"]["rows"] == 1
+    anomalies = {anomaly["rule"]: anomaly for anomaly in anomalies_of(store, result)}
+    assert said in anomalies["expression wrong"]["observed"]
+    assert anomalies["expression right"]["rows"] == 1
 
 
 def test_missing_tables_and_columns_and_other_types_are_anomalies(judge: Validate, store: ArtifactStore) -> None:
     columns = {"a": {"type": "string", "pattern": "x"}, "b": {"type": "int64", "min": 1}}
     contract = {"t": {"columns": columns, "unique": [["a", "b"]], "extra_columns": "fail"}, "u": {"columns": columns}}
     result = judge({"t": pa.table({"a": [1], "c": [2]}), "v": pa.table({"a": [1]})}, contract)
-    found = {(one["table"], one["column"], one["rule"]) for one in anomalies_of(store, result)}
-    assert found == {("u", "", "table"), ("t", "a", "type"), ("t", "b", "column"), ("t", "c", "extra_columns")}
+    anomalies = {(anomaly["table"], anomaly["column"], anomaly["rule"]) for anomaly in anomalies_of(store, result)}
+    assert anomalies == {("u", "", "table"), ("t", "a", "type"), ("t", "b", "column"), ("t", "c", "extra_columns")}
     unjudged = "\n".join(store.read_json(result.validation, "verdict.json")["not_judged"])
     for part in ("t.a: its values", "t.b: its values", "t: unique, as a, b", "v: the contract has no rules"):
         assert part in unjudged
@@ -231,8 +231,8 @@ def test_the_real_contract_on_real_weeks_and_on_a_broken_row(flights_archive: Pa
     contract = store.publish("config", "c", {CONTRACT_FILE: promised})
     result = validate(ValidateRequest(snapshot=taken.snapshot, contract=str(contract)), store)
     assert (result.verdict, result.reasons) == ("pass", ())
-    wind = [one for one in anomalies_of(store, result) if one["column"] == "wind_speed"]
-    assert [(one["severity"], one["rows"], one["examples"][0]["wind_speed"]) for one in wind] == [
+    wind = [anomaly for anomaly in anomalies_of(store, result) if anomaly["column"] == "wind_speed"]
+    assert [(anomaly["severity"], anomaly["rows"], anomaly["examples"][0]["wind_speed"]) for anomaly in wind] == [
         ("warn", 1, 1048.36058)
     ]
 
@@ -243,7 +243,7 @@ def test_the_real_contract_on_real_weeks_and_on_a_broken_row(flights_archive: Pa
     flights = tables["flights"]
     origins = flights["origin"].to_pylist()
     origins[17] = "LAX"
-    tables["flights"] = flights.setcolumn_contract(flights.column_names.index("origin"), "origin", pa.array(origins))
+    tables["flights"] = flights.set_column(flights.column_names.index("origin"), "origin", pa.array(origins))
     broken = validate(ValidateRequest(snapshot=publish(store, tables, 5000), contract=str(contract)), store)
     assert broken.verdict == "fail"
     assert "flights.origin: allowed: expected one of EWR, JFK, LGA" in page(store, broken.validation)
@@ -286,13 +286,14 @@ def test_the_manifest_tells_of_warnings_without_values_of_rows(store: ArtifactSt
 def test_every_row_of_a_value_that_breaks_a_rule_is_counted(judge: Validate, store: ArtifactStore, copies: int) -> None:
     table = pa.table({"a": pa.array(["ok", "b\n", None, "Ünï", "ok2"] * copies)})
     rules = {"type": "string", "pattern": "[a-z]+[0-9]?", "allowed": ["ok", "b\n", "Ünï"], "nullable": False}
-    found = {one["rule"]: one for one in anomalies_of(store, judge({"t": table}, column_contract(rules)))}
-    assert {rule: one["rows"] for rule, one in found.items()} == {
+    result = judge({"t": table}, column_contract(rules))
+    anomalies = {anomaly["rule"]: anomaly for anomaly in anomalies_of(store, result)}
+    assert {rule: anomaly["rows"] for rule, anomaly in anomalies.items()} == {
         "nullable": copies,
         "pattern": 2 * copies,
         "allowed": copies,
     }
-    assert found["allowed"]["examples"][0] == {"row": 4, "a": "ok2"}
+    assert anomalies["allowed"]["examples"][0] == {"row": 4, "a": "ok2"}
 
 
 def test_a_rule_carries_its_own_severity_and_owner(judge: Validate, store: ArtifactStore) -> None:
@@ -309,9 +310,9 @@ def test_a_rule_carries_its_own_severity_and_owner(judge: Validate, store: Artif
         min_rows={"value": 10, "severity": "warn"},
     )
     result = judge({"t": pa.table({"a": [3, 3]})}, contract)
-    found = {(one["rule"], one["severity"], one["owner"]) for one in anomalies_of(store, result)}
+    anomalies = {(anomaly["rule"], anomaly["severity"], anomaly["owner"]) for anomaly in anomalies_of(store, result)}
     assert result.verdict == "fail"
-    assert found == {
+    assert anomalies == {
         ("max", "warn", "rule"),
         ("allowed", "fail", "column"),
         ("unique", "warn", "column"),
@@ -321,7 +322,7 @@ def test_a_rule_carries_its_own_severity_and_owner(judge: Validate, store: Artif
 
 
 def _brute_misplaced(values: list[tuple[int | None, int | None]], descending: bool, strictly: bool) -> list[int]:
-    found = []
+    rows = []
     for index in range(1, len(values)):
         before, now = values[index - 1], values[index]
         if None in before or None in now:
@@ -330,8 +331,8 @@ def _brute_misplaced(values: list[tuple[int | None, int | None]], descending: bo
         if strictly:
             kept = kept and now != before
         if not kept:
-            found.append(index)
-    return found
+            rows.append(index)
+    return rows
 
 
 cells = st.sampled_from([None, 0, 1, 2])
@@ -354,11 +355,11 @@ def test_order_agrees_with_brute_force(
             "columns": {"a": {"type": "int64"}, "b": {"type": "int64"}},
             "ordered": {"by": ["a", "b"], "descending": descending, "strictly": strictly},
         }
-    found = {one["table"]: one for one in anomalies_of(store, judge(tables, contract, rows_per_file=3))}
+    anomalies = {anomaly["table"]: anomaly for anomaly in anomalies_of(store, judge(tables, contract, rows_per_file=3))}
     for number, case in enumerate(cases):
-        rows, one = _brute_misplaced(*case), found.get(f"t{number}", {"rows": 0, "examples": []})
-        assert one["rows"] == len(rows)
-        assert [example["row"] for example in one["examples"]] == rows[:5]
+        rows, anomaly = _brute_misplaced(*case), anomalies.get(f"t{number}", {"rows": 0, "examples": []})
+        assert anomaly["rows"] == len(rows)
+        assert [example["row"] for example in anomaly["examples"]] == rows[:5]
 
 
 def _against(store: ArtifactStore, before: pa.Table, now: pa.Table, contract: dict[str, Any]) -> ValidateResult:
@@ -399,8 +400,8 @@ def test_without_a_baseline_nothing_moves_and_that_is_said(judge: Validate, stor
 def test_row_counts_are_compared_with_the_baseline(store: ArtifactStore, rows: int, rule: str) -> None:
     contract = column_contract({"type": "int64"}, min_rows_ratio=0.5, max_rows_ratio=2.0)
     before, now = pa.table({"a": list(range(10))}), pa.table({"a": list(range(rows))})
-    found = anomalies_of(store, _against(store, before, now, contract))
-    assert [one["rule"] for one in found] == ([rule] if rule else [])
+    anomalies = anomalies_of(store, _against(store, before, now, contract))
+    assert [anomaly["rule"] for anomaly in anomalies] == ([rule] if rule else [])
 
 
 @pytest.mark.parametrize("named", [True, False])
@@ -410,8 +411,8 @@ def test_a_key_may_lead_to_another_snapshot(store: ArtifactStore, named: bool) -
     text = json.dumps({"version": 1, "tables": column_contract({"type": "int64"}, foreign_keys=[key])})
     contract = str(store.publish("config", "contract", {CONTRACT_FILE: text}))
     snapshot = publish(store, {"t": pa.table({"a": [1, 3, None]})})
-    given_ = {"reference data": other} if named else {}
-    result = validate(ValidateRequest(snapshot=snapshot, contract=contract, snapshots=given_), store)
+    snapshots = {"reference data": other} if named else {}
+    result = validate(ValidateRequest(snapshot=snapshot, contract=contract, snapshots=snapshots), store)
     (anomaly,) = anomalies_of(store, result)
     assert (anomaly["rule"], anomaly["rows"], anomaly["examples"][0]["row"]) == ("foreign_keys", 1, 1)
     assert other in store.manifest(result.validation).derived_from.values()
@@ -437,7 +438,13 @@ def test_nothing_of_a_sensitive_column_shows_anywhere(judge: Validate, store: Ar
     }
     result = judge({"t": table}, contract)
     assert "secret" not in shown(store, result)
-    assert {one["rule"] for one in anomalies_of(store, result)} >= {"allowed", "pattern", "max_length", "unique", "max"}
+    assert {anomaly["rule"] for anomaly in anomalies_of(store, result)} >= {
+        "allowed",
+        "pattern",
+        "max_length",
+        "unique",
+        "max",
+    }
 
 
 def test_a_sensitive_column_that_was_renamed_or_was_not_sensitive_yet_shows_nothing(
@@ -447,9 +454,9 @@ def test_a_sensitive_column_that_was_renamed_or_was_not_sensitive_yet_shows_noth
     before = judge({"t": pa.table({"mail": ["anna@example.org"] * 20})}, open_contract)
     closed = {"t": {"columns": {"mail": {"type": "string", "sensitive": True}}, "extra_columns": "allow"}}
     table = pa.table({"mail": ["bert@example.org"] * 20, "e_mail": ["carl@example.org"] * 20})
-    found = judge({"t": table}, closed, baseline=before.validation)
+    after = judge({"t": table}, closed, baseline=before.validation)
     assert "example.org" in shown(store, before)
-    assert "example.org" not in shown(store, found)
+    assert "example.org" not in shown(store, after)
 
 
 def test_no_message_shows_a_value_of_another_table_that_is_sensitive(judge: Validate, store: ArtifactStore) -> None:
