@@ -250,7 +250,8 @@ def design_effects(totals: Array, of_rows: Array, rows: int) -> Array:
     few = (count - 1) / (count - 3) if count > 3 else float(count)
     of_units = np.square(totals).sum(axis=0) * count / max(count - 1, 1) * few
     effects = np.divide(of_units, of_rows, out=np.full(len(of_rows), np.nan), where=of_rows > 0)
-    return np.maximum(effects, 1.0)
+    at_least_one: Array = np.maximum(effects, 1.0)
+    return at_least_one
 
 
 def _pooled_effects(effects: list[float], units: list[Numbers]) -> list[float]:
@@ -274,7 +275,7 @@ def mean_error(values: Array, units: Numbers) -> float:
     if count < 2:
         return math.inf
     apart = values - values.mean()
-    totals = np.bincount(units, weights=apart, minlength=count)[:, None]
+    totals: Array = np.bincount(units, weights=apart, minlength=count).astype(np.float64)[:, None]
     effect = design_effects(totals, np.square(apart).sum(keepdims=True), len(values))[0]
     return float(np.sqrt(np.nan_to_num(effect, nan=1.0) * values.var(ddof=1) / len(values)))
 

@@ -161,10 +161,19 @@ def _unjudged(gate: Gate | None, units: Units) -> str:
 def _finding(
     check: str, metric: Metric, state: str, why: str, now: Now, limit: float, gate: Gate, holds: bool = False
 ) -> Finding:
-    numbers = {"value": now.value, "alarm": limit, "expected": gate.value, "low": now.low, "high": now.high}
-    rounded = {name: round(value, _DIGITS) for name, value in numbers.items()}
-    measure = CALIBRATION_ERROR if check == CALIBRATION else metric.name
-    return Finding(check, metric.name, state, why, measure=measure, holds=holds, **rounded)
+    return Finding(
+        check,
+        metric.name,
+        state,
+        why,
+        measure=CALIBRATION_ERROR if check == CALIBRATION else metric.name,
+        value=round(now.value, _DIGITS),
+        alarm=round(limit, _DIGITS),
+        expected=round(gate.value, _DIGITS),
+        low=round(now.low, _DIGITS),
+        high=round(now.high, _DIGITS),
+        holds=holds,
+    )
 
 
 def part_of(table: pa.Table, label: str, group: str) -> Part:
