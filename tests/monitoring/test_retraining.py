@@ -14,7 +14,7 @@ from gatehouse.monitoring import retraining
 from gatehouse.monitoring.orders import CauseTakenError, Order, Orders
 from gatehouse.monitoring.retraining import RetrainRequest, RetrainResult, due, held_back, retrain
 from gatehouse.monitoring.spec import RetrainSpec
-from gatehouse.operations.control.preparing.stage import PrepareRequest, prepare
+from gatehouse.operations.preparing.stage import PrepareRequest, prepare
 from gatehouse.store.canonical import canonical_json
 from gatehouse.store.run import RUN_ID, Attempt
 from gatehouse.store.store import ArtifactStore
