@@ -18,7 +18,7 @@ from gatehouse.errors import ConfigurationError, PredictionError
 from gatehouse.evaluation.spec import EvaluationSpec, GatePolicy
 from gatehouse.evaluation.stage import EvaluateRequest, evaluate
 from gatehouse.features.definitions.repository import read_repository
-from gatehouse.monitoring.scoring.stage import ScoreRequest, score
+from gatehouse.monitoring.scoring import ScoreRequest, score
 from gatehouse.online.materialization import materialize_views
 from gatehouse.online.store import online_view, open_online, sqlite_file
 from gatehouse.registry.alias import Resolver
