@@ -19,12 +19,6 @@ def runs(pod: Pod) -> bool:
     return _status(pod).get("phase") in ("Running", "Succeeded")
 
 
-def started_at(pods: Iterable[Pod]) -> str:
-    """When the last of the running pods was started (RFC 3339); empty if none runs."""
-    states = [state.get("running", {}) for pod in pods for state in _states(pod)]
-    return max((state["startedAt"] for state in states if "startedAt" in state), default="")
-
-
 def unschedulable(pods: Iterable[Pod]) -> str:
     """The scheduler's message about a pod without a node; empty if there is none."""
     for pod in pods:

@@ -18,67 +18,50 @@ from tests.stand_ins.kubernetes_api import Cluster
 from tests.stand_ins.kubernetes_kinds import Object
 
 LAUNCH = PyTorchJobLaunch(kind="pytorchjob", scheduling_minutes=30)
+RUNNING = [{"metadata": {"name": "p"}, "status": {"phase": "Running"}}]
 
 
 def _ago(minutes: float) -> str:
     return (datetime.now(UTC) - timedelta(minutes=minutes)).isoformat()
 
 
-def _pod(minutes: float, phase: str) -> dict[str, Any]:
-    return {"metadata": {"name": "p", "creationTimestamp": _ago(minutes)}, "status": {"phase": phase}}
-
-
-def _found_again(
-    job_minutes: float, pods: list[dict[str, Any]], minutes: float = 600, turned: float = 0, **progress: Any
-) -> float:
-    deadlines = Deadlines(LAUNCH, 1, minutes, lambda pod: "", lambda: "")
-    conditions = [{"type": "Restarting", "lastTransitionTime": _ago(turned)}] if turned else []
-    job = {"metadata": {"creationTimestamp": _ago(job_minutes)}, "status": {"conditions": conditions}}
-    deadlines.resume(job, pods, progress)
-    return deadlines.check(pods)
-
-
-def test_a_pod_that_was_evicted_a_minute_ago_waits_since_then_in_a_job_of_hours() -> None:
-    assert _found_again(120, [_pod(1, "Pending")]) == pytest.approx(29 * 60, abs=30)
-
-
-def test_a_job_whose_pods_never_ran_waits_since_it_was_created() -> None:
-    with pytest.raises(SchedulingTimeoutError):
-        _found_again(40, [_pod(39, "Pending")])
-    with pytest.raises(SchedulingTimeoutError):
-        _found_again(40, [])
-
-
-def test_a_job_that_is_found_between_two_lives_of_its_pods_waits_since_the_first_ended() -> None:
-    ran = {"since": _ago(119), "runs": True}
-    assert _found_again(120, [], turned=10, **ran) == pytest.approx(20 * 60, abs=30)
-    assert _found_again(120, [], turned=119.5, **ran) == pytest.approx(30 * 60, abs=90), "nothing tells since when"
-    assert _found_again(120, [], ran=3600, since=_ago(20), runs=False) == pytest.approx(10 * 60, abs=30)
-    with pytest.raises(TrainingTimeoutError):
-        _found_again(120, [], minutes=100, turned=10, **ran)
-
-
-def test_the_time_that_a_job_ran_before_its_launcher_began_counts() -> None:
-    since = [_pod(1, "Running")]
-    since[0]["status"]["containerStatuses"] = [{"state": {"running": {"startedAt": _ago(1)}}}]
-    left = {"minutes": 60, "ran": 40 * 60, "since": _ago(5)}
-    assert _found_again(300, since, **left, runs=False) == pytest.approx(19 * 60, abs=30)
-    assert _found_again(300, since, **left, runs=True) == pytest.approx(15 * 60, abs=30)
+@pytest.mark.parametrize(
+    ("progress", "pods", "left"),
+    [
+        ({}, [], 20),  # It waits since it was created.
+        ({}, RUNNING, 60),  # It began to run while no launcher looked.
+        ({"ran": 2400, "since": _ago(5), "runs": False}, [], 25),
+        ({"ran": 2400, "since": _ago(5), "runs": False}, RUNNING, 20),
+        ({"ran": 2400, "since": _ago(5), "runs": True}, RUNNING, 15),
+        ({"ran": 2400, "since": _ago(5), "runs": True}, [], 30),  # Its pods are gone: it waits anew.
+        ({"ran": 2400, "since": _ago(21), "runs": True}, RUNNING, TrainingTimeoutError),
+        ({"since": _ago(31), "runs": False}, [], SchedulingTimeoutError),
+    ],
+)
+def test_a_launcher_that_finds_its_job_counts_from_what_the_one_before_recorded(
+    progress: dict[str, Any], pods: list[dict[str, Any]], left: Any
+) -> None:
+    deadlines = Deadlines(LAUNCH, 1, 60, lambda pod: "", lambda: "")
+    deadlines.resume(progress, _ago(10))
+    if isinstance(left, type):
+        with pytest.raises(left):
+            deadlines.check(pods)
+    else:
+        assert deadlines.check(pods) == pytest.approx(left * 60, abs=30)
 
 
 def test_time_in_a_queue_is_no_time_to_run(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
     deadlines = Deadlines(LAUNCH, 1, 60, lambda pod: "", lambda: "", waiting_since=0.0)
-    runs = [_pod(0, "Running")]
     left = []
-    for minute, pods in ((0, runs), (50, []), (75, []), (75, runs), (80, runs)):
+    for minute, pods in ((0, RUNNING), (50, []), (75, []), (75, RUNNING), (80, RUNNING)):
         now = minute * 60
         left.append(deadlines.check(pods) / 60)
     assert left == [60, 30, 5, 10, 5]
     now = 85 * 60
     with pytest.raises(TrainingTimeoutError):
-        deadlines.check(runs)
+        deadlines.check(RUNNING)
 
 
 def _never_scheduled(clock: Clock, cluster: Cluster, job: Object) -> None:

@@ -92,11 +92,11 @@ def test_a_launcher_whose_job_another_has_taken_over_leaves_it_alone(store: Arti
     with kubernetes(lambda *_: None) as cluster:
         old = launcher_on(cluster, store, "pytorchjob")
 
-        def meanwhile(*_: object) -> None:
+        def meanwhile(*_: object, **__: object) -> None:
             run_and_die(store, job, cluster)
             raise SystemExit(143)
 
-        old._api.wait_for_change = meanwhile  # type: ignore[method-assign]
+        old._api.list = meanwhile  # type: ignore[method-assign]
         with pytest.raises(SystemExit):
             old.run(job)
         assert len(cluster.jobs) == 1
