@@ -116,10 +116,6 @@ class ClusterLaunch(_Launch):
     shared_memory: str = operational("1Gi", pattern=_MEMORY, description="Size of /dev/shm, part of the pod's memory.")
     node_selector: dict[str, str] = operational({})
     tolerations: tuple[Toleration, ...] = operational(())
-    spot: tuple[Toleration, ...] = operational(
-        (), description="Taints of nodes that may be taken away at any time (spot nodes), which this job tolerates."
-    )
-    topology: Topology | None = operational(None)
     queue: str = operational("", description="Kueue's local queue; empty for none.")
     queue_priority: str = operational("", description="Kueue's workload priority class.")
     suspend: bool = operational(False, description="Create the job suspended: somebody else starts it.")
@@ -187,21 +183,17 @@ class PyTorchJobLaunch(ClusterLaunch):
     restart: Literal["ExitCode", "OnFailure", "Never"] = operational(
         "ExitCode", description="ExitCode: a pod starts again where it ends with 128 or more, as after a SIGTERM."
     )
+    topology: Topology | None = operational(None)
     priority: str = operational("", description="Kubernetes' priority class.")
     gang: Literal["", "volcano", "coscheduling"] = operational("", description="All pods are placed at once, or none.")
-    gang_queue: str = operational("", description="Volcano's queue.")
 
     @model_validator(mode="after")
     def _consistent(self) -> "PyTorchJobLaunch":
-        if self.gang_queue and self.gang != "volcano":
-            raise ValueError(f"gang_queue: expected only with gang: volcano, found gang: {self.gang or 'none'}")
         if self.elastic and not self.elastic.min_nodes <= self.nodes <= self.elastic.max_nodes:
             raise ValueError(
                 f"nodes={self.nodes}: expected between elastic.min_nodes={self.elastic.min_nodes} and "
                 f"elastic.max_nodes={self.elastic.max_nodes}"
             )
-        if self.spot and self.restart == "Never":
-            raise ValueError("spot: a job on nodes that may be taken away needs restart: ExitCode or OnFailure")
         return self
 
     @property
@@ -216,7 +208,7 @@ class PyTorchJobLaunch(ClusterLaunch):
 
 
 class TrainJobLaunch(ClusterLaunch):
-    """A TrainJob of Kubeflow Trainer v2. Its runtime decides restarts, gang and priority class."""
+    """A TrainJob of Kubeflow Trainer v2. Its runtime decides restarts, gang, topology and priority class."""
 
     kind: Literal["trainjob"]
     runtime: str = operational("torch-distributed", pattern=_NAME, description="Name of the training runtime.")
@@ -226,15 +218,6 @@ class TrainJobLaunch(ClusterLaunch):
     def min_pods(self) -> int:
         """Pods that must run for the job to run."""
         return self.nodes
-
-    @model_validator(mode="after")
-    def _consistent(self) -> "TrainJobLaunch":
-        if self.topology and self.topology.place == "spread" and self.topology.required:
-            raise ValueError(
-                "topology: a TrainJob cannot require spread: its pods would repel each other, and no two share a "
-                "domain. Leave required out, or spread them in its runtime"
-            )
-        return self
 
     @property
     def restarts(self) -> int | None:

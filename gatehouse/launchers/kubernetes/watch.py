@@ -13,7 +13,7 @@ from gatehouse.errors import LauncherError
 from gatehouse.launchers.kubernetes import pods as pod_status
 from gatehouse.launchers.kubernetes.api import ApiConflict, KubernetesApi
 from gatehouse.launchers.kubernetes.logs import PodLogs
-from gatehouse.launchers.kubernetes.operators import PROGRESS, Operator
+from gatehouse.launchers.kubernetes.operators import PROGRESS, Operator, job_end
 from gatehouse.launchers.kubernetes.ownership import OwnedJob
 from gatehouse.launchers.kubernetes.pods import Attempts, Pod
 from gatehouse.launchers.launcher import (
@@ -55,8 +55,7 @@ class JobWatch:
         self._api, self._operator, self._owned, self._logs, self._reported = api, operator, owned, logs, reported
         self._on_look = on_look
         self._core = f"/api/v1/namespaces/{owned.namespace}"
-        labels = operator.pod_labels(owned.name)
-        self._selector = ",".join(f"{name}={value}" for name, value in labels.items())
+        self._selector = f"{operator.label}={owned.name}"
         self._attempts = Attempts(launch.min_pods, launch.restarts)
         self._deadlines = Deadlines(launch, launch.min_pods, minutes, logs.tail, self.events)
         self._progress = self._current_progress()
@@ -103,7 +102,7 @@ class JobWatch:
         if job["spec"].get("runPolicy", {}).get("suspend"):  # Kueue preempts like this.
             self._attempts.suspend()
         self._on_look()
-        if end := self._operator.end(job):
+        if end := job_end(job, self._operator.success):
             if end.succeeded:
                 return None
             late = end.reason == "DeadlineExceeded" or "active longer than specified deadline" in end.message
