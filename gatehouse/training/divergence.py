@@ -15,20 +15,14 @@ ROWS = "the rows'"
 
 
 class DivergedError(ArithmeticError):
-    """The loss or the gradient is no longer finite, or the loss grew too much."""
+    """The loss or the gradient is no longer finite."""
 
 
-def origin(execution: Execution, batch: Batch, loss: Tensor, layout: Layout, again: Callable[[], None]) -> str:
+def origin(execution: Execution, batch: Batch, loss: Tensor, layout: Layout) -> str:
     """The first tensor that is not finite, on any process; collective, before the optimizer's step.
 
-    The batch's forward and backward pass are computed again to find it.
-
-    Args:
-        execution: With the gradient of the batch, which is overwritten.
-        batch: The rows of the gradient.
-        loss: The loss of the batch, shape ().
-        layout: The place of this process among all.
-        again: Resets the generators, so that the same random numbers are drawn as for the batch.
+    The forward and backward pass of the batch, whose loss has shape (), are computed again to find it: the gradient in
+    `execution` is overwritten, and dropout draws anew.
     """
     # Candidates sort by stage of the computation, then by place in the pipeline.
     candidates: list[tuple[int, int, str]] = []
@@ -46,8 +40,7 @@ def origin(execution: Execution, batch: Batch, loss: Tensor, layout: Layout, aga
 
         return hook
 
-    # All processes call the model together, also one that has found something already.
-    again()
+    # All processes call the model together, also one that has a candidate already.
     leaves = [(name, module) for name, module in execution.part.named_modules() if not list(module.children())]
     handles = [module.register_forward_hook(watch(name)) for name, module in leaves]
     try:

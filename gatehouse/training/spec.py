@@ -115,12 +115,6 @@ class DataSpec(TreesDataSpec):
         description="Micro-batches of a step: gradients are accumulated over them, and pipeline stages work on "
         "several at once.",
     )
-    shuffle_window: int = Field(
-        0,
-        ge=0,
-        description="Rows that are shuffled at a time, so that a step reads few places of the memory-mapped "
-        "arrays. For a train part larger than a worker's memory; 0 shuffles all rows.",
-    )
 
     @model_validator(mode="after")
     def _a_row_per_micro_batch(self) -> "DataSpec":
@@ -217,12 +211,6 @@ class StoppingSpec(_EarlyStopping):
 
     epochs: int = Field(10, ge=1, le=10_000, description="Passes over the train rows; early stopping may end before.")
     patience: int = Field(3, ge=1, description="Epochs without a better validation metric after which training stops.")
-    divergence: float = Field(
-        0.0,
-        ge=0.0,
-        description="Stop if the train loss of an epoch is more than this many times that of the first epoch; 0 for "
-        "never.",
-    )
 
 
 class RoundsSpec(_EarlyStopping):
@@ -350,17 +338,15 @@ class NetworkTraining(Spec):
     @model_validator(mode="after")
     def _possible(self) -> "NetworkTraining":
         problems = _metric_problems(self.stopping.metric, self.loss)
-        ranking, layers = isinstance(self.loss, PairwiseLoss), self.model.layers
+        layers = self.model.layers
         pipeline, micro = self.parallelism.pipeline, self.data.accumulation
         if layers is not None and pipeline > layers:
             problems.append(f"parallelism.pipeline {pipeline} is more than the model's {layers} blocks")
-        if pipeline > 1 and ranking:
+        if pipeline > 1 and isinstance(self.loss, PairwiseLoss):
             problems.append("parallelism.pipeline: micro-batches of a ranking differ in size; expected 1")
         if pipeline > 1 and self.parallelism.pipeline_schedule == "1f1b" and micro < pipeline:
             problems.append(f"data.accumulation {micro} must be at least parallelism.pipeline {pipeline} for 1f1b")
         problems += self.model.indivisible(self.parallelism.tensor)
-        if self.data.shuffle_window and ranking:
-            problems.append("data.shuffle_window: groups of a ranking are shuffled whole; set it to 0")
         if (changes := self.optimizer.changes) and changes[-1].epoch >= self.stopping.epochs:
             problems.append(
                 f"optimizer.changes: expected epochs below stopping.epochs {self.stopping.epochs}, found "

@@ -131,18 +131,6 @@ def set_random_state(state: dict[str, Any], device: torch.device) -> None:
         torch.cuda.set_rng_state(state["cuda"], device)
 
 
-def drawn(device: torch.device) -> list[Tensor]:
-    """The state of torch's generators alone, which decides a step's dropout; takes microseconds."""
-    return [torch.get_rng_state(), *([torch.cuda.get_rng_state(device)] if device.type == "cuda" else [])]
-
-
-def draw_again(states: list[Tensor], device: torch.device) -> None:
-    """Reset torch's generators to what `drawn` returned, so that they draw the same numbers again."""
-    torch.set_rng_state(states[0])
-    for state in states[1:]:
-        torch.cuda.set_rng_state(state, device)
-
-
 def seed_all(seed: int) -> None:
     """Seed all generators, so that a builder or a layer of your own that draws from them is repeatable too."""
     random.seed(seed)

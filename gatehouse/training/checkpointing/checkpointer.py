@@ -22,9 +22,9 @@ from gatehouse.launchers.timeouts import collective_seconds
 from gatehouse.store.objects.opening import open_objects
 from gatehouse.training.checkpointing.background import BackgroundWriter, StagingBuffer
 from gatehouse.training.checkpointing.format import BEST, CheckpointStore, Saved, TornCheckpointError
-from gatehouse.training.checkpointing.plan import PRIVATE, Plan, flatten, make_plan, structure_of
-from gatehouse.training.checkpointing.reader import read_state
+from gatehouse.training.checkpointing.plan import PRIVATE, Plan, flatten, make_plan, read_state, structure_of
 from gatehouse.training.checkpointing.writer import Request, Share, near, scratch, write_share
+from gatehouse.training.parallel.mesh import local
 from gatehouse.training.spec import CheckpointSpec
 
 logger = logging.getLogger(__name__)
@@ -228,7 +228,7 @@ class Checkpointer:
             self._plan, self._buffer = plan, StagingBuffer(plan)
             self._writer = BackgroundWriter(self._share(_PEERS_SECONDS), self._buffer)
         assert self._plan is not None and self._buffer is not None and self._writer is not None
-        self._buffer.copy(self._plan.pieces(tensors))
+        self._buffer.copy([local(tensors[chunk.key]) for chunk in self._plan.chunks])
         self._sequence += 1
         self._last_step, self._last_time = step, time.monotonic()
         own = {path: value for path, value in values.items() if path in self._plan.values}

@@ -5,13 +5,11 @@ import os
 import signal
 import uuid
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
@@ -19,11 +17,10 @@ from xxhash import xxh3_128
 
 from gatehouse.errors import ConfigurationError, StoreError
 from gatehouse.store.store import ArtifactStore
-from gatehouse.training.checkpointing import plan
 from gatehouse.training.checkpointing import writer as part
 from gatehouse.training.checkpointing.checkpointer import Checkpointer
 from gatehouse.training.checkpointing.format import CheckpointStore
-from gatehouse.training.checkpointing.plan import flatten, make_plan, unflatten
+from gatehouse.training.checkpointing.plan import flatten, unflatten
 from gatehouse.training.checkpointing.writer import (
     FINISHED,
     HEAD,
@@ -257,37 +254,6 @@ def test_a_file_is_whole_whatever_its_length_and_the_file_system(
             finally:
                 file.unlink()
             assert digest == xxh3_128(given).hexdigest()
-
-
-def _unplaced(made: plan.Plan) -> list[Any]:
-    return [replace(chunk, at=0) for chunk in made.chunks]
-
-
-def test_ranks_with_whole_tensors_plan_what_the_planner_of_torch_plans_for_them(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    a, b, d = torch.zeros(3, 5), torch.tensor(2.0), torch.zeros(0, 4, dtype=torch.int64)
-    held = [{"a": a, "b/c": b}, {"d": d, "b/c": b, "rank/1/random": a}, {"a": a, "d": d, "rank/2/random": a}]
-    planners = [plan._planner(tensors) for tensors in held]
-    agreed, _ = planners[0].create_global_plan([planner.create_local_plan() for planner in planners])
-    told: dict[int, Any] = {}
-
-    def gather(said: list[Any], mine: Any, group: object) -> None:
-        said[:] = [(told | {rank: mine}).get(each, mine) for each in range(3)]
-        told[rank] = mine
-
-    for name, stand_in in {
-        "get_rank": lambda _: rank,
-        "get_world_size": lambda _: 3,
-        "all_gather_object": gather,
-    }.items():
-        monkeypatch.setattr(plan.dist, name, stand_in)
-    made = {}
-    for rank in (0, 1, 2) * 2:  # In the second round all have been heard.
-        made[rank] = make_plan(held[rank], {"step": 1, f"rank/{rank}/loss": 1}, cast(dist.ProcessGroup, "of three"))
-        assert _unplaced(made[rank]) == list(map(plan._chunk, agreed[rank].items))
-    assert [each.values for each in made.values()] == [{"step", "rank/0/loss"}, {"rank/1/loss"}, {"rank/2/loss"}]
-    assert [len(each.chunks) for each in made.values()] == [2, 2, 1] and not made[0].uniform
 
 
 READS = 1_000_000
