@@ -107,15 +107,6 @@ def test_it_learns_and_a_killed_run_ends_in_the_bits_of_another_one(
     assert resumed["history"] == first["history"]
 
 
-def test_a_value_that_is_not_finite_is_told_by_its_row(tmp_path: Path) -> None:
-    directory = _job(tmp_path / "job", MLP)
-    numbers = np.load(directory / "train/numbers.npy")
-    numbers[17, 2] = np.inf
-    np.save(directory / "train/numbers.npy", numbers)
-    with pytest.raises(TrainingFailedError, match="The gradient is not finite in epoch 0"):
-        _trained(directory, MLP)
-
-
 def test_more_processes_than_gpus_are_refused(tmp_path: Path) -> None:
     processes = torch.cuda.device_count() + 1
     with pytest.raises(TrainingFailedError, match="expected a GPU for each process of this machine"):

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,21 +14,15 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from gatehouse.launchers.step_barrier import FAULT
-from gatehouse.store.canonical import canonical_json
 from gatehouse.store.store import ArtifactStore
-from gatehouse.training import trainer as trainer_module
-from gatehouse.training import validation
-from gatehouse.training.compute import LossScaler
-from gatehouse.training.data.batches import Batch, Rows
+from gatehouse.training.data.batches import Rows
 from gatehouse.training.data.job import prepare_job
 from gatehouse.training.divergence import DivergedError
-from gatehouse.training.loss import loss_of
 from gatehouse.training.model_spec import BuilderSpec
 from gatehouse.training.models import BuilderError, build_model
-from gatehouse.training.optimizer import learning_rate
-from gatehouse.training.spec import NetworkTraining, OptimizerSpec, SquaredLoss
+from gatehouse.training.spec import NetworkTraining, OptimizerSpec
 from gatehouse.training.trainer import Trainer
-from gatehouse.training.validation import best_epoch, is_over, metrics_of
+from gatehouse.training.validation import best_epoch, is_over
 from tests.training.kept_states import Giver, Keeper
 from tests.training.specs import architecture, network, vary
 from tests.training.synthetic import fitted_data
@@ -49,14 +42,6 @@ def _train(spec: NetworkTraining, architecture: dict[str, Any], directory: Path)
     result = trainer.train()
     assert result is not None
     return result
-
-
-def test_the_learning_rate_rises_to_its_peak_and_falls_to_a_hundredth() -> None:
-    rates = [learning_rate(step, 100, OptimizerSpec(warmup=0.1, learning_rate=0.5)) for step in range(100)]
-    assert rates[:10] == sorted(rates[:10])
-    assert max(rates) == rates[9] == 0.5
-    assert rates[10:] == sorted(rates[10:], reverse=True)
-    assert rates[-1] == pytest.approx(0.005, rel=0.05)
 
 
 def test_settings_that_change_hold_from_their_epoch_on(store: ArtifactStore, tmp_path: Path, alone: None) -> None:
@@ -120,17 +105,6 @@ def test_a_run_that_stops_after_any_epoch_resumes_to_the_same_bits(
         monkeypatch.delenv(FAULT)
         torch.manual_seed(99)
         assert Trainer(SPEC, _architecture(SPEC), directory).train() == whole
-
-
-def test_validation_shows_life_block_by_block(tmp_path: Path, alone: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    _write(tmp_path, _binary)
-    monkeypatch.setattr(validation, "_CHUNK", 30)
-    beats: list[int] = []
-    spec = vary(SPEC, epochs=1)
-    trainer = Trainer(spec, _architecture(spec), tmp_path, SimpleNamespace(beat=beats.append))  # type: ignore[arg-type]
-    trainer.checkpointer = Keeper([], step=-1)  # type: ignore[assignment]
-    trainer.train()
-    assert beats == [0, 0, 1, 2, 3, *[4] * 4, 4]
 
 
 @pytest.mark.parametrize(
@@ -223,49 +197,6 @@ def test_a_gradient_too_large_for_fp16_is_made_again_with_half_the_scale(tmp_pat
         assert 2.0 <= trainer.state.scaler.scale < 2.0**30
         scale = trainer.state.scaler.scale
     assert results[0] == results[1], "a batch whose gradient was too large at first was left out, or counted twice"
-
-
-def test_batches_whose_rows_weigh_nothing_change_nothing(tmp_path: Path, alone: None) -> None:
-    _write(tmp_path, _binary)
-    np.save(tmp_path / "train" / "weights.npy", (np.arange(400) < 5).astype(np.float32))
-    spec = vary(SPEC, epochs=1, batch_size=20, weight_decay=0.5, schedule="constant")
-    trainer = Trainer(spec, _architecture(spec), tmp_path)
-    steps = []
-    trainer.optimizer.register_step_post_hook(lambda *_: steps.append(trainer.state.progress.step))
-    result = trainer.train()
-    assert result is not None
-    assert 0 < len(steps) <= 5
-    assert json.loads(canonical_json(result["history"])) == result["history"]
-
-
-def test_a_gradient_is_divided_by_the_scale_that_it_was_made_with_also_where_the_scale_grows(
-    tmp_path: Path, alone: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    _write(tmp_path, _binary)
-    monkeypatch.setattr(LossScaler, "GROWTH_STEPS", 1)
-    spec = vary(SPEC, precision="fp16", epochs=1)
-    trainer = Trainer(spec, _architecture(spec), tmp_path)
-    trainer.state.scaler.scale = 2.0**4
-    made, divided = [], []
-    backward, divide = trainer.execution.backward, trainer_module.scale_gradients
-
-    def noted_backward(batch: Batch, factor: float) -> Tensor:
-        made.append(factor * len(batch.labels))
-        return backward(batch, factor)
-
-    def noted_divide(parameters: Any, norm: Tensor, most: float, scale: float) -> None:
-        divided.append(scale)
-        divide(parameters, norm, most, scale)
-
-    monkeypatch.setattr(trainer.execution, "backward", noted_backward)
-    monkeypatch.setattr(trainer_module, "scale_gradients", noted_divide)
-    trainer.train()
-    assert divided == pytest.approx(made) and divided[-1] > divided[0]
-
-
-def test_a_loss_with_weights_stays_weighted_where_a_metric_has_its_name() -> None:
-    rows = Rows(torch.zeros(2, 1), torch.zeros(2, 0).long(), torch.tensor([0.0, 10.0]), torch.tensor([1.0, 0.0]))
-    assert metrics_of(torch.zeros(2).double(), rows, loss_of(SquaredLoss()), ["mae", "mse"])["mse"] == 0.0
 
 
 @pytest.mark.parametrize("stop", [1, 5, 8, 11])

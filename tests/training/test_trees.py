@@ -162,15 +162,6 @@ def test_a_row_has_the_same_score_online_in_batch_and_as_in_training(
     assert predictor.predict(odd.slice(0, 0)).shape == (0,)
 
 
-def test_training_stops_where_rounds_bring_nothing_and_keeps_the_best(
-    store: ArtifactStore, tmp_path: Path, alone: None
-) -> None:
-    result = _grown(synthetic.table(), store, tmp_path, patience=3, rounds=200, learning_rate=0.9)
-    losses = [row["log_loss"] for row in result["history"]]
-    assert len(losses) == result["best_epoch"] + 4 < 200
-    assert losses[result["best_epoch"]] == min(losses)
-
-
 def test_several_classes(store: ArtifactStore, tmp_path: Path, alone: None) -> None:
     rows = synthetic.table()
     classes = np.digitize(rows["delay_rate"].to_numpy(), [0.3, 0.7])

@@ -85,16 +85,6 @@ def test_a_checkpoint_holds_the_state_of_its_moment_while_training_goes_on(tmp_p
     assert torch.equal(resumed.weights, torch.zeros(300_000))
 
 
-def test_a_state_that_grows_is_planned_anew(tmp_path: Path) -> None:
-    checkpointer = Checkpointer(tmp_path, CheckpointSpec(every_steps=1))
-    _train(checkpointer, State(3), range(1, 3))
-    bigger = State(7)
-    _train(checkpointer, bigger, range(3, 4))
-    resumed = State(7)
-    Checkpointer(tmp_path, CheckpointSpec()).load(resumed)
-    assert torch.equal(resumed.weights, bigger.weights) and resumed.note == "step 3"
-
-
 @pytest.fixture(scope="module")
 def bucket() -> Iterator[Proxy]:
     with s3_server() as proxy:
@@ -117,14 +107,6 @@ def test_a_checkpoint_of_a_lost_machine_comes_from_the_artifact_store(
     there = CheckpointStore(store.objects, "scratch/checkpoints/run")
     assert [saved.step for saved in there.saved()] == [8, 6, 4]
     assert list(store.references()) == [], "a checkpoint shows among the artifacts"
-
-
-def test_a_last_checkpoint_is_written_before_the_call_returns(tmp_path: Path) -> None:
-    checkpointer = Checkpointer(tmp_path, CheckpointSpec(every_steps=1))
-    state = State()
-    checkpointer.save(state, 1, ("interval",))
-    assert checkpointer.save_now(state, 2, ("preemption",), 20.0)
-    assert near(tmp_path).read(near(tmp_path).sequences()[0]).step == 2
 
 
 def test_what_is_saved_after_the_end_is_planned_anew_and_no_memory_stays(tmp_path: Path) -> None:
@@ -154,17 +136,6 @@ def test_a_disk_that_cannot_be_written_does_not_end_training(tmp_path: Path, mon
     (tmp_path / "c" / "tmp").write_text("and another")
     checkpointer.save(State(), 1, ("interval",))
     assert not checkpointer.finish(), "what was not written counts as written"
-
-
-def test_minutes_are_counted_from_the_last_checkpoint(tmp_path: Path) -> None:
-    checkpointer = Checkpointer(tmp_path, CheckpointSpec(every_minutes=0.001))
-    assert not checkpointer.due
-    while not checkpointer.due:
-        pass
-    assert checkpointer.maybe_save(State(), 4, due=True)
-    assert not checkpointer.maybe_save(State(), 4, due=True), "the same step was saved twice"
-    assert not checkpointer.due
-    checkpointer.finish()
 
 
 KEYS = st.text("abc.", min_size=1, max_size=3) | st.integers(-3, 3)
@@ -214,17 +185,6 @@ def test_generators_go_on_where_they_were() -> None:
     seed_all(6)
     set_random_state(unflatten({**values, **tensors}), torch.device("cpu"))
     assert (random.gauss(0, 1), np.random.normal(), torch.rand(3).tolist()) == drawn
-
-
-def test_a_rank_keeps_the_generator_of_its_own_gpu_alone_whichever_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    gpus = {index: torch.Generator().manual_seed(index) for index in range(2)}
-    monkeypatch.setattr(torch.cuda, "get_rng_state", lambda device: gpus[device.index].get_state())
-    monkeypatch.setattr(torch.cuda, "set_rng_state", lambda state, device: gpus[device.index].set_state(state))
-    torch.rand(3, generator=gpus[1])
-    tensors, values = flatten(random_state(torch.device("cuda", 1)))
-    expected = torch.rand(3, generator=gpus.pop(1))
-    set_random_state(unflatten({**values, **tensors}), torch.device("cuda", 0))
-    assert torch.equal(torch.rand(3, generator=gpus[0]), expected)
 
 
 def test_a_part_that_a_killed_attempt_left_of_another_step_is_not_taken(tmp_path: Path) -> None:

@@ -3,9 +3,7 @@
 import math
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -33,14 +31,6 @@ def test_a_row_that_only_fills_up_weighs_nothing_and_has_no_group() -> None:
     assert batch.numbers[0].tolist() == [10.0, 11.0]
     assert batch.weights.tolist() == [2.0, 2.0, 0.0]
     assert batch.groups.tolist() == [1, 0, -1]
-
-
-def test_arrays_are_mapped_and_optional_ones_may_be_missing(tmp_path: Path) -> None:
-    for name in ("numbers", "ids", "labels"):
-        np.save(tmp_path / f"{name}.npy", getattr(ROWS, name).numpy())
-    rows = Rows.load(tmp_path)
-    assert rows.weights is None
-    assert torch.equal(rows.numbers, ROWS.numbers)
 
 
 @pytest.mark.parametrize("prefetch", [0, 1, 3])
@@ -150,13 +140,3 @@ def test_the_order_follows_from_seed_and_epoch_alone() -> None:
     assert order(7, 0, places=4) == first
     assert order(7, 1) != first
     assert order(8, 0) != first
-
-
-def test_the_order_of_groups_is_drawn_once_an_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
-    drawn, draw = [], torch.randperm
-    monkeypatch.setattr(torch, "randperm", lambda *given, **named: drawn.append(given) or draw(*given, **named))
-    taken = GroupSampler(torch.tensor([3] * 40), 12, 7)
-    for epoch in (0, 1):
-        for step in range(taken.steps):
-            taken.share(epoch, step, 0, 2)
-    assert len(drawn) == 2

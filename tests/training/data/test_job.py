@@ -1,6 +1,5 @@
 """Preparing a job: what is refused and how it is named, the share of rows, and the lock on the job's directory."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +8,6 @@ import pyarrow as pa
 import pytest
 
 from gatehouse.errors import ConfigurationError
-from gatehouse.launchers.launcher import JOB
-from gatehouse.store.hidden_values import hiding
 from gatehouse.store.store import ArtifactStore
 from gatehouse.training.data.job import outputs_of, prepare_job, targets_of
 from gatehouse.training.data.parts import read_part
@@ -62,37 +59,11 @@ def test_a_batch_of_more_rows_than_there_are_is_refused(store: ArtifactStore, tm
         prepare_job(store, *data, vary(SPEC, batch_size=rows), tmp_path)
 
 
-def test_the_processes_that_train_know_that_columns_are_sensitive(store: ArtifactStore, tmp_path: Path) -> None:
-    with hiding(lambda: {"name", "code"}):
-        prepare_job(store, *synthetic.fitted_data(store), SPEC, tmp_path)
-    assert json.loads((tmp_path / JOB).read_text())["hidden"] == ["code", "name"]
-
-
 def test_a_split_of_another_training_set_is_refused(store: ArtifactStore) -> None:
     training_set, _ = synthetic.lay_out(store)
     other = synthetic.publish_training_set(store, synthetic.table(seed=4))
     with pytest.raises(FeatureError, match="divides training-sets/flights"):
         read_part(store, training_set, synthetic.publish_split(store, other), "train")
-
-
-def test_nothing_of_validation_or_test_reaches_the_transformation(store: ArtifactStore, tmp_path: Path) -> None:
-    rows = synthetic.table()
-    changed = rows["distance"].to_numpy().copy()
-    changed[synthetic.TRAIN :] *= 1000
-    fitted = []
-    for table in (rows, rows.set_column(2, "distance", pa.array(changed))):
-        training_set = synthetic.publish_training_set(store, table)
-        split = synthetic.publish_split(store, training_set)
-        reference = synthetic.fitted(store, training_set, split)
-        fitted.append(prepare_job(store, training_set, split, reference, SPEC, tmp_path).transformation)
-    assert fitted[0] == fitted[1]
-
-
-def test_a_fraction_of_the_train_rows_is_spread_over_all_of_them(store: ArtifactStore, tmp_path: Path) -> None:
-    spec = vary(SPEC, train_fraction=0.1)
-    prepare_job(store, *synthetic.fitted_data(store), spec, tmp_path)
-    assert len(np.load(tmp_path / "train" / "labels.npy")) == 100
-    assert len(np.load(tmp_path / "validation" / "labels.npy")) == synthetic.VALIDATION
 
 
 def test_a_refit_has_the_rows_of_both_parts_in_one(store: ArtifactStore, tmp_path: Path) -> None:
@@ -154,9 +125,3 @@ def test_what_cannot_be_learned_from_is_named(
 ) -> None:
     with pytest.raises(FeatureError, match=message):
         targets_of(_tables(**columns), "label", network(**changes).loss)
-
-
-def test_a_class_that_training_never_sees_is_named() -> None:
-    tables = {"train": pa.table({"label": [0, 1]}), "validation": pa.table({"label": [0, 3]})}
-    with pytest.raises(FeatureError, match="validation of the split has labels that part train has not: 3"):
-        targets_of(tables, "label", network(loss="multiclass").loss)

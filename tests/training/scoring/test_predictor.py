@@ -82,13 +82,6 @@ def test_any_row_scores_online_as_in_a_table_of_the_training_types(rows: list[di
     assert np.array_equal(np.concatenate([_PREDICTOR.predict_online([row]) for row in rows]), batch)
 
 
-def test_a_feature_in_single_precision_scores_alike_when_it_comes_in_double() -> None:
-    rows = synthetic.table()
-    narrow = rows.set_column(2, "distance", rows["distance"].cast(pa.float32()))
-    predictor = _predictor(narrow)
-    assert np.array_equal(predictor.predict(rows), predictor.predict(narrow))
-
-
 def test_a_numeric_category_keeps_its_id_when_missing_values_make_it_floating() -> None:
     rows = synthetic.table()
     codes = pa.array(np.arange(rows.num_rows) % 4, pa.int64())
