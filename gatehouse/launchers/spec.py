@@ -118,7 +118,6 @@ class ClusterLaunch(_Launch):
     tolerations: tuple[Toleration, ...] = operational(())
     queue: str = operational("", description="Kueue's local queue; empty for none.")
     queue_priority: str = operational("", description="Kueue's workload priority class.")
-    suspend: bool = operational(False, description="Create the job suspended: somebody else starts it.")
     service_account: str = operational("")
     env: dict[str, str] = operational({})
     secrets: tuple[FromSecret, ...] = operational(STORE_SECRETS)

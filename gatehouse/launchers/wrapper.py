@@ -56,9 +56,7 @@ _TORCHRUN = "gatehouse.launchers.torchrun"
 _PR_SET_CHILD_SUBREAPER = 36
 _LOOK_SECONDS = 0.1
 _LONGEST_LOOK = 1.0
-"""Maximum seconds that one look adds to the silence of a rank. If this process was stopped in between (for example a
-paused container), the ranks were stopped too, and the time since the last look says nothing about them.
-"""
+"""Seconds that one look adds to the silence of a rank at most: if this process was paused, so were the ranks."""
 _END_SECONDS = 10.0
 """Time for checkpoint writers to finish and for processes to be ended, after torchrun has ended."""
 _FAILED_SECONDS = 1.0
@@ -70,15 +68,12 @@ class Options:
     """How the program is run on this machine.
 
     Attributes:
-        program: Dotted name of the module that the workers run.
         processes: Number of workers on this machine.
         directory: The job's directory; logs and the outcome are written there.
         nodes: Minimum and maximum number of machines, `min:max`.
         rendezvous: `host:port` of the rendezvous; empty for a single machine.
         run_id: Distinguishes jobs that use the same rendezvous.
-        max_restarts: How often all workers are restarted after one has died.
         grace_seconds: Seconds from SIGTERM to the end of all processes; shorter than the pod's grace period.
-        hang_seconds: How long a rank may make no progress.
     """
 
     program: str

@@ -1,7 +1,5 @@
 """The optimizer steps a process's own parts of spread tensors, to the bits of a step on the whole ones."""
 
-import inspect
-import sys
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
@@ -65,16 +63,6 @@ def test_a_spread_weight_takes_the_bits_of_a_whole_one(second_of_two: None, cut:
         assert spread_one.placements == (Shard(0),) and spread_one.shape == whole.shape
         assert torch.equal(spread_one.to_local(), whole.chunk(2)[1])
     assert torch.equal(state["bias.exp_avg"], wanted_state["bias.exp_avg"])
-
-
-def test_a_step_does_without_the_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "torch._dynamo", None)
-    for method in (torch.optim.AdamW.add_param_group, torch.optim.AdamW.zero_grad):
-        # Where torch keeps what the compiler made of the method when it was last called.
-        monkeypatch.delattr(inspect.unwrap(method), "__dynamo_disable", raising=False)
-    optimizer = build_optimizer(nn.Linear(2, 1), SPEC)
-    optimizer.step()
-    optimizer.zero_grad()
 
 
 ALONE = SimpleNamespace(mesh=None)

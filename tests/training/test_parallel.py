@@ -19,7 +19,7 @@ from gatehouse.tracking.spool import Position, read
 from gatehouse.training.parallel.mesh import Layout
 from gatehouse.training.parallel.parallelize import Replicated, replicate
 from gatehouse.training.spec import ComputeSpec
-from tests.training.specs import architecture, network, vary
+from tests.training.specs import architecture, network, vary, write_rows
 
 # 129 rows in batches of 64: the last has one, so all but one process have nothing but padding then.
 TRAIN, VALIDATION = 129, 61
@@ -68,27 +68,20 @@ CHECKPOINTED = ("fsdp", "tensor", "pipeline")
 RESUMED = ("ddp", "ddp-4", "fsdp", "tensor-pipeline")
 
 
-def _write_rows(folder: Path) -> None:
-    draw = np.random.default_rng(0)
-    for part, rows in (("train", TRAIN), ("validation", VALIDATION)):
-        (folder / part).mkdir()
-        numbers = draw.normal(size=(rows, 4)).astype(np.float32)
-        noise = 0.3 * draw.normal(size=rows)
-        arrays = {
-            "numbers": numbers,
-            "ids": draw.integers(0, 5, (rows, 2)),
-            "labels": (numbers[:, 0] + noise > 0).astype(np.float32),
-            "weights": draw.uniform(0.5, 2.0, rows).astype(np.float32),
-        }
-        for name, array in arrays.items():
-            np.save(folder / part / f"{name}.npy", array)
-
-
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder where every case was trained, a folder each."""
     folder = tmp_path_factory.mktemp("parallel")
-    _write_rows(folder)
+    draw = np.random.default_rng(0)
+    noise, weights = 0.3 * draw.normal(size=TRAIN), draw.uniform(0.5, 2.0, TRAIN).astype(np.float32)
+    write_rows(
+        folder,
+        lambda values: (values + noise[: len(values)] > 0).astype(np.float32),
+        rows=(TRAIN, VALIDATION),
+        width=4,
+        cardinalities=(5, 5),
+        weights=weights,
+    )
     cases = {}
     for name, spec in (REFERENCES | {name: case for name, (case, _) in COMPARED.items()}).items():
         cases[name] = {

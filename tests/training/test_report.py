@@ -33,20 +33,6 @@ def test_the_head_says_which_epoch_was_taken_and_that_the_test_rows_are_not_look
     assert '<tr class="good"><td class="n">1</td><td class="n">0.4123</td><td class="n">0.2062</td>' in body
 
 
-def test_a_calibrated_model_shows_what_was_fitted_and_its_threshold(store: ArtifactStore) -> None:
-    trained = store.manifest(_model(store, 1))
-    curve = {"log_loss": 0.5, "reliability": [[0.1, 0.2, 10], [0.8, 0.6, 10]]}
-    fitted = {"method": "platt", "parameters": {"slope": 0.81234567, "intercept": -0.1}, "threshold": 0.3125}
-    fitted |= {"rule": {"rule": "f_beta"}, "rows": 1200, "before": curve, "after": curve | {"log_loss": 0.4875}}
-    files: dict[str, Any] = {entry.path: entry for entry in trained.files} | {
-        "calibration.json": canonical_json(fitted)
-    }
-    drawn = page(store, str(store.publish("models", "delays", files, details=trained.details)))
-    assert "Fitted on 1,200 validation rows" in drawn and drawn.count("<figure>") == 3
-    assert "<dt>threshold</dt><dd>0.3125</dd>" in drawn and "<dt>slope</dt><dd>0.8123</dd>" in drawn
-    assert "<dt>log loss after</dt><dd>0.4875</dd>" in drawn
-
-
 @pytest.mark.parametrize(
     ("best", "details", "told"),
     [(2, {}, "The last epoch was the best"), (1, {"world_sizes": [[0, 2], [9, 1]]}, "number of processes changed")],
@@ -56,9 +42,3 @@ def test_what_a_person_should_know_of_a_training_is_a_warning(
 ) -> None:
     head = page(store, _model(store, best, **details)).split("</header>")[0]
     assert told in head.split("1 warning")[1]
-
-
-def test_trees_say_what_each_feature_gained(store: ArtifactStore) -> None:
-    html = page(store, _model(store, 1, {"distance": 3.5, "airline": 7.25}))
-    assert html.index(">airline<") < html.index(">distance<")
-    assert "Importance" not in page(store, _model(store, 1))

@@ -7,20 +7,13 @@ import sys
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import pytest
-import torch
 
-from gatehouse.errors import ConfigurationError
-from gatehouse.launchers.choose import LAUNCH
 from gatehouse.launchers.launcher import TrainingFailedError
-from gatehouse.launchers.local import LocalLauncher
 from gatehouse.launchers.step_barrier import FAULT
 from gatehouse.store.identity import identity_of
 from gatehouse.store.run import RUN_ID, events
 from gatehouse.store.store import ArtifactStore
-from gatehouse.training.data.job import prepare_job
-from gatehouse.training.models import build_model
 from gatehouse.training.scoring.predictor import Predictor
 from gatehouse.training.spec import beginning
 from gatehouse.training.stage import TrainRequest, TrainResult, _beginnings, forget_job, job_key, train
@@ -123,22 +116,6 @@ def test_the_manifest_names_its_origin_and_nothing_that_varies(
     assert result.metrics["log_loss"] == min(row["log_loss"] for row in store.read_json(result.model, "history.json"))
 
 
-def test_the_run_of_a_job_that_ends_without_a_model_says_why(
-    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked = request(store)
-    about = store.scratch("metrics") / job_key(asked) / "about.json"
-    monkeypatch.setenv(LAUNCH, '{"kind": "pytorchjob", "nodes": "two"}')
-    with pytest.raises(ConfigurationError, match=LAUNCH):
-        train(asked, store)
-    assert not about.exists(), "nothing began"
-    monkeypatch.delenv(LAUNCH)
-    monkeypatch.setattr(LocalLauncher, "run", lambda *_: None)
-    with pytest.raises(FileNotFoundError):
-        train(asked, store)
-    assert "FileNotFoundError" in json.loads(about.read_text())["error"] and (about.parent / "closed").exists()
-
-
 @pytest.mark.parametrize("sensitive", [(), ("name",)])
 def test_the_processes_of_the_stage_quote_no_row_where_a_column_is_sensitive(
     store: ArtifactStore, monkeypatch: pytest.MonkeyPatch, sensitive: tuple[str, ...]
@@ -166,25 +143,6 @@ def test_a_predictor_scores_as_training_did(trained: tuple[ArtifactStore, TrainR
     assert scores.dtype == np.float64
     loss = -np.mean(np.where(labels == 1, np.log(scores), np.log1p(-scores)))
     assert loss == pytest.approx(result.metrics["log_loss"], abs=1e-6)
-
-
-def test_a_predictor_gives_the_same_bits_whatever_the_threads(store: ArtifactStore, tmp_path: Path) -> None:
-    spec = vary(SPEC, hidden=(512, 512))
-    prepared = prepare_job(store, *synthetic.fitted_data(store), spec, tmp_path)
-    torch.manual_seed(1)
-    weights = build_model(prepared.architecture).state_dict()
-    description = {"architecture": prepared.architecture, "transformation": prepared.transformation.to_json()}
-    predictor = Predictor(description, weights)
-    before = torch.get_num_threads()
-    scores: dict[int, list[npt.NDArray[np.float64]]] = {1: [], 2: []}
-    try:
-        for threads in scores:
-            torch.set_num_threads(threads)
-            scores[threads] = [predictor.predict(synthetic.table(rows)) for rows in range(1, 12)]
-            assert torch.get_num_threads() == threads, "the caller's number of threads was changed"
-    finally:
-        torch.set_num_threads(before)
-    assert all(np.array_equal(one, two) for one, two in zip(scores[1], scores[2], strict=True))
 
 
 def test_the_stage_module_imports_neither_torch_nor_arrow() -> None:

@@ -101,7 +101,6 @@ class PyTorchJobs:
             "backoffLimit": policy.backoff_limit,
             "activeDeadlineSeconds": job.deadline_seconds,
             "ttlSecondsAfterFinished": policy.keep_seconds,
-            "suspend": launch.suspend,
         }
         if launch.gang:
             pod["schedulerName"] = _SCHEDULERS[launch.gang]
@@ -159,7 +158,6 @@ class TrainJobs:
             "metadata": _metadata(job, launch),
             "spec": {
                 "runtimeRef": runtime,
-                "suspend": launch.suspend,
                 "activeDeadlineSeconds": job.deadline_seconds,
                 "trainer": {
                     "image": job.image,

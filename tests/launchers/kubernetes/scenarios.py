@@ -136,9 +136,3 @@ def fail_again_and_again(code: int, reason: str = "", **status: object) -> Scena
             pod = cluster.fail(job, pod, code, reason, **status)
 
     return scenario
-
-
-def end_without_a_model(cluster: Cluster, job: Object) -> None:
-    """The job reports success, and has made nothing."""
-    cluster.end(job, cluster.add_pod(job), 0)
-    cluster.conclude(job, succeeded=True)

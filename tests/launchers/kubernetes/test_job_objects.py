@@ -28,7 +28,6 @@ ALL: dict[str, Any] = {
     "tolerations": [{"key": "nvidia.com/gpu", "effect": "NoSchedule"}],
     "queue": "team",
     "queue_priority": "high",
-    "suspend": True,
     "service_account": "trainer",
     "env": {"NCCL_DEBUG": "WARN"},
     "secrets": [{"variable": "TOKEN", "name": "tokens", "key": "mlflow", "optional": False}],
@@ -129,7 +128,6 @@ def test_a_pytorchjob_with_every_setting_is_exactly_this() -> None:
                 "backoffLimit": 5,
                 "activeDeadlineSeconds": 6300,
                 "ttlSecondsAfterFinished": 60,
-                "suspend": True,
                 "schedulingPolicy": {"minAvailable": 2, "priorityClass": "batch"},
             },
         },
@@ -153,7 +151,6 @@ def test_a_trainjob_with_every_setting_is_exactly_this() -> None:
         "metadata": METADATA,
         "spec": {
             "runtimeRef": {"apiGroup": "trainer.kubeflow.org", "kind": "ClusterTrainingRuntime", "name": "torch"},
-            "suspend": True,
             "activeDeadlineSeconds": 6300,
             "trainer": trainer,
             "runtimePatches": [
@@ -164,12 +161,6 @@ def test_a_trainjob_with_every_setting_is_exactly_this() -> None:
             ],
         },
     }
-
-
-def test_one_node_is_a_master_alone() -> None:
-    spec = _pytorchjob()["spec"]
-    assert list(spec["pytorchReplicaSpecs"]) == ["Master"]
-    assert "elasticPolicy" not in spec and "schedulingPolicy" not in spec["runPolicy"]
 
 
 def test_an_elastic_job_has_workers_alone_and_its_gang_is_as_small_as_it_may_run() -> None:
@@ -212,12 +203,6 @@ def test_pods_are_placed_relative_to_each_other(topology: dict[str, Any], expect
         assert when.startswith(expected) and others in (term, term.get("podAffinityTerm"))
 
 
-def test_what_the_environment_of_a_user_names_is_not_named_twice() -> None:
-    settings = {"env": {"AWS_REGION": "here", "AWS_DEFAULT_REGION": "there", "TMPDIR": "/scratch"}}
-    names = [each["name"] for each in _trainjob(**settings)["spec"]["trainer"]["env"]]
-    assert len(names) == len(set(names))
-
-
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -237,11 +222,3 @@ def test_a_trainjob_takes_no_setting_that_its_runtime_decides() -> None:
     with pytest.raises(ValidationError) as caught:
         TrainJobLaunch.model_validate({"kind": "trainjob"} | dict.fromkeys(settings, "x"))
     assert sorted(str(error["loc"][0]) for error in caught.value.errors()) == sorted(settings)
-
-
-def test_the_stand_in_refuses_what_a_cluster_would_not_take() -> None:
-    built = _pytorchjob()
-    built["spec"]["runPolicy"]["backoffLimits"] = 3
-    built["spec"]["pytorchReplicaSpecs"]["Master"]["replicas"] = "1"
-    paths = {error.json_path for error in validator("PyTorchJob").iter_errors(built)}
-    assert paths == {"$.spec.runPolicy", "$.spec.pytorchReplicaSpecs.Master.replicas"}

@@ -25,11 +25,6 @@ def test_lines_of_one_moment_are_all_kept_and_none_twice(tmp_path: Path) -> None
     assert _kept(tmp_path, one, other, one, later, other, later) == ["one", "other", "later"]
 
 
-def test_a_line_without_a_time_keeps_none_that_follow_away(tmp_path: Path) -> None:
-    said = "unable to retrieve container logs"
-    assert _kept(tmp_path, "2026-01-01T00:00:00Z one", said, said, "2026-01-01T00:00:01Z two") == ["one", said, "two"]
-
-
 def test_a_node_of_another_zone_is_asked_since_its_last_line(tmp_path: Path) -> None:
     logs = _logs(tmp_path)
     logs._write("p", "u", "2026-01-01T14:00:00.000000001+02:00 x")

@@ -5,11 +5,9 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
-from gatehouse.launchers.kubernetes import pod as program
 from gatehouse.launchers.kubernetes.pod_metrics import rendezvous_options
 from gatehouse.store.store import ArtifactStore
 
@@ -27,26 +25,6 @@ def test_a_pod_that_is_told_to_end_while_it_fetches_ends_at_once(store: Artifact
     with open(folder / "job.json", "wb"):  # Returns when the pod reads it.
         pod.send_signal(signal.SIGTERM)
         assert pod.wait(timeout=60) == 143
-
-
-@pytest.mark.parametrize("ranks", [True, False], ids=["ranks", "elastic"])
-def test_each_node_has_a_spool_of_its_own_and_leaves_nothing_on_the_volume(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ranks: bool
-) -> None:
-    monkeypatch.setenv("GATEHOUSE_SPOOL", str(tmp_path / "volume"))
-    monkeypatch.delenv("PET_NODE_RANK", raising=False)
-    spools = []
-    for node in ("0", "1"):
-        if ranks:
-            monkeypatch.setenv("PET_NODE_RANK", node)
-        else:  # The operator of an elastic job gives no rank. A pod that takes a node's place has its name.
-            monkeypatch.setattr(os, "uname", lambda node=node: SimpleNamespace(nodename=node))
-        (tmp_path / node).mkdir()
-        spools.append(program._spool(tmp_path / node, "gatehouse-1"))
-    program._remove(spools[0])
-    assert os.listdir(tmp_path / "volume" / "gatehouse-1") == ["1"]
-    program._remove(spools[1])
-    assert os.listdir(tmp_path / "volume") == []
 
 
 ONE = {"PET_NNODES": "1", "PET_NODE_RANK": "0", "PET_MASTER_ADDR": "job-master-0", "PET_MASTER_PORT": "23456"}

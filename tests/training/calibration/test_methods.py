@@ -17,7 +17,7 @@ from gatehouse.training.calibration.methods import (
     fit_platt,
     fit_temperature,
 )
-from gatehouse.training.calibration.spec import CostThreshold, FBetaThreshold, FixedThreshold, PrecisionThreshold
+from gatehouse.training.calibration.spec import CostThreshold, FBetaThreshold, PrecisionThreshold
 from gatehouse.training.scoring.calibration import Calibration, Temperature, log_odds
 
 SEEDS = given(st.integers(0, 2**32), st.integers(20, 400), st.integers(2, 60))
@@ -144,12 +144,6 @@ def test_no_other_threshold_is_better(rule: Any, given: list[tuple[int, int]]) -
     assert worth(labels, probabilities >= found, rule) == pytest.approx(max(every))
     higher = [value for at, value in zip(np.unique(probabilities), every, strict=True) if at > found]
     assert not higher or max(higher) <= max(every) - 1e-12 or (probabilities >= found).any()
-
-
-def test_it_lies_half_way_to_the_next_probability() -> None:
-    labels, probabilities = np.array([0.0, 0.0, 1.0, 1.0]), np.array([0.1, 0.2, 0.6, 0.9])
-    assert choose_threshold(labels, probabilities, RULES[0]) == pytest.approx(0.4)
-    assert choose_threshold(labels, probabilities, FixedThreshold(at=0.7)) == 0.7
 
 
 def test_of_equally_good_thresholds_it_is_the_highest() -> None:

@@ -6,20 +6,18 @@ import pytest
 from gatehouse.data.splitting.parts import read_part
 from gatehouse.errors import ConfigurationError
 from gatehouse.metrics.tasks.binary import BINARY
-from gatehouse.metrics.tasks.found import TASKS
 from gatehouse.store.store import ArtifactStore
 from gatehouse.tracking.lineage import lineage_of
 from gatehouse.training.calibration.spec import (
     CalibrationError,
     CalibrationSpec,
     FBetaThreshold,
-    FixedThreshold,
     PrecisionThreshold,
 )
 from gatehouse.training.calibration.stage import CalibrateRequest, CalibrateResult, calibrate
 from gatehouse.training.scoring.predictor import Predictor
 from tests.evaluation.candidates import publish_model
-from tests.evaluation.conftest import LENIENT, SPEC, Bench
+from tests.evaluation.conftest import LENIENT, Bench
 from tests.training.synthetic import publish_split, publish_training_set, table
 
 F1 = FBetaThreshold(rule="f_beta")
@@ -140,10 +138,3 @@ def test_a_model_that_is_calibrated_or_of_another_split_or_says_one_thing_is_ref
     model = lone.model(steps=2)
     with pytest.raises(CalibrationError, match="has 9 rows with label 1: expected at least 10 of either"):
         calibrated(lone, model, min_rows=20)
-
-
-def test_thresholds_of_a_task_without_them_are_found_before_anything_runs() -> None:
-    assert list(CalibrationSpec().problems(TASKS["binary"])) == []
-    assert "found regression" in next(CalibrationSpec().problems(TASKS["regression"]))
-    assert "only two classes" in next(CalibrationSpec(threshold=FixedThreshold(at=0.4)).problems(TASKS["multiclass"]))
-    assert SPEC.calibration_bins == 20

@@ -18,37 +18,6 @@ from tests.training.specs import network, vary
 SPEC = network(hidden=(8,), batch_size=128)
 
 
-def _with_labels(values: list[float | None]) -> pa.Table:
-    rows = synthetic.table()
-    labels = pa.array(values + [1.0, 0.0] * rows.num_rows, pa.float64())[: rows.num_rows]
-    return rows.set_column(1, "label", labels)
-
-
-@pytest.mark.parametrize(
-    ("labels", "message"),
-    [
-        ([None, None], "Label label: 2 of 1003 rows are null"),
-        ([float("nan")], "Label label: 1 of 1003 rows are not 0 or 1"),
-        ([2.0], "Label label: 1 of 1003 rows are not 0 or 1"),
-    ],
-)
-def test_labels_that_are_neither_0_nor_1_are_named(
-    store: ArtifactStore, tmp_path: Path, labels: list[float | None], message: str
-) -> None:
-    training_set = synthetic.publish_training_set(store, _with_labels(labels))
-    with pytest.raises(FeatureError, match=message):
-        prepare_job(store, training_set, synthetic.publish_split(store, training_set), "", SPEC, tmp_path)
-
-
-@pytest.mark.parametrize("rows", [range(0), range(1)])
-@pytest.mark.parametrize("part", ["train", "validation"])
-def test_a_part_without_both_labels_is_refused(store: ArtifactStore, tmp_path: Path, part: str, rows: range) -> None:
-    training_set = synthetic.publish_training_set(store, synthetic.table())
-    split = synthetic.publish_split(store, training_set, **{part: rows})
-    with pytest.raises(FeatureError, match=f"Part {part} of the split has . rows? with label 0 and . with label 1"):
-        prepare_job(store, training_set, split, "", SPEC, tmp_path)
-
-
 @pytest.mark.parametrize("rows", [synthetic.TRAIN + 1, 2_000_000_000])
 def test_a_batch_of_more_rows_than_there_are_is_refused(store: ArtifactStore, tmp_path: Path, rows: int) -> None:
     data = synthetic.fitted_data(store)
@@ -100,15 +69,12 @@ def test_balanced_classes_weigh_the_same_in_all() -> None:
     assert targets["validation"].weights is None
 
 
-def test_groups_are_numbered_in_their_order() -> None:
-    tables = _tables(label=[0.0, 1.0, 2.0, 3.0, 4.0], day=["b", "a", None, "b", "a"])
-    target = targets_of(tables, "label", network(loss="pairwise", group="day").loss)["train"]
-    assert target.groups is not None and target.groups.tolist() == [0, 1, 2, 0, 1]
-
-
 @pytest.mark.parametrize(
     ("columns", "changes", "message"),
     [
+        ({"label": [0, None]}, {}, "1 of 2 rows are null"),
+        ({"label": [0.0, float("nan")]}, {}, "1 of 2 rows are not 0 or 1"),
+        ({"label": [1, 1]}, {}, "Part train of the split has 0 rows with label 0 and 2 with label 1"),
         ({"label": [0.0, 1.5]}, {"loss": "multiclass"}, "1 of 2 rows are not whole numbers from 0 to 9999"),
         ({"label": [0.0, float("inf")]}, {"loss": "mse"}, "1 of 2 rows are not finite numbers"),
         ({"label": [-1.0, 1.0]}, {"loss": "pairwise", "group": "label"}, "1 of 2 rows are not finite numbers from 0"),

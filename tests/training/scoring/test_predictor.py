@@ -112,17 +112,6 @@ def test_odd_values_are_named(change: dict[str, Any], message: str) -> None:
         _PREDICTOR.predict_online([row | change])
 
 
-def test_values_of_two_types_and_missing_features_are_named() -> None:
-    row = _rows(synthetic.table(1))[0]
-    with pytest.raises(FeatureError, match="carrier: expected values of one type in all rows"):
-        _PREDICTOR.predict_online([row, row | {"carrier": 7}])
-    del row["origin"]
-    with pytest.raises(FeatureError, match="Row 0: feature origin is missing, found distance, wind"):
-        _PREDICTOR.predict_online([row])
-    with pytest.raises(FeatureError, match="Feature columns wind, origin are missing"):
-        _PREDICTOR.predict(synthetic.table(1).drop_columns(["wind", "origin"]))
-
-
 def test_values_as_clients_send_them_are_taken() -> None:
     row = _rows(synthetic.table(1))[0] | {"wind": 3.0, "distance": 900.0, "delay_rate": 1.0}
     expected = _PREDICTOR.predict_online([row])

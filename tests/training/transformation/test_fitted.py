@@ -42,14 +42,6 @@ def test_categories_missing_unknown_and_rare() -> None:
     assert fitted.apply(odd)[1][:, 0].tolist() == [UNKNOWN, MISSING, UNKNOWN, 4]
 
 
-def test_a_constant_or_wholly_missing_column_gives_finite_numbers() -> None:
-    rows = synthetic.table()
-    rows = rows.set_column(2, "distance", pa.array([5.0] * rows.num_rows))
-    rows = rows.set_column(3, "wind", pa.nulls(rows.num_rows, pa.float64()))
-    numbers, _ = _fit(rows).apply(rows)
-    assert np.isfinite(numbers).all()
-
-
 def test_infinities_text_and_missing_columns_are_named() -> None:
     rows = synthetic.table()
     endless = rows.set_column(2, "distance", pa.array([np.inf, -np.inf] + [1.0] * (rows.num_rows - 2)))

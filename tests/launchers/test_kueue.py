@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from gatehouse.launchers.kueue.manifests import VERSION, manifests
-from gatehouse.launchers.kueue.spec import Kueue, amount_of
+from gatehouse.launchers.kueue import VERSION, Kueue, amount_of, manifests
 from tests.stand_ins.kubernetes_kinds import validator_of
 
 PROFILE: dict[str, Any] = {
