@@ -32,6 +32,7 @@ from gatehouse.training.model_spec import (
     TabularMlpSpec,
     XGBoostSpec,
     architecture_of,
+    cutting_problems,
 )
 
 _CLASSES = "Weight of each class from class 0, or `balanced`: inverse to how often a class is seen."
@@ -338,15 +339,12 @@ class NetworkTraining(Spec):
     @model_validator(mode="after")
     def _possible(self) -> "NetworkTraining":
         problems = _metric_problems(self.stopping.metric, self.loss)
-        layers = self.model.layers
         pipeline, micro = self.parallelism.pipeline, self.data.accumulation
-        if layers is not None and pipeline > layers:
-            problems.append(f"parallelism.pipeline {pipeline} is more than the model's {layers} blocks")
         if pipeline > 1 and isinstance(self.loss, PairwiseLoss):
             problems.append("parallelism.pipeline: micro-batches of a ranking differ in size; expected 1")
         if pipeline > 1 and self.parallelism.pipeline_schedule == "1f1b" and micro < pipeline:
             problems.append(f"data.accumulation {micro} must be at least parallelism.pipeline {pipeline} for 1f1b")
-        problems += self.model.indivisible(self.parallelism.tensor)
+        problems += cutting_problems(self.model, pipeline, self.parallelism.tensor)
         if (changes := self.optimizer.changes) and changes[-1].epoch >= self.stopping.epochs:
             problems.append(
                 f"optimizer.changes: expected epochs below stopping.epochs {self.stopping.epochs}, found "

@@ -1,8 +1,10 @@
 """The linear model, against scikit-learn's solvers."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.metrics import log_loss, mean_squared_error
@@ -15,7 +17,11 @@ from tests.training.specs import architecture, network, write_rows
 @pytest.mark.parametrize("loss", ["mse", "binary"])
 def test_it_ends_where_a_solver_does(tmp_path: Path, alone: None, loss: str) -> None:
     noise = np.random.default_rng(2).normal(size=400)
-    write_rows(tmp_path, lambda values: values + noise if loss == "mse" else values + noise > 0, rows=(400, 400))
+
+    def labels(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        return values + noise if loss == "mse" else (values + noise > 0).astype(np.float32)
+
+    write_rows(tmp_path, labels, rows=(400, 400))
     length = {"epochs": 60, "patience": 60, "batch_size": 100}
     spec = network("linear", loss=loss, **length, learning_rate=0.1, warmup=0.0, weight_decay=0.0, refit=60)
     trainer = Trainer(spec, architecture(spec, 2, [3]), tmp_path)

@@ -16,7 +16,6 @@ from typing import Any, Protocol
 import torch
 import torch.distributed as dist
 
-from gatehouse.errors import GatehouseError
 from gatehouse.launchers.launcher import CHECKPOINT_NAME, CHECKPOINT_STORE, CHECKPOINTS
 from gatehouse.launchers.timeouts import collective_seconds
 from gatehouse.store.objects.opening import open_objects
@@ -40,13 +39,14 @@ _ORPHANS_AHEAD = 2
 
 
 class TrainingState(Protocol):
-    """Everything that decides how a run continues, such as `TrainState`."""
+    """Everything that decides how a run continues, such as `TrainState`.
 
-    def state_dict(self) -> dict[str, Any]:
-        """The state, nested; the entry `rank` belongs to this rank alone."""
+    The entry `rank` of its nested state belongs to this rank alone; after a change of the world size it is left out.
+    """
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Load a state of `state_dict`; without the entry `rank` after a change of the world size."""
+    def state_dict(self) -> dict[str, Any]: ...  # noqa: D102
+
+    def load_state_dict(self, state: dict[str, Any]) -> None: ...  # noqa: D102
 
 
 @dataclass(frozen=True)
@@ -131,14 +131,9 @@ class Checkpointer:
     def maybe_save(
         self, state: TrainingState, step: int, *, due: bool = False, epoch_ended: bool = False, best: bool = False
     ) -> bool:
-        """Take a checkpoint where one is due after `step` steps; returns whether one was taken.
+        """Take a checkpoint after `step` steps, if the policy asks for one; returns whether one was taken.
 
-        Args:
-            state: To be saved.
-            step: Steps that are done.
-            due: Whether the ranks agreed that it is time (see `due`).
-            epoch_ended: Whether this step was the last of an epoch.
-            best: Whether a validation metric was the best so far.
+        `due` says whether the ranks agreed that it is time, and `best` whether a validation metric was the best so far.
         """
         every = self._policy.every_steps
         interval = (due or (every is not None and step % every == 0)) and step != self._last_step
@@ -210,18 +205,11 @@ class Checkpointer:
         settled = self._writer is None or self._writer.wait(_PATIENCE_SECONDS)
         same = self._plan is not None and self._plan.structure == structure_of(tensors, values)
         same, whole = self._agree(same, self._writer is None or not self._writer.failed)
-        if not settled:
-            # The writer is late: it finds no processor time, or waits for a part that is lost. This process takes over,
-            # and skips what the writer has stored already.
-            assert self._writer is not None and self._buffer is not None
-            pending = self._writer.abandon()
-            if pending is not None and whole:
-                logger.warning("Training waits for the checkpoint before. Let checkpoints be due less often.")
-                try:
-                    share, memory = self._share(_DEADLINE_SECONDS), self._buffer.tensors
-                    write_share(share, pending, memory, lambda: False, lambda: None)
-                except GatehouseError as error:
-                    logger.warning("%s", error)
+        if self._writer is not None and not settled:
+            # The writer finds no processor time, or waits for a part that is lost.
+            logger.warning("Training waits for the checkpoint before. Let checkpoints be due less often.")
+            if not (whole and self._writer.wait(_DEADLINE_SECONDS)):
+                self._writer.abandon()
         if not same:
             plan = make_plan(tensors, values, self._group)
             self.finish()

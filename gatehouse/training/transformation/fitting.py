@@ -49,7 +49,7 @@ def fit(
 def _fit_numeric(name: str, table: Columns, spec: NumericSpec) -> Numeric:
     """All sums run over sorted values, so that the order of rows changes no bit."""
     column = table[name]
-    values = numbers_of(name, column, table=table)
+    values = numbers_of(name, column)
     known = np.sort(values[~np.isnan(values)]) + 0.0  # Of equal zeros, the negative one would be first or not.
     absent = len(values) - len(known)
     indicator = spec.indicator == "always" or (spec.indicator == "when_missing" and absent > 0)
@@ -123,4 +123,4 @@ def _fit_categorical(name: str, column: pa.ChunkedArray, spec: CategoricalSpec) 
     pairs = zip(counts.field("values").to_pylist(), counts.field("counts").to_pylist(), strict=True)
     frequent = sorted((-count, value) for value, count in pairs if value is not None and count >= spec.min_count)
     kept = frequent[: spec.max_size] if spec.max_size else frequent
-    return Categorical(name, tuple(sorted(value for _, value in kept)), spec.buckets, type_of(column))
+    return Categorical(name, tuple(sorted(value for _, value in kept)), type_of(column))

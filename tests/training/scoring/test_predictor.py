@@ -15,13 +15,12 @@ from gatehouse.training.scoring.predictor import Predictor
 from gatehouse.training.spec import NetworkTraining
 from gatehouse.training.transformation.columns import FeatureError
 from gatehouse.training.transformation.fitting import fit
-from gatehouse.training.transformation.spec import CategoricalSpec, NumericSpec, TransformationSpec
+from gatehouse.training.transformation.spec import NumericSpec, TransformationSpec
 from tests.training import synthetic
 from tests.training.specs import architecture, network
 
 FEATURES = [*synthetic.NUMERIC, *synthetic.CATEGORICAL]
 SPEC = TransformationSpec(
-    categorical=CategoricalSpec(buckets=3),
     columns={
         "wind": NumericSpec(normalisation="quantile", imputation="mean"),
         "delay_rate": NumericSpec(clip=None, normalisation="none", imputation="constant", indicator="always"),

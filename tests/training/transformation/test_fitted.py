@@ -45,7 +45,7 @@ def test_categories_missing_unknown_and_rare() -> None:
 def test_infinities_text_and_missing_columns_are_named() -> None:
     rows = synthetic.table()
     endless = rows.set_column(2, "distance", pa.array([np.inf, -np.inf] + [1.0] * (rows.num_rows - 2)))
-    with pytest.raises(FeatureError, match=r"distance: NaN or infinite in 2 of [\d,]+ rows, first \w+ \S+: inf. Give "):
+    with pytest.raises(FeatureError, match="distance: 2 values are infinite"):
         _fit(endless)
     with pytest.raises(FeatureError, match="wind: expected numbers, found string"):
         _fit(rows.set_column(3, "wind", rows["carrier"]))
@@ -70,9 +70,7 @@ _NUMERIC_SPECS = st.builds(
 _SPECS = st.builds(
     TransformationSpec,
     numeric=_NUMERIC_SPECS,
-    categorical=st.builds(
-        CategoricalSpec, min_count=st.integers(1, 4), max_size=st.integers(0, 2), buckets=st.integers(0, 2)
-    ),
+    categorical=st.builds(CategoricalSpec, min_count=st.integers(1, 4), max_size=st.integers(0, 2)),
 )
 
 
@@ -113,7 +111,7 @@ def test_what_was_never_seen_stays_within_the_arrays(
         assert (given_id == MISSING) == (word is None)
         if word in column.vocabulary:
             assert given_id == FIRST_KNOWN + column.vocabulary.index(word)
-        elif word is not None and not column.buckets:
+        elif word is not None:
             assert given_id == UNKNOWN
         assert value is None or np.isnan(value) or not fitted.numeric[0].knots or 0 <= numbers[0, 0] <= 1
 
@@ -135,18 +133,11 @@ def test_numbers_are_scaled_to_0_to_1_or_ranked_or_left_as_they_are() -> None:
     assert ranks[3] == pytest.approx(0.4, abs=0.01)
 
 
-def test_a_vocabulary_keeps_the_most_frequent_and_hashes_the_rest() -> None:
+def test_a_vocabulary_keeps_the_most_frequent() -> None:
     words = ["d"] * 4 + ["b"] * 3 + ["a"] * 3 + ["c"] * 3 + ["e"]
-    spec = CategoricalSpec(min_count=2, max_size=3, buckets=2)
-    rows = pa.table({"c": words})
-    (column,) = fit(rows, [], ["c"], TransformationSpec(categorical=spec)).categorical
-    assert column.vocabulary == ("a", "b", "d")
-    assert column.cardinality == FIRST_KNOWN + 3 + 2
-    texts = pa.chunked_array([[*(f"word {n}" for n in range(50)), "a", None]])
-    ids = column.apply(texts).tolist()
-    assert set(ids[:50]) == {5, 6}
-    assert ids[50:] == [FIRST_KNOWN, MISSING]
-    assert column.apply(texts).tolist() == ids
+    spec = CategoricalSpec(min_count=2, max_size=3)
+    (column,) = fit(pa.table({"c": words}), [], ["c"], TransformationSpec(categorical=spec)).categorical
+    assert column.vocabulary == ("a", "b", "d") and column.cardinality == FIRST_KNOWN + 3
 
 
 def test_settings_of_single_columns_are_checked_all_at_once() -> None:
