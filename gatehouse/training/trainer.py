@@ -172,10 +172,9 @@ class Trainer:
         return own, float(total) / (self.layout.tensor_size * self.layout.pipeline_size)
 
     def _gradient(self, step: Step, batch: Batch, factor: float) -> tuple[float, Tensor, float]:
-        """Compute the gradient, again with half the scale where it is too large for fp16: no batch is left out.
+        """The loss, the norm of the gradient, and the scale that is in gradient and norm.
 
-        Returns:
-            The loss, the norm of the gradient, and the scale that is in both gradient and norm.
+        Where the gradient is too large for fp16, it is computed again with half the scale: no batch is left out.
         """
         scaler = self.state.scaler
         while True:
@@ -190,7 +189,7 @@ class Trainer:
             dist.all_reduce(finite, dist.ReduceOp.MIN)
             if finite and scaler.shrink():
                 continue
-            began = origin(self.execution, batch, loss, self.layout)
+            began = origin(self.execution.part, batch, loss)
             raise DivergedError(
                 f"The gradient is not finite in epoch {step.epoch}, step {self.state.progress.step}: it began in "
                 f"{began}. {self.checkpointer.last} {_ROWS_ADVICE if began.startswith(ROWS) else _ADVICE}"

@@ -163,56 +163,26 @@ class Clock:
         return self.now
 
 
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+def test_silence_is_counted_from_look_to_look_and_ends_with_a_beat(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     clock = Clock()
     monkeypatch.setattr(wrapper, "time", clock)
-    return clock
+    heartbeat, detector = Heartbeat(tmp_path, 0), HangDetector(tmp_path)
 
+    def silences(*steps: float) -> list[float]:
+        found = []
+        for seconds in steps:
+            clock.now += seconds
+            found += [silence.seconds for silence in detector.look()]
+        return found
 
-@pytest.fixture
-def heartbeat(tmp_path: Path) -> Heartbeat:
-    return Heartbeat(tmp_path, 0)
-
-
-def _silences(detector: HangDetector, clock: Clock, seconds: float, looks: int) -> list[float]:
-    """For how long rank 0 was silent at each look, one every `seconds`."""
-    found = []
-    for _ in range(looks):
-        clock.now += seconds
-        found += [silence.seconds for silence in detector.look()]
-    return found
-
-
-def test_silence_is_counted_from_look_to_look_and_ends_with_a_beat(
-    tmp_path: Path, clock: Clock, heartbeat: Heartbeat
-) -> None:
-    detector = HangDetector(tmp_path)
-    assert _silences(detector, clock, 0.5, 4) == [0.0, 0.5, 1.0, 1.5]
-    heartbeat.beat(1)
-    assert _silences(detector, clock, 0.5, 2) == [0.0, 0.5]
-
-
-def test_one_look_alone_never_makes_a_hang(tmp_path: Path, clock: Clock, heartbeat: Heartbeat) -> None:
-    """The wrapper was stopped for an hour, and so were its ranks: the next look says nothing about them."""
-    detector = HangDetector(tmp_path)
-    _silences(detector, clock, 0.5, 2)
-    assert _silences(detector, clock, 3600.0, 1) == [1.5]
-
-
-def test_a_restarted_rank_begins_anew(tmp_path: Path, clock: Clock, heartbeat: Heartbeat) -> None:
-    detector = HangDetector(tmp_path)
-    heartbeat.beat(1)
-    _silences(detector, clock, 0.5, 4)
+    assert silences(0.5, 0.5, 0.5) == [0.0, 0.5, 1.0]
+    assert silences(3600.0) == [2.0], "the wrapper was paused for an hour, and so were its ranks"
+    for step in (1, 1):  # Also where it makes progress within a step.
+        heartbeat.beat(step)
+        assert silences(0.5) == [0.0]
     again = Heartbeat(tmp_path, 0)
-    again.beat(0)
-    assert _silences(detector, clock, 0.5, 2) == [0.0, 0.5]
-
-
-def test_a_file_counts_only_while_the_very_process_that_wrote_it_lives(
-    tmp_path: Path, clock: Clock, heartbeat: Heartbeat
-) -> None:
-    heartbeat.beat(5)
-    assert [silence.beat.step for silence in HangDetector(tmp_path).look()] == [5]
-    heartbeat._numbers[1] = int(start_time(os.getpid()) or 0) - 1
-    assert HangDetector(tmp_path).look() == [], "another process has the id of a rank that is gone"
+    assert silences(0.5, 0.5) == [0.0, 0.5], "a restarted rank begins anew"
+    again._numbers[1] = int(start_time(os.getpid()) or 0) - 1
+    assert silences(0.5) == [], "another process has the id of a rank that is gone"

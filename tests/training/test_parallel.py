@@ -3,22 +3,18 @@
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-import torch.distributed as dist
 from safetensors.torch import load_file
 from torch import nn
-from torch.nn.parallel import DistributedDataParallel
 
 from gatehouse.tracking.spool import Position, read
 from gatehouse.training.parallel.mesh import Layout
 from gatehouse.training.parallel.parallelize import Replicated, replicate
-from gatehouse.training.spec import ComputeSpec
 from tests.training.specs import architecture, network, vary, write_rows
 
 # 129 rows in batches of 64: the last has one, so all but one process have nothing but padding then.
@@ -156,14 +152,6 @@ def test_a_model_that_cannot_be_cut_says_what_it_lacks() -> None:
         plan_of(model)
 
 
-@pytest.fixture
-def alone() -> Iterator[None]:
-    """A process group of this process."""
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    yield
-    dist.destroy_process_group()
-
-
 def test_a_model_that_is_not_compiled_does_without_the_compiler(alone: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch._dynamo", None)
     monkeypatch.delitem(vars(torch), "_dynamo", raising=False)
@@ -172,8 +160,3 @@ def test_a_model_that_is_not_compiled_does_without_the_compiler(alone: None, mon
     replicated(torch.ones(3, 2)).sum().backward()
     assert type(replicated) is Replicated and model.weight.grad is not None
     assert "_dynamo" not in vars(torch), "who asks the compiler later would get no answer"
-
-
-def test_a_compiled_model_is_replicated_as_torch_does_it(alone: None) -> None:
-    compiled = replicate(nn.Linear(2, 1), network(processes=2, compute=ComputeSpec(compile=True)))
-    assert type(compiled) is DistributedDataParallel

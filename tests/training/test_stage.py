@@ -6,7 +6,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from gatehouse.launchers.launcher import TrainingFailedError
@@ -14,7 +13,6 @@ from gatehouse.launchers.step_barrier import FAULT
 from gatehouse.store.identity import identity_of
 from gatehouse.store.run import RUN_ID, events
 from gatehouse.store.store import ArtifactStore
-from gatehouse.training.scoring.predictor import Predictor
 from gatehouse.training.spec import beginning
 from gatehouse.training.stage import TrainRequest, TrainResult, _beginnings, forget_job, job_key, train
 from tests.conftest import Once
@@ -132,17 +130,6 @@ def test_the_processes_of_the_stage_quote_no_row_where_a_column_is_sensitive(
     written = [path.read_text(errors="replace") for path in Path(store.address).rglob("*") if path.is_file()]
     assert any("injected fault, step 1" in each for each in (str(raised.value), *written)) == (not sensitive)
     assert not sensitive or "ValueError, whose words are not shown, as columns are" in str(raised.value)
-
-
-def test_a_predictor_scores_as_training_did(trained: tuple[ArtifactStore, TrainResult]) -> None:
-    store, result = trained
-    asked = request(store)
-    validation = synthetic.rows_of(store, asked.training_set, asked.split, "validation")
-    labels = validation["label"].to_numpy()
-    scores = Predictor.load(store, result.model).predict(validation)
-    assert scores.dtype == np.float64
-    loss = -np.mean(np.where(labels == 1, np.log(scores), np.log1p(-scores)))
-    assert loss == pytest.approx(result.metrics["log_loss"], abs=1e-6)
 
 
 def test_the_stage_module_imports_neither_torch_nor_arrow() -> None:

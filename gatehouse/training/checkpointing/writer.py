@@ -40,14 +40,10 @@ _LAST_SECONDS = 5.0
 
 @dataclass(frozen=True)
 class Share:
-    """What a rank writes into every checkpoint.
+    """What a rank writes into every checkpoint; see `Plan` and `Saved`.
 
     Attributes:
-        folder: Of the checkpoints, seen by all ranks of a machine.
-        rank, world_size: The rank, and the number of ranks.
-        chunks: Place of each piece in the file.
-        bytes: Length of the file.
-        uniform: As in the manifest.
+        folder: The checkpoints, seen by all ranks of a machine.
         keep: How many checkpoints are kept.
         complete: Whether the folder sees all ranks; with several machines, only the far store does.
         far, far_prefix: Address of the artifact store and prefix in it; empty where checkpoints stay in the folder.
@@ -104,7 +100,7 @@ def write_share(
 
     Args:
         share: What this rank writes.
-        request: Which checkpoint.
+        request: The checkpoint.
         memory: The bytes of the file.
         abandoned: Whether the process that asked for it is gone: rank 0 then waits for the others only as long as they
             need to finish, and nothing goes to the far store.

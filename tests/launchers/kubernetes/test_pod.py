@@ -5,9 +5,12 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import cast
 
 import pytest
 
+from gatehouse.launchers.kubernetes.api import KubernetesApi
+from gatehouse.launchers.kubernetes.logs import PodLogs
 from gatehouse.launchers.kubernetes.pod_metrics import rendezvous_options
 from gatehouse.store.store import ArtifactStore
 
@@ -49,3 +52,13 @@ def test_only_a_fixed_number_of_nodes_is_told_where_to_meet(
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     assert rendezvous_options("launch") == options
+
+
+def test_lines_of_pods_are_kept_once_whatever_the_zone_of_their_node(tmp_path: Path) -> None:
+    logs = PodLogs(cast(KubernetesApi, None), "ml", "pytorch", tmp_path / "log", named=False)
+    one, other = ("2026-01-01T14:00:00.123456789+02:00 one", "2026-01-01T14:00:00.123456789+02:00 other")
+    for line in (one, other, one, "no time", "2026-01-01T12:00:00.13Z later", other):
+        logs._write("p", "u", line)
+    assert logs._query("u")["sinceTime"] == "2026-01-01T12:00:00Z"
+    logs.finish()
+    assert (tmp_path / "log").read_text().splitlines() == ["one", "other", "no time", "later"]

@@ -2,7 +2,6 @@
 
 import fcntl
 import random
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -88,14 +87,6 @@ def test_a_preempted_run_is_saved_at_the_step_that_all_ranks_agreed_on(
     assert saved and step == other and 0 < step < STEPS
     last = rehearse(world_size=2, folder=tmp_path, steps=STEPS, every=1000)
     assert (last["first"], last["digest"]) == (step, whole["ddp", 2]["digest"])
-
-
-def test_sigterm_without_the_flag_ends_at_once_and_saves_nothing(rehearse: Rehearse, tmp_path: Path) -> None:
-    asked = {"world_size": 2, "folder": tmp_path, "steps": 1000, "every": 1000, "pause": 0.05}
-    ended = rehearse(**asked, kill_after=1.0, signal=int(signal.SIGTERM))
-    assert ended["codes"][0] == -15 and ended["codes"][1] in (-15, 1)
-    assert ended["seconds"] < 10
-    assert near(tmp_path).sequences() == []
 
 
 def test_parts_that_one_rank_cannot_write_do_not_make_the_others_wait(rehearse: Rehearse, tmp_path: Path) -> None:
