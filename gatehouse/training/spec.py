@@ -386,11 +386,11 @@ def _metric_problems(metric: str, loss: LossSpec) -> list[str]:
         return []
     from gatehouse.metrics.catalogue import aliases, metrics_for
 
-    known = dict.fromkeys([task.losses[loss.kind], *metrics_for(task.name)])
-    if metric in known:
+    metrics = dict.fromkeys([task.losses[loss.kind], *metrics_for(task.name)])
+    if metric in metrics:
         return []
-    meant = nearest(metric, known, elsewhere=aliases())
-    return [f"stopping.metric: the loss {loss.kind} gives {', '.join(known)}, not {metric}{meant}"]
+    meant = nearest(metric, metrics, elsewhere=aliases())
+    return [f"stopping.metric: the loss {loss.kind} gives {', '.join(metrics)}, not {metric}{meant}"]
 
 
 def groups_of(annotation: Any) -> Iterator[tuple[str, type[BaseModel]]]:

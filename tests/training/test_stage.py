@@ -18,13 +18,7 @@ from gatehouse.training.stage import TrainRequest, TrainResult, _beginnings, for
 from tests.conftest import Once
 from tests.training import synthetic
 from tests.training.specs import vary
-from tests.training.trained import SPEC, followed, request, train_once
-
-
-def _log(store: ArtifactStore, model: str) -> list[str]:
-    (key,) = store.objects.list(f"measurements/{model}")
-    log: list[str] = json.loads(store.objects.get_bytes(key))["log"]
-    return log
+from tests.training.trained import SPEC, followed, log_of, request, train_once
 
 
 @pytest.fixture(scope="session")
@@ -38,7 +32,7 @@ def test_a_run_that_is_killed_and_preempted_goes_on_and_ends_in_the_same_bits_in
     monkeypatch.setenv(FAULT, "kill!:@12,preempt:@19")
     result = train(request(store), store)
     assert result == trained[1]
-    log = "\n".join(_log(store, result.model))
+    log = "\n".join(log_of(store, result.model))
     for says in (
         "first to end, with SIGKILL|exitcode: -9",
         r"Resumed from checkpoint \d+ after step 1[23]\.",
@@ -63,7 +57,7 @@ def test_a_run_that_its_experiment_stops_saves_and_goes_on_when_it_is_asked_for_
     history = trained[0].read_json(result.model, "history.json")
     assert [{"epoch": epoch} | row for epoch, row in again.items()] == history, "the epochs before are told again"
     assert all(again[epoch] == row for epoch, row in told.items())
-    assert any("Resumed from checkpoint" in line for line in _log(store, result.model)), "it began anew"
+    assert any("Resumed from checkpoint" in line for line in log_of(store, result.model)), "it began anew"
 
 
 def test_a_training_goes_on_from_what_another_one_of_the_same_beginning_has_kept(
@@ -79,7 +73,7 @@ def test_a_training_goes_on_from_what_another_one_of_the_same_beginning_has_kept
     assert sorted(path.name for path in scratch.iterdir()) == [f"kept-{job_key(kept)}", "metrics"]
 
     gone_on = train(request(store, whole).model_copy(update={"segment": 2}), store)
-    log = "\n".join(_log(store, gone_on.model))
+    log = "\n".join(log_of(store, gone_on.model))
     assert [log.count(f"epoch {epoch}/4") for epoch in (1, 2, 3, 4)] == [0, 0, 1, 1], log
     assert [row["epoch"] for row in store.read_json(gone_on.model, "history.json")] == [0, 1, 2, 3]
 

@@ -1,6 +1,7 @@
 """A model that two processes trained undisturbed: what disturbed trainings, and those in other places, must end in."""
 
 import contextvars
+import json
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
@@ -46,6 +47,13 @@ def train_once(once: Once) -> tuple[ArtifactStore, TrainResult]:
     folder = once("trained", make)
     result = TrainResult.model_validate_json((folder / "result.json").read_text())
     return ArtifactStore.open(folder / "store"), result
+
+
+def log_of(store: ArtifactStore, model: str) -> list[str]:
+    """The log of the training that ended in a model."""
+    (key,) = store.objects.list(f"measurements/{model}")
+    log: list[str] = json.loads(store.objects.get_bytes(key))["log"]
+    return log
 
 
 def followed(
