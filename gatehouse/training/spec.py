@@ -288,11 +288,6 @@ class TreesParallelismSpec(Spec):
     processes: int = Field(1, ge=1, le=4096, description="Workers that torchrun starts.")
     threads: int = Field(1, ge=1, le=256, description="Threads of each worker.")
 
-    @property
-    def model_size(self) -> int:
-        """Processes that share one copy of the model: each has all of it."""
-        return 1
-
 
 class CheckpointSpec(Spec):
     """When checkpoints are written, besides the one on a new best metric and the one on preemption.

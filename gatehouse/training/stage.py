@@ -114,7 +114,6 @@ def _trained(request: TrainRequest, store: ArtifactStore) -> TrainResult:
             PROGRAM,
             spec.parallelism.processes,
             spec.operation.timeout_minutes,
-            model_size=spec.parallelism.model_size,
             builder=builder_of(spec),
         )
         # Until the model is published, any error is recorded as the reason why the run has none.
@@ -134,8 +133,6 @@ def _trained(request: TrainRequest, store: ArtifactStore) -> TrainResult:
             if (gains := result.get("importance")) is not None:  # By column of the trees.
                 names = prepared.transformation.column_names
                 description["importance"] = {names[int(column)]: gain for column, gain in gains.items()}
-            # Where the number of processes changed, the bits are another run's.
-            sizes = result.get("world_sizes", ())
             model = store.publish(
                 "models",
                 request.model_name,
@@ -146,7 +143,7 @@ def _trained(request: TrainRequest, store: ArtifactStore) -> TrainResult:
                 },
                 derived_from=inputs | {"transformation": request.transformation},
                 configuration=identity_of(spec),
-                details={"best_epoch": result["best_epoch"]} | ({"world_sizes": sizes} if len(sizes) > 1 else {}),
+                details={"best_epoch": result["best_epoch"]},
             )
         close_spool(store, spool, str(model))
         place = directory / PLACE

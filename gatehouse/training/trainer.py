@@ -82,10 +82,8 @@ class Trainer:
         """
         state, position = self.state, self.state.position
         self.barrier.beat(0)
-        restored = self.checkpointer.load(state)
+        self.checkpointer.load(state)
         self.barrier.beat(state.progress.step)
-        if restored is not None and not restored.same_world_size:
-            self._seed(position.epoch)
         log_epochs(self.metrics, state.progress.history)
         self.began = state.progress.step, time.monotonic()
         agreed = Agreement()
@@ -124,7 +122,6 @@ class Trainer:
             "history": history,
             "best_epoch": best_epoch(history, self.spec),
             "weights_sha256": hashlib.sha256(path.read_bytes()).hexdigest() if dist.get_rank() == 0 else "",
-            "world_sizes": self.checkpointer.world_sizes,
         }
 
     def _seed(self, epoch: int) -> None:

@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -17,7 +16,6 @@ from gatehouse.launchers.launcher import RESULT
 from gatehouse.launchers.rank_files import Heartbeat, Preempted
 from gatehouse.launchers.wrapper import PREEMPTED, HangDetector
 from gatehouse.runtime.process import descendants, start_time
-from tests.ports import free_port
 
 STAND_IN = "tests.training.stand_in"
 
@@ -111,33 +109,6 @@ def test_ranks_that_do_not_heed_the_flag_are_ended_when_the_grace_is_over(starte
     assert job.ends() == 143
     assert 2 <= time.monotonic() - began < 120
     assert not (job.directory / PREEMPTED).exists()
-
-
-def _await_listener(address: str) -> None:
-    host, _, port = address.partition(":")
-    deadline = time.monotonic() + 60
-    while True:
-        try:
-            socket.create_connection((host, int(port)), timeout=1).close()
-            return
-        except OSError:
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
-
-
-def test_fewer_machines_go_on_when_one_is_gone(started: list[Job], tmp_path: Path) -> None:
-    meeting = f"localhost:{free_port()}"
-    options = ("--nodes", "1:2", "--rendezvous", meeting)
-    first = _stand_in(started, tmp_path / "job", "meet", *options)
-    _await_listener(meeting)
-    second = _stand_in(started, tmp_path / "job", "meet", *options)
-    for rank in range(4):
-        first.waits_for(f"world-4-{rank}-0")  # Who is killed before it is there is nobody's peer.
-    for pid in (second.process.pid, *descendants(second.process.pid)):
-        os.kill(pid, signal.SIGKILL)
-    first.waits_for("world-2-0-1")
-    (tmp_path / "job" / "finish").touch()
-    assert first.ends() == 0, first.log.read_text()
 
 
 def test_a_preempted_run_tells_what_it_saved_in_time_and_ends_in_a_code_worth_another_try(

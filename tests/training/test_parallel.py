@@ -125,19 +125,7 @@ def test_a_run_that_goes_on_after_its_first_step_ends_in_the_same_bits(ran: Path
 @pytest.mark.parametrize("name", CHECKPOINTED)
 def test_a_run_that_goes_on_from_its_checkpoint_ends_in_the_same_bits(ran: Path, name: str) -> None:
     whole, resumed = (json.loads((ran / name / file).read_text()) for file in ("result.json", "checkpointed.json"))
-    assert resumed.pop("world_sizes") == [[0, 2]]
-    assert resumed == {key: value for key, value in whole.items() if key != "world_sizes"}
-
-
-def test_one_process_goes_on_from_the_checkpoint_of_two_shards(ran: Path) -> None:
-    whole, alone = (json.loads((ran / "fsdp" / file).read_text()) for file in ("result.json", "alone.json"))
-    assert alone["world_sizes"] == [[0, 2], [2, 1]]
-    # The train loss counts from where the number of processes changed.
-    (expected,), (found,) = whole["history"], alone["history"]
-    assert found["log_loss"] == pytest.approx(expected["log_loss"], abs=1e-5)
-    weights, wanted = (load_file(ran / "fsdp" / folder / "weights") for folder in ("alone", "."))
-    for key, tensor in wanted.items():
-        torch.testing.assert_close(weights[key], tensor, rtol=0, atol=1e-3)
+    assert resumed == whole
 
 
 def test_a_model_that_cannot_be_cut_says_what_it_lacks() -> None:

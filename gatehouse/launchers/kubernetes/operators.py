@@ -78,7 +78,7 @@ class PyTorchJobs:
         self._launch = launch
 
     def build(self, job: ClusterJob) -> dict[str, Any]:
-        """One Master and the other nodes as Workers; only Workers if the job is elastic."""
+        """One Master, and the other nodes as Workers."""
         launch, policy = self._launch, self._launch.run_policy
         volumes, mounts = _volumes(launch)
         container = {
@@ -104,7 +104,7 @@ class PyTorchJobs:
         }
         if launch.gang:
             pod["schedulerName"] = _SCHEDULERS[launch.gang]
-            run_policy["schedulingPolicy"] = {"minAvailable": launch.min_pods}
+            run_policy["schedulingPolicy"] = {"minAvailable": launch.nodes}
             if launch.priority:
                 run_policy["schedulingPolicy"]["priorityClass"] = launch.priority
         template = {"metadata": _pod_metadata(launch), "spec": pod}
@@ -112,19 +112,12 @@ class PyTorchJobs:
         def replica(count: int) -> dict[str, Any]:
             return {"replicas": count, "restartPolicy": launch.restart, "template": template}
 
-        spec: dict[str, Any] = {"nprocPerNode": str(job.processes), "runPolicy": run_policy}
-        if elastic := launch.elastic:
-            spec["pytorchReplicaSpecs"] = {"Worker": replica(launch.nodes)}
-            spec["elasticPolicy"] = {
-                "minReplicas": elastic.min_nodes,
-                "maxReplicas": elastic.max_nodes,
-                "maxRestarts": elastic.max_restarts,
-                "rdzvBackend": "c10d",
-                "rdzvId": job.launch,
-            }
-        else:
-            workers = {"Worker": replica(launch.nodes - 1)} if launch.nodes > 1 else {}
-            spec["pytorchReplicaSpecs"] = {"Master": replica(1), **workers}
+        workers = {"Worker": replica(launch.nodes - 1)} if launch.nodes > 1 else {}
+        spec = {
+            "nprocPerNode": str(job.processes),
+            "pytorchReplicaSpecs": {"Master": replica(1), **workers},
+            "runPolicy": run_policy,
+        }
         return {"apiVersion": "kubeflow.org/v1", "kind": self.kind, "metadata": _metadata(job, launch), "spec": spec}
 
 

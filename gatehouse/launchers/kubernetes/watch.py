@@ -56,8 +56,8 @@ class JobWatch:
         self._on_look = on_look
         self._core = f"/api/v1/namespaces/{owned.namespace}"
         self._selector = f"{operator.label}={owned.name}"
-        self._attempts = Attempts(launch.min_pods, launch.restarts)
-        self._deadlines = Deadlines(launch, launch.min_pods, minutes, logs.tail, self.events)
+        self._attempts = Attempts(launch.nodes, launch.restarts)
+        self._deadlines = Deadlines(launch, minutes, logs.tail, self.events)
         self._progress = self._current_progress()
 
     def resume(self, job: dict[str, Any]) -> None:
@@ -169,7 +169,6 @@ class Deadlines:
     the job ran.
 
     Attributes:
-        min_pods: Pods that must run for the job to run.
         minutes: How long it may run.
         tail: Returns the last log lines of a pod.
         events: Returns the cluster's events about the job.
@@ -180,7 +179,6 @@ class Deadlines:
     """
 
     launch: ClusterLaunch
-    min_pods: int
     minutes: float
     tail: Callable[[Pod], str]
     events: Callable[[], str]
@@ -245,12 +243,12 @@ class Deadlines:
                 f"{message}\nAsk for less (launch.resources), tolerate more nodes, or wait longer."
             )
         raise SchedulingTimeoutError(
-            f"Training did not start within {allowed}.\n{sum(map(pod_status.runs, pods))} of {self.min_pods} pods run. "
-            f"{self.events()}Look at the queue and the quota of the namespace, or wait longer."
+            f"Training did not start within {allowed}.\n{sum(map(pod_status.runs, pods))} of {self.launch.nodes} pods "
+            f"run. {self.events()}Look at the queue and the quota of the namespace, or wait longer."
         )
 
     def _runs(self, pods: list[Pod]) -> bool:
-        return sum(map(pod_status.runs, pods)) >= self.min_pods
+        return sum(map(pod_status.runs, pods)) >= self.launch.nodes
 
 
 def _now() -> str:

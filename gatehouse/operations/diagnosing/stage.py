@@ -10,7 +10,7 @@ from gatehouse import __version__
 from gatehouse.errors import GatehouseError
 from gatehouse.launchers.choose import LAUNCH, launch_of, launcher
 from gatehouse.launchers.launcher import JOB, RESULT, TrainingJob
-from gatehouse.launchers.spec import Launch, LocalLaunch, PyTorchJobLaunch
+from gatehouse.launchers.spec import Launch, LocalLaunch
 from gatehouse.operations.diagnosing.finding import Finding, failed, passed
 from gatehouse.operations.diagnosing.reach import store_finding, tracking_finding
 from gatehouse.store.declaration import Effects, Resources
@@ -117,5 +117,4 @@ def _divided(launch: Launch) -> Launch:
     """The project's launch with one worker on each of two nodes, so that pods must reach each other."""
     if isinstance(launch, LocalLaunch):
         return launch
-    elastic = {"elastic": None} if isinstance(launch, PyTorchJobLaunch) else {}
-    return launch.model_copy(update={"nodes": _WORKERS, **elastic})
+    return launch.model_copy(update={"nodes": _WORKERS})

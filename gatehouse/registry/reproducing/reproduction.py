@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gatehouse.errors import ConfigurationError
-from gatehouse.registry.explaining.answers import settings_of, trained_as, training_of
+from gatehouse.registry.explaining.answers import settings_of, training_of
 from gatehouse.registry.explaining.comparison import Change, code_changes
 from gatehouse.registry.naming import named
 from gatehouse.registry.reproducing.rebuilding import Rebuild, Step
@@ -38,7 +38,7 @@ class Reproduced(StageModel):
         processes: World size, equal to that of the original.
         copied, made: Artifacts that were copied, and that were made again.
         first: The first artifact that differs; empty for none.
-        differences: Differences in code, environment and world sizes.
+        differences: Differences in code and environment.
         largest, mean: Difference of scores on up to 20,000 rows of the training set; 0 for an identical model.
     """
 
@@ -111,7 +111,7 @@ def _weights(manifest: Manifest) -> str:
 def _differences(
     store: ArtifactStore, clean: ArtifactStore, model: str, again: str, made: list[Step]
 ) -> Iterator[Change]:
-    """Differences from the original training: the code of each stage, the environment, the world sizes."""
+    """Differences from the original training: the code of each stage, and the environment."""
     for step in made:
         now = declared_stages()[step.stage].sources()
         store.record(f"code/{now.digest}.json", now.to_json())
@@ -121,9 +121,6 @@ def _differences(
     for name, first, second in changes(environments[0], environments[1]):
         if name not in ("commit", "dirty"):
             yield _change("environment", name, first, second)
-    sizes = store.manifest(trained_as(store, model)).details.get("world_sizes")
-    if sizes:
-        yield _change("world sizes", "processes, by step", sizes, "the same number from the first step to the last")
 
 
 def _change(part: str, name: str, first: object, second: object) -> Change:

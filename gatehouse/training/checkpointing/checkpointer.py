@@ -8,7 +8,6 @@ import fcntl
 import logging
 import os
 import time
-from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Protocol
@@ -41,20 +40,12 @@ _ORPHANS_AHEAD = 2
 class TrainingState(Protocol):
     """Everything that decides how a run continues, such as `TrainState`.
 
-    The entry `rank` of its nested state belongs to this rank alone; after a change of the world size it is left out.
+    The entry `rank` of its nested state belongs to this rank alone.
     """
 
     def state_dict(self) -> dict[str, Any]: ...  # noqa: D102
 
     def load_state_dict(self, state: dict[str, Any]) -> None: ...  # noqa: D102
-
-
-@dataclass(frozen=True)
-class Restored:
-    """Where a run resumes."""
-
-    step: int
-    same_world_size: bool
 
 
 class Checkpointer:
@@ -72,7 +63,6 @@ class Checkpointer:
         alone = not (dist.is_initialized() and dist.get_world_size() > 1)
         self._group = None if alone else dist.new_group(backend="gloo", timeout=timedelta(seconds=collective_seconds()))
         self._rank, self._world = (0, 1) if alone else (dist.get_rank(), dist.get_world_size())
-        self._world_sizes: tuple[tuple[int, int], ...] = ((0, self._world),)
         self._sequence = 0
         self._last_step = -1
         self._last_time = time.monotonic()
@@ -87,19 +77,14 @@ class Checkpointer:
         return cls(directory / CHECKPOINTS, policy, far=far, name=os.environ.get(CHECKPOINT_NAME, directory.name))
 
     @property
-    def world_sizes(self) -> list[list[int]]:
-        """Pairs of a step and the number of ranks that the run has had from it on."""
-        return [list(pair) for pair in self._world_sizes]
-
-    @property
     def last(self) -> str:
         """A sentence about the last checkpoint, for the error of a run that halts."""
         if self._last_step < 0:
             return "No checkpoint was taken before."
         return f"The last checkpoint was taken after step {self._last_step}."
 
-    def load(self, state: TrainingState) -> Restored | None:
-        """Load the last whole checkpoint into `state`; None, and nothing is changed, where there is none.
+    def load(self, state: TrainingState) -> int | None:
+        """Load the last whole checkpoint of as many ranks; returns its step, or None where there is none.
 
         A torn checkpoint is skipped with a warning that names it.
         """
@@ -115,7 +100,12 @@ class Checkpointer:
             sources.append(CheckpointStore(open_objects(self._far), self._far_prefix))
         numbers = [sequence for store in sources for sequence in store.sequences()]
         # Newest first; of the same number the folder before the far store, from which a rank fetches what it lacks.
-        candidates = [(-saved.sequence, place) for place, store in enumerate(sources) for saved in store.saved()]
+        candidates = [
+            (-saved.sequence, place)
+            for place, store in enumerate(sources)
+            for saved in store.saved()
+            if saved.world_size == self._world
+        ]
         box = [(max(numbers, default=0), sorted(candidates))]
         if self._group is not None:
             dist.broadcast_object_list(box, src=0, group=self._group)
@@ -125,7 +115,11 @@ class Checkpointer:
             self._sequence += _ORPHANS_AHEAD
         for negative, place in candidates:
             if (saved := self._verified(sources[place], -negative)) is not None:
-                return self._restore(state, sources[place], saved)
+                state.load_state_dict(read_state(sources[place], saved, state.state_dict(), self._rank))
+                self._last_step, self._last_time = saved.step, time.monotonic()
+                if self._rank == 0:
+                    logger.info("Resumed from checkpoint %d after step %d.", saved.sequence, saved.step)
+                return saved.step
         return None
 
     def maybe_save(
@@ -220,7 +214,7 @@ class Checkpointer:
         self._sequence += 1
         self._last_step, self._last_time = step, time.monotonic()
         own = {path: value for path, value in values.items() if path in self._plan.values}
-        return self._writer, Request(self._sequence, step, self._world_sizes, reasons, own)
+        return self._writer, Request(self._sequence, step, reasons, own)
 
     def _share(self, peers_seconds: float) -> Share:
         assert self._plan is not None
@@ -237,25 +231,6 @@ class Checkpointer:
             far_prefix=self._far_prefix,
             peers_seconds=peers_seconds,
         )
-
-    def _restore(self, state: TrainingState, store: CheckpointStore, saved: Saved) -> Restored:
-        restored = read_state(store, saved, state.state_dict(), self._rank)
-        same = saved.world_size == self._world
-        if not same:
-            restored.pop(PRIVATE, None)  # Either every rank continues with its own entry, or none does.
-        state.load_state_dict(restored)
-        self._last_step, self._last_time = saved.step, time.monotonic()
-        self._world_sizes = saved.world_sizes if same else (*saved.world_sizes, (saved.step, self._world))
-        if self._rank == 0:
-            logger.info("Resumed from checkpoint %d after step %d.", saved.sequence, saved.step)
-            if not same:
-                logger.warning(
-                    "The checkpoint was written by %d ranks and is read by %d: no sample is dropped or repeated, but "
-                    "the bits of the weights may differ from those of a run on one world size.",
-                    saved.world_size,
-                    self._world,
-                )
-        return Restored(saved.step, same)
 
     def _verified(self, store: CheckpointStore, sequence: int) -> Saved | None:
         """The checkpoint if all of it is whole: each rank reads, and fetches, its share of the files."""

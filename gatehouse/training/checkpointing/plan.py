@@ -152,11 +152,11 @@ def make_plan(tensors: Mapping[str, Tensor], values: Mapping[str, Any], group: d
 
 
 def read_state(store: CheckpointStore, saved: Saved, state: Mapping[str, Any], rank: int) -> dict[str, Any]:
-    """The state of one rank as a checkpoint of any number of ranks has it, nested as in `state_dict()`.
+    """The state of one rank as a checkpoint of as many ranks has it, nested as in `state_dict()`.
 
     Tensors of `state` that have the shape of the saved ones are filled in place; a rank fills its own part of a spread
     one. A tensor that `state` does not have comes whole, unless ranks hold different names: then only the names of
-    `state` are read. The entry `rank` comes from the rank of the same number, and is left out where there was none.
+    `state` are read. The entry `rank` comes from the rank of the same number.
 
     Raises:
         TornCheckpointError: if a part or file is not as the manifest says.
@@ -188,24 +188,12 @@ def read_state(store: CheckpointStore, saved: Saved, state: Mapping[str, Any], r
             if target is None or tuple(target.shape) != chunk.size or target.dtype != dtype:
                 target = torch.empty(chunk.size, dtype=dtype)
             leaves[path] = target = target.detach()
-            begins = offsets_of(target)
-            overlap = [
-                (max(begin, start), min(begin + length, start + size))
-                for begin, length, start, size in zip(
-                    begins, local(target).shape, chunk.offsets, chunk.sizes, strict=True
-                )
-            ]
-            if any(start >= stop for start, stop in overlap):
+            if not chunk.bytes or (offsets_of(target), tuple(local(target).shape)) != (chunk.offsets, chunk.sizes):
                 continue
             if memory is None:
                 with open(store.file(saved, part), "rb") as stream:
                     # Copy on write, as torch takes no read-only memory.
                     mapped = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_COPY)
                 memory = torch.frombuffer(mapped, dtype=torch.uint8)
-            source = memory[chunk.at : chunk.at + chunk.bytes].view(dtype).view(chunk.sizes)
-            place = local(target)
-            for axis, (start, stop) in enumerate(overlap):
-                place = place.narrow(axis, start - begins[axis], stop - start)
-                source = source.narrow(axis, start - chunk.offsets[axis], stop - start)
-            place.copy_(source)
+            local(target).copy_(memory[chunk.at : chunk.at + chunk.bytes].view(dtype).view(chunk.sizes))
     return unflatten(leaves)

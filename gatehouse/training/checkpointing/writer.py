@@ -69,7 +69,6 @@ class Request:
 
     sequence: int
     step: int
-    world_sizes: tuple[tuple[int, int], ...]
     reasons: tuple[str, ...]
     values: dict[str, Any]
 
@@ -126,7 +125,7 @@ def write_share(
                     f"part within {limit:.0f} s. The one before it stays in use."
                 )
             time.sleep(_LOOK_SECONDS)
-        store.commit(Saved(request.sequence, request.step, request.world_sizes, request.reasons, share.uniform, parts))
+        store.commit(Saved(request.sequence, request.step, request.reasons, share.uniform, parts))
         store.prune(share.keep)
 
     try:

@@ -34,7 +34,7 @@ def _ago(minutes: float) -> str:
 def test_a_launcher_that_finds_its_job_counts_from_what_the_one_before_recorded(
     progress: dict[str, Any], pods: list[dict[str, Any]], left: Any
 ) -> None:
-    deadlines = Deadlines(LAUNCH, 1, 60, lambda pod: "", lambda: "")
+    deadlines = Deadlines(LAUNCH, 60, lambda pod: "", lambda: "")
     deadlines.resume(progress, _ago(10))
     if isinstance(left, type):
         with pytest.raises(left):
@@ -46,7 +46,7 @@ def test_a_launcher_that_finds_its_job_counts_from_what_the_one_before_recorded(
 def test_time_in_a_queue_is_no_time_to_run(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
-    deadlines = Deadlines(LAUNCH, 1, 60, lambda pod: "", lambda: "", waiting_since=0.0)
+    deadlines = Deadlines(LAUNCH, 60, lambda pod: "", lambda: "", waiting_since=0.0)
     left = []
     for minute, pods in ((0, RUNNING), (50, []), (75, []), (75, RUNNING), (80, RUNNING)):
         now = minute * 60

@@ -163,20 +163,9 @@ def test_a_trainjob_with_every_setting_is_exactly_this() -> None:
     }
 
 
-def test_an_elastic_job_has_workers_alone_and_its_gang_is_as_small_as_it_may_run() -> None:
-    spec = _pytorchjob(nodes=3, elastic={"min_nodes": 2, "max_nodes": 4, "max_restarts": 7})["spec"]
-    assert {name: each["replicas"] for name, each in spec["pytorchReplicaSpecs"].items()} == {"Worker": 3}
-    assert spec["elasticPolicy"] == {
-        "minReplicas": 2,
-        "maxReplicas": 4,
-        "maxRestarts": 7,
-        "rdzvBackend": "c10d",
-        "rdzvId": "first",
-    }
-    assert spec["nprocPerNode"] == "2"
-
-    gang = _pytorchjob(nodes=3, elastic={"min_nodes": 2, "max_nodes": 4}, gang="coscheduling")["spec"]
-    assert gang["runPolicy"]["schedulingPolicy"] == {"minAvailable": 2}
+def test_a_gang_is_all_nodes() -> None:
+    gang = _pytorchjob(nodes=3, gang="coscheduling")["spec"]
+    assert gang["runPolicy"]["schedulingPolicy"] == {"minAvailable": 3}
     template = gang["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]
     assert template["schedulerName"] == "scheduler-plugins-scheduler"
 
@@ -203,20 +192,8 @@ def test_pods_are_placed_relative_to_each_other(topology: dict[str, Any], expect
         assert when.startswith(expected) and others in (term, term.get("podAffinityTerm"))
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"nodes": 5, "elastic": {"max_nodes": 4}}, "nodes=5: expected between"),
-        ({"elastic": {"min_nodes": 4, "max_nodes": 2}}, "min_nodes=4 is more than max_nodes=2"),
-    ],
-)
-def test_settings_that_cannot_be_are_refused(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValidationError, match=message):
-        PyTorchJobLaunch.model_validate({"kind": "pytorchjob"} | settings)
-
-
 def test_a_trainjob_takes_no_setting_that_its_runtime_decides() -> None:
-    settings = ["gang", "priority", "run_policy", "elastic", "restart", "topology"]
+    settings = ["gang", "priority", "run_policy", "restart", "topology"]
     with pytest.raises(ValidationError) as caught:
         TrainJobLaunch.model_validate({"kind": "trainjob"} | dict.fromkeys(settings, "x"))
     assert sorted(str(error["loc"][0]) for error in caught.value.errors()) == sorted(settings)

@@ -26,7 +26,7 @@ def _steps(spool: Path) -> list[int]:
 
 def test_points_that_are_lost_are_counted_once_over_pods_and_launchers(store: ArtifactStore, tmp_path: Path) -> None:
     for step, lost in ((1, 10), (2, 0), (3, 5)):
-        _pod(store, tmp_path / "volume", step, lost)
+        _pod(store, tmp_path / f"pod-{step}", step, lost)
     for _ in range(2):
         PodMetrics(store, FOLDER, tmp_path / "launcher").close()
     assert dropped(tmp_path / "launcher") == 15
