@@ -80,7 +80,8 @@ def exported(
 
     task = task_of_loss(architecture["loss"])
     if architecture["model"]["architecture"] == "xgboost":
-        model, feeds = _trees(weights, task.output), {"rows": columns(numbers, ids)}
+        model = _trees(weights)
+        feeds: dict[str, Any] = {"rows": columns(numbers, ids)}
     else:
         model, feeds = _network(architecture, weights, task.output), {"numbers": numbers, "ids": ids}
     onnx.helper.set_model_props(model, dict(notes) | {"task": task.name})
@@ -103,7 +104,7 @@ def exported(
     return Exported(data, len(numbers), difference)
 
 
-def _trees(booster: Any, output: Output) -> Any:
+def _trees(booster: Any) -> Any:
     """The trees as onnxmltools converts them."""
     import xgboost
     from onnxmltools.convert import convert_xgboost

@@ -49,14 +49,14 @@ def test_a_run_that_its_experiment_stops_saves_and_goes_on_when_it_is_asked_for_
     store: ArtifactStore, trained: tuple[ArtifactStore, TrainResult], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(RUN_ID, "run-1")
-    told, result = followed(request(store), store, stop_after=1)
-    assert result is None and sorted(told) == [0, 1]
+    reported, result = followed(request(store), store, stop_after=1)
+    assert result is None and sorted(reported) == [0, 1]
     assert [event.event for _, event in events(store, "run-1") if event.stage == "train"] == ["started", "stopped"]
     again, result = followed(request(store), store)
     assert result == trained[1]
     history = trained[0].read_json(result.model, "history.json")
-    assert [{"epoch": epoch} | row for epoch, row in again.items()] == history, "the epochs before are told again"
-    assert all(again[epoch] == row for epoch, row in told.items())
+    assert [{"epoch": epoch} | row for epoch, row in again.items()] == history, "the epochs before are reported again"
+    assert all(again[epoch] == row for epoch, row in reported.items())
     assert any("Resumed from checkpoint" in line for line in log_of(store, result.model)), "it began anew"
 
 

@@ -113,10 +113,10 @@ def test_a_killed_run_resumes_and_ends_in_the_same_bits(
 def test_trees_that_their_experiment_stops_go_on_when_they_are_asked_for_again(
     store: ArtifactStore, trained: tuple[ArtifactStore, TrainResult]
 ) -> None:
-    told, result = followed(_request(store), store, stop_after=13)
-    assert result is None and sorted(told)[:14] == list(range(14)) and len(told) < 20
+    reported, result = followed(_request(store), store, stop_after=13)
+    assert result is None and sorted(reported)[:14] == list(range(14)) and len(reported) < 20
     again, result = followed(_request(store), store)
-    assert result == trained[1] and all(again[round_] == row for round_, row in told.items())
+    assert result == trained[1] and all(again[round_] == row for round_, row in reported.items())
     assert [{"epoch": round_} | row for round_, row in again.items()] == store.read_json(result.model, "history.json")
     assert any("Resumed from checkpoint" in line for line in log_of(store, result.model))
 

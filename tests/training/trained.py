@@ -59,15 +59,15 @@ def log_of(store: ArtifactStore, model: str) -> list[str]:
 def followed(
     request: TrainRequest, store: ArtifactStore, stop_after: int = -1
 ) -> tuple[dict[int, dict[str, float]], TrainResult | None]:
-    """Train, perhaps stopped after an epoch: what a follower was told by epoch, and the result; None where stopped."""
-    told: dict[int, dict[str, float]] = defaultdict(dict)
+    """Train, perhaps stopped after an epoch: the metrics that a follower gets by epoch, and the result; None where stopped."""
+    reported: dict[int, dict[str, float]] = defaultdict(dict)
     stop = Stop()
 
     def hear(points: Sequence[Point]) -> None:
         for point in points:
             if point.name in ("train_log_loss", "log_loss", "roc_auc"):
-                told[point.step][point.name] = point.value
-        if stop_after in told:
+                reported[point.step][point.name] = point.value
+        if stop_after in reported:
             stop.ask()
 
     def begin() -> TrainResult:
@@ -78,6 +78,6 @@ def followed(
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(FAULT, f"await:{stop_after}")
         try:
-            return told, contextvars.copy_context().run(begin)
+            return reported, contextvars.copy_context().run(begin)
         except TrainingStoppedError:
-            return told, None
+            return reported, None
