@@ -59,7 +59,7 @@ def log_of(store: ArtifactStore, model: str) -> list[str]:
 def followed(
     request: TrainRequest, store: ArtifactStore, stop_after: int = -1
 ) -> tuple[dict[int, dict[str, float]], TrainResult | None]:
-    """Train, perhaps stopped after an epoch: the metrics that a follower gets by epoch, and the result; None where stopped."""
+    """Train, perhaps stopped after an epoch: a follower's metrics by epoch, and the result; None where stopped."""
     reported: dict[int, dict[str, float]] = defaultdict(dict)
     stop = Stop()
 
