@@ -10,7 +10,7 @@ from gatehouse.launchers.kueue import amount_of
 from gatehouse.launchers.spec import CREDENTIAL_KEYS, SETTINGS_KEYS
 from gatehouse.project.platforms import Platform, Pods
 from gatehouse.project.task_settings import TaskResources, seconds_of_attempts
-from gatehouse.registry.showing.registry_api import AUTHOR, SERVER, TOKEN
+from gatehouse.registry.model_registry import AUTHOR, SERVER, TOKEN
 from gatehouse.runtime.images import HELD, TRAINING, image, training
 from gatehouse.store.declaration import Declaration
 from gatehouse.store.run import RUN_ID
