@@ -21,8 +21,7 @@ from gatehouse.pipelines.tasks import Tasks
 from gatehouse.project.project import Project
 from gatehouse.registry.stage import register, resolve
 from gatehouse.store.canonical import canonical_json
-from gatehouse.store.forms import BACKFILL, RERUN, SOURCE, WINDOW
-from gatehouse.store.parameters import parameter_of
+from gatehouse.store.parameters import BACKFILL, RERUN, SOURCE, WINDOW, parameter_of
 from gatehouse.tracking.provenance import PRICES
 from gatehouse.training.calibration.stage import calibrate
 from gatehouse.training.spec import task_of

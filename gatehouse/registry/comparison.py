@@ -8,8 +8,7 @@ from gatehouse.registry.answers import provenance_of, settings_of, training_of
 from gatehouse.registry.explanation import Number, numbers_of
 from gatehouse.registry.naming import named
 from gatehouse.registry.state import ModelVersion
-from gatehouse.store.json_changes import changes
-from gatehouse.store.records import read_record
+from gatehouse.store.records import changes, read_record
 from gatehouse.store.reference import Reference
 from gatehouse.store.stage import StageModel
 from gatehouse.store.store import ArtifactStore

@@ -14,10 +14,10 @@ from pydantic import ValidationError
 
 from gatehouse.registry.state import LedgerError, Record, State, fold
 from gatehouse.store.canonical import canonical_json, digest_of
-from gatehouse.store.declaration import Effects
-from gatehouse.store.objects.parallel import side_by_side
+from gatehouse.store.objects.base import side_by_side
 from gatehouse.store.records import author
 from gatehouse.store.run import RUN_ID
+from gatehouse.store.stage import Effects
 from gatehouse.store.store import ArtifactStore
 
 FORMAT = "gatehouse/ledger/1"

@@ -10,7 +10,7 @@ from gatehouse.errors import ConfigurationError, GatehouseError
 from gatehouse.registry.answers import provenance_of, settings_of, training_of
 from gatehouse.registry.comparison import Change, code_changes
 from gatehouse.registry.naming import named
-from gatehouse.store.json_changes import changes
+from gatehouse.store.records import changes
 from gatehouse.store.reference import Reference, references_in
 from gatehouse.store.stage import StageModel, declared_stages
 from gatehouse.store.store import ArtifactStore

@@ -9,10 +9,9 @@ from gatehouse.registry.ledger import SEES_CHAMPIONS, WRITES_LEDGER, Ledger
 from gatehouse.registry.projection import project
 from gatehouse.registry.registration import decision_on, next_registration, verdict_on
 from gatehouse.registry.state import CHAMPION, Subject
-from gatehouse.store.declaration import Resources
 from gatehouse.store.identity import identity_digest, operational
 from gatehouse.store.reference import Reference
-from gatehouse.store.stage import StageModel, stage
+from gatehouse.store.stage import Resources, StageModel, stage
 from gatehouse.store.store import ArtifactStore
 from gatehouse.tracking.provenance import lineage_of
 
