@@ -47,9 +47,7 @@ class Compared:
     """The comparison of one feature for one kind of keys.
 
     Attributes:
-        cells: Number of keys compared.
         values: Number of keys with a value online or offline.
-        differing: Number of keys whose values differ.
         examples: Key, online value and offline value, as text, of the first keys that differ.
     """
 
@@ -133,11 +131,8 @@ def measure_skew(
     """Read a sample online, join the same keys offline at `as_of`, and compare.
 
     Args:
-        store: The online store, materialized up to `as_of`.
-        views: The views and features that are served.
         tables: Parquet files by view.
         recent: Entity keys of the rows decided last.
-        as_of: The time of both reads.
         since: The watermark of every view before this materialization; later rows about an earlier event are preferred.
         pushed: Views whose tables are pushed. Keys with rows that become known after `as_of` are excluded for them, as
             the pusher serves such rows once they are known.
@@ -239,8 +234,6 @@ class Standing:
 
     Attributes:
         as_of: Up to this time the view was materialized or pushed.
-        feature_tables: Reference of the tables that were written.
-        pushed: Whether it was pushed after that.
         not_compared: Why there is no comparison: the view is being written, or the pushed batch is not on this machine.
     """
 

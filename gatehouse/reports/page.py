@@ -38,7 +38,6 @@ class Cell(NamedTuple):
     """A table cell that stands out.
 
     Attributes:
-        value: Text or a number.
         mark: `good`, `bad`, `warn`, `soft` (of less weight) or `best` (of its row).
         note: A small second line.
     """
@@ -55,10 +54,6 @@ class Verdict:
     Attributes:
         word: `pass`, `fail`, `refused` or `warn`, which decides the colour.
         text: A sentence; several lines become a list.
-        reasons: A list below the text.
-        warnings: A list of its own.
-        unchecked: What was not checked and why, a list of its own.
-        todo: What to do now.
         title: Stands in place of the word.
     """
 
@@ -170,10 +165,6 @@ def render(
 
     Args:
         template: Name of its file in `templates`, or the template itself.
-        title: The heading.
-        subtitle: A line below it.
-        verdict: The box below these.
-        **values: What the template shows.
     """
     # The page may use its own style sheet and nothing else.
     digest = base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()

@@ -79,12 +79,3 @@ def test_feasts_own_client_keeps_expired_values_and_tells_their_time(both: tuple
     assert result.event_timestamps[0].seconds == NOON.timestamp()
     assert result.statuses[0] == FieldStatus.PRESENT
     assert counts(online, "AA", datetime.now(UTC)) == [None, None]
-
-
-def test_feasts_own_client_sees_nothing_of_removed_rows_and_features(both: tuple[OnlineStore, FeatureStore]) -> None:
-    online, feast = both
-    online.write(VIEW, rows(("AA", 0, 0, 1.0, 1, "a", 1.0)), generation=1)
-    online.write(VIEW, rows(("B6", 0, 0, 1.0, 1, "a", 1.0)), generation=0)
-    online.sweep(VIEW, 1, ["delay"])
-    result = served(feast, "AA", "B6")
-    assert (result["delay"], result["count"]) == ([None, None], [1, None])

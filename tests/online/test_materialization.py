@@ -23,7 +23,7 @@ from gatehouse.online.materialization import Materialized, materialize_views
 from gatehouse.online.redis import RedisOnline
 from gatehouse.online.sqlite import SqliteOnline
 from gatehouse.online.store import OnlineStore, OnlineView, epoch_us
-from tests.features.online_rows import TIME, VIEW, at, counted, counts, rows
+from tests.features.online_rows import TIME, VIEW, at, counted, counts
 
 
 def run(
@@ -95,18 +95,6 @@ def test_a_changed_past_rewrites_the_view(online: OnlineStore, tmp_path: Path) -
     run(online, tmp_path, counted(("A", 0, 0, 1), ("B", 3, 3, 2), ("C", 3, 3, 3)), 4)
     assert run(online, tmp_path, counted(("A", 0, 0, 7), ("B", 2, 2, 8)), 4).rewritten
     assert counts(online, "ABC", at(4)) == [7, 8, None]
-
-
-def test_an_older_time_is_refused_without_rewrite(online: OnlineStore, tmp_path: Path) -> None:
-    table = counted(("A", 0, 0, 1), ("A", 10, 10, 2))
-    run(online, tmp_path, table, 20)
-    with pytest.raises(StoreError, match=r"holds delays as known at .*T12:20:00.* after this run's as_of .*T12:05:00"):
-        run(online, tmp_path, table, 5)
-    assert counts(online, "A", at(20)) == [2]
-    assert run(online, tmp_path, table, 5, rewrite=True).rewritten
-    assert counts(online, "A", at(5)) == [1]
-    assert run(online, tmp_path, table, 20).changed == 1
-    assert counts(online, "A", at(20)) == [2]
 
 
 def test_what_was_pushed_stays_only_until_the_table_says_otherwise(online: OnlineStore, tmp_path: Path) -> None:
@@ -268,8 +256,3 @@ def test_any_sequence_of_tables_and_pushes_leaves_what_an_offline_join_gives(
             ]
             if later:
                 store.write(VIEW, counted(*later))
-
-
-def test_a_null_key_is_nobodys_row(online: OnlineStore, tmp_path: Path) -> None:
-    table = pa.concat_tables([counted(("A", 0, 0, 1)), rows((None, 0, 0, 0.0, 2, "", 0.0))])
-    assert run(online, tmp_path, table, 4).changed == 1

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gatehouse.reports.format import column_format, cut, duration, number, percent, share, ticks
+from gatehouse.reports.format import column_format, number, percent, share, ticks
 
 
 @pytest.mark.parametrize(
@@ -64,18 +64,6 @@ def test_shares() -> None:
         "> 99.9 %",
         "100.0 %",
     ]
-
-
-def test_a_long_text_is_cut_and_its_length_given() -> None:
-    assert [cut("x" * 5000, 10), cut("x" * 10, 10)] == ["xxxxxxxxxx… (5,000 characters)", "x" * 10]
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(0, "0 s"), (59.6, "1 min"), (3725, "1 h 2 min"), (86400, "1 d"), (90061, "1 d 1 h"), (-7200, "−2 h")],
-)
-def test_a_span_of_time_has_two_units_at_most(seconds: float, text: str) -> None:
-    assert duration(seconds) == text
 
 
 @given(st.floats() | st.integers())

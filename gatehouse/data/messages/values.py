@@ -23,9 +23,7 @@ class DoesNotFit(Exception):
     """A message does not fit its declaration. Its text becomes data, so it is not called an error.
 
     Attributes:
-        reason: What was expected.
         column: The first value that does not fit; empty if it is the message itself.
-        found: What was found, as a message shows it; empty if there is nothing to show.
     """
 
     def __init__(self, reason: str, column: str = "", found: str = "") -> None:
@@ -125,7 +123,6 @@ def moment(value: Any, zone: ZoneInfo | None = None) -> datetime:
     """A time in ISO 8601, to the microsecond at most, converted to UTC.
 
     Args:
-        value: The time as text.
         zone: Where a time without a zone was measured.
 
     Raises:

@@ -48,7 +48,6 @@ class SniffedColumn:
     """A column.
 
     Attributes:
-        kind: The type that its values have.
         form: How it writes times, as `times` of a table has it.
         naive: Whether its times state no zone.
         missing: Rows without a value.
@@ -58,8 +57,6 @@ class SniffedColumn:
         why_text: Why numbers of it are read as text.
         also: Another format that all its times fit.
         epoch: The unit in which its numbers are times of the years 1990 to 2100 since 1970.
-        left_out: Why it is left out of a snapshot.
-        note: What else to know of how it is read.
     """
 
     name: str
@@ -180,8 +177,6 @@ class TextColumn:
         """The column with the decimal sign of the file; numbers that it may change a thousandfold stay texts.
 
         Args:
-            column: The column as `sniffed` gives it.
-            decimal: The decimal sign of the file.
             delimiter: Between cells; next to semicolons, points often stand between thousands.
             sure: Whether some column shows that this is the decimal sign.
         """

@@ -9,7 +9,6 @@ of snapshot and window.
 
 import logging
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -21,8 +20,6 @@ from gatehouse.store.reference import Reference
 from gatehouse.store.store import ArtifactStore
 
 logger = logging.getLogger(__name__)
-
-_READERS = 16
 
 
 @dataclass(frozen=True)
@@ -104,18 +101,6 @@ class Deliveries:
         if self._newest is not None and self._newest.snapshot == snapshot:
             return self._newest
         return next((delivery for delivery in self._newest_first() if delivery.snapshot == snapshot), None)
-
-    def unrecorded(self) -> str:
-        """A snapshot of this source and window that the store holds though no record is left; empty for none."""
-        if self._newest or next(self._newest_first(), None):
-            return ""
-        references = list(self._store.references("snapshots", self._source))
-        with ThreadPoolExecutor(_READERS) as readers:
-            manifests = readers.map(self._store.manifest, references)
-            snapshots = [str(each.reference) for each in manifests if each.details.get("window") == self._window]
-        # Another run may have recorded and published it since the first look.
-        self.__dict__.pop("_newest", None)
-        return snapshots[0] if snapshots and not next(self._newest_first(), None) else ""
 
     def add(self, delivery: Delivery) -> None:
         """Record a snapshot, unless the newest record says the same."""

@@ -46,10 +46,8 @@ class Case:
     """A table as it is delivered now, and as it was.
 
     Attributes:
-        origin: What it is read from now.
         earlier: The table in the newest earlier snapshot; None for none.
         path: Gives a local file with the rows of a stored part.
-        workspace: For what does not fit memory.
         same: Whether the source is unchanged, so that other rows come from another declaration or other code.
     """
 
@@ -67,7 +65,6 @@ def judge(case: Case, backfill: str) -> list[str]:
     """Check a table against every guard but those of the clock.
 
     Args:
-        case: The table.
         backfill: The reason for which earlier rows may change; empty for none.
 
     Returns:

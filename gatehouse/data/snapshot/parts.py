@@ -113,11 +113,8 @@ def store_parts(
     As many parts are in memory as there are threads. The result does not depend on their number.
 
     Args:
-        parts: What the source yields.
-        spec: The table.
         window: Only rows whose event time is in it; None for all.
         known: Parts of earlier snapshots of the same source, declaration, window and code, by fingerprint.
-        store: Where the blobs go.
         verify: Read the bytes of known blobs rather than believe their length.
 
     Raises:

@@ -23,7 +23,6 @@ class Group:
 
     Attributes:
         column: Whose value does not fit; empty if it is the row itself.
-        reason: What was expected.
     """
 
     column: str
@@ -36,11 +35,6 @@ def groups_of(store: ArtifactStore, reference: Reference | str, examples: int = 
     """The rejected rows of a table by column and reason, the most frequent first.
 
     Sensitive values were hidden when the rows were rejected, and are in no file.
-
-    Args:
-        store: Where they are.
-        reference: Of the rejected rows.
-        examples: How many examples of each reason.
     """
     from gatehouse.store.database import connect
 

@@ -54,8 +54,6 @@ class Sniffed:
 
     Attributes:
         delimiter: Between its cells; empty for Parquet.
-        nulls: Texts that stand for a missing value.
-        rows: Its rows, without those that are uneven.
         uneven: Rows that have more or fewer cells than the header; they would be rejected.
         event_time: The column whose times order the rows; empty for none.
         missing_as: Those of `nulls` that occur in a CSV.
@@ -110,7 +108,6 @@ def sniff(path: Path, nulls: Sequence[str] = ()) -> Sniffed:
     """Look at a CSV file, also a gzipped one, or at Parquet. The first column of times orders the rows.
 
     Args:
-        path: The file.
         nulls: More texts that stand for a missing value in a CSV.
 
     Raises:
@@ -300,9 +297,6 @@ def source_of(sniffed: Sniffed, path: Path, name: str, delivered: str) -> dict[s
     A file without times gets one that all its rows have, in a column of its own.
 
     Args:
-        sniffed: How the file is read.
-        path: The file.
-        name: Of the source and its table.
         delivered: The time that all rows have if they have none of their own, ISO 8601 in UTC.
 
     Raises:

@@ -24,11 +24,8 @@ def archive_members(
     """Name and local file of the members that a name or glob names, by name.
 
     Args:
-        source: The archive.
-        member: Path or glob below the archive's own top folder.
         location: The archive itself, on this machine; empty to fetch it.
         store: Its scratch space keeps what was fetched.
-        workspace: Where the members are unpacked.
 
     Raises:
         SourceError: if the archive cannot be had, or has another digest than pinned.

@@ -51,7 +51,6 @@ class Message:
 
     Attributes:
         payload: A JSON object, or fields of text, or nothing.
-        envelope: What the server says of it.
     """
 
     place: Callable[[], str]

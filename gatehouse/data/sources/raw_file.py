@@ -27,7 +27,6 @@ class RawFile:
 
     Attributes:
         name: Its path below the source's place; orders the files, and names this one in messages.
-        path: Where it is.
         files: The fsspec file system that has it; None for this machine's own.
         encoding: Of its text; empty for UTF-8.
     """

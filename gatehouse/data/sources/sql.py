@@ -5,7 +5,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
-from urllib.parse import urlsplit
 
 from pydantic import ConfigDict, Field, model_validator
 
@@ -74,8 +73,6 @@ class SqlSource(SourceBase):
     def _names_a_database(self) -> "SqlSource":
         if bool(self.url) == bool(self.url_env):
             raise ValueError("give either url or url_env")
-        if why := _nothing_to_read(self.url, self.tables):
-            raise ValueError(f"url: {why}")
         return self
 
 
@@ -316,8 +313,6 @@ class SqlReader(Opened):
         from gatehouse.data.sources.databases import connect
 
         if self._opened is None:
-            if why := _nothing_to_read(self._url, self._spec.tables):
-                raise SourceError(f"Source {self._spec.name}, {self._spec.url_env}: {why}.")
             self._opened = connect(self._url)
         return self._opened
 
@@ -335,17 +330,6 @@ class SqlReader(Opened):
                 f"Source {self._spec.name}, table {table}: the database ended the read: {words}. Nothing was "
                 "published; correct it and run again."
             ) from None
-
-
-def _nothing_to_read(url: str, tables: Mapping[str, SqlTable]) -> str:
-    """Why a database in memory has no rows: it begins empty, so DuckDB can only query files; empty if it may have."""
-    parts, names = urlsplit(url), ", ".join(name for name, table in tables.items() if table.table)
-    scheme = parts.scheme.partition("+")[0]
-    if scheme not in ("sqlite", "duckdb") or parts.path.removeprefix("/") not in ("", ":memory:"):
-        return ""
-    if scheme == "sqlite":
-        return "an SQLite database in memory is empty: expected a file, e.g. sqlite:///data/shop.db"
-    return f"a DuckDB database in memory has no tables: expected a query of files, found table ({names})" * bool(names)
 
 
 def canonical_query(query: str) -> str:

@@ -78,11 +78,7 @@ class Replay:
 
     Attributes:
         connection: A database of `features.database`; tables of an earlier replay are removed.
-        repository: The feature definitions.
-        tables: Raw Parquet files by table.
-        feature_tables: The Parquet files of every view as it was computed.
         training_set: As it was retrieved: entity keys, decision_time and features; with rows.
-        views: Features by view.
     """
 
     connection: duckdb.DuckDBPyConnection

@@ -1,8 +1,5 @@
 """The record of what was delivered: no snapshot is without one, and where it was lost all the same that is said."""
 
-import shutil
-from pathlib import Path
-
 import pytest
 
 from gatehouse.errors import DeliveryError
@@ -59,15 +56,6 @@ def test_what_was_recorded_but_never_published_is_no_earlier_snapshot_until_it_i
             events.take()
     assert events.take().warnings == ()
     assert events.take().warnings == ()
-
-
-def test_a_lost_record_is_told_and_written_again(events: Events) -> None:
-    taken = events.take()
-    shutil.rmtree(Path(events.store.address) / "sources")
-    again = events.take()
-    assert again.snapshot == taken.snapshot
-    assert [f"The parts of {taken.snapshot} are not on record" in text for text in again.warnings] == [True]
-    assert events.take().warnings == again.warnings and len(_records(events)) == 1
 
 
 def test_no_record_holds_a_value_of_a_row_that_was_set_aside(events: Events) -> None:

@@ -54,15 +54,6 @@ def test_a_row_that_does_not_fit_is_named_or_set_aside_alone(odd: str) -> None:
     assert raw.rejected is not None and raw.rejected["place"].to_pylist() == ["t.jsonl, line 13"]
 
 
-def test_rows_that_only_their_conversion_refuses_keep_their_place() -> None:
-    text = '{"v": "soon", "w": "a"}\n{"v": 5, "w": "b"}\n{"v": "2024-01-01T00:00:00Z", "w": "c"}\n{"v": "x"}\n'
-    raw = _rows(text, "timestamp", **REJECT).read(text.encode(), lambda: 0)
-    assert raw.table["w"].to_pylist() == ["c"]
-    assert raw.rejected is not None and raw.rejected["place"].to_pylist() == [
-        f"t.jsonl, line {line}" for line in (1, 2, 4)
-    ]
-
-
 @pytest.mark.parametrize("line", ['{"v": "secret", "w": "secret"}', '{"v": "secret"'])
 def test_sensitive_values_are_in_no_rejected_row(line: str) -> None:
     raw = _rows(line, "int64", sensitive=["w"], **REJECT).read(line.encode(), lambda: 0)

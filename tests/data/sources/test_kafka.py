@@ -10,10 +10,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_NOT_AVAILABLE, KafkaError, Producer
+from confluent_kafka import KafkaError, Producer
 
 from gatehouse.data.sources.base import KnownPart
-from gatehouse.data.sources.kafka import KafkaReader, KafkaSource, _message
+from gatehouse.data.sources.kafka import KafkaReader, KafkaSource
 from gatehouse.errors import DeclarationError, SourceError
 from tests.data.sources.reading import ids, take
 
@@ -265,17 +265,3 @@ def test_settings_come_from_the_environment(cluster: Cluster, topic: str, monkey
     cluster.send(topic, 0, orders(0, 3))
     monkeypatch.setenv("EVENTS_SETTINGS", '{"client.id": "reader"}')
     assert ids(take(KafkaSource.model_validate(body))[2]) == [0, 1, 2]
-
-
-def test_a_message_without_a_time_has_none() -> None:
-    class Silent:
-        """A message of a broker that keeps no times, which the mock brokers always do."""
-
-        key = partition = offset = value = staticmethod(lambda: None)
-        timestamp = staticmethod(lambda: (TIMESTAMP_NOT_AVAILABLE, -1))
-
-    class Early(Silent):
-        timestamp = staticmethod(lambda: (TIMESTAMP_CREATE_TIME, -1))
-
-    assert _message(Silent()).envelope["time"] is None  # type: ignore[arg-type]  # it answers as one does
-    assert _message(Early()).envelope["time"] == datetime(1969, 12, 31, 23, 59, 59, 999000, UTC)  # type: ignore[arg-type]  # as above

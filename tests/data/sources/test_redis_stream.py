@@ -163,8 +163,3 @@ def test_a_missing_stream_and_a_missing_server_are_named(
     with pytest.raises(SourceError, match="Source events, table orders: Redis cannot be read") as caught:
         take(RedisStreamSource.model_validate(body))
     assert "s3cr3t" not in str(caught.value)
-
-
-def test_an_empty_stream_has_no_parts(server: redis.Redis, redis_socket: Path) -> None:
-    server.xgroup_create("orders", "readers", mkstream=True)
-    assert take(source(redis_socket))[1] == ()

@@ -3,7 +3,7 @@
 import sqlite3
 import subprocess
 import sys
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -216,34 +216,6 @@ def test_a_declaration_that_is_not_repeatable_is_refused(table: dict[str, Any], 
         source("sqlite:///x", **table)
 
 
-def test_a_query_needs_no_file_of_duckdb(tmp_path: Path) -> None:
-    path = tmp_path / "orders.csv"
-    path.write_text("id,item\n2,b\n1,a\n")
-    query = f"SELECT * FROM read_csv('{path}')"
-    body = {"query": query, "columns": {"id": "int64", "item": "string"}}
-    for url in ("duckdb:///:memory:", "duckdb://"):
-        _, _, table = read(source(url, **body))
-        assert table.to_pylist() == [{"id": 1, "item": "a"}, {"id": 2, "item": "b"}]
-
-
-@pytest.mark.parametrize(
-    ("url", "why"),
-    [
-        ("sqlite:///:memory:", "in memory is empty"),
-        ("sqlite+pysqlite://", "in memory is empty"),
-        ("duckdb:///:memory:", r"in memory has no tables: expected a query of files, found table \(orders\)"),
-    ],
-)
-def test_a_database_in_memory_says_before_a_run_why_there_is_nothing_to_read(
-    url: str, why: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with pytest.raises(ValidationError, match=f"url: .*{why}"):
-        source(url)
-    monkeypatch.setenv("SHOP_URL", url)
-    with pytest.raises(SourceError, match=f"Source shop, SHOP_URL: .*{why}"):
-        read(source("sqlite:///x").model_copy(update={"url": "", "url_env": "SHOP_URL"}))
-
-
 def as_known(parts: list[Part]) -> tuple[KnownPart, ...]:
     """What a snapshot remembers of parts."""
     return tuple(KnownPart(part.fingerprint, part.read().table.num_rows, part.position) for part in parts)
@@ -322,13 +294,6 @@ def test_keys_of_several_columns_and_of_text_continue_where_they_ended(url: str)
         assert pa.concat_tables([part.read().table for part in continued]).equals(table.slice(3 * index))
 
 
-def test_times_as_keys_continue_where_they_ended(url: str) -> None:
-    orders(url, 0, 25)
-    spec = source(url, order_by=["placed", "id"], append_only=True)
-    _, parts, table = read(spec)
-    assert read(spec, as_known(parts))[2].equals(table)
-
-
 def test_ties_are_an_error_that_says_so(url: str) -> None:
     orders(url, 0, 25)
     run(url, "UPDATE orders SET id = 13 WHERE id = 14")
@@ -396,18 +361,6 @@ def test_numbers_of_the_database_become_the_declared_ones(url: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["postgresql", "duckdb"])
-def test_numbers_and_times_that_are_written_in_one_way_only_become_text(
-    kind: str, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
-    url = request.getfixturevalue("postgres") if kind == "postgresql" else f"duckdb:///{tmp_path / 'a.duckdb'}"
-    run(url, "CREATE TABLE orders (id bigint, whole bigint, money numeric(30,2), made timestamp)")
-    run(url, "INSERT INTO orders VALUES (1, -7, 12345678901234567890.5, '2024-07-01 12:00:00')")
-    columns = {"id": "int64", "whole": "string", "money": "string", "made": "string"}
-    [row] = read(source(url, columns=columns))[2].to_pylist()
-    assert row == {"id": 1, "whole": "-7", "money": "12345678901234567890.50", "made": "2024-07-01 12:00:00.000000"}
-
-
-@pytest.mark.parametrize("kind", ["postgresql", "duckdb"])
 def test_times_dates_and_special_doubles(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     url = request.getfixturevalue("postgres") if kind == "postgresql" else f"duckdb:///{tmp_path / 'a.duckdb'}"
     run(url, "CREATE TABLE orders (id int, zoned timestamptz, naive timestamp, day date, v double precision)")
@@ -425,17 +378,6 @@ def test_times_dates_and_special_doubles(kind: str, tmp_path: Path, request: pyt
     for column in ("naive", "day"):
         with pytest.raises(SourceError, match=f"the row with id=1, column {column}: .*with its zone"):
             read(source(url, columns={"id": "int64", column: "timestamp"}, guards={"new_column": "accept"}))
-
-
-def test_a_time_that_never_comes_is_named_or_set_aside(postgres: str) -> None:
-    run(postgres, "CREATE TABLE orders (id int, at timestamptz)")
-    run(postgres, "INSERT INTO orders VALUES (1, '2024-01-01 00:00:00+00'), (2, 'infinity'), (3, '-infinity')")
-    columns = {"id": "int64", "at": "timestamp"}
-    with pytest.raises(SourceError, match=r"id=2, column at: .*found 'a time that is not in the years 1 to 9999'"):
-        read(source(postgres, columns=columns))
-    parts = read(source(postgres, columns=columns, on_invalid="reject", reject_limit=1))[1]
-    raw = parts[0].read()
-    assert raw.table["id"].to_pylist() == [1] and raw.rejected.num_rows == 2
 
 
 def test_bytes_are_refused_and_uuids_are_text(postgres: str) -> None:
@@ -539,19 +481,3 @@ def test_values_that_arrow_has_no_type_for_are_never_taken_for_text() -> None:
         {"n": [3], "t": [b"\\ud800"]},
         {"n": [4], "t": ["d"]},
     ]
-
-
-def test_no_time_becomes_a_date_or_loses_its_zone_beside_another() -> None:
-    values = [date(2024, 1, 1), datetime(2024, 1, 1, 5), datetime(2024, 1, 1, 5, tzinfo=UTC)]
-    found = [piece["v"][0].as_py() for piece in _pieces([(value,) for value in values], ["v"])]
-    assert found == values
-
-
-@pytest.mark.parametrize("value", ["'s3cr3t'", "2", "NULL"])
-def test_no_message_shows_what_is_sensitive(tmp_path: Path, value: str) -> None:
-    url = f"sqlite:///{tmp_path / 'shop.db'}"
-    run(url, "CREATE TABLE orders (name text, v)", f"INSERT INTO orders VALUES ('s3cr3t', 1), ('s3cr3t', {value})")
-    columns = {"name": "string", "v": "int64"}
-    with pytest.raises(SourceError, match="a value that is not shown") as caught:
-        read(source(url, columns=columns, order_by=["name"], sensitive=["name", "v"]))
-    assert "s3cr3t" not in str(caught.value)

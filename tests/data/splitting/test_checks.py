@@ -74,12 +74,6 @@ def test_every_check_is_answered_and_none_passes_that_could_not_run(tmp_path: Pa
     assert checks["time_order"].said == ("the training set has no column decision_time",)
 
 
-def test_a_severity_of_the_configuration_counts(tmp_path: Path) -> None:
-    checks = checks_of(tmp_path, strategy="random", checks={"severity": {"time_order": "fail", "availability": "fail"}})
-    assert [name for name, one in checks.items() if one.ends_the_run] == ["time_order", "availability"]
-    assert checks["availability"].status == COULD_NOT_RUN
-
-
 def test_a_group_on_two_sides_is_counted(tmp_path: Path) -> None:
     kept = checks_of(tmp_path, **BY_GROUP)
     assert (kept["group_overlap"].status, kept["group_overlap"].severity) == (PASSED, "fail")
@@ -143,16 +137,6 @@ def test_a_feature_known_after_the_decision_is_found(tmp_path: Path) -> None:
     assert partly["availability"].status == COULD_NOT_RUN
     told = {"availability": {"size": "known", "colour": "known"}}
     assert checks_of(tmp_path, columns, **IN_TIME, details=told)["availability"].status == PASSED
-
-
-def test_neighbours_across_parts_are_found(tmp_path: Path) -> None:
-    cells = {"strategy": "geographic", "cell_km": 200}
-    kept = checks_of(tmp_path, **cells, buffer_km=20)
-    assert (kept["geographic_neighbours"].status, kept["geographic_neighbours"].severity) == (PASSED, "fail")
-    distance = {"latitude": "latitude", "longitude": "longitude", "neighbours_km": 20}
-    checks = checks_of(tmp_path, strategy="random", checks=distance)
-    assert (checks["geographic_neighbours"].status, checks["geographic_neighbours"].severity) == (FAILED, "warn")
-    assert len(checks["geographic_neighbours"].said) == 3
 
 
 def test_a_column_that_moved_between_the_parts_is_found(tmp_path: Path) -> None:

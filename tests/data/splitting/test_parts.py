@@ -19,20 +19,6 @@ def test_rows_and_labels_are_those_of_the_split(store: ArtifactStore) -> None:
     assert part.labels.tolist() == table()["label"].to_numpy()[part.rows].tolist()
 
 
-def test_an_empty_part(store: ArtifactStore) -> None:
-    training_set = publish_training_set(store, table())
-    split = publish_split(store, training_set, test=range(0))
-    with pytest.raises(UnusablePartError, match="test has 0 rows"):
-        read_part(store, training_set, split, "test", BINARY)
-
-
-def test_rows_that_the_training_set_does_not_have(store: ArtifactStore) -> None:
-    training_set = publish_training_set(store, table(10))
-    split = publish_split(store, training_set, test=range(8, 12))
-    with pytest.raises(UnusablePartError, match="test has 4 rows, 2 of them beyond the 10 rows"):
-        read_part(store, training_set, split, "test", BINARY)
-
-
 @pytest.mark.parametrize(
     ("labels", "found"),
     [

@@ -1,6 +1,6 @@
 """Division by time agrees with a row-by-row reference, and what is not in order of time is found."""
 
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import numpy as np
@@ -150,12 +150,6 @@ def test_a_gap_is_exact_to_the_microsecond(gap: int, offset: int) -> None:
     decision = np.array([end - np.timedelta64(gap, "us") + np.timedelta64(offset, "us")])
     in_train = len(divide_by_time(decision, decision, spec)["train"]) == 1
     assert in_train == (offset <= 0 and not (gap == 0 and offset == 0))
-
-
-def test_boundaries_of_any_zone_are_moments() -> None:
-    west = timezone(timedelta(hours=-8))
-    assert _spec(train_until=_at(100).astimezone(west)) == _spec()
-    assert _spec(train_until=_at(100).replace(tzinfo=None)) == _spec()
 
 
 def test_every_class_of_validation_is_in_train() -> None:

@@ -73,22 +73,6 @@ def test_arrivals_are_clock_times_at_the_destination(
     assert one_flight(repository, **flight)["landed_at"] == landed_at
 
 
-def test_every_landing_leaves_a_plausible_time_for_taxiing(
-    january: duckdb.DuckDBPyConnection, repository: Repository
-) -> None:
-    stage_tables(january, repository, ["FROM staging.flights"])
-    low, high, count = january.execute(
-        "SELECT min(taxi), max(taxi), count(*) FROM ("
-        "SELECT date_diff('minute', f.departed_at, f.landed_at) - r.air_time AS taxi "
-        "FROM staging.flights f JOIN raw.flights r "
-        "ON r.carrier = f.carrier AND r.flight = f.flight AND r.origin = f.origin "
-        "AND r.time_hour + to_minutes(r.minute) = f.scheduled_at WHERE r.air_time IS NOT NULL)"
-    ).fetchall()[0]
-    assert count > 17_000
-    assert low >= 1
-    assert high <= 240
-
-
 def test_cancelled_and_diverted_flights_are_set_aside(
     january: duckdb.DuckDBPyConnection, repository: Repository
 ) -> None:

@@ -89,13 +89,6 @@ def test_a_folder_is_read_with_all_that_is_below_it_in_the_order_of_names(
     assert rows(connection, tmp_path / "trips" / "**" / "c.p*") == [2, 3]
 
 
-@pytest.mark.parametrize("where", ["nothing.parquet", "empty", "*.parquet"])
-def test_a_source_without_files_is_an_error(where: str, tmp_path: Path, connection: duckdb.DuckDBPyConnection) -> None:
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(ConfigurationError, match=r"expected Parquet files at .*, found none"):
-        rows(connection, tmp_path / where)
-
-
 # Folders divided by date
 
 
@@ -173,19 +166,6 @@ def test_an_object_store_is_read_and_pruned(bucket: tuple[str, Proxy], tmp_path:
     assert trips(store, 5, 7.4) == [5, 7]
     assert downloads(proxy) == {str((NOON + number * DAY).date()) for number in (3, 4, 5, 6, 7)}
     assert proxy.count("HEAD") == 0, "the listing said all that HEAD would"
-
-
-@pytest.mark.parametrize(
-    ("path", "message"),
-    [("nothing", "found none"), ("other", r"found a\.csv"), ("trip", "found none")],
-)
-def test_what_cannot_be_read_from_an_object_store_is_an_error(
-    path: str, message: str, bucket: tuple[str, Proxy], tmp_path: Path
-) -> None:
-    store = opened(tmp_path)
-    store.apply(view(f"{bucket[0]}/{path}"))
-    with pytest.raises(ConfigurationError, match=message):
-        trips(store, 1)
 
 
 def test_a_saved_dataset_goes_to_an_object_store_and_comes_back(bucket: tuple[str, Proxy], tmp_path: Path) -> None:

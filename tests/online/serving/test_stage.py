@@ -3,17 +3,14 @@
 import sqlite3
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from gatehouse.features.definitions.repository import read_repository
 from gatehouse.features.table_files import Files, feature_files
-from gatehouse.online import skew
 from gatehouse.online.materialization import materialize_views
 from gatehouse.online.serving.stage import CompareOnlineRequest, CompareOnlineResult, compare_online
-from gatehouse.online.skew import Skew, measure_skew
-from gatehouse.online.store import OnlineStore, epoch_us, online_view, open_online, sqlite_file
+from gatehouse.online.store import epoch_us, online_view, open_online, sqlite_file
 from gatehouse.store.store import ArtifactStore
 from tests.features import shops
 
@@ -124,23 +121,6 @@ def test_a_view_that_was_pushed_from_elsewhere_is_left_out_and_the_others_are_co
         connection.execute("UPDATE shops_places SET value = NULL WHERE feature_name = 'place_of'")
     result = compared(store)
     assert result.verdict == "fail" and "place_of" in result.reasons[0] and result.reasons[-1] == reason
-
-
-def test_a_view_that_is_written_meanwhile_is_compared_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = ArtifactStore.open(tmp_path / "store")
-    *_, sales = shops.retrieved(store, tmp_path, "both")
-    written(store, sales, tmp_path / "repo")
-    times = []
-
-    def meanwhile(online: OnlineStore, *arguments: Any) -> Skew:
-        times.append(online.state("sales"))
-        if len(times) == 1:
-            online.swap("sales", times[0], replace(times[0], past="written anew"))
-            return Skew(())
-        return measure_skew(online, *arguments)
-
-    monkeypatch.setattr(skew, "measure_skew", meanwhile)
-    assert compared(store).verdict == "pass" and len(times) == 2
 
 
 @pytest.mark.parametrize(
