@@ -148,13 +148,12 @@ def _notes(column: "SniffedColumn", sniffed: "Sniffed", hidden: bool) -> str:
 
     if column.left_out:
         return f"left out: {column.left_out}"
-    example = f", such as {column.such_as!r}" if column.such_as and not hidden else ""
     misfits = ""
     if column.almost and column.misfits:
-        misfits = f"text, because {column.misfits:,} values are not {column.almost}{example}"
+        misfits = f"text, because {column.misfits:,} values are not {column.almost}"
         misfits += "; sensitive, as personal values may have moved into it" if hidden else ""
     elif column.misfits:
-        misfits = f"{counted(column.misfits, 'value')} of another type will be rejected{example}"
+        misfits = f"{counted(column.misfits, 'value')} of another type will be rejected"
     notes = (
         looks_personal(column.name) and "its name looks personal: sensitive, no value of it is shown",
         column.form and (f"written as {column.form}" if "%" in column.form else f"{column.form} since 1970"),
@@ -165,14 +164,13 @@ def _notes(column: "SniffedColumn", sniffed: "Sniffed", hidden: bool) -> str:
         column.naive and "no zone is stated: UTC is assumed, unless --time-zone names another",
         column.name == sniffed.event_time and "orders the rows in time",
         column.why_text and f"text, as {column.why_text}",
-        column.note,
         misfits,
     )
     return "; ".join(note for note in notes if note)
 
 
 def show_warnings(console: Console, look: FirstLook, sniffed: "Sniffed", name: str) -> None:
-    """Print the warnings of the snapshot, and how many rows are rejected or repeated, if that matters."""
+    """Print the warnings of the snapshot, and how many rows are rejected, if that matters."""
     from gatehouse.data.snapshot.sniffing import USUAL_LIMIT
 
     lines = [f"warning: {warning}" for warning in look.snapshot.warnings]
@@ -189,7 +187,5 @@ def show_warnings(console: Console, look: FirstLook, sniffed: "Sniffed", name: s
         )
     if sniffed.uneven:
         lines.append(f"{counted(sniffed.uneven, 'row')} with more or fewer cells than the header will be rejected.")
-    if sniffed.repeated:
-        lines.append(f"{counted(sniffed.repeated, 'row')} repeat an earlier row in all columns")
     for line in lines:
         console.print(Text(line, style="yellow"))

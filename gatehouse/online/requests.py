@@ -23,10 +23,6 @@ def online_features(
 ) -> pa.Table:
     """The table of features for online requests, in the form in which a predictor also scores a batch.
 
-    Args:
-        requests: Entity keys and request values by name.
-        now: The moment of the requests, with its zone.
-
     Returns:
         One row for each request, in order: entity keys, request values, features; null where nothing is known.
 

@@ -38,7 +38,6 @@ from gatehouse.store.store import ArtifactStore
 SAMPLE = 200
 FRESH, RECENT, CORRECTED, LATE, EXPIRED = "fresh", "recent", "corrected", "late", "expired"
 _EXAMPLES = 3
-_ATTEMPTS = 3
 _BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -131,8 +130,6 @@ def measure_skew(
     """Read a sample online, join the same keys offline at `as_of`, and compare.
 
     Args:
-        tables: Parquet files by view.
-        recent: Entity keys of the rows decided last.
         since: The watermark of every view before this materialization; later rows about an earlier event are preferred.
         pushed: Views whose tables are pushed. Keys with rows that become known after `as_of` are excluded for them, as
             the pusher serves such rows once they are known.
@@ -289,34 +286,32 @@ def standing_skew(
         return decided_last(repository, raw_tables(store, inputs["snapshot"]), until)
 
     for view in map(online_view, views):
-        for _ in range(_ATTEMPTS):
-            state = online.state(view.name)
-            known, pushed_until = state.known or 0, state.pushed or 0
-            tables, pushed = state.tables or feature_tables, pushed_until > known
-            until = moment = _BEGINNING + timedelta(microseconds=known)
-            if pushed:
-                moment = _BEGINNING + timedelta(microseconds=pushed_until)
-                folder = streams_folder(store, project, Reference.parse(tables))
-                batch = BatchFolder(folder).state() if folder.is_dir() else None
-                if batch is None or batch.as_of != moment:
-                    actual = f"one up to {batch.as_of.isoformat()}" if batch else "none"
-                    why = (
-                        f"{view.name}: expected the batch that was pushed up to {moment.isoformat()} in {folder}, "
-                        f"found {actual}. Compare where `gatehouse features push` runs."
-                    )
-                    yield Standing(view, moment, tables, True, Skew(()), why)
-                    break
-                files = [*BatchFolder(folder).table(batch.number, view.name).values()]
-            else:
-                files = [*feature_files(store, tables)[view.name].values()]
-            pushed_views = [view.name] if pushed else []
-            skew = measure_skew(online, [view], {view.name: files}, decided(tables, until), moment, {}, pushed_views)
-            if online.state(view.name) == state and state.last == state.generation:
-                yield Standing(view, moment, tables, pushed, skew)
-                break
+        state = online.state(view.name)
+        known, pushed_until = state.known or 0, state.pushed or 0
+        tables, pushed = state.tables or feature_tables, pushed_until > known
+        until = _BEGINNING + timedelta(microseconds=known)
+        moment = _BEGINNING + timedelta(microseconds=max(known, pushed_until))
+        if pushed:
+            folder = streams_folder(store, project, Reference.parse(tables))
+            batch = BatchFolder(folder).state() if folder.is_dir() else None
+            if batch is None or batch.as_of != moment:
+                why = (
+                    f"{view.name}: expected the batch that was pushed up to {moment.isoformat()} in {folder}, found "
+                    f"{f'one up to {batch.as_of.isoformat()}' if batch else 'none'}. Compare where `gatehouse features "
+                    "push` runs."
+                )
+                yield Standing(view, moment, tables, True, Skew(()), why)
+                continue
+            files = [*BatchFolder(folder).table(batch.number, view.name).values()]
+        else:
+            files = [*feature_files(store, tables)[view.name].values()]
+        pushed_views = [view.name] if pushed else []
+        skew = measure_skew(online, [view], {view.name: files}, decided(tables, until), moment, {}, pushed_views)
+        if online.state(view.name) == state and state.last == state.generation:
+            yield Standing(view, moment, tables, pushed, skew)
         else:
             why = (
-                f"{view.name}: it was being written during {_ATTEMPTS} comparisons. Compare when that has ended; if "
-                "the writer was killed, run `gatehouse features materialize`."
+                f"{view.name}: it is being written. Compare when that has ended; if the writer was killed, run "
+                "`gatehouse features materialize`."
             )
             yield Standing(view, moment, tables, pushed, Skew(()), why)

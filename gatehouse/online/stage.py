@@ -22,11 +22,6 @@ class MaterializeRequest(StageModel):
     """What to write to the online store: the rows of a service's views that were known at `as_of`.
 
     Attributes:
-        snapshot: Reference of the snapshot.
-        feature_tables: Reference of the feature tables.
-        definitions: Reference of the feature definitions.
-        project: Name of the project, whose online store is written.
-        service: Name of the feature service.
         as_of: Time up to which features are written, ISO 8601.
         max_skew: Share of differing values above which the verdict is fail.
         rewrite: Write all rows, even if the store is at a later time.

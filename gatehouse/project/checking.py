@@ -50,9 +50,7 @@ def check_project(folder: Path, store: ArtifactStore | None = None) -> Project:
     if store is None or not store.exists(definitions_of(file, repository).reference):
         from gatehouse.features.computing.dry_run import dry_run
 
-        warnings: list[str] = []
-        parts.problems += _in_repository(repo, dry_run(repository, _tables(file), warnings=warnings))
-        parts.warnings += _in_repository(repo, warnings)
+        parts.problems += _in_repository(repo, dry_run(repository, _tables(file)))
     parts.problems += _in_repository(repo, _file_problems(file, repository))
     parts.problems += _in_repository(repo, settings_problems(repository.folder))
     service = repository.services.get(file.features.service)

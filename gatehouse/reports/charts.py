@@ -21,7 +21,6 @@ class Series:
     """Lines and dots of one look; points that are not finite are left out.
 
     Attributes:
-        name: For the legend; empty for no entry.
         titles: The tooltips of the dots; empty for none.
         style: `s0` to `s3`, `ref` (something to compare with), `soft` or `bad`; by default the next of `s0` to `s3`.
     """
@@ -54,7 +53,6 @@ def line_chart(
     """Series over two axes, the first on top; what lies outside of the axes is cut off.
 
     Args:
-        x: The horizontal axis, or its label for an axis over all points.
         marks: Numbers on the horizontal axis with a dashed line, each with its tooltip.
     """
     points = [point for line in series for part in (line.points, *line.lines, line.dots) for point in part]

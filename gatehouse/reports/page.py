@@ -39,7 +39,6 @@ class Cell(NamedTuple):
 
     Attributes:
         mark: `good`, `bad`, `warn`, `soft` (of less weight) or `best` (of its row).
-        note: A small second line.
     """
 
     value: Any
@@ -53,8 +52,6 @@ class Verdict:
 
     Attributes:
         word: `pass`, `fail`, `refused` or `warn`, which decides the colour.
-        text: A sentence; several lines become a list.
-        title: Stands in place of the word.
     """
 
     word: str
@@ -92,7 +89,6 @@ def layout(
 
     Args:
         columns: The headers, if a row is a sequence of cells; else by header the key or attribute of each row.
-        rows: The rows; a cell is text, a number, None, or a `Cell`.
         percents: Headers of columns that are shares.
         marks: By index of a row, what makes it stand out, as in `Cell`.
 

@@ -21,7 +21,6 @@ online_store: {type: sqlite}
         ("entity_key_serialization_version: 3", ""),
         ("entity_key_serialization_version: 2", "entity_key_serialization_version"),
         ("provider: own.module.Provider", ""),
-        ("provider: 2024-01-01", "provider"),
         ("project: re-turns", "project"),
         ("online_store: {type: redis, redis_type: redis_cluster}", "online_store.redis_type"),
     ],

@@ -30,7 +30,6 @@ class Table:
         reading: Digest of all that decides how a part becomes a blob: code, declaration and window.
         event_time: The column that its parts' first and last event time are of.
         origin: What names the types of its columns, as `files (.csv)`.
-        times: How the source writes times that are not in ISO 8601, by column.
     """
 
     dataset: str
@@ -68,8 +67,6 @@ class Delivery:
     """One snapshot of a source.
 
     Attributes:
-        state: The state of the source, which makes the read repeatable.
-        backfill: The reason for which rows of the earlier snapshot may change; empty for none.
         look: Whether it was a first look, from which nothing is trained: no later snapshot is compared with it.
     """
 

@@ -46,7 +46,6 @@ class Case:
     """A table as it is delivered now, and as it was.
 
     Attributes:
-        earlier: The table in the newest earlier snapshot; None for none.
         path: Gives a local file with the rows of a stored part.
         same: Whether the source is unchanged, so that other rows come from another declaration or other code.
     """

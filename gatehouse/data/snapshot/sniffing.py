@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -39,12 +38,6 @@ _ENDINGS = (".csv", ".tsv", ".txt")
 _WINDOWS_LETTERS = re.compile(rb"[\x80\x82-\x8c\x8e\x91-\x9c\x9e\x9f]")
 _DELIMITERS = ",;\t|"
 _ROWS_CUT = 20_000
-_OTHER_FORMATS = {
-    b"PK\x03\x04": "an Excel file or a zip",
-    b"\xd0\xcf\x11\xe0": "an old Excel file",
-    b"\x1f\x8b": "gzip without the ending .gz",
-    b"PAR1": "Parquet without the ending .parquet",
-}
 csv.field_size_limit(2**31 - 1)
 
 
@@ -57,7 +50,6 @@ class Sniffed:
         uneven: Rows that have more or fewer cells than the header; they would be rejected.
         event_time: The column whose times order the rows; empty for none.
         missing_as: Those of `nulls` that occur in a CSV.
-        repeated: Rows whose cells are those of an earlier row.
     """
 
     encoding: str
@@ -69,7 +61,6 @@ class Sniffed:
     uneven: int = 0
     event_time: str = ""
     missing_as: tuple[str, ...] = ()
-    repeated: int = 0
 
     def ordered_by(self, time: str) -> "Sniffed":
         """The file with another column for its time, also of numbers since 1970; with none, its times are texts."""
@@ -107,9 +98,6 @@ class Sniffed:
 def sniff(path: Path, nulls: Sequence[str] = ()) -> Sniffed:
     """Look at a CSV file, also a gzipped one, or at Parquet. The first column of times orders the rows.
 
-    Args:
-        nulls: More texts that stand for a missing value in a CSV.
-
     Raises:
         DeclarationError: if it is no CSV with a header, and no Parquet, or if it is Parquet and `nulls` are named.
     """
@@ -130,9 +118,7 @@ def _sniff_parquet(path: Path) -> Sniffed:
         _require_different(schema.names, path)
         with connect() as connection:
             connection.read_parquet(str(path)).create_view("cells")
-            rows, distinct = connection.execute(
-                "SELECT (SELECT count(*) FROM cells), (SELECT count(*) FROM (SELECT DISTINCT * FROM cells))"
-            ).fetchall()[0]
+            rows = connection.execute("SELECT count(*) FROM cells").fetchall()[0][0]
             columns = []
             for field in schema:
                 column = typed_column(field.name, field.type)
@@ -150,7 +136,7 @@ def _sniff_parquet(path: Path) -> Sniffed:
         raise DeclarationError(
             f"{path.name}: expected values that DuckDB can read, found one that it cannot. Correct it at the source."
         ) from None
-    return Sniffed("utf-8", "", ".", _DEFAULT_NULLS, tuple(columns), rows, repeated=rows - distinct)
+    return Sniffed("utf-8", "", ".", _DEFAULT_NULLS, tuple(columns), rows)
 
 
 def _sniff_csv(path: Path, nulls: Sequence[str]) -> Sniffed:
@@ -168,7 +154,7 @@ def _sniff_csv(path: Path, nulls: Sequence[str]) -> Sniffed:
             f"{path}: expected text in UTF-8, UTF-16, cp1252 or latin-1, found bytes that are none."
         ) from None
     texts = [TextColumn(name) for name in header]
-    rows, uneven, marks, digests = 0, 0, pa.array({*NULLS, *nulls}), []
+    rows, uneven, marks = 0, 0, pa.array({*NULLS, *nulls})
     table = FileTable(
         member=path.name,
         delimiter=delimiter,
@@ -178,9 +164,7 @@ def _sniff_csv(path: Path, nulls: Sequence[str]) -> Sniffed:
         guards=Guards(new_column="accept"),
     )
     source = FolderSource(name="sniffed", path=str(path.parent), nulls=("",), tables={path.name: table})
-    names = [f"column{place}" for place in range(len(header))]
-    named = [name for name, column in zip(names, header, strict=True) if column] or names
-    with connect() as connection, tempfile.TemporaryDirectory() as scratch:
+    with tempfile.TemporaryDirectory() as scratch:
         reader = FileReader(source, "", ArtifactStore.open(scratch), Path(scratch))
         for part in reader.parts(path.name, ()):
             raw = part.read()
@@ -188,8 +172,6 @@ def _sniff_csv(path: Path, nulls: Sequence[str]) -> Sniffed:
             uneven += raw.rejected.num_rows if raw.rejected is not None else 0
             for column, cells in zip(texts, raw.table.columns, strict=True):
                 column.look(cells.combine_chunks(), marks)
-            hashes = connection.from_arrow(raw.table.rename_columns(names)).project(f"hash({', '.join(named)})")
-            digests.append(next(iter(hashes.fetchnumpy().values())))
     if not rows:
         raise DeclarationError(f"{path.name}: expected rows below the header, found none.")
     pairs = [(column, column.sniffed()) for column in texts]
@@ -201,10 +183,7 @@ def _sniff_csv(path: Path, nulls: Sequence[str]) -> Sniffed:
     all_nulls = (*_DEFAULT_NULLS, *sorted({*marked, *nulls} - set(_DEFAULT_NULLS)))
     columns = [replace(column, missing=sum(text.nulls[null] for null in all_nulls)) for text, column in pairs]
     missing_as = tuple(null for null in all_nulls if any(text.nulls[null] for text in texts))
-    repeated = rows - len(np.unique(np.concatenate(digests)))
-    return Sniffed(
-        encoding, delimiter, decimal, all_nulls, tuple(columns), rows, uneven, missing_as=missing_as, repeated=repeated
-    )
+    return Sniffed(encoding, delimiter, decimal, all_nulls, tuple(columns), rows, uneven, missing_as=missing_as)
 
 
 def _opened(path: Path) -> Any:
@@ -218,11 +197,8 @@ def _encoding(path: Path) -> str:
         while data := stream.read(2**20):
             if first and data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
                 return "utf-16"
-            for sign, found in _OTHER_FORMATS.items() if first else ():
-                if data.startswith(sign):
-                    raise DeclarationError(f"{path}: expected a CSV, found {found}. Save it as CSV, or rename it.")
             if b"\0" in data:
-                raise DeclarationError(f"{path}: expected text, found a NUL byte. Save it as UTF-8.")
+                raise DeclarationError(f"{path}: expected text, found a NUL byte. Save it as CSV in UTF-8.")
             try:
                 is_utf8 = is_utf8 and decoder.decode(data) is not None
             except UnicodeDecodeError:
@@ -252,11 +228,7 @@ def _shape(path: Path, encoding: str) -> tuple[str, list[str]]:
         width, count = Counter(map(len, rows)).most_common(1)[0] if rows else (0, 0)
         return (width > 1, count, width), delimiter, rows
 
-    (many, _, width), delimiter, rows = max((cut(delimiter) for delimiter in _DELIMITERS), key=lambda found: found[0])
-    if not many:
-        (_, _, blanks), blank, by_blanks = cut(" ")
-        if 1 < blanks == len(by_blanks[0]):
-            width, delimiter, rows = blanks, blank, by_blanks
+    (_, _, width), delimiter, rows = max((cut(delimiter) for delimiter in _DELIMITERS), key=lambda shape: shape[0])
     first, second = [*rows, [], []][:2]
     if first and first[0].startswith("{"):
         raise DeclarationError(f"{path.name}: expected a CSV, found JSON. Write it as CSV or Parquet.")
@@ -295,9 +267,6 @@ def source_of(sniffed: Sniffed, path: Path, name: str, delivered: str) -> dict[s
     """The declaration that reads a file as it was sniffed, as `source` of a project has it.
 
     A file without times gets one that all its rows have, in a column of its own.
-
-    Args:
-        delivered: The time that all rows have if they have none of their own, ISO 8601 in UTC.
 
     Raises:
         DeclarationError: if every column is left out.

@@ -73,9 +73,6 @@ def blocks(
 ) -> Iterator[Block]:
     """Cut a text that comes in windows of one size, the last one shorter.
 
-    Args:
-        quotes: Whether line ends inside double quotes belong to a row, as in CSV.
-
     Raises:
         SourceError: if no row ends within `longest` bytes, as after a quote that is never closed.
     """

@@ -71,7 +71,6 @@ def rows_of(
     """The rows of messages in their order.
 
     Args:
-        time_zone: Zone of times that state none; empty refuses them.
         delivered: Takes the keys that occur, with the kind of value that JSON gives them.
 
     Raises:

@@ -47,11 +47,7 @@ class StreamTable(TableSpec):
 
 @dataclass(frozen=True)
 class Message:
-    """One message.
-
-    Attributes:
-        payload: A JSON object, or fields of text, or nothing.
-    """
+    """One message."""
 
     place: Callable[[], str]
     payload: bytes | Mapping[str, bytes] | None

@@ -27,10 +27,7 @@ class FreshnessRequest(StageModel):
     If a source stops, its `as_of` stops too. Measured from `as_of`, the views then look as fresh as before.
 
     Attributes:
-        feature_tables: Reference of the feature tables.
-        definitions: Reference of the feature definitions.
         as_of: Time of the run, ISO 8601.
-        against: What age is measured from: `as_of` or `clock`.
     """
 
     feature_tables: str
@@ -89,7 +86,6 @@ class Freshness:
     """The freshness of a view at a moment, from the rows that are known at that moment.
 
     Attributes:
-        allowed: The age that its definition allows; None for any.
         known: Time since its newest row became known. This row can be a correction of an old event.
         ahead: Number of rows that become known only later, because the clock is behind or the tables are of a later
             time.

@@ -77,7 +77,6 @@ class Replay:
     """A training set, with everything it was made from.
 
     Attributes:
-        connection: A database of `features.database`; tables of an earlier replay are removed.
         training_set: As it was retrieved: entity keys, decision_time and features; with rows.
     """
 

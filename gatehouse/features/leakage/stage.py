@@ -23,11 +23,6 @@ class LeakageRequest(StageModel):
     """A training set, everything it was made from, and how it is judged.
 
     Attributes:
-        snapshot: Reference of the snapshot.
-        feature_tables: Reference of the feature tables.
-        training_set: Reference of the training set.
-        definitions: Reference of the feature definitions.
-        alarm: ROC AUC above which a single feature counts as a leak.
         cuts: At how many moments of its own rows each view is replayed; all views are also replayed at the middle
             decision.
         unchecked: Views that need not be checked, each with the reason; any other view that cannot be checked fails.

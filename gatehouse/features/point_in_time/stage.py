@@ -19,10 +19,6 @@ class RetrieveRequest(StageModel):
     """Which feature service to join to the snapshot's entity rows.
 
     Attributes:
-        snapshot: Reference of the snapshot.
-        feature_tables: Reference of the feature tables.
-        definitions: Reference of the feature definitions.
-        service: Name of the feature service.
         as_of: Time at which labels must be known, ISO 8601.
     """
 

@@ -50,7 +50,6 @@ class BatchState(BaseModel):
         number: The number of the micro-batch; 0 for the tables from which the pusher started.
         quiet_until: The last moment before the first message of the micro-batch arrived.
         as_of: Time up to which everything is known. All rows known until then are settled.
-        started_from: The feature tables from which the pusher started.
         positions: The position of the last message included, by table and partition.
         changed: The hours of event time in which the micro-batch changes rows, by table; None for any hour.
         counts: Numbers of messages by table: `rows`, of which some are `repeated` (nothing new, or replaced within the
@@ -121,11 +120,7 @@ class BatchFolder:
         keys: Mapping[str, Sequence[str]],
         misfits: Sequence[Misfit],
     ) -> None:
-        """Store the rows of a batch beside those of the batches before it; all of them or none.
-
-        Args:
-            rows: The rows of the batch by table, one per key.
-        """
+        """Store the rows of a batch beside those of the batches before it; all of them or none."""
         new = self.folder / f"{state.number}.new"
         shutil.rmtree(new, ignore_errors=True)
         new.mkdir()

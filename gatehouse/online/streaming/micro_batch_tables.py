@@ -109,7 +109,6 @@ def next_tables(
     """The files of every view's table at `until`, from those at `since`.
 
     Args:
-        raw: The raw tables at `until`.
         files: The files of every view's table at `since`. All rows known until then stay.
         changed: Hours of event time in which raw rows are new or changed, by table; None for any hour.
         since: Time up to which the tables are known.

@@ -47,8 +47,6 @@ class Start:
 
     Attributes:
         as_of: Time up to which they know everything.
-        raw: Files of the raw tables from which they were computed, by table.
-        tables: Files of the feature tables, by view.
     """
 
     reference: str
@@ -79,7 +77,6 @@ class RowReader:
 
     Args:
         source: The table, with its event time, and how long before that time a row may be known.
-        key: Columns that may not be null.
     """
 
     def __init__(self, source: Source, schema: pa.Schema, key: Sequence[str]) -> None:
@@ -127,11 +124,8 @@ class Pusher:
     """Pushes the views of a repository that read the streamed tables.
 
     Args:
-        start: The feature tables from which it starts.
-        batches: The folder with the rows that arrived since then.
         online: The online store; it must be materialized up to the start.
         names: Names of the views to push; if empty, all views that can be pushed.
-        step: Called after each step with its name; tests end the process there.
     """
 
     repository: Repository
@@ -323,9 +317,7 @@ def push_streams(
 
     Args:
         open_streams: Opens the streams, by table, after the messages included in the given state.
-        interval: Length of a micro-batch by the streams' own clock.
         wait: Seconds without a message after which the newest interval is over.
-        until_idle: Whether to end when nothing more arrives.
         clock: Gives the time now, to detect messages with a future time, and to write rows that become known in
             silence.
 

@@ -21,10 +21,7 @@ class Message:
     """One message.
 
     Attributes:
-        partition: The partition of the stream; empty if the stream has only one.
         position: Its position in the partition, greater than those before it.
-        time: When it arrived, as its envelope says.
-        payload: A JSON object, or fields of text; None for a message without a value.
     """
 
     partition: str
