@@ -170,7 +170,7 @@ def _notes(column: "SniffedColumn", sniffed: "Sniffed", hidden: bool) -> str:
 
 
 def show_warnings(console: Console, look: FirstLook, sniffed: "Sniffed", name: str) -> None:
-    """Print the warnings of the snapshot, and how many rows are rejected, if that matters."""
+    """Print the warnings of the snapshot, and how many rows are rejected or repeated, if that matters."""
     from gatehouse.data.snapshot.sniffing import USUAL_LIMIT
 
     lines = [f"warning: {warning}" for warning in look.snapshot.warnings]
@@ -187,5 +187,7 @@ def show_warnings(console: Console, look: FirstLook, sniffed: "Sniffed", name: s
         )
     if sniffed.uneven:
         lines.append(f"{counted(sniffed.uneven, 'row')} with more or fewer cells than the header will be rejected.")
+    if sniffed.repeated:
+        lines.append(f"{counted(sniffed.repeated, 'row')} repeat an earlier row in all columns")
     for line in lines:
         console.print(Text(line, style="yellow"))

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -50,6 +51,7 @@ class Sniffed:
         uneven: Rows that have more or fewer cells than the header; they would be rejected.
         event_time: The column whose times order the rows; empty for none.
         missing_as: Those of `nulls` that occur in a CSV.
+        repeated: Rows whose cells are those of an earlier row.
     """
 
     encoding: str
@@ -61,6 +63,7 @@ class Sniffed:
     uneven: int = 0
     event_time: str = ""
     missing_as: tuple[str, ...] = ()
+    repeated: int = 0
 
     def ordered_by(self, time: str) -> "Sniffed":
         """The file with another column for its time, also of numbers since 1970; with none, its times are texts."""
@@ -118,7 +121,9 @@ def _sniff_parquet(path: Path) -> Sniffed:
         _require_different(schema.names, path)
         with connect() as connection:
             connection.read_parquet(str(path)).create_view("cells")
-            rows = connection.execute("SELECT count(*) FROM cells").fetchall()[0][0]
+            rows, distinct = connection.execute(
+                "SELECT (SELECT count(*) FROM cells), (SELECT count(*) FROM (SELECT DISTINCT * FROM cells))"
+            ).fetchall()[0]
             columns = []
             for field in schema:
                 column = typed_column(field.name, field.type)
@@ -136,7 +141,7 @@ def _sniff_parquet(path: Path) -> Sniffed:
         raise DeclarationError(
             f"{path.name}: expected values that DuckDB can read, found one that it cannot. Correct it at the source."
         ) from None
-    return Sniffed("utf-8", "", ".", _DEFAULT_NULLS, tuple(columns), rows)
+    return Sniffed("utf-8", "", ".", _DEFAULT_NULLS, tuple(columns), rows, repeated=rows - distinct)
 
 
 def _sniff_csv(path: Path, nulls: Sequence[str]) -> Sniffed:
@@ -154,7 +159,7 @@ def _sniff_csv(path: Path, nulls: Sequence[str]) -> Sniffed:
             f"{path}: expected text in UTF-8, UTF-16, cp1252 or latin-1, found bytes that are none."
         ) from None
     texts = [TextColumn(name) for name in header]
-    rows, uneven, marks = 0, 0, pa.array({*NULLS, *nulls})
+    rows, uneven, marks, hashes = 0, 0, pa.array({*NULLS, *nulls}), []
     table = FileTable(
         member=path.name,
         delimiter=delimiter,
@@ -164,7 +169,9 @@ def _sniff_csv(path: Path, nulls: Sequence[str]) -> Sniffed:
         guards=Guards(new_column="accept"),
     )
     source = FolderSource(name="sniffed", path=str(path.parent), nulls=("",), tables={path.name: table})
-    with tempfile.TemporaryDirectory() as scratch:
+    names = [f"column{place}" for place in range(len(header))]
+    named = [name for name, column in zip(names, header, strict=True) if column] or names
+    with connect() as connection, tempfile.TemporaryDirectory() as scratch:
         reader = FileReader(source, "", ArtifactStore.open(scratch), Path(scratch))
         for part in reader.parts(path.name, ()):
             raw = part.read()
@@ -172,6 +179,8 @@ def _sniff_csv(path: Path, nulls: Sequence[str]) -> Sniffed:
             uneven += raw.rejected.num_rows if raw.rejected is not None else 0
             for column, cells in zip(texts, raw.table.columns, strict=True):
                 column.look(cells.combine_chunks(), marks)
+            cells = connection.from_arrow(raw.table.rename_columns(names))
+            hashes.append(cells.project(f"hash({', '.join(named)}) AS hash").fetchnumpy()["hash"])
     if not rows:
         raise DeclarationError(f"{path.name}: expected rows below the header, found none.")
     pairs = [(column, column.sniffed()) for column in texts]
@@ -183,7 +192,10 @@ def _sniff_csv(path: Path, nulls: Sequence[str]) -> Sniffed:
     all_nulls = (*_DEFAULT_NULLS, *sorted({*marked, *nulls} - set(_DEFAULT_NULLS)))
     columns = [replace(column, missing=sum(text.nulls[null] for null in all_nulls)) for text, column in pairs]
     missing_as = tuple(null for null in all_nulls if any(text.nulls[null] for text in texts))
-    return Sniffed(encoding, delimiter, decimal, all_nulls, tuple(columns), rows, uneven, missing_as=missing_as)
+    repeated = rows - len(np.unique(np.concatenate(hashes)))
+    return Sniffed(
+        encoding, delimiter, decimal, all_nulls, tuple(columns), rows, uneven, missing_as=missing_as, repeated=repeated
+    )
 
 
 def _opened(path: Path) -> Any:

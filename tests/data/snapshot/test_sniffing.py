@@ -81,7 +81,7 @@ def test_semicolons_decimal_commas_days_and_encodings(
 def test_the_type_of_a_column(tmp_path: Path, store: ArtifactStore, cells: list[str], kind: str) -> None:
     path = _file(tmp_path, "id;v\n" + "".join(f"{place};{cell}\n" for place, cell in enumerate(cells)))
     sniffed = sniff(path)
-    assert _kinds(sniffed)["v"] == kind
+    assert _kinds(sniffed)["v"] == kind and sniffed.repeated == 0
     rows = _read(store, path, sniffed)[1]
     assert len({row["v"] for row in rows}) == len(cells)
     assert kind != "string" or [row["v"] for row in rows] == cells
@@ -305,7 +305,7 @@ def test_parquet_has_times_since_1970(tmp_path: Path) -> None:
     path = tmp_path / "t.parquet"
     pq.write_table(pa.table({"created_at": [1_700_000_000] * 3, "v": ["a", "a", None]}), path)
     sniffed = sniff(path)
-    assert (sniffed.event_time, sniffed.columns[0].form) == ("created_at", "seconds")
+    assert (sniffed.event_time, sniffed.columns[0].form, sniffed.repeated) == ("created_at", "seconds", 1)
     with pytest.raises(DeclarationError, match="--nulls"):
         sniff(path, ["nil"])
     pq.write_table(pa.table({"v": [[1]]}), path)
