@@ -1,7 +1,6 @@
 """Both online stores: rows are kept by (event, created), and reading follows the rules of an offline join."""
 
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
@@ -34,14 +33,6 @@ def test_a_correction_arrives_and_a_straggler_or_a_repeated_row_does_not(online:
     assert online.write(VIEW, rows(("AA", 4, 20, 3.0, 3, "c", 3.0), ("AA", 5, 8, 4.0, 4, "d", 4.0))) == 0
     assert online.write(VIEW, rows(("AA", 5, 9, 5.0, 5, "e", 5.0), ("B6", 6, None, 2.0, 2, "b", 2.0))) == 0
     assert read(online, ["AA"], at(10)) == [{"delay": 2.0, "count": 2, "name": "b", "mean": 2.0}]
-
-
-def test_rows_before_1970_have_the_order_of_their_times(online: OnlineStore) -> None:
-    view = OnlineView("old", ("carrier",), ("count",), "event")
-    times = [datetime(1960, 1, 1, tzinfo=UTC), datetime(1969, 12, 31, 23, tzinfo=UTC), datetime(1965, 1, 1, tzinfo=UTC)]
-    for number, time in enumerate(times):
-        online.write(view, pa.table({"carrier": ["A"], "event": pa.array([time], TIME), "count": [number]}))
-    assert online.read([view], pa.table({"carrier": ["A"]}), NOON)["count"].to_pylist() == [1]
 
 
 @pytest.mark.parametrize(

@@ -156,22 +156,6 @@ def test_late_repeated_and_missing_rows_are_a_warning(
     assert any(warning in text for text in warnings) if warning else warnings == ()
 
 
-def test_rows_before_the_rewrite_allowance_may_not_change(events: Events) -> None:
-    events.table = {"availability_lag": "PT9H", "guards": {"rewrite_allowance": "PT1H"}}
-    events.take()
-    events.write(HEADER + rows(0, 500) + rows(500, 600, 0.7))
-    with pytest.raises(DeliveryError, match="rewrite: 40 rows"):
-        events.take()
-
-
-def test_a_static_table_may_be_replaced(events: Events) -> None:
-    events.more_tables = {"places": {"member": "places.csv", "columns": {"name": "string"}}}
-    (events.folder / "places.csv").write_text("name\nhere\nthere\n")
-    events.take()
-    (events.folder / "places.csv").write_text("name\nthere\nelsewhere\n")
-    assert events.take().warnings == ()
-
-
 @pytest.mark.parametrize(
     ("written", "table", "change"),
     [

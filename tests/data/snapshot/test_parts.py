@@ -119,36 +119,3 @@ def test_a_forced_run_reads_every_part_again_and_replaces_altered_bytes(events: 
     _flip(events, events.dataset(taken).files[3].blob)
     assert events.take(force="b") == taken and events.store.verify(taken.snapshot)
     assert list(events.store.objects.list("quarantine"))
-
-
-@pytest.mark.parametrize("threads", [1, 3])
-def test_no_more_parts_are_held_than_threads_read(
-    events: Events, monkeypatch: pytest.MonkeyPatch, threads: int
-) -> None:
-    monkeypatch.setenv(parts.THREADS, str(threads))
-    held, most = [0], [0]
-    lock, gate = threading.Lock(), threading.Semaphore(0)
-    read = parts._store
-
-    def slowly(*arguments):  # type: ignore[no-untyped-def]
-        gate.acquire(timeout=0.05)
-        found = read(*arguments)
-        with lock:
-            held[0] -= 1
-        return found
-
-    def counted(source):  # type: ignore[no-untyped-def]
-        for part in source:
-            with lock:
-                held[0] += 1
-                most[0] = max(most[0], held[0])
-            yield part
-
-    stored = parts.store_parts
-    monkeypatch.setattr(parts, "_store", slowly)
-    monkeypatch.setattr(
-        "gatehouse.data.snapshot.ingestion.store_parts",
-        lambda source, *more, **named: stored(counted(source), *more, **named),
-    )
-    events.take()
-    assert most[0] == threads

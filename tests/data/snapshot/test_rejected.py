@@ -105,16 +105,6 @@ def test_an_undeclared_name_is_in_no_warning_and_no_record_beside_a_sensitive_co
     assert b"secret" not in events.store.objects.get_bytes(record)
 
 
-def test_a_rejected_row_changes_no_dataset(events: Events) -> None:
-    events.table = REJECT
-    events.block_bytes = 2**20
-    events.write(HEADER + rows(0, 600))
-    before = events.dataset(events.take())
-    events.write(HEADER + rows(0, 600) + "600,soon,1\n")
-    taken = events.take()
-    assert taken.rejected and events.dataset(taken).reference == before.reference
-
-
 def test_rejected_rows_are_grouped_by_reason_with_the_first_examples(
     events: Events, monkeypatch: pytest.MonkeyPatch
 ) -> None:

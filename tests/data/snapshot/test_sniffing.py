@@ -132,16 +132,6 @@ def test_one_value_of_twenty_may_have_another_type(
     assert (nulls.columns[0].missing, nulls.columns[0].misfits, nulls.nulls) == (odd, 0, ("", "NA", "nil"))
 
 
-def test_marks_of_missing_values_count_in_columns_of_other_types_than_text(
-    tmp_path: Path, store: ArtifactStore
-) -> None:
-    path = _file(tmp_path, "at,n,s\n2024-01-01,?,None\n2024-01-02,2,x\n,3,y\n")
-    sniffed = sniff(path)
-    assert sniffed.nulls == ("", "NA", "?") and sniffed.missing_as == ("", "?")
-    assert [column.missing for column in sniffed.columns] == [1, 1, 0]
-    assert [(row["n"], row["s"]) for row in _read(store, path)[1]] == [(None, "None"), (2, "x"), (3, "y")]
-
-
 @pytest.mark.parametrize(
     ("delimiter", "cells", "others", "kind"),
     [
@@ -237,26 +227,6 @@ def _counts_agree(store: ArtifactStore, path: Path) -> tuple[int, int]:
     assert sniffed.rows + sniffed.uneven == taken.rows["t"] + rejected
     assert sniffed.uneven <= rejected <= sniffed.uneven + misfits
     return taken.rows["t"], rejected
-
-
-@pytest.mark.parametrize(
-    ("text", "rows", "rejected"),
-    [
-        pytest.param('a,b\n1,x\n2,"' + "y" * 3_000_000 + '"\n3,z\n', 3, 0, id="a cell of 3 MB"),
-        pytest.param("\r\n\r\na,b\r\n\r\n" + "1,x\r\n\r\n" * 9, 9, 0, id="empty lines"),
-        pytest.param("a,b\n" + "1,x\n" * 30_000 + "1,x\r3\n1,x\n", 30_002, 1, id="a lone carriage return"),
-        pytest.param("a,b\n" + "1,x\r\n1,x\n1,x\r" * 9, 27, 0, id="each end of line"),
-        pytest.param("a,b\n" + '1,x"y\n' * 9 + '1,x"\r1,z\n', 11, 0, id="quotes within cells"),
-        pytest.param('a,b\n1,"x\ny\r\n"\n' * 1 + "2,z\n" * 9, 10, 0, id="ends of lines within quotes"),
-        pytest.param("a,b,c\n" + "1,2,3\n" * 60 + "x,y,3\n1,y,3\n7\n", 60, 3, id="misfits"),
-        pytest.param("a,b\n" + "".join(f"{n},x{',9' * (n % 5 < 2)}\n" for n in range(600)), 360, 240, id="uneven"),
-        pytest.param("n,s\n" + "".join(f"{n},x\n" for n in range(20)) + "1,x,y\nmany,x\n", 20, 2, id="two of few"),
-    ],
-)
-def test_a_snapshot_has_the_rows_that_were_counted(
-    tmp_path: Path, store: ArtifactStore, text: str, rows: int, rejected: int
-) -> None:
-    assert _counts_agree(store, _file(tmp_path, text)) == (rows, rejected)
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -68,23 +68,9 @@ def test_the_same_files_elsewhere_give_the_same_snapshot(source: FolderSource, t
     assert first == second
 
 
-def test_one_changed_value_changes_only_its_table(source: FolderSource, store: ArtifactStore) -> None:
-    first = _take(source, store)
-    (Path(source.path) / "events.csv").write_text(EVENTS.replace("2.5", "2.6"))
-    second = _take(source, store)
-    before, after = (store.manifest(taken.snapshot).derived_from for taken in (first, second))
-    assert before["events"] != after["events"]
-    assert before["places"] == after["places"]
-
-
 def test_a_window_takes_its_start_and_leaves_its_end(source: FolderSource, store: ArtifactStore) -> None:
     taken = _take(source, store, window="2024-01-01/2024-01-03")
     assert taken.rows == {"events": 2, "places": 1}
-
-
-def test_an_empty_window_is_an_error_that_names_the_table(source: FolderSource, store: ArtifactStore) -> None:
-    with pytest.raises(SourceError, match="Table events: no row has its at within"):
-        _take(source, store, window="2030-01-01/2031-01-01")
 
 
 def test_rows_are_read_by_the_code_of_the_spec_alone(source: FolderSource, store: ArtifactStore) -> None:
@@ -93,13 +79,6 @@ def test_rows_are_read_by_the_code_of_the_spec_alone(source: FolderSource, store
     assert list(store.references()) == []
     taken = _take(source, store, code=snapshot.code())
     assert _take(source, store).snapshot == taken.snapshot
-
-
-def test_a_broken_value_leaves_no_snapshot(source: FolderSource, store: ArtifactStore) -> None:
-    (Path(source.path) / "events.csv").write_text(EVENTS.replace("2.5", "many"))
-    with pytest.raises(SourceError, match=r"line 4, column value: .* found 'many'"):
-        _take(source, store)
-    assert list(store.references("snapshots")) == []
 
 
 def test_an_archive_is_looked_at_without_being_fetched(store: ArtifactStore, monkeypatch: pytest.MonkeyPatch) -> None:

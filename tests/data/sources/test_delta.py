@@ -1,6 +1,5 @@
 """Reading Delta tables, each a real one."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -82,10 +81,3 @@ def test_a_table_with_deletion_vectors_is_refused_clearly(tmp_path: Path) -> Non
     deltalake.write_deltalake(str(tmp_path), rows(0, 10), configuration={"delta.enableDeletionVectors": "true"})
     with pytest.raises(SourceError, match=r"Table orders: the Delta table needs .*deletionVectors"):
         read(source(tmp_path))
-
-
-def test_an_empty_table_has_no_rows_and_the_state_names_no_place(tmp_path: Path) -> None:
-    deltalake.DeltaTable.create(str(tmp_path), rows(0, 0).schema)
-    state, parts, _ = read(source(tmp_path))
-    assert parts == []
-    assert str(tmp_path) not in json.dumps(state)

@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from gatehouse.data.sources.base import KnownPart, Raw
+from gatehouse.data.sources.base import Raw
 from gatehouse.data.sources.catalog import open_source, parse_source
 from gatehouse.data.sources.raw_file import find_files
 from gatehouse.errors import DeclarationError, SourceError
@@ -141,13 +141,6 @@ def test_what_does_not_fit_is_named(tmp_path: Path, name: str, content: bytes, p
     assert "Table t" in str(raised.value)
 
 
-def test_infinities_are_read_and_numbers_that_no_double_holds_are_not(tmp_path: Path) -> None:
-    rows = _rows(tmp_path, "t.csv", b"a,b\n1.5,nan\n-inf,1\n", columns={"a": "double", "b": "double"})
-    assert str(rows) == "[{'a': 1.5, 'b': nan}, {'a': -inf, 'b': 1.0}]"
-    with pytest.raises(SourceError, match=r"line 3, column a: .* found '1e400'"):
-        _rows(tmp_path, "t.csv", b"a\ninf\n1e400\n", columns={"a": "double"})
-
-
 @pytest.mark.parametrize("encoding", ["utf-8", "cp1252", "latin-1", "utf-16", "utf-16-le", "utf-8-sig"])
 @pytest.mark.parametrize("name", ["t.csv", "t.csv.gz"])
 def test_delimiters_decimal_commas_formats_and_encodings(tmp_path: Path, encoding: str, name: str) -> None:
@@ -238,26 +231,3 @@ def test_a_store_without_credentials_is_not_taken_for_an_empty_one(
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     with pytest.raises(SourceError, match=r"s3://bucket/raw cannot be listed: .*[Cc]redentials"):
         find_files("s3://bucket/raw", member)
-
-
-def test_a_known_packed_file_is_not_unpacked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    text = "a,b\n" + "".join(f"{number},text\n" for number in range(1000))
-    (tmp_path / "t.csv.gz").write_bytes(gzip.compress(text.encode()))
-    tables = {"t": {"member": "t.csv.gz", "columns": COLUMNS}}
-    source = parse_source({"name": "s", "kind": "files", "path": str(tmp_path), "block_bytes": 1024, "tables": tables})
-    store = ArtifactStore.open(tmp_path / "store")
-    with open_source(source, "", store) as opened:
-        before = list(opened.parts("t", ()))
-    known = tuple(KnownPart(part.fingerprint, 1, part.position) for part in before)
-    monkeypatch.setattr(gzip, "open", lambda *_: pytest.fail("unpacked it again"))
-    with open_source(source, "", store) as opened:
-        again = list(opened.parts("t", known))
-    assert len(before) > 5
-    assert [(part.fingerprint, part.position) for part in again] == [(p.fingerprint, p.position) for p in before]
-
-
-def test_sorting_on_ingest_orders_by_key_then_by_all(tmp_path: Path) -> None:
-    (tmp_path / "1.csv").write_text("a,b\n3,x\n1,z\n,n\n")
-    (tmp_path / "2.csv").write_text("a,b\n1,é\n1,a\n1,Z\n")
-    rows = [(row["a"], row["b"]) for row in _rows(tmp_path, "*.csv", order_by=["a"], sort_on_ingest=True)]
-    assert rows == [(1, "Z"), (1, "a"), (1, "z"), (1, "é"), (3, "x"), (None, "n")]

@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -88,29 +87,3 @@ def test_a_text_in_place_of_a_number_is_another_type(events: Events) -> None:
     file.write_text(_lines(0, 100, int) + _lines(100, 200, str))
     with pytest.raises(DeliveryError, match=r"retyped_column: value \(was number, is text\)"):
         events.take()
-
-
-@pytest.mark.parametrize("kind", ["int64", "string", "double", "bool"])
-def test_a_key_that_no_row_has_is_a_missing_column_of_any_type(events: Events, kind: str) -> None:
-    events.table = {"member": "e.jsonl", "columns": {"id": "int64", "at": "timestamp", "value": "double", "né": kind}}
-    file = Path(events.folder / "e.jsonl")
-    file.write_text(_lines(0, 100, int))
-    with pytest.raises(DeliveryError, match="missing_column: né"):
-        events.take()
-    file.write_text(_lines(0, 100, int, né=None))
-    assert events.take().rows == {"events": 100}
-
-
-def test_rejected_rows_of_json_are_published(events: Events) -> None:
-    events.table = {"member": "e.jsonl"} | REJECT
-    (events.folder / "e.jsonl").write_text(_lines(0, 100, int) + '{"id": "x"}\n{"id": \n')
-    taken = events.take()
-    assert taken.rows == {"events": 100}
-    found = [row for path in events.store.paths(taken.rejected["events"]) for row in pq.read_table(path).to_pylist()]
-    assert [row["raw"] for row in found] == ['{"id": "x"}', '{"id": ']
-    assert [found[0][name] for name in ("place", "column", "reason", "found")] == [
-        "e.jsonl, line 101",
-        "id",
-        "expected int64 or a null",
-        "'x'",
-    ]

@@ -188,20 +188,6 @@ def test_gaps_in_the_offsets_end_a_run_where_it_ends(
     assert [message.offset() for message in reader._consume("orders", 0, 0, 10)] == expected
 
 
-def test_messages_that_were_read_may_expire(cluster: Cluster, topic: str) -> None:
-    spec = source(cluster, topic)
-    cluster.send(topic, 0, orders(0, 15))
-    _, known, rows = take(spec)
-    for _ in range(4):
-        cluster.send(topic, 0, [{"id": 99, "item": "x" * 500_000}] * 4)
-        _, known, rows = take(spec, known, rows)
-    assert ids(rows) == [*range(15), *[99] * 16]
-    with KafkaReader(spec) as reader:
-        first = next(reader.parts("orders", known))
-        with pytest.raises(SourceError, match="no longer holds the offsets from 0 to 9"):
-            first.read()
-
-
 def test_messages_that_do_not_fit_are_set_aside_with_their_reason(cluster: Cluster, topic: str) -> None:
     values = [
         {"id": 1},

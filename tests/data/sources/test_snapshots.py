@@ -18,7 +18,7 @@ import redis
 from gatehouse.data.snapshot import parts
 from gatehouse.data.snapshot.stage import SnapshotRequest, SnapshotResult, snapshot
 from gatehouse.data.sources.catalog import SourceSpec, parse_source
-from gatehouse.errors import CorruptArtifactError, SourceError
+from gatehouse.errors import CorruptArtifactError
 from gatehouse.store.store import ArtifactStore
 
 COLUMNS = {"id": "int64", "at": "timestamp"}
@@ -139,18 +139,6 @@ def test_what_a_stream_dropped_stays_in_its_snapshots_though_its_settings_change
     server.xtrim("orders", minid="1700000000249-0", approximate=False)
     spec = events(server, redis_socket, 250, 320, timeout_seconds=7)
     assert ids(take(spec, store), store) == list(range(320))
-
-
-def test_what_a_stream_dropped_before_it_was_read_ends_the_run(
-    server: redis.Redis, redis_socket: Path, store: ArtifactStore
-) -> None:
-    take(events(server, redis_socket, 0, 250), store)
-    before = set(store.references())
-    spec = events(server, redis_socket, 250, 320)
-    server.xtrim("orders", minid="1700000000300-0", approximate=False)
-    with pytest.raises(SourceError, match="no longer holds the message 1700000000249-0"):
-        take(spec, store)
-    assert set(store.references()) == before
 
 
 def test_a_forced_run_finds_altered_bytes_of_what_a_stream_dropped(

@@ -193,11 +193,3 @@ def test_folds_are_looked_at_one_by_one(tmp_path: Path) -> None:
         "fold 0: validation: has 720 rows with label 0 and 0 with label 1; expected some of both",
         "fold 1: train: has 1,464 rows with label 0 and 0 with label 1; expected some of both",
     )
-
-
-def test_a_group_that_is_named_fails_and_one_that_is_not_promised_does_not(tmp_path: Path) -> None:
-    folds = {"strategy": "k_fold", "unit": "group", "columns": ["town"], "test_from": "2024-07-01", "gap": "PT2H"}
-    kept = checks_of(tmp_path, **folds, checks={"groups": ["key"]})
-    assert (kept["group_overlap"].status, kept["group_overlap"].severity) == (NOTED, "note")
-    broken = checks_of(tmp_path, **folds, checks={"groups": ["colour"]})
-    assert broken["group_overlap"].ends_the_run

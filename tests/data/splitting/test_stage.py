@@ -1,6 +1,5 @@
 """The split stage: what it publishes for every strategy, that readers find it, and what it refuses."""
 
-import re
 from collections.abc import Collection
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -103,25 +102,6 @@ def test_the_same_rows_give_the_same_bytes_in_any_store_and_any_files(
     other = split(SplitRequest(training_set=otherwise_cut, spec=spec), store)
     for mine, same in ((first.split, other.split), *([(first.folds, other.folds)] if first.folds else [])):
         assert store.manifest(mine).files == store.manifest(same).files
-
-
-def test_all_that_a_split_must_not_be_is_told_at_once(store: ArtifactStore, publish: Publish) -> None:
-    table = _table()
-    late = table["label_time"].to_numpy() + np.timedelta64(9, "h")
-    known = pa.array(table["decision_time"].to_numpy() + np.timedelta64(1, "us"), pa.timestamp("us"))
-    table = table.set_column(3, "label_time", pa.array(late, pa.timestamp("us", tz="UTC")))
-    table = table.append_column("known", known)
-    training_set = publish(table, numeric=["size"], availability={"size": "known"})
-    spec = spec_of(**BOUNDS, test_until=BOUNDS["validation_until"] + timedelta(minutes=1), checks={"groups": ["town"]})
-    with pytest.raises(LeakageError) as refused:
-        split(SplitRequest(training_set=training_set, spec=spec), store)
-    message = str(refused.value)
-    assert "is not divided, for 5 reasons:" in message
-    assert "parts: test: has 1 row with label 0 and 0 with label 1" in message
-    assert re.search(r"group_overlap: (\d+) of the \1 values of town in validation are in train too", message)
-    assert "availability: size of 1455 rows was known only after the decision, up to 1e-06 s later" in message
-    assert "`split.checks.severity`" in message
-    assert list(store.references("splits")) == []
 
 
 def test_a_decision_that_is_there_twice_is_refused(store: ArtifactStore, publish: Publish) -> None:

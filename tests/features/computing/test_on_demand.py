@@ -17,7 +17,7 @@ from gatehouse.online.requests import online_features
 from gatehouse.online.sqlite import SqliteOnline
 from gatehouse.online.store import OnlineStore, online_view
 from gatehouse.store.store import ArtifactStore
-from tests.features.shops import AS_OF, DEFINITIONS, retrieved, trade, write_repository
+from tests.features.shops import AS_OF, retrieved, write_repository
 
 
 @pytest.fixture(scope="module")
@@ -52,26 +52,6 @@ def test_a_training_set_has_the_values_of_requests_and_what_follows_from_them(
         named = row["region"] and row["currency"]
         assert row["place"] == (f"{row['region']} {row['currency'].upper()}" if named else None)
     assert 0 < table["share"].null_count < 60
-
-
-def test_a_double_keeps_its_64_bits_in_tables_training_set_and_online(store: ArtifactStore, tmp_path: Path) -> None:
-    doubles = DEFINITIONS.replace('"numeric"', '"double"')
-    table, details, sales = retrieved(store, tmp_path, "both", doubles)
-    assert details["numeric"] == ["turnover", "share"]
-    given = set(trade()["turnover"].to_pylist())
-    assert {*table["turnover"].to_pylist()} <= given | {None}
-    assert {*pq.read_table([*sales.values()])["turnover"].to_pylist()} == given
-    for row in table.to_pylist():
-        if row["share"] is not None:
-            assert row["share"] == row["amount"] / row["turnover"]
-    repository = read_repository(write_repository(tmp_path / "repo", **{"definitions.py": doubles}))
-    online = SqliteOnline(tmp_path / "online.db", "shops")
-    online.write(online_view(repository.views["sales"]), pq.read_table([*sales.values()]))
-    requests = table.select(["shop", "amount", "currency"]).to_pylist()
-    names = ["turnover", "share"]
-    assert online_features(repository, "both", online, requests, AS_OF).select(names) == table.select(names)
-    with applied(repository, {"sales": sales}, tmp_path) as feast:
-        assert str(feast.get_feature_view("sales").features[0].dtype) == "Float64"
 
 
 def test_feasts_own_clients_get_the_same_features(
@@ -126,21 +106,3 @@ def test_a_query_that_is_not_of_one_row_is_refused(tmp_path: Path, query: str, m
         with_on_demand(changed.on_demand.values(), rows, alone=True)
     with pytest.raises(ConfigurationError, match="expected region among the features and request values"):
         on_demand_features(changed.on_demand["basket"], rows.drop_columns("region"))
-
-
-def test_the_problems_of_on_demand_views_are_listed_at_once(tmp_path: Path) -> None:
-    changed = DEFINITIONS.replace('views=("sales",),\n    request', 'views=("sale",),\n    request')
-    changed = changed.replace('"share": "numeric"', '"turnover": "numeric"')
-    changed = changed.replace('"amount": "numeric"', '"label": "numeric"')
-    changed = changed.replace('on_demand=("basket",)', 'on_demand=("basket", "bag")')
-    write_repository(
-        tmp_path, **{"definitions.py": changed, "on_demand__basket.sql": "SELECT getvariable('as_of') FROM rows"}
-    )
-    with pytest.raises(ConfigurationError) as caught:
-        read_repository(tmp_path)
-    text = str(caught.value)
-    assert "basket: views: no FeatureView 'sale'" in text
-    assert "basket: 'turnover' is also given by the view sales" in text
-    assert "basket: 'label' is also given by the label" in text
-    assert "both: on_demand: basket reads sale: add it to views" in text
-    assert "on_demand/basket.sql: the unknown parameter 'as_of': expected none" in text

@@ -46,14 +46,6 @@ def utc(*parts: int) -> datetime:
     return datetime(*parts, tzinfo=UTC)  # type: ignore[misc]  # the parts of a date are few
 
 
-def test_the_scheduled_departure_is_the_utc_hour_and_its_minute(repository: Repository) -> None:
-    winter = one_flight(repository, hour=9, minute=40, time_hour=utc(2013, 1, 5, 14))
-    summer = one_flight(repository, month=7, hour=9, minute=40, time_hour=utc(2013, 7, 5, 13))
-    assert winter["scheduled_at"] == utc(2013, 1, 5, 14, 40)
-    assert winter["decision_time"] == utc(2013, 1, 5, 12, 40)
-    assert summer["scheduled_at"] == utc(2013, 7, 5, 13, 40)
-
-
 @pytest.mark.parametrize(
     ("flight", "landed_at"),
     [
@@ -71,19 +63,6 @@ def test_arrivals_are_clock_times_at_the_destination(
     repository: Repository, flight: dict[str, Any], landed_at: datetime
 ) -> None:
     assert one_flight(repository, **flight)["landed_at"] == landed_at
-
-
-def test_cancelled_and_diverted_flights_are_set_aside(
-    january: duckdb.DuckDBPyConnection, repository: Repository
-) -> None:
-    set_time(january, "as_of", utc(2013, 2, 1))
-    rows, set_aside = entity_rows(january, repository)
-    cancelled, diverted, total = january.execute(
-        "SELECT count(*) FILTER (dep_time IS NULL), count(*) FILTER (dep_time IS NOT NULL AND arr_delay IS NULL), "
-        "count(*) FROM raw.flights"
-    ).fetchall()[0]
-    assert set_aside == {"cancelled": cancelled, "diverted": diverted}
-    assert rows.num_rows + cancelled + diverted == total
 
 
 @pytest.mark.parametrize(

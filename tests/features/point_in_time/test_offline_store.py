@@ -139,13 +139,6 @@ def on_demand(feast: FeatureStore) -> FeatureStore:
     return feast
 
 
-def test_request_features_come_with_the_entity_rows(on_demand: FeatureStore) -> None:
-    frame = asked((1, 5), (2, 5), extra=[1, 2])
-    job = on_demand.get_historical_features(entity_df=frame, features=["trips:trips", "totals:total"])
-    assert job.to_arrow()["total"].to_pylist() == [11, 22]
-    assert job.to_arrow_batches().read_all()["total"].to_pylist() == [11, 22]
-
-
 # Batches and memory
 
 

