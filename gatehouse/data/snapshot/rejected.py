@@ -57,4 +57,8 @@ def rejected_of(store: ArtifactStore, reference: Reference | str) -> list[Refere
     if named.kind == KIND:
         return [named]
     datasets = {str(named), *store.manifest(named).derived_from.values()}
-    return [each for each in store.references(KIND) if store.manifest(each).derived_from.get("dataset") in datasets]
+    return [
+        reference
+        for reference in store.references(KIND)
+        if store.manifest(reference).derived_from.get("dataset") in datasets
+    ]

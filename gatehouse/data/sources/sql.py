@@ -98,9 +98,6 @@ class SqlReader(Opened):
 
         For `append_only` the last key and the count; else the value of `version_query`; else a digest of the rows,
         which reads them all.
-
-        Raises:
-            SourceError: if the database cannot be reached or lacks a table or column.
         """
         return {name: self._identify(name) for name in self._spec.tables}
 
@@ -140,10 +137,6 @@ class SqlReader(Opened):
 
         Of an `append_only` table, the full runs of `known` are yielded again without being read, and the rest is read
         from the last key on. A part holds its rows, so drop each before taking the next.
-
-        Raises:
-            SourceError: if the keys are no total order, a value does not fit, rows were added below the last key of an
-                `append_only` table or removed there, or the database goes away.
         """
         spec, size = self._spec.tables[table], self._spec.rows_per_part
         after: Any = None

@@ -174,7 +174,7 @@ def _severity(name: CheckName, subject: Subject, pairs: set[Pair | None]) -> Sev
     """
     spec = subject.spec
     if name == "duplicates" and pairs:
-        repeated = (one.exact > _MEANINGLESS * one.rows and one.differ < COPIES for one in subject.shared())
+        repeated = (pair.exact > _MEANINGLESS * pair.rows and pair.differ < COPIES for pair in subject.shared())
         return "fail" if any(repeated) else "warn"
     if name == "availability" or (name == "group_overlap" and spec.checks.groups and (not pairs or None in pairs)):
         return "fail"

@@ -122,9 +122,9 @@ class TimeSplit(_Split):
     @model_validator(mode="after")
     def _in_order(self) -> "TimeSplit":
         bounds = [self.train_from, self.train_until, self.validation_until, self.test_until]
-        given = [bound for bound in bounds if isinstance(bound, datetime)]
-        if any(earlier >= later for earlier, later in itertools.pairwise(given)):
-            found = ", ".join(f"{bound:%Y-%m-%d %H:%M}" for bound in given)
+        times = [bound for bound in bounds if isinstance(bound, datetime)]
+        if any(earlier >= later for earlier, later in itertools.pairwise(times)):
+            found = ", ".join(f"{bound:%Y-%m-%d %H:%M}" for bound in times)
             raise ValueError(f"expected train_from < train_until < validation_until < test_until, found {found}")
         before = [bound for bound in bounds if isinstance(bound, timedelta)]
         if len(before) == 2 and before[0] <= before[1]:

@@ -43,17 +43,17 @@ def dry_run(repository: Repository, tables: Mapping[str, Mapping[str, str]]) -> 
             return [str(error)]  # Any query may read a macro.
         for file, query, run in _steps(repository, connection):
             name = file.removeprefix("staging/").removesuffix(".sql")
-            found = [*query_problems(file, query)]
-            if not found and not failed.isdisjoint(names_read("staging", query, repository.staging)):
+            mistakes = [*query_problems(file, query)]
+            if not mistakes and not failed.isdisjoint(names_read("staging", query, repository.staging)):
                 failed.add(name)
                 continue
-            if not found:
+            if not mistakes:
                 try:
                     run()
                 except ConfigurationError as error:
-                    found.append(str(error))
-            problems += found
-            if found:
+                    mistakes.append(str(error))
+            problems += mistakes
+            if mistakes:
                 failed.add(name)
     return problems
 

@@ -8,10 +8,11 @@ import duckdb
 import pytest
 
 from gatehouse.errors import ConfigurationError
-from gatehouse.features.computing.compute import compute_views, run, table_of
+from gatehouse.features.computing.compute import run, table_of
 from gatehouse.features.database import connect, write_parquet
 from gatehouse.features.definitions.repository import Repository
 from gatehouse.store.hidden_values import hiding
+from tests.features.flights import compute_views
 
 
 @pytest.mark.parametrize(
