@@ -48,11 +48,6 @@ def test_keys_that_no_row_can_have_are_errors(online: OnlineStore, kind: str, ke
         online.read([replace(VIEW, kinds=(kind,))], keys, NOON)
 
 
-def test_a_row_exactly_as_old_as_the_ttl_counts_and_a_moment_without_a_zone_is_utc(online: OnlineStore) -> None:
-    online.write(VIEW, counted(("A", 0, 0, 1)))
-    assert [counts(online, "A", at(minute).replace(tzinfo=None)) for minute in (30, 30.001)] == [[1], [None]]
-
-
 def test_more_keys_than_one_command_takes(online: OnlineStore) -> None:
     view = OnlineView("many", ("key",), ("value",), "event")
     keys = pa.array(range(9000), pa.int64())

@@ -10,11 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gatehouse.reports.contents import page as contents_page
 from gatehouse.reports.page import Cell, Verdict, environment, render
-from gatehouse.store.canonical import canonical_json
-from gatehouse.store.manifest import Column
-from gatehouse.store.store import ArtifactStore
 
 EVERYTHING = """
 {{ p.facts({text: text, "reference": "models/a/sha256-0"}) }}
@@ -130,25 +126,3 @@ def test_the_verdict_comes_first_with_warnings_and_what_was_not_checked() -> Non
 )
 def test_cells_of_tables(columns: Any, rows: Any, cell: str) -> None:
     assert cell in drawn('{{ p.table(columns, rows, percents=["rate"]) }}', columns=columns, rows=rows)
-
-
-def test_the_page_of_any_artifact_draws_numbers_as_bars_and_lists_the_rest(store: ArtifactStore) -> None:
-    counts = {f"2024-{month:02d}": month * 1000 for month in range(1, 13)}
-    source = store.publish("datasets", "d", {"a": b"1"})
-    artifact = store.publish(
-        "profiles",
-        "delays",
-        {"counts.json": canonical_json(counts), "texts.json": '{"x": "1"}', "empty.json": "{}"},
-        columns=[Column("dest", "string")],
-        rows=1234,
-        derived_from={"dataset": source},
-        configuration={"names": ["<b>"], "window": ""},
-    )
-    html = contents_page(store, str(artifact))
-    assert "<h1>profiles of delays</h1>" in html and "1,234 rows" in html and str(source) in html
-    assert html.count('<line class="bar"') == 12
-    assert [html.index(month) for month in counts] == sorted(html.index(month) for month in counts)
-    assert "texts.json" in html and "dest" in html and "&lt;b&gt;" in html and "<dt>window" not in html
-    many = canonical_json({f"{number:04d}": number for number in range(1234)})
-    html = contents_page(store, str(store.publish("profiles", "many", {"numbers.json": many})))
-    assert html.count('<line class="bar"') == 100 and "the first 100 of 1,234" in html

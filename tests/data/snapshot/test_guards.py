@@ -213,17 +213,3 @@ def test_a_guard_that_cannot_judge_warns(events: Events) -> None:
     events.store.objects.local_path(last.blob).unlink()
     events.write(HEADER + rows(0, 700))
     assert any("could not be judged" in text for text in events.take().warnings)
-
-
-def test_a_column_declared_as_another_type_is_left_out_of_the_comparison(events: Events) -> None:
-    times = "".join(f"{number},2024-01-01T00:{number:02d}:00Z,{{}}\n" for number in range(50))
-    events.table = {"columns": COLUMNS | {"value": "int64"}}
-    events.write(HEADER + times.replace("{}", "1"))
-    events.take()
-    events.table = {"columns": COLUMNS | {"value": "timestamp"}}
-    events.write(HEADER + times.replace("{}", "2024-01-01T00:00:00Z"))
-    assert any("could not be judged: by value" in text for text in events.take().warnings)
-    events.table = {"columns": COLUMNS | {"value": "string"}}
-    events.write(HEADER + times.replace("{}", "x").replace("\n7,", "\n70,"))
-    with pytest.raises(DeliveryError, match="rewrite: 1 rows"):
-        events.take()

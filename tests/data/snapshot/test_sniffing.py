@@ -153,12 +153,6 @@ def test_numbers_that_may_be_a_thousand_times_as_large_are_not_guessed(
     assert (str(column.kind), bool(column.why_text)) == (kind, kind == "string")
 
 
-def test_a_day_that_two_formats_fit_is_reported(tmp_path: Path) -> None:
-    column = sniff(_file(tmp_path, "day,n\n01/02/2013,1\n03/04/2013,2\n")).columns[0]
-    assert (column.form, column.also) == ("%m/%d/%Y", "%d/%m/%Y")
-    assert not sniff(_file(tmp_path, "day,n\n01/02/2013,1\n23/04/2013,2\n")).columns[0].also
-
-
 def test_a_file_without_times_gets_a_time_in_a_column_of_its_own(tmp_path: Path, store: ArtifactStore) -> None:
     path = _file(tmp_path, ",delivered_at,Delivered_at_2\n0,late,1\n1,soon,2\n1,soon,2\n")
     sniffed = sniff(path)

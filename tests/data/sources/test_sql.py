@@ -243,16 +243,6 @@ def count_fetched(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return fetched
 
 
-def test_the_short_last_part_is_read_again_and_a_known_part_can_be(url: str) -> None:
-    orders(url, 0, 25)
-    spec = source(url, append_only=True)
-    known = as_known(read(spec)[1])
-    orders(url, 25, 32)
-    _, parts, table = read(spec, known)
-    assert [part.read().table.num_rows for part in parts] == [10, 10, 10, 2]
-    assert table["id"].to_pylist() == list(range(32))
-
-
 def test_a_row_below_the_last_key_is_not_lost_silently(url: str) -> None:
     orders(url, 0, 10)
     orders(url, 11, 25)
@@ -288,22 +278,6 @@ def test_ties_are_an_error_that_says_so(url: str) -> None:
         read(source(url))
     with pytest.raises(SourceError, match=r"several rows have the key id=13"):
         read(source(url, rows_per_part=14))
-
-
-def test_an_order_that_is_not_that_of_the_declared_type_is_an_error(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path / 'shop.db'}"
-    run(url, "CREATE TABLE orders (at text)")
-    run(url, "INSERT INTO orders VALUES ('2024-01-01 10:00:00+02:00'), ('2024-01-01 09:00:00+00:00')")
-    spec = source(url, columns={"at": "timestamp"}, order_by=["at"])
-    with pytest.raises(SourceError, match="the database puts the row with at="):
-        read(spec)
-
-
-def test_a_table_without_a_key_is_sorted_by_all_its_columns(url: str) -> None:
-    run(url, "CREATE TABLE orders (item text, n bigint)")
-    run(url, "INSERT INTO orders VALUES ('b', 1), ('a', 2), ('a', 1), ('a', 2), ('C', 1)")
-    spec = source(url, columns={"item": "string", "n": "int64"}, sort_on_ingest=True)
-    assert read(spec)[2].to_pydict() == {"item": ["C", "a", "a", "a", "b"], "n": [1, 1, 2, 2, 1]}
 
 
 @pytest.mark.parametrize(
@@ -358,22 +332,6 @@ def test_times_dates_and_special_doubles(kind: str, tmp_path: Path, request: pyt
     for column in ("naive", "day"):
         with pytest.raises(SourceError, match=f"the row with id=1, column {column}: .*with its zone"):
             read(source(url, columns={"id": "int64", column: "timestamp"}, guards={"new_column": "accept"}))
-
-
-def test_rows_that_do_not_fit_are_set_aside_where_declared(url: str) -> None:
-    run(url, "CREATE TABLE orders (id bigint, v double precision)")
-    run(url, "INSERT INTO orders VALUES (1, 1), (2, 2.5), (3, NULL), (4, 4)")
-    spec = source(url, rows_per_part=3, columns={"id": "int64", "v": "int64"}, on_invalid="reject")
-    with SqlReader(spec) as reader:
-        first, second = [part.read() for part in reader.parts("orders")]
-        before = reader.state()
-    assert first.table.to_pylist() == [{"id": 1, "v": 1}, {"id": 3, "v": None}]
-    assert first.rejected is not None and second.rejected is None
-    [rejected] = first.rejected.to_pylist()
-    assert (rejected["place"], rejected["column"], rejected["found"]) == ("the row with id=2", "v", "2.5")
-    assert rejected["raw"] == '{"id": 2, "v": 2.5}'
-    run(url, "UPDATE orders SET v = 3.5 WHERE id = 2")
-    assert read(spec)[0] != before
 
 
 def test_a_row_that_the_driver_quotes_is_not_shown_beside_a_sensitive_column(tmp_path: Path) -> None:

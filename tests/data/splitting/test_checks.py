@@ -181,15 +181,3 @@ def test_empty_parts_one_class_and_times_without_sense_are_all_told_at_once(tmp_
     )
     empty = checks_of(tmp_path, columns, **IN_TIME | {"validation_until": "2025-01-01"})
     assert empty["parts"].said[0].startswith("test: has no rows of 6,000; the decisions are from 2024-01-01T")
-
-
-def test_folds_are_looked_at_one_by_one(tmp_path: Path) -> None:
-    columns = _columns()
-    columns["label"][:1464] = 0
-    spec = {"strategy": "rolling_origin", "origins": 3, "horizon": "P30D", "test_from": "2024-05-01", "gap": "PT1H"}
-    said = checks_of(tmp_path, columns, **spec)["parts"].said
-    assert said == (
-        "fold 0: train: has 744 rows with label 0 and 0 with label 1; expected some of both",
-        "fold 0: validation: has 720 rows with label 0 and 0 with label 1; expected some of both",
-        "fold 1: train: has 1,464 rows with label 0 and 0 with label 1; expected some of both",
-    )

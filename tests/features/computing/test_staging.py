@@ -66,25 +66,6 @@ def test_arrivals_are_clock_times_at_the_destination(
 
 
 @pytest.mark.parametrize(
-    ("declared", "values", "kind", "expected"),
-    [
-        *(({}, values, pa.int8(), [1, 0]) for values in ("(true), (false)", "('1'), ('0')", "(1::UTINYINT), (0)")),
-        ({"task": "regression"}, "(-1.5), (2)", pa.float64(), [2, -1.5]),
-        ({"task": "multiclass"}, "(0), (12)", pa.int32(), [12, 0]),
-        ({"task": "multiclass", "classes": ("it's", "b")}, "('it''s'), ('b')", pa.int32(), [1, 0]),
-        ({"task": "multiclass", "classes": ("10", "20")}, "(10), (20)", pa.int32(), [1, 0]),
-        ({"task": "ranking", "group": "origin"}, "(0), (2.5)", pa.float64(), [2.5, 0]),
-    ],
-)
-def test_labels_have_the_type_of_their_task(
-    repository: Repository, declared: Any, values: str, kind: pa.DataType, expected: list[float]
-) -> None:
-    with connect() as connection:
-        rows = _labelled(connection, repository, values, **declared)
-    assert rows["label"].type == kind and sorted(rows["label"].to_pylist(), reverse=True) == expected
-
-
-@pytest.mark.parametrize(
     ("declared", "values", "found"),
     [
         ({}, "(0.0), (0.35), (1.0)", "1 of 3 rows with other values, such as 0.35"),
