@@ -97,17 +97,6 @@ class Skew:
             values[comparison.view] = values.get(comparison.view, 0) + comparison.values
         return tuple(view for view, count in values.items() if not count)
 
-    def why_unseen(self, view: OnlineView) -> str:
-        """Why no value of such a view was compared."""
-        keys = {comparison.kind: comparison.cells for comparison in self.compared if comparison.view == view.name}
-        if keys.get(FRESH):
-            return "its fresh rows have no values"
-        return (
-            f"all its rows are expired, older than its ttl of {view.ttl}"
-            if keys.get(EXPIRED)
-            else "no row of it is known"
-        )
-
 
 def decided_last(repository: Repository, tables: Mapping[str, Sequence[Path]], as_of: datetime) -> pa.Table:
     """The entity keys of the rows decided last, at most `SAMPLE`, whose label is known at `as_of`."""
@@ -211,7 +200,7 @@ def skew_reasons(skew: Skew, views: Iterable[OnlineView], max_skew: float) -> li
     of training.
     """
     reasons = [
-        f"{view.name}: no value was compared: {skew.why_unseen(view)}, so it is served empty"
+        f"{view.name}: no value was compared, as no row is known, all are expired (ttl {view.ttl}) or have no values"
         for view in views
         if view.name in skew.unseen and max_skew < 1
     ]
@@ -248,7 +237,7 @@ class Standing:
             "as_of": self.as_of.isoformat(),
             "feature_tables": self.feature_tables,
             "pushed": self.pushed,
-            "unseen": self.skew.why_unseen(self.view) if self.skew.unseen else "",
+            "unseen": bool(self.skew.unseen),
             "not_compared": self.not_compared,
             "left_out": self.skew.left_out,
             "values": self.skew.values,

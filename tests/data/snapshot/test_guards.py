@@ -156,25 +156,6 @@ def test_late_repeated_and_missing_rows_are_a_warning(
     assert any(warning in text for text in warnings) if warning else warnings == ()
 
 
-@pytest.mark.parametrize(
-    ("written", "table", "change"),
-    [
-        (rows(0, 100) + rows(100, 101, 0.51) + rows(101, 600), {}, "value=50.0: now value=51.0. If"),
-        (rows(0, 100) + rows(101, 600), {}, "value=50.0: now not there. If"),
-        (rows(0, 100) + rows(101, 600), {"sensitive": ["value"]}, "value=***: now not there. If"),
-    ],
-)
-def test_a_rewrite_names_its_first_row(events: Events, written: str, table: dict[str, Any], change: str) -> None:
-    events.table = table
-    events.take()
-    events.write(HEADER + written)
-    with pytest.raises(DeliveryError) as refused:
-        events.take()
-    assert f"First id=100, at=2024-01-01 01:40:00+00, {change}" in str(refused.value)
-    (warning,) = events.take(backfill="meant").warnings
-    assert "First" not in warning, "no erasure reaches a record"
-
-
 def test_the_same_file_twice_is_refused(events: Events) -> None:
     events.table = {"member": "*.csv"}
     (events.folder / "copy.csv").write_bytes(events.csv.read_bytes())
