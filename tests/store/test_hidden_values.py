@@ -14,7 +14,6 @@ import pytest
 from gatehouse.data.messages.values import DoesNotFit
 from gatehouse.data.snapshot.stage import SnapshotRequest
 from gatehouse.data.sources.catalog import parse_source
-from gatehouse.data.splitting.divide import divide
 from gatehouse.errors import ConfigurationError, GatehouseError, HiddenValueError
 from gatehouse.evaluation import footprint
 from gatehouse.evaluation.integration import child
@@ -34,7 +33,6 @@ from gatehouse.store.run import RUN_ID
 from gatehouse.store.stage import STAGES, StageModel, declared_stages
 from gatehouse.store.store import ArtifactStore
 from gatehouse.training.transformation.columns import table_of_rows, texts_of
-from tests.data.splitting.conftest import opened, spec_of
 
 SECRET = "918273"
 NOON = datetime(2024, 1, 1, 12, tzinfo=UTC)
@@ -45,14 +43,6 @@ class Request(StageModel):
     """What any stage may be asked about."""
 
     data: str
-
-
-def _split(folder: Path) -> None:
-    columns = {"key": [1], "latitude": [float(SECRET)], "longitude": [0.0]}
-    divided = divide(
-        spec_of(strategy="geographic", latitude="latitude", longitude="longitude"), opened(folder, columns)
-    )
-    raise ConfigurationError(" ".join(divided.problems))
 
 
 def _slices(_: Path) -> None:
@@ -120,7 +110,7 @@ def _unexpected(_: Path) -> None:
 @pytest.mark.parametrize(
     "fails",
     [
-        *(_split, _slices, _decisions, _message, _time, _types, _categories, _endless, _program),
+        *(_slices, _decisions, _message, _time, _types, _categories, _endless, _program),
         *(_assertion, _skipped, _expected, _parameter, _untried),
     ],
 )
