@@ -87,7 +87,7 @@ def test_a_view_without_a_value_fails_and_its_page_names_it(online: OnlineStore,
     (reason,) = reasons = skew_reasons(skew, [VIEW, weather], 0.5)
     assert "weather: no value was compared" in reason and "ttl 0:01:00" in reason
     assert skew_reasons(skew, [VIEW, weather], 1.0) == []
-    assert "No value of weather was compared" in skew_page("delay", report_body(at(60), 0.0, skew, reasons, [], ()))
+    assert "weather: no value of it was compared" in skew_page("delay", report_body(at(60), 0.0, skew, reasons, [], ()))
     assert measure_skew(online, [weather], tables, RECENT, at(60), {}).share == 1.0
 
 
