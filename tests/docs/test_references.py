@@ -8,8 +8,7 @@ from pathlib import Path
 
 from gatehouse.kfp.local_run import LocalRun
 from gatehouse.store.code import imports_of, source_of
-from gatehouse.store.declaration import CONTENTS
-from gatehouse.store.stage import declared_stages
+from gatehouse.store.stage import CONTENTS, declared_stages
 from gatehouse.store.store import ArtifactStore
 from tests.source_tree import ROOT
 
