@@ -16,8 +16,7 @@ from gatehouse.kfp.scheduling import Applying, Wanted, held, plan
 from gatehouse.kfp.submission import DIGITS, Upload
 from gatehouse.kfp_api.client import KfpApi
 from gatehouse.kfp_api.connection import KfpError, Patience
-from tests.stand_ins.kfp_api import FAULTS, IMPATIENT, PERSISTENT, PIPELINE, KfpServer, impatient, serving
-from tests.stand_ins.kfp_objects import Objects
+from tests.stand_ins.kfp_api import FAULTS, IMPATIENT, PERSISTENT, PIPELINE, KfpServer, Objects, impatient, serving
 
 WEEKLY = {"cron": "0 0 4 * * 1", "parameters": {"word": "hello"}}
 
@@ -159,32 +158,6 @@ def test_a_plan_names_every_field_with_the_old_and_the_new_value(kfp_server: Kfp
     assert "start: 2027-01-01" in added and "sla_hours: 3.0" in added
 
 
-def test_a_schedule_without_its_workflow_is_an_error(kfp_server: KfpServer) -> None:
-    """A server with plug-ins may store each schedule so, and answers the parameters that its runs will lack."""
-    apply(kfp_server, wanted())
-    (before,) = schedules(kfp_server)
-    kfp_server.objects.plugins = True
-    for _ in range(2):
-        with pytest.raises(KfpError, match="without its workflow"):
-            apply(kfp_server, wanted(cron="0 0 5 * * 1"))
-        assert schedules(kfp_server) == [before] and before["status"] == "ENABLED"
-    kfp_server.objects.recurring_runs.clear()
-    assert (
-        apply(kfp_server, wanted(text=PIPELINE.replace("STRING}", "STRING, isOptional: true}"), parameters={})) == "+"
-    )
-
-
-def test_a_schedule_whose_runs_lack_its_parameters_is_told(kfp_server: KfpServer) -> None:
-    """Where an account is given, only the runs show that the workflow is missing."""
-    kfp_server.objects.plugins = True
-    optional = wanted(text=PIPELINE.replace("STRING}", "STRING, isOptional: true}"))
-    theirs = replace(optional, service_account="trainer")
-    assert apply(kfp_server, theirs) == "+" and apply(kfp_server, theirs) == "="
-    kfp_server.objects.clock += 8 * 86_400
-    assert [run["runtime_config"] for run in kfp_server.objects.fire()] == [{}]
-    assert apply(kfp_server, theirs) == "!"
-
-
 def test_the_zone_of_the_controller_is_no_part_of_a_recurring_run(kfp_server: KfpServer) -> None:
     apply(kfp_server, wanted())
     assert apply(kfp_server, wanted(time_zone="Europe/Berlin")) == "="
@@ -193,7 +166,7 @@ def test_the_zone_of_the_controller_is_no_part_of_a_recurring_run(kfp_server: Kf
 def pause(server: KfpServer) -> None:
     """As a person does in the UI."""
     for each in schedules(server):
-        server.objects.enable("", each["recurring_run_id"], enabled=False)
+        server.objects.enable(each["recurring_run_id"], "DISABLE")
 
 
 def test_what_a_person_paused_stays_paused(kfp_server: KfpServer) -> None:
@@ -204,7 +177,7 @@ def test_what_a_person_paused_stays_paused(kfp_server: KfpServer) -> None:
         assert apply(kfp_server, wanted(cron=f"0 0 {hour} * * 1")) == "~"
         (made,) = schedules(kfp_server)
         assert made["status"] == "DISABLED" and f" {hour} " in made["trigger"]["cron_schedule"]["cron"]
-    kfp_server.objects.enable("", made["recurring_run_id"])
+    kfp_server.objects.enable(made["recurring_run_id"])
     assert apply(kfp_server, wanted(cron="0 0 6 * * 1")) == "="
     assert apply(kfp_server, wanted(cron="0 0 7 * * 1")) == "~"
     assert [each["status"] for each in schedules(kfp_server)] == ["ENABLED"]
@@ -214,7 +187,7 @@ def test_the_project_turns_a_schedule_off_and_on(kfp_server: KfpServer) -> None:
     for enabled in (False, True, False):
         apply(kfp_server, wanted(enabled=enabled))
         assert [each["status"] for each in schedules(kfp_server)] == ["ENABLED" if enabled else "DISABLED"]
-    kfp_server.objects.enable("", schedules(kfp_server)[0]["recurring_run_id"])
+    kfp_server.objects.enable(schedules(kfp_server)[0]["recurring_run_id"])
     assert apply(kfp_server, wanted(enabled=False)) == "~"
     assert [each["status"] for each in schedules(kfp_server)] == ["DISABLED"]
 
@@ -305,16 +278,6 @@ def test_no_one_is_replaced_at_the_moment_it_is_due(kfp_server: KfpServer) -> No
     assert len(kfp_server.objects.runs) == 1
 
 
-def test_teams_keep_to_their_namespaces() -> None:
-    rights = {"ann": ("team-a",), "bob": ("team-b",)}
-    with serving(objects=Objects(multi_user=True, rights=rights), tokens={"a": "ann", "b": "bob"}) as server:
-        for token, namespace in (("a", "team-a"), ("b", "team-b")):
-            api = KfpApi.connect(server.endpoint, namespace, token, patience=PERSISTENT)
-            assert [change.sign for change in Applying(api).apply([wanted()], "talks")] == ["+"]
-            assert [change.sign for change in Applying(api).apply([wanted()], "talks")] == ["="]
-        assert sorted(each["namespace"] for each in schedules(server)) == ["team-a", "team-b"]
-
-
 def test_what_was_made_under_a_name_that_is_not_found_again_is_told_and_made_once(
     kfp_server: KfpServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -329,7 +292,7 @@ def test_what_kfp_made_otherwise_is_deleted_again(kfp_server: KfpServer) -> None
     apply(kfp_server, wanted())
     create = kfp_server.objects.create_recurring_run
     kfp_server.objects.create_recurring_run = (  # type: ignore[method-assign]
-        lambda user, body: create(user, body | {"max_concurrency": "7"})
+        lambda body: create(body | {"max_concurrency": "7"})
     )
     with pytest.raises(KfpError, match="max_concurrency: expected 2, found 7"):
         apply(kfp_server, wanted(max_concurrency=2))

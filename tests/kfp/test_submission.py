@@ -10,8 +10,7 @@ import pytest
 from gatehouse.kfp.submission import Submission, Upload
 from gatehouse.kfp_api.client import KfpApi
 from gatehouse.kfp_api.connection import KfpError
-from tests.stand_ins.kfp_api import FAULTS, PERSISTENT, PIPELINE, KfpServer, impatient, serving
-from tests.stand_ins.kfp_objects import Objects
+from tests.stand_ins.kfp_api import FAULTS, PERSISTENT, PIPELINE, KfpServer, Objects, impatient, serving
 
 WANTED = Submission(Upload("talks", "say", PIPELINE), {"word": "hello"}, experiment="talks")
 
@@ -78,9 +77,9 @@ def test_two_who_upload_the_same_under_other_dates_make_one_version(kfp_server: 
     api, objects = KfpApi.connect(kfp_server.endpoint, patience=PERSISTENT), kfp_server.objects
     upload, other = objects.upload_version, _on("2026-11-28", "5d6e7f8").upload
 
-    def after_another(user: str, query: dict[str, str], file: tuple[str, bytes]) -> dict[str, object]:
-        upload(user, query | {"display_name": other.display_name}, file)
-        return upload(user, query, file)
+    def after_another(query: dict[str, str], file: tuple[str, bytes]) -> dict[str, object]:
+        upload(query | {"display_name": other.display_name}, file)
+        return upload(query, file)
 
     objects.upload_version = after_another  # type: ignore[method-assign, assignment]
     _on("2026-11-27", "1a2b3c4").send(api)

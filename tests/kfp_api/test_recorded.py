@@ -18,8 +18,7 @@ import pytest
 import urllib3
 import yaml
 
-from tests.stand_ins.kfp_api import KfpServer, serving
-from tests.stand_ins.kfp_objects import Objects
+from tests.stand_ins.kfp_api import KfpServer, Objects, serving
 
 RECORDED: list[dict[str, Any]] = [
     json.loads(line)
@@ -49,49 +48,41 @@ OWN_ID = {
 
 @dataclass
 class Named(Objects):
-    """Objects that get the ids of the recorded ones."""
+    """Objects that get the ids of the recorded ones, and what happened on the real server between the requests."""
 
     ids: list[str] = field(default_factory=list)
 
     def _id(self) -> str:
         return self.ids.pop(0) if self.ids else super()._id()
 
-
-class World:
-    """What happened on the real server between the recorded requests."""
-
-    def __init__(self, objects: Named) -> None:
-        self.objects = objects
-
     def experiment(self, name: str, identity: str) -> None:
-        self.objects.ids = [identity]
-        self.objects.create_experiment("", {"display_name": name})
+        self.ids = [identity]
+        self.create_experiment({"display_name": name})
 
     def pipeline(self, name: str, identity: str, version: str) -> None:
-        self.objects.ids = [identity]
-        self.objects.create_pipeline("", {"name": name, "description": "d", "tags": {"project": "x"}})
-        self.version(identity, f"{name}-1", version)
+        self.ids = [identity]
+        self.create_pipeline({"name": name, "description": "d", "tags": {"project": "x"}})
+        self.version_of(identity, f"{name}-1", version)
 
-    def version(self, pipeline: str, name: str, identity: str) -> None:
-        self.objects.ids = [identity]
+    def version_of(self, pipeline: str, name: str, identity: str) -> None:
+        self.ids = [identity]
         query = {"pipelineid": pipeline, "name": name, "description": "d", "tags": '{"project": "x"}'}
-        self.objects.upload_version("", query, ("any.yaml", PIPELINE.encode()))
+        self.upload_version(query, ("any.yaml", PIPELINE.encode()))
 
-    def run(self, name: str, identity: str, state: str, experiment: str, version: str = "", **more: Any) -> None:
+    def started(self, name: str, identity: str, state: str, experiment: str, version: str = "", **more: Any) -> None:
         source = {"pipeline_version_reference": {"pipeline_version_id": version}, "description": "d"}
         spec = {"pipeline_spec": yaml.safe_load(PIPELINE)}
-        self.objects.ids = [identity]
-        body = {"display_name": name, "experiment_id": experiment} | (source if version else spec) | more
-        self.objects.create_run("", body)
+        self.ids = [identity]
+        self.create_run({"display_name": name, "experiment_id": experiment} | (source if version else spec) | more)
         if state != "PENDING":
             self.end(identity, state)
 
     def end(self, run: str, state: str) -> None:
-        self.objects.begin_task(run, "say", state)
+        self.begin_task(run, "say", state)
         # Nothing reported runs before: of those the history knows the beginning and the end.
-        if self.objects.clock > datetime.fromisoformat("2026-11-27T00:19:40Z").timestamp() and state != "RUNNING":
-            self.objects.set_state(run, "RUNNING")
-        self.objects.set_state(run, state)
+        if self.clock > datetime.fromisoformat("2026-11-27T00:19:40Z").timestamp() and state != "RUNNING":
+            self.set_state(run, "RUNNING")
+        self.set_state(run, state)
 
 
 SEMANTICS, FLIGHTS, DIST, TJ = (
@@ -108,67 +99,67 @@ TRAINING, RUN_OF_DIST, SCHEDULE, FIRED = (
 )
 
 
-def runs_of_small_pipelines(world: World) -> None:
+def runs_of_small_pipelines(world: Named) -> None:
     world.end("3a32f6fa-f7ac-44d6-b700-f8a82250e6e4", "FAILED")
-    world.run("hello2", "3737528c-a730-4ca4-830a-6dcf6d26d629", "FAILED", SEMANTICS)
-    world.run("hello3", "d3ce393f-c16e-454e-9763-56d1dff37b6a", "SUCCEEDED", SEMANTICS)
-    world.run("retry1", "87628ff7-3a93-4ee7-b3f6-71441003147d", "FAILED", SEMANTICS)
+    world.started("hello2", "3737528c-a730-4ca4-830a-6dcf6d26d629", "FAILED", SEMANTICS)
+    world.started("hello3", "d3ce393f-c16e-454e-9763-56d1dff37b6a", "SUCCEEDED", SEMANTICS)
+    world.started("retry1", "87628ff7-3a93-4ee7-b3f6-71441003147d", "FAILED", SEMANTICS)
 
 
-def a_run_of_another_project(world: World) -> None:
+def a_run_of_another_project(world: Named) -> None:
     world.experiment("flights", FLIGHTS)
-    world.version(TRAINING, "sha256-cf920ee1d229e353609b50d58a7f60cc", "ac20e21f-ac9d-4d8d-b7a9-f0c54b3b861d")
-    world.version(TRAINING, "sha256-third", "00000000-0000-0000-0000-000000000003")
-    world.objects.clock = datetime.fromisoformat("2026-11-27T00:20:33Z").timestamp()
-    world.run("exit-plain", "2e424084-c31b-4652-95fc-285e19a39fe3", "FAILED", SEMANTICS)
-    world.run("exit-after", "2a059cc0-ad07-4aa0-93c9-d5a805e43f56", "SUCCEEDED", SEMANTICS)
+    world.version_of(TRAINING, "sha256-cf920ee1d229e353609b50d58a7f60cc", "ac20e21f-ac9d-4d8d-b7a9-f0c54b3b861d")
+    world.version_of(TRAINING, "sha256-third", "00000000-0000-0000-0000-000000000003")
+    world.clock = datetime.fromisoformat("2026-11-27T00:20:33Z").timestamp()
+    world.started("exit-plain", "2e424084-c31b-4652-95fc-285e19a39fe3", "FAILED", SEMANTICS)
+    world.started("exit-after", "2a059cc0-ad07-4aa0-93c9-d5a805e43f56", "SUCCEEDED", SEMANTICS)
     version = "2de94d27-f417-4f21-8069-6a641b509ed3"
     world.pipeline("dist-training", "1841c271-b21f-4d94-ac58-c6640fceb14c", version)
     world.experiment("dist", DIST)
-    world.run("dist-training-0eb9a1a1cb08", RUN_OF_DIST, "PENDING", DIST, version)
+    world.started("dist-training-0eb9a1a1cb08", RUN_OF_DIST, "PENDING", DIST, version)
 
 
-def it_began(world: World) -> None:
+def it_began(world: Named) -> None:
     world.end(RUN_OF_DIST, "RUNNING")
 
 
-def a_promotion_ended(world: World) -> None:
+def a_promotion_ended(world: Named) -> None:
     version, config = "93577167-db32-42fc-8d9f-9364117c1fda", {"parameters": {"version": 9}}
     world.pipeline("flights-promotion", "96355216-9ac3-441d-a74f-4d8d7e0437ba", version)
     run = "d7ac857b-9a13-40fa-ad40-08d64a71b331"
-    world.run("flights-promotion-a98c1ad60ce5", run, "SUCCEEDED", FLIGHTS, version, runtime_config=config)
+    world.started("flights-promotion-a98c1ad60ce5", run, "SUCCEEDED", FLIGHTS, version, runtime_config=config)
 
 
-def monitoring_was_uploaded(world: World) -> None:
+def monitoring_was_uploaded(world: Named) -> None:
     version = "b620fcd4-dac8-4030-9b32-1670138c8aa3"
     world.pipeline("tj-training", "5522a5ee-4eeb-4627-bdc3-500371854bd2", version)
     world.experiment("tj", TJ)
-    world.run("tj-training-13dc94c6cad7", "47a4bac0-f4bc-4a49-a396-48f6d9840405", "RUNNING", TJ, version)
+    world.started("tj-training-13dc94c6cad7", "47a4bac0-f4bc-4a49-a396-48f6d9840405", "RUNNING", TJ, version)
     monitoring = "103c3da8-5b96-47c8-bca2-97ae0fac76ea"
     world.pipeline("flights-monitoring", monitoring, "ba1bc136-2f2e-44a0-9a3f-f7742880025c")
 
 
-def the_schedule_fell_due(world: World) -> None:
-    world.objects.clock += 241
-    world.objects.ids = [FIRED]
-    world.objects.fire()
+def the_schedule_fell_due(world: Named) -> None:
+    world.clock += 241
+    world.ids = [FIRED]
+    world.fire()
     for task, state in (("snapshot", "SUCCEEDED"), ("validate", "FAILED"), ("monitor", "")):
-        world.objects.begin_task(FIRED, task, state)
+        world.begin_task(FIRED, task, state)
 
 
-def the_cancelling_was_reported(world: World) -> None:
-    world.objects.set_state(FIRED, "CANCELING")
+def the_cancelling_was_reported(world: Named) -> None:
+    world.set_state(FIRED, "CANCELING")
 
 
-def everything_else(world: World) -> None:
-    world.objects.set_state(FIRED, "SUCCEEDED")
+def everything_else(world: Named) -> None:
+    world.set_state(FIRED, "SUCCEEDED")
 
 
-def one_was_deleted(world: World) -> None:
-    world.objects.delete_recurring_run("", "9e0662f3-18ab-4b59-b9fa-b7a1997dd322", {})
+def one_was_deleted(world: Named) -> None:
+    world.delete_recurring_run("9e0662f3-18ab-4b59-b9fa-b7a1997dd322", {})
 
 
-BETWEEN: dict[str, Callable[[World], None]] = {
+BETWEEN: dict[str, Callable[[Named], None]] = {
     step.__name__.replace("_", " "): step
     for step in (
         runs_of_small_pipelines,
@@ -199,7 +190,7 @@ def _replay(server: KfpServer) -> Iterator[tuple[int, Any]]:
     objects: Any = server.objects
     for record in RECORDED:
         if "before" in record:
-            BETWEEN[record["before"]](World(objects))
+            BETWEEN[record["before"]](objects)
         path, body = record["path"], record.get("request")
         for recorded, ours in tokens.items():
             path = path.replace(recorded, ours)
