@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 import gatehouse
 from gatehouse.cli.project import compile_specs
-from gatehouse.errors import ConfigurationError, GatehouseError
+from gatehouse.errors import GatehouseError
 from gatehouse.kfp.compilation.specification import SpecError, read_spec
 from tests.compiling import with_a_short_stack
 
@@ -49,12 +49,6 @@ def test_specs_for_a_platform_are_released_and_checked(tmp_path: Path, profile: 
     assert f"{path} is not what the code compiles to" in str(caught.value)
 
 
-def test_what_is_for_this_machine_is_not_released(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="--release: expected --platform FILE"):
-        _compile("--output", tmp_path, "--release")
-    assert not list(tmp_path.iterdir())
-
-
 def test_images_without_digest_are_not_released(tmp_path: Path) -> None:
     profile = tmp_path / "tagged.yaml"
     images = "".join(f"  {name}: registry/{name}:1.0\n" for name in ("control", "data", "training"))
@@ -62,8 +56,3 @@ def test_images_without_digest_are_not_released(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match=r"image registry/training:1.0 is not named by digest"):
         _compile("--platform", profile, "--output", tmp_path / "now", "--release")
     assert not (tmp_path / "now").exists()
-
-
-def test_a_file_is_no_place_for_specs() -> None:
-    with pytest.raises(ConfigurationError, match="expected a folder, found the file"):
-        _compile("--output", __file__)

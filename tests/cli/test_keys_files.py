@@ -17,17 +17,6 @@ def test_a_time_is_read_by_itself_and_not_by_the_other_rows(place: Place, tmp_pa
     assert not (tmp_path / "out.csv").exists()
 
 
-def test_a_text_stays_as_it_is_written(place: Place, tmp_path: Path) -> None:
-    texts = ["01/02/2024", "00007", "1.0", "0x1", "1e3", "true", "2024-01-02", " 7", "NA"]
-    rows = ask(tmp_path, *(f"{text},2013-06-01T12:10:00Z,{text}" for text in texts))
-    for online in ((), ("--online", "--at", "2013-06-01T13:00:00Z")):
-        if online:
-            place.run("materialize")
-        place.run("retrieve", rows, tmp_path / "out.parquet", *online)
-        found = pq.read_table(tmp_path / "out.parquet").to_pydict()
-        assert found["driver"] == texts and found["note"] == texts
-
-
 @pytest.mark.parametrize("key", ["1.7", "-0.5", "0x1", "1e3", "nan", "true", "9223372036854775808", "1.0", "+1", "1_0"])
 @pytest.mark.parametrize("online", [(), ("--online",)])
 def test_a_key_that_is_no_whole_number_is_no_other_key(

@@ -135,10 +135,6 @@ def program() -> typer.Typer:
     return cli.app
 
 
-def test_lines_that_are_not_run_here_are_on_a_page() -> None:
-    assert not (ELSEWHERE.keys() | NOWHERE.keys()) - set(_shown())
-
-
 @pytest.mark.parametrize(("line", "told"), ELSEWHERE.items())
 def test_a_line_that_is_not_run_here_is_run_by_the_test_that_is_named(line: str, told: tuple[str, str]) -> None:
     words, test = told

@@ -4,16 +4,14 @@ from contextlib import suppress
 from copy import deepcopy
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from itertools import count
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
 from gatehouse.configuration.schedule import Schedule
-from gatehouse.errors import ConfigurationError
 from gatehouse.kfp.scheduling import Applying, Wanted, held, plan
-from gatehouse.kfp.submission import DIGITS, Upload
+from gatehouse.kfp.submission import Upload
 from gatehouse.kfp_api.client import KfpApi
 from gatehouse.kfp_api.connection import KfpError, Patience
 from tests.stand_ins.kfp_api import FAULTS, IMPATIENT, PERSISTENT, PIPELINE, KfpServer, Objects, impatient, serving
@@ -97,25 +95,6 @@ def test_what_is_no_longer_wanted_is_removed_and_what_is_not_ours_stays(kfp_serv
     assert sorted(each["description"].partition("[")[0] for each in schedules(kfp_server)) == ["", "by hand"]
 
 
-def test_two_that_were_made_at_once_become_one(kfp_server: KfpServer) -> None:
-    apply(kfp_server, wanted())
-    twin = dict(schedules(kfp_server)[0], recurring_run_id="twin")
-    kfp_server.objects.recurring_runs["twin"] = twin
-    assert apply(kfp_server, wanted()) == "~"
-    assert len(schedules(kfp_server)) == 1
-    assert apply(kfp_server, wanted()) == "="
-
-
-def test_a_dry_run_writes_nothing_and_says_what_would_change(kfp_server: KfpServer) -> None:
-    apply(kfp_server, wanted(), wanted("gone"))
-    wrote = list(kfp_server.writes)
-    api = KfpApi.connect(kfp_server.endpoint)
-    changes = list(plan(api, [wanted(cron="0 0 5 * * 1", max_concurrency=2), wanted("new")], held(api, "talks")))
-    assert [change.sign for change in changes] == ["~", "+", "-"]
-    assert "cron: 0 0 4 * * 1 -> 0 0 5 * * 1" in str(changes[0]) and "max_concurrency: 1 -> 2" in str(changes[0])
-    assert kfp_server.writes == wrote
-
-
 def _watching(hours: float) -> str:
     """A pipeline whose task watches over a schedule with this SLA, as that of monitoring does."""
     watched = f"{{schedules: {{runtimeValue: {{constant: {{nightly: {{sla_hours: {hours}}}}}}}}}}}"
@@ -156,11 +135,6 @@ def test_a_plan_names_every_field_with_the_old_and_the_new_value(kfp_server: Kfp
     )
     added = str(next(plan(api, [wanted("new", start="2027-01-01", sla_hours=3)], [])))
     assert "start: 2027-01-01" in added and "sla_hours: 3.0" in added
-
-
-def test_the_zone_of_the_controller_is_no_part_of_a_recurring_run(kfp_server: KfpServer) -> None:
-    apply(kfp_server, wanted())
-    assert apply(kfp_server, wanted(time_zone="Europe/Berlin")) == "="
 
 
 def pause(server: KfpServer) -> None:
@@ -278,16 +252,6 @@ def test_no_one_is_replaced_at_the_moment_it_is_due(kfp_server: KfpServer) -> No
     assert len(kfp_server.objects.runs) == 1
 
 
-def test_what_was_made_under_a_name_that_is_not_found_again_is_told_and_made_once(
-    kfp_server: KfpServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    names = (f"talks-weekly-{number:0{DIGITS}x}" for number in count())
-    monkeypatch.setattr(Wanted, "display_name", property(lambda _: next(names)))
-    with pytest.raises(KfpError, match=r"but does not list it\. Find it in KFP"):
-        apply(kfp_server, wanted())
-    assert len(schedules(kfp_server)) == 1
-
-
 def test_what_kfp_made_otherwise_is_deleted_again(kfp_server: KfpServer) -> None:
     apply(kfp_server, wanted())
     create = kfp_server.objects.create_recurring_run
@@ -311,21 +275,6 @@ def test_a_schedule_that_cannot_be_is_refused(changes: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         Schedule.model_validate(WEEKLY | changes)
     assert Schedule.model_validate("@daily") == Schedule(cron="@daily")
-
-
-@pytest.mark.parametrize(
-    ("parameters", "why"),
-    [
-        ({}, "word: "),
-        ({"word": 1}, "word: "),
-        ({"word": "a", "tone": "angry"}, "tone: "),
-        ({"word": "a", "volume": 3}, "volume: "),
-        ({"word": "a", "times": True}, "times: "),
-    ],
-)
-def test_parameters_are_held_against_the_pipeline_before_anything_is_sent(parameters: dict[str, Any], why: str) -> None:
-    with pytest.raises(ConfigurationError, match=why):
-        wanted(parameters=parameters)
 
 
 def test_due_times_of_an_interval_count_from_its_start() -> None:

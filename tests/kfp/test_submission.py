@@ -66,12 +66,6 @@ def test_the_same_is_found_on_another_day_and_at_another_commit(kfp_server: KfpS
     assert later.find(api) == first and len(kfp_server.objects.pipeline_versions) == 1
 
 
-def test_a_run_of_a_window_is_none_of_today_with_the_same_parameters(kfp_server: KfpServer) -> None:
-    api = KfpApi.connect(kfp_server.endpoint)
-    window = _on("2026-11-27", word="20130101-20130102").send(api)
-    assert _on("2026-11-27").send(api).id != window.id
-
-
 def test_two_who_upload_the_same_under_other_dates_make_one_version(kfp_server: KfpServer) -> None:
     """As at midnight, or from two checkouts: the server allows a name once."""
     api, objects = KfpApi.connect(kfp_server.endpoint, patience=PERSISTENT), kfp_server.objects

@@ -75,18 +75,6 @@ def test_a_fault_at_any_call_doubles_nothing(fault: str) -> None:
             assert counts == [1, 1, 2, 1], f"call {number}: {server.calls[-calls:]}"
 
 
-def test_who_comes_second_takes_what_the_first_one_made(api: KfpApi, kfp_server: KfpServer) -> None:
-    kept = kfp_server.objects
-    create, theirs = kept.create_pipeline, []
-
-    def after_another(body: dict[str, Any]) -> dict[str, Any]:
-        theirs.append(create(body))
-        return create(body)
-
-    kept.create_pipeline = after_another  # type: ignore[method-assign]
-    assert api.pipeline("say").id == theirs[0]["pipeline_id"]
-
-
 def test_an_older_server_is_asked_without_what_it_does_not_know() -> None:
     with serving(lacks=("name", "tags")) as server:
         assert submit(connect(server)).name == "run-1"
@@ -102,15 +90,6 @@ def test_lists_are_read_page_by_page(api: KfpApi, kfp_server: KfpServer) -> None
     assert names == [f"more-{number}" for number in reversed(range(230))] + ["run-1"]
     since = datetime.fromisoformat(kfp_server.objects.runs[list(kfp_server.objects.runs)[-10]]["created_at"])
     assert len(list(api.runs(since=since))) == 10
-
-
-def test_names_may_hold_what_a_query_must_not(api: KfpApi) -> None:
-    submit(api, '50% + more & "quoted" é')
-    assert len(api.find_runs('50% + more & "quoted" é')) == 1
-
-
-def test_names_that_differ_in_case_alone_are_two(api: KfpApi) -> None:
-    assert submit(api, "Run-1").id != submit(api, "run-1").id
 
 
 def test_a_version_is_found_by_its_content_whatever_people_see_of_it(api: KfpApi, kfp_server: KfpServer) -> None:
@@ -194,13 +173,6 @@ def test_an_address_is_needed_and_must_be_that_of_the_api(monkeypatch: pytest.Mo
         KfpApi.connect("localhost:8888")
     with pytest.raises(KfpError, match="does not answer GET healthz"):
         KfpApi.connect("http://127.0.0.1:9", patience=IMPATIENT).server()
-
-
-def test_the_environment_says_where_the_server_is(kfp_server: KfpServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GATEHOUSE_KFP_ENDPOINT", f"{kfp_server.endpoint}/")
-    monkeypatch.setenv("GATEHOUSE_KFP_NAMESPACE", "team-a")
-    api = KfpApi.connect()
-    assert api.server().version == "2.17.0" and api.namespace == "team-a"
 
 
 def later(action: Any, seconds: float = 0.03) -> None:

@@ -14,34 +14,25 @@ import pytest
 import requests
 import torch
 
-from gatehouse.errors import ConfigurationError, PredictionError
-from gatehouse.evaluation.spec import EvaluationSpec, GatePolicy
-from gatehouse.evaluation.stage import EvaluateRequest, evaluate
+from gatehouse.errors import ConfigurationError
 from gatehouse.features.definitions.repository import read_repository
 from gatehouse.monitoring.scoring.stage import ScoreRequest, score
 from gatehouse.online.materialization import materialize_views
 from gatehouse.online.store import online_view, open_online, sqlite_file
-from gatehouse.registry.resolving.alias import Resolver
 from gatehouse.server import inference
 from gatehouse.server.access import Access, Rate
 from gatehouse.server.inference import Online, ServedModel
 from gatehouse.server.predictor import Following, create_app
-from gatehouse.server.problems import status_of
-from gatehouse.store.run import RUN_ID
 from gatehouse.store.store import ArtifactStore
-from gatehouse.training.calibration.spec import CalibrationSpec
-from gatehouse.training.calibration.stage import CalibrateRequest, calibrate
 from gatehouse.training.models import build_model
 from gatehouse.training.scoring.predictor import Predictor
 from gatehouse.training.transformation.fitting import fit
 from tests.evaluation.candidates import publish_model
 from tests.features import shops
-from tests.registry.gate import NAME, Gate, make_gate
 from tests.server.serving import client, serving
 from tests.training.specs import architecture, network
 from tests.training.synthetic import CATEGORICAL, NUMERIC, publish_split, publish_training_set, table
 
-FEATURES = [*NUMERIC, *CATEGORICAL]
 ROWS = table(150)
 
 
@@ -125,16 +116,6 @@ def test_trees_answer_as_their_batch(loss: str) -> None:
             assert data(answer)["class"] == [("early", "late")[each] for each in expected.argmax(axis=1)]
 
 
-def test_a_model_that_gives_no_numbers_answers_nothing(store: ArtifactStore) -> None:
-    training_set = publish_training_set(store, ROWS, task="binary")
-    split = publish_split(store, training_set, train=range(100))
-    model = publish_model(store, training_set, split, steps=2, broken=True)
-    served = ServedModel("delays", "4", model, Predictor.load(store, model))
-    with pytest.raises(PredictionError, match="for 2 of 2 rows that it scored together, such as nan") as raised:
-        served.infer(inference.Inference.model_validate({"inputs": tensors(ROWS.slice(0, 2), KINDS)}))
-    assert status_of(raised.value) == 500
-
-
 def test_it_says_what_it_is_takes_and_gives(address: str) -> None:
     def get(path: str, expected: int = 200) -> Any:
         found = requests.get(address + path, timeout=60)
@@ -155,25 +136,6 @@ def test_it_says_what_it_is_takes_and_gives(address: str) -> None:
     assert get("/v2/models/others", 404)["error"] == "Expected the model delays, version 4, found others."
     assert "found delays:5" in get("/v2/models/delays/versions/5/ready", 404)["error"]
     assert 'route="/v2/models/{name}"' in requests.get(f"{address}/metrics", timeout=60).text
-
-
-def test_a_request_may_name_its_outputs_and_itself_and_send_columns(address: str) -> None:
-    inputs = tensors(ROWS.slice(0, 3), KINDS)
-    for each in inputs:
-        each |= {"shape": [3, 1], "data": [[value] for value in each["data"]]}
-    answer = infer(address, inputs, id="a7", outputs=[{"name": "positive"}])
-    assert (answer["id"], answer["model_name"], answer["model_version"]) == ("a7", "delays", "4")
-    assert [(each["name"], each["shape"]) for each in answer["outputs"]] == [("positive", [3])]
-
-
-def test_whole_and_missing_numbers_are_taken(address: str) -> None:
-    inputs = tensors(ROWS.slice(0, 1), KINDS)
-    inputs[0] |= {"datatype": "INT64", "data": [900]}
-    whole = infer(address, inputs)
-    inputs[0] |= {"datatype": "FP64", "data": [900.0]}
-    assert data(infer(address, inputs)) == data(whole)
-    inputs[0] |= {"data": [None]}
-    assert data(infer(address, inputs)) != data(whole)
 
 
 @pytest.mark.parametrize(
@@ -252,19 +214,6 @@ def test_with_keys_alone_features_are_read_and_scored_as_the_batch(tmp_path: Pat
         assert found.status_code == 503 and found.json()["error"]
 
 
-def test_an_alias_is_served_as_the_version_that_holds_it(store: ArtifactStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gatehouse.registry.projection.tracking_of", lambda store: None)
-    monkeypatch.setattr(Predictor, "load", lambda store, model: model)
-    gate = make_gate(store)
-    gate.run(gate.model(1))
-    served = ServedModel.of(store, f"{NAME}@champion", online=False)
-    assert (served.name, served.version, str(served.predictor)) == (NAME, "1", gate.model(1))
-    with pytest.raises(ConfigurationError, match="found 'delays', which names no version"):
-        ServedModel.of(store, NAME, online=False)
-    with pytest.raises(ConfigurationError, match="delays@canary: no version is canary now; expected delays@champion"):
-        ServedModel.of(store, f"{NAME}@canary", online=False)
-
-
 def in_bytes(inputs: list[dict[str, Any]], **asked: Any) -> tuple[bytes, dict[str, str]]:
     """The body and the headers of a request with all inputs as bytes."""
     heads, blobs = [], []
@@ -311,14 +260,6 @@ def test_tensors_as_bytes_are_scored_and_answered_as_those_in_json(address: str)
             at += size
         assert at == len(answer.content)
         assert found == expected
-
-
-@pytest.mark.parametrize(
-    "body", [b'{"inputs": null}', b'{"inputs": 5}', b'{"inputs": true}', b"[]", b"5", b"[" * 200_000]
-)
-def test_a_body_of_another_shape_is_a_wrong_request(address: str, body: bytes) -> None:
-    answer = requests.post(f"{address}/v2/models/delays/infer", data=body, timeout=60)
-    assert (answer.status_code, bool(answer.json()["error"])) == (400, True), answer.text
 
 
 @pytest.mark.parametrize(
@@ -391,57 +332,3 @@ def test_a_moved_alias_is_followed_and_no_answer_is_half_of_two_versions(
             held[0] = "5" if held[0] == "4" else "4"
             list(threads.map(ask, range(8)))
     assert seen == {"4", "5"}
-
-
-def test_where_the_next_model_cannot_be_loaded_the_present_one_is_served_on(
-    published: tuple[ArtifactStore, ServedModel, pa.Table], caplog: pytest.LogCaptureFixture
-) -> None:
-    def fail(present: ServedModel) -> ServedModel:
-        raise ConfigurationError("no version is champion now")
-
-    followed = Following(published[1], fail)
-    followed.look()
-    assert followed.model is published[1]
-    assert "delays:4 is served on" in caplog.text and "no version is champion now" in caplog.text
-
-
-def test_a_calibrated_model_becomes_champion_and_is_served_with_the_probabilities_of_its_batch(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("gatehouse.registry.projection.tracking_of", lambda store: None)
-    monkeypatch.setenv(RUN_ID, "r")
-    store = ArtifactStore.open(tmp_path)
-    rows = ROWS.append_column("at", pa.array(range(ROWS.num_rows)))
-    snapshot = str(store.publish("snapshots", "raw", {"tables.json": "{}"}))
-    training_set = publish_training_set(store, rows, snapshot=snapshot, decision_time="at", task="binary")
-    parts = {"train": range(60), "validation": range(60, 120), "test": range(120, 150)}
-    split = publish_split(store, training_set, **parts)
-    trained = publish_model(store, training_set, split, steps=2)
-    asked = CalibrateRequest(
-        model=trained, training_set=training_set, split=split, spec=CalibrationSpec(method="platt", min_rows=60)
-    )
-    model = calibrate(asked, store).model
-    gate = Gate(store, training_set, split)
-    gate.say_how_it_was_made(trained)
-    lenient = GatePolicy.model_validate(
-        {"must_beat_baseline": [], "leakage_alarm": {}, "slices": {}, "least_test_rows": 30, "least_rarer_rows": 1}
-        | {"better_than_guessing": None}
-    )
-    judged = EvaluateRequest(
-        model=model,
-        champion=gate.resolve(model, lenient),
-        training_set=training_set,
-        split=split,
-        spec=EvaluationSpec(bootstrap_samples=20),
-        policy=lenient,
-    )
-    assert gate.register(model, evaluate(judged, store).evaluation, lenient).decision == "approved"
-    batch = pq.read_table(store.paths(score(ScoreRequest(model=model, rows=training_set), store).predictions))
-    served = ServedModel.of(store, f"{NAME}@champion", online=False)
-    assert (served.version, served.model) == ("1", model)
-    resolved = Resolver(str(tmp_path), NAME, tmp_path / "resolved").resolve("champion").path
-    assert (resolved / "calibration.json").read_text() == store.path(model, "calibration.json").read_text()
-    answer = served.infer(inference.Inference.model_validate({"inputs": tensors(ROWS, KINDS)}))
-    assert data(answer)["probability"] == batch["probability"].to_pylist()
-    assert data(answer)["probability"] == Predictor.load(store, model).predict(ROWS).tolist()
-    assert data(answer)["probability"] != Predictor.load(store, trained).predict(ROWS).tolist()

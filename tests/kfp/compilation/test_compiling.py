@@ -27,7 +27,7 @@ from gatehouse.launchers.spec import PyTorchJobLaunch
 from gatehouse.pipelines.catalog import build
 from gatehouse.pipelines.choices import require_choices
 from gatehouse.pipelines.tasks import Tasks
-from gatehouse.project.platforms import Platform, load_platform
+from gatehouse.project.platforms import Platform
 from gatehouse.project.project import Project, load_project
 from gatehouse.project.signatures import NAMES, parameters
 from gatehouse.runtime.images import TRAINING, TRAINING_GPU
@@ -39,15 +39,6 @@ from tests.compiling import with_a_short_stack
 
 EXAMPLE = Path(gatehouse.__file__).parent / "pipelines" / "projects" / "flights"
 ENDS = ["report_end"]
-KNOBS = {"store", "source", "window", "seed", "rerun", "backfill"}
-
-
-def test_the_form_in_the_ui_shows_the_few_parameters_that_a_person_changes(compiled: Path) -> None:
-    spec = next(yaml.load_all((compiled / "flights-training.yaml").read_text(), Loader=yaml.CSafeLoader))
-    inputs = spec["root"]["inputDefinitions"]["parameters"]
-    assert set(inputs) == KNOBS
-    for parameter in inputs.values():
-        assert parameter["description"] and "defaultValue" in parameter
 
 
 def test_without_tuning_the_training_of_the_project_is_trained_with_the_seed_of_the_run(
@@ -106,14 +97,6 @@ def test_calibration_probes_and_integration_are_run_only_where_they_are_asked_fo
         assert (given.producer_task, given.output_parameter_key) == ("train", "model")
 
 
-def test_what_judges_is_required_by_the_task_that_follows(flights: Project) -> None:
-    tasks = with_a_short_stack(build, "training", flights).tasks
-    for name, judge in (("compute-features", "snapshot"), ("split", "compute-features")):
-        for parameter in ("verdict", "reasons"):
-            given = tasks[name].inputs.parameters[parameter].task_output_parameter
-            assert (given.producer_task, given.output_parameter_key) == (judge, parameter)
-
-
 def test_closed_choices_are_a_list_in_the_ui_and_nothing_else_is_taken(flights: Project, compiled: Path) -> None:
     spec = read_spec(compiled / "flights-promotion.yaml")
     assert spec.inputs["action"]["literals"] == ["promote", "rollback", "archive"]
@@ -133,12 +116,6 @@ def test_a_run_until_a_stage_keeps_the_tasks_up_to_it_and_what_requires_its_verd
     assert os.environ[LAST_STAGE] == "require_no_leakage"
     with pytest.raises(ConfigurationError, match=r"--until: .*found 'leakage'"):
         cut_after("leakage", with_a_short_stack(build, "training", flights))
-
-
-def test_a_run_until_a_stage_whose_section_the_project_lacks_says_so(flights: Project) -> None:
-    plain = dataclasses.replace(flights, file=flights.file.model_copy(update={"tuning": None}))
-    with pytest.raises(ConfigurationError, match="the project has no `tuning` that enables it"):
-        cut_after("tune", with_a_short_stack(build, "training", plain))
 
 
 @pytest.mark.parametrize("asks", [{"approval": "manual"}, {"inconclusive": "approval"}], ids=str)
@@ -165,12 +142,6 @@ def test_columns_that_the_contract_calls_sensitive_reach_the_source(tmp_path: Pa
     tables = read_spec(compiled).task("snapshot").constants["source"]["tables"]
     assert tables["flights"]["sensitive"] == ["tailnum"]
     assert "sensitive" not in tables["weather"]
-
-
-def test_a_spec_for_this_machine_says_so_in_its_names(compiled: Path) -> None:
-    said = read_spec(compiled / "flights-promotion.yaml").spec["pipelineInfo"]
-    assert said["name"] == "flights-promotion-on-this-machine-only"
-    assert said["displayName"] == "flights promotion (on this machine only)"
 
 
 def test_a_spec_for_a_platform_says_what_it_was_compiled_from_and_for(released: Path) -> None:
@@ -216,36 +187,6 @@ def test_the_model_registry_is_named_to_those_tasks_alone_that_write_the_ledger(
 
 
 _LEDGER = ("register", "evaluate")
-_SHARED = """
-name: shared
-store: /mnt/shared/store
-settings: team-settings
-credentials: team-credentials
-pods:
-  annotations: {owner: ours}
-  volumes: [{claim: shared, path: /mnt/shared}]
-  environment: [{variable: TEAM, source: config_map, name: team, key: name}]
-  mounted: [{source: secret, name: keys, path: /etc/keys}, {source: config_map, name: certs, path: /etc/certs}]
-stages:
-  promote: {cpu: 250m}
-"""
-
-
-def test_the_same_pipeline_compiles_for_another_platform(flights: Project, tmp_path: Path) -> None:
-    (tmp_path / "shared.yaml").write_text(_SHARED)
-    shared = load_platform(tmp_path / "shared.yaml")
-    task = read_spec(with_a_short_stack(compile_pipeline, "promotion", flights, tmp_path, shared)).task("promote")
-    pod = task.pod
-    assert task.container["resources"]["resourceCpuLimit"] == "250m"
-    assert [(each["constant"], each["mountPath"]) for each in pod["pvcMount"]] == [("shared", "/mnt/shared")]
-    assert pod["podMetadata"] == {"annotations": {"owner": "ours"}}
-    settings, team = pod["configMapAsEnv"]
-    assert (settings["configMapName"], pod["secretAsEnv"][0]["secretName"]) == ("team-settings", "team-credentials")
-    assert team["keyToEnv"] == [{"configMapKey": "name", "envVar": "TEAM"}]
-    assert [(each["secretName"], each["mountPath"]) for each in pod["secretAsVolume"]] == [("keys", "/etc/keys")]
-    assert [(each["configMapName"], each["mountPath"]) for each in pod["configMapAsVolume"]] == [
-        ("certs", "/etc/certs")
-    ]
 
 
 def test_a_source_that_pods_do_not_reach_is_refused(flights: Project, platform: Platform, tmp_path: Path) -> None:
@@ -255,12 +196,6 @@ def test_a_source_that_pods_do_not_reach_is_refused(flights: Project, platform: 
     with pytest.raises(ConfigurationError, match=r"(?s)cannot run on the platform cluster.*source.path .*found ../raw"):
         compile_pipeline("promotion", moved, tmp_path, platform)
     assert not list(tmp_path.iterdir())
-
-
-def test_an_image_that_the_platform_does_not_name_is_told(flights: Project, platform: Platform, tmp_path: Path) -> None:
-    mistyped = platform.model_copy(update={"images": {"gatehous": "registry/gatehouse:1"}})
-    with pytest.raises(ConfigurationError, match=r"expected one for control, found gatehous\."):
-        with_a_short_stack(compile_pipeline, "promotion", flights, tmp_path, mistyped)
 
 
 def test_a_task_with_an_accelerator_is_refused_where_only_the_image_for_cpus_is_named(
