@@ -1,8 +1,10 @@
 """The server's requests to the registry and their answers: thin wrappers of the functions behind the command line."""
 
+from typing import TypeVar
+
 from pydantic import BaseModel, ConfigDict, Field
 
-from gatehouse.errors import ConfigurationError
+from gatehouse.errors import ConfigurationError, GatehouseError
 from gatehouse.project.project import Project
 from gatehouse.registry.explaining.explanation import Act, said, why
 from gatehouse.registry.explaining.search import Found, SearchRequest, search
@@ -10,7 +12,8 @@ from gatehouse.registry.ledger import model_names
 from gatehouse.registry.naming import Named, named
 from gatehouse.registry.promoting.stage import PromoteRequest, PromoteResult, promote
 from gatehouse.registry.registering.stage import RegisterRequest, RegisterResult, register
-from gatehouse.registry.state import ALIASES, Record
+from gatehouse.registry.state import ALIASES
+from gatehouse.server.known import LastKnown
 from gatehouse.server.problems import ProblemError
 from gatehouse.server.tokens import Token
 from gatehouse.store.store import ArtifactStore
@@ -132,8 +135,11 @@ def versions(store: ArtifactStore, name: str) -> tuple[Found, ...]:
 
 def history(store: ArtifactStore, name: str) -> list[Act]:
     """The ledger of a model, record by record."""
-    numbered = enumerate(found(store, name).ledger.records(), start=1)
-    return [_act(number, record) for number, record in numbered]
+    acts = []
+    for number, record in enumerate(found(store, name).ledger.records(), start=1):
+        at, by = (str(record.provenance.get(key, "")) for key in ("at", "by"))
+        acts.append(Act(number=number, at=at, by=by, what=said(record), reason=why(record)))
+    return acts
 
 
 def act(store: ArtifactStore, name: str, action: str, asked: Acting | Promotion, token: Token) -> PromoteResult:
@@ -164,6 +170,40 @@ def enter(
     return register(request, store)
 
 
-def _act(number: int, record: Record) -> Act:
-    at, by = str(record.provenance.get("at", "")), str(record.provenance.get("by", ""))
-    return Act(number=number, at=at, by=by, what=said(record), reason=why(record))
+T = TypeVar("T")
+
+
+class Server:
+    """The shared state of a server's routes: its store, its project, and recently resolved versions."""
+
+    def __init__(self, store: ArtifactStore, project: Project | None) -> None:
+        self.store, self.project = store, project
+        self._versions = LastKnown(lambda text: resolve(store, text))
+
+    def resolved(self, text: str) -> Resolved:
+        """The version that a text names; while the store does not answer, the last known one, with its age."""
+        known = self._versions.get(text)
+        return known.value.model_copy(update={"age_seconds": round(known.age, 3)})
+
+    def changed(self, result: T) -> T:
+        """Return the result of a change, and read versions again, so that the caller sees the change at once."""
+        self._versions.forget()
+        return result
+
+    def warm(self) -> None:
+        """Resolve every alias once, so that a new server can answer even if the store stops answering."""
+        for entry in models(self.store):
+            for alias in entry.aliases:
+                self.resolved(f"{entry.name}@{alias}")
+
+    def answers(self) -> bool:
+        """Whether the store answers."""
+        try:
+            model_names(self.store)
+        except GatehouseError:
+            return False
+        return True
+
+    def close(self) -> None:
+        """End its threads."""
+        self._versions.close()

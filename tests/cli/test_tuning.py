@@ -13,8 +13,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from gatehouse.cli import tuning
-from gatehouse.cli.experiments import find_experiment
-from gatehouse.cli.tuning import app
+from gatehouse.cli.tuning import app, find_experiment
 from gatehouse.errors import ConfigurationError, GatehouseError
 from gatehouse.store.canonical import canonical_json
 from gatehouse.store.reference import Reference

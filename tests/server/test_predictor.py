@@ -1,13 +1,12 @@
 """The predictor server: the protocol's answers, the batch's bits, features read by keys, and wrong requests."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -212,78 +211,6 @@ def test_with_keys_alone_features_are_read_and_scored_as_the_batch(tmp_path: Pat
         sqlite_file(store, "shops").write_bytes(b"no database")
         found = requests.get(f"{address}/v2/health/ready", timeout=60)
         assert found.status_code == 503 and found.json()["error"]
-
-
-def in_bytes(inputs: list[dict[str, Any]], **asked: Any) -> tuple[bytes, dict[str, str]]:
-    """The body and the headers of a request with all inputs as bytes."""
-    heads, blobs = [], []
-    for each in inputs:
-        values = each["data"]
-        if each["datatype"] == "BYTES":
-            texts = [value.encode() for value in values]
-            blobs.append(b"".join(len(text).to_bytes(4, "little") + text for text in texts))
-        else:
-            blobs.append(np.array(values, "<f8").tobytes())
-        head = {name: value for name, value in each.items() if name != "data"}
-        heads.append(head | {"parameters": {"binary_data_size": len(blobs[-1])}})
-    told = json.dumps({"inputs": heads} | asked).encode()
-    return b"".join([told, *blobs]), {"Inference-Header-Content-Length": str(len(told))}
-
-
-def test_tensors_as_bytes_are_scored_and_answered_as_those_in_json(address: str) -> None:
-    rows = ROWS.slice(0, 20)
-    inputs = tensors(rows, KINDS)
-    inputs[0]["data"][3] = None
-    expected = data(infer(address, inputs))
-    inputs[0]["data"][3] = float("nan")
-    url = f"{address}/v2/models/delays/infer"
-    one = [{"name": "positive", "parameters": {"binary_data": True}}, {"name": "probability"}]
-    cases: list[tuple[dict[str, Any], set[str]]] = [
-        ({}, set()),
-        ({"parameters": {"binary_data_output": True}}, {"probability", "positive"}),
-        ({"outputs": one}, {"positive"}),
-    ]
-    for asked, binary in cases:
-        body, headers = in_bytes(inputs, **asked)
-        answer = requests.post(url, data=body, headers=headers, timeout=60)
-        assert answer.status_code == 200, answer.text
-        at = int(answer.headers.get("Inference-Header-Content-Length", len(answer.content)))
-        found = {}
-        for output in json.loads(answer.content[:at])["outputs"]:
-            assert ("data" not in output) is (output["name"] in binary)
-            if output["name"] not in binary:
-                found[output["name"]] = output["data"]
-                continue
-            size = output["parameters"]["binary_data_size"]
-            kind = {"FP64": "<f8", "BOOL": "?"}[output["datatype"]]
-            found[output["name"]] = np.frombuffer(answer.content[at : at + size], kind).tolist()
-            at += size
-        assert at == len(answer.content)
-        assert found == expected
-
-
-@pytest.mark.parametrize(
-    ("change", "length", "told"),
-    [
-        (lambda body: body[:-1], None, "expected 14 bytes, found 13"),
-        (lambda body: body + b"x", None, "as binary_data_size of the inputs say"),
-        (lambda body: body, "99999999", "Inference-Header-Content-Length: expected at most"),
-        (lambda body: body, "7", "body: expected JSON"),
-        (lambda body: body.replace(b'"FP64"', b'"FP16"', 1), None, "expected a datatype of BOOL"),
-        (lambda body: body.replace(b'"FP64"', b'"BOOL"', 1), None, "a byte of a bool is 0 or 1"),
-        (lambda body: body.replace(b'"shape"', b'"data": [], "shape"', 1), None, "expected data, or binary_data_size"),
-    ],
-)
-def test_bytes_that_are_not_what_the_request_says_are_named(
-    address: str, change: Callable[[bytes], bytes], length: str | None, told: str
-) -> None:
-    body, headers = in_bytes(tensors(ROWS.slice(0, 2), KINDS))
-    head = int(headers["Inference-Header-Content-Length"])
-    changed = change(body)
-    inside = change(body[:head]) if len(changed) - len(body) not in (-1, 1) else body[:head]
-    given = {"Inference-Header-Content-Length": length or str(len(inside))}
-    answer = requests.post(f"{address}/v2/models/delays/infer", data=changed, headers=given, timeout=60)
-    assert (answer.status_code, told in answer.json()["error"]) == (400, True), answer.text
 
 
 def test_where_tokens_are_asked_for_only_their_holders_are_answered(
