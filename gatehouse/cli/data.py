@@ -576,7 +576,6 @@ def collect(
     forget: Annotated[
         bool, typer.Option("--forget", help="With --deprecated: also those that memos and run records name.")
     ] = False,
-    wait: Annotated[bool, typer.Option("--wait", help="With --delete: wait for the grace, then delete.")] = False,
     store: StoreOption = "",
     as_json: JsonOption = False,
 ) -> None:
@@ -588,15 +587,10 @@ def collect(
     """
     if forget and not deprecated:
         raise ConfigurationError("--forget: expected together with --deprecated, found without it.")
-    if wait and not delete:
-        raise ConfigurationError("--wait: expected together with --delete, found without it.")
     opened = open_store(store)
     collector = Collector(opened, Wish(deprecated, forget, seconds_of("--grace", grace)))
     items = collector.mark() if delete else collector.look()
     if delete:
-        if wait and any(item.state == "waiting" for item in items):
-            typer.echo(f"waiting {grace} for what was marked", err=True)
-            time.sleep(collector.wish.grace)
         items = collector.sweep(items)
     if as_json:
         print_json([asdict(item) for item in items])

@@ -406,16 +406,6 @@ def resume(
     max_trial_count: Annotated[
         int | None, typer.Option(min=1, help="How many trials it may have made at its end; default: as before.")
     ] = None,
-    minutes: Annotated[
-        float | None, typer.Option(help="How many minutes it may have taken at its end; default: as before.")
-    ] = None,
-    cost: Annotated[
-        float | None,
-        typer.Option(help="What it may have cost at its end, by the prices of the project here; default: as before."),
-    ] = None,
-    steps: Annotated[
-        int | None, typer.Option(help="How many steps its trials may have taken at its end; default: as before.")
-    ] = None,
     store: StoreOption = "",
 ) -> None:
     """Go on with an experiment that was interrupted or stopped, or that may use more than before; on this machine."""
@@ -424,8 +414,7 @@ def resume(
 
     opened = open_store(store)
     experiment = find_experiment(opened, name)
-    more = {"max_trial_count": max_trial_count, "minutes": minutes, "cost": cost, "steps": steps}
-    request = _enlarged(opened, experiment, {name: value for name, value in more.items() if value is not None})
+    request = _enlarged(opened, experiment, max_trial_count)
     if experiment.state == RUNNING:
         raise GatehouseError(
             f"{experiment.short} is running. See it with: gatehouse tuning show {experiment.short} --follow"
@@ -452,13 +441,13 @@ def resume(
     typer.echo("The next run of the training pipeline uses this result if its project has the same counts.")
 
 
-def _enlarged(store: ArtifactStore, experiment: Found, limits: dict[str, float]) -> "TuneRequest":
-    """The request of an experiment with higher limits: `max_trial_count`, and keys of `budget`.
+def _enlarged(store: ArtifactStore, experiment: Found, max_trial_count: int | None) -> "TuneRequest":
+    """The request of an experiment, with a higher number of trials if one is given.
 
     Raises:
         MissingArtifactError: if the store has no study of it.
         GatehouseError: if another version of Gatehouse made the request.
-        ConfigurationError: if a limit is not higher than what was used or allowed.
+        ConfigurationError: if the experiment has as many trials already.
     """
     from gatehouse.tuning.stage import TuneRequest
 
@@ -470,26 +459,14 @@ def _enlarged(store: ArtifactStore, experiment: Found, limits: dict[str, float])
             f"{experiment.short} was begun by another version of Gatehouse, whose request differs in {fields}, so it "
             "cannot be resumed. Run the training pipeline: it makes a new experiment."
         ) from error
-    used: dict[str, float] = {}
-    if experiment.reference:
-        measured = [
-            body for body in store.measurements(experiment.reference, "tune") if body.get("study") == experiment.study
-        ]
-        used["minutes"] = sum(float(body["seconds"]) for body in measured) / 60
-        used["steps"] = float(experiment.shown.about.get("steps", 0))
-    spec = request.spec
-    before = spec.budget.model_dump() | {"max_trial_count": len(experiment.shown.trials)}
-    for name, value in limits.items():
-        least = max(before[name] or 0, used.get(name, 0))
-        if value <= least:
-            had = f"already has {least} trials" if name == "max_trial_count" else f"had {before[name] or 'no limit'}"
-            had += f" and used {used[name]:.3g}" if used.get(name) else ""
-            raise ConfigurationError(
-                f"{_option(name)}: {experiment.short} {had}; expected more than {least:g}, found {value:g}."
-            )
-    trials = limits.pop("max_trial_count", spec.max_trial_count)
-    changes: dict[str, Any] = {"max_trial_count": trials, "budget": spec.budget.model_dump() | limits}
-    return TuneRequest.model_validate(request.model_dump() | {"spec": spec.model_dump() | changes})
+    if max_trial_count is None:
+        return request
+    if max_trial_count <= (made := len(experiment.shown.trials)):
+        raise ConfigurationError(
+            f"--max-trial-count: {experiment.short} already has {made} trials; expected more, found {max_trial_count}."
+        )
+    spec = request.spec.model_dump() | {"max_trial_count": max_trial_count}
+    return TuneRequest.model_validate(request.model_dump() | {"spec": spec})
 
 
 def _require_more(experiment: Found, request: "TuneRequest") -> None:
@@ -505,14 +482,10 @@ def _require_more(experiment: Found, request: "TuneRequest") -> None:
         )
     ended, budget = str(shown.about.get("ended")), spec.budget.model_dump()
     if ended in budget and budget[ended] == shown.about["budget"][ended]:
-        more = f"give more with {_option(ended)}"
-        if ended == "expected_improvement":
-            more = "lower it under tuning.budget in project.yaml and run the training pipeline"
-        raise GatehouseError(f"{experiment.short} has used its budget of {ended}, {budget[ended]:g}; {more}.")
-
-
-def _option(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
+        raise GatehouseError(
+            f"{experiment.short} has used its budget of {ended}, {budget[ended]:g}; change it under tuning.budget in "
+            "project.yaml and run the training pipeline."
+        )
 
 
 @app.command("serve-storage")
