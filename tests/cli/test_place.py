@@ -8,7 +8,7 @@ import pytest
 
 from gatehouse.cli.init import create_project
 from gatehouse.cli.output import open_store
-from gatehouse.cli.place import prices_of, project_folder, store_address
+from gatehouse.cli.place import project_folder, store_address
 from gatehouse.errors import ConfigurationError
 from gatehouse.kfp import driver
 
@@ -55,17 +55,3 @@ def test_a_run_is_in_the_folder_of_its_project(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(sys, "argv", ["driver", *arguments])
     assert driver.main() == 0
     assert folders == [(str(created), os.pathsep.join([str(tmp_path), "/mine"]))]
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("prices: {per_hour: {default: much}}", r"project\.yaml: prices: .*per_hour\.default"),
-        ("prices: {per_hours: {default: 2.0}}", r"project\.yaml: prices: .*per_hours: Extra"),
-        ("prices: {", r"project\.yaml:1: is not YAML"),
-    ],
-)
-def test_prices_that_are_none_are_named_with_file_and_key(tmp_path: Path, text: str, said: str) -> None:
-    (tmp_path / "project.yaml").write_text(text)
-    with pytest.raises(ConfigurationError, match=said):
-        prices_of(tmp_path)

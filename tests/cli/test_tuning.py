@@ -18,10 +18,9 @@ from gatehouse.errors import ConfigurationError, GatehouseError
 from gatehouse.store.canonical import canonical_json
 from gatehouse.store.reference import Reference
 from gatehouse.store.store import ArtifactStore
-from gatehouse.tracking.cost import PRICES
 from gatehouse.tuning import stage
 from gatehouse.tuning.access.journal import ControllerLease, is_asked_to_stop, remember
-from gatehouse.tuning.spec import Budget, ExperimentSpec
+from gatehouse.tuning.spec import ExperimentSpec
 from gatehouse.tuning.study import opened_study
 from tests.tuning.reports.experiments import about, trials
 
@@ -190,26 +189,11 @@ def test_resume_asks_the_stage_for_the_same_or_for_more_trials(
     assert [one.spec.max_trial_count for one in asked] == [6, 12]
 
 
-def test_resume_asks_for_a_larger_budget_by_the_prices_of_the_project_here(
-    store: ArtifactStore, asked: list[stage.TuneRequest], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv(PRICES, "")
-    monkeypatch.delenv(PRICES)
-    (tmp_path / "project.yaml").write_text("prices: {per_hour: {default: 2.0}}")
-    begun(store)
-    run(store, "resume", "flights", "--minutes", "90", "--cost", "4.5", "--steps", "200")
-    assert asked[0].spec.budget == Budget(minutes=90, cost=4.5, steps=200) and asked[0].spec.max_trial_count == 6
-    assert asked[0].price == 2.0
-
-
 @pytest.mark.parametrize(
     ("key", "arguments", "said"),
     [
         (STUDY, (), "has made its 6 trials"),
         (STUDY, ("--max-trial-count", "8"), "already has 8 trials"),
-        (STUDY, ("--minutes", "0"), "no limit and used 10; expected more than 10, found 0"),
-        (STUDY, ("--minutes", "5"), "no limit and used 10; expected more than 10, found 5"),
         ("other", ("--max-trial-count", "20"), "made by another version of the code"),
     ],
 )

@@ -133,7 +133,7 @@ def next_tables(
             if spans := plans[view.name]:
                 earlier = Earlier(files[view.name], files[view.name], since + MICROSECOND)
                 kept = f"features.{quoted(view.name)}"
-                written = next_table(connection, view, earlier, spans, kept, until, folder / view.name).files
+                written = next_table(connection, view, earlier, spans, kept, until, folder / view.name)
                 result[view.name] = {name: path for name, path in written.items() if isinstance(path, Path)}
     return result
 
