@@ -52,7 +52,6 @@ LONGEST_FIRST = (
     "tests/training/test_trees.py",
     "tests/online/streaming/test_replay.py",
     "tests/pipelines/test_monitoring.py",
-    "tests/pipelines/test_several_classes.py",
     "tests/test_end_to_end.py",
 )
 WHOLE_RUNS = ("tests/test_end_to_end.py",)
@@ -95,19 +94,15 @@ _SLOW = re.compile(
 # Files that name none of these, and take seconds with many examples or rows.
 _LONG = (
     "cli/test_compile.py",
-    "cli/test_init_from.py",
     "data/snapshot/test_deliveries.py",
     "data/snapshot/test_guards.py",
     "data/snapshot/test_logical_digest.py",
     "data/snapshot/test_sniffing.py",
     "data/sources/test_blocks.py",
-    "data/sources/test_csv_texts.py",
     "data/splitting/test_geography.py",
     "data/statistics/test_beam.py",
-    "data/validation/inference/test_infer.py",
     "data/validation/test_rules.py",
     "docs/test_commands_run.py",
-    "evaluation/baseline/test_boosted_trees.py",
     "evaluation/integration/test_stage.py",
     "evaluation/test_stage.py",
     "evaluation/test_suites.py",
@@ -117,7 +112,6 @@ _LONG = (
     "features/computing/test_views.py",
     "kfp/test_scheduling.py",
     "kfp/test_submission.py",
-    "metrics/catalogue/test_found.py",
     "operations/alerting/test_webhook.py",
     "server/test_runs.py",
     "store/test_collection_faults.py",

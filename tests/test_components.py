@@ -11,7 +11,6 @@ import pytest
 
 from tests.source_tree import ROOT, Source, sources
 
-MOST_STATEMENTS = 30
 SETTINGS = {"packages_to_install": "[]", "install_kfp_package": "False"}
 
 
@@ -55,18 +54,6 @@ def _components() -> list[Component]:
 
 COMPONENTS = _components()
 every_component = pytest.mark.parametrize("component", COMPONENTS, ids=str)
-
-
-def _statements(function: ast.FunctionDef) -> int:
-    """How many statements do something: not the imports, of which each stage of the task needs its own."""
-    body = function.body[1:] if ast.get_docstring(function) else function.body
-    nodes = [node for statement in body for node in ast.walk(statement)]
-    return sum(isinstance(node, ast.stmt) and not isinstance(node, ast.Import | ast.ImportFrom) for node in nodes)
-
-
-@every_component
-def test_a_component_is_thin(component: Component) -> None:
-    assert _statements(component.function) <= MOST_STATEMENTS
 
 
 @every_component

@@ -20,13 +20,6 @@ from tests.source_tree import COMPONENTS, ROOT, sources
 LINKS = ("components", "pipelines", "feature_repo")
 
 
-@pytest.mark.parametrize("name", LINKS)
-def test_one_import_root_through_three_links(name: str) -> None:
-    link = ROOT / "gatehouse" / name
-    assert link.is_symlink()
-    assert link.readlink() == Path("..") / name
-
-
 def test_a_component_is_its_kfp_interface_alone() -> None:
     folders = sorted(path.parent for path in COMPONENTS.glob("*/__init__.py"))
     assert len(folders) > 30

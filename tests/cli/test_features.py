@@ -11,18 +11,7 @@ import pytest
 
 from gatehouse.online.sqlite import SqliteOnline
 from gatehouse.online.store import OnlineView, sqlite_file
-from tests.cli.feature_place import NOON, VIEW, Place, ask, rides, snapshot
-
-
-def test_list_tells_what_there_is_with_and_without_a_store(empty: Place) -> None:
-    assert "none yet" in empty.run("list").stdout
-    empty.compute()
-    row, computed = empty.json("list")
-    assert row["table"].startswith("features/trips/sha256-") and row["rows"] == 3
-    assert (row["entities"], row["ttl"], row["available"]) == (["driver"], "2 h", "event_timestamp + 5 min")
-    assert (computed["view"], computed["on_demand"], computed["request"]) == ("tipped", True, {"tip": "numeric"})
-    text = empty.run("list").stdout
-    assert "1 numeric, 1 categorical" in text and "tipped" in text and "on demand" in text
+from tests.cli.feature_place import NOON, VIEW, Place, ask
 
 
 def test_show_tells_the_versions_with_what_changed_and_what_the_newest_table_holds(place: Place) -> None:
@@ -88,19 +77,6 @@ def test_materialize_then_retrieve_online_and_compare(place: Place, tmp_path: Pa
     _overwrite(place, 7.0)
     differing = place.json("skew", code=1)["views"][0]
     assert differing["differing"] > 0 and differing["examples"][0]["online"] == "7.0"
-
-
-def test_skew_compares_with_the_tables_that_were_materialized(place: Place, tmp_path: Path) -> None:
-    place.run("materialize")
-    written = place.json("skew")["views"][0]
-    assert written["newest"]
-    # What the newest rows were is said again by later tables, here of a table with other fares.
-    other = rides().set_column(2, "fare", pa.array([1.5, 7.5, 9.0]))
-    place.compute(snapshot=snapshot(place.store, other, NOON + timedelta(hours=2), tmp_path / "later.parquet"))
-    assert place.json("skew")["views"] == [written | {"newest": False}]
-    assert "trips: there are newer feature tables" in place.run("skew").stdout
-    place.run("materialize")
-    assert place.json("skew")["views"][0]["newest"]
 
 
 def test_a_feature_that_is_served_is_renamed_under_another_version_only(place: Place) -> None:

@@ -11,11 +11,9 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from gatehouse.cli import init
-from gatehouse.cli.init import shares_of
 from gatehouse.cli.main import _register, app
 from gatehouse.data.splitting.spec import TimeSplit
 from gatehouse.errors import ConfigurationError
-from gatehouse.evaluation.rules.enough_rows import LEAST_TEST_ROWS
 from gatehouse.kfp.compilation.compiling import compile_pipeline
 from gatehouse.kfp.compilation.policy import breaches
 from gatehouse.kfp.compilation.specification import read_spec
@@ -71,15 +69,6 @@ def test_a_label_is_enough_for_a_table_with_times_and_no_key(folder: Path) -> No
         assert connection.execute(keys).fetchall() == [(400, 400)]
 
 
-@pytest.mark.parametrize(
-    ("rows", "test"), [(240, 0.15), (250, 0.4), (400, 0.31), (833, 0.15), (9_000, 0.15), (0, 0.15)]
-)
-def test_the_test_part_has_the_rows_that_the_gate_needs_if_it_can(rows: int, test: float) -> None:
-    shares = shares_of(rows, LEAST_TEST_ROWS)
-    assert (shares.test, shares.validation) == (test, 0.15)
-    assert shares.test * rows >= LEAST_TEST_ROWS or rows < 2.5 * LEAST_TEST_ROWS
-
-
 def test_a_project_is_not_there_before_it_is_whole(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A command that is killed leaves no folder, which would exist already the next time."""
     fill = init._fill
@@ -101,17 +90,6 @@ def test_numbers_since_1970_are_the_time_when_they_are_named(folder: Path) -> No
     output = " ".join(_init("e", "--from", folder / "e.csv", "--label", "y", "--time", "no 1").output.split())
     assert "may be milliseconds since 1970: --time of" in output and "decided no 1" in output
     assert check_project(folder / "e").file.source.tables["e"].times == {"no 1": "milliseconds"}
-
-
-def test_rows_of_one_person_stay_in_one_part(folder: Path) -> None:
-    lines = "".join(f"{n // 4},{n % 7 / 2},{n // 4 % 40},{n * 7 % 3 // 2}\n" for n in range(400))
-    (folder / "trips.csv").write_text("individual,cost,age,chosen\n" + lines)
-    flags = ("--label", "chosen", "--group", "individual", "--key", "none")
-    assert "divided   by individual" in _init("grouped", "--from", folder / "trips.csv", *flags).output
-    project = check_project(folder / "grouped")
-    assert project.file.split.strategy == "group" and project.file.split.columns == ("individual",)
-    definitions = (folder / "grouped/features/definitions.py").read_text()
-    assert "keeps=('individual',)" in definitions and '"individual":' not in definitions
 
 
 def test_parquet_with_a_key_and_the_time_of_the_outcome(folder: Path) -> None:
@@ -205,7 +183,3 @@ def test_what_does_not_fit_is_refused_alone_and_nothing_is_left(folder: Path, fl
         raise result.exception
     assert not result.output
     assert not (folder / "visits").exists()
-
-
-def test_flags_of_a_table_need_one(folder: Path) -> None:
-    assert "xpected --from FILE" in str(_init("visits", "--label", "bought", fails=True).exception)

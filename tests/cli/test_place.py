@@ -8,21 +8,8 @@ import pytest
 
 from gatehouse.cli.init import create_project
 from gatehouse.cli.output import open_store
-from gatehouse.cli.place import project_folder, store_address
-from gatehouse.errors import ConfigurationError
+from gatehouse.cli.place import store_address
 from gatehouse.kfp import driver
-
-
-def test_outside_of_a_project_no_other_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(ConfigurationError, match=r"found no project\.yaml in it\. `gatehouse init NAME` writes one"):
-        project_folder(None)
-    created = create_project("returns", tmp_path)
-    with pytest.raises(ConfigurationError, match="There is one in returns: name it"):
-        project_folder(None)
-    assert project_folder(Path("returns")) == Path("returns")
-    monkeypatch.chdir(created)
-    assert project_folder(None) == created
 
 
 def test_the_store_is_the_project_s(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,6 @@ import typer
 from typer.testing import CliRunner
 
 from gatehouse.cli import run as command
-from gatehouse.cli.run import from_here
 from gatehouse.kfp.local_run import LocalRun
 from tests.small_example import EXAMPLE
 
@@ -35,11 +34,3 @@ def test_each_window_is_one_run_and_a_failed_one_stops_no_other(
     assert [arguments["since"] for arguments in runs] == starts
     common = {"rerun": "score", "keys": str(Path.cwd() / "asked.csv"), "source": "s3://raw/flights"}
     assert all(arguments.items() >= common.items() for arguments in runs)
-
-
-def test_a_path_starts_in_the_current_folder_and_a_reference_is_no_path() -> None:
-    reference = f"keys/flights/sha256-{'0' * 64}"
-    assert from_here({"keys": reference, "seed": 7}) == {"keys": reference, "seed": 7}
-    assert from_here({"keys": "asked.csv"}) == {"keys": str(Path.cwd() / "asked.csv")}
-    assert from_here({"predictions": "log"}) == {"predictions": str(Path.cwd() / "log")}
-    assert from_here({"predictions": "latest"}) == {"predictions": "latest"}

@@ -183,15 +183,6 @@ def test_a_wrong_parameter_is_refused_before_anything_is_sent(
     assert not kfp_server.writes
 
 
-def test_what_the_platform_reaches_is_taken(cli: Cli, place: Path) -> None:
-    logs = f"predictions/flights/sha256-{'0' * 64}"
-    given = {"store": place / "store", "source": place / "raw", "window": "2013-01-01/2013-02-01", "predictions": logs}
-    words = " ".join(f"--param {name}={value}" for name, value in given.items())
-    assert "to add" in cli(f"submit --pipeline monitoring --dry-run {words}").output
-    asked = f"keys/flights/sha256-{'0' * 64}"
-    assert "to add" in cli(f"submit --pipeline scoring --dry-run --param keys={asked}").output
-
-
 ENDED = {"state": "succeeded", "stage": "", "error": "", "message": "", "last": 1.0}
 BREACH = {"exit_code": 2, "message": "the contract is broken", "at": 1.0, "seconds": 0.5}
 

@@ -61,23 +61,6 @@ def test_warnings_and_alarms_of_stages_and_of_the_record_stand_in_the_summary(
     assert output.count("alarm in snapshot: rain: 50 % missing") == 1 and "MLflow has nothing" not in output
 
 
-@pytest.mark.parametrize(
-    ("more", "cause"),
-    [({}, "the rows overlap\nMove them"), ({"unexpected": True}, "OddError: the rows overlap\nMove them")],
-)
-def test_a_failure_has_its_message_and_its_class_only_if_it_was_unexpected(
-    store: ArtifactStore, tmp_path: Path, capsys: pytest.CaptureFixture[str], more: dict[str, bool], cause: str
-) -> None:
-    run = _run(tmp_path, {"split": {}}, exit_code=1)
-    run.failure = {"error": "OddError", "message": "the rows overlap\nMove them", "stage": "split", **more}
-    run.events = [Event("split", 1, "failed", {"seconds": 1.0, **run.failure})]
-    screen = Screen(store)
-    screen.update(run)
-    assert capsys.readouterr().out.rstrip().endswith(cause.partition("\n")[0])
-    screen.summarise(run)
-    assert f"Split failed: {cause}\n" in capsys.readouterr().out
-
-
 def test_metrics_stand_in_lines_of_four(
     store: ArtifactStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

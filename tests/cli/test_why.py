@@ -108,15 +108,6 @@ def test_a_package_of_another_version_is_named(store: ArtifactStore, run: Run, m
     assert "9.9.9" in _why("split", "a", "b", "--store", store.address).output
 
 
-def test_one_run_is_told_with_all_that_it_depended_on(store: ArtifactStore, run: Run) -> None:
-    run("a", seed=8)
-    told = _why("split", "a", "--store", store.address).output
-    assert "split ran in a." in told and split.code_here() in told
-    assert ["spec.seed", "8"] in [line.split() for line in told.splitlines()]
-    body = json.loads(_why("split", "a", "--store", store.address, "--json").output)
-    assert body["event"] == "finished" and body["request"]["spec"]["seed"] == 8
-
-
 def test_a_stage_is_told_by_its_fields_modules_and_packages() -> None:
     lines = [line.strip() for line in _why("split").output.splitlines()]
     assert {"training_set", "spec"} <= set(lines) and any(line.startswith("numpy ") for line in lines)

@@ -99,13 +99,6 @@ def test_a_task_that_fails_ends_with_its_code(server: ForkServer, tmp_path: Path
     assert _run(tmp_path, "well").returncode == 0
 
 
-def test_a_task_whose_server_is_gone_fails_and_does_not_wait(tmp_path: Path) -> None:
-    with ForkServer() as opened:
-        opened._server.kill()
-        opened._server.wait()
-        assert _run(tmp_path, "x").returncode == 1
-
-
 def test_a_killed_owner_takes_the_server_along() -> None:
     owner = subprocess.Popen([PYTHON, "-c", _OWNER], stdout=subprocess.PIPE, text=True)
     assert owner.stdout is not None and owner.stdout.readline() == "open\n"

@@ -7,7 +7,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from pydantic import ValidationError
 
 from gatehouse.configuration.schedule import Schedule
 from gatehouse.kfp.scheduling import Applying, Wanted, held, plan
@@ -157,15 +156,6 @@ def test_what_a_person_paused_stays_paused(kfp_server: KfpServer) -> None:
     assert [each["status"] for each in schedules(kfp_server)] == ["ENABLED"]
 
 
-def test_the_project_turns_a_schedule_off_and_on(kfp_server: KfpServer) -> None:
-    for enabled in (False, True, False):
-        apply(kfp_server, wanted(enabled=enabled))
-        assert [each["status"] for each in schedules(kfp_server)] == ["ENABLED" if enabled else "DISABLED"]
-    kfp_server.objects.enable(schedules(kfp_server)[0]["recurring_run_id"])
-    assert apply(kfp_server, wanted(enabled=False)) == "~"
-    assert [each["status"] for each in schedules(kfp_server)] == ["DISABLED"]
-
-
 @pytest.fixture(scope="module")
 def before() -> Objects:
     """What the server has when one schedule was applied; each test takes a copy."""
@@ -250,31 +240,6 @@ def test_no_one_is_replaced_at_the_moment_it_is_due(kfp_server: KfpServer) -> No
     apply(kfp_server, wanted(cron="@hourly", max_concurrency=2))
     kfp_server.objects.fire()
     assert len(kfp_server.objects.runs) == 1
-
-
-def test_what_kfp_made_otherwise_is_deleted_again(kfp_server: KfpServer) -> None:
-    apply(kfp_server, wanted())
-    create = kfp_server.objects.create_recurring_run
-    kfp_server.objects.create_recurring_run = (  # type: ignore[method-assign]
-        lambda body: create(body | {"max_concurrency": "7"})
-    )
-    with pytest.raises(KfpError, match="max_concurrency: expected 2, found 7"):
-        apply(kfp_server, wanted(max_concurrency=2))
-    assert [(each["status"], each["max_concurrency"]) for each in schedules(kfp_server)] == [("ENABLED", "1")]
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        *({"cron": "0 4 * * 1"}, {"interval": "PT6H"}, {"cron": ""}, {"cron": "", "interval": "PT0.5S"}),
-        *({"time_zone": "Mars/Olympus"}, {"max_concurrency": 11}, {"sla_hours": 0}, {"parameter": {}}),
-        {"start": "2026-02-01", "end": "2026-01-01"},
-    ],
-)
-def test_a_schedule_that_cannot_be_is_refused(changes: dict[str, Any]) -> None:
-    with pytest.raises(ValidationError):
-        Schedule.model_validate(WEEKLY | changes)
-    assert Schedule.model_validate("@daily") == Schedule(cron="@daily")
 
 
 def test_due_times_of_an_interval_count_from_its_start() -> None:

@@ -12,7 +12,7 @@ import pytest
 from gatehouse.errors import ConfigurationError
 from gatehouse.kfp_api.client import KfpApi
 from gatehouse.kfp_api.connection import KfpError, KfpRefusedError, Patience
-from gatehouse.kfp_api.specs import parts_of, version_name
+from gatehouse.kfp_api.specs import parts_of
 from tests.stand_ins.kfp_api import FAULTS, IMPATIENT, PERSISTENT, PIPELINE, KfpServer, Objects, impatient, serving
 
 
@@ -75,12 +75,6 @@ def test_a_fault_at_any_call_doubles_nothing(fault: str) -> None:
             assert counts == [1, 1, 2, 1], f"call {number}: {server.calls[-calls:]}"
 
 
-def test_an_older_server_is_asked_without_what_it_does_not_know() -> None:
-    with serving(lacks=("name", "tags")) as server:
-        assert submit(connect(server)).name == "run-1"
-        assert [each["name"] for each in server.objects.pipelines.values()] == ["say"]
-
-
 def test_lists_are_read_page_by_page(api: KfpApi, kfp_server: KfpServer) -> None:
     submit(api)
     first = kfp_server.objects.runs[next(iter(kfp_server.objects.runs))]
@@ -90,15 +84,6 @@ def test_lists_are_read_page_by_page(api: KfpApi, kfp_server: KfpServer) -> None
     assert names == [f"more-{number}" for number in reversed(range(230))] + ["run-1"]
     since = datetime.fromisoformat(kfp_server.objects.runs[list(kfp_server.objects.runs)[-10]]["created_at"])
     assert len(list(api.runs(since=since))) == 10
-
-
-def test_a_version_is_found_by_its_content_whatever_people_see_of_it(api: KfpApi, kfp_server: KfpServer) -> None:
-    pipeline = api.pipeline("say")
-    first = api.upload_version(pipeline.id, PIPELINE, display_name="2026-11-27 1a2b3c4")
-    again = api.upload_version(pipeline.id, f"# Later\n{PIPELINE}", display_name="2026-11-28 1a2b3c4")
-    assert again == first and first.display_name == "2026-11-27 1a2b3c4"
-    (kept,) = kfp_server.objects.pipeline_versions.values()
-    assert kept["name"] == version_name(PIPELINE)
 
 
 @pytest.mark.parametrize("state", ["SUCCEEDED", "SKIPPED", "FAILED", "CANCELED"])
@@ -209,16 +194,6 @@ def test_tasks_have_the_times_at_which_they_began(api: KfpApi, kfp_server: KfpSe
 
 def _body(run: dict[str, Any]) -> dict[str, Any]:
     return {key: run[key] for key in ("experiment_id", "runtime_config", "pipeline_version_reference")}
-
-
-def test_a_server_that_is_gone_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
-    with serving() as server:
-        server.faults = {0: "before", 1: "before"}
-        assert connect(server).server()
-    with pytest.raises(KfpError):
-        KfpApi.connect("http://127.0.0.1:9", patience=IMPATIENT).server()
-    told = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
-    assert len(told) == 2 and all("does not answer (" in each for each in told)
 
 
 @pytest.mark.parametrize("token", ["first\nsecond", "two words", "naïve"])

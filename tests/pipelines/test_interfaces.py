@@ -8,11 +8,10 @@ import pytest
 from hypothesis import strategies as st
 
 from gatehouse.errors import ContractBreachError, LeakageError
-from gatehouse.operations.control.requiring.stage import Requirement, Satisfied, require_contract
+from gatehouse.operations.control.requiring.stage import Requirement, require_contract
 from gatehouse.pipelines.interfaces import component_of
 from gatehouse.store.canonical import canonical_json
-from gatehouse.store.forms import RERUN
-from gatehouse.store.parameters import inputs_of, parameter_of, runner, spec_of
+from gatehouse.store.parameters import inputs_of, parameter_of, spec_of
 from gatehouse.store.stage import StageModel, declared_stages
 from gatehouse.store.store import ArtifactStore
 from gatehouse.training.transformation.spec import CategoricalSpec, TransformationSpec
@@ -99,20 +98,6 @@ def test_every_value_of_a_configuration_comes_back_from_kfp_with_its_type(value:
 def _holds_null(value: Any) -> bool:
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     return value is None or any(map(_holds_null, inner))
-
-
-@pytest.mark.parametrize(("rerun", "nonce"), [("train,split@2", "2"), ("split", "forced"), ("train", ""), (RERUN, "")])
-def test_a_task_forces_the_stages_that_the_run_names(store: ArtifactStore, rerun: str, nonce: str) -> None:
-    forced: list[str] = []
-
-    class Named:
-        name = "split"
-
-        def __call__(self, request: object, store: ArtifactStore, code: str, force: str) -> None:
-            forced.append(force)
-
-    runner(store, {}, rerun)(Named(), Satisfied())  # type: ignore[arg-type]
-    assert forced == [nonce]
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ import pytest
 from google.protobuf import json_format
 from pydantic import ValidationError
 
-from gatehouse.errors import ConfigurationError
 from gatehouse.evaluation.probing.spec import ProbeSpec
 from gatehouse.pipelines.catalog import Pipeline, build
 from gatehouse.project.platforms import THIS_MACHINE, Platform
@@ -81,15 +80,3 @@ def test_settings_of_a_pod_are_given_to_the_stage_that_has_one(project: Project)
     with pytest.raises(ValidationError, match="expected snapshot instead of validate, which its pod runs"):
         ProjectFile.model_validate(body | {"stages": {"validate": {"retries": 4}}})
     assert ProjectFile.model_validate(body | {"stages": {"validate": {"owner": "data@acme"}}}).owners["validate"]
-
-
-@pytest.mark.parametrize(
-    ("pipeline", "stage", "why"),
-    [
-        ("training", "validate", "require_contract, resolve needs what it gives"),
-        ("training", "register", "it is what the pipeline is for"),
-    ],
-)
-def test_a_stage_that_a_run_needs_cannot_be_let_fail(project: Project, pipeline: str, stage: str, why: str) -> None:
-    with pytest.raises(ConfigurationError, match=rf"stages\.{stage}\.on_failure: expected stop in {pipeline}.*{why}"):
-        built(project, pipeline, None, **{stage: StageSettings(on_failure="warn")})

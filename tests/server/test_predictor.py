@@ -166,17 +166,6 @@ def test_a_wrong_input_is_named_with_what_was_expected(
     assert told in infer(address, inputs, 400)
 
 
-def test_a_request_without_rows_or_of_an_unknown_output_is_named(address: str) -> None:
-    assert "at least one" in infer(address, tensors(ROWS.slice(0, 0), KINDS), 400)
-    wanted = [{"name": "margin"}]
-    assert "expected probability, positive, found margin" in infer(
-        address, tensors(ROWS.slice(0, 1), KINDS), 400, outputs=wanted
-    )
-    assert "inputs" in infer(address, [], 400)
-    sent = requests.post(f"{address}/v2/models/delays/infer", data=b" " * (16 * 1024 * 1024 + 1), timeout=60)
-    assert sent.status_code == 413 and "at most 16,777,216 bytes" in sent.json()["error"]
-
-
 def test_with_keys_alone_features_are_read_and_scored_as_the_batch(tmp_path: Path, store: ArtifactStore) -> None:
     rows, details, sales = shops.retrieved(store, tmp_path, "both")
     (training_set,) = store.references("training-sets", "both")

@@ -25,9 +25,8 @@ def test_a_token_is_found_by_itself_until_it_expires(store: ArtifactStore) -> No
 def test_nothing_else_is_admitted(store: ArtifactStore, change: str) -> None:
     secret = create_token(store, "ada", ["run"], 2)
     other = create_token(store, "bob", ["promote"], 2)
-    mixed = secret[:18] + other[18:]
-    given = {"": "", "cut": secret[:-1], "other": mixed}.get(change, secret + change)
-    assert token_given(tokens_of(store), given, datetime.now(UTC)) is None
+    forms = {"": "", "cut": secret[:-1], "other": secret[:18] + other[18:]}
+    assert token_given(tokens_of(store), forms.get(change, secret + change), datetime.now(UTC)) is None
 
 
 @pytest.mark.parametrize("given", ["known", "another's number", "nobody's number", "no token"])

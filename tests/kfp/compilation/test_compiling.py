@@ -1,6 +1,5 @@
 """What pipelines compile to: tasks, parameters, and a spec for this machine, or for one platform or another."""
 
-import dataclasses
 import json
 import os
 import shutil
@@ -118,19 +117,6 @@ def test_a_run_until_a_stage_keeps_the_tasks_up_to_it_and_what_requires_its_verd
         cut_after("leakage", with_a_short_stack(build, "training", flights))
 
 
-@pytest.mark.parametrize("asks", [{"approval": "manual"}, {"inconclusive": "approval"}], ids=str)
-def test_where_the_policy_asks_a_person_the_webhook_is_told_that_a_candidate_waits(
-    flights: Project, asks: dict[str, str]
-) -> None:
-    policy = flights.policy.model_copy(update=asks)
-    told = dataclasses.replace(flights, file=flights.file.model_copy(update={"alerts": "fail"}))
-    both = (told, dataclasses.replace(told, policy=policy))
-    plans = [with_a_short_stack(build, "training", each).plan for each in both]
-    assert [title for _, _, title in plans[1] if title not in {one for _, _, one in plans[0]}] == [
-        "Tell of the register"
-    ]
-
-
 def test_columns_that_the_contract_calls_sensitive_reach_the_source(tmp_path: Path) -> None:
     folder = shutil.copytree(EXAMPLE, tmp_path / "flights")
     file = folder / "project.yaml"
@@ -178,17 +164,6 @@ def test_the_pods_of_a_platform_have_what_its_profile_says(released: Path, platf
     assert [each["secretName"] for each in split.pod["imagePullSecret"]] == ["registry"]
 
 
-def test_the_model_registry_is_named_to_those_tasks_alone_that_write_the_ledger(released: Path) -> None:
-    spec = read_spec(released / "flights-training.yaml")
-    variables = [spec.task(name).container.get("env", ()) for name in _LEDGER]
-    named = [{each["name"]: each["value"] for each in env if "REGISTRY" in each["name"]} for env in variables]
-    given = {"GATEHOUSE_MODEL_REGISTRY": "https://model-registry.acme.example:443"}
-    assert named == [given | {"GATEHOUSE_MODEL_REGISTRY_AUTHOR": "gatehouse"}, {}]
-
-
-_LEDGER = ("register", "evaluate")
-
-
 def test_a_source_that_pods_do_not_reach_is_refused(flights: Project, platform: Platform, tmp_path: Path) -> None:
     table = {"columns": {"id": "int64", "at": "timestamp"}, "event_time": "at", "member": "orders.csv"}
     source = parse_source({"name": "shop", "kind": "files", "path": "../raw", "tables": {"orders": table}})
@@ -196,16 +171,6 @@ def test_a_source_that_pods_do_not_reach_is_refused(flights: Project, platform: 
     with pytest.raises(ConfigurationError, match=r"(?s)cannot run on the platform cluster.*source.path .*found ../raw"):
         compile_pipeline("promotion", moved, tmp_path, platform)
     assert not list(tmp_path.iterdir())
-
-
-def test_a_task_with_an_accelerator_is_refused_where_only_the_image_for_cpus_is_named(
-    flights: Project, platform: Platform, tmp_path: Path
-) -> None:
-    images = {name: reference for name, reference in platform.images.items() if name != TRAINING_GPU}
-    with pytest.raises(ConfigurationError, match="expected one for training-gpu, found control, data, training"):
-        with_a_short_stack(
-            compile_pipeline, "training", flights, tmp_path, platform.model_copy(update={"images": images})
-        )
 
 
 @pytest.mark.parametrize(
