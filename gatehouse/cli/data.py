@@ -44,7 +44,7 @@ from gatehouse.reports.rendering import rendered
 from gatehouse.runtime.counting import counted
 from gatehouse.store import deprecation, eraser
 from gatehouse.store.collection import Collector, Item, Wish
-from gatehouse.store.database import quoted, unquoted_column
+from gatehouse.store.database import quoted
 from gatehouse.store.deprecation import deprecation_of, marker_of
 from gatehouse.store.eraser import ErasurePlan, plan_erasure, unlisted_blobs
 from gatehouse.store.erasure import dependant_marker, erased_marker
@@ -69,9 +69,8 @@ _STYLES = {
     "corrupt": "bold red",
     "unreadable": "red",
 }
-_MOST_FILES, _LONGEST_LIST, _LONGEST_CELL = 20, 12, 60
+_MOST_FILES, _LONGEST_CELL = 20, 60
 _REFERENCE = re.compile(r'"([a-z][a-z-]*/[^"]+)"')
-_DUCKDB_GUESS = re.compile(r'\nDid you mean "[^"]*"\?')
 
 
 def _console() -> Console:
@@ -177,15 +176,6 @@ def _sections(manifest: Manifest) -> Iterator[tuple[str, Text]]:
         width = max(len(name) for name, _ in rows)
         return Text("\n").join(Text.assemble(f"  {name:<{width}}  ", (value, "dim")) for name, value in rows)
 
-    def bounded(value: Any) -> Any:
-        """The same with long lists cut; `--json` prints them whole."""
-        if isinstance(value, dict):
-            return {key: bounded(item) for key, item in value.items()}
-        if isinstance(value, list | tuple):
-            more = [f"and {len(value) - _LONGEST_LIST:,} more"] if len(value) > _LONGEST_LIST else []
-            return [*map(bounded, value[:_LONGEST_LIST]), *more]
-        return value
-
     if manifest.derived_from:
         yield "made from", aligned(sorted(manifest.derived_from.items()))
     if manifest.columns:
@@ -199,7 +189,10 @@ def _sections(manifest: Manifest) -> Iterator[tuple[str, Text]]:
         yield "files", aligned([*files, *([("and more", f"{more:,}")] if more > 0 else [])])
     for title, facts in (("configuration", manifest.configuration), ("details", manifest.details)):
         if facts:
-            yield title, Text(yaml.safe_dump(bounded(facts), sort_keys=True, allow_unicode=True).rstrip())
+            yield (
+                title,
+                Text(yaml.safe_dump(json.loads(json.dumps(facts)), sort_keys=True, allow_unicode=True).rstrip()),
+            )
 
 
 def _not_reproducible(record: str) -> str:
@@ -408,8 +401,7 @@ def _fetched(
             columns = [str(column[0]) for column in result.description or ()]
             return columns, result.fetchmany(rows + 1) if rows else result.fetchall()
         except duckdb.Error as error:
-            lines = [_DUCKDB_GUESS.sub("", str(error)), unquoted_column(connection, error), _names(connection)]
-            raise ConfigurationError(f"The query cannot be run: {chr(10).join(filter(None, lines))}") from None
+            raise ConfigurationError(f"The query cannot be run: {error}\n{_names(connection)}") from None
 
 
 def _names(connection: "duckdb.DuckDBPyConnection") -> str:
@@ -675,11 +667,7 @@ def erase(
         _print_plan(after)
         raise StoreError(f"While {artifact} was erased, the artifacts above were published. Erase it again.")
     typer.echo(f"{'erased in part' if plan.holders else 'erased'}; the record is {record.key}.")
-    _print_unreached(len(unlisted_blobs(opened)))
-
-
-def _print_unreached(unlisted: int) -> None:
-    if unlisted:
+    if unlisted := len(unlisted_blobs(opened)):
         typer.echo(
             f"{unlisted} blobs that no manifest lists, as unfinished work leaves them, may hold the data, too: "
             "`gatehouse data gc --delete` removes them after the grace period."

@@ -156,7 +156,7 @@ def _change(api: KfpApi, wanted: Wanted, existing: list[Held]) -> Change:
         details = tuple(f"{key}: {value}" for key, value in fields.items() if value)
         return Change("+", f"{what} ({wanted.display_name})", details)
     if not same:
-        details = tuple(_differences(api, wanted, older[0])) or ("this version makes the name in another way",)
+        details = tuple(_differences(api, wanted, older[0]))
         if _mode(wanted, older) == "paused":
             details += ("a person paused it: it stays paused",)
         return Change("~", f"{what} ({older[0].run.name} -> {wanted.display_name})", details)
@@ -168,11 +168,6 @@ def _change(api: KfpApi, wanted: Wanted, existing: list[Held]) -> Change:
     if current.run.enabled != enabled:
         turned = f"enabled: {current.run.enabled} -> {enabled}"
         return Change("~", f"{what} ({wanted.display_name})", (turned,))
-    last = next(api.runs(recurring_run=current.run.id), None)
-    if last and wanted.schedule.parameters and not last.parameters:
-        why = "KFP stored it without its workflow, as some releases do where an administrator has plug-ins;"
-        advice = f"{why} `gatehouse schedule delete {wanted.name}` stops it"
-        return Change("!", f"{what} starts runs without its parameters, as {last.name}", (advice,))
     return Change("=", what)
 
 
@@ -318,9 +313,6 @@ class Applying:
             for key, value in wanted.facts().items()
             if getattr(run, key) != value
         ]
-        # KFP answers the parameters that it was given; the account is that of the workflow which would get them.
-        if wanted.schedule.parameters and not (run.version and run.service_account):
-            differing.append("it is stored without its workflow, so its runs would start without parameters")
         if differing:
             self.api.delete_recurring_run(run.id)
             raise KfpError(
