@@ -122,9 +122,9 @@ def _type(schema: dict[str, Any], definitions: dict[str, Any]) -> str:
 
 def _bounds(schema: dict[str, Any]) -> str:
     signs = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
-    found = [f"{sign} {_short(schema[key])}" for key, sign in signs.items() if key in schema]
-    found += [f"`{schema['pattern']}`"] if "pattern" in schema else []
-    return f" ({', '.join(found)})" if found else ""
+    bounds = [f"{sign} {_short(schema[key])}" for key, sign in signs.items() if key in schema]
+    bounds += [f"`{schema['pattern']}`"] if "pattern" in schema else []
+    return f" ({', '.join(bounds)})" if bounds else ""
 
 
 def _short(bound: float) -> str:
@@ -137,11 +137,11 @@ def _default(schema: dict[str, Any], required: bool) -> str:
     value = schema.get("default")
     if value is None or value in ("", [], {}) or isinstance(value, dict):
         return ""
-    if isinstance(value, list) and all(isinstance(each, dict) for each in value):
-        value = [{name: each for name, each in one.items() if each is not None} for one in value]
+    if isinstance(value, list) and all(isinstance(item, dict) for item in value):
+        value = [{name: item for name, item in entry.items() if item is not None} for entry in value]
         return f"`{yaml.safe_dump(value, default_flow_style=True, width=10**6).strip()}`"
-    if isinstance(value, list) and all(isinstance(each, str) for each in value):
-        return ", ".join(f"`{each}`" if each else "the empty text" for each in value)
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
+        return ", ".join(f"`{item}`" if item else "the empty text" for item in value)
     return f"`{value}`".replace("'", "").replace("True", "true").replace("False", "false")
 
 
@@ -155,7 +155,7 @@ def section(title: str, model: type[BaseModel], level: int, prefix: str = "", sk
     schema = model.model_json_schema()
     definitions = schema.get("$defs", {})
     # What may be written as a bare list has the form of a mapping beside it.
-    schema = schema if "properties" in schema else next(one for one in schema["anyOf"] if "properties" in one)
+    schema = schema if "properties" in schema else next(form for form in schema["anyOf"] if "properties" in form)
     required = schema.get("required", [])
     rows = [
         [f"`{name}`", _type(field, definitions), _default(field, name in required), _says(model, name, field)]
@@ -176,20 +176,23 @@ def section(title: str, model: type[BaseModel], level: int, prefix: str = "", sk
 def _alternatives(name: str, models: tuple[type[BaseModel], ...], key: str, said: str) -> str:
     """The sections of a key that holds one of several models; what these share is explained once."""
     parts = [f"### `{name}`\n\n{said}\n"]
-    held: dict[type[BaseModel], list[tuple[str, str]]] = {}
+    users_of: dict[type[BaseModel], list[tuple[str, str]]] = {}
     for model in models:
         tag = model.model_fields[key].annotation.__args__[0]  # type: ignore[union-attr]  # a Literal
         fields = [(inner, field) for field in model.model_fields for inner in _inner(model, field)]
         for inner, field in fields:
-            held.setdefault(inner, []).append((tag, field))
+            users_of.setdefault(inner, []).append((tag, field))
         parts.append(section(f"`{name}` by `{tag}`", model, 4, skip=tuple(field for _, field in fields)))
-    deeper = {deep: (inner, field) for inner in held for field in inner.model_fields for deep in _inner(inner, field)}
-    once = {deep: place for deep, place in deeper.items() if len(models) > 1 and len(held) > 1}
-    for inner, users in held.items():
-        of = "" if len(users) == len(models) or len(held) == 1 else " of " + ", ".join(f"`{tag}`" for tag, _ in users)
+    deeper = {
+        deep: (inner, field) for inner in users_of for field in inner.model_fields for deep in _inner(inner, field)
+    }
+    once = {deep: place for deep, place in deeper.items() if len(models) > 1 and len(users_of) > 1}
+    for inner, users in users_of.items():
+        shared = len(users) == len(models) or len(users_of) == 1
+        of = "" if shared else " of " + ", ".join(f"`{tag}`" for tag, _ in users)
         skip = tuple(field for _, field in once.values())
         parts.append(section(f"`{name}.{users[0][1]}`{of}", inner, 4, skip=skip))
-    parts += [section(f"`{name}.{held[inner][0][1]}.*.{field}`", deep, 4) for deep, (inner, field) in once.items()]
+    parts += [section(f"`{name}.{users_of[inner][0][1]}.*.{field}`", deep, 4) for deep, (inner, field) in once.items()]
     return "\n".join(parts)
 
 
@@ -252,16 +255,17 @@ def _project() -> str:
         "schedules": Schedule,
         "stages": StageSettings,
     }
-    held = {name for name, field in ProjectFile.model_fields.items() if _models(field.annotation)}
-    assert held == set(inner), f"project.yaml holds {sorted(held ^ set(inner))} that this page does not know"
+    sections = {name for name, field in ProjectFile.model_fields.items() if _models(field.annotation)}
+    assert sections == set(inner), f"project.yaml holds {sorted(sections ^ set(inner))} that this page does not know"
     for name, model in inner.items():
         if isinstance(model, tuple):
             parts.append(_alternatives(name, *model))
         elif name == "training":
             parts.append(_training())
         else:
-            told = ("columns",) if model is TransformationSpec else ()  # its columns have the models of its other keys
-            parts.append(section(f"`{name}`", model, 3, f"{name}.", skip=told))
+            # The columns of a transformation have the models of its other keys.
+            skip = ("columns",) if model is TransformationSpec else ()
+            parts.append(section(f"`{name}`", model, 3, f"{name}.", skip=skip))
     parts.append(section("contract.yaml", Contract, 2))
     parts.append(section("policy.yaml", GatePolicy, 2))
     defined = (Source, Stream, Entity, FeatureView, OnDemandView, LabelView, FeatureService)

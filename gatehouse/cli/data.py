@@ -237,8 +237,8 @@ def verify(
             for problem in result["problems"]:
                 style = "red" if result["state"] == "broken" else "yellow"
                 _console().print(Text(f"{result['state']}: {problem}", style=style))
-        others = [f"{states[state]} {state}" for state in ("erased", "not reproducible", "broken") if states[state]]
-        typer.echo(", ".join([f"{states['intact']} references verified in {opened.address}", *others]))
+        counts = [f"{states[state]} {state}" for state in ("erased", "not reproducible", "broken") if states[state]]
+        typer.echo(", ".join([f"{states['intact']} references verified in {opened.address}", *counts]))
     if states["broken"]:
         raise typer.Exit(1)
 
@@ -553,9 +553,9 @@ def deprecate(
     GATEHOUSE_DEPRECATED=fail makes reading it an error, allow silences the warning.
     """
     opened = open_store(store)
-    found = find(opened, reference)
-    said = deprecation.deprecate(opened.objects, found, reason, find(opened, successor) if successor else "", by)
-    typer.echo(said.explain(found))
+    artifact = find(opened, reference)
+    marker = deprecation.deprecate(opened.objects, artifact, reason, find(opened, successor) if successor else "", by)
+    typer.echo(marker.explain(artifact))
 
 
 @app.command("gc")

@@ -214,14 +214,14 @@ def lineage(
     opened = open_features(project)
     view, features = _named(opened, name)
     columns = _columns(opened, store)
-    known = "on demand" if isinstance(view, OnDemand) else available(view.spec)
+    known_from = "on demand" if isinstance(view, OnDemand) else available(view.spec)
     sources = {f"{view.name}.{feature}": lineage_of(opened.repository, view, feature, columns) for feature in features}
     if as_json:
         listed = {
             feature: {"values": columns_of.values, "others": columns_of.others, "exact": columns_of.exact}
             for feature, columns_of in sources.items()
         }
-        print_json({"known_from": known, "features": listed})
+        print_json({"known_from": known_from, "features": listed})
         return
     console = Console(soft_wrap=True, highlight=False, markup=False)
     for feature, columns_of in sources.items():
@@ -235,7 +235,7 @@ def lineage(
             console.print(f"  {heading}", style="dim")
             for line in _grouped(names) or ["none"]:
                 console.print(f"    {line}")
-    console.print(f"\nknown from {known}")
+    console.print(f"\nknown from {known_from}")
 
 
 def _named(opened: FeatureProject, name: str) -> tuple[View | OnDemand, list[str]]:

@@ -13,13 +13,13 @@ PROJECT_FILE = "project.yaml"
 DEFAULT_STORE = ".gatehouse/store"
 
 
-def project_folder(given: Path | None) -> Path:
+def project_folder(folder_option: Path | None) -> Path:
     """The folder of the project: the given one, else the current one.
 
     Raises:
         ConfigurationError: if neither holds a project.
     """
-    folder = given or Path.cwd()
+    folder = folder_option or Path.cwd()
     if (folder / PROJECT_FILE).is_file():
         return folder
     near = sorted(path.parent.name for path in folder.glob(f"*/{PROJECT_FILE}"))

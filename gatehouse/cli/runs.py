@@ -33,7 +33,7 @@ Histories = Mapping[str, Mapping[str, Sequence[Observed]]]
 
 def spark(points: Sequence[Observed], width: int = 24) -> str:
     """A metric's values in one line of block characters; non-finite values are gaps, and an empty series is a dot."""
-    values = [mean for mean, _ in _buckets([(float(at), each.value) for at, each in enumerate(points)], width)]
+    values = [mean for mean, _ in _buckets([(float(at), point.value) for at, point in enumerate(points)], width)]
     finite = [value for value in values if math.isfinite(value)]
     if len(values) < 2 or not finite:
         return ""
@@ -63,13 +63,13 @@ def differing(runs: Sequence[TrackedRun]) -> tuple[dict[str, list[str | None]], 
     Equal numbers do not differ, however they are written. Only tags about how a run was made are used.
     """
     facts = [_facts(run) for run in runs]
-    names = list(dict.fromkeys(name for each in facts for name in each))
+    names = list(dict.fromkeys(name for run_facts in facts for name in run_facts))
     different: dict[str, list[str | None]] = {}
     same: dict[str, list[str | None]] = {}
     for name in sorted(names, key=lambda name: (name.startswith("gatehouse."), name)):
-        values = [each.get(name) for each in facts]
-        first, *others = [number_of(value) if number_of(value) is not None else value for value in values]
-        (same if all(other == first for other in others) else different)[name] = values
+        values = [run_facts.get(name) for run_facts in facts]
+        first, *rest = [number_of(value) if number_of(value) is not None else value for value in values]
+        (same if all(other == first for other in rest) else different)[name] = values
     return different, same
 
 
@@ -129,7 +129,7 @@ def _chart(name: str, runs: Sequence[TrackedRun], labels: Sequence[str], histori
     for run, label in zip(runs, labels, strict=True):
         observed = histories.get(run.id, {}).get(name, ())
         points = [
-            (place, value) for value, place in _buckets([(each.step, each.value) for each in observed], _MOST_POINTS)
+            (place, value) for value, place in _buckets([(point.step, point.value) for point in observed], _MOST_POINTS)
         ]
         lines.append(Series(label, points, dots=points if len(points) <= 20 else ()))
     return line_chart(lines, "second" if name.startswith(SYSTEM) else "step", name.removeprefix(SYSTEM))

@@ -71,7 +71,9 @@ def experiments(store: ArtifactStore, name: str = "") -> Iterator[Found]:
     A study that continues after it was published is listed twice: as published, and in its present state.
     """
     dated: list[tuple[float, Found | Reference]] = []
-    published = [(_written(store, f"{one}/manifest.json"), one) for one in store.references(KIND, name or None)]
+    published = [
+        (_written(store, f"{reference}/manifest.json"), reference) for reference in store.references(KIND, name or None)
+    ]
     trials = {
         study: int(store.manifest(reference).details.get("trials", 0))
         for _, reference in sorted(published, key=lambda pair: pair[0])
@@ -139,16 +141,16 @@ def _matching(store: ArtifactStore, text: str) -> Sequence[Found]:
 
 def require_model(store: ArtifactStore, name: str) -> None:
     """Refuse the name of a model that this store does not have, trained or only tuned."""
-    known = sorted({reference.name for kind in (KIND, "models") for reference in store.references(kind)})
-    if name not in known:
+    models = sorted({reference.name for kind in (KIND, "models") for reference in store.references(kind)})
+    if name not in models:
         raise ConfigurationError(
-            f"{store.address} has the models {', '.join(known) or '(none)'}: expected the name of one, found "
-            f"{name!r}{nearest(name, known)}."
+            f"{store.address} has the models {', '.join(models) or '(none)'}: expected the name of one, found "
+            f"{name!r}{nearest(name, models)}."
         )
 
 
-def _listed(found: Sequence[Found]) -> str:
-    return ", ".join(f"{experiment.short} ({experiment.name}, {experiment.state})" for experiment in found)
+def _listed(listed: Sequence[Found]) -> str:
+    return ", ".join(f"{experiment.short} ({experiment.name}, {experiment.state})" for experiment in listed)
 
 
 def asked_for(store: ArtifactStore, experiment: Found) -> dict[str, Any]:
@@ -261,20 +263,20 @@ def list_experiments(
 ) -> None:
     """List experiments, published or not: the one that was last changed first. Times are UTC."""
     opened = open_store(store)
-    found = list(experiments(opened, name))
-    if name and not found:
+    listed = list(experiments(opened, name))
+    if name and not listed:
         require_model(opened, name)
     if as_json:
-        print_json([_brief(experiment) for experiment in found])
+        print_json([_brief(experiment) for experiment in listed])
         return
-    if not found:
+    if not listed:
         which = f"no experiments of {name}" if name else "no experiments"
         typer.echo(f"{opened.address} has {which}. A training run with `tuning` in its project makes one.")
         return
     table = Table(
         *("model", "state", "trials", "best", "began", "ended", "why", "experiment"), box=None, pad_edge=False
     )
-    for experiment in found:
+    for experiment in listed:
         shown, running = experiment.shown, experiment.state == RUNNING
         best = f"trial {shown.best['number']}: {values_of(shown, shown.best)}" if shown.best else ""
         done = sum(trial["state"] not in (RUNNING, INTERRUPTED) for trial in shown.trials)

@@ -68,13 +68,13 @@ def main() -> int:
 def _run(pipeline_name: str, store: ArtifactStore, arguments: dict[str, object], until: str) -> None:
     with ForkServer():
         pipeline = _prepare(pipeline_name, store, until)
-        known = set(pipeline.function.pipeline_spec.root.input_definitions.parameters)
-        if unknown := sorted(arguments.keys() - known):
+        parameters = set(pipeline.function.pipeline_spec.root.input_definitions.parameters)
+        if unknown := sorted(arguments.keys() - parameters):
             raise ConfigurationError(
-                f"This pipeline has no parameter {', '.join(unknown)}: expected some of {', '.join(sorted(known))}."
+                f"The pipeline has no parameter {', '.join(unknown)}: expected some of {', '.join(sorted(parameters))}."
             )
         require_choices(pipeline.function, arguments)
-        defaults = {"store": store.address} if "store" in known else {}
+        defaults = {"store": store.address} if "store" in parameters else {}
         with store.workspace() as directory:
             os.environ["TMPDIR"] = tempfile.tempdir = str(directory)
             from kfp import local

@@ -16,7 +16,7 @@ def unrunnable_rules(file: ProjectFile, contract: Contract) -> Iterator[str]:
             view = f"raw.{quoted(name)}"
             declared = {column: kind.value for column, kind in file.source.tables[name].columns.items()}
             declare_table(connection, view, declared)
-            places = {f"expression {one.name}": index for index, one in enumerate(table.expressions)}
+            places = {f"expression {expression.name}": index for index, expression in enumerate(table.expressions)}
             for rule in row_rules(table, [*declared], [*table.columns], frozenset()):
                 if why := unrunnable(connection, view, rule):
                     where = f"expressions.{places[rule.rule]}.sql" if rule.sql else f"columns.{rule.columns[0]}"

@@ -171,8 +171,8 @@ class Platform(Strict):
     def _with_bucket(cls, address: str) -> str:
         scheme, separator, rest = address.partition("://")
         if separator and scheme not in _LOCAL and (scheme not in _BUCKETS or not rest.split("/")[0]):
-            found = shown(address) or scheme
-            raise ValueError(f"expected an address with a bucket, as gs://bucket/gatehouse, found {found}")
+            shown_address = shown(address) or scheme
+            raise ValueError(f"expected an address with a bucket, as gs://bucket/gatehouse, found {shown_address}")
         return address
 
     @field_validator("images")

@@ -131,21 +131,21 @@ def followed(store: ArtifactStore, run: str) -> Run:
     submitted = _record(store, run, SUBMITTED)
     if submitted is None:
         raise MissingArtifactError(f"{run}: no such run was submitted to a server of {store.address}.")
-    known = {"id": run, "stages": _stages(store, run)}
-    known |= {name: str(submitted[name]) for name in ("by", "at", "reason", "pipeline")}
+    facts = {"id": run, "stages": _stages(store, run)}
+    facts |= {name: str(submitted[name]) for name in ("by", "at", "reason", "pipeline")}
     ended = _record(store, run, ENDED)
     if ended is None and _is_gone(store, run, str(submitted["at"])):
         gone = {"error": "StoppedError", "message": "The process of the run is gone; submit it again, and it goes on."}
         ended = _record(store, run, ENDED) or {"exit_code": 1, "failure": gone}
     if ended is None:
-        status: Status = "RUNNING" if _record(store, run, PLAN) or known["stages"] else "PENDING"
-        return Run(status=status, **known)
+        status: Status = "RUNNING" if _record(store, run, PLAN) or facts["stages"] else "PENDING"
+        return Run(status=status, **facts)
     failure = ended.get("failure") or {}
     return Run(
         status="FAILED" if ended["exit_code"] else "SUCCEEDED",
         error=str(failure.get("error", "")),
         message=str(failure.get("message", "")),
-        **known,
+        **facts,
     )
 
 

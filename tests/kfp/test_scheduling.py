@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gatehouse.configuration.schedule import Schedule
-from gatehouse.kfp.scheduling import Applying, Wanted, held, plan
+from gatehouse.kfp.scheduling import Applying, DeclaredSchedule, kfp_schedules, plan
 from gatehouse.kfp.submission import Upload
 from gatehouse.kfp_api.client import KfpApi
 from gatehouse.kfp_api.connection import KfpError, Patience
@@ -18,12 +18,12 @@ from tests.stand_ins.kfp_api import FAULTS, IMPATIENT, PERSISTENT, PIPELINE, Kfp
 WEEKLY = {"cron": "0 0 4 * * 1", "parameters": {"word": "hello"}}
 
 
-def wanted(name: str = "weekly", text: str = PIPELINE, **changes: Any) -> Wanted:
+def wanted(name: str = "weekly", text: str = PIPELINE, **changes: Any) -> DeclaredSchedule:
     schedule = Schedule.model_validate(WEEKLY | changes)
-    return Wanted("talks", name, schedule, Upload("talks", "say", text), "talks")
+    return DeclaredSchedule("talks", name, schedule, Upload("talks", "say", text), "talks")
 
 
-def apply(server: KfpServer, *schedules: Wanted, patience: Patience = PERSISTENT) -> str:
+def apply(server: KfpServer, *schedules: DeclaredSchedule, patience: Patience = PERSISTENT) -> str:
     """Apply schedules at the server's own time; returns the signs of the plan."""
     api = KfpApi.connect(server.endpoint, patience=patience)
 
@@ -116,7 +116,7 @@ def test_a_plan_names_every_field_with_the_old_and_the_new_value(kfp_server: Kfp
         enabled=False,
         parameters={"word": "bye", "times": 2},
     )
-    (change,) = plan(api, [replace(after, experiment="others")], held(api, "talks"))
+    (change,) = plan(api, [replace(after, experiment="others")], kfp_schedules(api, "talks"))
     experiment = api.find_experiment("talks")
     assert experiment is not None
     assert change.details == (

@@ -77,7 +77,7 @@ MISTAKES = {
         ('arrives=Available("known_at"),', 'arrives=Available("known_at"), keeps=("label",),', "returned: keeps"),
         ('Source(table="orders"', 'Source(table="order"', "Source order: table"),
         ('event_time="placed_at"', 'event_time="amount"', "Source orders: event_time"),
-        ("orders = Source(", "orders = Source((", "is no Python"),
+        ("orders = Source(", "orders = Source((", "invalid syntax"),
         ('arrives=Available("known_at")', 'arrives=Available("known_at", lag="one day")', "Available: lag"),
         ('entities=("customer_id",)', 'entities=("customer_id")', "FeatureView customer_history: entities"),
         ('"amount": "numeric"', '"amount": "number"', "FeatureView order_content: features.amount"),

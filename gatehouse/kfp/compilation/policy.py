@@ -123,8 +123,8 @@ def _cache(compiled: Compiled) -> Iterator[str]:
 def _is_last(task: Task, compiled: Compiled) -> bool:
     """Whether no task waits for it. KFP learns that a group has ended from a pod alone, and a cached task has none."""
     folder = task.path.removesuffix(task.name)
-    others = (other for other in compiled.tasks if other.path.removesuffix(other.name) == folder)
-    return not any(task.name in other.body.get("dependentTasks", []) for other in others)
+    siblings = (other for other in compiled.tasks if other.path.removesuffix(other.name) == folder)
+    return not any(task.name in other.body.get("dependentTasks", []) for other in siblings)
 
 
 @_rule("rights", "a task reads data and writes artifacts, which needs no right over its node")
@@ -251,4 +251,9 @@ def _producers(body: dict[str, Any]) -> set[str]:
     """Names of the tasks whose outputs a task takes."""
     inputs = body.get("inputs", {})
     sources = [*inputs.get("parameters", {}).values(), *inputs.get("artifacts", {}).values()]
-    return {source["producerTask"] for given in sources for source in given.values() if "producerTask" in source}
+    return {
+        source["producerTask"]
+        for source_by_kind in sources
+        for source in source_by_kind.values()
+        if "producerTask" in source
+    }

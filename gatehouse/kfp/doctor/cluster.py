@@ -80,8 +80,8 @@ def _words(error: Exception) -> str:
 def _kfp(platform: Platform) -> Finding:
     check = "Kubeflow Pipelines"
     if not (platform.endpoint or os.environ.get(ENDPOINT)):
-        found = f"neither the profile nor {ENDPOINT} names an endpoint"
-        return unchecked(check, found, f"Set `endpoint` in the profile, or {ENDPOINT}.")
+        missing = f"neither the profile nor {ENDPOINT} names an endpoint"
+        return unchecked(check, missing, f"Set `endpoint` in the profile, or {ENDPOINT}.")
 
     def look() -> str:
         api = KfpApi.connect(platform.endpoint, platform.namespace, patience=_PATIENCE)
@@ -166,12 +166,12 @@ def _queue(api: KubernetesApi, namespace: str, queue: str) -> Finding:
     check, advice = f"queue {queue}", "`gatehouse kueue manifests PROFILE` writes it, where the profile has `kueue`."
     group, plural = _QUEUES
     try:
-        found = api.get(f"/apis/{_served(api, group)}/namespaces/{namespace}/{plural}/{queue}")
+        queue_object = api.get(f"/apis/{_served(api, group)}/namespaces/{namespace}/{plural}/{queue}")
     except ApiConflict:
         return failed(check, f"there is no local queue of this name in {namespace}", advice)
     except ClusterError as error:
         return unchecked(check, _words(error), advice)
-    return passed(check, f"gives to {found['spec'].get('clusterQueue', 'no cluster queue')}")
+    return passed(check, f"gives to {queue_object['spec'].get('clusterQueue', 'no cluster queue')}")
 
 
 def _restarts(api: KubernetesApi, namespace: str) -> Finding:
@@ -219,9 +219,9 @@ def _rights(api: KubernetesApi, namespace: str, rights: list[tuple[str, str, str
 def _objects(project: Project, platform: Platform) -> Iterator[Named]:
     """Secrets, config maps, claims and accounts that pods use."""
     needed = {"source-url"} if getattr(project.file.source, "url_env", "") else set()
-    known = {*CREDENTIAL_KEYS, "source-url", "alert-webhook", "online-store", "model-registry-token"}
+    all_keys = {*CREDENTIAL_KEYS, "source-url", "alert-webhook", "online-store", "model-registry-token"}
     yield Named("configmaps", platform.settings, known=frozenset(SETTINGS_KEYS), optional=True)
-    yield Named("secrets", platform.credentials, frozenset(needed), frozenset(known), not needed)
+    yield Named("secrets", platform.credentials, frozenset(needed), frozenset(all_keys), not needed)
     kinds = {"secret": "secrets", "config_map": "configmaps"}
     for pods in (platform.pods, *platform.stages.values()):
         for variable in pods.environment:
@@ -239,14 +239,14 @@ def _object(api: KubernetesApi, namespace: str, named: Named, values: dict[str, 
     required = f", with {', '.join(sorted(named.keys))}" * bool(named.keys)
     advice = f"Create it in {namespace}{required}: docs/cluster.md."
     try:
-        found = api.get(f"/api/v1/namespaces/{namespace}/{named.kind}/{named.name}")
+        body = api.get(f"/api/v1/namespaces/{namespace}/{named.kind}/{named.name}")
     except ApiConflict:
         if named.optional:
             return unchecked(check, "it is not there, and may be missing", needed=False)
         return failed(check, f"it is not in {namespace}", advice)
     except ClusterError as error:
         return unchecked(check, _words(error), advice, needed=not named.optional)
-    data = found.get("data") or {}
+    data = body.get("data") or {}
     if named.kind == "configmaps":
         values |= data
     if missing := sorted(named.keys - data.keys()):
