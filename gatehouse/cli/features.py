@@ -106,7 +106,9 @@ def show(
     console.print(name, style="bold")
     for key, value in facts.items():
         if key not in ("view", "on_demand") and value:
-            console.print(Text.assemble((f"  {key:<14}", "dim"), _text(value)))
+            parts = [f"{part} ({kind})" for part, kind in value.items()] if isinstance(value, Mapping) else value
+            text = ", ".join(parts) if isinstance(parts, list) else str(parts)
+            console.print(Text.assemble((f"  {key:<14}", "dim"), text))
     if name in repository.views:
         console.print("\nversions", style="bold")
         for version in versions:
@@ -158,12 +160,6 @@ def _label_facts(spec: LabelView) -> dict[str, Any]:
         "horizon": span(spec.horizon),
         "set_aside": spec.set_aside,
     }
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return ", ".join(f"{name} ({kind})" for name, kind in value.items())
-    return ", ".join(value) if isinstance(value, list) else str(value)
 
 
 def _stored(opened: FeatureProject, tables: Tables | None, view: View) -> dict[str, Any]:
@@ -255,7 +251,7 @@ def _named(opened: FeatureProject, name: str) -> tuple[View | OnDemand, list[str
 
 
 def _columns(opened: FeatureProject, store: str) -> dict[str, list[str]]:
-    """The columns of the raw tables: from the newest snapshot, or from the contract if there is none."""
+    """The columns of the raw tables: from the newest snapshot, or as the source declares them."""
     artifacts = store_if_there(store, opened)
     history = opened.history(artifacts) if artifacts else []
     if artifacts and history:
@@ -264,10 +260,7 @@ def _columns(opened: FeatureProject, store: str) -> dict[str, list[str]]:
             table: [column.name for column in artifacts.manifest(dataset).columns]
             for table, dataset in datasets.items()
         }
-    from gatehouse.data.validation.contract import CONTRACT_FILE, published_contract
-
-    contract = published_contract(opened.project.contract.files[CONTRACT_FILE].decode())
-    return {name: list(table.columns) for name, table in contract.tables.items()}
+    return {name: list(table.columns) for name, table in opened.project.file.source.tables.items()}
 
 
 def _grouped(names: tuple[str, ...]) -> list[str]:

@@ -264,13 +264,14 @@ class Applying:
         current, *doubles = same
         self._verify(declared, current.run)
         running = [recurring for recurring in older if recurring.run.enabled]
+        due = declared.schedule.following(current.run.created_at, current.run.created_at)
         if declared.schedule.enabled:
             turn = bool(older) and not current.run.enabled and current.wanted == "enabled"
         else:
             turn = current.run.enabled
         if doubles:
             self.api.delete_recurring_run(doubles[-1].run.id)
-        elif running and first and self._was_due(declared.schedule, current.run):
+        elif running and first and due is not None and due <= self.now():
             # The old one ran all times due so far, so the new one must not start before now.
             self.api.delete_recurring_run(current.run.id)
             self._create(declared, older)
@@ -299,10 +300,6 @@ class Applying:
         ids = experiment.id, pipeline.id, uploaded.id
         self.allowed()
         self.api.create_recurring_run(declared.body(mode, mode == "enabled" and not older, not older, ids))
-
-    def _was_due(self, schedule: Schedule, run: RecurringRun) -> bool:
-        due = schedule.following(run.created_at, run.created_at)
-        return due is not None and due <= self.now()
 
     def _verify(self, declared: DeclaredSchedule, run: RecurringRun) -> None:
         """Compare what KFP stored with the request, and delete what would start other runs.
