@@ -312,6 +312,9 @@ class Applying:
             for key, value in declared.facts().items()
             if getattr(run, key) != value
         ]
+        # KFP answers the parameters that it was given; the account is that of the workflow which would get them.
+        if declared.schedule.parameters and not (run.version and run.service_account):
+            differing.append("it is stored without its workflow, so its runs would start without parameters")
         if differing:
             self.api.delete_recurring_run(run.id)
             raise KfpError(
