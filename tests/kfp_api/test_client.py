@@ -144,7 +144,7 @@ def test_a_token_is_read_again_when_it_is_refused(kfp_server: KfpServer, tmp_pat
         file.write_text("a\n")
         return answered
 
-    kfp_server.answer = renewing  # type: ignore[method-assign]
+    kfp_server.answer = renewing  # type: ignore[method-assign, assignment]
     assert submit(connect(kfp_server, token_file=str(file))).name == "run-1"
     with pytest.raises(KfpRefusedError, match=r"401.*GATEHOUSE_KFP_TOKEN"):
         submit(connect(kfp_server, token="old"))

@@ -401,7 +401,7 @@ def _page(kind: str, objects: dict[str, Body], query: Mapping[str, str], scope: 
 
     The gateway decodes the JSON of a filter once more than the query was, and MySQL takes A and a for the same.
     """
-    asked = {"filter": query.get("filter", ""), "sort_by": query.get("sort_by", ""), "first": 0}
+    asked: Body = {"filter": query.get("filter", ""), "sort_by": query.get("sort_by", ""), "first": 0}
     if token := query.get("page_token", ""):
         asked = json.loads(base64.b64decode(token))
     size = min(int(query.get("page_size") or 20), 200)
@@ -523,7 +523,7 @@ class KfpServer:
                 raise Refusal(UNAUTHENTICATED, "Failed to check authorization.")
             if (method, route) not in _ROUTES:
                 raise Refusal(NOT_FOUND, "Not Found")
-            given = _file(headers, sent) if uploads else _body(method, route, sent)
+            given: Any = _file(headers, sent) if uploads else _body(method, route, sent)
             if unknown := [key for key in self.lacks if not uploads and key in given]:
                 raise Refusal(INVALID, f'proto: (line 1:2): unknown field "{unknown[0]}"')
             self.namespaces.append(query.get("namespace", "") if uploads else {**given, **query}.get("namespace", ""))
