@@ -50,7 +50,7 @@ def store_address(given: str, project: Path | None = None) -> str:
 def prices_of(folder: Path) -> str | None:
     """The price table of the project in a folder, as JSON; None if it has none."""
     from gatehouse.configuration.yaml_lines import read_yaml
-    from gatehouse.tracking.cost import Prices
+    from gatehouse.tracking.provenance import Prices
 
     path = folder / PROJECT_FILE
     body = read_yaml(path.read_text(), str(path)) if path.is_file() else None

@@ -20,8 +20,8 @@ from gatehouse.errors import ConfigurationError
 from gatehouse.reports.charts import Series, line_chart
 from gatehouse.reports.format import duration, number
 from gatehouse.reports.page import Cell, render
-from gatehouse.tracking.kfp_task import URI
 from gatehouse.tracking.mlflow_client import tracking_of
+from gatehouse.tracking.place import URI
 from gatehouse.tracking.query import ATTRIBUTES, lookup, number_of, parse
 from gatehouse.tracking.runs import SYSTEM, Observed, RunReader, TrackedRun
 

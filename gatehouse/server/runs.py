@@ -25,7 +25,7 @@ from gatehouse.server.tokens import Scope
 from gatehouse.store.records import USER, author, read_record
 from gatehouse.store.run import REASON, events
 from gatehouse.store.store import ArtifactStore
-from gatehouse.tracking.later import show_apart
+from gatehouse.tracking.pipeline_runs import show_apart
 
 SUBMITTED, PROCESS, ENDED = "submitted.json", "process.json", "ended.json"
 Status = Literal["PENDING", "RUNNING", "SUCCEEDED", "FAILED"]

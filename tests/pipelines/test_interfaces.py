@@ -8,7 +8,7 @@ import pytest
 from hypothesis import strategies as st
 
 from gatehouse.errors import ContractBreachError, LeakageError
-from gatehouse.operations.control.requiring.stage import Requirement, require_contract
+from gatehouse.operations.requiring.stage import Requirement, require_contract
 from gatehouse.pipelines.interfaces import component_of
 from gatehouse.store.canonical import canonical_json
 from gatehouse.store.parameters import inputs_of, parameter_of, spec_of

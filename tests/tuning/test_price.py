@@ -6,7 +6,7 @@ import pytest
 
 from gatehouse.launchers.launcher import stop_here, stopped
 from gatehouse.store.store import ArtifactStore
-from gatehouse.tracking.cost import PRICES
+from gatehouse.tracking.provenance import PRICES
 from gatehouse.training.stage import TrainRequest, TrainResult
 from gatehouse.tuning import controller
 from gatehouse.tuning.spec import Budget

@@ -20,7 +20,7 @@ from gatehouse.kfp_api.answers import Run
 from gatehouse.kfp_api.client import KfpApi
 from gatehouse.launchers.spec import PyTorchJobLaunch
 from gatehouse.operations.diagnosing import reach
-from gatehouse.operations.diagnosing.finding import Finding
+from gatehouse.operations.diagnosing.reach import Finding
 from gatehouse.operations.ending.outcome import outcome_of, record_end
 from gatehouse.project.platforms import Platform
 from gatehouse.project.project import Project, load_project
@@ -201,6 +201,23 @@ def test_the_doctor_says_by_which_policy_this_cluster_starts_tasks_again(
 def test_a_secret_is_looked_at_by_its_keys_and_its_words_are_not_told(patient: Patient) -> None:
     patient.cluster.objects[f"{_CORE}/secrets/gatehouse-credentials"] = {"data": {"source-url": "cGxhbnRlZA=="}}
     assert "cGxhbnRlZA" not in json.dumps([vars(each) for each in patient.findings().values()])
+
+
+def test_a_store_that_writes_over_what_is_there_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from gatehouse.store.objects.local import LocalObjects
+
+    assert reach.store_finding(str(tmp_path / "store")).outcome == "passed"
+    assert not list((tmp_path / "store" / "doctor").rglob("*.json")), "what was written is removed"
+
+    def overwrite(self: LocalObjects, key: str, data: bytes) -> bool:
+        path = self.root / key
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+        return True
+
+    monkeypatch.setattr(LocalObjects, "put_bytes", overwrite)
+    seen = reach.store_finding(str(tmp_path / "store"))
+    assert seen.outcome == "failed" and "a later write was taken" in seen.found
 
 
 def test_the_rights_are_those_of_the_role() -> None:

@@ -8,7 +8,7 @@ from gatehouse.errors import ConfigurationError
 from gatehouse.metrics.tasks.binary import BINARY
 from gatehouse.metrics.tasks.found import TASKS
 from gatehouse.store.store import ArtifactStore
-from gatehouse.tracking.lineage import lineage_of
+from gatehouse.tracking.provenance import lineage_of
 from gatehouse.training.calibration.spec import (
     CalibrationError,
     CalibrationSpec,
