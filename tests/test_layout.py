@@ -1,7 +1,6 @@
 """The layout of the house: where things lie, what they are called, and which way the arrows point."""
 
 import ast
-import graphlib
 import re
 import shutil
 import subprocess
@@ -13,7 +12,6 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
-from grimp import build_graph
 
 from tests.source_tree import COMPONENTS, ROOT, sources
 
@@ -30,33 +28,6 @@ def test_a_component_is_its_kfp_interface_alone() -> None:
 
 def test_no_module_lies_loose_at_the_root() -> None:
     assert {path.name for path in (ROOT / "gatehouse").glob("*.py")} == {"__init__.py", "errors.py"}
-
-
-def test_no_modules_import_each_other_in_a_circle() -> None:
-    """Imports inside functions and those for types alone count: what needs them stands in the wrong module.
-
-    A module that is only named in a text does not count. A stage names the module that draws its page, and that module
-    may import the stage, for instance for names of files; a command starts a process by the name of its module. Such a
-    name is looked up when it is used, after both modules were imported.
-    """
-    imports = build_graph("gatehouse", cache_dir=None)
-    graph = {module: imports.find_modules_directly_imported_by(module) for module in imports.modules}
-    assert sum(map(len, graph.values())) > 500, "this test looks in the wrong place"
-    circles = []
-    while (circle := _circle(graph)) is not None:
-        circles.append(" -> ".join(circle))
-        graph[circle[1]].discard(circle[0])
-    assert not circles
-
-
-def _circle(graph: dict[str, set[str]]) -> list[str] | None:
-    """A circle among what imports what, from one module back to it; None where there is none."""
-    try:
-        graphlib.TopologicalSorter(graph).prepare()
-    except graphlib.CycleError as error:
-        found: list[str] = error.args[1]
-        return found
-    return None
 
 
 def _public_functions(node: ast.Module | ast.ClassDef) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
