@@ -49,10 +49,9 @@ from gatehouse.store.deprecation import deprecation_of, marker_of
 from gatehouse.store.eraser import ErasurePlan, plan_erasure, unlisted_blobs
 from gatehouse.store.erasure import dependant_marker, erased_marker
 from gatehouse.store.manifest import Manifest
-from gatehouse.store.querying import SOURCE, queried
+from gatehouse.store.querying import SOURCE, queried, tables_in
 from gatehouse.store.reference import Reference
 from gatehouse.store.store import ArtifactStore
-from gatehouse.store.tables import tables_in
 from gatehouse.store.transfer import Pulled, export, pull
 
 if TYPE_CHECKING:

@@ -5,9 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 from gatehouse.monitoring.spec import DataDriftSpec, MonitoringSpec, PerformanceSpec
 from gatehouse.store.canonical import canonical_json
-from gatehouse.store.declaration import Resources
 from gatehouse.store.identity import identity_of
-from gatehouse.store.stage import StageModel, stage
+from gatehouse.store.stage import Resources, StageModel, stage
 from gatehouse.store.store import ArtifactStore
 
 if TYPE_CHECKING:

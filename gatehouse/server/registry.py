@@ -6,12 +6,11 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from gatehouse.errors import ConfigurationError, GatehouseError
 from gatehouse.project.project import Project
-from gatehouse.registry.explaining.explanation import Act, said, why
-from gatehouse.registry.explaining.search import Found, SearchRequest, search
+from gatehouse.registry.explanation import Act, act_of
 from gatehouse.registry.ledger import model_names
 from gatehouse.registry.naming import Named, named
-from gatehouse.registry.promoting.stage import PromoteRequest, PromoteResult, promote
-from gatehouse.registry.registering.stage import RegisterRequest, RegisterResult, register
+from gatehouse.registry.search import SearchRequest, VersionSummary, search
+from gatehouse.registry.stage import PromoteRequest, PromoteResult, RegisterRequest, RegisterResult, promote, register
 from gatehouse.registry.state import ALIASES
 from gatehouse.server.known import LastKnown
 from gatehouse.server.problems import ProblemError
@@ -128,18 +127,14 @@ def model(store: ArtifactStore, name: str) -> Model:
     return Model(name=name, versions=len(state.versions), aliases=aliases)
 
 
-def versions(store: ArtifactStore, name: str) -> tuple[Found, ...]:
+def versions(store: ArtifactStore, name: str) -> tuple[VersionSummary, ...]:
     """The versions of a model, with their numbers."""
     return search(SearchRequest(model_name=found(store, name).ledger.model_name), store)
 
 
 def history(store: ArtifactStore, name: str) -> list[Act]:
     """The ledger of a model, record by record."""
-    acts = []
-    for number, record in enumerate(found(store, name).ledger.records(), start=1):
-        at, by = (str(record.provenance.get(key, "")) for key in ("at", "by"))
-        acts.append(Act(number=number, at=at, by=by, what=said(record), reason=why(record)))
-    return acts
+    return [act_of(number, record) for number, record in enumerate(found(store, name).ledger.records(), start=1)]
 
 
 def act(store: ArtifactStore, name: str, action: str, asked: Acting | Promotion, token: Token) -> PromoteResult:

@@ -12,9 +12,8 @@ from gatehouse.data.statistics.measurement import ByColumn, measurement
 from gatehouse.data.validation.spec import StatisticsSpec
 from gatehouse.errors import ConfigurationError
 from gatehouse.store.canonical import canonical_json
-from gatehouse.store.declaration import Resources
 from gatehouse.store.identity import Unordered, operational
-from gatehouse.store.stage import StageModel, stage
+from gatehouse.store.stage import Resources, StageModel, stage
 from gatehouse.store.store import ArtifactStore
 
 if TYPE_CHECKING:

@@ -7,10 +7,9 @@ from pydantic import Field
 from gatehouse.data.statistics.stage import MeasureRequest, measure
 from gatehouse.data.validation.spec import StatisticsSpec
 from gatehouse.store.canonical import canonical_json
-from gatehouse.store.declaration import Resources
 from gatehouse.store.identity import operational
 from gatehouse.store.reference import references_in
-from gatehouse.store.stage import StageModel, stage
+from gatehouse.store.stage import Resources, StageModel, stage
 from gatehouse.store.store import ArtifactStore
 
 

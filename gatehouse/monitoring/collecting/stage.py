@@ -1,10 +1,9 @@
 """The stage that finds a log of predictions: one that batch scoring made, or Parquet files that a server wrote."""
 
 from gatehouse.errors import ConfigurationError
-from gatehouse.store.declaration import CONTENTS, Effects, Resources
 from gatehouse.store.manifest import Column
 from gatehouse.store.reference import Reference
-from gatehouse.store.stage import StageModel, stage
+from gatehouse.store.stage import CONTENTS, Effects, Resources, StageModel, stage
 from gatehouse.store.store import ArtifactStore
 
 LATEST = "latest"

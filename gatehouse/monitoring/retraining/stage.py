@@ -11,8 +11,7 @@ from gatehouse.monitoring.orders import Order, Orders
 from gatehouse.monitoring.retraining.policy import cause_of, due, held_back
 from gatehouse.monitoring.spec import RetrainSpec
 from gatehouse.monitoring.stage import FILE
-from gatehouse.store.declaration import Effects, Resources
-from gatehouse.store.stage import StageModel, stage
+from gatehouse.store.stage import Effects, Resources, StageModel, stage
 from gatehouse.store.store import ArtifactStore
 
 if TYPE_CHECKING:

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 
 from gatehouse.errors import ConfigurationError
 from gatehouse.store.canonical import sha256_bytes
-from gatehouse.store.declaration import CONTENTS, Resources
 from gatehouse.store.manifest import Column, FileEntry, Manifest
 from gatehouse.store.memo import last, memo_key, remember
 from gatehouse.store.reference import Reference
-from gatehouse.store.stage import StageModel, stage
+from gatehouse.store.stage import CONTENTS, Resources, StageModel, stage
 from gatehouse.store.store import ArtifactStore
 
 if TYPE_CHECKING:

@@ -8,10 +8,9 @@ from gatehouse.data.validation.sensitivity import sensitive_columns
 from gatehouse.data.validation.spec import SkewSpec, StatisticsSpec
 from gatehouse.errors import ConfigurationError
 from gatehouse.store.canonical import canonical_json
-from gatehouse.store.declaration import Resources
 from gatehouse.store.identity import identity_of, operational
 from gatehouse.store.reference import Reference
-from gatehouse.store.stage import StageModel, stage
+from gatehouse.store.stage import Resources, StageModel, stage
 from gatehouse.store.store import ArtifactStore
 
 TABLE = "features"
