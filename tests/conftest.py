@@ -101,7 +101,7 @@ _LONG = (
     "data/sources/test_blocks.py",
     "data/splitting/test_geography.py",
     "data/statistics/test_beam.py",
-    "data/validation/test_rules.py",
+    "data/validation/test_stage.py",
     "docs/test_commands_run.py",
     "evaluation/integration/test_stage.py",
     "evaluation/test_stage.py",

@@ -59,7 +59,6 @@ def score(request: ScoreRequest, store: ArtifactStore) -> ScoreResult:
         FeatureError: if a feature is not as it was in training.
     """
     from gatehouse.features.definitions.changes import require_same_features
-    from gatehouse.monitoring.scoring.answers import classes_of
     from gatehouse.training.scoring.predictor import Predictor
 
     manifest, predictor = store.manifest(request.rows), Predictor.load(store, request.model)
@@ -94,6 +93,39 @@ def score(request: ScoreRequest, store: ArtifactStore) -> ScoreResult:
         },
     )
     return ScoreResult(predictions=str(published), rows=done)
+
+
+def answers(predictor: "Predictor", rows: "pa.Table", classes: Sequence[str]) -> "pa.Table":
+    """The columns `probability` and `positive` for two classes; `class` and `probabilities` for several.
+
+    `probabilities` has all classes in their order. Regression has `prediction`, and ranking has `score`.
+
+    Raises:
+        FeatureError: if a feature is missing, or not as it was in training.
+        PredictionError: if the model gave NaN, or a number that is no probability.
+    """
+    import pyarrow as pa
+
+    from gatehouse.training.scoring.predictor import require_usable
+
+    predicted = predictor.predict(rows)
+    require_usable(predicted, predictor.task)
+    read = predictor.read(predicted)
+    output = predictor.task.output
+    if output == "probability":
+        return pa.table({"probability": read.form("probabilities"), "positive": read.form("classes")})
+    if output == "probabilities":
+        chances, numbers = read.form("probabilities"), read.form("classes")
+        named = pa.array(classes).take(pa.array(numbers)) if classes else pa.array(numbers, pa.int64())
+        of_all = pa.FixedSizeListArray.from_arrays(pa.array(chances.reshape(-1)), chances.shape[1])
+        return pa.table({"class": named, "probabilities": of_all})
+    return pa.table({output: read.scores})
+
+
+def classes_of(store: ArtifactStore, model: str) -> tuple[str, ...]:
+    """Names of the classes that a model learned, in the order of their numbers; empty where they have none."""
+    training_set = store.manifest(model).derived_from.get("training_set", "")
+    return tuple(store.manifest(training_set).details.get("classes", ())) if training_set else ()
 
 
 def _require_fit(manifest: Manifest, predictor: "Predictor", training_set: Manifest) -> None:
@@ -164,8 +196,6 @@ def _scored(
 ) -> tuple[FileEntry, tuple[Column, ...]]:
     """The file of a piece's predictions with its columns: one that the store has, or a new one."""
     import pyarrow as pa
-
-    from gatehouse.monitoring.scoring.answers import answers
 
     facts = {"model": request.model, "version": request.version, "names": names, "rows": sha256_bytes(_bytes_of(piece))}
     key = memo_key(PIECE, score.code_here(), facts)

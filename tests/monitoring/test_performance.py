@@ -1,6 +1,4 @@
-"""Performance, calibration and the daily loss on labels that became known, against the gate."""
-
-from typing import Any
+"""Performance and calibration on labels that became known, against the gate."""
 
 import numpy as np
 import pyarrow as pa
@@ -10,11 +8,8 @@ from gatehouse.data.splitting.parts import Part
 from gatehouse.errors import ConfigurationError
 from gatehouse.metrics.catalogue import metric_named
 from gatehouse.metrics.metric import Predictions
-from gatehouse.monitoring.checks import detector as detecting
-from gatehouse.monitoring.checks.calibration import calibration
-from gatehouse.monitoring.checks.detector import detector
-from gatehouse.monitoring.checks.performance import Gate, Now, measured, part_of, performance, units_of
-from gatehouse.monitoring.spec import CalibrationSpec, DetectorSpec, MissingLibraryError, PerformanceSpec
+from gatehouse.monitoring.performance import Gate, Now, calibration, measured, part_of, performance, units_of
+from gatehouse.monitoring.spec import CalibrationSpec, PerformanceSpec
 
 SPEC = PerformanceSpec(metric="roc_auc", samples=50)
 
@@ -42,20 +37,20 @@ def _rows(days: int, rows: int, wrong_from: int, blur: float = 0.0, seed: int = 
 def test_performance_is_held_against_the_gate_with_its_uncertainty(
     wrong_from: int, gate: Gate | None, state: str, said: str
 ) -> None:
-    found = performance(SPEC, "binary", gate, *_rows(30, 40, wrong_from))
-    assert found.state == state and said in found.why
+    finding = performance(SPEC, "binary", gate, *_rows(30, 40, wrong_from))
+    assert finding.state == state and said in finding.why
     if gate:
-        assert found.low is not None and found.value is not None and found.high is not None
-        assert found.low < found.value < found.high and found.expected == gate.value
+        assert finding.low is not None and finding.value is not None and finding.high is not None
+        assert finding.low < finding.value < finding.high and finding.expected == gate.value
 
 
 def test_one_unit_is_not_judged_and_few_units_are_judged_with_their_uncertainty() -> None:
     gate = Gate(0.95, 0.001)
-    for found in (
+    for finding in (
         performance(SPEC, "binary", gate, *_rows(1, 400, 99)),
         calibration(CalibrationSpec(), SPEC, "binary", Gate(0.0, 0.001), *_rows(1, 400, 0)),
     ):
-        assert found.state == "not judged" and "expected two units (day) with known labels at least" in found.why
+        assert finding.state == "not judged" and "expected two units (day) with known labels at least" in finding.why
     strict = PerformanceSpec(metric="roc_auc", max_decay=0.0, samples=50)
     alarms = [
         performance(strict, "binary", Gate(5 / 6, 0.0), *_rows(2, 200, 99, seed=seed)).state == "alarm"
@@ -89,52 +84,12 @@ def test_a_column_that_is_not_there_is_named_with_its_own_key() -> None:
 def test_performance_without_both_classes_is_not_judged() -> None:
     part, said = _rows(10, 20, 99)
     alone = Part(part.rows, part.table, np.zeros(len(part.labels)))
-    found = performance(SPEC, "binary", Gate(0.8, 0.01), alone, said)
-    assert found.state == "not judged" and "200 rows with label 0 and 0 with label 1" in found.why
+    finding = performance(SPEC, "binary", Gate(0.8, 0.01), alone, said)
+    assert finding.state == "not judged" and "200 rows with label 0 and 0 with label 1" in finding.why
 
 
 @pytest.mark.parametrize(("blur", "state"), [(0.0, "quiet"), (0.4, "alarm")])
 def test_calibration_decays_where_probabilities_no_longer_come_true(blur: float, state: str) -> None:
-    found = calibration(CalibrationSpec(), SPEC, "binary", Gate(0.03, 0.01), *_rows(30, 40, 99, blur))
-    assert found.state == state
+    finding = calibration(CalibrationSpec(), SPEC, "binary", Gate(0.03, 0.01), *_rows(30, 40, 99, blur))
+    assert finding.state == state
     assert calibration(CalibrationSpec(), SPEC, "regression", None, *_rows(3, 4, 99)).state == "ignored"
-
-
-class _Rises:
-    """Stands in for a detector: it sees a rise as soon as a loss is ten standard deviations above the others."""
-
-    estimation = 0.0
-
-    def update(self, loss: float) -> None:
-        self.estimation = loss
-
-    @property
-    def drift_detected(self) -> bool:
-        return self.estimation > 10
-
-
-def test_the_day_on_which_the_loss_rose_is_told_and_only_within_the_newest_rows(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(detecting, "_detector", lambda *_: _Rises())
-    since, part = np.datetime64("2013-01-15"), _rows(30, 40, 20)
-    found = detector(DetectorSpec(), "binary", *part, since)
-    assert found.state == "alarm" and "seen on 2013-01-21" in found.why and "from 0.4852 to 1.8542" in found.why
-    assert detector(DetectorSpec(), "binary", *_rows(30, 40, 99), since).state == "quiet"
-    assert detector(DetectorSpec(), "binary", *_rows(30, 40, 9), np.datetime64("2013-02-15")).state == "quiet"
-    assert detector(DetectorSpec(), "binary", *_rows(9, 40, 99), since).state == "not judged"
-    assert detector(DetectorSpec(), "ranking", *part, since).state == "not judged"
-
-
-@pytest.mark.parametrize("kind", ["adwin", "page_hinkley"])
-def test_the_detectors_of_river_see_a_rise(kind: Any) -> None:
-    since = np.datetime64("2013-01-01")
-    found = detector(DetectorSpec(kind=kind), "binary", *_rows(60, 40, 30), since)
-    assert found.state == "alarm" and "seen on 2013-0" in found.why
-    assert detector(DetectorSpec(kind=kind), "binary", *_rows(60, 40, 99), since).state == "quiet"
-
-
-def test_a_detector_without_its_library_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "river", None)
-    with pytest.raises(MissingLibraryError, match=r"pip install gatehouse\[monitoring\]"):
-        detector(DetectorSpec(), "binary", *_rows(30, 10, 99), np.datetime64("2013-01-15"))

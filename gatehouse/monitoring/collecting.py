@@ -1,7 +1,7 @@
-"""The stage that finds a log of predictions: one that batch scoring made, or Parquet files that a server wrote."""
+"""The stage that finds a log of predictions: from batch scoring, or Parquet files that a server wrote."""
 
 from gatehouse.errors import ConfigurationError
-from gatehouse.store.manifest import Column
+from gatehouse.store.manifest import Column, Manifest
 from gatehouse.store.reference import Reference
 from gatehouse.store.stage import CONTENTS, Effects, Resources, StageModel, stage
 from gatehouse.store.store import ArtifactStore
@@ -47,26 +47,30 @@ def collect_log(request: CollectRequest, store: ArtifactStore) -> CollectResult:
     if not request.log:
         return CollectResult(predictions="", rows=0)
     if request.log == LATEST:
-        found = _latest(store, request.model)
+        reference = _latest(store, request.model)
     elif "/sha256-" in request.log:
-        found = str(Reference.parse(request.log))
+        reference = str(Reference.parse(request.log))
     else:
-        found = _published(store, request.log, Reference.parse(request.model).name)
-    return CollectResult(predictions=found, rows=store.manifest(found).rows or 0)
+        reference = _published(store, request.log, Reference.parse(request.model).name)
+    return CollectResult(predictions=reference, rows=store.manifest(reference).rows or 0)
 
 
 def _latest(store: ArtifactStore, model: str) -> str:
     """The champion's predictions with the latest `as_of`; among equal ones, those with the most rows."""
     name = Reference.parse(model).name
-    manifests = (store.manifest(each) for each in store.references("predictions") if each.name == name)
-    mine = [each for each in manifests if each.derived_from.get("model") == model]
-    if not mine:
+    references = (reference for reference in store.references("predictions") if reference.name == name)
+    manifests = [store.manifest(reference) for reference in references]
+    manifests = [manifest for manifest in manifests if manifest.derived_from.get("model") == model]
+    if not manifests:
         raise ConfigurationError(
             f"predictions: expected predictions of {model}, found none in {store.address}. Run the scoring pipeline, "
             "or leave the parameter empty to let the champion score the newest rows."
         )
-    newest = max(mine, key=lambda each: (str(each.details.get("as_of", "")), each.rows or 0, str(each.reference)))
-    return str(newest.reference)
+
+    def recency(manifest: Manifest) -> tuple[str, int, str]:
+        return str(manifest.details.get("as_of", "")), manifest.rows or 0, str(manifest.reference)
+
+    return str(max(manifests, key=recency).reference)
 
 
 def _published(store: ArtifactStore, place: str, name: str) -> str:
@@ -79,15 +83,15 @@ def _published(store: ArtifactStore, place: str, name: str) -> str:
     if not paths:
         raise ConfigurationError(f"predictions: expected Parquet files at {place}, found none.")
     with store.workspace() as workspace:
-        taken = {}
+        files_by_name = {}
         for number, path in enumerate(paths):
             target = workspace / f"part-{number:05d}.parquet"
             files.get_file(path, str(target))
-            taken[target.name] = target
-        rows = {part: pq.read_metadata(target).num_rows for part, target in taken.items()}
-        schema = pq.read_schema(next(iter(taken.values())))
-        columns = [Column(each.name, str(each.type), each.nullable) for each in schema]
+            files_by_name[target.name] = target
+        rows = {part: pq.read_metadata(target).num_rows for part, target in files_by_name.items()}
+        schema = pq.read_schema(next(iter(files_by_name.values())))
+        columns = [Column(field.name, str(field.type), field.nullable) for field in schema]
         published = store.publish(
-            "prediction-logs", name, {**taken}, columns=columns, rows=sum(rows.values()), rows_per_file=rows
+            "prediction-logs", name, {**files_by_name}, columns=columns, rows=sum(rows.values()), rows_per_file=rows
         )
     return str(published)

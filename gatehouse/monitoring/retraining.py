@@ -1,29 +1,27 @@
-"""The retrain stage: orders a training if one is due, and submits it to Kubeflow Pipelines if that is set up."""
+"""The retrain stage: orders a training if one is due and may be ordered, and submits it to Kubeflow Pipelines."""
 
 import os
 import time
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Literal
+from typing import Any, Literal
 
 from gatehouse.errors import ConfigurationError
 from gatehouse.kfp_api.variables import ENDPOINT
 from gatehouse.monitoring.orders import Order, Orders
-from gatehouse.monitoring.retraining.policy import cause_of, due, held_back
 from gatehouse.monitoring.spec import RetrainSpec
 from gatehouse.monitoring.stage import FILE
+from gatehouse.store.canonical import digest_of
 from gatehouse.store.stage import Effects, Resources, StageModel, stage
 from gatehouse.store.store import ArtifactStore
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+_DAY = 86_400.0
 
 
 class RetrainRequest(StageModel):
     """The results of monitoring, and how a model is trained.
 
     Attributes:
-        project: Name of the project.
-        model_name: Name under which models are registered.
         model: Reference of the champion.
         drift: Reference of the drift report.
         registered: When the champion was registered, in UTC; empty if not known.
@@ -31,7 +29,6 @@ class RetrainRequest(StageModel):
         window: The events that the training reads; empty for all.
         until: End of the window that was monitored; empty if it reaches up to now. A window of the past, as in a
             backfill, orders nothing.
-        spec: What asks for a new model, and how often, as a RetrainSpec.
     """
 
     project: str
@@ -46,7 +43,7 @@ class RetrainRequest(StageModel):
 
 
 class RetrainResult(StageModel):
-    """The action, its cause, the name of the run, and the reasons; `summary` says it in one line.
+    """The action, its cause, the name of the run, and the reasons; `summary` has them in one line.
 
     `action` is one of: `nothing`; `held back`; `done` if the cause was trained for before; `under way` if another task
     submits it; `submitted`; `ordered` if Kubeflow Pipelines is not set up, so that `gatehouse run` trains afterwards.
@@ -61,7 +58,7 @@ class RetrainResult(StageModel):
 
 
 _NOTHING = "nothing asks for a new model"
-_SAID = {
+_ACTIONS = {
     "done": "was trained for before",
     "under way": "is submitted by another task",
     "submitted": "is submitted",
@@ -92,30 +89,75 @@ def retrain(request: RetrainRequest, store: ArtifactStore) -> RetrainResult:
         past = f"only rows before {request.until} were monitored (`until`), as in a backfill, which orders no training"
         return RetrainResult(action="nothing", reasons=(past,), summary=f"orders nothing: {past}")
     orders = Orders(store, request.model_name)
-    waiting = [each for each in orders.all() if each.champion == request.model and orders.is_open(each)]
+    waiting = [order for order in orders.all() if order.champion == request.model and orders.is_open(order)]
     if waiting:
         return _act(request, store, orders, waiting[-1])
-    told, age = store.read_json(request.drift, FILE), _age_days(request.registered)
-    asks, why = due(request.spec, told, age)
+    drift, age = store.read_json(request.drift, FILE), 0.0
+    if request.registered:
+        age = (datetime.now(UTC) - datetime.fromisoformat(request.registered)).total_seconds() / _DAY
+    asks, why = due(request.spec, drift, age)
     if not asks:
         return RetrainResult(action="nothing", reasons=(_NOTHING,), summary=_NOTHING)
     reference = store.manifest(request.drift).derived_from["reference"]
-    cause = cause_of(asks, told, reference, request.model, int(age // request.spec.every_days))
-    held: list[str] = []
+    cause = cause_of(asks, drift, reference, request.model, int(age // request.spec.every_days))
+    limits: list[str] = []
 
-    def decide(before: "Sequence[Order]") -> Order | None:
-        if known := [each for each in before if each.cause == cause]:
-            return known[0]
-        held[:] = filter(None, [held_back(request.spec, before, time.time())])
-        return None if held else _order(request, store, cause, why)
+    def decide(before: Sequence[Order]) -> Order | None:
+        if same := [order for order in before if order.cause == cause]:
+            return same[0]
+        limits[:] = filter(None, [held_back(request.spec, before, time.time())])
+        return None if limits else _order(request, store, cause, why)
 
     order = orders.give(decide)
     if order is None:
-        late = f"no new model is ordered: {held[0]}"
+        late = f"no new model is ordered: {limits[0]}"
         return RetrainResult(
-            action="held back", cause=cause, reasons=(*held, *why), summary=f"held back: {held[0]}", warnings=(late,)
+            action="held back",
+            cause=cause,
+            reasons=(*limits, *why),
+            summary=f"held back: {limits[0]}",
+            warnings=(late,),
         )
     return _act(request, store, orders, order)
+
+
+def due(spec: RetrainSpec, drift: Mapping[str, Any], age_days: float) -> tuple[str, tuple[str, ...]]:
+    """The triggers that ask for a new model, joined by `+`, and the reasons; empty if none does.
+
+    `drift` is the content of the drift report, `age_days` the days since the champion was registered.
+    """
+    reasons = {name: tuple(drift["reasons"]) for name in drift["triggers"] if name in spec.on}
+    if "schedule" in spec.on and age_days >= spec.every_days:
+        reasons["schedule"] = (f"the champion is {age_days:.0f} days old; a new one is due after {spec.every_days}",)
+    rows = int(drift["facts"].get("labelled rows after the last train row", 0))
+    if "volume" in spec.on and rows >= spec.new_rows:
+        reasons["volume"] = (f"{rows:,} labelled rows are new; a new model is due from {spec.new_rows:,}",)
+    return "+".join(sorted(reasons)), tuple(dict.fromkeys(reason for of_one in reasons.values() for reason in of_one))
+
+
+def cause_of(asks: str, drift: Mapping[str, Any], reference: str, champion: str, period: int) -> str:
+    """Digest of a cause: the triggers, the champion with its training set, and the window or the schedule's period."""
+    window = [drift["facts"].get("decided from", ""), drift["facts"].get("to", "")]
+    if asks == "schedule":
+        window = [str(period)]
+    return digest_of({"check": asks, "reference": reference, "window": window, "champion": champion})
+
+
+def held_back(spec: RetrainSpec, before: Sequence[Order], now: float) -> str:
+    """Why the cool-down or the budget allows no order `now`, in seconds since 1970; empty if one may be given."""
+    last = max((order.at for order in before), default=float("-inf"))
+    if now - last < spec.cool_down_days * _DAY:
+        return (
+            f"the last order was given {(now - last) / _DAY:.1f} days ago; another may follow after "
+            f"{spec.cool_down_days:g} (`retrain.cool_down_days`)"
+        )
+    recent = sum(now - order.at < spec.budget_days * _DAY for order in before)
+    if recent >= spec.budget:
+        return (
+            f"{recent} orders were given in the last {spec.budget_days} days; the budget is {spec.budget} "
+            "(`retrain.budget`)"
+        )
+    return ""
 
 
 def _order(request: RetrainRequest, store: ArtifactStore, cause: str, why: tuple[str, ...]) -> Order:
@@ -133,20 +175,20 @@ def _order(request: RetrainRequest, store: ArtifactStore, cause: str, why: tuple
 def _act(request: RetrainRequest, store: ArtifactStore, orders: Orders, order: Order) -> RetrainResult:
     """Submit an order, or leave it to `gatehouse run` on this machine."""
     if orders.noted(order.cause, "ended"):
-        return _told(order, "done")
+        return _result(order, "done")
     if orders.noted(order.cause, "submitted"):
-        return _told(order, "submitted")
+        return _result(order, "submitted")
     if not os.environ.get(ENDPOINT):
-        return _told(order, "ordered")
+        return _result(order, "ordered")
     if not orders.submits(order.cause):
-        return _told(order, "under way")
+        return _result(order, "under way")
     _submit(request.project, store, orders, order)
-    return _told(order, "submitted")
+    return _result(order, "submitted")
 
 
-def _told(order: Order, action: Literal["done", "under way", "submitted", "ordered"]) -> RetrainResult:
+def _result(order: Order, action: Literal["done", "under way", "submitted", "ordered"]) -> RetrainResult:
     """The result for an order, with its run and reasons."""
-    summary = f"{order.run} {_SAID[action]}: {'; '.join(order.reasons)}"
+    summary = f"{order.run} {_ACTIONS[action]}: {'; '.join(order.reasons)}"
     return RetrainResult(action=action, cause=order.cause, run=order.run, reasons=order.reasons, summary=summary)
 
 
@@ -155,7 +197,7 @@ def _submit(project: str, store: ArtifactStore, orders: Orders, order: Order) ->
     from gatehouse.kfp_api.client import KfpApi
 
     api, name = KfpApi.connect(), f"{project}-training"
-    if not (found := api.find_runs(order.run)):
+    if not (runs := api.find_runs(order.run)):
         pipeline = api.find_pipeline(name)
         version = next(iter(api.versions(pipeline.id)), None) if pipeline else None
         if pipeline is None or version is None:
@@ -165,12 +207,5 @@ def _submit(project: str, store: ArtifactStore, orders: Orders, order: Order) ->
             )
         parameters = {"store": store.address} | order.parameters
         description = "; ".join(order.reasons)[:1000]
-        found = [api.create_run(order.run, pipeline.id, version.id, parameters, project, description=description)]
-    orders.note(order.cause, "submitted", kfp_run=found[0].id)
-
-
-def _age_days(registered: str) -> float:
-    """Days since the champion was registered; 0 if the time is not known."""
-    if not registered:
-        return 0.0
-    return (datetime.now(UTC) - datetime.fromisoformat(registered)).total_seconds() / 86_400
+        runs = [api.create_run(order.run, pipeline.id, version.id, parameters, project, description=description)]
+    orders.note(order.cause, "submitted", kfp_run=runs[0].id)

@@ -2,7 +2,6 @@
 
 import datetime as dt
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from gatehouse.errors import ConfigurationError, PredictionError
-from gatehouse.monitoring.scoring import stage as pieces
-from gatehouse.monitoring.scoring.stage import ScoreRequest, ScoreResult, pieces_of, score
+from gatehouse.monitoring import scoring
+from gatehouse.monitoring.scoring import ScoreRequest, ScoreResult, pieces_of, score
 from gatehouse.reports.rendering import rendered
 from gatehouse.store.store import ArtifactStore
 from gatehouse.training.scoring.predictor import Predictor
@@ -58,8 +57,8 @@ class Scorer:
 @pytest.fixture
 def scorer(store: ArtifactStore, monkeypatch: pytest.MonkeyPatch) -> Scorer:
     """A small model, 600 rows, and pieces of about 16 rows and at most 64."""
-    monkeypatch.setattr(pieces, "USUAL", 16)
-    monkeypatch.setattr(pieces, "MOST", 64)
+    monkeypatch.setattr(scoring, "USUAL", 16)
+    monkeypatch.setattr(scoring, "MOST", 64)
     rows = timed(table(ROWS))
     training_set = publish_training_set(store, rows)
     model = publish_model(store, training_set, publish_split(store, training_set, train=range(200)), steps=2)
@@ -183,17 +182,6 @@ def test_a_piece_that_was_collected_meanwhile_is_scored_anew(scorer: Scorer) -> 
     Path(scorer.store.address, lost.blob).unlink()
     assert scorer.score(scorer.publish(scorer.rows)) == first
     assert scorer.scored == ROWS + (lost.rows or 0) and scorer.store.verify(first.predictions)
-
-
-def test_two_at_once_agree(scorer: Scorer) -> None:
-    rows = scorer.publish(scorer.rows)
-    stores = [ArtifactStore.open(scorer.store.address) for _ in range(2)]
-    with ThreadPoolExecutor(2) as pool:
-        found = list(
-            pool.map(lambda store: score(ScoreRequest(model=scorer.model, rows=rows, version=3), store), stores)
-        )
-    assert found[0] == found[1]
-    assert scorer.store.verify(found[0].predictions)
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,9 @@ from gatehouse.errors import ConfigurationError
 from gatehouse.kfp_api.client import KfpApi
 from gatehouse.kfp_api.variables import ENDPOINT
 from gatehouse.monitoring import orders as causes
+from gatehouse.monitoring import retraining
 from gatehouse.monitoring.orders import CauseTakenError, Order, Orders
-from gatehouse.monitoring.retraining import stage as retraining
-from gatehouse.monitoring.retraining.policy import due, held_back
-from gatehouse.monitoring.retraining.stage import RetrainRequest, RetrainResult, retrain
+from gatehouse.monitoring.retraining import RetrainRequest, RetrainResult, due, held_back, retrain
 from gatehouse.monitoring.spec import RetrainSpec
 from gatehouse.operations.preparing.stage import PrepareRequest, prepare
 from gatehouse.store.canonical import canonical_json
@@ -93,11 +92,6 @@ def test_cool_down_and_budget_hold_orders_back() -> None:
     assert held_back(spec, before, now + 6 * DAY) == held_back(spec, [], now) == ""
 
 
-def test_what_asks_for_nothing_orders_nothing(store: ArtifactStore) -> None:
-    assert retrain(_request(store), store).action == "nothing"
-    assert Orders(store, "delay").all() == []
-
-
 def test_without_a_server_the_order_waits_and_is_given_once(store: ArtifactStore) -> None:
     first = retrain(_request(store, "drift"), store)
     assert first.action == "ordered" and first.run == f"flights-training-{first.cause[:12]}"
@@ -111,11 +105,6 @@ def test_without_a_server_the_order_waits_and_is_given_once(store: ArtifactStore
     assert held.action == "held back" and held.cause != first.cause and "cool_down_days" in held.reasons[0]
     assert first.summary == f"{first.run} is ordered: drift was found"
     assert held.summary == f"held back: {held.reasons[0]}" and "no new model is ordered" in held.warnings[0]
-
-
-def test_an_order_for_an_earlier_champion_is_no_longer_taken_up(store: ArtifactStore) -> None:
-    retrain(_request(store, "drift"), store)
-    assert retrain(_request(store, model=OTHER), store).action == "nothing"
 
 
 def test_a_server_gets_one_run_however_often_it_is_asked(store: ArtifactStore, server: KfpServer) -> None:
