@@ -41,7 +41,7 @@ _WORDS = {
     ("ProjectFile", "tuning"): "What is searched, and with which budget.",
     ("ProjectFile", "evaluation"): "What is measured.",
     ("ProjectFile", "monitoring"): "What counts as drift.",
-    ("ProjectFile", "launch"): "Where training runs; it is in no key. Elastic nodes may change bits.",
+    ("ProjectFile", "launch"): "Where training runs; it is in no key.",
     ("ProjectFile", "prices"): "What an hour of each type of machine costs.",
     ("ProjectFile", "resources"): "What the pods of single tasks get.",
     ("ProjectFile", "schedules"): "When the pipelines recur.",
@@ -248,7 +248,7 @@ def _project() -> str:
         "launch": (
             LAUNCHES,
             "kind",
-            "Where training runs; it is in no key. Elastic nodes may change bits. See [launchers](launchers.md).",
+            "Where training runs; it is in no key. See [launchers](launchers.md).",
         ),
         "prices": Prices,
         "resources": TaskResources,
