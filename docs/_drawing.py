@@ -47,19 +47,19 @@ class Flow:
 
 def flows(spec: dict[str, Any], row_of: dict[str, int]) -> list[Flow]:
     """Everything that flows between tasks, in order of the task that gives it, without reasons and counts."""
-    found: dict[tuple[str, str], Flow] = {}
-    tasks = next(each["dag"]["tasks"] for each in spec["components"].values() if "dag" in each)
+    flow_of: dict[tuple[str, str], Flow] = {}
+    tasks = next(component["dag"]["tasks"] for component in spec["components"].values() if "dag" in component)
     for task in sorted(tasks, key=lambda name: row_of[name]):
         inputs = spec["components"][tasks[task]["componentRef"]["name"]]["inputDefinitions"]["parameters"]
-        for name, given in sorted(tasks[task]["inputs"].get("parameters", {}).items()):
+        for name, source in sorted(tasks[task]["inputs"].get("parameters", {}).items()):
             described = inputs[name].get("description", "")
-            key, reference = _origin(given, name, described)
+            key, reference = _origin(source, name, described)
             if not key[1]:
                 continue
-            flow = found.setdefault(key, Flow(key[1], row_of[key[0]], reference))
+            flow = flow_of.setdefault(key, Flow(key[1], row_of[key[0]], reference))
             flow.reference |= reference
             flow.takers.append(row_of[task])
-    return sorted(found.values(), key=lambda flow: (flow.source, not flow.reference, min(flow.takers), flow.name))
+    return sorted(flow_of.values(), key=lambda flow: (flow.source, not flow.reference, min(flow.takers), flow.name))
 
 
 def _origin(given: dict[str, Any], name: str, described: str) -> tuple[tuple[str, str], bool]:
@@ -82,7 +82,7 @@ def stages_of(pipeline: Pipeline) -> dict[str, list[str]]:
 
 
 def _tasks(spec: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
-    graphs = [spec["root"], *(each for each in spec["components"].values() if "dag" in each)]
+    graphs = [spec["root"], *(component for component in spec["components"].values() if "dag" in component)]
     return [pair for graph in graphs for pair in graph["dag"]["tasks"].items()]
 
 
@@ -94,10 +94,10 @@ def drawing(pipeline: Pipeline, name: str) -> str:
     titles = {name: task["taskInfo"]["name"] for name, task in _tasks(spec)}
     drawn = flows(spec, row_of)
     parts = [_task(row, stages, titles[task]) for row, (task, stages) in enumerate(tasks.items())]
-    given: dict[int, int] = {}
+    offsets: dict[int, int] = {}
     for lane, flow in enumerate(drawn):
-        offset = given.get(flow.source, 0)
-        given[flow.source] = offset + 1
+        offset = offsets.get(flow.source, 0)
+        offsets[flow.source] = offset + 1
         parts.append(_flow(lane, flow, offset))
     for row in range(len(tasks)):
         taken = [lane for lane, flow in enumerate(drawn) if row in flow.takers]
@@ -126,7 +126,7 @@ def _y(row: int) -> int:
 
 def _task(row: int, stages: list[str], title: str) -> str:
     effects, y = [declared_stages()[stage].declared.effects for stage in stages], _y(row)
-    kind = "box" if all(each.memo for each in effects) else "always"
+    kind = "box" if all(effect.memo for effect in effects) else "always"
     parts = [
         f'<rect class="{kind}" x="{BOX_X}" y="{y}" width="{BOX_WIDTH}" height="{BOX_HEIGHT}" rx="6"/>',
         f'<text class="title" x="{BOX_X + 10}" y="{y + 18}">{escape(title)}</text>',
@@ -134,7 +134,7 @@ def _task(row: int, stages: list[str], title: str) -> str:
     for place, line in enumerate(wrap(", ".join(stages), _LONGEST)):
         parts.append(f'<text class="stage" x="{BOX_X + 10}" y="{y + 35 + 15 * place}">{escape(line)}</text>')
     label_y = y + 13
-    touched = [(each.reads, False) for each in effects] + [(each.writes, True) for each in effects]
+    touched = [(effect.reads, False) for effect in effects] + [(effect.writes, True) for effect in effects]
     for text, out in list(dict.fromkeys(touched)):
         if text:
             parts.append(_arrow(text, label_y, out))

@@ -14,31 +14,24 @@ def main(make: Callable[[], dict[str, str]], description: str | None) -> None:
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--check", action="store_true", help="compare instead of writing")
     check = parser.parse_args().check
-    stale = [name for name, text in make().items() if _read(ROOT / name) != text and not _written(name, text, check)]
+    stale = []
+    for name, text in make().items():
+        path = ROOT / name
+        if path.is_file() and path.read_text(encoding="utf-8") == text:
+            continue
+        if check:
+            stale.append(name)
+            continue
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        print(name)
     for name in stale:
         print(f"{name} is stale; run `make docs`", file=sys.stderr)
     sys.exit(1 if stale else 0)
 
 
-def _read(path: Path) -> str | None:
-    return path.read_text(encoding="utf-8") if path.is_file() else None
-
-
-def _written(name: str, text: str, check: bool) -> bool:
-    if check:
-        return False
-    path = ROOT / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8")
-    print(name)
-    return True
-
-
 def table(header: list[str], rows: list[list[str]]) -> str:
     """A Markdown table; line breaks and bars inside cells are made harmless."""
     lines = [header, ["---"] * len(header), *rows]
-    return "\n".join("| " + " | ".join(_cell(cell) for cell in line) + " |" for line in lines) + "\n"
-
-
-def _cell(text: str) -> str:
-    return " ".join(text.split()).replace("|", "\\|")
+    cells = [[" ".join(cell.split()).replace("|", "\\|") for cell in line] for line in lines]
+    return "\n".join(f"| {' | '.join(line)} |" for line in cells) + "\n"

@@ -65,7 +65,7 @@ def _page(name: str, spec: Compiled, stages: dict[str, list[str]]) -> str:
             "## Tasks\n\nWhat each pod gets on the platform of the example.\n",
             table(
                 ["task", "stages", "CPU", "memory", "ends after", "retries", "cache"],
-                [_row(one, stages[one.name]) for one in spec.leaves],
+                [_row(task_of_spec, stages[task_of_spec.name]) for task_of_spec in spec.leaves],
             ),
         ]
     )

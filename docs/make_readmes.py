@@ -48,17 +48,17 @@ class Component:
 
 def components() -> dict[str, Component]:
     """Every component of every pipeline of the example project, by name."""
-    found: dict[str, Component] = {}
+    by_name: dict[str, Component] = {}
     with tempfile.TemporaryDirectory() as directory:
         for path in compile_project(load_project(EXAMPLE), Path(directory)):
             spec = read_spec(path)
             for task in spec.leaves:
-                one = found.setdefault(task.stage, _component(spec, task))
-                one.pipelines.append(path.stem.partition("-")[2])
-        for name in {path.parent.name for path in _COMPONENTS.glob("*/component.py")} - {*found}:
+                component = by_name.setdefault(task.stage, _component(spec, task))
+                component.pipelines.append(path.stem.partition("-")[2])
+        for name in {path.parent.name for path in _COMPONENTS.glob("*/component.py")} - {*by_name}:
             spec = read_spec(_alone(name, Path(directory) / f"{name}.yaml"))
-            found[name] = _component(spec, spec.leaves[0])
-    return found
+            by_name[name] = _component(spec, spec.leaves[0])
+    return by_name
 
 
 def _alone(name: str, path: Path) -> Path:
@@ -98,11 +98,11 @@ def _component(spec: Compiled, task: Task) -> Component:
 
 def _taken(spec: Compiled, task: Task, output: str, described: str) -> list[str]:
     """What an output of a task is, in its own words or in those of who takes it, and who they are."""
-    wanted = {"outputParameterKey": output, "producerTask": task.name}
+    produced = {"outputParameterKey": output, "producerTask": task.name}
     names: list[str] = []
     for other in spec.leaves:
         for key, value in other.body.get("inputs", {}).get("parameters", {}).items():
-            if value.get("taskOutputParameter") == wanted:
+            if value.get("taskOutputParameter") == produced:
                 described = described or other.component["inputDefinitions"]["parameters"][key].get("description", "")
                 names.append(f"`{other.name.replace('-', '_')}`")
     return [described, ", ".join(names)]

@@ -1,16 +1,16 @@
-"""Writes docs/project.md: every key of a project's files, read from the pydantic models that check them."""
+"""Writes docs/project.md, docs/platforms.md and docs/contract.schema.json from the models that check these files."""
 
 from typing import Any, get_args
 
 import yaml
-from _pages import main, table
+from _pages import EXAMPLE, ROOT, main, table
 from pydantic import BaseModel
 
 from gatehouse.configuration.schedule import Schedule
 from gatehouse.data.sources.catalog import SourceSpec
 from gatehouse.data.splitting.spec import STRATEGIES
 from gatehouse.data.validation.column_contract import Rule
-from gatehouse.data.validation.contract import Contract
+from gatehouse.data.validation.contract import Contract, contract_schema
 from gatehouse.data.validation.spec import StatisticsSpec
 from gatehouse.evaluation.integration.spec import IntegrationSpec
 from gatehouse.evaluation.probing.spec import ProbeSpec
@@ -19,6 +19,7 @@ from gatehouse.features.definitions import Entity, FeatureService, FeatureView, 
 from gatehouse.features.spec import FeaturesSpec
 from gatehouse.launchers.spec import Launch
 from gatehouse.monitoring.spec import MonitoringSpec
+from gatehouse.project.platforms import Platform
 from gatehouse.project.project_file import ProjectFile
 from gatehouse.project.task_settings import StageSettings, TaskResources
 from gatehouse.tracking.provenance import Prices
@@ -26,62 +27,6 @@ from gatehouse.training.calibration.spec import CalibrationSpec
 from gatehouse.training.spec import NetworkTraining, TreesTraining, groups_of
 from gatehouse.training.transformation.spec import TransformationSpec
 from gatehouse.tuning.spec import ExperimentSpec
-
-_HEAD = """# A project
-
-<!-- Written by docs/make_reference.py from the models that check these files; do not edit. -->
-
-A project is one folder of configuration. `gatehouse init NAME` writes a commented one; the example is
-[pipelines/projects/flights](../pipelines/projects/flights/project.yaml). Everything is checked before anything runs:
-`gatehouse run` lists every mistake of `project.yaml`, `contract.yaml` and `policy.yaml` at once, each with file, line
-and key. A key that is not listed here is a mistake, not a comment.
-
-| file | what it says |
-| --- | --- |
-| [`project.yaml`](#projectyaml) | source, features, label's split, model, training, tuning, evaluation, schedules |
-| [`contract.yaml`](#contractyaml) | what the raw tables promise |
-| [`policy.yaml`](#policyyaml) | what a candidate must show to become champion |
-| [the feature repository](#the-feature-repository) | entity rows, feature views, the feature service |
-
-A rule of the contract that is *graded* may carry its own severity and owner: `max: 3`, or
-`max: {value: 3, severity: warn, owner: ops}`.
-
-Durations are ISO 8601 without months (`P1D`, `PT6H`, `P1DT12H`), in Python `timedelta`. Times without a zone are UTC. A
-key with neither a default nor **required** may be left out.
-
-"""
-
-_REPOSITORY = """## The feature repository
-
-The folder that `features.repo` names. It is published to the store as it is, as one configuration reference: editing a
-query makes the feature stages and what follows run again.
-
-| file | what it is |
-| --- | --- |
-| `definitions.py` | sources, entities, feature views, the label view and feature services, below |
-| `views/NAME.sql` | the query that computes the feature view NAME |
-| `on_demand/NAME.sql` | the query that computes the on-demand view NAME from the table `rows` |
-| `labels/NAME.sql` | the query of the label view: one row for each decision |
-| `staging/NAME.sql` | a table that views read as `staging.NAME`; staging queries may read each other |
-| `known/TABLE.sql` | a raw table as it stood at a moment, without later outcomes; the leakage check reads it |
-| `macros.sql` | DuckDB macros that the queries share; may be missing |
-| `feature_store.yaml` | Feast's own settings: offline and online store |
-| `feast_objects.py` | the definitions as Feast objects, for Feast's own command line; may be missing |
-
-Queries are DuckDB SQL. They read `raw.TABLE` (the snapshot) and `staging.NAME`. Parameters have names:
-`getvariable('as_of')` is the newest moment that the snapshot knows; `from` and `until` bound the event times that are
-wanted, and a query may use them to do less. `known/TABLE.sql` reads `source.TABLE` and two variables: `as_of`, the
-moment to go back to, and `since`, from which on rows are needed.
-
-The label's query gives its entity keys, the time of the decision, the outcome, and when that arrived. Rows whose label
-has not arrived, or is younger than its horizon, are set aside and counted by reason.
-
-A view's query gives exactly its entity keys, `event_timestamp`, the column that says since when a row is known (it may
-be the same), and its features. The check for leakage recomputes features at moments of the past and compares.
-[features.md](features.md) says how time works.
-
-"""
-
 
 SOURCES: tuple[type[BaseModel], ...] = get_args(get_args(SourceSpec)[0])
 LAUNCHES: tuple[type[BaseModel], ...] = get_args(get_args(Launch)[0])
@@ -177,9 +122,9 @@ def _type(schema: dict[str, Any], definitions: dict[str, Any]) -> str:
 
 def _bounds(schema: dict[str, Any]) -> str:
     signs = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
-    found = [f"{sign} {_short(schema[key])}" for key, sign in signs.items() if key in schema]
-    found += [f"`{schema['pattern']}`"] if "pattern" in schema else []
-    return f" ({', '.join(found)})" if found else ""
+    bounds = [f"{sign} {_short(schema[key])}" for key, sign in signs.items() if key in schema]
+    bounds += [f"`{schema['pattern']}`"] if "pattern" in schema else []
+    return f" ({', '.join(bounds)})" if bounds else ""
 
 
 def _short(bound: float) -> str:
@@ -192,11 +137,11 @@ def _default(schema: dict[str, Any], required: bool) -> str:
     value = schema.get("default")
     if value is None or value in ("", [], {}) or isinstance(value, dict):
         return ""
-    if isinstance(value, list) and all(isinstance(each, dict) for each in value):
-        value = [{name: each for name, each in one.items() if each is not None} for one in value]
+    if isinstance(value, list) and all(isinstance(item, dict) for item in value):
+        value = [{name: item for name, item in entry.items() if item is not None} for entry in value]
         return f"`{yaml.safe_dump(value, default_flow_style=True, width=10**6).strip()}`"
-    if isinstance(value, list) and all(isinstance(each, str) for each in value):
-        return ", ".join(f"`{each}`" if each else "the empty text" for each in value)
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
+        return ", ".join(f"`{item}`" if item else "the empty text" for item in value)
     return f"`{value}`".replace("'", "").replace("True", "true").replace("False", "false")
 
 
@@ -210,7 +155,7 @@ def section(title: str, model: type[BaseModel], level: int, prefix: str = "", sk
     schema = model.model_json_schema()
     definitions = schema.get("$defs", {})
     # What may be written as a bare list has the form of a mapping beside it.
-    schema = schema if "properties" in schema else next(one for one in schema["anyOf"] if "properties" in one)
+    schema = schema if "properties" in schema else next(form for form in schema["anyOf"] if "properties" in form)
     required = schema.get("required", [])
     rows = [
         [f"`{name}`", _type(field, definitions), _default(field, name in required), _says(model, name, field)]
@@ -231,20 +176,23 @@ def section(title: str, model: type[BaseModel], level: int, prefix: str = "", sk
 def _alternatives(name: str, models: tuple[type[BaseModel], ...], key: str, said: str) -> str:
     """The sections of a key that holds one of several models; what these share is explained once."""
     parts = [f"### `{name}`\n\n{said}\n"]
-    held: dict[type[BaseModel], list[tuple[str, str]]] = {}
+    users_of: dict[type[BaseModel], list[tuple[str, str]]] = {}
     for model in models:
         tag = model.model_fields[key].annotation.__args__[0]  # type: ignore[union-attr]  # a Literal
         fields = [(inner, field) for field in model.model_fields for inner in _inner(model, field)]
         for inner, field in fields:
-            held.setdefault(inner, []).append((tag, field))
+            users_of.setdefault(inner, []).append((tag, field))
         parts.append(section(f"`{name}` by `{tag}`", model, 4, skip=tuple(field for _, field in fields)))
-    deeper = {deep: (inner, field) for inner in held for field in inner.model_fields for deep in _inner(inner, field)}
-    once = {deep: place for deep, place in deeper.items() if len(models) > 1 and len(held) > 1}
-    for inner, users in held.items():
-        of = "" if len(users) == len(models) or len(held) == 1 else " of " + ", ".join(f"`{tag}`" for tag, _ in users)
+    deeper = {
+        deep: (inner, field) for inner in users_of for field in inner.model_fields for deep in _inner(inner, field)
+    }
+    once = {deep: place for deep, place in deeper.items() if len(models) > 1 and len(users_of) > 1}
+    for inner, users in users_of.items():
+        shared = len(users) == len(models) or len(users_of) == 1
+        of = "" if shared else " of " + ", ".join(f"`{tag}`" for tag, _ in users)
         skip = tuple(field for _, field in once.values())
         parts.append(section(f"`{name}.{users[0][1]}`{of}", inner, 4, skip=skip))
-    parts += [section(f"`{name}.{held[inner][0][1]}.*.{field}`", deep, 4) for deep, (inner, field) in once.items()]
+    parts += [section(f"`{name}.{users_of[inner][0][1]}.*.{field}`", deep, 4) for deep, (inner, field) in once.items()]
     return "\n".join(parts)
 
 
@@ -281,9 +229,8 @@ def _paragraphs(model: type[BaseModel]) -> str:
     return "\n".join(lines).strip() + "\n"
 
 
-def page() -> dict[str, str]:
-    """docs/project.md."""
-    parts = [_HEAD + section("project.yaml", ProjectFile, 2, skip=tuple(ProjectFile.model_fields))]
+def _project() -> str:
+    parts = [section("project.yaml", ProjectFile, 2, skip=tuple(ProjectFile.model_fields))]
     strategies = f"{_WORDS[('ProjectFile', 'split')]} `strategy` says how; it may be left out for `time`."
     inner: dict[str, type[BaseModel] | tuple[tuple[type[BaseModel], ...], str, str]] = {
         "source": (SOURCES, "kind", "Where the raw tables come from. `kind` says what it is."),
@@ -308,24 +255,41 @@ def page() -> dict[str, str]:
         "schedules": Schedule,
         "stages": StageSettings,
     }
-    held = {name for name, field in ProjectFile.model_fields.items() if _models(field.annotation)}
-    assert held == set(inner), f"project.yaml holds {sorted(held ^ set(inner))} that this page does not know"
+    sections = {name for name, field in ProjectFile.model_fields.items() if _models(field.annotation)}
+    assert sections == set(inner), f"project.yaml holds {sorted(sections ^ set(inner))} that this page does not know"
     for name, model in inner.items():
         if isinstance(model, tuple):
             parts.append(_alternatives(name, *model))
         elif name == "training":
             parts.append(_training())
         else:
-            told = ("columns",) if model is TransformationSpec else ()  # its columns have the models of its other keys
-            parts.append(section(f"`{name}`", model, 3, f"{name}.", skip=told))
+            # The columns of a transformation have the models of its other keys.
+            skip = ("columns",) if model is TransformationSpec else ()
+            parts.append(section(f"`{name}`", model, 3, f"{name}.", skip=skip))
     parts.append(section("contract.yaml", Contract, 2))
     parts.append(section("policy.yaml", GatePolicy, 2))
-    parts.append(_REPOSITORY)
-    defined = (Source, Stream, Entity, FeatureView, OnDemandView, LabelView)
-    parts += [section(f"`{model.__name__}`", model, 3) for model in defined]
-    parts.append(section("`FeatureService`", FeatureService, 3))
-    return {"docs/project.md": "\n".join(parts)}
+    defined = (Source, Stream, Entity, FeatureView, OnDemandView, LabelView, FeatureService)
+    definitions = [section(f"`{model.__name__}`", model, 3) for model in defined]
+    return _filled("project.md", keys="\n".join(parts), definitions="\n".join(definitions))
+
+
+def _filled(page: str, **texts: str) -> str:
+    """The text of `docs/<page>.in` with its placeholders replaced."""
+    template = (ROOT / "docs" / f"{page}.in").read_text(encoding="utf-8")
+    for name, text in texts.items():
+        template = template.replace(f"{{{name}}}", text)
+    return template
+
+
+def pages() -> dict[str, str]:
+    """The pages and the JSON schema of data contracts, which editors check and complete contracts by."""
+    example = (EXAMPLE / "platforms" / "cluster.yaml").read_text(encoding="utf-8")
+    return {
+        "docs/project.md": _project(),
+        "docs/platforms.md": _filled("platforms.md", example=example, keys=section("Keys", Platform, 2)),
+        "docs/contract.schema.json": contract_schema(),
+    }
 
 
 if __name__ == "__main__":
-    main(page, __doc__)
+    main(pages, __doc__)

@@ -17,7 +17,6 @@ ABSENT = (
     "click_option_group",
     "docstring_parser",
     "kfp_pipeline_spec",
-    "kfp_server_api",
     "kfp.pipeline_spec",
 )
 

@@ -18,7 +18,7 @@ from gatehouse.operations.alerting.stage import alert
 from gatehouse.operations.preparing.stage import prepare
 from gatehouse.operations.requiring.stage import require_contract
 from gatehouse.pipelines.tasks import WEBHOOK, Tasks, forcible_stages
-from gatehouse.project.sensitive_columns import with_sensitive_columns
+from gatehouse.project.contract_and_source import with_sensitive_columns
 from gatehouse.store.parameters import parameter_of
 
 

@@ -42,19 +42,7 @@ settings.load_profile("shared machine")
 
 # What takes longest comes first, so that no worker is left alone with it at the end; a `::` names single tests. The
 # first run of the example is made while the other workers are busy with what does not need it.
-LONGEST_FIRST = (
-    "tests/test_end_to_end.py::test_the_first_run",
-    "tests/docs/test_first_table.py",
-    "tests/training/test_stage.py",
-    "tests/launchers/test_launchers.py",
-    "tests/training/test_parallel.py",
-    "tests/store/test_remote_store.py",
-    "tests/training/test_trees.py",
-    "tests/online/streaming/test_replay.py",
-    "tests/pipelines/test_monitoring.py",
-    "tests/pipelines/test_several_classes.py",
-    "tests/test_end_to_end.py",
-)
+LONGEST_FIRST = ("tests/test_end_to_end.py::test_the_first_run",)
 WHOLE_RUNS = ("tests/test_end_to_end.py",)
 """Files whose tests share nothing but what is made `once`: each may go to any worker. Other files go to one whole."""
 
@@ -95,18 +83,14 @@ _SLOW = re.compile(
 # Files that name none of these, and take seconds with many examples or rows.
 _LONG = (
     "cli/test_compile.py",
-    "cli/test_init_from.py",
     "data/snapshot/test_deliveries.py",
     "data/snapshot/test_guards.py",
     "data/snapshot/test_logical_digest.py",
     "data/snapshot/test_sniffing.py",
     "data/sources/test_blocks.py",
-    "data/sources/test_csv_texts.py",
     "data/statistics/test_beam.py",
-    "data/validation/inference/test_infer.py",
     "data/validation/test_stage.py",
     "docs/test_commands_run.py",
-    "evaluation/baseline/test_boosted_trees.py",
     "evaluation/integration/test_stage.py",
     "evaluation/test_stage.py",
     "evaluation/test_suites.py",
@@ -116,8 +100,6 @@ _LONG = (
     "features/computing/test_views.py",
     "kfp/test_scheduling.py",
     "kfp/test_submission.py",
-    "metrics/catalogue/test_found.py",
-    "operations/alerting/test_webhook.py",
     "server/test_runs.py",
     "store/test_collection_faults.py",
     "store/test_database.py",

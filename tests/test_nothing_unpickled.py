@@ -89,30 +89,6 @@ def test_no_line_of_ours_unpickles() -> None:
     assert {(name, what) for name, _, what in found} >= _BETWEEN_OUR_PROCESSES, "an exception is no longer needed"
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "import pickle",
-        "from joblib import load",
-        "import dill.source",
-        "import torch; torch.load('x')",
-        "import torch; torch.load('x', weights_only=False)",
-        "import numpy; numpy.load('x', allow_pickle=True)",
-        "import pandas; pandas.read_pickle('x')",
-        "import yaml; yaml.load('x', yaml.Loader)",
-        "import yaml; yaml.load_all('x', Loader=yaml.UnsafeLoader)",
-        "import yaml; yaml.unsafe_load('x')",
-        "from torch import load",
-        "def f():\n    from shelve import open",
-    ],
-)
-def test_each_way_of_unpickling_is_found(tmp_path: Path, line: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tests.source_tree.ROOT", tmp_path)
-    file = tmp_path / "code.py"
-    file.write_text(line)
-    assert {each for each, _ in _unpickling(Source(file))} == {line.count("\n") + 1}
-
-
 class _Planted:
     """Makes a file where it is unpickled."""
 

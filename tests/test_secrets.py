@@ -101,21 +101,6 @@ def test_trouble_with_mlflow_is_told_without_its_password(
 @pytest.mark.parametrize(
     ("said", "kept"),
     [
-        ("redis://:hidden-word@host:1 and http://a:80/c@d", "redis://:***@host:1 and http://a:80/c@d"),
-        ("https://host:8080/a@b and http://[::1]:8080/a@b", "https://host:8080/a@b and http://[::1]:8080/a@b"),
-        ("the key abcdefgh is wrong", "the key *** is wrong"),
-        ("a short one: abc", "a short one: abc"),
-    ],
-)
-def test_what_is_no_secret_stays(said: str, kept: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SOME_API_KEY", "abcdefgh")
-    monkeypatch.setenv("OTHER_TOKEN", "abc")
-    assert redacted(said) == kept
-
-
-@pytest.mark.parametrize(
-    ("said", "kept"),
-    [
         ("redis:6379,password=hunter22,db=1", "redis:6379,password=***,db=1"),
         ("postgresql://h/db?user=u&sslPassword=hidden/word&x=1", "postgresql://h/db?user=u&sslPassword=***&x=1"),
         ("passwd=hidden; client_secret=word token=other", "passwd=***; client_secret=*** token=***"),

@@ -1,12 +1,15 @@
-"""`gatehouse data`: shows, queries, verifies, compares and copies the contents of a store; `gatehouse report`."""
+"""`gatehouse data`: shows, queries, verifies, compares, copies and removes what a store holds; `gatehouse report`."""
 
 import csv
 import json
 import re
+import shutil
 import sys
+import time
 import webbrowser
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -18,17 +21,32 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from gatehouse.cli import first_look, rejected, retention, skew
-from gatehouse.cli.output import JsonOption, StoreOption, find, open_store, print_json, print_rows, print_table, size
+from gatehouse.cli import first_look
+from gatehouse.cli.output import (
+    JsonOption,
+    StoreOption,
+    find,
+    open_store,
+    print_json,
+    print_rows,
+    print_table,
+    seconds_of,
+    size,
+)
 from gatehouse.configuration.yaml_lines import nearest
 from gatehouse.data.snapshot.deliveries import delivered_tables
+from gatehouse.data.snapshot.rejected import KIND, groups_of, rejected_of
 from gatehouse.data.validation.contract import contract_schema
 from gatehouse.data.validation.sensitivity import sensitive_columns
-from gatehouse.errors import ConfigurationError, ErasedArtifactError, GatehouseError, InvalidManifestError
+from gatehouse.data.validation.spec import SkewSpec
+from gatehouse.errors import ConfigurationError, ErasedArtifactError, GatehouseError, InvalidManifestError, StoreError
 from gatehouse.reports.rendering import rendered
 from gatehouse.runtime.counting import counted
+from gatehouse.store import deprecation, eraser
+from gatehouse.store.collection import Collector, Item, Wish
 from gatehouse.store.database import quoted
 from gatehouse.store.deprecation import deprecation_of, marker_of
+from gatehouse.store.eraser import ErasurePlan, plan_erasure, unlisted_blobs
 from gatehouse.store.erasure import dependant_marker, erased_marker
 from gatehouse.store.manifest import Manifest
 from gatehouse.store.querying import SOURCE, queried, tables_in
@@ -38,6 +56,7 @@ from gatehouse.store.transfer import Pulled, export, pull
 
 if TYPE_CHECKING:
     import duckdb
+
 
 app = typer.Typer(no_args_is_help=True, help="What a store holds: list, show, verify, compare, copy, retire, erase.")
 ReferenceArgument = Annotated[str, typer.Argument(help="A reference; its digest may be cut where it stays unique.")]
@@ -49,9 +68,8 @@ _STYLES = {
     "corrupt": "bold red",
     "unreadable": "red",
 }
-_MOST_FILES, _LONGEST_LIST, _LONGEST_CELL = 20, 12, 60
+_MOST_FILES, _LONGEST_CELL = 20, 60
 _REFERENCE = re.compile(r'"([a-z][a-z-]*/[^"]+)"')
-_DUCKDB_GUESS = re.compile(r'\nDid you mean "[^"]*"\?')
 
 
 def _console() -> Console:
@@ -157,15 +175,6 @@ def _sections(manifest: Manifest) -> Iterator[tuple[str, Text]]:
         width = max(len(name) for name, _ in rows)
         return Text("\n").join(Text.assemble(f"  {name:<{width}}  ", (value, "dim")) for name, value in rows)
 
-    def bounded(value: Any) -> Any:
-        """The same with long lists cut; `--json` prints them whole."""
-        if isinstance(value, dict):
-            return {key: bounded(item) for key, item in value.items()}
-        if isinstance(value, list | tuple):
-            more = [f"and {len(value) - _LONGEST_LIST:,} more"] if len(value) > _LONGEST_LIST else []
-            return [*map(bounded, value[:_LONGEST_LIST]), *more]
-        return value
-
     if manifest.derived_from:
         yield "made from", aligned(sorted(manifest.derived_from.items()))
     if manifest.columns:
@@ -179,7 +188,10 @@ def _sections(manifest: Manifest) -> Iterator[tuple[str, Text]]:
         yield "files", aligned([*files, *([("and more", f"{more:,}")] if more > 0 else [])])
     for title, facts in (("configuration", manifest.configuration), ("details", manifest.details)):
         if facts:
-            yield title, Text(yaml.safe_dump(bounded(facts), sort_keys=True, allow_unicode=True).rstrip())
+            yield (
+                title,
+                Text(yaml.safe_dump(json.loads(json.dumps(facts)), sort_keys=True, allow_unicode=True).rstrip()),
+            )
 
 
 def _not_reproducible(record: str) -> str:
@@ -224,8 +236,8 @@ def verify(
             for problem in result["problems"]:
                 style = "red" if result["state"] == "broken" else "yellow"
                 _console().print(Text(f"{result['state']}: {problem}", style=style))
-        others = [f"{states[state]} {state}" for state in ("erased", "not reproducible", "broken") if states[state]]
-        typer.echo(", ".join([f"{states['intact']} references verified in {opened.address}", *others]))
+        counts = [f"{states[state]} {state}" for state in ("erased", "not reproducible", "broken") if states[state]]
+        typer.echo(", ".join([f"{states['intact']} references verified in {opened.address}", *counts]))
     if states["broken"]:
         raise typer.Exit(1)
 
@@ -388,8 +400,7 @@ def _fetched(
             columns = [str(column[0]) for column in result.description or ()]
             return columns, result.fetchmany(rows + 1) if rows else result.fetchall()
         except duckdb.Error as error:
-            lines = [_DUCKDB_GUESS.sub("", str(error)), _names(connection)]
-            raise ConfigurationError(f"The query cannot be run: {chr(10).join(filter(None, lines))}") from None
+            raise ConfigurationError(f"The query cannot be run: {error}\n{_names(connection)}") from None
 
 
 def _names(connection: "duckdb.DuckDBPyConnection") -> str:
@@ -438,12 +449,6 @@ def schema() -> None:
 
 
 app.command("try")(first_look.attempt)
-app.command("rejected")(rejected.rejected)
-app.command("deprecate")(retention.deprecate)
-app.command("gc")(retention.collect)
-app.command("erase")(retention.erase)
-app.command("lift")(retention.lift)
-app.command("skew")(skew.skew)
 
 
 def report(
@@ -457,3 +462,242 @@ def report(
     typer.echo(str(page))
     if open_page:
         webbrowser.open(page.resolve().as_uri())
+
+
+@app.command("rejected")
+def rejected(
+    reference: Annotated[
+        str, typer.Argument(help="A snapshot, a dataset, or the rejected rows of one; default: all of the store.")
+    ] = "",
+    examples: Annotated[int, typer.Option(min=0, help="How many examples of each reason.")] = 3,
+    store: StoreOption = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Show the rows that did not fit, by reason, with examples; no value of a table with sensitive columns."""
+    from gatehouse.data.sources.declared import HIDDEN, NOT_SHOWN
+
+    opened = open_store(store)
+    references = rejected_of(opened, find(opened, reference)) if reference else list(opened.references(KIND))
+    tables = {rows: groups_of(opened, rows, examples) for rows in references}
+    if as_json:
+        print_json([{"reference": str(rows), "groups": list(map(asdict, groups))} for rows, groups in tables.items()])
+        return
+    if not tables:
+        typer.echo(f"No row of {reference or opened.address} was rejected.")
+    console = Console(soft_wrap=True, highlight=False, markup=False)
+    for rows, groups in tables.items():
+        manifest = opened.manifest(rows)
+        dataset = opened.manifest(manifest.derived_from["dataset"])
+        kept = f"{counted(dataset.rows or 0, 'row')}, {manifest.rows or 0:,} rejected"
+        console.print(Text.assemble((manifest.name, "bold"), f" {kept}  ", (rows.short, "dim")))
+        for group in groups:
+            column = f"column {group.column}: " if group.column else ""
+            console.print(Text.assemble((f"{group.rows:>9,}  ", "yellow"), f"{column}{group.reason}"))
+            for example in group.examples:
+                value = "" if example.found == NOT_SHOWN else f", found {example.found}"
+                row = "" if example.raw == HIDDEN else f": {example.raw}"
+                console.print(Text(f"           {example.place}{value}{row}", style="dim"))
+        if hidden := ", ".join(dataset.details.get("sensitive", ())):
+            console.print(Text(f"           No value is shown, as columns are sensitive: {hidden}.", style="dim"))
+
+
+@app.command("skew")
+def skew(
+    training_set: Annotated[str, typer.Argument(help="The training set.")],
+    serving: Annotated[str, typer.Argument(help="The dataset with the logged features, of the same column names.")],
+    store: StoreOption = "",
+    psi: Annotated[float, typer.Option(min=1e-9, help="Greatest population stability index of a feature.")] = 0.2,
+    ignore: Annotated[list[str] | None, typer.Option(help="A column that is not compared; may be repeated.")] = None,
+    sensitive: Annotated[
+        list[str] | None, typer.Option(help="A column of which no value may be kept; may be repeated.")
+    ] = None,
+    report: Annotated[str, typer.Option(help="Write the HTML report here.")] = "",
+) -> None:
+    """Compare what a model is asked about with what it was trained on; ends with 1 where they differ too much."""
+    from gatehouse.data.validation.skew.report import described
+    from gatehouse.data.validation.skew.stage import SkewRequest
+    from gatehouse.data.validation.skew.stage import skew as compare
+    from gatehouse.reports.rendering import rendered
+
+    opened = open_store(store)
+    request = SkewRequest(
+        training_set=str(find(opened, training_set)),
+        serving=str(find(opened, serving)),
+        spec=SkewSpec(psi=psi, ignore=tuple(ignore or ()), sensitive=tuple(sensitive or ())),
+    )
+    result = compare(request, opened)
+    typer.echo(described(result, opened))
+    typer.echo(opened.address_of(result.skew))
+    if report:
+        shutil.copyfile(rendered(opened, result.skew), report)
+    raise typer.Exit(0 if result.verdict == "pass" else 1)
+
+
+_SHOWN = 40
+_ITEM_STYLES = {"found": "", "waiting": "yellow", "deleted": "green", "kept": "dim", "broken": "red"}
+ReasonOption = Annotated[str, typer.Option(help="Why; it is kept in the record.")]
+ByOption = Annotated[str, typer.Option(help="Who asks; default: the user of this machine.")]
+
+
+@app.command("deprecate")
+def deprecate(
+    reference: Annotated[str, typer.Argument(help="What should not be used any more.")],
+    reason: ReasonOption,
+    successor: Annotated[str, typer.Option(help="The reference to use instead.")] = "",
+    by: ByOption = "",
+    store: StoreOption = "",
+) -> None:
+    """Mark an artifact as deprecated: readers are warned, with the reason and the successor.
+
+    GATEHOUSE_DEPRECATED=fail makes reading it an error, allow silences the warning.
+    """
+    opened = open_store(store)
+    artifact = find(opened, reference)
+    marker = deprecation.deprecate(opened.objects, artifact, reason, find(opened, successor) if successor else "", by)
+    typer.echo(marker.explain(artifact))
+
+
+@app.command("gc")
+def collect(
+    delete: Annotated[bool, typer.Option("--delete", help="Mark, and delete what was marked a grace ago.")] = False,
+    grace: Annotated[str, typer.Option(help="From tombstone to deletion, e.g. 24h, 30m, 7d, 0.")] = "24h",
+    deprecated: Annotated[
+        bool, typer.Option("--deprecated", help="Also deprecated artifacts that nothing needs any more.")
+    ] = False,
+    forget: Annotated[
+        bool, typer.Option("--forget", help="With --deprecated: also those that memos and run records name.")
+    ] = False,
+    store: StoreOption = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Collect garbage: show what nothing needs, and with --delete remove it in two phases.
+
+    Whatever a manifest, a memo, a run record, the ledger, lineage or a running writer needs, stays. The first
+    `gc --delete` writes tombstones. One after the grace period deletes what is still not needed. It may run at any
+    time, also beside writers. While a manifest is broken no data is deleted, as it may need any; exit code 1 says so.
+    """
+    if forget and not deprecated:
+        raise ConfigurationError("--forget: expected together with --deprecated, found without it.")
+    opened = open_store(store)
+    collector = Collector(opened, Wish(deprecated, forget, seconds_of("--grace", grace)))
+    items = collector.mark() if delete else collector.look()
+    if delete:
+        items = collector.sweep(items)
+    if as_json:
+        print_json([asdict(item) for item in items])
+    else:
+        _print_items(items)
+        _print_totals(items, delete, grace)
+    if any(item.state == "broken" for item in items):
+        raise typer.Exit(1)
+
+
+def _print_items(items: list[Item]) -> None:
+    if not items:
+        return
+    table = Table("what", box=None, pad_edge=False)
+    table.add_column("bytes", justify="right")
+    for name in ("state", "why", "key"):
+        table.add_column(name)
+    for item in items[:_SHOWN]:
+        due = time.strftime(" until %Y-%m-%d %H:%M UTC", time.gmtime(item.due)) if item.state == "waiting" else ""
+        state = Text(item.state + due, style=_ITEM_STYLES[item.state])
+        table.add_row(item.kind, f"{item.bytes:,}", state, item.why, item.key)
+    print_table(table)
+    if len(items) > _SHOWN:
+        typer.echo(f"… and {len(items) - _SHOWN:,} more; --json prints all")
+    typer.echo("")
+
+
+def _print_totals(items: list[Item], delete: bool, grace: str) -> None:
+    for state in ("deleted", "waiting", "found", "kept", "broken"):
+        of = [item for item in items if item.state == state]
+        if of:
+            typer.echo(
+                f"{'may go' if state == 'found' else state}: {len(of):,} ({size(sum(item.bytes for item in of))})"
+            )
+    states = {item.state for item in items}
+    if "broken" in states:
+        typer.echo("While a manifest is broken, no data is deleted: restore the store from a copy.")
+    if not states - {"kept", "broken"}:
+        typer.echo("There is nothing to collect.")
+    elif not delete:
+        typer.echo(
+            "Nothing was changed. --delete writes tombstones, and deletes what has had one for the grace period."
+        )
+    elif "waiting" in states:
+        typer.echo(f"Tombstones stand. Run it again after the grace period ({grace}) to delete.")
+
+
+@app.command("erase")
+def erase(
+    reference: Annotated[str, typer.Argument(help="The artifact whose data is to be removed.")],
+    reason: ReasonOption,
+    only: Annotated[bool, typer.Option("--only", help="Erase this artifact alone.")] = False,
+    keep_inputs: Annotated[bool, typer.Option("--keep-inputs", help="Leave what it was made from.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    by: ByOption = "",
+    store: StoreOption = "",
+) -> None:
+    """Remove an artifact's data for good, with an audited record. It cannot be undone.
+
+    What it was made from, what was derived from these, and artifacts that share their files are erased too: all are
+    listed first. Manifests stay and say that the data was erased. The same content is refused when it is published
+    again; `gatehouse data lift` allows it.
+    """
+    opened = open_store(store)
+    for unfinished in opened.erasures.unfinished():
+        typer.echo(f"finishing {unfinished.key}, which was interrupted", err=True)
+        eraser.finish(opened, unfinished)
+    artifact = find(opened, reference)
+    plan = plan_erasure(opened, artifact, only, keep_inputs)
+    if not plan.blobs and not plan.erased:
+        erasure = opened.erasures.of(artifact)
+        typer.echo(erasure.explain(str(artifact)) if erasure else f"{artifact}: nothing is left to erase.")
+        return
+    _print_plan(plan)
+    if not yes and not sys.stdin.isatty():
+        raise ConfigurationError("Nothing was erased: expected --yes, as there is no terminal to ask on.")
+    if not yes and not typer.confirm("Erase? This cannot be undone."):
+        raise typer.Exit(1)
+    record = eraser.erase(opened, plan, reason, by)
+    after = plan_erasure(opened, artifact, only, keep_inputs)
+    if after.erased or after.blobs or len(after.holders) > len(plan.holders):
+        _print_plan(after)
+        raise StoreError(f"While {artifact} was erased, the artifacts above were published. Erase it again.")
+    typer.echo(f"{'erased in part' if plan.holders else 'erased'}; the record is {record.key}.")
+    if unlisted := len(unlisted_blobs(opened)):
+        typer.echo(
+            f"{unlisted} blobs that no manifest lists, as unfinished work leaves them, may hold the data, too: "
+            "`gatehouse data gc --delete` removes them after the grace period."
+        )
+    typer.echo(
+        "Not reached: caches of other machines, other stores that this was pulled to, versions of a versioned bucket, "
+        "backups, downloads in scratch/, and the source itself. MLflow is shown no values of rows."
+    )
+
+
+def _print_plan(plan: ErasurePlan) -> None:
+    console = Console(soft_wrap=True, highlight=False, markup=False)
+    sections = (
+        ("to be erased:", plan.erased, "bold red"),
+        ("marked as not reproducible:", plan.dependants, "yellow"),
+        ("these still hold data of it:", plan.holders, "yellow"),
+    )
+    for title, references, style in sections:
+        if references:
+            console.print(Text(title, style=style), *(Text(f"  {artifact}") for artifact in references), sep="\n")
+    total = sum(count for count, _ in plan.blobs.values())
+    console.print(f"in all {counted(len(plan.blobs), 'file')} to be removed, {size(total)}")
+
+
+@app.command("lift")
+def lift(
+    number: Annotated[int, typer.Argument(help="The number of the erasure's record.")],
+    reason: ReasonOption,
+    by: ByOption = "",
+    store: StoreOption = "",
+) -> None:
+    """Allow the content of an erasure to be published again; what was removed stays removed."""
+    erasure = eraser.lift(open_store(store), number, reason, by)
+    typer.echo(f"{erasure.key} is lifted: {len(erasure.blobs)} files may be published again.")

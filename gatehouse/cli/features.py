@@ -1,7 +1,11 @@
-"""`gatehouse features`: lists feature views, shows their content and history, and retrieves values."""
+"""`gatehouse features`: feature views with their tables and lineage, retrieval, the online store, and pushes."""
 
-from collections.abc import Mapping
-from typing import Annotated, Any
+import os
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -9,8 +13,6 @@ from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
 
-from gatehouse.cli import feature_values, online_features, push
-from gatehouse.cli.feature_lineage import lineage
 from gatehouse.cli.feature_project import (
     FeatureProject,
     ProjectOption,
@@ -20,12 +22,20 @@ from gatehouse.cli.feature_project import (
     open_features,
     span,
     store_if_there,
+    store_of,
 )
 from gatehouse.cli.output import JsonOption, StoreBesideProjectOption, print_json, print_table
+from gatehouse.errors import ConfigurationError
 from gatehouse.features.definitions.declarations import LabelView
 from gatehouse.features.definitions.repository import OnDemand, View
+from gatehouse.features.lineage import lineage_of
 from gatehouse.runtime.counting import counted
+from gatehouse.runtime.redaction import names_password, require_encoded
 from gatehouse.store.store import ArtifactStore
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 
 app = typer.Typer(no_args_is_help=True, help="Feature views: list, show, retrieve, materialize, push, skew, lineage.")
 _SUMMARY = ("column_name", "null_percentage", "approx_unique", "min", "avg", "max")
@@ -96,7 +106,9 @@ def show(
     console.print(name, style="bold")
     for key, value in facts.items():
         if key not in ("view", "on_demand") and value:
-            console.print(Text.assemble((f"  {key:<14}", "dim"), _text(value)))
+            parts = [f"{part} ({kind})" for part, kind in value.items()] if isinstance(value, Mapping) else value
+            text = ", ".join(parts) if isinstance(parts, list) else str(parts)
+            console.print(Text.assemble((f"  {key:<14}", "dim"), text))
     if name in repository.views:
         console.print("\nversions", style="bold")
         for version in versions:
@@ -150,12 +162,6 @@ def _label_facts(spec: LabelView) -> dict[str, Any]:
     }
 
 
-def _text(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return ", ".join(f"{name} ({kind})" for name, kind in value.items())
-    return ", ".join(value) if isinstance(value, list) else str(value)
-
-
 def _stored(opened: FeatureProject, tables: Tables | None, view: View) -> dict[str, Any]:
     reference = tables.views.get(view.name, "") if tables else ""
     if tables is None or not reference:
@@ -193,8 +199,408 @@ def _statistics(store: ArtifactStore, table: str) -> list[dict[str, Any]]:
     return [{heading: row[heading] for heading in _SUMMARY} for row in summary]
 
 
-app.command("retrieve")(feature_values.retrieve)
-app.command("materialize")(online_features.materialize)
-app.command("skew")(online_features.skew)
-app.command("lineage")(lineage)
-app.command("push")(push.push)
+@app.command()
+def lineage(
+    name: Annotated[str, typer.Argument(metavar="FEATURE|VIEW[.FEATURE]", help="A feature, or all those of a view.")],
+    project: ProjectOption = None,
+    store: StoreBesideProjectOption = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Show the raw columns that a feature is computed from, and those that may decide which rows count."""
+    opened = open_features(project)
+    view, features = _named(opened, name)
+    columns = _columns(opened, store)
+    known_from = "on demand" if isinstance(view, OnDemand) else available(view.spec)
+    sources = {f"{view.name}.{feature}": lineage_of(opened.repository, view, feature, columns) for feature in features}
+    if as_json:
+        listed = {
+            feature: {"values": columns_of.values, "others": columns_of.others, "exact": columns_of.exact}
+            for feature, columns_of in sources.items()
+        }
+        print_json({"known_from": known_from, "features": listed})
+        return
+    console = Console(soft_wrap=True, highlight=False, markup=False)
+    for feature, columns_of in sources.items():
+        console.print(f"{feature}  {view.spec.features[feature.partition('.')[2]]}", style="bold")
+        title = (
+            "values from"
+            if columns_of.exact
+            else "values from (sqlglot cannot follow this SQL: all columns of its tables)"
+        )
+        for heading, names in ((title, columns_of.values), ("rows may depend on", columns_of.others)):
+            console.print(f"  {heading}", style="dim")
+            for line in _grouped(names) or ["none"]:
+                console.print(f"    {line}")
+    console.print(f"\nknown from {known_from}")
+
+
+def _named(opened: FeatureProject, name: str) -> tuple[View | OnDemand, list[str]]:
+    owner, _, feature = name.partition(".")
+    everything: dict[str, View | OnDemand] = {**opened.repository.views, **opened.repository.on_demand}
+    if owner not in everything and not feature:
+        # No two views give a feature with the same name.
+        owner, feature = next(
+            ((owner, name) for owner, view in everything.items() if name in view.spec.features), (owner, "")
+        )
+    view = opened.repository.on_demand.get(owner) or opened.view(owner, opened.repository.on_demand)
+    if feature and feature not in view.spec.features:
+        raise ConfigurationError(
+            f"The view {owner} has no feature {feature!r}: expected one of {', '.join(view.spec.features)}."
+        )
+    return view, [feature] if feature else list(view.spec.features)
+
+
+def _columns(opened: FeatureProject, store: str) -> dict[str, list[str]]:
+    """The columns of the raw tables: from the newest snapshot, or as the source declares them."""
+    artifacts = store_if_there(store, opened)
+    history = opened.history(artifacts) if artifacts else []
+    if artifacts and history:
+        datasets = artifacts.manifest(history[-1].snapshot).derived_from
+        return {
+            table: [column.name for column in artifacts.manifest(dataset).columns]
+            for table, dataset in datasets.items()
+        }
+    return {name: list(table.columns) for name, table in opened.project.file.source.tables.items()}
+
+
+def _grouped(names: tuple[str, ...]) -> list[str]:
+    """One text per table: `raw.flights: carrier, dest`."""
+    tables = groupby((name.rpartition(".") for name in names), key=lambda parts: parts[0])
+    return [f"{table}: {', '.join(parts[2] for parts in group)}" for table, group in tables]
+
+
+@app.command()
+def retrieve(
+    rows: Annotated[Path, typer.Argument(help="Entity rows: CSV or Parquet, with the keys and a time.")],
+    to: Annotated[Path, typer.Argument(help="Write them with their features here: CSV or Parquet.")],
+    service: Annotated[str, typer.Option(help="Feature service; default: the project's.")] = "",
+    view: Annotated[
+        list[str] | None, typer.Option(help="Only this view, stored or on demand; may be repeated.")
+    ] = None,
+    time: Annotated[
+        str, typer.Option(help="Column with the time; default: event_timestamp, or in Parquet the only timestamp.")
+    ] = "",
+    online: Annotated[bool, typer.Option("--online", help="Current values from the online store; no time.")] = False,
+    at: Annotated[str, typer.Option(help="With --online: the moment of the read, ISO 8601; default: now.")] = "",
+    project: ProjectOption = None,
+    store: StoreBesideProjectOption = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Join features to entity rows: each gets what was known at its time; null where nothing fresh was."""
+    from gatehouse.features.computing.on_demand import with_on_demand
+    from gatehouse.features.definitions.declarations import EVENT_TIMESTAMP
+    from gatehouse.features.point_in_time.entity_file import read_entity_rows, write_rows
+
+    if at and not online:
+        raise ConfigurationError("--at is the moment of a read from the online store: expected --online with it.")
+    if to.resolve() == rows.resolve():
+        raise ConfigurationError(f"{to}: expected another file to write than the entity rows, which would be lost.")
+    opened = open_features(project)
+    artifacts = store_of(store, opened)
+    repository, named = opened.repository, view or []
+    if service or not named:
+        views, on_demand = opened.served(service, named), opened.computed(service, [])[1]
+    else:  # An on-demand view adds the views that it reads.
+        on_demand = [repository.on_demand[name] for name in repository.on_demand if name in named]
+        stored = [opened.view(name, [*repository.on_demand]) for name in named if name not in repository.on_demand]
+        stored += [opened.view(name) for computed in on_demand for name in computed.spec.views]
+        views = list({stored_view.name: stored_view for stored_view in stored}.values())
+    keys = {key: repository.entities[key] for stored_view in views for key in stored_view.spec.entities}
+    values = {name: kind for computed in on_demand for name, kind in computed.spec.request.items()}
+    table = read_entity_rows(rows, keys, values, "" if online else time or EVENT_TIMESTAMP)
+    read: list[View | OnDemand] = [*views, *on_demand]
+    features = {feature for source_view in read for feature in source_view.spec.features}
+    if hidden := sorted(features & {*table.column_names}):
+        raise ConfigurationError(
+            f"{rows.name}: the features {', '.join(hidden)} would hide columns of the same name. Rename the columns."
+        )
+    if online:
+        joined = _online(opened, artifacts, views, on_demand, table, _moment(at))
+    else:
+        joined = with_on_demand(on_demand, _offline(opened, artifacts, views, table, time, rows.name))
+    write_rows([joined], to)
+    _report(joined, read, to, as_json)
+
+
+def _offline(
+    opened: FeatureProject, store: ArtifactStore, views: list[View], rows: "pa.Table", time: str, name: str
+) -> "pa.Table":
+    """The rows with the features that were known at their times, from the newest feature tables."""
+    from gatehouse.features.database import connect, rows_of
+    from gatehouse.features.point_in_time.asof_join import asof_join, joined
+    from gatehouse.features.point_in_time.entity_file import time_of
+
+    tables = opened.tables(store, views)
+    joins = [joined(view, rows_of(store.paths(tables.views[view.name]))) for view in views]
+    with connect() as connection:
+        return asof_join(connection, rows, time_of(rows, time, name), joins)
+
+
+def _online(
+    opened: FeatureProject,
+    store: ArtifactStore,
+    views: list[View],
+    on_demand: list[OnDemand],
+    asked: "pa.Table",
+    now: datetime,
+) -> "pa.Table":
+    """The rows with the features that an online request would get at `now`."""
+    from gatehouse.online.requests import with_online
+    from gatehouse.online.store import online_view, open_online, require_materialized
+
+    online = open_online(store, opened.project.name, opened.repository.folder)
+    require_materialized(online, map(online_view, views))
+    return with_online(online, views, on_demand, asked, now)
+
+
+def _report(joined: "pa.Table", views: Sequence[View | OnDemand], to: Path, as_json: bool) -> None:
+    """How many entity rows got a value, by view: a view without values often means a wrong key or time."""
+    filled = [
+        {
+            "view": view.name,
+            "features": len(view.spec.features),
+            "rows": max(joined.num_rows - joined[feature].null_count for feature in view.spec.features),
+        }
+        for view in views
+    ]
+    if as_json:
+        print_json({"file": str(to), "rows": joined.num_rows, "views": filled})
+        return
+    table = Table("view", box=None, pad_edge=False)
+    for name in ("features", "rows with a value"):
+        table.add_column(name, justify="right")
+    for row in filled:
+        table.add_row(str(row["view"]), str(row["features"]), f"{row['rows']:,} ({row['rows'] / joined.num_rows:.1%})")
+    print_table(table)
+    typer.echo(f"\n{to}: {counted(joined.num_rows, 'row')}, {counted(len(joined.column_names), 'column')}")
+
+
+def _moment(text: str) -> datetime:
+    try:
+        moment = datetime.fromisoformat(text) if text else datetime.now(UTC)
+    except ValueError as error:
+        raise ConfigurationError(f"--at: expected a time such as 2013-01-31T14:00:00+00:00, found {text!r}.") from error
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+ServiceOption = Annotated[str, typer.Option(help="Feature service; default: the project's.")]
+
+
+@app.command()
+def materialize(
+    service: ServiceOption = "",
+    as_of: Annotated[str, typer.Option(help="What was known then, ISO 8601; default: all that the tables hold.")] = "",
+    rewrite: Annotated[bool, typer.Option("--rewrite", help="Write all again, also to go back in time.")] = False,
+    project: ProjectOption = None,
+    store: StoreBesideProjectOption = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Bring the project's online store up to its newest feature tables, and compare; ends with 1 above max_skew."""
+    from gatehouse.online.stage import MaterializeRequest
+    from gatehouse.online.stage import materialize as write
+
+    opened = open_features(project)
+    artifacts = store_of(store, opened)
+    tables = opened.tables(artifacts, opened.served(service, []))
+    # A time after that of the tables would move the watermark past rows of later tables.
+    newest = datetime.fromisoformat(tables.as_of)
+    try:
+        until = datetime.fromisoformat(as_of) if as_of else newest
+    except ValueError as error:
+        raise ConfigurationError(
+            f"--as-of: expected a time such as 2013-01-31T14:00:00+00:00, found {as_of!r}."
+        ) from error
+    until = until if until.tzinfo else until.replace(tzinfo=UTC)
+    if until > newest:
+        raise ConfigurationError(
+            f"--as-of: {tables.reference} was computed up to {moment(tables.as_of)}; expected a time until then, "
+            f"found {moment(until.isoformat())}. `gatehouse run` computes newer tables."
+        )
+    request = MaterializeRequest(
+        snapshot=tables.snapshot,
+        feature_tables=str(tables.reference),
+        definitions=str(opened.project.definitions.publish(artifacts)),
+        project=opened.project.name,
+        service=service or opened.project.file.features.service,
+        as_of=until.isoformat(),
+        max_skew=opened.project.file.features.max_skew,
+        rewrite=rewrite,
+    )
+    result = write(request, artifacts)
+    if as_json:
+        print_json(result.model_dump())
+    else:
+        table = Table("view", box=None, pad_edge=False)
+        table.add_column("rows that changed", justify="right")
+        for view, changed in result.written.items():
+            table.add_row(view, f"{changed:,}")
+        print_table(table)
+        typer.echo(
+            f"\nas of {moment(request.as_of)}; skew {result.skew:.4%} of {result.values:,} values: {result.verdict}"
+        )
+        for reason in result.reasons:
+            typer.echo(f"  {reason}")
+        typer.echo(artifacts.address_of(result.report))
+    raise typer.Exit(0 if result.verdict == "pass" else 1)
+
+
+@app.command()
+def skew(
+    service: ServiceOption = "",
+    project: ProjectOption = None,
+    store: StoreBesideProjectOption = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Read a sample of the online store back and compare it with the offline values.
+
+    Ends with 1 above max_skew, and where a view was not compared.
+
+    Each view is compared at the moment up to which it was materialized, with the feature tables that were: later ones
+    may say something else of their newest rows. A view that was pushed since is compared with its pushed table. Nothing
+    is written.
+    """
+    from gatehouse.online.skew import Skew, skew_reasons, standing_skew
+    from gatehouse.online.store import open_online
+
+    opened = open_features(project)
+    artifacts = store_of(store, opened)
+    views = opened.served(service, [])
+    newest = str(opened.tables(artifacts, views).reference)
+    online = open_online(artifacts, opened.project.name, opened.repository.folder)
+    results = list(standing_skew(artifacts, online, opened.project.name, views, newest))
+    total = Skew(tuple(comparison for result in results for comparison in result.skew.compared))
+    limit = opened.project.file.features.max_skew
+    reasons = skew_reasons(total, [result.view for result in results], limit)
+    reasons += [result.not_compared for result in results if result.not_compared]
+    rows = [result.body() | {"newest": result.feature_tables == newest} for result in results]
+    if as_json:
+        print_json({"skew": total.share, "max_skew": limit, "views": rows})
+    else:
+        table = Table("view", "as of", box=None, pad_edge=False)
+        for name in ("values compared", "differing"):
+            table.add_column(name, justify="right")
+        table.add_column("first that differ: key, online, offline")
+        for row in rows:
+            examples = "; ".join(
+                f"{example['feature']} {example['key']}: {example['online']}, {example['offline']}"
+                for example in row["examples"]
+            )
+            differing = Text(f"{row['differing']:,}", style="red" if row["differing"] else "")
+            cells = [row["view"], moment(row["as_of"]), f"{row['values']:,}", differing, Text(examples, style="dim")]
+            table.add_row(*cells)
+        print_table(table)
+        typer.echo(f"\nskew {total.share:.4%} of {total.values:,} values, {limit:.4%} allowed")
+        notes = [
+            *reasons,
+            *(
+                f"{row['view']}: {row['left_out']:,} keys with rows that are known later are left out"
+                for row in rows
+                if row["left_out"]
+            ),
+            *(
+                f"{row['view']}: there are newer feature tables. `gatehouse features materialize` writes them"
+                for row in rows
+                if not row["newest"]
+            ),
+        ]
+        for note in notes:
+            typer.echo(f"  {note}")
+    raise typer.Exit(1 if reasons else 0)
+
+
+FromOption = Annotated[
+    list[str],
+    typer.Option(
+        "--from",
+        metavar="TABLE=URL",
+        help="A raw table and its stream, redis://host:port/0?stream=<key> or kafka://host:port?topic=<name>; or the "
+        "name of an environment variable that holds the URL, where it has a password. May be given several times.",
+    ),
+]
+
+
+@app.command()
+def push(
+    source: FromOption,
+    view: Annotated[list[str] | None, typer.Option(help="A feature view; default: all that can be pushed.")] = None,
+    interval: Annotated[
+        float, typer.Option(min=0.001, help="Seconds of the streams' clock: what arrives within them is a micro-batch.")
+    ] = 1.0,
+    wait: Annotated[float, typer.Option(min=0.01, help="Seconds of silence after which an interval is over.")] = 1.0,
+    until_idle: Annotated[
+        bool, typer.Option("--until-idle", help="End when nothing arrives for that long; default: go on for ever.")
+    ] = False,
+    project: ProjectOption = None,
+    store: StoreBesideProjectOption = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Push what arrives in streams, on top of the newest feature tables; killed, it goes on where it was."""
+    from gatehouse.data.validation.sensitivity import sensitive_columns
+    from gatehouse.online.store import open_online
+    from gatehouse.online.streaming.batch_folder import COUNTS, BatchFolder, BatchState, streams_folder
+    from gatehouse.online.streaming.pusher import Pusher, push_streams, start_from
+    from gatehouse.online.streaming.stream import MessageStream, open_stream
+    from gatehouse.store.hidden_values import hiding
+
+    urls = _urls(source)
+    opened = open_features(project)
+    artifacts = store_of(store, opened)
+    tables = opened.tables(artifacts, map(opened.view, view or opened.repository.views))
+    start = start_from(artifacts, str(tables.reference))
+    folder = streams_folder(artifacts, opened.project.name, tables.reference)
+    online = open_online(artifacts, opened.project.name, opened.repository.folder)
+    pusher = Pusher(opened.repository, start, BatchFolder(folder), online, [*urls], view or ())
+
+    def streams(state: BatchState) -> dict[str, MessageStream]:
+        return {
+            table: open_stream(url, start.group, start.as_of, state.positions.get(table, {}))
+            for table, url in urls.items()
+        }
+
+    def report(state: BatchState) -> None:
+        if not as_json:
+            rows, misfits = (sum(counts[name] for counts in state.counts.values()) for name in ("rows", "misfits"))
+            until = moment(state.as_of.isoformat(timespec="seconds"))
+            typer.echo(
+                f"batch {state.number}: {counted(rows, 'row')} and {misfits} misfits so far, known until {until}"
+            )
+
+    with hiding(lambda: sensitive_columns(artifacts, tables.reference)):
+        state = push_streams(
+            pusher,
+            streams,
+            interval=timedelta(seconds=interval),
+            wait=wait,
+            until_idle=until_idle,
+            progress=report,
+        )
+    if as_json:
+        print_json({"folder": str(folder), "as_of": state.as_of.isoformat(), "counts": state.counts})
+        return
+    table = Table("table", box=None, pad_edge=False)
+    for name in COUNTS:
+        table.add_column(name, justify="right")
+    for streamed, counts in state.counts.items():
+        table.add_row(streamed, *(f"{counts[name]:,}" for name in COUNTS))
+    print_table(table)
+    typer.echo(
+        f"\nknown until {moment(state.as_of.isoformat(timespec='seconds'))}; pushed tables in "
+        f"{folder / 'current' / 'tables'}; reasons of misfits in {folder / 'misfits'}"
+    )
+
+
+def _urls(options: list[str]) -> dict[str, str]:
+    urls: dict[str, str] = {}
+    for option in options:
+        table, equals, address = option.partition("=")
+        if not equals or not table or table in urls:
+            raise ConfigurationError(f"--from: expected <table>=<URL>, each table once, found {table!r}.")
+        if "://" in address and names_password(address):
+            raise ConfigurationError(
+                f"--from {table}: the URL holds a password, which others can see. Put it into an environment variable "
+                "and name that instead."
+            )
+        if "://" not in address and address not in os.environ:
+            raise ConfigurationError(f"--from {table}: expected a URL or the name of a set variable, found neither.")
+        urls[table] = require_encoded(address if "://" in address else os.environ[address], f"--from {table}")
+    return urls

@@ -242,9 +242,9 @@ def _columns(connection: "duckdb.DuckDBPyConnection", kinds: Mapping[str, str]) 
             facts += [f"count(DISTINCT {cell})", f"count(*) FILTER ({cell} IS NULL)"]
             facts.append(f"count(*) FILTER (isinf({cell}))" if kind == "double" else "0")
             facts.append(f"greatest(max({cell}), -(min({cell})::DOUBLE))" if kind == "int64" else "0")
-        found = connection.execute(f"SELECT {', '.join(facts)} FROM rows").fetchall()[0]
+        row = connection.execute(f"SELECT {', '.join(facts)} FROM rows").fetchall()[0]
         for place, (name, kind) in enumerate(some.items()):
-            distinct, missing, infinite, largest = found[4 * place : 4 * place + 4]
+            distinct, missing, infinite, largest = row[4 * place : 4 * place + 4]
             texts = []
             if 1 < distinct <= _FEW_VALUES:
                 cell = quoted(name)

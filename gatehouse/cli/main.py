@@ -28,7 +28,7 @@ _COMMANDS = {
     "features": "features:app",
     "gate": "models:gate",
     "init": "init:init",
-    "kueue": "kueue:app",
+    "kueue": "project:kueue",
     "models": "models:app",
     "predictor": "serve:predictor",
     "report": "data:report",

@@ -18,6 +18,7 @@ from gatehouse.cli.output import (
     print_facts,
     print_json,
     print_rows,
+    short,
 )
 from gatehouse.cli.terminal import figure
 from gatehouse.configuration.yaml_lines import load_model, read_text
@@ -38,7 +39,7 @@ from gatehouse.registry.state import ALIASES, CHAMPION, ModelVersion
 from gatehouse.reports.format import number
 from gatehouse.runtime.counting import counted
 from gatehouse.store.objects.cache import cache_folder
-from gatehouse.store.reference import Reference, references_in
+from gatehouse.store.reference import Reference
 from gatehouse.store.store import ArtifactStore
 
 app = typer.Typer(no_args_is_help=True, help="Registered models: origin, approval, promotion, rollback.")
@@ -283,7 +284,7 @@ def compare(
     if compared.numbers and not compared.same_test:
         typer.echo("These numbers are of different test rows: they do not say which model is better.")
     typer.echo()
-    changes = [(change.part, change.name, _short(change.first), _short(change.second)) for change in compared.changes]
+    changes = [(change.part, change.name, short(change.first), short(change.second)) for change in compared.changes]
     print_rows(("what changed" if changes else "nothing changed", "", *names), changes)
 
 
@@ -304,13 +305,6 @@ def tag(
     version = state.version(number)
     written = " ".join(f"{tag_name}={value}" for tag_name, value in version.tags) if version else ""
     typer.echo(f"{name}:{number} {written or 'has no tags'}")
-
-
-def _short(value: str) -> str:
-    """A value for a table, with digests shortened."""
-    if references_in([value]):
-        return Reference.parse(value).short
-    return f"{value[:12]}…" if len(value) == 64 and " " not in value else value
 
 
 def _with_interval(value: Number) -> str:
@@ -440,23 +434,14 @@ def handoff(
     schema = {name: [tensor.model_dump() for tensor in getattr(served, name)] for name in ("inputs", "outputs")}
     if served.online is not None:
         schema["keys"] = [tensor.model_dump() for tensor in served.online.inputs]
-    planned = plan(opened, target, percent)
     files = {
         "inferenceservice.yaml": yaml.safe_dump(service, sort_keys=False),
         "schema.json": json.dumps(schema, indent=2),
-        "plan.json": json.dumps(planned, indent=2),
+        "plan.json": json.dumps(plan(opened, target, percent), indent=2),
     }
     for name, text in files.items():
         _write(out / name, text)
         typer.echo(out / name)
-    if "units" in planned:
-        typer.echo(
-            f"{planned['stage']}: {planned['units']:,} units ({planned['unit']}) show that {planned['metric']} is "
-            f"worse by no more than {planned['margin']:.3g}, with {planned['confidence']:.0%} confidence and a chance "
-            "of 80%"
-        )
-    else:
-        typer.echo(f"{planned['stage']}: no plan, as {planned['why']}")
 
 
 @app.command()

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from gatehouse.cli.place import PROJECT_FILE, store_address
 from gatehouse.errors import ConfigurationError
-from gatehouse.store.reference import Reference
+from gatehouse.store.reference import Reference, references_in
 from gatehouse.store.store import ArtifactStore
 
 _STORE = "The store, or the folder of its project; default: this folder's project, or its store."
@@ -105,6 +105,13 @@ def size(count: int) -> str:
         if count >= scale:
             return f"{count / scale:,.1f} {unit}"
     return f"{count:,} bytes"
+
+
+def short(value: str) -> str:
+    """A value for a table, with digests shortened."""
+    if references_in([value]):
+        return Reference.parse(value).short
+    return f"{value[:12]}…" if len(value) == 64 and " " not in value else value
 
 
 def print_table(table: Table) -> None:

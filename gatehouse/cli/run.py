@@ -50,8 +50,6 @@ def run(
     arguments = {name: value for name, value in options.items() if value not in ("", None)}
     arguments = from_here(arguments | dict(map(parameter, param or ())))
     require_span(arguments)
-    if until:
-        require_stage(until, pipeline)
     if reason:
         os.environ[REASON] = reason
     opened = ArtifactStore.open(store_address(store, folder))
@@ -107,21 +105,6 @@ def run_on_screen(
             if outcome.run in runs_left(store):
                 typer.echo(f"MLflow does not show this run yet: {why_left(store, outcome.run) or outcome.log}")
     return outcome
-
-
-def require_stage(name: str, pipeline: str) -> None:
-    """Refuse a stage that no run of a pipeline has, before a run starts."""
-    from gatehouse.configuration.yaml_lines import nearest
-    from gatehouse.project.signatures import NAMES, stages
-
-    if pipeline not in NAMES:
-        suggestion = nearest(pipeline, NAMES)
-        raise ConfigurationError(f"--pipeline: expected one of {', '.join(NAMES)}, found {pipeline!r}{suggestion}.")
-    if name not in stages(pipeline):
-        raise ConfigurationError(
-            f"--until: expected a stage of {pipeline}, found {name!r}{nearest(name, stages(pipeline))}. Its stages in "
-            f"order: {', '.join(stages(pipeline))}."
-        )
 
 
 def from_here(arguments: dict[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import typer
 from gatehouse.cli.kfp import DryRunOption, Place, PlatformOption, exit_code, show
 from gatehouse.cli.output import JsonOption, print_json, print_rows
 from gatehouse.errors import ConfigurationError
-from gatehouse.kfp.scheduling import Applying, Held, Wanted, held, plan, schedule_of
+from gatehouse.kfp.scheduling import Applying, DeclaredSchedule, KfpSchedule, kfp_schedules, plan, schedule_of
 from gatehouse.kfp.submission import Change, Submission, Upload, planned
 from gatehouse.operations.ending.outcome import outcome_in_kfp
 from gatehouse.project.windows import windows_of
@@ -39,7 +39,7 @@ def apply(project: ProjectOption = None, platform: PlatformOption = None, dry_ru
     declared = _declared(place)
     left_out = [_PLUGINS_LEFT_OUT] if declared and place.platform.plugins_input else []
     if dry_run:
-        show([*plan(place.api, declared, held(place.api, place.project.name)), *left_out])
+        show([*plan(place.api, declared, kfp_schedules(place.api, place.project.name)), *left_out])
         return
     place.publish()
     with _alone(place) as turn:
@@ -52,7 +52,7 @@ def list_schedules(project: ProjectOption = None, platform: PlatformOption = Non
     place = Place.of(project, platform)
     store = ArtifactStore.open(place.platform.store)
     rows = []
-    for schedule in held(place.api, place.project.name):
+    for schedule in kfp_schedules(place.api, place.project.name):
         run, declared = schedule.run, place.project.file.schedules.get(schedule.schedule)
         rhythm = schedule_of(run, declared.time_zone if declared else "UTC")
         due = rhythm.following(datetime.now(UTC), run.created_at) if run.enabled else None
@@ -169,7 +169,7 @@ def backfill(
     sys.exit(next(filter(None, codes), 0))
 
 
-def _declared(place: Place, only: str = "") -> list[Wanted]:
+def _declared(place: Place, only: str = "") -> list[DeclaredSchedule]:
     """The schedules of project.yaml with their compiled pipelines.
 
     Raises:
@@ -198,13 +198,13 @@ def _declared(place: Place, only: str = "") -> list[Wanted]:
         )
     account = place.platform.service_account
     return [
-        Wanted(place.project.name, name, schedule, uploads[name], place.experiment, account)
+        DeclaredSchedule(place.project.name, name, schedule, uploads[name], place.experiment, account)
         for name, schedule in schedules.items()
     ]
 
 
-def _named(place: Place, name: str) -> list[Held]:
-    schedules = [schedule for schedule in held(place.api, place.project.name) if schedule.schedule == name]
+def _named(place: Place, name: str) -> list[KfpSchedule]:
+    schedules = [schedule for schedule in kfp_schedules(place.api, place.project.name) if schedule.schedule == name]
     if not schedules:
         raise ConfigurationError(
             f"KFP has no schedule {name!r} of {place.project.name}; `gatehouse schedule apply` makes those of "

@@ -3,7 +3,6 @@
 import re
 import textwrap
 import time
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console, Group, RenderableType
@@ -127,19 +126,15 @@ class Screen:
         self._print_reports(run)
 
     def _print_reports(self, run: LocalRun) -> None:
+        from gatehouse.reports.rendering import has_page, rendered
+
         try:
-            for path in pages(self._store, run):
-                self._print(Text.assemble((f"{'report':<16}", "dim"), str(path)))
+            results = [value for task in run.plan for value in run.result(task.stage).values()]
+            for reference in dict.fromkeys(references_in(results)):
+                if has_page(reference):
+                    self._print(Text.assemble((f"{'report':<16}", "dim"), str(rendered(self._store, reference))))
         except Exception as error:  # A page that cannot be drawn must not make the run fail.
             self._print(Text(f"The reports could not be drawn: {type(error).__name__}: {error}", style="yellow"))
-
-
-def pages(store: ArtifactStore, run: LocalRun) -> list[Path]:
-    """The page of each artifact among the results of the run's stages, in the order of the pipeline."""
-    from gatehouse.reports.rendering import has_page, rendered
-
-    references = (reference for task in run.plan for reference in references_in(list(run.result(task.stage).values())))
-    return [rendered(store, reference) for reference in dict.fromkeys(references) if has_page(reference)]
 
 
 def summary(run: LocalRun) -> list[tuple[str, str]]:

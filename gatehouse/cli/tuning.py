@@ -4,7 +4,8 @@ import logging
 import os
 import time
 import webbrowser
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,20 +14,10 @@ from pydantic import ValidationError
 from rich.table import Table
 from rich.text import Text
 
-from gatehouse.cli.experiments import (
-    INTERRUPTED,
-    RUNNING,
-    Found,
-    asked_for,
-    experiments,
-    find_experiment,
-    find_running,
-    refreshed,
-    require_model,
-)
 from gatehouse.cli.output import JsonOption, StoreOption, open_store, print_json, print_table
 from gatehouse.cli.place import PROJECT_FILE, prices_of, project_folder
-from gatehouse.errors import ConfigurationError, GatehouseError
+from gatehouse.configuration.yaml_lines import nearest
+from gatehouse.errors import ConfigurationError, GatehouseError, MissingArtifactError
 from gatehouse.reports.rendering import rendered
 from gatehouse.runtime.counting import counted
 from gatehouse.store.reference import Reference
@@ -36,6 +27,223 @@ from gatehouse.tuning.reports.shown import Body, Shown, ending, text_of, values_
 
 if TYPE_CHECKING:
     from gatehouse.tuning.stage import TuneRequest
+
+
+KIND = "experiments"
+RUNNING, INTERRUPTED, ENDED = "running", "interrupted", "ended"
+_SILENT = 15.0
+"""Seconds without a sign of life of a controller, which gives one every five, that are worth a word."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """One experiment.
+
+    Attributes:
+        name: Name of the model.
+        study: Key of its study; empty for a published one without a known study.
+        reference: Reference of the published experiment; None if it is not published.
+        state: `running`, `interrupted`, or `ended`.
+        shown: Its content.
+        began: When its study began, in seconds since 1970 by the store's clock; 0 if the store has no study.
+        changed: When it was published, or last written, by the same clock.
+        failed: Error messages of failed trials, by number.
+    """
+
+    name: str
+    study: str
+    reference: Reference | None
+    state: str
+    shown: Shown
+    began: float
+    changed: float
+    failed: Mapping[int, str] = field(default_factory=dict)
+
+    @property
+    def short(self) -> str:
+        """Its reference or key, shortened."""
+        return self.reference.short if self.reference else self.study[:12]
+
+
+def experiments(store: ArtifactStore, name: str = "") -> Iterator[Found]:
+    """All experiments of a store, or of one model, published or not, the last changed first.
+
+    A study that continues after it was published is listed twice: as published, and in its present state.
+    """
+    dated: list[tuple[float, Found | Reference]] = []
+    published = [
+        (_written(store, f"{reference}/manifest.json"), reference) for reference in store.references(KIND, name or None)
+    ]
+    trials = {
+        study: int(store.manifest(reference).details.get("trials", 0))
+        for _, reference in sorted(published, key=lambda pair: pair[0])
+        for study in _studies_of(store, reference)
+    }
+    for study, about in _studies(store):
+        if not name or about["name"] == name:
+            experiment = _under_way(store, study, about)
+            # A controller publishes before it ends, so a study without more trials than a published one is that one.
+            if experiment.state == RUNNING or len(experiment.shown.trials) > trials.get(study, 0):
+                dated.append((experiment.changed, experiment))
+    for _, entry in sorted([*dated, *published], key=lambda pair: pair[0], reverse=True):
+        yield _read(store, entry) if isinstance(entry, Reference) else entry
+
+
+def find_experiment(store: ArtifactStore, text: str) -> Found:
+    """The experiment that a text names: by reference, by the key of its study, or the newest of a model.
+
+    Raises:
+        MissingArtifactError: if there is none.
+        ConfigurationError: if the text is empty, or is the beginning of several keys.
+    """
+    return _matching(store, text)[0]
+
+
+def find_running(store: ArtifactStore, text: str) -> Found:
+    """The running experiment that a text names.
+
+    Raises:
+        MissingArtifactError: if there is none.
+        ConfigurationError: if no matching experiment is running, or several are.
+    """
+    matching = _matching(store, text)
+    running = [experiment for experiment in matching if experiment.state == RUNNING]
+    if not running:
+        first = matching[0]
+        raise ConfigurationError(
+            f"{first.short}: expected an experiment that is running, found one that is {first.state}."
+        )
+    if len(running) > 1:
+        raise ConfigurationError(f"{text}: {len(running)} experiments are running. Name one: {_listed(running)}.")
+    return running[0]
+
+
+def _matching(store: ArtifactStore, text: str) -> Sequence[Found]:
+    """All experiments that a text can name, newest first: those of a model, or a single one."""
+    if "/" in text:
+        from gatehouse.cli.output import find
+
+        published = _read(store, find(store, text))
+        again = [_under_way(store, study, about) for study, about in _studies(store) if study == published.study]
+        return [published, *(experiment for experiment in again if experiment.state == RUNNING)]
+    if text and (of_model := list(experiments(store, text))):
+        return of_model
+    begun = [_under_way(store, study, about) for study, about in _studies(store) if text and study.startswith(text)]
+    if len(begun) > 1:
+        raise ConfigurationError(f"{text} is the beginning of {len(begun)} studies. Name one: {_listed(begun)}.")
+    if not begun:
+        raise ConfigurationError(
+            f"expected the name of a model, the reference of an experiment or the key of a study, found {text!r}, "
+            f"which {store.address} does not hold. See `gatehouse tuning list`."
+        )
+    return begun
+
+
+def require_model(store: ArtifactStore, name: str) -> None:
+    """Refuse the name of a model that this store does not have, trained or only tuned."""
+    models = sorted({reference.name for kind in (KIND, "models") for reference in store.references(kind)})
+    if name not in models:
+        raise ConfigurationError(
+            f"{store.address} has the models {', '.join(models) or '(none)'}: expected the name of one, found "
+            f"{name!r}{nearest(name, models)}."
+        )
+
+
+def _listed(listed: Sequence[Found]) -> str:
+    return ", ".join(f"{experiment.short} ({experiment.name}, {experiment.state})" for experiment in listed)
+
+
+def asked_for(store: ArtifactStore, experiment: Found) -> dict[str, Any]:
+    """The request of an experiment, as its controller recorded it.
+
+    Raises:
+        MissingArtifactError: if the store has no study of it.
+    """
+    for study, about in _studies(store):
+        if study == experiment.study:
+            request: dict[str, Any] = about["request"]
+            return request
+    raise MissingArtifactError(f"{experiment.short}: {store.address} holds no study of it, so it cannot be resumed.")
+
+
+def refreshed(store: ArtifactStore, experiment: Found) -> Found:
+    """The present state of an experiment under way."""
+    about = next(about for study, about in _studies(store) if study == experiment.study)
+    return _under_way(store, experiment.study, about)
+
+
+def _written(store: ArtifactStore, key: str) -> float:
+    """When an object was written, by the store's clock; 0 if it does not exist."""
+    stat = store.objects.stat(key)
+    return stat.modified if stat else 0.0
+
+
+def _times(store: ArtifactStore, study: str) -> tuple[float, float]:
+    """When a study began, and when it was last written."""
+    from gatehouse.tuning.access.journal import FOLDER
+
+    journal = sorted(store.objects.list(f"{FOLDER}/{study}/journal"))
+    ends = (f"{FOLDER}/{study}/about.json", *journal[:1], *journal[-1:])  # `about.json` is rewritten for more trials.
+    times = [time for time in (_written(store, key) for key in ends) if time]
+    return min(times, default=0.0), max([*times, _written(store, f"{FOLDER}/{study}/controller.json")])
+
+
+def _read(store: ArtifactStore, reference: Reference) -> Found:
+    if reference.kind != KIND:
+        raise ConfigurationError(f"{reference.short}: expected an experiment, found one of {reference.kind}.")
+    about, trials = store.read_json(reference, "experiment.json"), store.read_json(reference, "trials.json")
+    study = next(_studies_of(store, reference), "")
+    began, changed = _times(store, study)[0] if study else 0.0, _written(store, f"{reference}/manifest.json")
+    measured: dict[str, str] = next((body.get("failed", {}) for body in store.measurements(reference, "tune")), {})
+    failed = {int(number): message for number, message in measured.items()}
+    shown = Shown(reference.name, about, trials)
+    return Found(reference.name, study, reference, ENDED, shown, began, changed, failed)
+
+
+def _studies_of(store: ArtifactStore, reference: Reference) -> Iterator[str]:
+    """Keys of the studies of a published experiment, the last first: several studies can give the same result."""
+    return (str(measured["study"]) for measured in store.measurements(reference, "tune") if "study" in measured)
+
+
+def _studies(store: ArtifactStore) -> Iterator[tuple[str, dict[str, Any]]]:
+    from gatehouse.tuning.access.journal import studies
+
+    return studies(store.objects)
+
+
+def _under_way(store: ArtifactStore, study: str, about: dict[str, Any]) -> Found:
+    from gatehouse.tuning.access.journal import SILENT, is_asked_to_stop, silent_seconds
+    from gatehouse.tuning.spec import ExperimentSpec
+    from gatehouse.tuning.study import read_study
+
+    spec = ExperimentSpec.model_validate(about["request"]["spec"])
+    trials, state = read_study(store.objects, study)
+    running = sum(not trial.ended for trial in trials)
+    message = {
+        RUNNING: f"Under way: {running} {'trial runs' if running == 1 else 'trials run'}",
+        INTERRUPTED: f"Interrupted: its controller is gone, {counted(running, 'trial')} not finished. The next "
+        f"`gatehouse run` goes on with it, or: gatehouse tuning resume {study[:12]}",
+        ENDED: "Its trials have ended. Its controller publishes them now; if it is gone, gatehouse tuning resume does",
+    }
+    if (silent := silent_seconds(store.objects, study)) > _SILENT:
+        message[RUNNING] += f"; its controller gave no sign of life for {silent:.0f} s, {SILENT:.0f} s mean interrupted"
+    if spec.resume_policy == "never":  # Its study is only in the memory of its controller.
+        state = state if state == RUNNING else "interrupted"
+        message[RUNNING] = "Under way: its trials are seen once it has ended (resume_policy: never)"
+        message[INTERRUPTED] = "Interrupted, and nothing of it was kept (resume_policy: never)"
+    ended = "stopped" if is_asked_to_stop(store.objects, study) else ""
+    if sum(trial.state == "failed" for trial in trials) > spec.max_failed_trial_count:
+        ended = "max_failed_trial_count"
+    if ended and state != RUNNING:
+        message[state] = f"Not published: {ending(ended)}"
+    bodies = [trial.to_json() for trial in trials]
+    if state == INTERRUPTED:  # A trial that the journal holds as running has ended with the controller.
+        gone = {"state": INTERRUPTED, "reason": "its controller is gone"}
+        bodies = [body | gone if body["state"] == RUNNING else body for body in bodies]
+    shown = Shown(about["name"], spec.described(int(about["steps"])) | {"ended": ended}, bodies, message[state])
+    failed = {trial.number: trial.message for trial in trials if trial.message}
+    return Found(about["name"], study, None, state, shown, *_times(store, study), failed)
+
 
 app = typer.Typer(
     no_args_is_help=True, help="Experiments: list, show, report, resume, stop, serve-storage, import-katib."
@@ -55,20 +263,20 @@ def list_experiments(
 ) -> None:
     """List experiments, published or not: the one that was last changed first. Times are UTC."""
     opened = open_store(store)
-    found = list(experiments(opened, name))
-    if name and not found:
+    listed = list(experiments(opened, name))
+    if name and not listed:
         require_model(opened, name)
     if as_json:
-        print_json([_brief(experiment) for experiment in found])
+        print_json([_brief(experiment) for experiment in listed])
         return
-    if not found:
+    if not listed:
         which = f"no experiments of {name}" if name else "no experiments"
         typer.echo(f"{opened.address} has {which}. A training run with `tuning` in its project makes one.")
         return
     table = Table(
         *("model", "state", "trials", "best", "began", "ended", "why", "experiment"), box=None, pad_edge=False
     )
-    for experiment in found:
+    for experiment in listed:
         shown, running = experiment.shown, experiment.state == RUNNING
         best = f"trial {shown.best['number']}: {values_of(shown, shown.best)}" if shown.best else ""
         done = sum(trial["state"] not in (RUNNING, INTERRUPTED) for trial in shown.trials)
@@ -200,16 +408,6 @@ def resume(
     max_trial_count: Annotated[
         int | None, typer.Option(min=1, help="How many trials it may have made at its end; default: as before.")
     ] = None,
-    minutes: Annotated[
-        float | None, typer.Option(help="How many minutes it may have taken at its end; default: as before.")
-    ] = None,
-    cost: Annotated[
-        float | None,
-        typer.Option(help="What it may have cost at its end, by the prices of the project here; default: as before."),
-    ] = None,
-    steps: Annotated[
-        int | None, typer.Option(help="How many steps its trials may have taken at its end; default: as before.")
-    ] = None,
     store: StoreOption = "",
 ) -> None:
     """Go on with an experiment that was interrupted or stopped, or that may use more than before; on this machine."""
@@ -218,8 +416,7 @@ def resume(
 
     opened = open_store(store)
     experiment = find_experiment(opened, name)
-    more = {"max_trial_count": max_trial_count, "minutes": minutes, "cost": cost, "steps": steps}
-    request = _enlarged(opened, experiment, {name: value for name, value in more.items() if value is not None})
+    request = _enlarged(opened, experiment, max_trial_count)
     if experiment.state == RUNNING:
         raise GatehouseError(
             f"{experiment.short} is running. See it with: gatehouse tuning show {experiment.short} --follow"
@@ -246,13 +443,13 @@ def resume(
     typer.echo("The next run of the training pipeline uses this result if its project has the same counts.")
 
 
-def _enlarged(store: ArtifactStore, experiment: Found, limits: dict[str, float]) -> "TuneRequest":
-    """The request of an experiment with higher limits: `max_trial_count`, and keys of `budget`.
+def _enlarged(store: ArtifactStore, experiment: Found, max_trial_count: int | None) -> "TuneRequest":
+    """The request of an experiment, with a higher number of trials if one is given.
 
     Raises:
         MissingArtifactError: if the store has no study of it.
         GatehouseError: if another version of Gatehouse made the request.
-        ConfigurationError: if a limit is not higher than what was used or allowed.
+        ConfigurationError: if the experiment has as many trials already.
     """
     from gatehouse.tuning.stage import TuneRequest
 
@@ -264,26 +461,14 @@ def _enlarged(store: ArtifactStore, experiment: Found, limits: dict[str, float])
             f"{experiment.short} was begun by another version of Gatehouse, whose request differs in {fields}, so it "
             "cannot be resumed. Run the training pipeline: it makes a new experiment."
         ) from error
-    used: dict[str, float] = {}
-    if experiment.reference:
-        measured = [
-            body for body in store.measurements(experiment.reference, "tune") if body.get("study") == experiment.study
-        ]
-        used["minutes"] = sum(float(body["seconds"]) for body in measured) / 60
-        used["steps"] = float(experiment.shown.about.get("steps", 0))
-    spec = request.spec
-    before = spec.budget.model_dump() | {"max_trial_count": len(experiment.shown.trials)}
-    for name, value in limits.items():
-        least = max(before[name] or 0, used.get(name, 0))
-        if value <= least:
-            had = f"already has {least} trials" if name == "max_trial_count" else f"had {before[name] or 'no limit'}"
-            had += f" and used {used[name]:.3g}" if used.get(name) else ""
-            raise ConfigurationError(
-                f"{_option(name)}: {experiment.short} {had}; expected more than {least:g}, found {value:g}."
-            )
-    trials = limits.pop("max_trial_count", spec.max_trial_count)
-    changes: dict[str, Any] = {"max_trial_count": trials, "budget": spec.budget.model_dump() | limits}
-    return TuneRequest.model_validate(request.model_dump() | {"spec": spec.model_dump() | changes})
+    if max_trial_count is None:
+        return request
+    if max_trial_count <= (made := len(experiment.shown.trials)):
+        raise ConfigurationError(
+            f"--max-trial-count: {experiment.short} already has {made} trials; expected more, found {max_trial_count}."
+        )
+    spec = request.spec.model_dump() | {"max_trial_count": max_trial_count}
+    return TuneRequest.model_validate(request.model_dump() | {"spec": spec})
 
 
 def _require_more(experiment: Found, request: "TuneRequest") -> None:
@@ -299,14 +484,10 @@ def _require_more(experiment: Found, request: "TuneRequest") -> None:
         )
     ended, budget = str(shown.about.get("ended")), spec.budget.model_dump()
     if ended in budget and budget[ended] == shown.about["budget"][ended]:
-        more = f"give more with {_option(ended)}"
-        if ended == "expected_improvement":
-            more = "lower it under tuning.budget in project.yaml and run the training pipeline"
-        raise GatehouseError(f"{experiment.short} has used its budget of {ended}, {budget[ended]:g}; {more}.")
-
-
-def _option(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
+        raise GatehouseError(
+            f"{experiment.short} has used its budget of {ended}, {budget[ended]:g}; change it under tuning.budget in "
+            "project.yaml and run the training pipeline."
+        )
 
 
 @app.command("serve-storage")

@@ -8,14 +8,14 @@ from typing import Annotated, Any, NamedTuple
 import typer
 from pydantic import BaseModel
 
-from gatehouse.cli.output import JsonOption, StoreOption, open_store, print_facts, print_json, print_rows
+from gatehouse.cli.output import JsonOption, StoreOption, open_store, print_facts, print_json, print_rows, short
 from gatehouse.configuration.strict import models_in
 from gatehouse.configuration.yaml_lines import nearest
 from gatehouse.errors import ConfigurationError
 from gatehouse.runtime.redaction import redacted, without_secrets
 from gatehouse.store.identity import is_operational
 from gatehouse.store.records import changes, read_record
-from gatehouse.store.reference import Reference, references_in
+from gatehouse.store.reference import references_in
 from gatehouse.store.run import Event, events
 from gatehouse.store.stage import declared_stages
 from gatehouse.store.store import ArtifactStore
@@ -100,7 +100,7 @@ def _print_code(stage: str, body: Mapping[str, Any]) -> None:
                 typer.echo(f"  {folder} ({count})")
             continue
         for name in body[part]:
-            typer.echo(f"  {name}" if part == "fields" else f"  {name} {_short(body[part][name])}")
+            typer.echo(f"  {name}" if part == "fields" else f"  {name} {short(_text(body[part][name]))}")
     if body["left_out"]:
         typer.echo(f"\nfields that change no result, and no key ({len(body['left_out'])})")
         typer.echo("".join(f"  {name}\n" for name in body["left_out"]), nl=False)
@@ -166,7 +166,7 @@ def _print_differences(
     rows = []
     for difference in differences:
         missing = "default" if difference.part in ("field", "input") else ""
-        values = (missing if value is None else _short(value) for value in (difference.first, difference.second))
+        values = (missing if value is None else short(_text(value)) for value in (difference.first, difference.second))
         rows.append((difference.part, difference.name, *values))
     print_rows(("", "", first, second), rows)
     makers = set()  # The stages that made the inputs that differ.
@@ -175,14 +175,6 @@ def _print_differences(
             makers.add(str((read_record(store.objects, key) or {}).get("stage", "")))
     for maker in sorted(makers - {""}):
         typer.echo(f"Why that input differs: gatehouse why {maker} {first} {second}")
-
-
-def _short(value: Any) -> str:
-    """A value for a table, with digests shortened."""
-    if isinstance(value, str) and references_in([value]):
-        return Reference.parse(value).short
-    text = _text(value)
-    return f"{text[:12]}…" if len(text) == 64 and " " not in text else text
 
 
 def _text(value: Any) -> str:

@@ -7,7 +7,6 @@ seconds past minute 4 of every hour in January. So five fields are refused here.
 import re
 from collections.abc import Iterator
 from datetime import datetime
-from itertools import takewhile
 
 _DESCRIPTORS = {
     "@yearly": "0 0 0 1 1 *",
@@ -51,8 +50,3 @@ def times_after(expression: str, moment: datetime) -> Iterator[datetime]:
         return iter(CronSim(" ".join(field.replace("?", "*") for field in fields), moment))
     except CronSimError as error:
         raise ValueError(f"{error} in {expression!r}") from error
-
-
-def times_between(expression: str, after: datetime, until: datetime) -> Iterator[datetime]:
-    """The times after `after`, up to and including `until`."""
-    return takewhile(lambda due: due <= until, times_after(expression, after))

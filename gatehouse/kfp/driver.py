@@ -68,13 +68,13 @@ def main() -> int:
 def _run(pipeline_name: str, store: ArtifactStore, arguments: dict[str, object], until: str) -> None:
     with ForkServer():
         pipeline = _prepare(pipeline_name, store, until)
-        known = set(pipeline.function.pipeline_spec.root.input_definitions.parameters)
-        if unknown := sorted(arguments.keys() - known):
+        parameters = set(pipeline.function.pipeline_spec.root.input_definitions.parameters)
+        if unknown := sorted(arguments.keys() - parameters):
             raise ConfigurationError(
-                f"This pipeline has no parameter {', '.join(unknown)}: expected some of {', '.join(sorted(known))}."
+                f"The pipeline has no parameter {', '.join(unknown)}: expected some of {', '.join(sorted(parameters))}."
             )
         require_choices(pipeline.function, arguments)
-        defaults = {"store": store.address} if "store" in known else {}
+        defaults = {"store": store.address} if "store" in parameters else {}
         with store.workspace() as directory:
             os.environ["TMPDIR"] = tempfile.tempdir = str(directory)
             from kfp import local
@@ -110,7 +110,10 @@ def _prepare(pipeline_name: str, store: ArtifactStore, until: str) -> "Pipeline"
         pipeline = cut_after(until, pipeline)
     tuning = project.file.tuning
     if tuning is not None and tuning.resume_policy != "never" and "tune" in {stage for _, stage, _ in pipeline.plan}:
-        _check_studies()
+        from gatehouse.tuning.access.storage import named_url, require_address
+
+        if url := named_url():
+            require_address(url)
     for config in project.configs():
         config.publish(store)
     plan = [{"task": name, "stage": stage, "title": title} for name, stage, title in pipeline.plan]
@@ -122,30 +125,6 @@ def _prepare(pipeline_name: str, store: ArtifactStore, until: str) -> "Pipeline"
     body |= {"prices": prices, "host": here(), "process": os.environ[OWNER]}
     store.record(f"runs/{os.environ[RUN_ID]}/{PLAN}", body)
     return pipeline
-
-
-def _check_studies() -> None:
-    """Refuse an address of the studies' database that can never be opened."""
-    from gatehouse.tuning.access.storage import named_url, require_address
-
-    if url := named_url():
-        require_address(url)
-
-
-def section_of(stage: str) -> str:
-    """The section, or key, of a project without which a stage does not run; empty if it needs none."""
-    from gatehouse.store.stage import declared_stages
-
-    known = declared_stages().get(stage)
-    return known.declared.section if known else ""
-
-
-def not_asked_for(stage: str) -> ConfigurationError:
-    """The error if a project has no section that enables a stage."""
-    return ConfigurationError(
-        f"--until: expected a stage of this run, found {stage!r}: the project has no `{section_of(stage)}` that "
-        "enables it."
-    )
 
 
 def cut_after(stage: str, pipeline: "Pipeline") -> "Pipeline":
@@ -162,11 +141,9 @@ def cut_after(stage: str, pipeline: "Pipeline") -> "Pipeline":
     planned, ends = pipeline.plan[:-1], pipeline.plan[-1:]
     stages = [name for _, name, _ in planned]
     if stage not in stages:
-        if section_of(stage) and "train" in stages:
-            raise not_asked_for(stage)
-        known = ", ".join(dict.fromkeys(stages))
+        names = ", ".join(dict.fromkeys(stages))
         raise ConfigurationError(
-            f"--until: expected a stage of this run ({known}), found {stage!r}{nearest(stage, stages)}."
+            f"--until: expected a stage of this run ({names}), found {stage!r}{nearest(stage, stages)}."
         )
     last = len(stages) - stages[::-1].index(stage)
     last += last < len(stages) and stages[last].startswith("require_")

@@ -31,11 +31,11 @@ def train_ordered(store: ArtifactStore, project: Path, cause: str, train: Callab
         The run; None if another process has trained for the order.
     """
     orders = Orders(store, load_project(project).file.model)
-    order = next(each for each in orders.all() if each.cause == cause)
+    order = next(candidate for candidate in orders.all() if candidate.cause == cause)
     lock = store.local_folder / "logs" / f"retraining-{cause}.lock"
     lock.parent.mkdir(parents=True, exist_ok=True)
-    with open(lock, "w") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
+    with open(lock, "w") as lock_file:
+        fcntl.flock(lock_file, fcntl.LOCK_EX)
         if not orders.is_open(order):
             return None
         run_id = f"{order.run}.{len(orders.attempts(cause)) + 1}"

@@ -35,7 +35,7 @@ Mode = Literal["enabled", "disabled", "paused"]
 
 
 @dataclass(frozen=True)
-class Held:
+class KfpSchedule:
     """A recurring run that Gatehouse created.
 
     Attributes:
@@ -55,7 +55,7 @@ class Held:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class DeclaredSchedule:
     """A schedule as `project.yaml` requests it, with its pipeline, KFP's experiment and the pods' service account."""
 
     project: str
@@ -125,21 +125,21 @@ def seconds_of(schedule: Schedule) -> int:
     return int(schedule.interval.total_seconds()) if schedule.interval else 0
 
 
-def held(api: KfpApi, project: str) -> list[Held]:
+def kfp_schedules(api: KfpApi, project: str) -> list[KfpSchedule]:
     """The recurring runs of a project that Gatehouse created, newest first."""
     schedules = []
     for run in api.recurring_runs(f"{project}-"):
         mark = _MARK.search(run.description)
         if mark and mark[1] == project and re.fullmatch(rf"{project}-{mark[2]}-[0-9a-f]{{{DIGITS}}}", run.name):
             start = datetime.strptime(mark[4], _SHORT).replace(tzinfo=UTC) if mark[4] else None
-            schedules.append(Held(run, mark[2], mark[3], start))  # type: ignore[arg-type]  # `_MARK` matches a mode.
+            schedules.append(KfpSchedule(run, mark[2], mark[3], start))  # type: ignore[arg-type]  # `_MARK` matches a mode.
     return schedules
 
 
-def plan(api: KfpApi, wanted: Iterable[Wanted], existing: list[Held]) -> Iterator[Change]:
+def plan(api: KfpApi, declared: Iterable[DeclaredSchedule], existing: list[KfpSchedule]) -> Iterator[Change]:
     """The changes that `apply` would make, schedule by schedule, including schedules to remove."""
     names = set()
-    for schedule in wanted:
+    for schedule in declared:
         names.add(schedule.name)
         yield _change(api, schedule, [recurring for recurring in existing if recurring.schedule == schedule.name])
     for recurring in existing:
@@ -147,67 +147,62 @@ def plan(api: KfpApi, wanted: Iterable[Wanted], existing: list[Held]) -> Iterato
             yield Change("-", f"schedule {recurring.schedule} ({recurring.run.name})", ("it is not in project.yaml",))
 
 
-def _change(api: KfpApi, wanted: Wanted, existing: list[Held]) -> Change:
-    same = [recurring for recurring in existing if recurring.run.name == wanted.display_name]
-    older = [recurring for recurring in existing if recurring.run.name != wanted.display_name]
-    what, enabled = f"schedule {wanted.name}", wanted.schedule.enabled
+def _change(api: KfpApi, declared: DeclaredSchedule, existing: list[KfpSchedule]) -> Change:
+    same = [recurring for recurring in existing if recurring.run.name == declared.display_name]
+    older = [recurring for recurring in existing if recurring.run.name != declared.display_name]
+    what, enabled = f"schedule {declared.name}", declared.schedule.enabled
     if not existing:
-        fields = {**_fields(wanted), "version": _version(api, wanted), "sla_hours": wanted.schedule.sla_hours}
+        fields = {**_fields(declared), "version": _version(api, declared), "sla_hours": declared.schedule.sla_hours}
         details = tuple(f"{key}: {value}" for key, value in fields.items() if value)
-        return Change("+", f"{what} ({wanted.display_name})", details)
+        return Change("+", f"{what} ({declared.display_name})", details)
     if not same:
-        details = tuple(_differences(api, wanted, older[0])) or ("this version makes the name in another way",)
-        if _mode(wanted, older) == "paused":
+        details = tuple(_differences(api, declared, older[0]))
+        if _mode(declared, older) == "paused":
             details += ("a person paused it: it stays paused",)
-        return Change("~", f"{what} ({older[0].run.name} -> {wanted.display_name})", details)
+        return Change("~", f"{what} ({older[0].run.name} -> {declared.display_name})", details)
     current = same[0]
     if older or len(same) > 1:
-        return Change("~", f"{what} ({wanted.display_name})", ("continues an interrupted replacement",))
+        return Change("~", f"{what} ({declared.display_name})", ("continues an interrupted replacement",))
     if enabled and current.paused:
-        return Change("!", f"{what} is paused", (f"`gatehouse schedule resume {wanted.name}` lets it go on",))
+        return Change("!", f"{what} is paused", (f"`gatehouse schedule resume {declared.name}` lets it go on",))
     if current.run.enabled != enabled:
         turned = f"enabled: {current.run.enabled} -> {enabled}"
-        return Change("~", f"{what} ({wanted.display_name})", (turned,))
-    last = next(api.runs(recurring_run=current.run.id), None)
-    if last and wanted.schedule.parameters and not last.parameters:
-        why = "KFP stored it without its workflow, as some releases do where an administrator has plug-ins;"
-        advice = f"{why} `gatehouse schedule delete {wanted.name}` stops it"
-        return Change("!", f"{what} starts runs without its parameters, as {last.name}", (advice,))
+        return Change("~", f"{what} ({declared.display_name})", (turned,))
     return Change("=", what)
 
 
-def _fields(wanted: Wanted) -> dict[str, Any]:
+def _fields(declared: DeclaredSchedule) -> dict[str, Any]:
     """The fields of a schedule for people."""
-    facts = wanted.facts()
+    facts = declared.facts()
     parameters = {f"parameters.{name}": value for name, value in facts.pop("parameters").items()}
-    return facts | {"start": wanted.schedule.start} | parameters | {"enabled": wanted.schedule.enabled}
+    return facts | {"start": declared.schedule.start} | parameters | {"enabled": declared.schedule.enabled}
 
 
-def _differences(api: KfpApi, wanted: Wanted, before: Held) -> Iterator[str]:
+def _differences(api: KfpApi, declared: DeclaredSchedule, before: KfpSchedule) -> Iterator[str]:
     """The changes of a schedule as `field: old value -> new value`."""
-    run, new = before.run, _fields(wanted)
+    run, new = before.run, _fields(declared)
     old = {key: getattr(run, key) for key in new if hasattr(run, key)} | {"start": before.start}
     old |= {f"parameters.{name}": value for name, value in run.parameters.items()}
     old |= {"enabled": run.enabled or before.paused}
     # KFP fills in its own account if none is requested.
-    old |= {"service_account": run.service_account} if wanted.service_account else {}
-    experiment = api.find_experiment(wanted.experiment)
+    old |= {"service_account": run.service_account} if declared.service_account else {}
+    experiment = api.find_experiment(declared.experiment)
     if experiment is None or experiment.id != run.experiment:
-        old["experiment"], new["experiment"] = run.experiment, wanted.experiment
+        old["experiment"], new["experiment"] = run.experiment, declared.experiment
     try:
         version = api.version(run.pipeline, run.version)
-        if (version.pipeline, version.name) != (run.pipeline, wanted.upload.version):
-            old["version"], new["version"] = version.display_name, _version(api, wanted)
+        if (version.pipeline, version.name) != (run.pipeline, declared.upload.version):
+            old["version"], new["version"] = version.display_name, _version(api, declared)
     except KfpRefusedError:
-        old["version"], new["version"] = f"one that is gone ({run.version})", _version(api, wanted)
+        old["version"], new["version"] = f"one that is gone ({run.version})", _version(api, declared)
     for key in dict.fromkeys((*new, *old)):
         if old.get(key) != new.get(key):
             yield f"{key}: {_word(old.get(key))} -> {_word(new.get(key))}"
 
 
-def _version(api: KfpApi, wanted: Wanted) -> str:
+def _version(api: KfpApi, declared: DeclaredSchedule) -> str:
     """The version for people."""
-    return (wanted.upload.find(api)[1] or wanted.upload).display_name
+    return (declared.upload.find(api)[1] or declared.upload).display_name
 
 
 def _word(value: Any) -> str:
@@ -229,24 +224,26 @@ class Applying:
     sleep: Callable[[float], None] = time.sleep
     allowed: Callable[[], None] = lambda: None
 
-    def apply(self, wanted: list[Wanted], project: str) -> list[Change]:
+    def apply(self, declared: list[DeclaredSchedule], project: str) -> list[Change]:
         """Make the changes of `plan`, and return them."""
-        existing = held(self.api, project)
-        changes = list(plan(self.api, wanted, existing))
-        for schedule, change in zip(wanted, changes, strict=False):
+        existing = kfp_schedules(self.api, project)
+        changes = list(plan(self.api, declared, existing))
+        for schedule, change in zip(declared, changes, strict=False):
             first = True
             while change.sign in "+~":
-                present = [recurring for recurring in held(self.api, project) if recurring.schedule == schedule.name]
+                present = [
+                    recurring for recurring in kfp_schedules(self.api, project) if recurring.schedule == schedule.name
+                ]
                 if not self._step(schedule, present, first):
                     break
                 first = False
-        names = {schedule.name for schedule in wanted}
+        names = {schedule.name for schedule in declared}
         for recurring in existing:
             if recurring.schedule not in names:
                 self.api.delete_recurring_run(recurring.run.id)
         return changes
 
-    def _step(self, wanted: Wanted, existing: list[Held], first: bool) -> bool:
+    def _step(self, declared: DeclaredSchedule, existing: list[KfpSchedule], first: bool) -> bool:
         """Make the next step towards the requested state; False if none is left.
 
         Before the `first` step everything in KFP is from earlier commands.
@@ -254,46 +251,47 @@ class Applying:
         Raises:
             KfpError: if KFP does not list what an earlier step created.
         """
-        same = [recurring for recurring in existing if recurring.run.name == wanted.display_name]
-        older = [recurring for recurring in existing if recurring.run.name != wanted.display_name]
+        same = [recurring for recurring in existing if recurring.run.name == declared.display_name]
+        older = [recurring for recurring in existing if recurring.run.name != declared.display_name]
         if not same:
             if not first:
                 raise KfpError(
-                    f"KFP created the recurring run {wanted.display_name}, but does not list it. Find it in KFP, "
+                    f"KFP created the recurring run {declared.display_name}, but does not list it. Find it in KFP, "
                     "delete it there, and apply again."
                 )
-            self._create(wanted, older)
+            self._create(declared, older)
             return True
         current, *doubles = same
-        self._verify(wanted, current.run)
+        self._verify(declared, current.run)
         running = [recurring for recurring in older if recurring.run.enabled]
-        if wanted.schedule.enabled:
+        due = declared.schedule.following(current.run.created_at, current.run.created_at)
+        if declared.schedule.enabled:
             turn = bool(older) and not current.run.enabled and current.wanted == "enabled"
         else:
             turn = current.run.enabled
         if doubles:
             self.api.delete_recurring_run(doubles[-1].run.id)
-        elif running and first and self._was_due(wanted.schedule, current.run):
+        elif running and first and due is not None and due <= self.now():
             # The old one ran all times due so far, so the new one must not start before now.
             self.api.delete_recurring_run(current.run.id)
-            self._create(wanted, older)
+            self._create(declared, older)
         elif running:
             self.api.enable(running[0].run.id, enabled=False)
         elif turn:
-            self.api.enable(current.run.id, wanted.schedule.enabled)
+            self.api.enable(current.run.id, declared.schedule.enabled)
         elif older:
             self.api.delete_recurring_run(older[-1].run.id)
         else:
             return False
         return True
 
-    def _create(self, wanted: Wanted, older: list[Held]) -> None:
-        mode = _mode(wanted, older)
-        pipeline, uploaded = wanted.upload.send(self.api)
-        experiment = self.api.experiment(wanted.experiment)
+    def _create(self, declared: DeclaredSchedule, older: list[KfpSchedule]) -> None:
+        mode = _mode(declared, older)
+        pipeline, uploaded = declared.upload.send(self.api)
+        experiment = self.api.experiment(declared.experiment)
         if any(recurring.run.enabled for recurring in older):
-            replaced = [schedule_of(recurring.run, wanted.schedule.time_zone) for recurring in older]
-            for schedule in [wanted.schedule, *replaced]:  # Wait until none of them is due soon.
+            replaced = [schedule_of(recurring.run, declared.schedule.time_zone) for recurring in older]
+            for schedule in [declared.schedule, *replaced]:  # Wait until none of them is due soon.
                 now = self.now()
                 due = schedule.following(now, now) if schedule.cron else None
                 if due and (left := (due - now).total_seconds()) <= NEAR_SECONDS:
@@ -301,13 +299,9 @@ class Applying:
                     self.sleep(left + NEAR_SECONDS / 10)
         ids = experiment.id, pipeline.id, uploaded.id
         self.allowed()
-        self.api.create_recurring_run(wanted.body(mode, mode == "enabled" and not older, not older, ids))
+        self.api.create_recurring_run(declared.body(mode, mode == "enabled" and not older, not older, ids))
 
-    def _was_due(self, schedule: Schedule, run: RecurringRun) -> bool:
-        due = schedule.following(run.created_at, run.created_at)
-        return due is not None and due <= self.now()
-
-    def _verify(self, wanted: Wanted, run: RecurringRun) -> None:
+    def _verify(self, declared: DeclaredSchedule, run: RecurringRun) -> None:
         """Compare what KFP stored with the request, and delete what would start other runs.
 
         Raises:
@@ -315,11 +309,11 @@ class Applying:
         """
         differing = [
             f"{key}: expected {value}, found {getattr(run, key)}"
-            for key, value in wanted.facts().items()
+            for key, value in declared.facts().items()
             if getattr(run, key) != value
         ]
         # KFP answers the parameters that it was given; the account is that of the workflow which would get them.
-        if wanted.schedule.parameters and not (run.version and run.service_account):
+        if declared.schedule.parameters and not (run.version and run.service_account):
             differing.append("it is stored without its workflow, so its runs would start without parameters")
         if differing:
             self.api.delete_recurring_run(run.id)
@@ -329,9 +323,9 @@ class Applying:
             )
 
 
-def _mode(wanted: Wanted, older: list[Held]) -> Mode:
+def _mode(declared: DeclaredSchedule, older: list[KfpSchedule]) -> Mode:
     """The requested state of a recurring run that replaces others: one that a person paused stays paused."""
-    if not wanted.schedule.enabled:
+    if not declared.schedule.enabled:
         return "disabled"
     if not older:
         return "enabled"

@@ -22,10 +22,6 @@ DIGITS = 12
 """Length of the digests in names of runs, recurring runs and versions."""
 
 
-def _today() -> str:
-    return f"{datetime.now(UTC):%Y-%m-%d}"
-
-
 @dataclass(frozen=True)
 class Upload:
     """A compiled pipeline of a project, in the form for KFP.
@@ -40,7 +36,7 @@ class Upload:
     text: str
     version_tags: Mapping[str, str] = field(default_factory=dict)
     revision: str = ""
-    date: str = field(default_factory=_today)
+    date: str = field(default_factory=lambda: f"{datetime.now(UTC):%Y-%m-%d}")
 
     @property
     def name(self) -> str:
@@ -142,11 +138,7 @@ class Submission:
     def run(self) -> str:
         """Name of the run, if it is new."""
         words = self.name or f"{self.upload.name}, {self.word or self.upload.date}, {self.key}"
-        return f"{words}{self._number}"
-
-    @property
-    def _number(self) -> str:
-        return f"-{self.attempt}" if self.attempt > 1 else ""
+        return f"{words}-{self.attempt}" if self.attempt > 1 else words
 
     def again(self, api: KfpApi) -> "Submission":
         """The first attempt of which KFP has no run."""
@@ -159,8 +151,8 @@ class Submission:
         """The newest run of this name, whichever day it was submitted."""
         if self.name:
             return next(iter(api.find_runs(self.run)), None)
-        word, ended = re.escape(self.word) or r"\d{4}-\d\d-\d\d", re.escape(f"{self.key}{self._number}")
-        ours = re.compile(rf"{re.escape(self.upload.name)}, {word}, {ended}")
+        word, number = re.escape(self.word) or r"\d{4}-\d\d-\d\d", f"-{self.attempt}" if self.attempt > 1 else ""
+        ours = re.compile(rf"{re.escape(self.upload.name)}, {word}, {re.escape(self.key)}{number}")
         return next((run for run in api.runs(containing=self.key) if ours.fullmatch(run.name)), None)
 
     def find(self, api: KfpApi) -> Run | None:

@@ -118,20 +118,12 @@ class KfpApi:
             return None
 
     def pipeline(self, name: str, description: str = "", tags: Mapping[str, str] | None = None) -> Pipeline:
-        """The pipeline of a name, which is created, without a version, if there is none.
-
-        Servers before 2.17 refuse tags, and those before 2.15 a name apart from the displayed one.
-        """
-        body = _without_empty(display_name=name, description=description, namespace=self.namespace)
+        """The pipeline of a name, which is created, without a version, if there is none."""
+        names = {"display_name": name, "name": name}
+        body = _without_empty(**names, description=description, namespace=self.namespace, tags=dict(tags or {}))
 
         def create() -> Pipeline:
-            newer = _without_empty(name=name, tags=dict(tags or {}))
-            try:
-                return _pipeline(self._pipelines.pipeline_service_create_pipeline(body | newer))
-            except KfpRefusedError as error:
-                if "unknown field" not in str(error):
-                    raise
-                return _pipeline(self._pipelines.pipeline_service_create_pipeline(body))
+            return _pipeline(self._pipelines.pipeline_service_create_pipeline(body))
 
         return self._found_or_created(lambda: self.find_pipeline(name), create, "POST pipelines", repeatable=True)
 

@@ -130,10 +130,8 @@ class Connection(ApiClient):  # type: ignore[misc]  # The generated client has n
                 wait = float(after) if after.isdigit() else 0.0
                 raise Failure(f"HTTP {error.status}: {message}", error.status, wait) from error
             if error.status >= 400:
-                raise KfpRefusedError(
-                    f"Kubeflow Pipelines refuses {what} with HTTP {error.status}: {message}{_advice(error.status)}",
-                    error.status,
-                ) from error
+                refused = f"Kubeflow Pipelines refuses {what} with HTTP {error.status}: {message}"
+                raise KfpRefusedError(refused + _ADVICE.get(error.status, ""), error.status) from error
             raise self._no_api(what, error.status) from error
         try:
             json.loads(answer.data or b"{}")
@@ -256,12 +254,10 @@ class Connection(ApiClient):  # type: ignore[misc]  # The generated client has n
         )
 
 
-def _advice(status: int) -> str:
-    if status == 401:
-        return f". Set {TOKEN} to a token that holds, or {TOKEN_FILE} to a file that is renewed."
-    if status == 403:
-        return f". Ask for the rights on pipelines, experiments, runs and jobs in the namespace, or set {NAMESPACE}."
-    return ""
+_ADVICE = {
+    401: f". Set {TOKEN} to a token that holds, or {TOKEN_FILE} to a file that is renewed.",
+    403: f". Ask for the rights on pipelines, experiments, runs and jobs in the namespace, or set {NAMESPACE}.",
+}
 
 
 def _message(body: str | bytes) -> str:
@@ -273,6 +269,6 @@ def _message(body: str | bytes) -> str:
         answer = None
     if not isinstance(answer, dict):
         return text[:_LONGEST]
-    messages = [detail.get("message") for detail in answer.get("details", []) if isinstance(detail, dict)]
-    messages += [answer.get("message"), answer.get("error_message"), answer.get("error")]
-    return next((str(message) for message in messages if message), "")[:_LONGEST]
+    details = [detail.get("message") for detail in answer.get("details", []) if isinstance(detail, dict)]
+    messages = (*details, answer.get("message"), answer.get("error_message"), answer.get("error"))
+    return str(next(filter(None, messages), ""))[:_LONGEST]

@@ -57,17 +57,17 @@ def parameters_of(spec: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     return parameters
 
 
-def parsed_parameters(spec: Mapping[str, Any], given: Mapping[str, str]) -> dict[str, Any]:
+def parsed_parameters(spec: Mapping[str, Any], texts: Mapping[str, str]) -> dict[str, Any]:
     """The values of parameters for the API, from text: strings as they are, others in YAML.
 
     Raises:
         ConfigurationError: listing every value that the server would refuse.
     """
-    known = parameters_of(spec)
+    described = parameters_of(spec)
     values: dict[str, Any] = {}
-    for name, text in given.items():
+    for name, text in texts.items():
         try:
-            kind = known.get(name, {}).get("parameterType")
+            kind = described.get(name, {}).get("parameterType")
             values[name] = text if kind == "STRING" else yaml.load(text, Loader=yaml.CSafeLoader)
         except yaml.YAMLError:
             values[name] = text

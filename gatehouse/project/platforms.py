@@ -81,18 +81,9 @@ class Pods(Strict):
     @classmethod
     def _of_kubernetes(cls, texts: dict[str, str], info: ValidationInfo) -> dict[str, str]:
         for key, value in texts.items():
-            if not _LABEL.fullmatch(key):
-                raise ValueError(
-                    f"expected keys of at most 63 letters, digits, - _ and . after a prefix such as example.com/, "
-                    f"found {key!r}"
-                )
-            if info.field_name != "annotations" and not _LABEL_VALUE.fullmatch(value):
-                raise ValueError(
-                    f"{key}: expected at most 63 letters, digits, - _ and . that begin and end with a letter or a "
-                    f"digit, found {value!r}"
-                )
-            if not value.isascii():
-                raise ValueError(f"{key}: expected ASCII, found {value!a}")
+            form = re.compile("[ -~]*") if info.field_name == "annotations" else _LABEL_VALUE
+            if not _LABEL.fullmatch(key) or not form.fullmatch(value):
+                raise ValueError(f"{key}: expected a label or annotation that Kubernetes takes, found {value!a}")
         return texts
 
     def over(self, general: "Pods") -> dict[str, Any]:
@@ -180,8 +171,8 @@ class Platform(Strict):
     def _with_bucket(cls, address: str) -> str:
         scheme, separator, rest = address.partition("://")
         if separator and scheme not in _LOCAL and (scheme not in _BUCKETS or not rest.split("/")[0]):
-            found = shown(address) or scheme
-            raise ValueError(f"expected an address with a bucket, as gs://bucket/gatehouse, found {found}")
+            shown_address = shown(address) or scheme
+            raise ValueError(f"expected an address with a bucket, as gs://bucket/gatehouse, found {shown_address}")
         return address
 
     @field_validator("images")
@@ -204,19 +195,8 @@ class Platform(Strict):
                 "store: expected an address that every pod reaches, as gs://bucket/gatehouse or s3://bucket/gatehouse, "
                 f"or a folder in a volume under pods.volumes ({mounted}), found {self.store}"
             )
-        if self.kueue is None:
-            return self
-        if not self.queue:
+        if self.kueue is not None and not self.queue:
             raise ValueError("queue: expected the name of the local queue of each team's namespaces, found none")
-        namespaces = [namespace for team in self.kueue.teams for namespace in team.namespaces]
-        if self.namespace and self.namespace not in namespaces:
-            raise ValueError(f"namespace: expected one of a team, {', '.join(namespaces)}, found {self.namespace}")
-        for pods in (self.pods, *self.stages.values()):
-            if pods.priority_class and pods.priority_class not in self.kueue.priorities:
-                known = ", ".join(self.kueue.priorities) or "none"
-                raise ValueError(
-                    f"priority_class: expected one of kueue.priorities ({known}), found {pods.priority_class}"
-                )
         return self
 
     @property

@@ -62,8 +62,8 @@ class Access:
         """
         token = self.known(secret)
         if token is None:
-            found = "one that is unknown, revoked or expired" if secret else "none"
-            raise ProblemError(401, f"Expected a token, found {found}.", {"WWW-Authenticate": "Bearer"})
+            presented = "one that is unknown, revoked or expired" if secret else "none"
+            raise ProblemError(401, f"Expected a token, found {presented}.", {"WWW-Authenticate": "Bearer"})
         if wait := math.ceil(self._rate.wait(token.id)):
             message = f"Too many calls with this token: try again in {wait} s."
             raise ProblemError(429, message, {"Retry-After": str(wait)})
@@ -103,10 +103,10 @@ def caller(scope: Scope) -> Callable[..., Token]:
     """A dependency that checks the callers of an API route: only the header `Authorization: Bearer`, never a cookie."""
 
     def admitted(
-        request: Request, given: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)] = None
+        request: Request, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)] = None
     ) -> Token:
         access: Access = request.app.state.access
-        return access.admit(request, given.credentials if given else "", scope)
+        return access.admit(request, credentials.credentials if credentials else "", scope)
 
     return admitted
 

@@ -14,8 +14,17 @@ from gatehouse.registry.stage import PromoteResult, RegisterResult
 from gatehouse.server import registry, runs
 from gatehouse.server.access import Access, Promoter, Reader, Runner
 from gatehouse.server.problems import answers
-from gatehouse.server.registry import Acting, Model, Promotion, Registration, Resolved, Word, found, require_version
-from gatehouse.server.state import Server
+from gatehouse.server.registry import (
+    Acting,
+    Model,
+    Promotion,
+    Registration,
+    Resolved,
+    Server,
+    Word,
+    found,
+    require_version,
+)
 from gatehouse.server.tokens import Token
 from gatehouse.store.store import ArtifactStore
 

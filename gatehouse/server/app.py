@@ -13,7 +13,7 @@ from gatehouse.project.project import Project
 from gatehouse.server import api, pages, problems
 from gatehouse.server.access import Access, Rate
 from gatehouse.server.problems import answers, guard
-from gatehouse.server.state import Server
+from gatehouse.server.registry import Server
 from gatehouse.store.store import ArtifactStore
 
 _LARGEST_BODY = 65_536  # bytes

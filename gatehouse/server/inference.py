@@ -1,6 +1,6 @@
 """The inputs and outputs of a served model, as tensors of KServe's Open Inference Protocol (version 2)."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property, partial
@@ -45,7 +45,6 @@ class Tensor(BaseModel):
     name: str = Field(max_length=500)
     datatype: Datatype
     shape: Annotated[list[int], Field(min_length=1, max_length=2)]
-    parameters: dict[str, Any] = {}
     data: list[Any]
 
 
@@ -53,22 +52,14 @@ class RequestedOutput(BaseModel):
     """A requested output."""
 
     name: str
-    parameters: dict[str, Any] = {}
 
 
 class Inference(BaseModel):
     """A request of the protocol."""
 
     id: str = Field("", max_length=500)
-    parameters: dict[str, Any] = {}
     inputs: Annotated[list[Tensor], Field(min_length=1)]
     outputs: list[RequestedOutput] = []
-
-    def binary_outputs(self, known: Sequence[str]) -> set[str]:
-        """The outputs to return as bytes: by their `binary_data`, else by `binary_data_output` of the request."""
-        usual = self.parameters.get("binary_data_output", False)
-        outputs = self.outputs or [RequestedOutput(name=name) for name in known]
-        return {output.name for output in outputs if output.parameters.get("binary_data", usual) is True}
 
 
 def _now() -> datetime:

@@ -57,20 +57,20 @@ class LastKnown(Generic[T]):
             StoreError: if it was never read, and the store does not answer.
             GatehouseError: if `read` raises a permanent error.
         """
-        known = self._known.get(key)
-        if known is not None and known.age < _FRESH:
-            return known
+        value = self._known.get(key)
+        if value is not None and value.age < _FRESH:
+            return value
         reading = self._reading(key)
-        patience = _FIRST_PATIENCE if known is None else max(0.0, _PATIENCE - (time.monotonic() - reading.began))
+        patience = _FIRST_PATIENCE if value is None else max(0.0, _PATIENCE - (time.monotonic() - reading.began))
         try:
             return reading.future.result(patience)
         except TimeoutError as error:
-            if known is None:
+            if value is None:
                 raise StoreError("The store does not answer, and it has not been read yet. Try again.") from error
         except GatehouseError as error:
-            if known is None or error.permanent:
+            if value is None or error.permanent:
                 raise
-        return known
+        return value
 
     def forget(self) -> None:
         """Read everything again at the next request. Old values are still used while the store does not answer."""

@@ -24,8 +24,7 @@ from gatehouse.server import registry, runs
 from gatehouse.server.access import Access
 from gatehouse.server.api import Name, RunId, sign
 from gatehouse.server.problems import Problem, ProblemError, show_json
-from gatehouse.server.registry import Word, found
-from gatehouse.server.state import Server
+from gatehouse.server.registry import Server, Word, found
 from gatehouse.server.tokens import Scope, Token
 from gatehouse.store.reference import Reference
 

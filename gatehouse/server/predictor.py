@@ -15,7 +15,6 @@ from pydantic import BaseModel, ValidationError
 from gatehouse.errors import GatehouseError
 from gatehouse.server import problems
 from gatehouse.server.access import Access, caller
-from gatehouse.server.binary_tensors import HEADER, packed, unpacked
 from gatehouse.server.inference import Inference, ServedModel, TensorSchema
 from gatehouse.server.problems import Problem, ProblemError, guard
 from gatehouse.training.transformation.columns import FeatureError
@@ -130,10 +129,9 @@ Asked = Annotated[ServedModel, Depends(_asked_model)]
 
 
 async def _inference(request: Request) -> Inference:
-    """The request, in JSON or with tensors as bytes after it."""
-    asked = unpacked(await request.body(), request.headers.get(HEADER))
+    """The request; its content type does not matter."""
     try:
-        return Inference.model_validate(asked)
+        return Inference.model_validate_json(await request.body())
     except ValidationError as error:
         raise RequestValidationError(error.errors()) from error
 
@@ -143,8 +141,8 @@ def _add_health(app: FastAPI) -> None:
 
     @app.get("/v2")
     def server() -> dict[str, Any]:
-        """Name the server and its extensions."""
-        return {"name": "gatehouse", "version": metadata.version("gatehouse"), "extensions": ["binary_tensor_data"]}
+        """Name the server."""
+        return {"name": "gatehouse", "version": metadata.version("gatehouse"), "extensions": []}
 
     @app.get("/v2/health/live")
     def live() -> Live:
@@ -186,13 +184,9 @@ def _add_model(app: FastAPI, admitted: list[Any]) -> None:
     def infer(model: Asked, asked: Annotated[Inference, Depends(_inference)]) -> Response:
         """Score rows."""
         try:
-            answer = model.infer(asked)
+            return JSONResponse(model.infer(asked))
         except FeatureError as error:
             raise ProblemError(400, str(error)) from error
-        if not (names := asked.binary_outputs([tensor.name for tensor in model.outputs])):
-            return JSONResponse(answer)
-        body, length = packed(answer, names)
-        return Response(body, headers={HEADER: str(length)}, media_type="application/octet-stream")
 
 
 def _show(request: Request, problem: Problem, headers: dict[str, str]) -> Response:

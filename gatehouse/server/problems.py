@@ -104,8 +104,8 @@ def install(app: FastAPI, show: Show) -> None:
 
     @app.exception_handler(RequestValidationError)
     def _invalid(request: Request, error: RequestValidationError) -> Response:
-        found = (f"{'.'.join(map(str, each['loc'])) or 'body'}: {each['msg']}" for each in error.errors())
-        return tell(request, 422, "Unprocessable Content", "; ".join(found))
+        messages = (f"{'.'.join(map(str, detail['loc'])) or 'body'}: {detail['msg']}" for detail in error.errors())
+        return tell(request, 422, "Unprocessable Content", "; ".join(messages))
 
     @app.exception_handler(HTTPException)
     def _http(request: Request, error: HTTPException) -> Response:

@@ -1,8 +1,10 @@
 """The server's requests to the registry and their answers: thin wrappers of the functions behind the command line."""
 
+from typing import TypeVar
+
 from pydantic import BaseModel, ConfigDict, Field
 
-from gatehouse.errors import ConfigurationError
+from gatehouse.errors import ConfigurationError, GatehouseError
 from gatehouse.project.project import Project
 from gatehouse.registry.explanation import Act, act_of
 from gatehouse.registry.ledger import model_names
@@ -10,6 +12,7 @@ from gatehouse.registry.naming import Named, named
 from gatehouse.registry.search import SearchRequest, VersionSummary, search
 from gatehouse.registry.stage import PromoteRequest, PromoteResult, RegisterRequest, RegisterResult, promote, register
 from gatehouse.registry.state import ALIASES
+from gatehouse.server.known import LastKnown
 from gatehouse.server.problems import ProblemError
 from gatehouse.server.tokens import Token
 from gatehouse.store.store import ArtifactStore
@@ -160,3 +163,42 @@ def enter(
         model_name=name, model=candidate, evaluation=asked.evaluation, policy=project.policy, by=token.name
     )
     return register(request, store)
+
+
+T = TypeVar("T")
+
+
+class Server:
+    """The shared state of a server's routes: its store, its project, and recently resolved versions."""
+
+    def __init__(self, store: ArtifactStore, project: Project | None) -> None:
+        self.store, self.project = store, project
+        self._versions = LastKnown(lambda text: resolve(store, text))
+
+    def resolved(self, text: str) -> Resolved:
+        """The version that a text names; while the store does not answer, the last known one, with its age."""
+        known = self._versions.get(text)
+        return known.value.model_copy(update={"age_seconds": round(known.age, 3)})
+
+    def changed(self, result: T) -> T:
+        """Return the result of a change, and read versions again, so that the caller sees the change at once."""
+        self._versions.forget()
+        return result
+
+    def warm(self) -> None:
+        """Resolve every alias once, so that a new server can answer even if the store stops answering."""
+        for entry in models(self.store):
+            for alias in entry.aliases:
+                self.resolved(f"{entry.name}@{alias}")
+
+    def answers(self) -> bool:
+        """Whether the store answers."""
+        try:
+            model_names(self.store)
+        except GatehouseError:
+            return False
+        return True
+
+    def close(self) -> None:
+        """End its threads."""
+        self._versions.close()

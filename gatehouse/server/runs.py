@@ -1,5 +1,6 @@
 """Submitted runs: each in a separate process that outlives the server; their state is read from the run record."""
 
+import fcntl
 import json
 import os
 import socket
@@ -17,13 +18,14 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from gatehouse.errors import ConfigurationError, MissingArtifactError
 from gatehouse.kfp.driver import PLAN
-from gatehouse.kfp.local_run import LocalRun, PlannedTask, new_run_id
+from gatehouse.kfp.local_run import LocalRun, PlannedTask, new_run_id, run_pipeline
 from gatehouse.runtime.process import start_time
 from gatehouse.server.problems import ProblemError
 from gatehouse.server.tokens import Scope
 from gatehouse.store.records import USER, author, read_record
 from gatehouse.store.run import REASON, events
 from gatehouse.store.store import ArtifactStore
+from gatehouse.tracking.pipeline_runs import show_apart
 
 SUBMITTED, PROCESS, ENDED = "submitted.json", "process.json", "ended.json"
 Status = Literal["PENDING", "RUNNING", "SUCCEEDED", "FAILED"]
@@ -103,7 +105,7 @@ def _started(store: ArtifactStore, project: Path, submission: Submission, by: st
     run = new_run_id()
     body = submission.model_dump(include={"pipeline", "reason", "until"}) | {"arguments": submission.arguments}
     store.record(f"runs/{run}/{SUBMITTED}", body | author(by))
-    command = [sys.executable, "-m", "gatehouse.server.runner", run, str(project), store.address]
+    command = [sys.executable, "-m", "gatehouse.server.runs", run, str(project), store.address]
     logs = store.local_folder / "logs"
     logs.mkdir(parents=True, exist_ok=True)
     with open(logs / f"{run}.server.log", "wb") as log:
@@ -129,21 +131,21 @@ def followed(store: ArtifactStore, run: str) -> Run:
     submitted = _record(store, run, SUBMITTED)
     if submitted is None:
         raise MissingArtifactError(f"{run}: no such run was submitted to a server of {store.address}.")
-    known = {"id": run, "stages": _stages(store, run)}
-    known |= {name: str(submitted[name]) for name in ("by", "at", "reason", "pipeline")}
+    facts = {"id": run, "stages": _stages(store, run)}
+    facts |= {name: str(submitted[name]) for name in ("by", "at", "reason", "pipeline")}
     ended = _record(store, run, ENDED)
     if ended is None and _is_gone(store, run, str(submitted["at"])):
         gone = {"error": "StoppedError", "message": "The process of the run is gone; submit it again, and it goes on."}
         ended = _record(store, run, ENDED) or {"exit_code": 1, "failure": gone}
     if ended is None:
-        status: Status = "RUNNING" if _record(store, run, PLAN) or known["stages"] else "PENDING"
-        return Run(status=status, **known)
+        status: Status = "RUNNING" if _record(store, run, PLAN) or facts["stages"] else "PENDING"
+        return Run(status=status, **facts)
     failure = ended.get("failure") or {}
     return Run(
         status="FAILED" if ended["exit_code"] else "SUCCEEDED",
         error=str(failure.get("error", "")),
         message=str(failure.get("message", "")),
-        **known,
+        **facts,
     )
 
 
@@ -200,3 +202,28 @@ def _lives_here(place: dict[str, Any]) -> bool:
 
 def _record(store: ArtifactStore, run: str, name: str) -> dict[str, Any] | None:
     return read_record(store.objects, f"runs/{run}/{name}")
+
+
+def main(run: str, project: str, address: str) -> int:
+    """Run what was submitted as `run`, once the run before it has ended; returns the exit code of `gatehouse run`."""
+    store = ArtifactStore.open(address)
+    asked = read_record(store.objects, f"runs/{run}/{SUBMITTED}") or {}
+    with open(store.local_folder / "server-runs.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        outcome = run_pipeline(
+            Path(project),
+            asked["pipeline"],
+            store,
+            asked["arguments"],
+            watch=lambda _: None,
+            until=asked["until"],
+            run_id=run,
+        )
+    store.record(f"runs/{run}/{ENDED}", {"exit_code": outcome.exit_code, "failure": outcome.failure})
+    if showing := show_apart(store, run, outcome.log):
+        showing.wait()
+    return outcome.exit_code or 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

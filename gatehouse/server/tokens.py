@@ -79,11 +79,11 @@ def revoke_token(store: ArtifactStore, number: str) -> Token:
     Raises:
         ConfigurationError: if there is no such token.
     """
-    known = tokens_of(store)
-    if number not in known:
-        raise ConfigurationError(f"ID: expected one of {', '.join(known) or '(no tokens)'}, found {number!r}.")
+    tokens = tokens_of(store)
+    if number not in tokens:
+        raise ConfigurationError(f"ID: expected one of {', '.join(tokens) or '(no tokens)'}, found {number!r}.")
     store.record(f"{_FOLDER}/{number}.revoked.json", author())
-    return known[number]
+    return tokens[number]
 
 
 def tokens_of(store: ArtifactStore) -> dict[str, Token]:
@@ -96,10 +96,10 @@ def tokens_of(store: ArtifactStore) -> dict[str, Token]:
     }
 
 
-def token_given(known: Mapping[str, Token], secret: str, now: datetime) -> Token | None:
+def token_given(tokens: Mapping[str, Token], secret: str, now: datetime) -> Token | None:
     """The caller's token, or None if it is unknown, revoked or expired. Hashes are compared in constant time."""
     form = _SECRET.fullmatch(secret)
-    token = known.get(form["id"]) if form else None
+    token = tokens.get(form["id"]) if form else None
     same = hmac.compare_digest(token.sha256 if token else "0" * 64, _hash(secret))
     return token if token and same and token.holds(now) else None
 

@@ -1,7 +1,7 @@
 """`gatehouse features` as a person or a program uses it: what is printed, and what is said of bad input."""
 
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -11,18 +11,7 @@ import pytest
 
 from gatehouse.online.sqlite import SqliteOnline
 from gatehouse.online.store import OnlineView, sqlite_file
-from tests.cli.feature_place import NOON, VIEW, Place, ask, rides, snapshot
-
-
-def test_list_tells_what_there_is_with_and_without_a_store(empty: Place) -> None:
-    assert "none yet" in empty.run("list").stdout
-    empty.compute()
-    row, computed = empty.json("list")
-    assert row["table"].startswith("features/trips/sha256-") and row["rows"] == 3
-    assert (row["entities"], row["ttl"], row["available"]) == (["driver"], "2 h", "event_timestamp + 5 min")
-    assert (computed["view"], computed["on_demand"], computed["request"]) == ("tipped", True, {"tip": "numeric"})
-    text = empty.run("list").stdout
-    assert "1 numeric, 1 categorical" in text and "tipped" in text and "on demand" in text
+from tests.cli.feature_place import NOON, VIEW, Place, ask
 
 
 def test_show_tells_the_versions_with_what_changed_and_what_the_newest_table_holds(place: Place) -> None:
@@ -75,21 +64,6 @@ def test_on_demand_features_are_shown_followed_and_retrieved_with_their_service(
     )
 
 
-def test_a_feature_that_was_not_materialized_yet_is_an_error_and_no_null(place: Place, tmp_path: Path) -> None:
-    rows, online = ask(tmp_path, "007,,x"), ("--online", "--at", "2013-06-01T13:00:00Z")
-    assert "has no values of trips." in place.fails("retrieve", rows, tmp_path / "o.csv", *online)
-    place.run("materialize")
-    definitions = place.project / "repo/definitions.py"
-    definitions.write_text(
-        definitions.read_text().replace('"town": "categorical"', '"town": "categorical", "bill": "numeric"')
-    )
-    (place.project / "repo/views/trips.sql").write_text(VIEW.replace("fare,", "fare, fare + 1 AS bill,"))
-    assert re.search(
-        r"has no values? of trips\.bill\. Write them with `gatehouse features materialize`",
-        place.fails("retrieve", rows, tmp_path / "o.csv", *online),
-    )
-
-
 def test_materialize_then_retrieve_online_and_compare(place: Place, tmp_path: Path) -> None:
     rows = ask(tmp_path, "007,,x", "9,,y")
     assert "has no values of trips." in place.fails("skew")
@@ -103,19 +77,6 @@ def test_materialize_then_retrieve_online_and_compare(place: Place, tmp_path: Pa
     _overwrite(place, 7.0)
     differing = place.json("skew", code=1)["views"][0]
     assert differing["differing"] > 0 and differing["examples"][0]["online"] == "7.0"
-
-
-def test_skew_compares_with_the_tables_that_were_materialized(place: Place, tmp_path: Path) -> None:
-    place.run("materialize")
-    written = place.json("skew")["views"][0]
-    assert written["newest"]
-    # What the newest rows were is said again by later tables, here of a table with other fares.
-    other = rides().set_column(2, "fare", pa.array([1.5, 7.5, 9.0]))
-    place.compute(snapshot=snapshot(place.store, other, NOON + timedelta(hours=2), tmp_path / "later.parquet"))
-    assert place.json("skew")["views"] == [written | {"newest": False}]
-    assert "trips: there are newer feature tables" in place.run("skew").stdout
-    place.run("materialize")
-    assert place.json("skew")["views"][0]["newest"]
 
 
 def test_a_feature_that_is_served_is_renamed_under_another_version_only(place: Place) -> None:
@@ -152,17 +113,6 @@ def test_lineage_as_text_and_json(place: Place) -> None:
     }
 
 
-def test_a_date_is_midnight_and_keys_have_the_type_of_their_entity(place: Place, tmp_path: Path) -> None:
-    (days := tmp_path / "days.csv").write_text("driver,event_timestamp\n007,2013-06-02\n007,2013-06-01\n")
-    place.run("retrieve", days, tmp_path / "out.parquet", "--view", "trips")
-    found = pq.read_table(tmp_path / "out.parquet")
-    assert found["event_timestamp"][0].as_py() == datetime(2013, 6, 2, tzinfo=UTC)
-    times = pa.array([NOON + timedelta(minutes=10)], pa.timestamp("us", "UTC"))
-    pq.write_table(pa.table({"driver": [7], "event_timestamp": times}), tmp_path / "numbers.parquet")
-    said = place.fails("retrieve", tmp_path / "numbers.parquet", tmp_path / "out.csv")
-    assert said.startswith("numbers.parquet: driver in row 1: ") and "found 7 (int64)" in said
-
-
 def test_bad_input_is_told_in_words(place: Place, tmp_path: Path) -> None:
     good, to = ask(tmp_path, "8,2013-06-01 12:10:00Z,x"), tmp_path / "out.parquet"
     (other := tmp_path / "other.csv").write_text("rider,event_timestamp\n8,2013-06-01 12:10:00Z\n")
@@ -193,13 +143,6 @@ def test_bad_input_is_told_in_words(place: Place, tmp_path: Path) -> None:
     ):
         said = place.fails(*arguments)
         assert re.search(message, said), said
-
-
-def test_without_tables_the_commands_say_what_computes_them(empty: Place, tmp_path: Path) -> None:
-    rows = ask(tmp_path, "8,2013-06-01 12:10:00Z,x")
-    for arguments in (("retrieve", rows, tmp_path / "out.csv"), ("materialize",), ("skew",)):
-        assert "no feature tables of flights. `gatehouse run` computes them" in empty.fails(*arguments)
-    assert "no table yet" in empty.run("show", "trips").stdout
 
 
 def test_tables_of_other_definitions_are_never_taken_for_those_of_the_present_ones(

@@ -1,12 +1,9 @@
 """`gatehouse data try`: one command from a file to a contract and a report, with files that packages ship."""
 
 import re
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 from click.testing import Result
@@ -14,12 +11,9 @@ from typer.testing import CliRunner
 
 from gatehouse.cli.data import app
 from gatehouse.cli.first_look import declared
-from gatehouse.data.snapshot.deliveries import delivered_tables
 from gatehouse.data.snapshot.sniffing import sniff
 from gatehouse.data.snapshot.stage import SnapshotRequest, snapshot
 from gatehouse.data.sources.catalog import parse_source_json
-from gatehouse.errors import ConfigurationError
-from gatehouse.reports.rendering import rendered
 from gatehouse.store.canonical import canonical_json
 from gatehouse.store.store import ArtifactStore
 
@@ -55,37 +49,6 @@ def test_from_a_file_to_a_report(tmp_path: Path, store: ArtifactStore) -> None:
     assert [path.name for path in tmp_path.iterdir() if path.is_dir() and path != Path(store.address)] == []
 
 
-@pytest.mark.parametrize("name", ["t.csv", "t.parquet"])
-def test_pages_have_the_order_of_the_file(store: ArtifactStore, name: str) -> None:
-    columns = {"zone": list(range(400)), "created": list(range(1_700_000_000, 1_700_000_400)), "amount": [1] * 400}
-    if name == "t.csv":
-        pa.csv.write_csv(pa.table(columns), name)
-    else:
-        pq.write_table(pa.table(columns), name)
-    output = _try(name, store).output
-    page = Path(output.split("report ", 1)[1].splitlines()[0].split(", ")[0].strip()).read_text()
-    cards = [card.split("</summary>")[0] for card in page.split('<details class="card')[1:]]
-    assert [next(each for each in columns if each in card) for card in cards] == list(columns)
-    [taken] = store.references("snapshots")
-    listed = rendered(store, taken).read_text()
-    assert listed.index("zone</") < listed.index("created</") < listed.index("amount</")
-    assert [*delivered_tables(store, taken)["t"].columns] == list(columns)
-
-
-def test_the_zone_of_times_can_be_named_and_corrected_before_the_first_run(store: ArtifactStore) -> None:
-    lines = "".join(f"2024-01-{1 + n:02d} 08:00:00,{n}\n" for n in range(20))
-    Path("t.csv").write_text(f"day,n\n{lines}")
-    assert "UTC is assumed, unless --time-zone names another" in _try("t.csv", store).output
-    _try("t.csv", store, "--time-zone", "Europe/Rome")
-    source = _source("t.csv", time_zone="Europe/Rome")
-    assert source["time_zone"] == "Europe/Rome"
-    spec = parse_source_json(canonical_json(source | {"time_zone": "Europe/Lisbon"}))
-    assert snapshot(SnapshotRequest(source=spec), store).warnings == ()
-    Path("t.csv").write_text("day,n\n" + lines.replace(" 08:00:00", "T08:00:00Z"))
-    error = _try("t.csv", store, "--time-zone", "Europe/Rome", code=1).exception
-    assert isinstance(error, ConfigurationError) and str(error).startswith("--time-zone: ")
-
-
 def test_a_column_that_looks_personal_is_shown_in_no_row_that_is_rejected(store: ArtifactStore) -> None:
     lines = "".join(f"2024-01-{1 + n:02d},{n},anna{n}@example.org\n" for n in range(20))
     Path("t.csv").write_text(f"day,n,email\n{lines}2024-02-01,bella@example.org,2\n2024-02-02,3,eve@x.org,4\n")
@@ -113,32 +76,6 @@ def test_a_personal_value_that_moved_into_a_column_of_numbers_is_shown_nowhere(
     assert not any(b"@example.org" in page for page in [output.encode(), *pages])
     rows = [row for path in files if path.suffix == ".parquet" for row in pq.read_table(path).to_pylist()]
     assert not any("bella" in str(row) for row in rows if few or "raw" in row)
-
-
-def test_a_word_among_numbers_may_be_a_missing_value(store: ArtifactStore) -> None:
-    lines = "".join(f"{n},{'not there' if n % 40 == 0 else n}{',9' if n % 50 == 7 else ''}\n" for n in range(600))
-    Path("t.csv").write_text("id,x\n" + lines)
-    output = _try("t.csv", store).output
-    assert "15 values of another type will be rejected" in output
-    assert "27 of 600 rows (4.5%) do not fit and are rejected, which needs reject_limit: 0.0675" in output
-    output = _try("t.csv", store, "--nulls", "not there").output
-    assert "x       int64       15" in output and "12 of 600 rows (2.0%) do not fit" in output
-    source = _source("t.csv", "not there")
-    assert source["nulls"] == ["", "NA", "not there"] and source["tables"]["t"]["reject_limit"] == 0.03
-
-
-def test_names_are_shown_as_they_are(tmp_path: Path, store: ArtifactStore) -> None:
-    file = tmp_path / f"{'t' * 39}_of.csv"
-    file.write_text("day,flow [l/s],[/bold], price \n2024-01-01,1,2,3\n2024-01-02,2,3,4\n")
-    output = _try(file, store).output
-    assert "flow [l/s]" in output and "[/bold]" in output and re.search(r"^' price ' +int64", output, re.MULTILINE)
-    assert f"gatehouse init {'t' * 39} --from" in output, "a name that a project may have"
-
-
-def test_a_file_that_a_package_ships(store: ArtifactStore) -> None:
-    file = Path(str(resources.files("sklearn.datasets") / "data" / "linnerud_exercise.csv"))
-    output = _try(file, store).output
-    assert "20 rows, separated by" in output and "No column is read as a time" in output
 
 
 def test_the_snapshot_is_the_one_that_a_run_takes(store: ArtifactStore) -> None:

@@ -11,11 +11,9 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from gatehouse.cli import init
-from gatehouse.cli.init import create_project, shares_of
 from gatehouse.cli.main import _register, app
 from gatehouse.data.splitting.spec import TimeSplit
 from gatehouse.errors import ConfigurationError
-from gatehouse.evaluation.rules.enough_rows import LEAST_TEST_ROWS
 from gatehouse.kfp.compilation.compiling import compile_pipeline
 from gatehouse.kfp.compilation.policy import breaches
 from gatehouse.kfp.compilation.specification import read_spec
@@ -71,60 +69,6 @@ def test_a_label_is_enough_for_a_table_with_times_and_no_key(folder: Path) -> No
         assert connection.execute(keys).fetchall() == [(400, 400)]
 
 
-def test_the_made_key_of_equal_rows_does_not_tell_the_outcome(folder: Path) -> None:
-    lines = "".join(f"{n // 2};{n // 2 % 3};{n % 2}\n" for n in range(400))
-    (folder / "pairs.csv").write_text(f"x;y;bought\n{lines}")
-    _init("pairs", "--from", folder / "pairs.csv", "--label", "bought")
-    query = (folder / "pairs/features/staging/pairs.sql").read_text()
-    with duckdb.connect() as connection:
-        connection.execute("CREATE SCHEMA raw")
-        connection.execute(f"CREATE TABLE raw.pairs AS SELECT *, now() AS delivered_at FROM '{folder / 'pairs.csv'}'")
-        of_first = f"SELECT count(*), avg(bought) FROM ({query}) WHERE row_key LIKE '%-1'"
-        assert connection.execute(of_first).fetchall() == [(200, pytest.approx(0.5, abs=0.15))]
-
-
-@pytest.mark.parametrize(
-    ("rows", "test"), [(240, 0.15), (250, 0.4), (400, 0.31), (833, 0.15), (9_000, 0.15), (0, 0.15)]
-)
-def test_the_test_part_has_the_rows_that_the_gate_needs_if_it_can(rows: int, test: float) -> None:
-    shares = shares_of(rows, LEAST_TEST_ROWS)
-    assert (shares.test, shares.validation) == (test, 0.15)
-    assert shares.test * rows >= LEAST_TEST_ROWS or rows < 2.5 * LEAST_TEST_ROWS
-
-
-def test_few_rows_repeated_rows_and_the_future_are_warned_of(folder: Path) -> None:
-    (folder / "tiny.csv").write_text("x,y\n" + "".join(f"{n % 17},{n % 2}\n" for n in range(200)))
-    tiny = _init("tiny", "--from", folder / "tiny.csv", "--label", "y").output
-    assert "lets no model pass on fewer test rows" in tiny and "rows repeat an earlier row" in tiny
-    rows = "".join(f"{2203 if n == 9 else 2020}-01-0{n % 9 + 1},{n % 7},{n % 3}\n" for n in range(400))
-    (folder / "late.csv").write_text("at,price,stars\n" + rows)
-    late = _init("late", "--from", folder / "late.csv", "--label", "price").output
-    assert "warning: Table late: future: the newest row is of 2203-01-01" in late
-
-
-def test_a_nearly_unique_key_is_no_feature(folder: Path) -> None:
-    rows = [f"{n},{n % 7}.5,{n % 5},{('yes', 'no')[n % 2]}\n" for n in range(300)]
-    (folder / "houses.csv").write_text("".join(["house_id,area,rooms,sold\n", *rows, *rows[:3]]))
-    told = _init("houses", "--from", "houses.csv", "--label", "sold").output
-    assert "from      area, rooms\n" in told and "key       made of each row's values" in told
-    assert "left out house_id looks like a key" in told
-
-
-def test_infinite_values_become_nulls_and_large_whole_numbers_doubles(folder: Path) -> None:
-    rows = "".join(
-        f"{n},2024-01-{1 + n // 8:02}T10:00:00Z,{n % 7}.5,{17031081000 + n % 5},{n}.25\n" for n in range(200)
-    )
-    rows = rows.replace("3,2024-01-01T10:00:00Z,3.5,", "3,2024-01-01T10:00:00Z,inf,").replace(",17.25", ",-inf")
-    (folder / "houses.csv").write_text("house,sold at,Area,tract,price\n" + rows)
-    told = _init("houses", "--from", "houses.csv", "--label", "price").output
-    assert "task      regression" in told
-    staging = (folder / "houses/features/staging/houses.sql").read_text()
-    assert 'if(isfinite("Area"), "Area", NULL) AS area' in staging and "NULL) AS price" in staging
-    definitions = (folder / "houses/features/definitions.py").read_text()
-    assert '"tract": "double"' in definitions and '"area": "numeric"' in definitions
-    check_project(folder / "houses")
-
-
 def test_a_project_is_not_there_before_it_is_whole(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A command that is killed leaves no folder, which would exist already the next time."""
     fill = init._fill
@@ -140,31 +84,12 @@ def test_a_project_is_not_there_before_it_is_whole(folder: Path, monkeypatch: py
     assert (folder / "visits").stat().st_mode & 0o055
 
 
-@pytest.mark.parametrize(("distinct", "strategy"), [(150, "group"), (1500, "stratified")])
-def test_rows_that_are_equal_in_all_features_stay_in_one_part(folder: Path, distinct: int, strategy: str) -> None:
-    lines = "".join(f"{n % distinct / 4},{n % 7},{n % 2}\n" for n in range(1500))
-    (folder / "survey.csv").write_text("age,score,answer\n" + lines)
-    _init("survey", "--from", folder / "survey.csv", "--label", "answer")
-    assert check_project(folder / "survey").file.split.strategy == strategy
-
-
 def test_numbers_since_1970_are_the_time_when_they_are_named(folder: Path) -> None:
     lines = "".join(f"{1_700_000_000_000 + n * 10**7},{n % 7},{n % 2}\n" for n in range(90))
     (folder / "e.csv").write_text("no 1,n,y\n" + lines)
     output = " ".join(_init("e", "--from", folder / "e.csv", "--label", "y", "--time", "no 1").output.split())
     assert "may be milliseconds since 1970: --time of" in output and "decided no 1" in output
     assert check_project(folder / "e").file.source.tables["e"].times == {"no 1": "milliseconds"}
-
-
-def test_rows_of_one_person_stay_in_one_part(folder: Path) -> None:
-    lines = "".join(f"{n // 4},{n % 7 / 2},{n // 4 % 40},{n * 7 % 3 // 2}\n" for n in range(400))
-    (folder / "trips.csv").write_text("individual,cost,age,chosen\n" + lines)
-    flags = ("--label", "chosen", "--group", "individual", "--key", "none")
-    assert "divided   by individual" in _init("grouped", "--from", folder / "trips.csv", *flags).output
-    project = check_project(folder / "grouped")
-    assert project.file.split.strategy == "group" and project.file.split.columns == ("individual",)
-    definitions = (folder / "grouped/features/definitions.py").read_text()
-    assert "keeps=('individual',)" in definitions and '"individual":' not in definitions
 
 
 def test_parquet_with_a_key_and_the_time_of_the_outcome(folder: Path) -> None:
@@ -214,14 +139,6 @@ def test_the_label_has_the_task_of_its_values_or_of_the_flags(
     assert f", {outcome} AS label," in " ".join((folder / f"visits/features/labels/{label}.sql").read_text().split())
 
 
-def test_names_that_yaml_python_and_sql_read_otherwise_are_quoted(folder: Path) -> None:
-    rows = "".join(f"{2000 + n},{('yes', 'no')[n % 2]},{n % 5},{('>50K', '<=50K')[n % 2]}\n" for n in range(60))
-    (folder / "odd.csv").write_text("at,No,amount,Paid: in time\n" + rows)
-    _init("odd", "--from", folder / "odd.csv", "--label", "Paid: in time", "--time", "none")
-    project = check_project(folder / "odd")
-    assert project.file.description == "Predicts Paid: in time = '>50K'." and project.file.evaluation.slices == ("no",)
-
-
 def test_names_in_any_script_stay_and_definitions_are_called_in_ascii(folder: Path) -> None:
     lines = "".join(
         f"{n},{n % 7}.5,{n * n % 11},{('лес', 'море')[n % 2]},{('да', 'нет')[n % 3 % 2]}\n" for n in range(300)
@@ -266,13 +183,3 @@ def test_what_does_not_fit_is_refused_alone_and_nothing_is_left(folder: Path, fl
         raise result.exception
     assert not result.output
     assert not (folder / "visits").exists()
-
-
-def test_a_name_with_hyphens_is_one_that_feast_takes(folder: Path) -> None:
-    _init("web-visits", "--from", _visits(folder), "--label", "bought")
-    assert "project: web_visits\n" in (folder / "web-visits/features/feature_store.yaml").read_text()
-    check_project(create_project("my-returns", folder))
-
-
-def test_flags_of_a_table_need_one(folder: Path) -> None:
-    assert "xpected --from FILE" in str(_init("visits", "--label", "bought", fails=True).exception)

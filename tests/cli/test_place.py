@@ -8,21 +8,8 @@ import pytest
 
 from gatehouse.cli.init import create_project
 from gatehouse.cli.output import open_store
-from gatehouse.cli.place import prices_of, project_folder, store_address
-from gatehouse.errors import ConfigurationError
+from gatehouse.cli.place import store_address
 from gatehouse.kfp import driver
-
-
-def test_outside_of_a_project_no_other_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(ConfigurationError, match=r"found no project\.yaml in it\. `gatehouse init NAME` writes one"):
-        project_folder(None)
-    created = create_project("returns", tmp_path)
-    with pytest.raises(ConfigurationError, match="There is one in returns: name it"):
-        project_folder(None)
-    assert project_folder(Path("returns")) == Path("returns")
-    monkeypatch.chdir(created)
-    assert project_folder(None) == created
 
 
 def test_the_store_is_the_project_s(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -55,17 +42,3 @@ def test_a_run_is_in_the_folder_of_its_project(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(sys, "argv", ["driver", *arguments])
     assert driver.main() == 0
     assert folders == [(str(created), os.pathsep.join([str(tmp_path), "/mine"]))]
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("prices: {per_hour: {default: much}}", r"project\.yaml: prices: .*per_hour\.default"),
-        ("prices: {per_hours: {default: 2.0}}", r"project\.yaml: prices: .*per_hours: Extra"),
-        ("prices: {", r"project\.yaml:1: is not YAML"),
-    ],
-)
-def test_prices_that_are_none_are_named_with_file_and_key(tmp_path: Path, text: str, said: str) -> None:
-    (tmp_path / "project.yaml").write_text(text)
-    with pytest.raises(ConfigurationError, match=said):
-        prices_of(tmp_path)

@@ -1,7 +1,6 @@
 """`gatehouse features push`: messages of a stream reach the online store and the pushed tables; bad input is told."""
 
 import json
-import shutil
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -119,35 +118,6 @@ def test_messages_reach_both_stores(made: Path, redis_url: tuple[Redis, str], tm
     with applied(repository, tables, tmp_path) as feast:
         joined = feast.get_historical_features(frame, ["trips:fare"]).to_arrow()
     assert joined["fare"].to_pylist() == [1.5, 4.0, 4.0, 5.0]
-
-
-def test_skew_after_a_push_is_that_of_the_pushed_tables(
-    made: Path, redis_url: tuple[Redis, str], tmp_path: Path
-) -> None:
-    shutil.copytree(made, own := tmp_path / "own", ignore=shutil.ignore_patterns("streams", "online", "data"))
-    options = ["--project", str(own / "project"), "--store", str(own / "store")]
-
-    def skew(*more: str) -> Result:
-        return CliRunner().invoke(app, ["skew", *options, *more])
-
-    assert CliRunner().invoke(app, ["materialize", *options]).exit_code == 0
-    redis, url = redis_url
-    for minutes, ride, driver, fare in ((70, 3, "007", 4.0), (90, 4, "8", 6.0)):
-        ended = NOON + timedelta(minutes=minutes)
-        body = json.dumps({"ride": ride, "driver": driver, "fare": fare, "ended": ended.isoformat()})
-        redis.xadd("rides", {"json": body}, id=f"{int((ended + timedelta(minutes=1)).timestamp() * 1000)}-0")
-    assert push(own, "--from", f"trips={url}?stream=rides").exit_code == 0
-    result = skew("--json")
-    assert result.exit_code == 0, result.output
-    [view] = json.loads(result.stdout)["views"]
-    assert (view["pushed"], view["as_of"]) == (True, "2013-06-01T13:31:00+00:00")
-    # The ride of driver 8 is known at 13:35, and may be served by now.
-    assert view["values"] > 0 and (view["differing"], view["left_out"]) == (0, 1)
-    assert "trips: 1 keys with rows that are known later are left out" in skew().stdout
-    shutil.rmtree(own / "store" / "streams")
-    elsewhere = skew()
-    assert elsewhere.exit_code == 1
-    assert "batch that was pushed up to 2013-06-01T13:31:00+00:00" in elsewhere.stdout
 
 
 @pytest.mark.parametrize(

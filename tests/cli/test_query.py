@@ -12,7 +12,6 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from gatehouse.cli.data import app
-from gatehouse.errors import ConfigurationError
 from gatehouse.store.manifest import Column
 from gatehouse.store.reference import Reference
 from gatehouse.store.store import ArtifactStore
@@ -114,15 +113,3 @@ def test_a_query_reaches_nothing_but_the_artifacts(
     result = _run(store, "query", sql.format(file=tmp_path / "secret.csv"), "--on", str(shop), code=1)
     assert said in str(result.exception) and "secret\n" not in result.output
     assert not (tmp_path / "secret.csv.copy").exists()
-
-
-def test_a_table_that_is_not_there_is_answered_with_those_of_the_store(store: ArtifactStore, shop: Reference) -> None:
-    said = str(_run(store, "query", "FROM nothing", code=1).exception)
-    assert "gatehouse data list datasets" in said and "mean" not in said
-
-
-def test_two_artifacts_of_one_name_are_refused(store: ArtifactStore, shop: Reference) -> None:
-    other = _table(store, "orders", {"id": [5]})
-    first = store.manifest(shop).derived_from["orders"]
-    result = _run(store, "query", "FROM orders", "--on", str(other), "--on", first, code=1)
-    assert isinstance(result.exception, ConfigurationError) and "two artifacts have one name" in str(result.exception)

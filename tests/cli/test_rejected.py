@@ -39,8 +39,3 @@ def test_rejected_rows_are_shown_by_reason(store: ArtifactStore, tmp_path: Path)
         assert "line 4" not in output and "anna" not in output
     [found] = json.loads(_run(store, "--json"))
     assert found["groups"][0]["rows"] == 2 and found["reference"] == taken.rejected["events"]
-
-
-def test_that_no_row_was_rejected_is_said(store: ArtifactStore, tmp_path: Path) -> None:
-    taken = _take(store, tmp_path, "1,2024-01-01T00:00:00Z,anna\n")
-    assert f"No row of {taken.snapshot} was rejected." in _run(store, taken.snapshot)

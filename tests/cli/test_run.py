@@ -1,49 +1,18 @@
 """`gatehouse run` and `gatehouse backfill`: what is refused before anything runs, and one run for each window."""
 
-import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 import typer
-import yaml
 from typer.testing import CliRunner
 
 from gatehouse.cli import run as command
-from gatehouse.cli.run import from_here, require_stage, run
-from gatehouse.errors import ConfigurationError
 from gatehouse.kfp.local_run import LocalRun
-from gatehouse.project.signatures import NAMES, stages
 from tests.small_example import EXAMPLE
 
 backfill = typer.Typer()
 backfill.command()(command.backfill)
-
-
-@pytest.mark.parametrize(
-    ("name", "pipeline", "told"),
-    [
-        ("splitt", "training", r"--until: .*'splitt' \(did you mean split\?\)\. .*: prepare, snapshot, validate"),
-        ("measure", "training", "--until: .*'measure'"),
-        ("split", "monitoring", "--until: .* stage of monitoring, found 'split'"),
-        ("split", "trainin", r"--pipeline: .*\(did you mean training\?\)"),
-    ],
-)
-def test_a_stage_that_the_run_does_not_have_is_refused_before_it_begins(
-    tmp_path: Path, name: str, pipeline: str, told: str
-) -> None:
-    with pytest.raises(ConfigurationError, match=told):
-        run(EXAMPLE, pipeline, store=str(tmp_path / "store"), until=name)
-    assert not list(tmp_path.rglob("logs"))
-
-
-@pytest.mark.parametrize("pipeline", NAMES)
-def test_the_stages_that_are_accepted_are_those_of_the_pipeline(pipeline: str) -> None:
-    with (EXAMPLE.parent.parent / "compiled" / f"flights-{pipeline}.yaml").open() as file:
-        spec = next(yaml.safe_load_all(file))
-    tasks = next(each["dag"]["tasks"] for each in spec["components"].values() if "dag" in each)
-    assert {re.sub(r"-\d+$", "", name).replace("-", "_") for name in tasks} <= {*stages(pipeline)}
-    require_stage(stages(pipeline)[-1], pipeline)
 
 
 @pytest.mark.parametrize(("codes", "exit_code"), [((0, 2, 0), 2), ((0, 0, 0), 0), ((0, 130), 130)])
@@ -65,11 +34,3 @@ def test_each_window_is_one_run_and_a_failed_one_stops_no_other(
     assert [arguments["since"] for arguments in runs] == starts
     common = {"rerun": "score", "keys": str(Path.cwd() / "asked.csv"), "source": "s3://raw/flights"}
     assert all(arguments.items() >= common.items() for arguments in runs)
-
-
-def test_a_path_starts_in_the_current_folder_and_a_reference_is_no_path() -> None:
-    reference = f"keys/flights/sha256-{'0' * 64}"
-    assert from_here({"keys": reference, "seed": 7}) == {"keys": reference, "seed": 7}
-    assert from_here({"keys": "asked.csv"}) == {"keys": str(Path.cwd() / "asked.csv")}
-    assert from_here({"predictions": "log"}) == {"predictions": str(Path.cwd() / "log")}
-    assert from_here({"predictions": "latest"}) == {"predictions": "latest"}

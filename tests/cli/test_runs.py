@@ -3,25 +3,21 @@
 import json
 import math
 import re
-import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
 from gatehouse.cli import runs as command
-from gatehouse.cli.curves import spark
 from gatehouse.cli.runs import app
-from gatehouse.errors import ConfigurationError
 from gatehouse.metrics.catalogue import metrics
 from gatehouse.store.store import ArtifactStore
 from gatehouse.tracking import runs as reading
 from gatehouse.tracking.mlflow_client import flat, tracking_of
 from gatehouse.tracking.query import lookup, parse
-from gatehouse.tracking.runs import Observed
 from gatehouse.training.spec import train_spec
 from tests.reports.browser import launched
 
@@ -72,12 +68,6 @@ def _run(store: ArtifactStore, *arguments: object, code: int = 0) -> Result:
     return result
 
 
-def _fails(store: ArtifactStore, *arguments: object) -> str:
-    error = _run(store, *arguments, code=1).exception
-    assert isinstance(error, ConfigurationError), repr(error)
-    return str(error)
-
-
 def _names(store: ArtifactStore, query: str) -> list[str]:
     return [run["name"] for run in json.loads(_run(store, "search", query, "--json").stdout)]
 
@@ -95,45 +85,12 @@ def test_search_finds_by_number_and_orders_by_metric(store: ArtifactStore) -> No
     assert _names(store, "lr is null") == ["trial 5", "20130115"], "nan is no number"
 
 
-def test_a_name_that_no_run_has_is_warned_of(store: ArtifactStore) -> None:
-    assert "none of 7 runs has 'los' (did you mean loss?)" in _run(store, "search", "los < 1").stderr
-    assert "column 6" in _fails(store, "search", "loss 1")
-
-
-def test_pages_are_joined_and_histories_are_not_read_to_list(
-    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(reading, "PAGE", 2)
-    monkeypatch.setattr("mlflow.MlflowClient.get_metric_history", lambda *_: pytest.fail("read a history"))
-    assert len(_names(store, "order by lr")) == 7
-    assert len(json.loads(_run(store, "list", "--json", "--limit", 5).stdout)) == 5
-
-
 def test_show_has_parameters_courses_and_the_runs_below(store: ArtifactStore) -> None:
     shown = _run(store, "show", "trial 4").stdout
     assert "0.01" in shown and "█" in shown and "▁" in shown
     assert "trial 5" in _run(store, "show", "20130115").stdout
     body = json.loads(_run(store, "show", "trial 5", "--json").stdout)
     assert body["metrics"] == {"loss": None} and body["status"] == "FAILED"
-
-
-def test_a_run_that_diverged_is_shown_drawn_and_valid_json(store: ArtifactStore, tmp_path: Path) -> None:
-    from mlflow.entities import Metric
-
-    another = ArtifactStore.open(shutil.copytree(store.address, tmp_path / "store"))
-    tracking = tracking_of(another)
-    assert tracking is not None
-    with tracking.client() as client:
-        run = client.create_run(tracking.experiment(client, "flights"), 1_000, run_name="diverged").info.run_id
-        values = (1.0, math.nan, math.inf, -math.inf)
-        client.log_batch(run, metrics=[Metric("loss", value, 1, step) for step, value in enumerate(values)])
-    page = tmp_path / "report.html"
-    assert "−∞" in _run(another, "show", "diverged", "--html", page).stdout
-    assert page.read_text().count("<figure") == 1
-    _run(another, "compare", "diverged", "trial 1", "--html", page)
-    printed = _run(another, "show", "diverged", "--json").stdout
-    body = json.loads(printed, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
-    assert [point["value"] for point in body["history"]["loss"]] == [1.0, None, None, None]
 
 
 def test_the_searches_that_the_documentation_shows_name_what_gatehouse_tracks() -> None:
@@ -159,20 +116,6 @@ def test_compare_says_what_differs_first_and_numbers_that_are_equal_do_not(store
     assert body["differs"] == {"lr": ["0.00005", "0.01"]} and body["same"]["seed"] == "7.0"
 
 
-def test_a_run_is_named_by_the_beginning_of_its_id_or_by_its_name(store: ArtifactStore) -> None:
-    found = json.loads(_run(store, "show", "trial 1", "--json").stdout)
-    assert json.loads(_run(store, "show", found["id"][:12], "--json").stdout)["name"] == "trial 1"
-    assert "found no such run" in _fails(store, "show", "trial 99")
-    assert "two runs at least" in _fails(store, "compare", "trial 1")
-    assert "--experiment: expected one of" in _fails(store, "list", "--experiment", "nothing")
-
-
-def test_a_store_without_runs_says_so_and_is_not_written(tmp_path: Path) -> None:
-    empty = ArtifactStore.open(tmp_path / "empty")
-    assert "no MLflow database yet" in _fails(empty, "list")
-    assert not (tmp_path / "empty" / "mlflow").exists()
-
-
 def test_the_report_shows_the_curves_of_every_run(store: ArtifactStore, tmp_path: Path) -> None:
     page = tmp_path / "report.html"
     _run(store, "compare", "trial 0", "trial 2", "trial 4", "--html", page)
@@ -187,32 +130,3 @@ def test_the_report_shows_the_curves_of_every_run(store: ArtifactStore, tmp_path
         ]
         assert shown.js("document.querySelectorAll('figure:first-of-type .chart > svg path.series').length") >= 3
         assert shown.console == []
-
-
-@pytest.mark.parametrize(
-    ("values", "shown"),
-    [
-        ([1.0], ""),
-        ([-1.7e308, 1.7e308], "▁█"),
-        ([], ""),
-        ([0.0, 7.0], "▁█"),
-        ([2.0, 2.0], "▁▁"),
-        ([0.0, math.nan, 1.0], "▁ █"),
-    ],
-)
-def test_a_course_is_drawn_from_its_lowest_to_its_highest(values: list[float], shown: str) -> None:
-    assert spark([Observed(step, value, 0.0) for step, value in enumerate(values)]) == shown
-
-
-def test_a_long_course_keeps_its_shape() -> None:
-    rising = spark([Observed(step, float(step), 0.0) for step in range(1000)])
-    assert len(rising) == 24 and list(rising) == sorted(rising) and {rising[0], rising[-1]} == {"▁", "█"}
-
-
-def test_trials_whose_parent_is_not_on_the_page_stand_alone() -> None:
-    def run(name: str, parent: str = "") -> Any:
-        tags = {"mlflow.parentRunId": parent} if parent else {}
-        return reading.TrackedRun(name, name, "e", "FINISHED", "", 0.0, 1.0, tags=tags)
-
-    nested = command._nested([run("c", "b"), run("b", "a"), run("lone", "gone"), run("a")])
-    assert [(depth, each.id) for depth, each in nested] == [(0, "lone"), (0, "a"), (1, "b"), (2, "c")]

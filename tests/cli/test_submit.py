@@ -7,7 +7,6 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,6 @@ from gatehouse.errors import ConfigurationError
 from gatehouse.kfp.compilation.compiling import compile_pipeline
 from gatehouse.kfp_api.answers import Run
 from gatehouse.kfp_api.client import KfpApi
-from gatehouse.kfp_api.specs import parts_of, tasks_of
 from gatehouse.project.project import load_project
 from gatehouse.store.records import remove_record
 from gatehouse.store.store import ArtifactStore
@@ -142,16 +140,6 @@ def test_who_lost_its_turn_sends_nothing(
     assert [dict(kfp_server.objects.runs), json.dumps(kfp_server.objects.recurring_runs)] == had
 
 
-def test_a_server_that_is_reached_at_two_addresses_has_one_turn(cli: Cli, place: Path) -> None:
-    here = kfp.Place.of(None, None)
-    there = replace(here, api=KfpApi.connect(here.api.endpoint.replace("127.0.0.1", "localhost"), ""))
-    objects, found = ArtifactStore.open(str(place / "store")).objects, []
-    for one in (here, there):
-        with one.alone("run a"):
-            found.append(list(objects.list(TURNS)))
-    assert here.api.endpoint != there.api.endpoint and found[0] == found[1]
-
-
 @pytest.mark.parametrize(("again", "runs"), [(False, 1), (True, 3)])
 def test_two_at_the_same_moment_take_turns(
     cli: Cli, kfp_server: KfpServer, monkeypatch: pytest.MonkeyPatch, again: bool, runs: int
@@ -171,17 +159,6 @@ def test_two_at_the_same_moment_take_turns(
             ended.result()
     assert len({run["display_name"] for run in kfp_server.objects.runs.values()}) == runs
     assert len(kfp_server.objects.runs) == runs
-
-
-def test_a_name_stands_for_one_run(cli: Cli, kfp_server: KfpServer) -> None:
-    cli("submit --name first --param seed=7")
-    wrote = list(kfp_server.writes)
-    for extra in ("", " --dry-run"):
-        error = str(cli(f"submit --name first --param seed=8{extra}", 1).exception)
-        assert "There is already a run first with other settings: seed is 7, expected 8." in error
-    assert "as it is now (sha256-" in str(cli("submit --name first --param seed=7 --no-cache", 1).exception)
-    assert "submitted before" in cli("submit --name first --param seed=7").output
-    assert kfp_server.writes == wrote
 
 
 @pytest.mark.parametrize(
@@ -204,34 +181,6 @@ def test_a_wrong_parameter_is_refused_before_anything_is_sent(
     error = cli(f"submit {words}", 1).exception
     assert isinstance(error, ConfigurationError) and re.search(named, str(error)), error
     assert not kfp_server.writes
-
-
-def test_without_cache_no_task_is_cached(cli: Cli, kfp_server: KfpServer) -> None:
-    cli("submit --no-cache")
-    (version,) = kfp_server.objects.pipeline_versions.values()
-    spec = version["pipeline_spec"]["pipeline_spec"]
-    assert list(tasks_of(spec)) and not any("cachingOptions" in task for task in tasks_of(spec))
-
-
-def test_what_the_platform_reaches_is_taken(cli: Cli, place: Path) -> None:
-    logs = f"predictions/flights/sha256-{'0' * 64}"
-    given = {"store": place / "store", "source": place / "raw", "window": "2013-01-01/2013-02-01", "predictions": logs}
-    words = " ".join(f"--param {name}={value}" for name, value in given.items())
-    assert "to add" in cli(f"submit --pipeline monitoring --dry-run {words}").output
-    asked = f"keys/flights/sha256-{'0' * 64}"
-    assert "to add" in cli(f"submit --pipeline scoring --dry-run --param keys={asked}").output
-
-
-def test_parameters_of_schedules_are_held_against_the_platform(cli: Cli, place: Path) -> None:
-    file = place / "project" / "project.yaml"
-    before = file.read_text()
-    content = yaml.safe_load(before)
-    content["schedules"]["nightly"]["parameters"] = {"source": "raw"}
-    file.write_text(yaml.safe_dump(content))
-    try:
-        assert "- schedules.nightly.parameters.source: expected an" in str(cli("schedule apply", 1).exception)
-    finally:
-        file.write_text(before)
 
 
 ENDED = {"state": "succeeded", "stage": "", "error": "", "message": "", "last": 1.0}
@@ -269,21 +218,6 @@ def test_waiting_ends_with_the_code_of_the_run(
     shown = cli("submit --wait", code)
     assert told in shown.output
     assert (f"{kfp_server.objects.runs[run]['display_name']} succeeded" in shown.output) is (code == 0)
-
-
-def test_a_server_of_another_major_release_is_refused(cli: Cli, kfp_server: KfpServer) -> None:
-    kfp_server.version = "1.8.22"
-    result = cli("submit", 1)
-    assert isinstance(result.exception, ConfigurationError) and "1.8.22" in str(result.exception)
-
-
-def test_a_profile_is_needed(cli: Cli, place: Path) -> None:
-    shutil.copy("platforms/here.yaml", "platforms/there.yaml")
-    try:
-        assert "holds here.yaml, there.yaml" in str(cli("submit", 1).exception)
-        assert "to add" in cli("submit --dry-run --platform platforms/there.yaml").output
-    finally:
-        Path("platforms/there.yaml").unlink()
 
 
 def test_schedules_are_applied_paused_resumed_and_deleted(cli: Cli, kfp_server: KfpServer) -> None:
@@ -343,23 +277,3 @@ def test_a_backfill_waits_for_free_places_and_says_which_windows_failed(
     assert f"{kfp_server.objects.runs[waited[0]]['display_name']} failed in validate" in shown.output
     cli(f"{windows} --parallel 2")
     assert len(waited) == 3
-
-
-def test_a_time_zone_that_the_server_does_not_run_in_is_refused(
-    cli: Cli, place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("GATEHOUSE_KFP_TIME_ZONE", "Europe/Berlin")
-    error = str(cli("schedule apply", 1).exception)
-    assert "schedules.monitoring.time_zone: expected Europe/Berlin, found UTC" in error and "nightly" not in error
-
-
-def test_the_compiled_pipeline_is_what_is_uploaded(cli: Cli, kfp_server: KfpServer, compiled: dict[str, str]) -> None:
-    cli("submit")
-    (version,) = kfp_server.objects.pipeline_versions.values()
-    spec, platform = parts_of(compiled["training"])
-    assert version["pipeline_spec"] == {"pipeline_spec": spec, "platform_spec": platform}
-
-
-def test_the_page_of_a_run_is_where_the_ui_is(cli: Cli, kfp_server: KfpServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GATEHOUSE_KFP_UI", "https://ui.example/")
-    assert "https://ui.example/#/runs/details/" in cli("submit").output

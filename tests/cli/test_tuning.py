@@ -3,7 +3,6 @@
 import json
 import logging
 import os
-import re
 import time
 import webbrowser
 from dataclasses import replace
@@ -14,16 +13,14 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from gatehouse.cli import tuning
-from gatehouse.cli.experiments import find_experiment
-from gatehouse.cli.tuning import app
+from gatehouse.cli.tuning import app, find_experiment
 from gatehouse.errors import ConfigurationError, GatehouseError
 from gatehouse.store.canonical import canonical_json
 from gatehouse.store.reference import Reference
 from gatehouse.store.store import ArtifactStore
-from gatehouse.tracking.provenance import PRICES
 from gatehouse.tuning import stage
 from gatehouse.tuning.access.journal import ControllerLease, is_asked_to_stop, remember
-from gatehouse.tuning.spec import Budget, ExperimentSpec
+from gatehouse.tuning.spec import ExperimentSpec
 from gatehouse.tuning.study import opened_study
 from tests.tuning.reports.experiments import about, trials
 
@@ -110,25 +107,6 @@ def test_the_newest_experiment_of_a_model_is_meant_published_or_not(store: Artif
     assert find_experiment(store, "flights").study == "beef" * 16
 
 
-@pytest.mark.parametrize(("text", "said"), [("", "found ''"), ("5e", "5eed5eed5eed (flights, ")])
-def test_what_may_mean_several_is_refused_with_the_candidates(text: str, said: str, store: ArtifactStore) -> None:
-    begun(store)
-    begun(store, key="5e" * 32)
-    with pytest.raises(ConfigurationError, match=re.escape(said)):
-        find_experiment(store, text)
-
-
-def test_stop_takes_the_one_that_runs_and_refuses_two(store: ArtifactStore) -> None:
-    begun(store)
-    with ControllerLease(store.objects, STUDY):
-        begun(store, key="beef" * 16)
-        assert STUDY[:12] in run(store, "stop", "flights").output
-        with ControllerLease(store.objects, "beef" * 16):
-            refused = CliRunner().invoke(app, ["stop", "flights", "--store", store.address])
-    for part in ("2 experiments are running", STUDY[:12], ("beef" * 16)[:12]):
-        assert part in str(refused.exception)
-
-
 def test_a_study_that_is_under_way_stands_first_and_its_trials_are_shown(store: ArtifactStore) -> None:
     published(store, study="other")
     begun(store)
@@ -145,24 +123,6 @@ def test_a_study_that_is_under_way_stands_first_and_its_trials_are_shown(store: 
         os.utime(Path(store.address) / f"tuning/{STUDY}/controller.json", (time.time() - 20,) * 2)
         said = "Under way: 1 trial runs; its controller gave no sign of life for 20 s, 60 s mean interrupted"
         assert run(store, "show", "flights").output.splitlines()[-1] == said
-
-
-def test_what_failed_trials_said_is_shown_once_each_published_or_not(store: ArtifactStore) -> None:
-    begun(store, failed=2)
-    assert "\nfailed: trial 0, 1: Less memory, please.\n" in run(store, "show", "flights").output
-    reference = published(store)
-    store.append(f"measurements/{reference}", {"stage": "tune", "failed": {"10": "No file.", "3": "No file."}})
-    assert "\nfailed: trial 3, 10: No file.\n" in run(store, "show", reference.short).output
-    assert json.loads(run(store, "show", reference.short, "--json").output)["failed"] == {
-        "3": "No file.",
-        "10": "No file.",
-    }
-
-
-def test_what_was_published_of_a_study_is_not_listed_twice(store: ArtifactStore) -> None:
-    begun(store, ended=3, running=0)
-    published(store, 3, study=STUDY)
-    assert len(run(store, "list").output.splitlines()) == 2
 
 
 def test_a_name_is_a_model_a_reference_or_a_key(store: ArtifactStore) -> None:
@@ -199,16 +159,6 @@ def test_stop_asks_the_controller_and_only_one_that_runs(store: ArtifactStore) -
         assert "already" in run(store, "stop", "flights").output
 
 
-def test_of_an_experiment_that_keeps_nothing_it_is_said(store: ArtifactStore) -> None:
-    begun(store, spec=SPEC | {"resume_policy": "never"})
-    assert "nothing of it was kept (resume_policy: never)" in run(store, "show", STUDY).output
-    refused = CliRunner().invoke(app, ["resume", STUDY, "--store", store.address])
-    assert "has resume_policy: never, so it cannot be resumed" in str(refused.exception)
-    with ControllerLease(store.objects, STUDY):
-        assert "its trials are seen once it has ended" in run(store, "show", "flights").output
-        assert "begins it anew" in run(store, "stop", "flights").output
-
-
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[stage.TuneRequest]:
     """What the stage was asked for, which makes no trial."""
@@ -239,42 +189,11 @@ def test_resume_asks_the_stage_for_the_same_or_for_more_trials(
     assert [one.spec.max_trial_count for one in asked] == [6, 12]
 
 
-def test_a_study_that_another_version_began_is_told_in_plain_words(store: ArtifactStore) -> None:
-    begun(store, lacking="transformation")  # As it was before a transformation was an artifact of its own.
-    refused = CliRunner().invoke(app, ["resume", "flights", "--store", store.address])
-    assert isinstance(refused.exception, GatehouseError)
-    assert "begun by another version of Gatehouse, whose request differs in transformation" in str(refused.exception)
-
-
-def test_resume_asks_for_a_larger_budget_by_the_prices_of_the_project_here(
-    store: ArtifactStore, asked: list[stage.TuneRequest], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv(PRICES, "")
-    monkeypatch.delenv(PRICES)
-    (tmp_path / "project.yaml").write_text("prices: {per_hour: {default: 2.0}}")
-    begun(store)
-    run(store, "resume", "flights", "--minutes", "90", "--cost", "4.5", "--steps", "200")
-    assert asked[0].spec.budget == Budget(minutes=90, cost=4.5, steps=200) and asked[0].spec.max_trial_count == 6
-    assert asked[0].price == 2.0
-
-
-def test_a_provisional_experiment_goes_on_without_more_trials(
-    store: ArtifactStore, asked: list[stage.TuneRequest]
-) -> None:
-    begun(store)
-    published(store, study=STUDY, provisional=[1])
-    run(store, "resume", "flights")
-    assert asked[0].spec.max_trial_count == 6
-
-
 @pytest.mark.parametrize(
     ("key", "arguments", "said"),
     [
         (STUDY, (), "has made its 6 trials"),
         (STUDY, ("--max-trial-count", "8"), "already has 8 trials"),
-        (STUDY, ("--minutes", "0"), "no limit and used 10; expected more than 10, found 0"),
-        (STUDY, ("--minutes", "5"), "no limit and used 10; expected more than 10, found 5"),
         ("other", ("--max-trial-count", "20"), "made by another version of the code"),
     ],
 )
@@ -295,22 +214,6 @@ def test_what_cannot_go_on_is_said(
         result = CliRunner().invoke(app, ["resume", STUDY, "--store", store.address])
     assert "--follow" in str(result.exception)
     assert asked == []
-
-
-def test_an_experiment_that_used_its_budget_goes_on_with_a_larger_one(
-    store: ArtifactStore, asked: list[stage.TuneRequest]
-) -> None:
-    spec = SPEC | {"max_trial_count": 20, "budget": {"minutes": 30}}
-    begun(store, spec=spec)
-    published(store, study=STUDY, ended="minutes", budget={"minutes": 30})
-    for given, said in {
-        (): "used its budget of minutes, 30; give more with --minutes",
-        ("--minutes", "30"): "more",
-    }.items():
-        result = CliRunner().invoke(app, ["resume", "flights", *given, "--store", store.address])
-        assert said in str(result.exception) and not asked
-    run(store, "resume", "flights", "--minutes", "45")
-    assert asked[0].spec.budget.minutes == 45
 
 
 def test_following_prints_a_line_for_each_event_and_ends_with_the_controller(
@@ -354,21 +257,3 @@ def test_a_file_of_katib_is_printed_and_written(tmp_path: Path, monkeypatch: pyt
     assert "- {name: model.blocks, type: categorical, choices: [2, 4]}" in written
     assert written.startswith("name: flights\n")
     assert written.endswith("split: {}\n")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["none.yaml"], "none.yaml: expected"),
-        (["bad.yaml"], "bad.yaml: expected"),
-        (["bad.yaml", "--map", "lr"], "THEIRS=OURS"),
-    ],
-)
-def test_what_cannot_be_read_is_a_mistake_of_the_command_line(
-    arguments: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("bad.yaml").write_text("kind: Pod")
-    error = CliRunner().invoke(app, ["import-katib", *arguments]).exception
-    assert isinstance(error, ConfigurationError)
-    assert said in str(error)

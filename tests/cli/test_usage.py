@@ -1,7 +1,6 @@
 """Mistakes of a project and of the command line: exit code and what the error names."""
 
 import errno
-import io
 import subprocess
 import sys
 from pathlib import Path
@@ -106,23 +105,6 @@ def test_a_wrong_name_is_a_configuration_error_that_quotes_it(
     assert not Path("nowhere").exists()
 
 
-def test_a_store_without_artifacts_of_a_kind_is_no_mistake(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    store = ArtifactStore.open(tmp_path / ".gatehouse/store")
-    store.publish("models", "delays", {"model.json": "{}"})
-    create_project("shop", tmp_path)
-    monkeypatch.chdir(tmp_path)
-    for words, told in (
-        (["data", "list", "modls"], "holds no references of kind modls (did you mean models?)."),
-        (["tuning", "list", "delays"], "has no experiments of delays"),
-        (["features", "list", "--project", "shop"], "none yet"),
-    ):
-        assert _main(monkeypatch, *words) == 0
-        output = capsys.readouterr()
-        assert told in output.out + output.err
-
-
 def test_a_store_that_is_not_mounted_is_not_created_and_an_alias_resolves_from_the_cache(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -157,32 +139,3 @@ def test_a_full_disk_and_full_memory_are_errors_without_a_traceback(
     monkeypatch.setattr(ArtifactStore, "open", full)
     assert _main(monkeypatch, "data", "list", "--store", str(tmp_path)) == 1
     assert capsys.readouterr().err.startswith(told)
-
-
-def test_an_unset_variable_of_the_source_is_a_warning_of_check_and_an_error_of_a_run(tmp_path: Path) -> None:
-    project = create_project("returns", tmp_path) / "project.yaml"
-    text = project.read_text().replace("  path: data\n", "  url_env: NO_SUCH_VARIABLE\n").replace("files", "sql")
-    project.write_text(text.replace("      member: orders.csv", "      table: orders\n      order_by: [order_id]"))
-    for words, exit_code in ((["check"], 0), (["run", "--until", "snapshot"], ConfigurationError.exit_code)):
-        ended = subprocess.run(
-            [sys.executable, "-m", "gatehouse.cli.main", *words], cwd=project.parent, capture_output=True, text=True
-        )
-        assert (ended.returncode, "NO_SUCH_VARIABLE" in ended.stdout + ended.stderr) == (exit_code, True), ended
-
-
-def test_ctrl_c_at_a_question_is_an_interruption(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    store = ArtifactStore.open(tmp_path / "store")
-    model = store.publish("models", "delays", {"model.json": "{}"})
-
-    class Terminal(io.StringIO):
-        def isatty(self) -> bool:
-            return True
-
-        def readline(self, *_: object) -> str:
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(sys, "stdin", Terminal())
-    code = _main(monkeypatch, "data", "erase", str(model), "--reason", "x", "--store", store.address)
-    assert (code, "interrupted" in capsys.readouterr().err, store.exists(model)) == (130, True, True)

@@ -19,7 +19,6 @@ from gatehouse.errors import ConfigurationError
 from gatehouse.store import stage as stages
 from gatehouse.store.code import Code, code_of
 from gatehouse.store.run import RUN_ID
-from gatehouse.store.stage import Declaration, Stage, StageModel
 from gatehouse.store.store import ArtifactStore
 
 app = typer.Typer()
@@ -107,67 +106,6 @@ def test_a_package_of_another_version_is_named(store: ArtifactStore, run: Run, m
     run("b", seed=8)
     assert _differing(store, "a", "b") == [("field", "spec.seed"), ("distribution", "numpy")]
     assert "9.9.9" in _why("split", "a", "b", "--store", store.address).output
-
-
-def test_code_that_is_not_recorded_is_told_by_its_digest(
-    store: ArtifactStore, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run("a")
-    key = f"code/{split.code_here()}.json"
-    _edited(monkeypatch, lambda code: replace(code, modules=code.modules | {DIVIDE: "f" * 64}))
-    run("b")
-    found = store.objects.stat(key)
-    assert found is not None and store.objects.delete(key, found.generation)
-    ((part, name),) = _differing(store, "a", "b")
-    assert part == "code" and "not recorded" in name
-
-
-def test_the_same_key_is_said_to_be_the_same(store: ArtifactStore, run: Run) -> None:
-    run("a")
-    run("b")
-    run("c", force="nonce")
-    assert _differing(store, "a", "b") == []
-    assert (
-        "same key in both runs. In b it came from the memo." in _why("split", "a", "b", "--store", store.address).output
-    )
-    assert "In c it was forced" in _why("split", "a", "c", "--store", store.address).output
-
-
-class Request(StageModel):
-    """A number."""
-
-    seed: int = 0
-
-
-class Result_(StageModel):
-    """Nothing."""
-
-
-def test_code_of_the_project_that_a_request_names_is_told_beside_other_causes(
-    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def compute(request: Request, store: ArtifactStore) -> Result_:
-        return Result_()
-
-    for run, digest, seed in (("1", "1", 0), ("2", "2", 0), ("3", "3", 8)):
-        monkeypatch.setenv(RUN_ID, run)
-        stage = Stage(Declaration("split", "Split"), compute, lambda request, digest=digest * 64: digest)
-        stage(Request(seed=seed), store)
-    own = ("own code", "the package of yours that the request names")
-    assert _differing(store, "1", "2") == [own]
-    assert _differing(store, "1", "3") == [("field", "seed"), own]
-    assert ["own", "code", "1" * 64] in [
-        line.split() for line in _why("split", "1", "--store", store.address).output.splitlines()
-    ]
-
-
-def test_one_run_is_told_with_all_that_it_depended_on(store: ArtifactStore, run: Run) -> None:
-    run("a", seed=8)
-    told = _why("split", "a", "--store", store.address).output
-    assert "split ran in a." in told and split.code_here() in told
-    assert ["spec.seed", "8"] in [line.split() for line in told.splitlines()]
-    body = json.loads(_why("split", "a", "--store", store.address, "--json").output)
-    assert body["event"] == "finished" and body["request"]["spec"]["seed"] == 8
 
 
 def test_a_stage_is_told_by_its_fields_modules_and_packages() -> None:

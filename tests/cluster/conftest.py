@@ -165,7 +165,7 @@ class Cluster:
                 self.store.objects.delete(key, stat.generation)
 
     def _delete(self, path: str) -> None:
-        self.api._connection.send("DELETE", path)
+        self.api._connection.call_api(f"/apis/v2beta1/{path}", "DELETE", header_params={})
 
 
 def _with_fault(upload: Upload, fault: str) -> str:

@@ -140,7 +140,7 @@ def test_a_failed_run_that_is_retried_ends_well_and_reconcile_records_it(
     """KFP starts the failed tasks again and not the exit task, which had succeeded."""
     run = started.runs["split"]
     assert ends(cluster, run)[0] == "FAILED"
-    cluster.api._connection.send("POST", f"runs/{run.id}:retry")
+    cluster.api._connection.call_api(f"/apis/v2beta1/runs/{run.id}:retry", "POST", header_params={})
     cluster.until("the second attempt", lambda: [one for one in cluster.events(run) if one.attempt == 2])
     assert ends(cluster, run) == ("SUCCEEDED", "succeeded", "", "")
     ends_recorded = [event for event in cluster.events(run) if event.stage == "report_end" and event.event == "started"]

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from gatehouse.store.stage import declared_stages
 from tests.source_tree import ROOT
 
 SCRIPTS = sorted((ROOT / "docs").glob("[a-z]*.py"))
@@ -47,20 +46,6 @@ def test_generated_pages_are_current(script: Path) -> None:
     assert ended.returncode == 0, ended.stderr
 
 
-def test_there_are_scripts() -> None:
-    assert len(SCRIPTS) >= 3
-
-
-def test_every_stage_has_a_page() -> None:
-    stages = [
-        ROOT.joinpath(*stage.function.__module__.split(".")[1:]).parent
-        for stage in declared_stages().values()
-        if not stage.declared.inner
-    ]
-    assert stages
-    assert [folder.name for folder in stages if not (folder / "README.md").is_file()] == []
-
-
 @every_page
 def test_links_lead_somewhere(page: Path) -> None:
     broken = []
@@ -72,20 +57,6 @@ def test_links_lead_somewhere(page: Path) -> None:
         if not led.exists() or (anchor and anchor not in set(_anchors(led))):
             broken.append(target)
     assert broken == []
-
-
-@every_page
-def test_paths_in_backticks_exist(page: Path) -> None:
-    text = _prose(page)
-    named = set(re.findall(r"`((?:components|pipelines|feature_repo|gatehouse|tests|docs)/[\w./-]+\.\w+)`", text))
-    assert [name for name in sorted(named) if not (ROOT / name).exists() and not _example(name)] == []
-
-
-def _example(name: str) -> bool:
-    """Whether a file is one that a worked example creates."""
-    return any(
-        word in name for word in ("profiling", "dest_last_arrival", "cohen_kappa", "model_bytes", "TABLE", "NAME")
-    )
 
 
 @every_page

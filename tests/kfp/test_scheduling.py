@@ -4,30 +4,26 @@ from contextlib import suppress
 from copy import deepcopy
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from itertools import count
 from typing import Any
 
 import pytest
-from pydantic import ValidationError
 
 from gatehouse.configuration.schedule import Schedule
-from gatehouse.errors import ConfigurationError
-from gatehouse.kfp.scheduling import Applying, Wanted, held, plan
-from gatehouse.kfp.submission import DIGITS, Upload
+from gatehouse.kfp.scheduling import Applying, DeclaredSchedule, kfp_schedules, plan
+from gatehouse.kfp.submission import Upload
 from gatehouse.kfp_api.client import KfpApi
 from gatehouse.kfp_api.connection import KfpError, Patience
-from tests.stand_ins.kfp_api import FAULTS, IMPATIENT, PERSISTENT, PIPELINE, KfpServer, impatient, serving
-from tests.stand_ins.kfp_objects import Objects
+from tests.stand_ins.kfp_api import FAULTS, IMPATIENT, PERSISTENT, PIPELINE, KfpServer, Objects, impatient, serving
 
 WEEKLY = {"cron": "0 0 4 * * 1", "parameters": {"word": "hello"}}
 
 
-def wanted(name: str = "weekly", text: str = PIPELINE, **changes: Any) -> Wanted:
+def wanted(name: str = "weekly", text: str = PIPELINE, **changes: Any) -> DeclaredSchedule:
     schedule = Schedule.model_validate(WEEKLY | changes)
-    return Wanted("talks", name, schedule, Upload("talks", "say", text), "talks")
+    return DeclaredSchedule("talks", name, schedule, Upload("talks", "say", text), "talks")
 
 
-def apply(server: KfpServer, *schedules: Wanted, patience: Patience = PERSISTENT) -> str:
+def apply(server: KfpServer, *schedules: DeclaredSchedule, patience: Patience = PERSISTENT) -> str:
     """Apply schedules at the server's own time; returns the signs of the plan."""
     api = KfpApi.connect(server.endpoint, patience=patience)
 
@@ -98,25 +94,6 @@ def test_what_is_no_longer_wanted_is_removed_and_what_is_not_ours_stays(kfp_serv
     assert sorted(each["description"].partition("[")[0] for each in schedules(kfp_server)) == ["", "by hand"]
 
 
-def test_two_that_were_made_at_once_become_one(kfp_server: KfpServer) -> None:
-    apply(kfp_server, wanted())
-    twin = dict(schedules(kfp_server)[0], recurring_run_id="twin")
-    kfp_server.objects.recurring_runs["twin"] = twin
-    assert apply(kfp_server, wanted()) == "~"
-    assert len(schedules(kfp_server)) == 1
-    assert apply(kfp_server, wanted()) == "="
-
-
-def test_a_dry_run_writes_nothing_and_says_what_would_change(kfp_server: KfpServer) -> None:
-    apply(kfp_server, wanted(), wanted("gone"))
-    wrote = list(kfp_server.writes)
-    api = KfpApi.connect(kfp_server.endpoint)
-    changes = list(plan(api, [wanted(cron="0 0 5 * * 1", max_concurrency=2), wanted("new")], held(api, "talks")))
-    assert [change.sign for change in changes] == ["~", "+", "-"]
-    assert "cron: 0 0 4 * * 1 -> 0 0 5 * * 1" in str(changes[0]) and "max_concurrency: 1 -> 2" in str(changes[0])
-    assert kfp_server.writes == wrote
-
-
 def _watching(hours: float) -> str:
     """A pipeline whose task watches over a schedule with this SLA, as that of monitoring does."""
     watched = f"{{schedules: {{runtimeValue: {{constant: {{nightly: {{sla_hours: {hours}}}}}}}}}}}"
@@ -139,7 +116,7 @@ def test_a_plan_names_every_field_with_the_old_and_the_new_value(kfp_server: Kfp
         enabled=False,
         parameters={"word": "bye", "times": 2},
     )
-    (change,) = plan(api, [replace(after, experiment="others")], held(api, "talks"))
+    (change,) = plan(api, [replace(after, experiment="others")], kfp_schedules(api, "talks"))
     experiment = api.find_experiment("talks")
     assert experiment is not None
     assert change.details == (
@@ -159,41 +136,10 @@ def test_a_plan_names_every_field_with_the_old_and_the_new_value(kfp_server: Kfp
     assert "start: 2027-01-01" in added and "sla_hours: 3.0" in added
 
 
-def test_a_schedule_without_its_workflow_is_an_error(kfp_server: KfpServer) -> None:
-    """A server with plug-ins may store each schedule so, and answers the parameters that its runs will lack."""
-    apply(kfp_server, wanted())
-    (before,) = schedules(kfp_server)
-    kfp_server.objects.plugins = True
-    for _ in range(2):
-        with pytest.raises(KfpError, match="without its workflow"):
-            apply(kfp_server, wanted(cron="0 0 5 * * 1"))
-        assert schedules(kfp_server) == [before] and before["status"] == "ENABLED"
-    kfp_server.objects.recurring_runs.clear()
-    assert (
-        apply(kfp_server, wanted(text=PIPELINE.replace("STRING}", "STRING, isOptional: true}"), parameters={})) == "+"
-    )
-
-
-def test_a_schedule_whose_runs_lack_its_parameters_is_told(kfp_server: KfpServer) -> None:
-    """Where an account is given, only the runs show that the workflow is missing."""
-    kfp_server.objects.plugins = True
-    optional = wanted(text=PIPELINE.replace("STRING}", "STRING, isOptional: true}"))
-    theirs = replace(optional, service_account="trainer")
-    assert apply(kfp_server, theirs) == "+" and apply(kfp_server, theirs) == "="
-    kfp_server.objects.clock += 8 * 86_400
-    assert [run["runtime_config"] for run in kfp_server.objects.fire()] == [{}]
-    assert apply(kfp_server, theirs) == "!"
-
-
-def test_the_zone_of_the_controller_is_no_part_of_a_recurring_run(kfp_server: KfpServer) -> None:
-    apply(kfp_server, wanted())
-    assert apply(kfp_server, wanted(time_zone="Europe/Berlin")) == "="
-
-
 def pause(server: KfpServer) -> None:
     """As a person does in the UI."""
     for each in schedules(server):
-        server.objects.enable("", each["recurring_run_id"], enabled=False)
+        server.objects.enable(each["recurring_run_id"], "DISABLE")
 
 
 def test_what_a_person_paused_stays_paused(kfp_server: KfpServer) -> None:
@@ -204,19 +150,10 @@ def test_what_a_person_paused_stays_paused(kfp_server: KfpServer) -> None:
         assert apply(kfp_server, wanted(cron=f"0 0 {hour} * * 1")) == "~"
         (made,) = schedules(kfp_server)
         assert made["status"] == "DISABLED" and f" {hour} " in made["trigger"]["cron_schedule"]["cron"]
-    kfp_server.objects.enable("", made["recurring_run_id"])
+    kfp_server.objects.enable(made["recurring_run_id"])
     assert apply(kfp_server, wanted(cron="0 0 6 * * 1")) == "="
     assert apply(kfp_server, wanted(cron="0 0 7 * * 1")) == "~"
     assert [each["status"] for each in schedules(kfp_server)] == ["ENABLED"]
-
-
-def test_the_project_turns_a_schedule_off_and_on(kfp_server: KfpServer) -> None:
-    for enabled in (False, True, False):
-        apply(kfp_server, wanted(enabled=enabled))
-        assert [each["status"] for each in schedules(kfp_server)] == ["ENABLED" if enabled else "DISABLED"]
-    kfp_server.objects.enable("", schedules(kfp_server)[0]["recurring_run_id"])
-    assert apply(kfp_server, wanted(enabled=False)) == "~"
-    assert [each["status"] for each in schedules(kfp_server)] == ["DISABLED"]
 
 
 @pytest.fixture(scope="module")
@@ -303,66 +240,6 @@ def test_no_one_is_replaced_at_the_moment_it_is_due(kfp_server: KfpServer) -> No
     apply(kfp_server, wanted(cron="@hourly", max_concurrency=2))
     kfp_server.objects.fire()
     assert len(kfp_server.objects.runs) == 1
-
-
-def test_teams_keep_to_their_namespaces() -> None:
-    rights = {"ann": ("team-a",), "bob": ("team-b",)}
-    with serving(objects=Objects(multi_user=True, rights=rights), tokens={"a": "ann", "b": "bob"}) as server:
-        for token, namespace in (("a", "team-a"), ("b", "team-b")):
-            api = KfpApi.connect(server.endpoint, namespace, token, patience=PERSISTENT)
-            assert [change.sign for change in Applying(api).apply([wanted()], "talks")] == ["+"]
-            assert [change.sign for change in Applying(api).apply([wanted()], "talks")] == ["="]
-        assert sorted(each["namespace"] for each in schedules(server)) == ["team-a", "team-b"]
-
-
-def test_what_was_made_under_a_name_that_is_not_found_again_is_told_and_made_once(
-    kfp_server: KfpServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    names = (f"talks-weekly-{number:0{DIGITS}x}" for number in count())
-    monkeypatch.setattr(Wanted, "display_name", property(lambda _: next(names)))
-    with pytest.raises(KfpError, match=r"but does not list it\. Find it in KFP"):
-        apply(kfp_server, wanted())
-    assert len(schedules(kfp_server)) == 1
-
-
-def test_what_kfp_made_otherwise_is_deleted_again(kfp_server: KfpServer) -> None:
-    apply(kfp_server, wanted())
-    create = kfp_server.objects.create_recurring_run
-    kfp_server.objects.create_recurring_run = (  # type: ignore[method-assign]
-        lambda user, body: create(user, body | {"max_concurrency": "7"})
-    )
-    with pytest.raises(KfpError, match="max_concurrency: expected 2, found 7"):
-        apply(kfp_server, wanted(max_concurrency=2))
-    assert [(each["status"], each["max_concurrency"]) for each in schedules(kfp_server)] == [("ENABLED", "1")]
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        *({"cron": "0 4 * * 1"}, {"interval": "PT6H"}, {"cron": ""}, {"cron": "", "interval": "PT0.5S"}),
-        *({"time_zone": "Mars/Olympus"}, {"max_concurrency": 11}, {"sla_hours": 0}, {"parameter": {}}),
-        {"start": "2026-02-01", "end": "2026-01-01"},
-    ],
-)
-def test_a_schedule_that_cannot_be_is_refused(changes: dict[str, Any]) -> None:
-    with pytest.raises(ValidationError):
-        Schedule.model_validate(WEEKLY | changes)
-    assert Schedule.model_validate("@daily") == Schedule(cron="@daily")
-
-
-@pytest.mark.parametrize(
-    ("parameters", "why"),
-    [
-        ({}, "word: "),
-        ({"word": 1}, "word: "),
-        ({"word": "a", "tone": "angry"}, "tone: "),
-        ({"word": "a", "volume": 3}, "volume: "),
-        ({"word": "a", "times": True}, "times: "),
-    ],
-)
-def test_parameters_are_held_against_the_pipeline_before_anything_is_sent(parameters: dict[str, Any], why: str) -> None:
-    with pytest.raises(ConfigurationError, match=why):
-        wanted(parameters=parameters)
 
 
 def test_due_times_of_an_interval_count_from_its_start() -> None:

@@ -10,8 +10,7 @@ import pytest
 from gatehouse.kfp.submission import Submission, Upload
 from gatehouse.kfp_api.client import KfpApi
 from gatehouse.kfp_api.connection import KfpError
-from tests.stand_ins.kfp_api import FAULTS, PERSISTENT, PIPELINE, KfpServer, impatient, serving
-from tests.stand_ins.kfp_objects import Objects
+from tests.stand_ins.kfp_api import FAULTS, PERSISTENT, PIPELINE, KfpServer, Objects, impatient, serving
 
 WANTED = Submission(Upload("talks", "say", PIPELINE), {"word": "hello"}, experiment="talks")
 
@@ -67,20 +66,14 @@ def test_the_same_is_found_on_another_day_and_at_another_commit(kfp_server: KfpS
     assert later.find(api) == first and len(kfp_server.objects.pipeline_versions) == 1
 
 
-def test_a_run_of_a_window_is_none_of_today_with_the_same_parameters(kfp_server: KfpServer) -> None:
-    api = KfpApi.connect(kfp_server.endpoint)
-    window = _on("2026-11-27", word="20130101-20130102").send(api)
-    assert _on("2026-11-27").send(api).id != window.id
-
-
 def test_two_who_upload_the_same_under_other_dates_make_one_version(kfp_server: KfpServer) -> None:
     """As at midnight, or from two checkouts: the server allows a name once."""
     api, objects = KfpApi.connect(kfp_server.endpoint, patience=PERSISTENT), kfp_server.objects
     upload, other = objects.upload_version, _on("2026-11-28", "5d6e7f8").upload
 
-    def after_another(user: str, query: dict[str, str], file: tuple[str, bytes]) -> dict[str, object]:
-        upload(user, query | {"display_name": other.display_name}, file)
-        return upload(user, query, file)
+    def after_another(query: dict[str, str], file: tuple[str, bytes]) -> dict[str, object]:
+        upload(query | {"display_name": other.display_name}, file)
+        return upload(query, file)
 
     objects.upload_version = after_another  # type: ignore[method-assign, assignment]
     _on("2026-11-27", "1a2b3c4").send(api)

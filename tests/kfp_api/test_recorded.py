@@ -8,7 +8,7 @@ errors.
 import itertools
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -18,8 +18,7 @@ import pytest
 import urllib3
 import yaml
 
-from tests.stand_ins.kfp_api import KfpServer, serving
-from tests.stand_ins.kfp_objects import Objects
+from tests.stand_ins.kfp_api import KfpServer, Objects, serving
 
 RECORDED: list[dict[str, Any]] = [
     json.loads(line)
@@ -49,139 +48,111 @@ OWN_ID = {
 
 @dataclass
 class Named(Objects):
-    """Objects that get the ids of the recorded ones."""
+    """Objects that get the ids of the recorded ones, and what happened on the real server between the requests."""
 
     ids: list[str] = field(default_factory=list)
 
     def _id(self) -> str:
         return self.ids.pop(0) if self.ids else super()._id()
 
-
-class World:
-    """What happened on the real server between the recorded requests."""
-
-    def __init__(self, objects: Named) -> None:
-        self.objects = objects
-
     def experiment(self, name: str, identity: str) -> None:
-        self.objects.ids = [identity]
-        self.objects.create_experiment("", {"display_name": name})
+        self.ids = [identity]
+        self.create_experiment({"display_name": name})
 
     def pipeline(self, name: str, identity: str, version: str) -> None:
-        self.objects.ids = [identity]
-        self.objects.create_pipeline("", {"name": name, "description": "d", "tags": {"project": "x"}})
-        self.version(identity, f"{name}-1", version)
+        self.ids = [identity]
+        self.create_pipeline({"name": name, "description": "d", "tags": {"project": "x"}})
+        self.version_of(identity, f"{name}-1", version)
 
-    def version(self, pipeline: str, name: str, identity: str) -> None:
-        self.objects.ids = [identity]
+    def version_of(self, pipeline: str, name: str, identity: str) -> None:
+        self.ids = [identity]
         query = {"pipelineid": pipeline, "name": name, "description": "d", "tags": '{"project": "x"}'}
-        self.objects.upload_version("", query, ("any.yaml", PIPELINE.encode()))
+        self.upload_version(query, ("any.yaml", PIPELINE.encode()))
 
-    def run(self, name: str, identity: str, state: str, experiment: str, version: str = "", **more: Any) -> None:
+    def started(
+        self, name: str, identity: str, state: str, experiment: str, version: str = "", parameters: Any = None
+    ) -> None:
         source = {"pipeline_version_reference": {"pipeline_version_id": version}, "description": "d"}
         spec = {"pipeline_spec": yaml.safe_load(PIPELINE)}
-        self.objects.ids = [identity]
-        body = {"display_name": name, "experiment_id": experiment} | (source if version else spec) | more
-        self.objects.create_run("", body)
+        config = {"runtime_config": {"parameters": parameters}} if parameters else {}
+        self.ids = [identity]
+        self.create_run({"display_name": name, "experiment_id": experiment} | (source if version else spec) | config)
         if state != "PENDING":
             self.end(identity, state)
 
+    def at(self, moment: str) -> None:
+        self.clock = datetime.fromisoformat(moment).timestamp()
+
+    def fell_due(self, run: str) -> None:
+        self.clock += 241
+        self.ids = [run]
+        self.fire()
+
     def end(self, run: str, state: str) -> None:
-        self.objects.begin_task(run, "say", state)
+        self.begin_task(run, "say", state)
         # Nothing reported runs before: of those the history knows the beginning and the end.
-        if self.objects.clock > datetime.fromisoformat("2026-11-27T00:19:40Z").timestamp() and state != "RUNNING":
-            self.objects.set_state(run, "RUNNING")
-        self.objects.set_state(run, state)
+        if self.clock > datetime.fromisoformat("2026-11-27T00:19:40Z").timestamp() and state != "RUNNING":
+            self.set_state(run, "RUNNING")
+        self.set_state(run, state)
 
 
-SEMANTICS, FLIGHTS, DIST, TJ = (
-    "7ce56046-c4d6-4d7a-91fe-163b0e3892e3",
-    "3fec588f-534f-466e-82f1-64ba4562c9a9",
-    "362e68af-d12a-4a5b-b9f7-7caacc3f93cb",
-    "f18ad3e4-9d75-4c57-bd1e-ecafeed5415d",
-)
-TRAINING, RUN_OF_DIST, SCHEDULE, FIRED = (
-    "7abca423-4907-4bb9-98b0-8c14ebd1d7fa",
-    "7a7acc53-2316-4a75-b1d8-85cf701ffe3e",
-    "246d65ef-b97c-4e33-acc2-22d64a9ca9d3",
-    "22e1bbc1-11eb-40ea-8700-d0ef3888f321",
-)
-
-
-def runs_of_small_pipelines(world: World) -> None:
-    world.end("3a32f6fa-f7ac-44d6-b700-f8a82250e6e4", "FAILED")
-    world.run("hello2", "3737528c-a730-4ca4-830a-6dcf6d26d629", "FAILED", SEMANTICS)
-    world.run("hello3", "d3ce393f-c16e-454e-9763-56d1dff37b6a", "SUCCEEDED", SEMANTICS)
-    world.run("retry1", "87628ff7-3a93-4ee7-b3f6-71441003147d", "FAILED", SEMANTICS)
-
-
-def a_run_of_another_project(world: World) -> None:
-    world.experiment("flights", FLIGHTS)
-    world.version(TRAINING, "sha256-cf920ee1d229e353609b50d58a7f60cc", "ac20e21f-ac9d-4d8d-b7a9-f0c54b3b861d")
-    world.version(TRAINING, "sha256-third", "00000000-0000-0000-0000-000000000003")
-    world.objects.clock = datetime.fromisoformat("2026-11-27T00:20:33Z").timestamp()
-    world.run("exit-plain", "2e424084-c31b-4652-95fc-285e19a39fe3", "FAILED", SEMANTICS)
-    world.run("exit-after", "2a059cc0-ad07-4aa0-93c9-d5a805e43f56", "SUCCEEDED", SEMANTICS)
-    version = "2de94d27-f417-4f21-8069-6a641b509ed3"
-    world.pipeline("dist-training", "1841c271-b21f-4d94-ac58-c6640fceb14c", version)
-    world.experiment("dist", DIST)
-    world.run("dist-training-0eb9a1a1cb08", RUN_OF_DIST, "PENDING", DIST, version)
-
-
-def it_began(world: World) -> None:
-    world.end(RUN_OF_DIST, "RUNNING")
-
-
-def a_promotion_ended(world: World) -> None:
-    version, config = "93577167-db32-42fc-8d9f-9364117c1fda", {"parameters": {"version": 9}}
-    world.pipeline("flights-promotion", "96355216-9ac3-441d-a74f-4d8d7e0437ba", version)
-    run = "d7ac857b-9a13-40fa-ad40-08d64a71b331"
-    world.run("flights-promotion-a98c1ad60ce5", run, "SUCCEEDED", FLIGHTS, version, runtime_config=config)
-
-
-def monitoring_was_uploaded(world: World) -> None:
-    version = "b620fcd4-dac8-4030-9b32-1670138c8aa3"
-    world.pipeline("tj-training", "5522a5ee-4eeb-4627-bdc3-500371854bd2", version)
-    world.experiment("tj", TJ)
-    world.run("tj-training-13dc94c6cad7", "47a4bac0-f4bc-4a49-a396-48f6d9840405", "RUNNING", TJ, version)
-    monitoring = "103c3da8-5b96-47c8-bca2-97ae0fac76ea"
-    world.pipeline("flights-monitoring", monitoring, "ba1bc136-2f2e-44a0-9a3f-f7742880025c")
-
-
-def the_schedule_fell_due(world: World) -> None:
-    world.objects.clock += 241
-    world.objects.ids = [FIRED]
-    world.objects.fire()
-    for task, state in (("snapshot", "SUCCEEDED"), ("validate", "FAILED"), ("monitor", "")):
-        world.objects.begin_task(FIRED, task, state)
-
-
-def the_cancelling_was_reported(world: World) -> None:
-    world.objects.set_state(FIRED, "CANCELING")
-
-
-def everything_else(world: World) -> None:
-    world.objects.set_state(FIRED, "SUCCEEDED")
-
-
-def one_was_deleted(world: World) -> None:
-    world.objects.delete_recurring_run("", "9e0662f3-18ab-4b59-b9fa-b7a1997dd322", {})
-
-
-BETWEEN: dict[str, Callable[[World], None]] = {
-    step.__name__.replace("_", " "): step
-    for step in (
-        runs_of_small_pipelines,
-        a_run_of_another_project,
-        it_began,
-        a_promotion_ended,
-        monitoring_was_uploaded,
-        the_schedule_fell_due,
-        the_cancelling_was_reported,
-        everything_else,
-        one_was_deleted,
-    )
+SEMANTICS, FLIGHTS = "7ce56046-c4d6-4d7a-91fe-163b0e3892e3", "3fec588f-534f-466e-82f1-64ba4562c9a9"
+DIST, TJ = "362e68af-d12a-4a5b-b9f7-7caacc3f93cb", "f18ad3e4-9d75-4c57-bd1e-ecafeed5415d"
+TRAINING, DIST_VERSION = "7abca423-4907-4bb9-98b0-8c14ebd1d7fa", "2de94d27-f417-4f21-8069-6a641b509ed3"
+PROMOTION, TJ_VERSION = "93577167-db32-42fc-8d9f-9364117c1fda", "b620fcd4-dac8-4030-9b32-1670138c8aa3"
+RUN_OF_DIST, FIRED = "7a7acc53-2316-4a75-b1d8-85cf701ffe3e", "22e1bbc1-11eb-40ea-8700-d0ef3888f321"
+RUN_OF_PROMOTION = "d7ac857b-9a13-40fa-ad40-08d64a71b331"
+BETWEEN: dict[str, list[tuple[Any, ...]]] = {
+    "runs of small pipelines": [
+        ("end", "3a32f6fa-f7ac-44d6-b700-f8a82250e6e4", "FAILED"),
+        ("started", "hello2", "3737528c-a730-4ca4-830a-6dcf6d26d629", "FAILED", SEMANTICS),
+        ("started", "hello3", "d3ce393f-c16e-454e-9763-56d1dff37b6a", "SUCCEEDED", SEMANTICS),
+        ("started", "retry1", "87628ff7-3a93-4ee7-b3f6-71441003147d", "FAILED", SEMANTICS),
+    ],
+    "a run of another project": [
+        ("experiment", "flights", FLIGHTS),
+        ("version_of", TRAINING, "sha256-cf920ee1d229e353609b50d58a7f60cc", "ac20e21f-ac9d-4d8d-b7a9-f0c54b3b861d"),
+        ("version_of", TRAINING, "sha256-third", "00000000-0000-0000-0000-000000000003"),
+        ("at", "2026-11-27T00:20:33Z"),
+        ("started", "exit-plain", "2e424084-c31b-4652-95fc-285e19a39fe3", "FAILED", SEMANTICS),
+        ("started", "exit-after", "2a059cc0-ad07-4aa0-93c9-d5a805e43f56", "SUCCEEDED", SEMANTICS),
+        ("pipeline", "dist-training", "1841c271-b21f-4d94-ac58-c6640fceb14c", DIST_VERSION),
+        ("experiment", "dist", DIST),
+        ("started", "dist-training-0eb9a1a1cb08", RUN_OF_DIST, "PENDING", DIST, DIST_VERSION),
+    ],
+    "it began": [("end", RUN_OF_DIST, "RUNNING")],
+    "a promotion ended": [
+        ("pipeline", "flights-promotion", "96355216-9ac3-441d-a74f-4d8d7e0437ba", PROMOTION),
+        (
+            "started",
+            "flights-promotion-a98c1ad60ce5",
+            RUN_OF_PROMOTION,
+            "SUCCEEDED",
+            FLIGHTS,
+            PROMOTION,
+            {"version": 9},
+        ),
+    ],
+    "monitoring was uploaded": [
+        ("pipeline", "tj-training", "5522a5ee-4eeb-4627-bdc3-500371854bd2", TJ_VERSION),
+        ("experiment", "tj", TJ),
+        ("started", "tj-training-13dc94c6cad7", "47a4bac0-f4bc-4a49-a396-48f6d9840405", "RUNNING", TJ, TJ_VERSION),
+        (
+            *("pipeline", "flights-monitoring", "103c3da8-5b96-47c8-bca2-97ae0fac76ea"),
+            "ba1bc136-2f2e-44a0-9a3f-f7742880025c",
+        ),
+    ],
+    "the schedule fell due": [
+        ("fell_due", FIRED),
+        ("begin_task", FIRED, "snapshot", "SUCCEEDED"),
+        ("begin_task", FIRED, "validate", "FAILED"),
+        ("begin_task", FIRED, "monitor", ""),
+    ],
+    "the cancelling was reported": [("set_state", FIRED, "CANCELING")],
+    "everything else": [("set_state", FIRED, "SUCCEEDED")],
+    "one was deleted": [("delete_recurring_run", "9e0662f3-18ab-4b59-b9fa-b7a1997dd322", {})],
 }
+"""What happened between the recorded requests: methods of `Named` with their arguments."""
 
 
 @pytest.fixture(scope="module")
@@ -199,7 +170,8 @@ def _replay(server: KfpServer) -> Iterator[tuple[int, Any]]:
     objects: Any = server.objects
     for record in RECORDED:
         if "before" in record:
-            BETWEEN[record["before"]](World(objects))
+            for step, *arguments in BETWEEN[record["before"]]:
+                getattr(objects, step)(*arguments)
         path, body = record["path"], record.get("request")
         for recorded, ours in tokens.items():
             path = path.replace(recorded, ours)

@@ -8,14 +8,11 @@ import pytest
 from hypothesis import strategies as st
 
 from gatehouse.errors import ContractBreachError, LeakageError
-from gatehouse.evaluation.spec import GatePolicy
-from gatehouse.operations.requiring.stage import Requirement, Satisfied, require_contract
+from gatehouse.operations.requiring.stage import Requirement, require_contract
 from gatehouse.pipelines.interfaces import component_of
-from gatehouse.pipelines.tasks import forcible_stages
-from gatehouse.project.project import ProjectFile
 from gatehouse.store.canonical import canonical_json
 from gatehouse.store.identity import is_operational
-from gatehouse.store.parameters import RERUN, parameter_of, runner, spec_of
+from gatehouse.store.parameters import parameter_of, spec_of
 from gatehouse.store.stage import StageModel, declared_stages
 from gatehouse.store.store import ArtifactStore
 from gatehouse.training.transformation.spec import CategoricalSpec, TransformationSpec
@@ -63,28 +60,6 @@ def test_every_stage_that_stands_alone_has_its_component() -> None:
         assert missing == {"promote": {"override"}, "tune": {"price"}}.get(name, set()), name
 
 
-def test_a_stage_without_memo_takes_neither_code_nor_rerun() -> None:
-    assert set(component_of("require_contract").component_spec.inputs) == {"store", "verdict", "reasons", "report"}
-    assert component_of("require_contract").component_spec.outputs is None
-
-
-def test_what_a_room_writes_itself_is_taken() -> None:
-    assert component_of("evaluate").component_spec.outputs["roc"].type == "system.ClassificationMetrics@0.0.1"
-
-
-def test_a_stage_that_only_stages_call_cannot_be_forced() -> None:
-    assert {name for name, stage in declared_stages().items() if stage.declared.inner} == {"fit_baseline", "measure"}
-    assert {"split", "train", "evaluate"} <= set(forcible_stages()) <= set(TASKS)
-
-
-def test_a_stage_names_a_section_of_a_project_and_a_field_of_its_result() -> None:
-    declared = [(stage.declared, stage.result.model_fields) for stage in declared_stages().values()]
-    assert {each.section for each, _ in declared} > {"tuning", "calibration"}
-    assert {each.section for each, _ in declared} <= {"", *ProjectFile.model_fields}
-    assert {each.tracked for each, fields in declared if each.tracked in fields} == {"model", "experiment"}
-    assert all(each.tracked in {"", *fields} for each, fields in declared)
-
-
 def test_a_component_gives_what_its_stage_gives(store: ArtifactStore) -> None:
     training_set, split = lay_out(store)
     spec = TransformationSpec(categorical=CategoricalSpec(min_count=3))
@@ -125,29 +100,6 @@ def test_every_value_of_a_configuration_comes_back_from_kfp_with_its_type(value:
 def _holds_null(value: Any) -> bool:
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     return value is None or any(map(_holds_null, inner))
-
-
-def test_a_configuration_comes_back_as_it_was_from_an_object_that_has_no_null_no_order_and_only_fractions() -> None:
-    policy = GatePolicy(better_than_guessing=None)
-    parameter = parameter_of(policy)
-    text = json.dumps(parameter)
-    assert "null" not in text
-    fractions = json.loads(text, parse_int=float)
-    assert spec_of(GatePolicy, dict(reversed(fractions.items()))) == policy
-
-
-@pytest.mark.parametrize(("rerun", "nonce"), [("train,split@2", "2"), ("split", "forced"), ("train", ""), (RERUN, "")])
-def test_a_task_forces_the_stages_that_the_run_names(store: ArtifactStore, rerun: str, nonce: str) -> None:
-    forced: list[str] = []
-
-    class Named:
-        name = "split"
-
-        def __call__(self, request: object, store: ArtifactStore, code: str, force: str) -> None:
-            forced.append(force)
-
-    runner(store, {}, rerun)(Named(), Satisfied())  # type: ignore[arg-type]
-    assert forced == [nonce]
 
 
 @pytest.mark.parametrize(

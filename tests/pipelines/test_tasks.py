@@ -7,7 +7,6 @@ import pytest
 from google.protobuf import json_format
 from pydantic import ValidationError
 
-from gatehouse.errors import ConfigurationError
 from gatehouse.evaluation.probing.spec import ProbeSpec
 from gatehouse.pipelines.catalog import Pipeline, build
 from gatehouse.project.platforms import THIS_MACHINE, Platform
@@ -15,7 +14,6 @@ from gatehouse.project.project import Project, load_project
 from gatehouse.project.project_file import ProjectFile
 from gatehouse.project.task_settings import StageSettings
 from gatehouse.store.stage import ATTEMPTS, TOLERATE, declared_stages
-from gatehouse.tracking.provenance import Prices
 from tests.compiling import with_a_short_stack
 from tests.small_example import EXAMPLE
 
@@ -82,56 +80,3 @@ def test_settings_of_a_pod_are_given_to_the_stage_that_has_one(project: Project)
     with pytest.raises(ValidationError, match="expected snapshot instead of validate, which its pod runs"):
         ProjectFile.model_validate(body | {"stages": {"validate": {"retries": 4}}})
     assert ProjectFile.model_validate(body | {"stages": {"validate": {"owner": "data@acme"}}}).owners["validate"]
-
-
-def test_the_webhook_is_told_what_monitoring_says(project: Project) -> None:
-    told = built(project, "monitoring", THIS_MACHINE).function.pipeline_spec.components
-    inputs = [
-        task.inputs.parameters
-        for each in told.values()
-        for task in each.dag.tasks.values()
-        if task.component_ref.name.startswith("comp-alert")
-    ]
-    monitored = [each for each in inputs if each["stage"].runtime_value.constant.string_value == "monitor"]
-    assert [each["verdict"].task_output_parameter.producer_task for each in monitored] == ["monitor"]
-
-
-@pytest.mark.parametrize("pipeline", ["monitoring", "scoring"])
-def test_the_first_task_checks_the_span(project: Project, pipeline: str) -> None:
-    given = built(project, pipeline, None).tasks["snapshot"].inputs.parameters
-    for name in ("since", "until"):
-        assert given[name].component_input_parameter.endswith(name)
-
-
-@pytest.mark.parametrize(
-    ("pipeline", "stage", "why"),
-    [
-        ("training", "validate", "require_contract, resolve needs what it gives"),
-        ("training", "register", "it is what the pipeline is for"),
-    ],
-)
-def test_a_stage_that_a_run_needs_cannot_be_let_fail(project: Project, pipeline: str, stage: str, why: str) -> None:
-    with pytest.raises(ConfigurationError, match=rf"stages\.{stage}\.on_failure: expected stop in {pipeline}.*{why}"):
-        built(project, pipeline, None, **{stage: StageSettings(on_failure="warn")})
-
-
-def test_settings_of_stages_are_checked(project: Project) -> None:
-    body = project.file.model_dump(mode="json")
-    with pytest.raises(ValidationError, match="expected names of stages"):
-        ProjectFile.model_validate(body | {"stages": {"nothing": {"owner": "a"}}})
-    told = ProjectFile.model_validate(body | {"owner": "ml@acme", "stages": {"train": {"owner": "gpu@acme"}}})
-    assert told.owners == {"": "ml@acme", "train": "gpu@acme"}
-
-
-def test_who_tells_of_ends_knows_the_prices(project: Project) -> None:
-    prices = Prices(per_hour={"default": 1.5})
-    priced = replace(project, file=project.file.model_copy(update={"prices": prices}))
-    pipeline = with_a_short_stack(lambda: build("monitoring", priced, THIS_MACHINE))
-    assert isinstance(pipeline, Pipeline)
-    settings = {each["name"]: each["value"] for each in executor(pipeline, "reconcile")["env"]}
-    assert '"default":1.5' in settings["GATEHOUSE_PRICES"]
-
-
-def test_models_are_shown_by_who_moves_them_in_the_ledger_alone() -> None:
-    shown = {name for name, stage in declared_stages().items() if stage.declared.effects.shows_models}
-    assert shown == {"register", "promote"}

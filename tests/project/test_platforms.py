@@ -77,19 +77,6 @@ def test_a_profile_that_would_not_run_is_refused(tmp_path: Path, content: dict[s
     assert "hunter2" not in str(caught.value)
 
 
-@pytest.mark.parametrize(("content", "said"), [(b"", "found an empty file"), (b"name: \xff", "expected text in UTF-8")])
-def test_a_profile_that_cannot_be_read_is_told(tmp_path: Path, content: bytes, said: str) -> None:
-    path = tmp_path / "here.yaml"
-    path.write_bytes(content)
-    with pytest.raises(ConfigurationError, match=said):
-        load_platform(path)
-
-
-def test_a_missing_profile_is_told_by_its_path(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match=r"no platform profile .*absent.yaml"):
-        load_platform(tmp_path / "absent.yaml")
-
-
 @pytest.mark.parametrize(
     ("place", "reached"),
     [

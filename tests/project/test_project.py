@@ -1,7 +1,6 @@
 """Project configuration: every mistake is reported at once, with file, line and key."""
 
 import re
-import shutil
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 import gatehouse
 from gatehouse.cli.init import create_project
 from gatehouse.configuration.duration import Duration, iso
-from gatehouse.configuration.yaml_lines import load_model, nearest, read_yaml
+from gatehouse.configuration.yaml_lines import load_model, read_yaml
 from gatehouse.errors import ConfigurationError
 from gatehouse.evaluation.spec import GatePolicy
 from gatehouse.metrics.tasks.binary import BINARY
@@ -22,7 +21,6 @@ from gatehouse.monitoring.spec import DataDriftSpec, RetrainSpec
 from gatehouse.project.checking import check_project
 from gatehouse.project.project import load_project
 from gatehouse.project.project_file import ProjectFile
-from gatehouse.store.store import ArtifactStore
 from gatehouse.training.spec import train_spec
 from gatehouse.training.transformation.spec import NumericSpec
 
@@ -33,59 +31,42 @@ MISTAKES = {
         ("batch_size:", "batchsize:", "training.data.batchsize"),
         ("epochs: 5", "epochs: five", "training.stopping.epochs"),
         ("learning_rate: 0.001", "learning_rate: -1", "training.optimizer.learning_rate"),
-        ("store: .gatehouse", "store: [.gatehouse", "is not YAML"),
         ("model: returns\n", "model: returns\nmodel: returns\n", "model"),
         ("tabular_mlp", "tabular_mpl", "training.model.architecture"),
         ("train_until: 2024-07-01", "train_until: 81 days", "split.train_until"),
-        ("train_until: 2024-07-01", "train_until: -P81D", "split.train_until"),
         ("train_until: 2024-07-01", "train_until: 2025-07-01", "split"),
-        ("  gap: P30D", "  gap: P30D\n  strategy: tme", "split.strategy"),
         ("amount: double", "amount: number", "source.tables.orders.columns.amount"),
         ("event_time: placed_at", "event_time: placed", "source.tables.orders.event_time"),
         ("      event_time: placed_at\n", "", "source.tables"),
         ("kind: files", "kind: file", "source.kind"),
         ("service: order_return", "service: order_returns", "features.service"),
         ("slices: [category]", "slices: [categry]", "evaluation.slices.0"),
-        ("[category]", "[email]", "evaluation.slices.0"),
-        ("slices: [category]", "slices: category", "evaluation.slices"),
         ("slices: [category]", "slices: {odd: categry = 1}", "evaluation.slices.odd"),
         ("slices: [category]", "slices: [category]\n  protected: [categry]", "evaluation.protected"),
         ("slices: [category]", "slices: []", "policy.yaml: slices"),
         ("{}", "{data_drift: {ignore: [amont]}}", "monitoring.data_drift.ignore.0"),
         ("  leakage_alarm", "  unchecked: {history: ok}\n  leakage_alarm", "features.unchecked.history"),
         ("  leakage_alarm", "  unchecked: {order_content: ''}\n  leakage_alarm", "features.unchecked.order_content"),
-        ("  leakage_alarm", "  unchecked: {order_content: '  '}\n  leakage_alarm", "features.unchecked.order_content"),
         ("name: model.dropout", "name: model.drop", "tuning.parameters.1.name"),
         ("  max_trial_count: 4", "  max_trial_count: 4\n  objective: mse", "tuning.objective"),
         ("monitoring:", "resources: {trian: {cpu: 1}}\nmonitoring:", "resources"),
         ("monitoring:", "resources: {fit_baseline: {cpu: 1}}\nmonitoring:", "resources"),
-        ("batch_size: 512", "batch_size: 0", "training.data.batch_size"),
         ("repo: features", "repo: feature", "features.repo"),
         ("  gap: P30D", "  gap: P30D\n  checks: {groups: [customer]}", "split.checks.groups.0"),
         ('  training: ""', '  training: {cron: "@daily", max_concurrency: true}', "schedules.training.max_concurrency"),
-        ("        amount:", "        &amount:", "is not YAML"),
         ('training: ""', "training: 0 4 * * 1", "schedules.training"),
         ("    hidden: [64, 32]\n", "    hidden: [64, 32]\n  loss: {kind: bianry}\n", "training.loss.kind"),
         ("    hidden: [64, 32]\n", "    hidden: [64, 32]\n  loss: {kind: mse}\n", "training.loss.kind"),
-        ("    hidden: [64", "    hiden: [64", "training.model.hiden"),
-        ("  service: ", "  servce: ", "features.service"),
         ("type: double, min: 0.0,", "type: double, mn: 0.0,", "tuning.parameters.1.mn"),
         ("stopping:\n    epochs: 5", "stopping:\n    epochs: 5\n    metric: auc", "training.stopping.metric"),
         ("store: .gatehouse/store", "store: s4://bucket/x", "store"),
         ("store: .gatehouse/store", "store: s3://me:pa55word@b/x", "store"),
-        ("store: .gatehouse/store", "store: gcs//bucket", "store"),
-        ("contract: contract.yaml", "contract: ''", "contract"),
-        ("repo: features", "repo:", "features.repo"),
         ("train_until: 2024-07-01", "train_until: 2024-02-30", "split.train_until"),
-        ("store: .gatehouse", "store: “.gatehouse", "store"),
         ("max_trial_count: 4", "max_trial_count: 4\n  budget: {cost: 2}", "tuning.budget.cost"),
         ("max_trial_count: 4", "max_trial_count: 4\n  algorithm: tpee", "tuning.algorithm"),
-        ("gap: P30D", "gap: 30 days", "split.gap"),
-        ("gap: P30D", "gap: 30", "split.gap"),
         ("gap: P30D", "gap: P1M", "split.gap"),
         ("monitoring:", "snapshots: {other: x}\nmonitoring:", "snapshots.other"),
         ("monitoring:", "calibration: {method: temperature}\nmonitoring:", "calibration"),
-        ("slices: [category]", "slices: []\n1: 2", "1"),
     ],
     "features/definitions.py": [
         (
@@ -96,14 +77,12 @@ MISTAKES = {
         ('arrives=Available("known_at"),', 'arrives=Available("known_at"), keeps=("label",),', "returned: keeps"),
         ('Source(table="orders"', 'Source(table="order"', "Source order: table"),
         ('event_time="placed_at"', 'event_time="amount"', "Source orders: event_time"),
-        ("orders = Source(", "orders = Source((", "is no Python"),
-        ("orders = Source(", "exit(0)\norders = Source(", "does not run"),
+        ("orders = Source(", "orders = Source((", "invalid syntax"),
         ('arrives=Available("known_at")', 'arrives=Available("known_at", lag="one day")', "Available: lag"),
         ('entities=("customer_id",)', 'entities=("customer_id")', "FeatureView customer_history: entities"),
         ('"amount": "numeric"', '"amount": "number"', "FeatureView order_content: features.amount"),
         ('    available=Available("event_timestamp"),\n    window', "    window", "order_content"),
         ('"customer_history"))', '"customer"))', "order_return: views"),
-        ('"amount": "numeric"', '"amounts": "numeric"', "features/views/order_content.sql: expected the columns amo"),
         ("window=timedelta(0)", 'window="1d"', "FeatureView order_content: window"),
         ("window=timedelta(0)", "windw=timedelta(0)", "FeatureView order_content: windw"),
         ('Entity(name="order_id")', 'Entity(name="order_id", type="str")', "Entity order_id: type"),
@@ -123,8 +102,6 @@ MISTAKES = {
             "    expressions:\n      - {name: a, sql: 1 > 0}\n      - {name: b, sql: amout < 9}\n    unique:",
             "tables.orders.expressions.1.sql",
         ),
-        ("min_rows: 1", "min_rows: yes", "tables.orders.min_rows"),
-        ("version: 1", "version: on", "version"),
         ("min: 0}", "minimum: 0}", "tables.orders.columns.amount.minimum"),
         ("[[order_id]]", "[[order]]", "tables.orders.unique.0"),
         ("min: 0, max: 1", "min: 2, max: 1", "tables.orders.columns.returned.min"),
@@ -135,12 +112,9 @@ MISTAKES = {
         ("log_loss]", "logloss]", "must_beat_baseline.0"),
         ("roc_auc: {min: 0.6}", "rmse: {max: 1}", "bars"),
         ("{min: 0.6}", "{min: 0.9, max: 0.6}", "bars.roc_auc"),
-        ("{min: 0.6}", "{min: 60}", "bars.roc_auc.min"),
         ("roc_auc: {min: 0.6}", "log_loss: {min: 0.3}", "bars.log_loss"),
         ("{min: 0.6}", "{min: 0.97}", "leakage_alarm.roc_auc"),
         ("{roc_auc: 0.95}", "{roc_auc: 0.4}", "leakage_alarm.roc_auc"),
-        ("{roc_auc: 0.95}", "{balanced_accuracy: 0.5}", "leakage_alarm.balanced_accuracy"),
-        ("{roc_auc: 0.95}", "{roc_auc: 80}", "leakage_alarm.roc_auc"),
         ("champion:", "require_integration: true\nchampion:", "require_integration"),
         ("champion:", "require_online: true\nchampion:", "require_online"),
         ("champion:", "regressions: {slices: false}\nchampion:", "regressions"),
@@ -214,12 +188,6 @@ def test_the_nearest_name_is_offered(project: Path, file: str, before: str, afte
     assert any(f"(did you mean {suggestion}?)" in problem for problem in problems_of(project))
 
 
-def test_a_name_that_shares_a_word_is_offered() -> None:
-    names = ["least_test_rows", "least_rarer_rows", "must_beat_baseline", "slices"]
-    assert nearest("min_test_row", names) == " (did you mean least_test_rows?)"
-    assert nearest("test", names) == nearest("row_count", names) == ""
-
-
 def test_mistakes_of_all_files_are_reported_at_once(project: Path) -> None:
     edit(project / "project.yaml", "epochs: 5", "epochs: 0")
     edit(project / "project.yaml", "max_trial_count: 4", "max_trail_count: 4")
@@ -229,36 +197,6 @@ def test_mistakes_of_all_files_are_reported_at_once(project: Path) -> None:
     problems = sorted(problems_of(project))
     assert [problem.split(":")[0] for problem in problems] == ["contract.yaml", "policy.yaml", *["project.yaml"] * 2]
     assert problems[2].startswith(f"project.yaml:{line}: training.stopping.epochs: ")
-
-
-def test_mistakes_of_queries_and_names_are_reported_together(project: Path) -> None:
-    edit(project / "project.yaml", "slices: [category]", "slices: [colour]")
-    edit(project / "contract.yaml", "amount: {", "amout: {")
-    edit(project / "features/views/customer_history.sql", "count(*)", "cout(*)")
-    edit(project / "features/known/orders.sql", "WHERE placed_at", "WHERE placed")
-    assert len(problems_of(project)) == 4
-
-
-def test_a_query_that_reads_what_does_not_run_is_not_blamed(project: Path) -> None:
-    edit(project / "features/staging/orders.sql", "    amount,", "    amounts,")
-    assert len(problems_of(project)) == 1
-
-
-def test_queries_that_nothing_reads_and_views_without_a_history_are_found(project: Path) -> None:
-    (project / "features/known/orders.sql").rename(project / "features/known/order.sql")
-    shutil.copy(project / "features/views/order_content.sql", project / "features/views/order_contents.sql")
-    problems = "\n".join(problems_of(project))
-    for place in ("known/order.sql: ", "views/order_contents.sql: ", "the view order_content cannot be checked"):
-        assert place in problems
-
-
-def test_a_policy_that_refuses_nothing_is_warned_of(project: Path) -> None:
-    assert check_project(project).warnings == ()
-    (project / "policy.yaml").write_text(
-        "must_beat_baseline: []\nleakage_alarm: {}\nleast_test_rows: 1\nwarnings: allow\n"
-        "rules: {champion: {severity: warn}, slices: {severity: warn}, test rows: {severity: warn}}\n"
-    )
-    assert all("rules" in warning for warning in check_project(project).warnings)
 
 
 def test_the_examples_and_the_template_are_valid(project: Path) -> None:
@@ -361,33 +299,6 @@ def test_the_template_is_as_strict_as_the_defaults(project: Path) -> None:
     assert policy.champion.confidence >= usual.champion.confidence
 
 
-def test_configuration_is_published_under_the_reference_that_specs_are_compiled_with(
-    project: Path, tmp_path: Path
-) -> None:
-    store = ArtifactStore.open(tmp_path / "store")
-    for config in load_project(project).configs():
-        assert config.publish(store) == config.reference
-
-
-@pytest.mark.parametrize("name", ["", "Returns", "a/b", "../x", "9lives", "ü"])
-def test_init_refuses_what_is_no_name_and_overwrites_nothing(tmp_path: Path, project: Path, name: str) -> None:
-    with pytest.raises(ConfigurationError, match="is no project name"):
-        create_project(name, tmp_path)
-    with pytest.raises(ConfigurationError, match="exists already"):
-        create_project("returns", project.parent)
-
-
-def test_a_snapshot_of_another_project_is_given_by_its_reference(project: Path) -> None:
-    contract = yaml.safe_load((project / "contract.yaml").read_text())
-    table = next(iter(contract["tables"].values()))
-    table["foreign_keys"] = [{"columns": [next(iter(table["columns"]))], "table": "t", "snapshot": "customers"}]
-    (project / "contract.yaml").write_text(yaml.safe_dump(contract))
-    assert "leads to the snapshot 'customers'" in problems_of(project)[0]
-    with open(project / "project.yaml", "a") as file:
-        file.write(f"\nsnapshots: {{customers: snapshots/c/sha256-{'0' * 64}}}\n")
-    assert load_project(project).file.snapshots["customers"].startswith("snapshots/c/")
-
-
 def test_what_is_written_differently_and_means_the_same_keeps_its_reference(project: Path) -> None:
     before = [config.reference for config in load_project(project).configs()]
     contract = yaml.safe_load((project / "contract.yaml").read_text())
@@ -416,17 +327,6 @@ def test_what_means_something_else_has_another_reference(project: Path, file: st
     before = {config.reference for config in load_project(project).configs()}
     edit(project / file, old, new)
     assert len({config.reference for config in load_project(project).configs()} - before) == 1
-
-
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [("tuning:\n", "tuning:\n  final_rows: train_and_validation\n"), ("epochs: 5", "epochs: 5\n    refit: 1")],
-)
-def test_a_calibration_needs_rows_that_no_model_is_trained_on(project: Path, before: str, after: str) -> None:
-    edit(project / "project.yaml", before, after)
-    with open(project / "project.yaml", "a") as file:
-        file.write("calibration: {}\n")
-    assert any(re.match(r"project\.yaml:\d+: (calibration|training\.stopping\.refit)", p) for p in problems_of(project))
 
 
 def test_tests_of_candidates_are_published_where_they_run_and_refused_where_they_never_would(project: Path) -> None:

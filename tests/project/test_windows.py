@@ -58,12 +58,3 @@ def test_windows_cover_the_whole_without_holes(start: dt.datetime, days: int, st
 def test_what_names_no_windows_is_refused(text: str, said: str) -> None:
     with pytest.raises(ConfigurationError, match=said):
         windows_of(text)
-
-
-def test_decisions_are_selected_where_a_pipeline_can_else_events() -> None:
-    (window,) = windows_of("2013-01-01/2013-02-01")
-    start, end = "2013-01-01T00:00:00Z", "2013-02-01T00:00:00Z"
-    assert window.parameters({"since", "until", "window"}) == {"since": start, "until": end}
-    assert window.parameters({"window", "seed"}) == {"window": f"{start}/{end}"}
-    with pytest.raises(ConfigurationError, match="this one has neither"):
-        window.parameters({"store"})

@@ -30,16 +30,6 @@ def test_it_is_read_again_and_kept_where_that_fails() -> None:
     known.close()
 
 
-def test_what_was_never_read_is_an_error() -> None:
-    def read(key: str) -> int:
-        raise StoreError("away")
-
-    known = LastKnown(read)
-    with pytest.raises(StoreError, match="away"):
-        known.get("a")
-    known.close()
-
-
 def test_nobody_waits_for_a_store_that_hangs() -> None:
     hangs, go = threading.Event(), threading.Event()
     values = iter([1, 2])

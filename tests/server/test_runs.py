@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from gatehouse.errors import ConfigurationError, MissingArtifactError
 from gatehouse.kfp.driver import PLAN
 from gatehouse.runtime.process import start_time
 from gatehouse.server.problems import ProblemError
@@ -87,10 +86,3 @@ def test_so_many_runs_wait_and_no_more(store: ArtifactStore, monkeypatch: pytest
     with pytest.raises(ProblemError, match="1 submitted runs wait or run on this machine") as refused:
         submit(store, tmp_path, Submission(), "rune")
     assert refused.value.status == 429
-
-
-def test_without_a_project_or_a_submission_there_is_no_run(store: ArtifactStore) -> None:
-    with pytest.raises(ConfigurationError, match="runs no project"):
-        submit(store, None, Submission(), "rune")
-    with pytest.raises(MissingArtifactError, match="no such run"):
-        followed(store, RUN)

@@ -25,9 +25,8 @@ def test_a_token_is_found_by_itself_until_it_expires(store: ArtifactStore) -> No
 def test_nothing_else_is_admitted(store: ArtifactStore, change: str) -> None:
     secret = create_token(store, "ada", ["run"], 2)
     other = create_token(store, "bob", ["promote"], 2)
-    mixed = secret[:18] + other[18:]
-    given = {"": "", "cut": secret[:-1], "other": mixed}.get(change, secret + change)
-    assert token_given(tokens_of(store), given, datetime.now(UTC)) is None
+    forms = {"": "", "cut": secret[:-1], "other": secret[:18] + other[18:]}
+    assert token_given(tokens_of(store), forms.get(change, secret + change), datetime.now(UTC)) is None
 
 
 @pytest.mark.parametrize("given", ["known", "another's number", "nobody's number", "no token"])
@@ -59,9 +58,3 @@ def test_a_revoked_token_is_refused_and_a_second_time_is_no_error(store: Artifac
     assert token_given(tokens_of(store), secret, datetime.now(UTC)) is None
     with pytest.raises(ConfigurationError, match=f"expected one of {number}, found 'ada'"):
         revoke_token(store, "ada")
-
-
-@pytest.mark.parametrize(("name", "days"), [("", 1), ("a b", 1), ("<script>", 1), ("ada", 0), ("ada", 367)])
-def test_a_name_or_a_time_that_is_not_allowed(store: ArtifactStore, name: str, days: int) -> None:
-    with pytest.raises(ConfigurationError, match="expected"):
-        create_token(store, name, ["read"], days)

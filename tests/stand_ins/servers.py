@@ -19,7 +19,6 @@ from tests.stand_ins.http_server import Handler, listening
 BUCKET = "bucket"
 _TIME = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 _DESCRIPTION = 10_000  # Bytes. Shorter bodies describe a request: a bit of them would make another request.
-_CONDITIONS = ("ifGenerationMatch", "ifGenerationNotMatch")
 _OBJECT = re.compile(r"/o/(?P<name>[^/?]+)(?:/rewriteTo/b/[^/]+/o/(?P<target>[^/?]+))?$")
 _NAME = re.compile(rb'"name":\s*"([^"]+)"')
 

@@ -1,8 +1,4 @@
-"""The policy: rules that every compiled spec must keep, each with its reason.
-
-The rules from `optional` on are about what KFP's local runner and its backend handle differently, measured with KFP
-2.17.
-"""
+"""The policy: rules that every compiled spec must keep, each with its reason."""
 
 import json
 import re
@@ -24,8 +20,6 @@ _SECRETS = re.compile(
     r"|://[^/\s:@]+:[^/\s@]+@",
     re.IGNORECASE,
 )
-_REWRITTEN = ("{{$", "python3")
-_FIXED = re.compile(r"inputs\.parameter_values\['([^']+)'\] [=!]= (true|false|'[A-Za-z_-]+')")
 
 
 @dataclass(frozen=True)
@@ -129,8 +123,8 @@ def _cache(compiled: Compiled) -> Iterator[str]:
 def _is_last(task: Task, compiled: Compiled) -> bool:
     """Whether no task waits for it. KFP learns that a group has ended from a pod alone, and a cached task has none."""
     folder = task.path.removesuffix(task.name)
-    others = (other for other in compiled.tasks if other.path.removesuffix(other.name) == folder)
-    return not any(task.name in other.body.get("dependentTasks", []) for other in others)
+    siblings = (other for other in compiled.tasks if other.path.removesuffix(other.name) == folder)
+    return not any(task.name in other.body.get("dependentTasks", []) for other in siblings)
 
 
 @_rule("rights", "a task reads data and writes artifacts, which needs no right over its node")
@@ -185,30 +179,6 @@ def _platform(compiled: Compiled) -> Iterator[str]:
         yield "its parameter `store` has no default"
 
 
-@_rule("artifacts-described", "who only sees the KFP UI knows an artifact by its description alone")
-def _artifacts_described(compiled: Compiled) -> Iterator[str]:
-    for task in compiled.leaves:
-        artifacts = task.component.get("outputDefinitions", {}).get("artifacts", {})
-        for name, artifact in artifacts.items():
-            if not artifact.get("description"):
-                yield f"task {task.path}: its artifact {name} has no description (`Returns:` of component.py)"
-
-
-@_rule("inputs-described", "the form in the KFP UI shows names, and says what they mean only where they are described")
-def _inputs_described(compiled: Compiled) -> Iterator[str]:
-    for name, parameter in compiled.inputs.items():
-        if not parameter.get("description"):
-            yield f"its parameter {name} has no description (`Args:` of the pipeline)"
-
-
-@_rule("display-name", "the graph in the KFP UI shows these names, and those of functions say little")
-def _display_name(compiled: Compiled) -> Iterator[str]:
-    for task in compiled.tasks:
-        shown = task.body.get("taskInfo", {}).get("name", "")
-        if shown in ("", task.name):
-            yield f"task {task.path}: has no display name"
-
-
 @_rule("ascii", "KFP may keep specs in a database that cannot hold every other character")
 def _ascii_only(compiled: Compiled) -> Iterator[str]:
     text = json.dumps([compiled.spec, compiled.platform], ensure_ascii=False)
@@ -247,30 +217,6 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-@_rule("optional", "the local runner breaks at a parameter of a group that is left out and has no default")
-def _optional(compiled: Compiled) -> Iterator[str]:
-    groups = [task for task in compiled.tasks if "dag" in task.component]
-    for where, definition in [
-        ("", compiled.spec["root"]),
-        *((f"task {group.path}: ", group.component) for group in groups),
-    ]:
-        for name, parameter in definition.get("inputDefinitions", {}).get("parameters", {}).items():
-            if parameter.get("isOptional") and "defaultValue" not in parameter:
-                yield f'{where}its parameter {name} is optional without a default; use "", -1 or 0.0'
-
-
-@_rule(
-    "conditions",
-    "the local runner silently finds texts with quotes or line breaks unequal, and numbers may come as text",
-)
-def _conditions(compiled: Compiled) -> Iterator[str]:
-    for task in compiled.tasks:
-        condition = task.body.get("triggerPolicy", {}).get("condition", "")
-        rest = _FIXED.sub("", condition)
-        if condition and rest.strip("!() &|"):
-            yield f"task {task.path}: runs if {condition}; compare with a bool or with one fixed word"
-
-
 @_rule(
     "after-handler",
     "Argo omits what waits for a failed group, gives it the state of the group's exit task, and the run is green",
@@ -305,17 +251,9 @@ def _producers(body: dict[str, Any]) -> set[str]:
     """Names of the tasks whose outputs a task takes."""
     inputs = body.get("inputs", {})
     sources = [*inputs.get("parameters", {}).values(), *inputs.get("artifacts", {}).values()]
-    return {source["producerTask"] for given in sources for source in given.values() if "producerTask" in source}
-
-
-@_rule("rewritten", "the local runner rewrites `python3` in values, and breaks at `{{$`")
-def _rewritten(compiled: Compiled) -> Iterator[str]:
-    defaults = {
-        f"the default of {name}": parameter.get("defaultValue", "") for name, parameter in compiled.inputs.items()
+    return {
+        source["producerTask"]
+        for source_by_kind in sources
+        for source in source_by_kind.values()
+        if "producerTask" in source
     }
-    constants = {
-        f"task {task.path}: {name}": value for task in compiled.tasks for name, value in task.constants.items()
-    }
-    for where, value in {**defaults, **constants}.items():
-        text = value if isinstance(value, str) else json.dumps(value)
-        yield from (f"{where}: holds {forbidden!r}" for forbidden in _REWRITTEN if forbidden in text)

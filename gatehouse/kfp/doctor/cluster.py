@@ -43,14 +43,7 @@ RIGHTS = {(*resource, verb) for resource in _JOBS.values() for verb in _ON_JOBS}
 }
 """The rights in docs/launcher-role.yaml: group, resource and verb."""
 _KFP, _ARGO = "kubeflow", "workflow-controller-configmap"
-_RESTARTS = {
-    "OnError": "OnError: a task whose pod was deleted (drained, preempted, its node gone) starts again, one that ends "
-    "with an exit code does not",
-    "OnFailure": "OnFailure: a task that ends with an exit code starts again, one whose pod was deleted does not",
-    "Always": "Always: a task starts again after an exit code, and after its pod was deleted",
-    "OnTransientError": "OnTransientError: a task starts again only if Argo takes its message for a passing error",
-}
-"""The failures that start a task again under each retry policy of Argo, by `processNodeRetries`."""
+_POLICIES = ("OnError", "OnFailure", "Always", "OnTransientError")
 _ROLE = "kubectl apply -n NAMESPACE -f docs/launcher-role.yaml, bound to the service account of the pods"
 
 
@@ -94,8 +87,8 @@ def _words(error: Exception) -> str:
 def _kfp(platform: Platform) -> Finding:
     check = "Kubeflow Pipelines"
     if not (platform.endpoint or os.environ.get(ENDPOINT)):
-        found = f"neither the profile nor {ENDPOINT} names an endpoint"
-        return unchecked(check, found, f"Set `endpoint` in the profile, or {ENDPOINT}.")
+        missing = f"neither the profile nor {ENDPOINT} names an endpoint"
+        return unchecked(check, missing, f"Set `endpoint` in the profile, or {ENDPOINT}.")
 
     def look() -> str:
         api = KfpApi.connect(platform.endpoint, platform.namespace, patience=_PATIENCE)
@@ -180,16 +173,16 @@ def _queue(api: KubernetesApi, namespace: str, queue: str) -> Finding:
     check, advice = f"queue {queue}", "`gatehouse kueue manifests PROFILE` writes it, where the profile has `kueue`."
     group, plural = _QUEUES
     try:
-        found = api.get(f"/apis/{_served(api, group)}/namespaces/{namespace}/{plural}/{queue}")
+        queue_object = api.get(f"/apis/{_served(api, group)}/namespaces/{namespace}/{plural}/{queue}")
     except ApiConflict:
         return failed(check, f"there is no local queue of this name in {namespace}", advice)
     except ClusterError as error:
         return unchecked(check, _words(error), advice)
-    return passed(check, f"gives to {found['spec'].get('clusterQueue', 'no cluster queue')}")
+    return passed(check, f"gives to {queue_object['spec'].get('clusterQueue', 'no cluster queue')}")
 
 
 def _restarts(api: KubernetesApi, namespace: str) -> Finding:
-    """Name the failures that KFP starts again here, by the retry policy that Argo's controller gives to every task."""
+    """Name the retry policy that Argo's controller gives to every task: what it means is in docs/specs.md."""
     check, advice = "restarts", f"Ask as somebody who may get the config map {_ARGO} of the namespace {_KFP}."
     why = f"{_ARGO} is neither in {_KFP} nor in {namespace}"
     try:
@@ -201,13 +194,12 @@ def _restarts(api: KubernetesApi, namespace: str) -> Finding:
                 defaults = yaml.safe_load(defaults) if isinstance(defaults, str) else defaults
                 template = (defaults.get("spec") or {}).get("templateDefaults") or {}
                 policy = str((template.get("retryStrategy") or {}).get("retryPolicy") or "OnFailure")
-                return passed(check, f"{_RESTARTS[policy]} ({_ARGO} in {place})")
+                if policy in _POLICIES:
+                    return passed(check, f"Argo's retry policy is {policy} ({_ARGO} in {place})")
+                why = f"{_ARGO} in {place} names no retry policy of Argo"
     except ClusterError as error:
         why = _words(error)
-    except (KeyError, AttributeError, yaml.YAMLError):
-        why = f"{_ARGO} in {place} names no retry policy of Argo"
-    unknown = "whether a lost pod or an exit code starts a task again is not known; stages try their errors again"
-    return unchecked(check, f"{unknown}: {why}", advice, needed=False)
+    return unchecked(check, why, advice, needed=False)
 
 
 def _rights(api: KubernetesApi, namespace: str, rights: list[tuple[str, str, str]], account: str) -> Finding:
@@ -234,9 +226,9 @@ def _rights(api: KubernetesApi, namespace: str, rights: list[tuple[str, str, str
 def _objects(project: Project, platform: Platform) -> Iterator[Named]:
     """Secrets, config maps, claims and accounts that pods use."""
     needed = {"source-url"} if getattr(project.file.source, "url_env", "") else set()
-    known = {*CREDENTIAL_KEYS, "source-url", "alert-webhook", "online-store", "model-registry-token"}
+    all_keys = {*CREDENTIAL_KEYS, "source-url", "alert-webhook", "online-store", "model-registry-token"}
     yield Named("configmaps", platform.settings, known=frozenset(SETTINGS_KEYS), optional=True)
-    yield Named("secrets", platform.credentials, frozenset(needed), frozenset(known), not needed)
+    yield Named("secrets", platform.credentials, frozenset(needed), frozenset(all_keys), not needed)
     kinds = {"secret": "secrets", "config_map": "configmaps"}
     for pods in (platform.pods, *platform.stages.values()):
         for variable in pods.environment:
@@ -254,14 +246,14 @@ def _object(api: KubernetesApi, namespace: str, named: Named, values: dict[str, 
     required = f", with {', '.join(sorted(named.keys))}" * bool(named.keys)
     advice = f"Create it in {namespace}{required}: docs/cluster.md."
     try:
-        found = api.get(f"/api/v1/namespaces/{namespace}/{named.kind}/{named.name}")
+        body = api.get(f"/api/v1/namespaces/{namespace}/{named.kind}/{named.name}")
     except ApiConflict:
         if named.optional:
             return unchecked(check, "it is not there, and may be missing", needed=False)
         return failed(check, f"it is not in {namespace}", advice)
     except ClusterError as error:
         return unchecked(check, _words(error), advice, needed=not named.optional)
-    data = found.get("data") or {}
+    data = body.get("data") or {}
     if named.kind == "configmaps":
         values |= data
     if missing := sorted(named.keys - data.keys()):

@@ -7,7 +7,7 @@ import pytest
 from kfp import dsl
 
 from gatehouse.components.evaluate.component import evaluate as component
-from gatehouse.evaluation.presentation import confusion_matrix, markdown, present
+from gatehouse.evaluation.presentation import present
 from gatehouse.reports.rendering import rendered
 from gatehouse.store.parameters import parameter_of
 from tests.evaluation.conftest import LENIENT, SPEC, Bench
@@ -40,11 +40,6 @@ def test_the_component_gives_the_result_and_fills_the_artifacts(judged_bench: Be
     assert reasons[0] in Path(summary.path).read_text()
 
 
-def test_a_confusion_matrix_names_its_classes_and_counts_what_is_not_shown_last() -> None:
-    pairs = [[0, 0, 5], [0, 2, 1], [2, 2, 7], [-1, 0, 3]]
-    assert confusion_matrix(pairs, ["bus", "car"]) == (["bus", "class 2", "others"], [[5, 1, 0], [0, 7, 0], [3, 0, 0]])
-
-
 def test_the_ui_gets_the_confusion_matrix_at_the_threshold_of_the_model(
     judged_bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -61,13 +56,3 @@ def test_the_ui_gets_the_confusion_matrix_at_the_threshold_of_the_model(
     rate, hits = next((low, high) for low, high, threshold in points if threshold <= 0.5)
     assert abs(false_alarms / (right + false_alarms) - rate) < 0.02 and abs(found / (missed + found) - hits) < 0.02
     assert "positive" in rendered(judged_bench.store, result.evaluation).read_text()
-
-
-@pytest.mark.parametrize(("champion", "columns"), [("", 2), ("bad", 3)])
-def test_the_summary_is_a_table_with_a_column_a_model(judged_bench: Bench, champion: str, columns: int) -> None:
-    result = judged_bench.evaluate(judged_bench.models["good"], judged_bench.models.get(champion, ""))
-    lines = markdown(result).splitlines()
-    assert lines[0] == "# Candidate: pass"
-    table = [line for line in lines if line.startswith("|")]
-    assert {line.count("|") for line in table} == {columns + 2}
-    assert f"`{result.evaluation}`" in lines

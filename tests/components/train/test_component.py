@@ -11,14 +11,11 @@ from gatehouse.reports import rendering
 from gatehouse.store.parameters import parameter_of
 from gatehouse.store.store import ArtifactStore
 from gatehouse.tracking import training as tracking
-from gatehouse.tracking.provenance import PRICES
 from gatehouse.training import stage
 from gatehouse.training.calibration import stage as calibrating
 from gatehouse.training.calibration.spec import CalibrationSpec
 from gatehouse.training.stage import TrainRequest, TrainResult
-from gatehouse.tuning import stage as tuning
 from tests.training.specs import network, trees
-from tests.tuning.stand_in import experiment
 
 MODEL = f"models/flights/sha256-{'1' * 64}"
 CALIBRATED = f"models/flights/sha256-{'2' * 64}"
@@ -89,21 +86,3 @@ def test_a_candidate_is_calibrated_where_the_project_asks_for_it(
     assert outputs == (CALIBRATED, "")
     assert (calibrate.asked[0].model, calibrate.asked[0].spec.min_rows) == (MODEL, 70)
     assert shown["candidate"].metadata["reference"].endswith(CALIBRATED)
-
-
-@pytest.mark.parametrize(("budget", "price"), [({"cost": 1.0}, 1.5), ({"minutes": 1.0}, None)])
-def test_the_price_of_the_machine_is_asked_for_where_it_ends_the_search(
-    store: ArtifactStore,
-    monkeypatch: pytest.MonkeyPatch,
-    shown: dict[str, Any],
-    budget: dict[str, float],
-    price: float | None,
-) -> None:
-    tune = Stand(tuning.tune, Asked())
-    monkeypatch.setenv(PRICES, '{"per_hour": {"default": 1.5}}')
-    monkeypatch.setattr(tuning, "tune", tune)  # What is asked for is looked at, and not searched.
-    asked = {"spec": parameter_of(network()), "search": parameter_of(experiment(budget=budget)), "seed": 1}
-    with pytest.raises(Asked):
-        component_of("train").python_func(store=store.address, **DATA, **asked, **shown)
-    assert (tune.asked[0].price, tune.asked[0].seed) == (price, 1)
-    assert tune.asked[0].spec == experiment(budget=budget)

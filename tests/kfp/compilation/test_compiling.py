@@ -1,6 +1,5 @@
 """What pipelines compile to: tasks, parameters, and a spec for this machine, or for one platform or another."""
 
-import dataclasses
 import json
 import os
 import shutil
@@ -26,7 +25,7 @@ from gatehouse.launchers.spec import PyTorchJobLaunch
 from gatehouse.pipelines.catalog import build
 from gatehouse.pipelines.choices import require_choices
 from gatehouse.pipelines.tasks import Tasks
-from gatehouse.project.platforms import Platform, load_platform
+from gatehouse.project.platforms import Platform
 from gatehouse.project.project import Project, load_project
 from gatehouse.project.signatures import NAMES, parameters
 from gatehouse.runtime.images import TRAINING, TRAINING_GPU
@@ -38,15 +37,6 @@ from tests.compiling import with_a_short_stack
 
 EXAMPLE = Path(gatehouse.__file__).parent / "pipelines" / "projects" / "flights"
 ENDS = ["report_end"]
-KNOBS = {"store", "source", "window", "seed", "rerun", "backfill"}
-
-
-def test_the_form_in_the_ui_shows_the_few_parameters_that_a_person_changes(compiled: Path) -> None:
-    spec = next(yaml.load_all((compiled / "flights-training.yaml").read_text(), Loader=yaml.CSafeLoader))
-    inputs = spec["root"]["inputDefinitions"]["parameters"]
-    assert set(inputs) == KNOBS
-    for parameter in inputs.values():
-        assert parameter["description"] and "defaultValue" in parameter
 
 
 def test_without_tuning_the_training_of_the_project_is_trained_with_the_seed_of_the_run(
@@ -102,14 +92,6 @@ def test_calibration_probes_and_integration_are_run_only_where_they_are_asked_fo
         assert (given.producer_task, given.output_parameter_key) == ("train", "model")
 
 
-def test_what_judges_is_required_by_the_task_that_follows(flights: Project) -> None:
-    tasks = with_a_short_stack(build, "training", flights).tasks
-    for name, judge in (("compute-features", "snapshot"), ("split", "compute-features")):
-        for parameter in ("verdict", "reasons"):
-            given = tasks[name].inputs.parameters[parameter].task_output_parameter
-            assert (given.producer_task, given.output_parameter_key) == (judge, parameter)
-
-
 def test_closed_choices_are_a_list_in_the_ui_and_nothing_else_is_taken(flights: Project, compiled: Path) -> None:
     spec = read_spec(compiled / "flights-promotion.yaml")
     assert spec.inputs["action"]["literals"] == ["promote", "rollback", "archive"]
@@ -131,25 +113,6 @@ def test_a_run_until_a_stage_keeps_the_tasks_up_to_it_and_what_requires_its_verd
         cut_after("leakage", with_a_short_stack(build, "training", flights))
 
 
-def test_a_run_until_a_stage_whose_section_the_project_lacks_says_so(flights: Project) -> None:
-    plain = dataclasses.replace(flights, file=flights.file.model_copy(update={"tuning": None}))
-    with pytest.raises(ConfigurationError, match="the project has no `tuning` that enables it"):
-        cut_after("tune", with_a_short_stack(build, "training", plain))
-
-
-@pytest.mark.parametrize("asks", [{"approval": "manual"}, {"inconclusive": "approval"}], ids=str)
-def test_where_the_policy_asks_a_person_the_webhook_is_told_that_a_candidate_waits(
-    flights: Project, asks: dict[str, str]
-) -> None:
-    policy = flights.policy.model_copy(update=asks)
-    told = dataclasses.replace(flights, file=flights.file.model_copy(update={"alerts": "fail"}))
-    both = (told, dataclasses.replace(told, policy=policy))
-    plans = [with_a_short_stack(build, "training", each).plan for each in both]
-    assert [title for _, _, title in plans[1] if title not in {one for _, _, one in plans[0]}] == [
-        "Tell of the register"
-    ]
-
-
 def test_columns_that_the_contract_calls_sensitive_reach_the_source(tmp_path: Path) -> None:
     folder = shutil.copytree(EXAMPLE, tmp_path / "flights")
     file = folder / "project.yaml"
@@ -161,12 +124,6 @@ def test_columns_that_the_contract_calls_sensitive_reach_the_source(tmp_path: Pa
     tables = read_spec(compiled).task("snapshot").constants["source"]["tables"]
     assert tables["flights"]["sensitive"] == ["tailnum"]
     assert "sensitive" not in tables["weather"]
-
-
-def test_a_spec_for_this_machine_says_so_in_its_names(compiled: Path) -> None:
-    said = read_spec(compiled / "flights-promotion.yaml").spec["pipelineInfo"]
-    assert said["name"] == "flights-promotion-on-this-machine-only"
-    assert said["displayName"] == "flights promotion (on this machine only)"
 
 
 def test_a_spec_for_a_platform_says_what_it_was_compiled_from_and_for(released: Path) -> None:
@@ -203,47 +160,6 @@ def test_the_pods_of_a_platform_have_what_its_profile_says(released: Path, platf
     assert [each["secretName"] for each in split.pod["imagePullSecret"]] == ["registry"]
 
 
-def test_the_model_registry_is_named_to_those_tasks_alone_that_write_the_ledger(released: Path) -> None:
-    spec = read_spec(released / "flights-training.yaml")
-    variables = [spec.task(name).container.get("env", ()) for name in _LEDGER]
-    named = [{each["name"]: each["value"] for each in env if "REGISTRY" in each["name"]} for env in variables]
-    given = {"GATEHOUSE_MODEL_REGISTRY": "https://model-registry.acme.example:443"}
-    assert named == [given | {"GATEHOUSE_MODEL_REGISTRY_AUTHOR": "gatehouse"}, {}]
-
-
-_LEDGER = ("register", "evaluate")
-_SHARED = """
-name: shared
-store: /mnt/shared/store
-settings: team-settings
-credentials: team-credentials
-pods:
-  annotations: {owner: ours}
-  volumes: [{claim: shared, path: /mnt/shared}]
-  environment: [{variable: TEAM, source: config_map, name: team, key: name}]
-  mounted: [{source: secret, name: keys, path: /etc/keys}, {source: config_map, name: certs, path: /etc/certs}]
-stages:
-  promote: {cpu: 250m}
-"""
-
-
-def test_the_same_pipeline_compiles_for_another_platform(flights: Project, tmp_path: Path) -> None:
-    (tmp_path / "shared.yaml").write_text(_SHARED)
-    shared = load_platform(tmp_path / "shared.yaml")
-    task = read_spec(with_a_short_stack(compile_pipeline, "promotion", flights, tmp_path, shared)).task("promote")
-    pod = task.pod
-    assert task.container["resources"]["resourceCpuLimit"] == "250m"
-    assert [(each["constant"], each["mountPath"]) for each in pod["pvcMount"]] == [("shared", "/mnt/shared")]
-    assert pod["podMetadata"] == {"annotations": {"owner": "ours"}}
-    settings, team = pod["configMapAsEnv"]
-    assert (settings["configMapName"], pod["secretAsEnv"][0]["secretName"]) == ("team-settings", "team-credentials")
-    assert team["keyToEnv"] == [{"configMapKey": "name", "envVar": "TEAM"}]
-    assert [(each["secretName"], each["mountPath"]) for each in pod["secretAsVolume"]] == [("keys", "/etc/keys")]
-    assert [(each["configMapName"], each["mountPath"]) for each in pod["configMapAsVolume"]] == [
-        ("certs", "/etc/certs")
-    ]
-
-
 def test_a_source_that_pods_do_not_reach_is_refused(flights: Project, platform: Platform, tmp_path: Path) -> None:
     table = {"columns": {"id": "int64", "at": "timestamp"}, "event_time": "at", "member": "orders.csv"}
     source = parse_source({"name": "shop", "kind": "files", "path": "../raw", "tables": {"orders": table}})
@@ -251,22 +167,6 @@ def test_a_source_that_pods_do_not_reach_is_refused(flights: Project, platform: 
     with pytest.raises(ConfigurationError, match=r"(?s)cannot run on the platform cluster.*source.path .*found ../raw"):
         compile_pipeline("promotion", moved, tmp_path, platform)
     assert not list(tmp_path.iterdir())
-
-
-def test_an_image_that_the_platform_does_not_name_is_told(flights: Project, platform: Platform, tmp_path: Path) -> None:
-    mistyped = platform.model_copy(update={"images": {"gatehous": "registry/gatehouse:1"}})
-    with pytest.raises(ConfigurationError, match=r"expected one for control, found gatehous\."):
-        with_a_short_stack(compile_pipeline, "promotion", flights, tmp_path, mistyped)
-
-
-def test_a_task_with_an_accelerator_is_refused_where_only_the_image_for_cpus_is_named(
-    flights: Project, platform: Platform, tmp_path: Path
-) -> None:
-    images = {name: reference for name, reference in platform.images.items() if name != TRAINING_GPU}
-    with pytest.raises(ConfigurationError, match="expected one for training-gpu, found control, data, training"):
-        with_a_short_stack(
-            compile_pipeline, "training", flights, tmp_path, platform.model_copy(update={"images": images})
-        )
 
 
 @pytest.mark.parametrize(

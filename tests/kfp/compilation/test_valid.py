@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from google.protobuf import json_format
-from kfp import components
 from kfp.kubernetes import kubernetes_executor_config_pb2 as pods
 from kfp.pipeline_spec import pipeline_spec_pb2 as pipelines
 
@@ -61,13 +60,6 @@ def test_a_spec_is_what_the_messages_of_kfp_say(specs: list[Compiled]) -> None:
         assert set(executors) == set(each.platform["deploymentSpec"]["executors"])
         for pod in each.platform["deploymentSpec"]["executors"].values():
             assert json_format.ParseDict(pod, pods.KubernetesExecutorConfig()).active_deadline_seconds > 0
-
-
-def test_kfp_loads_a_spec_from_its_text(released: Path) -> None:
-    spec = read_spec(released / "flights-training.yaml")
-    loaded = components.load_component_from_text(spec.text)
-    assert set(loaded.component_spec.inputs or {}) == set(spec.inputs)
-    assert json_format.MessageToDict(loaded.pipeline_spec)["root"] == spec.spec["root"]
 
 
 def test_every_reference_between_tasks_leads_somewhere(specs: list[Compiled]) -> None:
