@@ -42,7 +42,18 @@ settings.load_profile("shared machine")
 
 # What takes longest comes first, so that no worker is left alone with it at the end; a `::` names single tests. The
 # first run of the example is made while the other workers are busy with what does not need it.
-LONGEST_FIRST = ("tests/test_end_to_end.py::test_the_first_run",)
+LONGEST_FIRST = (
+    "tests/test_end_to_end.py::test_the_first_run",
+    "tests/docs/test_first_table.py",
+    "tests/training/test_stage.py",
+    "tests/launchers/test_launchers.py",
+    "tests/training/test_parallel.py",
+    "tests/store/test_remote_store.py",
+    "tests/training/test_trees.py",
+    "tests/online/streaming/test_replay.py",
+    "tests/pipelines/test_monitoring.py",
+    "tests/test_end_to_end.py",
+)
 WHOLE_RUNS = ("tests/test_end_to_end.py",)
 """Files whose tests share nothing but what is made `once`: each may go to any worker. Other files go to one whole."""
 
