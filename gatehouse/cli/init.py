@@ -437,8 +437,8 @@ def _template_values(
 ) -> dict[str, object]:
     """What the placeholders of the template stand for, but for `split`."""
     from gatehouse.features.leakage.stage import MODEL_METRIC
-    from gatehouse.metrics.tasks.found import TASKS
-    from gatehouse.metrics.tasks.judging import judging_of
+    from gatehouse.metrics.judging import judging_of
+    from gatehouse.metrics.tasks import TASKS
 
     task = TASKS[roles.task]
     judging = judging_of(task)

@@ -20,7 +20,7 @@ from gatehouse.errors import (
 )
 from gatehouse.evaluation.gate import NOT_TRIED, DataCheck, Origins, Seen, Suite
 from gatehouse.evaluation.integration.spec import FILE, GOLDEN, NOT_CHECKED, reasons_of
-from gatehouse.metrics.tasks.task import Task
+from gatehouse.metrics.tasks import Task
 from gatehouse.store.database import connect, out_of_memory, quoted
 from gatehouse.store.hidden_values import said_by
 from gatehouse.store.reference import Reference

@@ -13,7 +13,7 @@ from gatehouse.evaluation.slices import OTHER, group, named_values
 from gatehouse.evaluation.spec import EvaluationSpec
 from gatehouse.metrics.classification import calibration_error_debiased
 from gatehouse.metrics.metric import Array, Predictions
-from gatehouse.metrics.tasks.task import Task
+from gatehouse.metrics.tasks import Task
 
 _CALIBRATION = "calibration_error"
 RatesOfDraw = Callable[[Array], dict[str, Array]]

@@ -28,9 +28,9 @@ from gatehouse.evaluation.group_measures import Fairness
 from gatehouse.evaluation.slices import Slice, measured_slices
 from gatehouse.evaluation.spec import EvaluationSpec, GatePolicy
 from gatehouse.metrics.catalogue import measure, metric_named, metrics_for
+from gatehouse.metrics.judging import judging_of
 from gatehouse.metrics.metric import Array, Predictions, all_on_draws, by_metric
-from gatehouse.metrics.tasks.judging import judging_of
-from gatehouse.metrics.tasks.task import Task
+from gatehouse.metrics.tasks import Task
 from gatehouse.store.manifest import Manifest
 
 CANDIDATE, CHAMPION, BASELINE, CONSTANT = "candidate", "champion", "baseline", "constant"

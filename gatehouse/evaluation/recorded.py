@@ -21,8 +21,8 @@ from gatehouse.evaluation.gate import (
 from gatehouse.evaluation.group_measures import FAIRNESS, fairness_from
 from gatehouse.evaluation.integration.spec import NOT_CHECKED
 from gatehouse.evaluation.spec import GatePolicy
-from gatehouse.metrics.tasks.found import TASKS
-from gatehouse.metrics.tasks.judging import judging_of
+from gatehouse.metrics.judging import judging_of
+from gatehouse.metrics.tasks import TASKS
 from gatehouse.store.manifest import Manifest
 from gatehouse.store.store import ArtifactStore
 

@@ -11,7 +11,7 @@ from gatehouse.evaluation.gate import Rule
 from gatehouse.evaluation.group_measures import FAIRNESS, GROUP_MEASURES
 from gatehouse.evaluation.spec import EvaluationSpec, GatePolicy
 from gatehouse.metrics.catalogue import metric_named
-from gatehouse.metrics.tasks.found import TASKS
+from gatehouse.metrics.tasks import TASKS
 from gatehouse.reports.advice import advised
 from gatehouse.reports.format import percent
 from gatehouse.reports.page import Cell, Verdict, render

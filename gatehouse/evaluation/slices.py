@@ -15,10 +15,9 @@ from gatehouse.evaluation.bootstrap import Measured, Units, compared, interval, 
 from gatehouse.evaluation.gate import Comparison
 from gatehouse.evaluation.spec import EvaluationSpec
 from gatehouse.metrics.catalogue import metric_named
+from gatehouse.metrics.judging import judging_of
 from gatehouse.metrics.metric import Array, Predictions, all_on_draws, by_metric
-from gatehouse.metrics.tasks.judging import judging_of
-from gatehouse.metrics.tasks.level import level_of
-from gatehouse.metrics.tasks.task import Task
+from gatehouse.metrics.tasks import Task
 from gatehouse.store.database import connect
 from gatehouse.store.hidden_values import said_by
 
@@ -139,7 +138,7 @@ def measured_slices(
             )
         size = len(rows) if groups is None else len(np.unique(groups[rows]))
         judged = not task.lacks(own) and size >= spec.min_slice_rows
-        level = level_of(task).of(own, labels)[0]
+        level = task.level.of(own, labels)[0]
         slices.append(Slice(name, len(rows), level, values, intervals, comparisons, judged))
     return slices
 

@@ -7,8 +7,8 @@ from pydantic import Field, field_validator, model_validator
 
 from gatehouse.evaluation.gate import Termed, families
 from gatehouse.evaluation.group_measures import problems_of as group_measure_problems
-from gatehouse.metrics.tasks.judging import Judging
-from gatehouse.metrics.tasks.task import Task
+from gatehouse.metrics.judging import Judging
+from gatehouse.metrics.tasks import Task
 from gatehouse.store.identity import Spec, Unordered
 
 if TYPE_CHECKING:

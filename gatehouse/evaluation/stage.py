@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from gatehouse.evaluation.gate import Cost, DataCheck
     from gatehouse.evaluation.judgement import Judgement
     from gatehouse.metrics.metric import Array, Predictions
-    from gatehouse.metrics.tasks.task import Task
+    from gatehouse.metrics.tasks import Task
     from gatehouse.training.scoring.predictor import Predictor
 
 
@@ -100,7 +100,7 @@ def evaluate(request: EvaluateRequest, store: ArtifactStore) -> EvaluateResult:
     from gatehouse.data.splitting.parts import read_part
     from gatehouse.evaluation.evidence import data_checks, origins_of, suite_of, unseen_part
     from gatehouse.evaluation.judgement import BASELINE, CANDIDATE, CHAMPION, CONSTANT, judged
-    from gatehouse.metrics.tasks.judging import judging_of
+    from gatehouse.metrics.judging import judging_of
     from gatehouse.training.scoring.predictor import Predictor
 
     if request.champion == request.model:
@@ -198,7 +198,7 @@ def _predictions(store: ArtifactStore, role: str, reference: str, part: "Part", 
 
     from gatehouse.data.statistics.linear_model import LinearModel
     from gatehouse.evaluation.judgement import BASELINE, CHAMPION, CONSTANT
-    from gatehouse.metrics.tasks.outputs import EXPECTED, are_usable
+    from gatehouse.metrics.tasks import EXPECTED, are_usable
     from gatehouse.training.scoring.predictor import Predictor
 
     threshold = None
@@ -280,10 +280,9 @@ def _publish(
     from gatehouse.evaluation.evidence import DATA_CHECKS
     from gatehouse.evaluation.group_measures import FAIRNESS
     from gatehouse.evaluation.judgement import CONSTANT
-    from gatehouse.metrics.tasks.judging import judging_of
-    from gatehouse.metrics.tasks.level import level_of
+    from gatehouse.metrics.judging import judging_of
 
-    names, bins, level = judging_of(task).curves, request.spec.calibration_bins, level_of(task)
+    names, bins, level = judging_of(task).curves, request.spec.calibration_bins, task.level
     curves = {role: curves_of(names, part.labels, read, bins) for role, read in predictions.items() if role != CONSTANT}
     verdict = {
         "verdict": judgement.verdict,

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gatehouse.errors import ConfigurationError
-from gatehouse.metrics.tasks.found import TASKS
+from gatehouse.metrics.tasks import TASKS
 from gatehouse.store.store import ArtifactStore
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from gatehouse.errors import ConfigurationError, GatehouseError
-from gatehouse.metrics.tasks.found import declared_task
+from gatehouse.metrics.tasks import declared_task
 from gatehouse.monitoring.spec import MonitoringSpec
 from gatehouse.store.store import ArtifactStore
 from gatehouse.training.learned import learned_parts

@@ -219,7 +219,7 @@ def _failing(
     request: MonitorRequest, store: ArtifactStore, rows: "Watched", predictor: "Predictor | None"
 ) -> "Iterator[Finding]":
     """The findings about performance, calibration, and the detector on the daily loss."""
-    from gatehouse.metrics.tasks.judging import objective_of
+    from gatehouse.metrics.judging import objective_of
     from gatehouse.monitoring.checks.calibration import METRIC, calibration
     from gatehouse.monitoring.checks.detector import detector
     from gatehouse.monitoring.checks.performance import gate_of, part_of, performance

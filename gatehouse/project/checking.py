@@ -13,7 +13,7 @@ from gatehouse.features.definitions.problems import source_problems
 from gatehouse.features.definitions.repository import Repository, without_history
 from gatehouse.features.feast_settings import settings_problems
 from gatehouse.kfp_api.specs import problems_of
-from gatehouse.metrics.tasks.judging import judging_of
+from gatehouse.metrics.judging import judging_of
 from gatehouse.project.contract_rules import unrunnable_rules
 from gatehouse.project.project import Project, ProjectParts, at_lines, definitions_of, read_project
 from gatehouse.project.project_file import PROJECT_FILE, ProjectFile

@@ -10,8 +10,7 @@ from pydantic import ValidationError
 
 from gatehouse.configuration.yaml_lines import read_documents
 from gatehouse.errors import ConfigurationError
-from gatehouse.metrics.catalogue import aliases, metrics
-from gatehouse.metrics.tasks.direction import is_minimized
+from gatehouse.metrics.catalogue import aliases, is_minimized, metrics
 from gatehouse.training.spec import SETTINGS
 from gatehouse.tuning.spec import MEASURES, ExperimentSpec
 

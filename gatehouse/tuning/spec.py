@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from gatehouse.metrics.tasks.direction import is_minimized
+from gatehouse.metrics.catalogue import is_minimized
 from gatehouse.store.identity import Spec, operational
 from gatehouse.store.reference import is_identity
 from gatehouse.training.spec import CHANGEABLE, setting_problem

@@ -13,7 +13,7 @@ from gatehouse.errors import ConfigurationError
 from gatehouse.evaluation.bootstrap import Measured, Units, on_draws, percentiles
 from gatehouse.evaluation.judgement import uncertainty_of
 from gatehouse.evaluation.spec import EvaluationSpec
-from gatehouse.metrics.tasks.binary import BINARY
+from gatehouse.metrics.tasks import BINARY
 
 
 def part(groups: Any = None) -> Part:

@@ -9,7 +9,7 @@ from gatehouse.evaluation.bootstrap import Measured, Units, calibration_interval
 from gatehouse.evaluation.report import estimate
 from gatehouse.metrics.classification import calibration_error, calibration_error_debiased
 from gatehouse.metrics.metric import all_on_draws
-from gatehouse.metrics.tasks.binary import BINARY
+from gatehouse.metrics.tasks import BINARY
 
 
 def rows(seed: int, off: float) -> tuple[Any, Any]:

@@ -12,8 +12,7 @@ from gatehouse.evaluation.gate import Comparison
 from gatehouse.metrics.catalogue import metric_named, metrics_for
 from gatehouse.metrics.classification import log_loss
 from gatehouse.metrics.metric import Metric
-from gatehouse.metrics.tasks.binary import BINARY
-from gatehouse.metrics.tasks.ranking import RANKING
+from gatehouse.metrics.tasks import BINARY, RANKING
 
 ROWS = 800
 

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from gatehouse.evaluation.curves import POINTS, Curves, thin
 from gatehouse.evaluation.curves import curves_of as curves_named
 from gatehouse.metrics.classification import roc_auc
-from gatehouse.metrics.tasks.binary import BINARY
-from gatehouse.metrics.tasks.judging import judging_of
+from gatehouse.metrics.judging import judging_of
+from gatehouse.metrics.tasks import BINARY
 
 
 def example(rows: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

@@ -17,9 +17,9 @@ from gatehouse.evaluation.recorded import rejudged
 from gatehouse.evaluation.report import page
 from gatehouse.evaluation.spec import EvaluationSpec, GatePolicy
 from gatehouse.metrics.classification import calibration_error_debiased
+from gatehouse.metrics.judging import judging_of
 from gatehouse.metrics.metric import Predictions
-from gatehouse.metrics.tasks.found import TASKS
-from gatehouse.metrics.tasks.judging import judging_of
+from gatehouse.metrics.tasks import TASKS
 from tests.evaluation.conftest import LENIENT, SPEC, Bench
 from tests.evaluation.test_gate import MODEL
 

@@ -30,8 +30,8 @@ from gatehouse.evaluation.rules.cost import CostBounds
 from gatehouse.evaluation.rules.regressions import RegressionRule
 from gatehouse.evaluation.spec import GatePolicy
 from gatehouse.metrics.catalogue import metric_named
-from gatehouse.metrics.tasks.binary import BINARY
-from gatehouse.metrics.tasks.judging import judging_of
+from gatehouse.metrics.judging import judging_of
+from gatehouse.metrics.tasks import BINARY
 from gatehouse.store.manifest import FileEntry, Manifest
 
 METRICS = ("roc_auc", "average_precision", "log_loss", "brier", "calibration_error")

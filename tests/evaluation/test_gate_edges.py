@@ -8,8 +8,8 @@ import pytest
 from gatehouse.evaluation.gate import LEAST_UNITS, Counted, Evidence, Origins, Rule, Seen, judge, verdict_of
 from gatehouse.evaluation.group_measures import Fairness, Group
 from gatehouse.evaluation.spec import GatePolicy
-from gatehouse.metrics.tasks.binary import BINARY
-from gatehouse.metrics.tasks.judging import judging_of
+from gatehouse.metrics.judging import judging_of
+from gatehouse.metrics.tasks import BINARY
 from tests.evaluation.test_gate import BASELINE, BETTER, GOOD, MODEL, POLICY, judged
 
 

@@ -11,7 +11,7 @@ from gatehouse.evaluation.gate import Comparison, Evidence, Rule, verdict_of
 from gatehouse.evaluation.rules.guessing import Guessing, guessing
 from gatehouse.metrics.catalogue import metrics_for
 from gatehouse.metrics.metric import Metric, Predictions, all_on_draws
-from gatehouse.metrics.tasks.found import TASKS
+from gatehouse.metrics.tasks import TASKS
 from tests.evaluation.test_gate import MODEL
 
 ROWS = 300

@@ -18,8 +18,8 @@ from gatehouse.evaluation.report import page
 from gatehouse.evaluation.rules.bars import Bar
 from gatehouse.evaluation.spec import GatePolicy
 from gatehouse.metrics.catalogue import measure
-from gatehouse.metrics.tasks.binary import BINARY
-from gatehouse.metrics.tasks.judging import judging_of
+from gatehouse.metrics.judging import judging_of
+from gatehouse.metrics.tasks import BINARY
 from gatehouse.store.manifest import Column
 from gatehouse.store.store import ArtifactStore
 from gatehouse.training.scoring.predictor import Predictor

@@ -14,7 +14,7 @@ from gatehouse.errors import ConfigurationError
 from gatehouse.evaluation.bootstrap import Units
 from gatehouse.evaluation.slices import MOST_VALUES, Slice, group, measured_slices, problems_of, slice_columns
 from gatehouse.evaluation.spec import EvaluationSpec
-from gatehouse.metrics.tasks.binary import BINARY
+from gatehouse.metrics.tasks import BINARY
 
 LABELS = np.array([0, 1, 0, 1, 1, 1], dtype=np.int8)
 SCORES = np.array([0.1, 0.9, 0.6, 0.4, 0.5, 0.5])

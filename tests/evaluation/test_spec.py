@@ -11,8 +11,8 @@ from gatehouse.evaluation.rules.bars import Bar
 from gatehouse.evaluation.rules.champion import ChampionRule
 from gatehouse.evaluation.spec import EvaluationSpec, GatePolicy
 from gatehouse.metrics.catalogue import metrics_for
-from gatehouse.metrics.tasks.binary import BINARY
-from gatehouse.metrics.tasks.judging import judging_of
+from gatehouse.metrics.judging import judging_of
+from gatehouse.metrics.tasks import BINARY
 from gatehouse.store.identity import identity_digest
 
 POLICY = Path(__file__).parents[2] / "pipelines" / "projects" / "flights" / "policy.yaml"

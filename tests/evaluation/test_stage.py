@@ -19,7 +19,7 @@ from gatehouse.evaluation.rules.cost import CostBounds
 from gatehouse.evaluation.spec import EvaluationSpec
 from gatehouse.evaluation.stage import ScoringError, SelfComparisonError, evaluate
 from gatehouse.metrics.catalogue import measure
-from gatehouse.metrics.tasks.binary import BINARY
+from gatehouse.metrics.tasks import BINARY
 from gatehouse.store.identity import identity_of
 from gatehouse.store.run import RUN_ID, events
 from gatehouse.store.store import ArtifactStore

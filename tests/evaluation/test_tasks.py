@@ -13,8 +13,8 @@ from gatehouse.evaluation.recorded import rejudged
 from gatehouse.evaluation.report import page
 from gatehouse.evaluation.spec import EvaluationSpec, GatePolicy
 from gatehouse.evaluation.stage import EvaluateRequest, EvaluateResult, by_class, evaluate
-from gatehouse.metrics.tasks.found import TASKS
-from gatehouse.metrics.tasks.judging import judging_of
+from gatehouse.metrics.judging import judging_of
+from gatehouse.metrics.tasks import TASKS
 from gatehouse.store.store import ArtifactStore
 from tests.evaluation.candidates import publish_model
 from tests.training.synthetic import publish_split, publish_training_set, table

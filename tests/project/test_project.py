@@ -16,8 +16,8 @@ from gatehouse.configuration.duration import Duration, iso
 from gatehouse.configuration.yaml_lines import load_model, nearest, read_yaml
 from gatehouse.errors import ConfigurationError
 from gatehouse.evaluation.spec import GatePolicy
-from gatehouse.metrics.tasks.binary import BINARY
-from gatehouse.metrics.tasks.judging import judging_of
+from gatehouse.metrics.judging import judging_of
+from gatehouse.metrics.tasks import BINARY
 from gatehouse.monitoring.spec import DataDriftSpec, RetrainSpec
 from gatehouse.project.checking import check_project
 from gatehouse.project.project import load_project

@@ -67,7 +67,7 @@ def probe(request: ProbeRequest, store: ArtifactStore) -> ProbeResult:
     """
     from gatehouse.data.splitting.parts import read_part
     from gatehouse.metrics.catalogue import metric_named
-    from gatehouse.metrics.tasks.judging import judging_of
+    from gatehouse.metrics.judging import judging_of
     from gatehouse.training.scoring.predictor import Predictor, require_usable
 
     predictor = Predictor.load(store, request.model)

@@ -8,9 +8,9 @@ import numpy.typing as npt
 
 from gatehouse.data.splitting.parts import Part
 from gatehouse.metrics.catalogue import metric_named
+from gatehouse.metrics.judging import judging_of
 from gatehouse.metrics.metric import Metric, Predictions
-from gatehouse.metrics.tasks.found import TASKS
-from gatehouse.metrics.tasks.judging import judging_of
+from gatehouse.metrics.tasks import TASKS
 from gatehouse.monitoring.finding import ALARM, DETECTOR, QUIET, UNKNOWN, Finding
 from gatehouse.monitoring.rows import moments
 from gatehouse.monitoring.spec import DetectorSpec, MissingLibraryError

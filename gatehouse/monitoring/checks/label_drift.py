@@ -7,8 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gatehouse.metrics.arithmetic.intervals import NORMAL
-from gatehouse.metrics.tasks.found import TASKS
-from gatehouse.metrics.tasks.level import level_of
+from gatehouse.metrics.tasks import TASKS
 from gatehouse.monitoring.bins import blocks_of
 from gatehouse.monitoring.checks.data_drift import alarm_of
 from gatehouse.monitoring.clusters import mean_error
@@ -26,7 +25,7 @@ def label_drift(spec: LabelDriftSpec, data: DataDriftSpec, rows: Watched, min_ro
         rows: The rows to compare.
         min_rows: Minimum number of rows with a known label, and of rows in a block of the reference.
     """
-    level = level_of(TASKS[rows.task])
+    level = TASKS[rows.task].level
     if rows.labelled.num_rows < min_rows:
         why = f"expected at least {min_rows:,} rows with a known label to judge, found {rows.labelled.num_rows:,}"
         return Finding(LABEL, level.title, UNKNOWN, why)

@@ -8,8 +8,7 @@ import yaml
 
 from gatehouse.errors import GatehouseError
 from gatehouse.metrics.catalogue import metric_named, metrics
-from gatehouse.metrics.tasks.found import TASKS
-from gatehouse.metrics.tasks.task import Output
+from gatehouse.metrics.tasks import TASKS, Output
 from gatehouse.registry.explaining.explanation import ExplainRequest, Explanation, explain
 from gatehouse.store.reference import Reference
 from gatehouse.store.store import ArtifactStore

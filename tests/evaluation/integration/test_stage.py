@@ -25,7 +25,7 @@ from gatehouse.evaluation.integration.stage import (
     integrate,
     serving_seconds,
 )
-from gatehouse.metrics.tasks.binary import BINARY
+from gatehouse.metrics.tasks import BINARY
 from gatehouse.store.hidden_values import hiding
 from gatehouse.store.store import ArtifactStore
 from gatehouse.training.scoring.predictor import Predictor

@@ -11,7 +11,7 @@ from gatehouse.evaluation.probing.report import page
 from gatehouse.evaluation.probing.spec import ProbeSpec
 from gatehouse.evaluation.probing.stage import ProbeRequest, ProbeResult, probe
 from gatehouse.metrics.classification import log_loss
-from gatehouse.metrics.tasks.binary import BINARY
+from gatehouse.metrics.tasks import BINARY
 from gatehouse.store.store import ArtifactStore
 from gatehouse.training.scoring.predictor import Predictor
 from gatehouse.training.transformation.fitted import FeatureError

@@ -5,8 +5,7 @@ import pytest
 
 from gatehouse.data.splitting.parts import read_part
 from gatehouse.errors import ConfigurationError
-from gatehouse.metrics.tasks.binary import BINARY
-from gatehouse.metrics.tasks.found import TASKS
+from gatehouse.metrics.tasks import BINARY, TASKS
 from gatehouse.store.store import ArtifactStore
 from gatehouse.tracking.lineage import lineage_of
 from gatehouse.training.calibration.spec import (
