@@ -300,8 +300,6 @@ def _require_more(experiment: Found, request: "TuneRequest") -> None:
     ended, budget = str(shown.about.get("ended")), spec.budget.model_dump()
     if ended in budget and budget[ended] == shown.about["budget"][ended]:
         more = f"give more with {_option(ended)}"
-        if ended == "expected_improvement":
-            more = "lower it under tuning.budget in project.yaml and run the training pipeline"
         raise GatehouseError(f"{experiment.short} has used its budget of {ended}, {budget[ended]:g}; {more}.")
 
 

@@ -33,14 +33,6 @@ def fairness_of(
     A group with fewer than `min_slice_rows` rows, fewer than 20 units of the bootstrap, or equal labels cannot be
     judged: measures are those of the other groups. A rate whose denominator has fewer than 20 units is unknown.
 
-    Args:
-        table: The test rows.
-        labels: Shape (rows,).
-        predictions: For the rows, by role; classes are those at the model's threshold.
-        spec: Names the columns.
-        task: Decides which measures there are.
-        units: What the bootstrap draws.
-
     Raises:
         ConfigurationError: if there is no such column.
     """

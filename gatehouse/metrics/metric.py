@@ -1,8 +1,8 @@
 """What a metric is, and how a function is declared as one."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypedDict, Unpack
 
 import numpy as np
@@ -61,7 +61,6 @@ class Metric:
         reads: Which form of the predictions it reads; `groups` stands for scores and groups.
         function: From labels, shape (rows,), and what it reads to a number.
         form: Format of the number, as in Python's `format`.
-        chance: Value of a model that guesses, by task; a task whose value depends on the rows is left out.
         aliases: Its names in other programs, in lower case, for messages about unknown names.
         prepare: From labels and what it reads to a function from row counts of a draw to statistics. Metrics with the
             same `prepare` share the statistics. None measures the drawn rows again.
@@ -82,7 +81,6 @@ class Metric:
     reads: Reads
     function: Callable[..., float]
     form: str = ".4f"
-    chance: Mapping[str, float] = field(default_factory=dict, hash=False)
     aliases: tuple[str, ...] = ()
     prepare: Callable[..., Counted] | None = None
     of_counts: Callable[[Any], float] = float
@@ -143,7 +141,6 @@ class About(TypedDict, total=False):
     """What every declaration may add, as attributes of a `Metric`."""
 
     form: str
-    chance: Mapping[str, float]
     aliases: tuple[str, ...]
     caveat: str
 

@@ -7,19 +7,17 @@ from pathlib import Path
 from gatehouse.configuration.yaml_lines import nearest
 from gatehouse.data.splitting.spec import GeographicSplit, SplitSpec
 from gatehouse.data.validation.contract import Contract
-from gatehouse.evaluation.gate import NONE_REFUSES
 from gatehouse.features.definitions.loading import in_repository
 from gatehouse.features.definitions.problems import source_problems
 from gatehouse.features.definitions.repository import Repository, without_history
 from gatehouse.features.feast_settings import settings_problems
 from gatehouse.kfp_api.specs import problems_of
-from gatehouse.metrics.judging import judging_of
 from gatehouse.project.contract_rules import unrunnable_rules
-from gatehouse.project.project import Project, ProjectParts, at_lines, definitions_of, read_project
+from gatehouse.project.project import Project, ProjectParts, definitions_of, read_project
 from gatehouse.project.project_file import PROJECT_FILE, ProjectFile
 from gatehouse.project.signatures import NAMES, parameters
 from gatehouse.store.store import ArtifactStore
-from gatehouse.training.spec import PairwiseLoss, task_of
+from gatehouse.training.spec import PairwiseLoss
 
 _Key = tuple[str | int, ...]
 
@@ -33,16 +31,11 @@ def check_project(folder: Path, store: ArtifactStore | None = None) -> Project:
         ConfigurationError: listing every problem, with file, line and key for YAML files.
     """
     parts = read_project(folder)
-    file, contract, policy, repository = parts.file, parts.contract, parts.policy, parts.repository
+    file, contract, repository = parts.file, parts.contract, parts.repository
     if file is None:
         return parts.project()
     if contract is not None:
         parts.add(file.contract, [*_contract_problems(file, contract)] or unrunnable_rules(file, contract))
-    if policy is not None:
-        refusing = policy.resolved(judging_of(task_of(file.training))).refusing()
-        tried = file.integration is not None and policy.terms_of("integration").severity == "refuse"
-        if not refusing and not tried:
-            parts.warnings += at_lines(parts.folder / file.policy, file.policy, [f"rules: {NONE_REFUSES}"])
     parts.add(PROJECT_FILE, _schedule_problems(file))
     if repository is None:
         return parts.project()

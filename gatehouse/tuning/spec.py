@@ -63,14 +63,11 @@ class Budget(Spec):
     minutes: float | None = Field(None, gt=0, description="Minutes of the experiment.")
     cost: float | None = Field(None, gt=0, description="Cost of all trials, by the price table.")
     steps: int | None = Field(None, ge=1, description="Steps of all trials together.")
-    expected_improvement: float | None = Field(
-        None, gt=0, description="End when the expected improvement of the objective is at most this."
-    )
 
 
-def _objectives(given: Any) -> Any:
-    listed = given if isinstance(given, list | tuple) else [given]
-    return [{"metric": each} if isinstance(each, str) else each for each in listed]
+def _objectives(value: Any) -> Any:
+    objectives = value if isinstance(value, list | tuple) else [value]
+    return [{"metric": entry} if isinstance(entry, str) else entry for entry in objectives]
 
 
 class ExperimentSpec(Spec):
@@ -218,8 +215,6 @@ class ExperimentSpec(Spec):
             yield "steps_per_trial: the steps of a population are epochs; remove it"
         if self.early_stopping is not None:
             yield "early_stopping: a population replaces its worst members; remove it"
-        if self.budget.expected_improvement is not None:
-            yield "budget: expected_improvement: members of a population are no independent trials; remove it"
         if measured := [each.metric for each in self.objective if each.metric in MEASURES]:
             yield f"objective: {measured[0]} is not measured while a member trains; take a metric"
 
@@ -235,8 +230,6 @@ class ExperimentSpec(Spec):
                 )
             if self.early_stopping is not None:
                 yield "early_stopping: trials can be stopped early by one objective only; remove it, or objectives"
-            if self.budget.expected_improvement is not None:
-                yield "budget: expected_improvement: is of one objective only; remove it, or objectives"
         elif self.early_stopping is not None and set(metrics) & set(MEASURES):
             yield f"early_stopping: {metrics[0]} is measured at the end of a trial only; remove it"
 

@@ -54,11 +54,6 @@ def test_rankings_are_drawn_by_group_and_no_unit_cuts_one() -> None:
         Units.of(part(groups), "plane", "decided")
 
 
-def test_a_column_that_is_not_there_is_named() -> None:
-    with pytest.raises(ConfigurationError, match=r"expected `day`, `week` or a column .*plane, decided\), found tail"):
-        Units.of(part(), "tail", "decided")
-
-
 def test_rows_of_a_unit_are_drawn_together_and_the_seed_decides() -> None:
     units = Units.of(part(), "plane", "")
     draws = np.array(list(units.draws(200, 3)))
@@ -91,13 +86,6 @@ def test_rows_of_one_unit_that_are_alike_tell_less_and_the_design_effect_says_so
     assert wide[1] - wide[0] > 2 * (narrow[1] - narrow[0])
 
 
-def test_percentiles_leave_out_on_average_what_they_say() -> None:
-    drawn = np.arange(1.0, 100)
-    assert percentiles(drawn, 0.05) == pytest.approx((5.0, 95.0)), "the 5th and the 95th of 99"
-    assert percentiles(np.append(drawn, np.nan), 0.05) == pytest.approx((5.0, 95.0)), "a draw without a number"
-    assert np.isnan(percentiles(np.full(3, np.nan), 0.05)).all()
-
-
 def test_percentiles_of_few_units_are_those_of_a_t_interval() -> None:
     # Draws of ten units vary by nine tenths of what samples do, and samples of ten have Student's t.
     drawn = stats.norm.ppf((np.arange(100_000) + 0.5) / 100_000, scale=np.sqrt(0.9))
@@ -120,9 +108,3 @@ def test_intervals_hold_the_truth_about_as_often_as_they_say(grouped: bool) -> N
         low, high = percentiles(on_draws([mean], units, 60, 7)[:, 0], 0.025, units.number)
         held.append(low <= 0 <= high)
     assert 0.86 <= np.mean(held) <= 0.99
-
-
-def test_the_units_among_rows_are_counted() -> None:
-    rows = np.array([0, 1, 4])
-    assert Units("row", 5).among(rows) == 3
-    assert Units("day", 3, np.array([0, 0, 1, 1, 2])).among(rows) == 2

@@ -27,7 +27,6 @@ from gatehouse.evaluation.rules import baseline
 from gatehouse.evaluation.rules.bars import Bar
 from gatehouse.evaluation.rules.champion import ChampionRule
 from gatehouse.evaluation.rules.cost import CostBounds
-from gatehouse.evaluation.rules.regressions import RegressionRule
 from gatehouse.evaluation.spec import GatePolicy
 from gatehouse.metrics.catalogue import metric_named
 from gatehouse.metrics.judging import judging_of
@@ -99,11 +98,6 @@ def test_every_key_of_the_policy_belongs_to_one_family() -> None:
     assert set(GatePolicy.model_fields) == {*keys, *Termed.model_fields, *own}
 
 
-def test_a_good_candidate_passes() -> None:
-    assert broken() == []
-    assert broken(comparison=None) == []
-
-
 @pytest.mark.parametrize(
     ("changes", "rules"),
     [
@@ -153,13 +147,6 @@ def test_the_leakage_alarm_names_rows_that_the_model_may_have_seen() -> None:
         assert [rule.found for rule in judge(policy, evidence) if rule.name == "leakage alarm roc_auc"] == [found]
 
 
-def test_a_check_that_passed_with_warnings_says_how_many() -> None:
-    evidence = Evidence(MODEL, GOOD, BASELINE, BETTER, {"roc_auc": {"a": 0.7}}, True, (CLEAN, WARNED))
-    rules = judge(POLICY.resolved(judging_of(BINARY)), evidence)
-    found = {rule.name: rule.found for rule in rules if rule.name in (CLEAN.name, WARNED.name)}
-    assert found == {"leakage": "pass", "split checks": "pass with 1 warning"}
-
-
 @pytest.mark.parametrize(
     ("best", "worst", "error", "verdict"),
     [
@@ -188,13 +175,6 @@ def test_an_equal_candidate_keeps_the_smallest_tolerance_four_times_in_five() ->
     assert np.mean(bounds <= tolerance) == pytest.approx(0.8, abs=0.005)
 
 
-def test_values_on_a_bound_keep_it() -> None:
-    assert broken(candidate=GOOD | {"roc_auc": 0.725, "log_loss": 0.495}) == []
-    assert broken(candidate=GOOD | {"roc_auc": 0.80}) == []
-    assert broken(comparison=replace(BETTER, worst_bound=0.002)) == []
-    assert broken(slices={"a": 0.6}) == []
-
-
 @pytest.mark.parametrize(("log_loss", "holds"), [(0.40, True), (0.48, True), (0.4895, True), (0.4897, False)])
 def test_a_linear_candidate_is_as_good_as_the_baseline(log_loss: float, holds: bool) -> None:
     linear = replace(MODEL, configuration={"model": {"architecture": "linear"}})
@@ -218,7 +198,6 @@ def test_an_equal_model_is_accepted_or_refused_as_the_policy_states() -> None:
     assert under(tolerance=0.0, min_improvement=0.001) == ["improvement log_loss"]
 
 
-COST = CostBounds(latency_ms=1, size_mb=1, memory_mb=1)
 WARN = Terms(severity="warn", owner="ops", reason="few flights")
 
 
@@ -249,35 +228,10 @@ def test_a_name_stands_for_no_rule_of_a_family_with_a_longer_name() -> None:
     assert policy.unused(rules) == ("leakage",)
 
 
-def test_every_rule_begins_with_a_name_of_its_family() -> None:
-    asked = {"warnings": "refuse", "champion": ChampionRule(min_improvement=0.1), "cost": COST}
-    asked["regressions"] = RegressionRule()
-    policy = POLICY.model_copy(update=asked)
-    checks = tuple(DataCheck(name, "pass", ()) for name in ("validation", "leakage", "split checks"))
-    for slices in ({}, {"a": 0.7}, {"a": 0.1}):
-        worse = {name: replace(BETTER, worse_by=0.1, standard_error=value) for name, value in slices.items()}
-        compared = {"slice_comparisons": worse}
-        evidence = Evidence(MODEL, GOOD, BASELINE, BETTER, {"roc_auc": slices}, True, checks, **compared)
-        for each in families():
-            for rule in each.rules(policy.resolved(judging_of(BINARY)), evidence):
-                assert any(rule.name == name or rule.name.startswith(f"{name} ") for name in each.names), rule
-
-
 def test_a_limit_that_is_written_needs_a_judged_slice() -> None:
     (rule,) = [rule for rule in judged(POLICY, GOOD, BASELINE, BETTER, {}) if not rule.holds]
     assert str(rule) == "slices roc_auc: expected at least one judged slice, found 0"
     assert broken(slices={}, policy=POLICY.model_copy(update={"slices": None})) == [], "the task's limit asks for none"
-
-
-def test_the_verdict_is_that_of_all_rules() -> None:
-    rules = judged(POLICY, GOOD, BASELINE, BETTER, {"a": 0.7})
-    assert verdict_of(rules) == "pass"
-    assert verdict_of((*rules, replace(rules[0], holds=False))) == "refused"
-
-
-def test_a_rule_names_what_was_expected_and_found() -> None:
-    (rule,) = [each for each in judged(POLICY, GOOD | {"roc_auc": 0.7}, BASELINE, None, {"a": 0.7}) if not each.holds]
-    assert str(rule) == "bar roc_auc: expected at least 0.725, found 0.7000"
 
 
 @pytest.mark.parametrize("metric", ["roc_auc", "log_loss"])
@@ -408,11 +362,6 @@ def test_regressions_that_are_shown_in_a_slice_refuse(slices: dict[str, float], 
     )
 
 
-def test_regressions_name_metrics_of_the_task() -> None:
-    policy = GatePolicy.model_validate({"regressions": {"metrics": ["rmse"]}}).resolved(judging_of(BINARY))
-    assert [each for each in policy.problems(BINARY) if each.startswith("regressions.metrics") and "rmse" in each]
-
-
 @pytest.mark.parametrize(
     ("metrics", "units", "broken"),
     [
@@ -430,9 +379,3 @@ def test_what_has_few_units_shows_no_regression_and_looking_at_nothing_is_told(
     given = {"brier": _against(0)}
     evidence = Evidence(MODEL, GOOD, BASELINE, BETTER, {}, False, comparisons=given, slice_comparisons=found)
     assert [rule.name for rule in judge(policy, evidence) if not rule.holds] == broken
-
-
-def test_bounds_from_few_units_cannot_tell() -> None:
-    for units, outcome in ((1, "inconclusive"), (19, "inconclusive"), (20, "pass"), (None, "pass")):
-        evidence = Evidence(MODEL, GOOD, BASELINE, replace(BETTER, units=units), {"roc_auc": {"a": 0.7}}, True)
-        assert verdict_of(judge(POLICY.resolved(judging_of(BINARY)), evidence)) == outcome

@@ -10,7 +10,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from gatehouse.data.splitting.parts import read_part
-from gatehouse.evaluation import evidence as seen_module
 from gatehouse.evaluation.evidence import unseen_part
 from gatehouse.evaluation.gate import DataCheck, Evidence, Seen, Terms, judge, verdict_of
 from gatehouse.evaluation.recorded import rejudged
@@ -107,11 +106,6 @@ def test_rows_that_a_champion_was_fitted_on_are_found_by_key_and_taken_out(judge
         assert left == [row for row in TEST if row not in expected], name
         counted = {"candidate": 0} | ({"champion": len(expected)} if champion else {})
         assert seen == Seen(counted, 20, 20 - len(expected)), name
-
-
-def test_a_model_of_the_same_split_costs_no_look_at_keys(judged: Judged, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(seen_module, "_in_common", None)  # What would look at keys; a call of it fails.
-    assert judged.unseen(judged.fitted(training_set=judged.training_set, split=judged.split))[1].left == 20
 
 
 def test_lineage_that_cannot_be_read_is_told_and_takes_nothing_out(judged: Judged) -> None:

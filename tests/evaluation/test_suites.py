@@ -115,11 +115,6 @@ def test_a_policy_may_ask_for_the_comparison_of_online_features(judged_bench: Be
     assert rejudged(judged_bench.store, plain.evaluation, asks).not_measured == ("integration online",)
 
 
-def test_a_golden_batch_of_no_judged_row_is_told(judged_bench: Bench) -> None:
-    found = _evaluated(judged_bench, _suite(judged_bench, rows=slice(0, 0)))
-    assert "integration: golden batch: none of its rows is judged on (not checked)" in found.warnings
-
-
 def test_the_suite_of_another_candidate_is_refused(judged_bench: Bench) -> None:
     with pytest.raises(ConfigurationError, match="expected the integration tests of the model"):
         _evaluated(judged_bench, _suite(judged_bench, of="other"))

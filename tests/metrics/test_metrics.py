@@ -218,12 +218,6 @@ def test_the_debiased_calibration_error_is_what_its_authors_draw() -> None:
     assert classification.calibration_error_debiased(many, np.full(100_000, 0.9)) == pytest.approx(0.4, abs=1e-6)
 
 
-@given(BINARY)
-def test_calibration_errors_are_shares(rows: tuple[Any, Any]) -> None:
-    assert 0 <= classification.calibration_error(*rows) <= 1
-    assert 0 <= classification.calibration_error_debiased(*rows) <= 1
-
-
 @pytest.mark.parametrize(("metric", "quantile"), [(regression.pinball_p10, 0.1), (regression.pinball_p90, 0.9)])
 def test_no_constant_has_less_pinball_loss_than_the_quantile(metric: Any, quantile: float) -> None:
     labels = np.random.default_rng(3).normal(size=1001)
@@ -325,23 +319,6 @@ def test_a_better_model_is_better_and_nan_never_is(name: str, task: str) -> None
     assert np.isnan(metric.measure(labels, broken)) and np.isnan(metric.on_draws(labels, broken)(np.ones(20)))
 
 
-@EVERY_CASE
-def test_a_metric_declares_the_value_of_guesses_if_it_is_always_the_same(name: str, task: str) -> None:
-    def guess(seed: int) -> tuple[Any, Predictions]:
-        """Labels, and the same prediction for every row; for numbers their mean."""
-        draw = np.random.default_rng(seed)
-        if task == "multiclass":
-            labels, predicted = draw.integers(0, 2 + seed % 3, 40), np.tile(draw.random(2 + seed % 3), (40, 1))
-        else:
-            labels = example(task, 40, seed)[0]
-            predicted = np.full(40, {"binary": draw.random(), "ranking": 0.5}.get(task, labels.mean()))
-        return labels, TASKS[task].read(predicted, draw.integers(0, 4, 40))
-
-    values = [metric_named(name).measure(*guess(seed)) for seed in range(9)]
-    chance = values[0] if np.ptp(values) < 1e-9 else None
-    assert metric_named(name).chance.get(task) == (chance if chance is None else pytest.approx(chance, abs=1e-9))
-
-
 @pytest.mark.parametrize("name", sorted(metrics_for("multiclass")))
 def test_a_class_that_the_model_does_not_know_has_probability_0(name: str) -> None:
     draw, metric = np.random.default_rng(5), metric_named(name)
@@ -378,7 +355,3 @@ def test_a_mistaken_name_is_told_the_right_one() -> None:
     with pytest.raises(ConfigurationError, match="'speed'"):
         metric_named("speed")
     assert TypeAdapter(MetricName).json_schema() == {"type": "string", "enum": list(metrics())}
-
-
-def test_numbers_are_written_as_a_metric_says() -> None:
-    assert [metric_named("roc_auc").text(0.75186), metric_named("mae").text(1234.56)] == ["0.7519", "1235"]

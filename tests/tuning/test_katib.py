@@ -94,11 +94,6 @@ def test_algorithms_and_their_settings(theirs: dict[str, Any], ours: Any, said: 
     assert bool(said) == bool(reasons(found, "algorithm"))
 
 
-def test_grid_needs_steps_as_it_does_there() -> None:
-    found = imported(katib(algorithm=algorithm("grid")))
-    assert "grid needs parameters with a list of values, or with a step" in reasons(found, "here")
-
-
 def test_hyperband_becomes_random_search_that_stops_at_rungs() -> None:
     epochs = {"name": "num-epochs", "parameterType": "int", "feasibleSpace": {"min": "1", "max": "1"}}
     rate = {"name": "lr", "parameterType": "double", "feasibleSpace": {"min": "0.001", "max": "0.05"}}
@@ -170,17 +165,6 @@ def test_distributions() -> None:
     assert "draw uniformly" in reasons(space(distribution="normal"), "parameters lr")
     assert "no even steps" in reasons(space(distribution="logUniform", step="0.01"), "parameters lr step")
     assert "found 'double'" in reasons(space(min="a"), "parameters lr")
-
-
-def test_what_the_cluster_needs_there_is_said() -> None:
-    found = imported(
-        katib(nasConfig={"graphConfig": {}}, metricsCollectorSpec={"collector": {"kind": "StdOut"}}, extra=1)
-    )
-    for part in ("nasConfig", "metricsCollectorSpec", "extra"):
-        assert reasons(found, part), part
-    found = imported(katib(resumePolicy="LongRunning", maxTrialCount=None))
-    assert "journal" in reasons(found, "resumePolicy")
-    assert "Katib has no end" in reasons(found, "maxTrialCount")
 
 
 @pytest.mark.parametrize(

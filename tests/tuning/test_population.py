@@ -10,8 +10,6 @@ from gatehouse.store.store import ArtifactStore
 from gatehouse.training.spec import NetworkTraining, beginning, changed
 from gatehouse.tuning.configuration import infeasible
 from gatehouse.tuning.controller import Controller, Experiment, ExperimentFailedError
-from gatehouse.tuning.parameters import ParameterSpec
-from gatehouse.tuning.population import _perturbed
 from gatehouse.tuning.runner import Event, Failed, Reported, Succeeded
 from gatehouse.tuning.spec import ExperimentSpec
 from gatehouse.tuning.study import ExperimentStudy, opened_study
@@ -133,13 +131,6 @@ def test_a_failed_member_is_replaced_by_a_copy_of_a_good_one_and_counts() -> Non
     assert len({trial.parameters["optimizer.learning_rate"] for trial in anew.trials[: 2 * SIZE]}) == 2 * SIZE
 
 
-def test_the_neighbour_of_a_listed_number_is_the_next_greater_or_smaller() -> None:
-    given = {"name": RATE["name"], "type": "categorical", "choices": [0.1, 0.001, 0.01]}
-    rate = ParameterSpec.model_validate(given)
-    found = [_perturbed(rate, 0.01, factor) for factor in (0.8, 1.0, 1.25)]
-    assert found == [0.001, 0.01, 0.1] and _perturbed(rate, 0.1, 1.25) == 0.1
-
-
 def test_settings_are_perturbed_within_their_bounds_or_drawn_anew() -> None:
     def copied(**algorithm: Any) -> list[tuple[dict[str, Any], dict[str, Any]]]:
         done = run(population(algorithm=algorithm | {"quantile": 0.5}))
@@ -171,7 +162,6 @@ def test_members_begin_with_earlier_configurations_and_what_they_take_counts() -
         ({"early_stopping": "median"}, "a population replaces its worst members"),
         ({"objective": "size_bytes"}, "size_bytes is not measured while a member trains"),
         ({"objective": ["log_loss", "roc_auc"]}, "population takes one objective"),
-        ({"budget": {"expected_improvement": 0.1}}, "no independent trials"),
         ({"algorithm": {"quantile": 0.6}}, "less than or equal to 0.5"),
     ],
 )

@@ -60,20 +60,6 @@ def test_a_trial_goes_on_with_what_it_has_reported(store: ArtifactStore) -> None
     assert second.seconds[1] > first.seconds[1], "the time of the first attempt is forgotten"
 
 
-def test_no_more_of_them_run_at_once_than_others(store: ArtifactStore) -> None:
-    spec = experiment(max_trial_count=4, max_failed_trial_count=4)
-    with pytest.raises(ExperimentFailedError):
-        run(store, spec, failing(*range(4), **LATE))
-    ended: list[int] = []
-
-    def script(number: int, parameters: dict[str, Any]) -> Any:
-        assert number == len(ended)
-        yield from trained(number, parameters)
-        ended.append(number)
-
-    assert run(store, spec, script)[1] == [0, 1, 2, 3]
-
-
 def test_too_many_of_them_end_this_run_and_the_next_begins_to_count_anew(store: ArtifactStore) -> None:
     spec = experiment(max_trial_count=6, max_failed_trial_count=1, parallel_trial_count=2)
     with pytest.raises(ExperimentFailedError, match=r"(?s)2 of .* at most 1.*The next run tries 2 of them again"):

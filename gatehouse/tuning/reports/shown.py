@@ -22,7 +22,6 @@ _ENDINGS = {
     "minutes": "budget.minutes were over",
     "cost": "budget.cost was spent",
     "steps": "budget.steps were trained",
-    "expected_improvement": "no trial is expected to be better by as much as budget.expected_improvement",
     "generations": "every member of the population trained to its last epoch",
     "exhausted": "every configuration of the search space was tried",
     "stopped": "somebody stopped it",

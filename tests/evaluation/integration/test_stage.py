@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from gatehouse.data.splitting.parts import read_part
-from gatehouse.errors import ConfigurationError, GatehouseError
+from gatehouse.errors import GatehouseError
 from gatehouse.evaluation.integration import child, serving
 from gatehouse.evaluation.integration.child import UntriedError, failures, run
 from gatehouse.evaluation.integration.report import page
@@ -23,7 +23,6 @@ from gatehouse.evaluation.integration.stage import (
     IntegrateResult,
     _served,
     integrate,
-    serving_seconds,
 )
 from gatehouse.metrics.tasks import BINARY
 from gatehouse.store.hidden_values import hiding
@@ -133,12 +132,6 @@ def test_the_comparison_of_online_features_is_a_check(
     assert (manifest.derived_from["online"], manifest.details["online"]) == (online, verdict)
 
 
-def test_the_comparison_must_be_that_of_the_training_set(bench: Bench) -> None:
-    other = str(bench.store.publish("online-comparisons", "other", {}, details={"verdict": "pass"}))
-    with pytest.raises(ConfigurationError, match="online: expected the comparison of training-sets/"):
-        tried(bench, online=other)
-
-
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [
@@ -156,12 +149,6 @@ def test_other_answers_than_those_of_the_training_code_fail(
     monkeypatch.setattr("gatehouse.evaluation.integration.stage._answers", lambda *_: (told, answer[1]))
     found = tried(bench, force=str(answer), rows=10)
     assert (found.verdict, found.reasons) == ("fail", (reason,))
-
-
-def test_a_model_that_cannot_be_loaded_elsewhere_fails(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    # A program that cannot be imported stands for a library that is not there.
-    monkeypatch.setattr("gatehouse.evaluation.integration.stage.PROGRAM", "gatehouse.evaluation.integration.absent")
-    assert "No module named" in tried(bench, force="absent", rows=10).reasons[0]
 
 
 @pytest.mark.parametrize(
@@ -329,12 +316,6 @@ def test_an_error_that_may_pass_is_no_verdict(
     assert ended == [True]
 
 
-def test_the_task_gives_serving_and_tests_the_time_that_they_may_take() -> None:
-    assert serving_seconds(10_000) - serving_seconds(1) > 900
-    longest = serving_seconds(10_000) + IntegrateRequest.model_fields["seconds"].default
-    assert longest < integrate.declared.resources.minutes * 60
-
-
 _STARTS = "import os, subprocess\nsleep = subprocess.Popen(['sleep', '600'], start_new_session={})\n"
 _STARTS += "open('started', 'w').write(str(sleep.pid))\n"
 
@@ -365,7 +346,3 @@ def test_what_a_program_started_ends_with_it_and_trouble_of_the_machine_is_an_er
     with pytest.raises(UntriedError, match=raised) if raised else contextlib.nullcontext():
         assert run(["-c", _STARTS.format(own_session) + then], 5, tmp_path) == (0, "it wrote nothing")
     assert select.select(started, [], [], 60)[0] == started
-
-
-def test_a_program_that_fails_is_told_by_the_last_line_that_it_wrote(tmp_path: Path) -> None:
-    assert run(["-c", "raise ValueError('no such layer')"], 60, tmp_path) == (1, "ValueError: no such layer")

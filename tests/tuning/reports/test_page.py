@@ -10,7 +10,7 @@ import pytest
 
 from gatehouse.store.canonical import canonical_json
 from gatehouse.store.store import ArtifactStore
-from gatehouse.tuning.reports.page import _verdict, axis_of_values, drawn, page
+from gatehouse.tuning.reports.page import axis_of_values, drawn, page
 from gatehouse.tuning.reports.shown import Shown
 from tests.reports.browser import Browser, launched
 from tests.tuning.reports.experiments import about, trials
@@ -26,19 +26,6 @@ def text(html: str) -> str:
 def best_of(made: list[dict[str, Any]]) -> int:
     ended = [one for one in made if one["state"] == "succeeded"]
     return int(min(ended, key=lambda one: one["values"]["log_loss"])["number"])
-
-
-def test_the_page_of_a_population_shows_the_ancestors_of_its_best_member() -> None:
-    made = trials(9)
-    made[8]["parent"], made[5]["parent"], made[2]["parent"] = 5, 2, None
-    shown = text(drawn(Shown("flights", about(best_trial=8), made)))
-    lineage = shown.split("Lineage of the best trial")[-1].partition("History")[0]
-    assert (
-        re.search(r"\b2 .*\b5 .*\b8 ", lineage) and f"{made[5]['parameters']['optimizer.learning_rate']:.4g}" in lineage
-    )
-    assert "Lineage" not in text(drawn(Shown("flights", about(best_trial=2), made)))
-    assert ">parent</th>" in drawn(Shown("flights", about(), made))
-    assert ">parent</th>" not in drawn(Shown("flights", about(), trials(8)))
 
 
 def headings(html: str) -> list[str]:
@@ -58,22 +45,6 @@ def test_the_page_of_an_artifact_says_what_is_best_and_why_it_ended(tmp_path: Pa
     ]  # fmt: skip
 
 
-def test_every_trial_stands_there_with_its_state_its_reason_and_its_model() -> None:
-    made = trials(30)
-    html = drawn(Shown("flights", about(), made))
-    for one in made:
-        assert one["reason"] in html
-        assert one["model"] in html
-    assert html.count("NonFiniteLossError") == 1 + sum(one["state"] == "failed" for one in made)
-
-
-def test_rungs_are_marked_and_importance_names_its_method() -> None:
-    html = drawn(Shown("flights", about(), trials(60)))
-    assert re.findall(r"rung at step (\d+)", html) == ["1", "3"]
-    assert "(fANOVA), of the parameters that all trials have." in text(html)
-    assert "(PED-ANOVA)." in text(drawn(Shown("flights", about(), trials(400))))
-
-
 def test_several_objectives_have_a_front_with_its_knee() -> None:
     made = trials(40)
     for one in made:
@@ -87,21 +58,6 @@ def test_several_objectives_have_a_front_with_its_knee() -> None:
     assert "Importance of latency_ms" in headings(html)
 
 
-def test_constraints_say_how_many_trials_break_them() -> None:
-    made = trials(30)
-    broken = [one for one in made if one["measures"] and one["measures"]["latency_ms"] > 5]
-    for one in broken:
-        one["feasible"] = False
-    html = drawn(Shown("flights", about(constraints=[{"measure": "latency_ms", "at_most": 5}]), made))
-    measured = sum(bool(one["measures"]) for one in made)
-    assert f"latency_ms at most 5 {measured} {len(broken)}" in text(html)
-    assert html.count("breaks a constraint") == len(broken)
-    made[best_of(made)]["feasible"] = False
-    kept = Shown("flights", about(), made).best
-    assert kept is not None
-    assert kept["feasible"]
-
-
 @pytest.mark.parametrize("count", [0, 1, 2, 5])
 def test_few_trials_have_a_page(count: int) -> None:
     html = drawn(Shown("flights", about(), trials(count)))
@@ -109,27 +65,6 @@ def test_few_trials_have_a_page(count: int) -> None:
     assert (
         len(re.findall(r'<tr[^>]*><td class="n', html.partition(">Trials</h2>")[2].partition("<section")[0])) == count
     )
-
-
-def test_a_provisional_experiment_says_so_first() -> None:
-    made = trials(12)
-    said = [
-        _verdict(Shown("flights", about(best_trial=best_of(made), provisional=each), made)) for each in ([3, 5], [])
-    ]
-    assert [one.word for one in said] == ["warn", "pass"]
-    assert ["The result is provisional: 2 trials failed" in " ".join(one.warnings) for one in said] == [True, False]
-
-
-def test_where_all_failed_or_some_run_the_page_says_so() -> None:
-    running = [*trials(8), trials(9)[-1] | {"state": "running", "values": {}}]
-    shown = text(drawn(Shown("flights", about(ended="", trial_settings={}), running, state="Under way: 1 trial runs")))
-    assert "Under way: 1 trial runs" in shown and "is best so far" in shown
-    assert "ended because" not in shown and "settings of a trial" not in shown
-    made = [one | {"state": "failed", "values": {}, "reason": "OutOfMemoryError", "model": ""} for one in trials(7)]
-    shown = text(drawn(Shown("flights", about(ended="max_failed_trial_count"), made)))
-    assert "None of 7 trials succeeded." in shown
-    assert "more trials failed than max_failed_trial_count allows" in shown
-    assert "7 trials: OutOfMemoryError" in shown
 
 
 @pytest.mark.parametrize("odd", [math.nan, math.inf, None, "NaN", 1e300])
