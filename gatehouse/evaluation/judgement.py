@@ -42,15 +42,12 @@ class Uncertainty:
 
     Attributes:
         unit: The drawn unit: `row`, `group`, `day`, `week`, or a column of the training set.
-        design_effect: By metric, the variance of the candidate's value over draws of units, divided by the variance
-            over draws of rows, in a ranking of groups (Kish 1965). Empty if rows were drawn.
     """
 
     unit: str
     units: int
     samples: int
     intervals: Mapping[str, Mapping[str, tuple[float, float]]]
-    design_effect: Mapping[str, float]
 
 
 @dataclass(frozen=True)
@@ -199,27 +196,14 @@ def uncertainty_of(
     Roles are measured one after another on the same draws, so only one is prepared at a time.
     """
     metrics = metrics_for(task.name)
-
-    def drawn_by_metric(read: Predictions, drawn_units: Units) -> dict[str, Array]:
+    drawn: dict[str, dict[str, Array]] = {}
+    intervals = {}
+    for role, read in predictions.items():
         measured = Measured(all_on_draws([*metrics.values()], labels, read))
-        values = on_draws([measured], drawn_units, spec.bootstrap_samples, spec.seed)
-        return dict(zip(metrics, by_metric([*metrics.values()], values), strict=True))
-
-    drawn = {role: drawn_by_metric(read, units) for role, read in predictions.items()}
-    number = units.number
-    intervals = {
-        role: {name: interval(metric, drawn[role][name], number, labels, read) for name, metric in metrics.items()}
-        for role, read in predictions.items()
-    }
-    effect: dict[str, float] = {}
-    candidate = next(iter(predictions))
-    single = Units.single(len(labels), predictions[candidate].groups)
-    if number < single.number:
-        alone = drawn_by_metric(predictions[candidate], single)
-        effect = {
-            name: float(np.nanvar(drawn[candidate][name][:, 0]) / spread)
-            for name, values in alone.items()
-            if (spread := np.nanvar(values[:, 0])) > 0
+        columns = by_metric([*metrics.values()], on_draws([measured], units, spec.bootstrap_samples, spec.seed))
+        by_name = dict(zip(metrics, columns, strict=True))
+        drawn[role] = {name: values[:, 0] for name, values in by_name.items()}
+        intervals[role] = {
+            name: interval(metrics[name], values, units.number, labels, read) for name, values in by_name.items()
         }
-    values_of = {role: {name: values[:, 0] for name, values in by_name.items()} for role, by_name in drawn.items()}
-    return Uncertainty(units.name, number, spec.bootstrap_samples, intervals, effect), values_of
+    return Uncertainty(units.name, units.number, spec.bootstrap_samples, intervals), drawn

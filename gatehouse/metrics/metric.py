@@ -145,38 +145,9 @@ class About(TypedDict, total=False):
     caveat: str
 
 
-def metric(
-    *,
-    title: str,
-    better: Literal["higher", "lower"],
-    tasks: tuple[str, ...],
-    reads: Reads,
-    prepare: Callable[..., Counted] | None = None,
-    of_counts: Callable[[Any], float] = float,
-    gaps: Callable[[Any], Array] | None = None,
-    groups: int = 0,
-    has_interval: bool = True,
-    **about: Unpack[About],
-) -> Callable[[Callable[..., float]], Metric]:
-    """Declare a function of labels and of what it reads as the metric of its name."""
-
-    def declare(function: Callable[..., float]) -> Metric:
-        return Metric(
-            function.__name__,
-            title,
-            better,
-            tasks,
-            reads,
-            function,
-            prepare=prepare,
-            of_counts=of_counts,
-            gaps=gaps,
-            groups=groups,
-            has_interval=has_interval,
-            **about,
-        )
-
-    return declare
+def metric(**about: Any) -> Callable[[Callable[..., float]], Metric]:
+    """Declare a function of labels and of what it reads as the metric of its name; `about` has attributes of it."""
+    return lambda function: Metric(name=function.__name__, function=function, **about)
 
 
 def mean_metric(
@@ -194,13 +165,13 @@ def mean_metric(
         def of_mean(mean: float) -> float:
             return float(np.sqrt(mean) if root else mean)
 
-        def prepare(*given: Array) -> OnDraw:
-            numbers = np.asarray(by_row(*given), np.float64)
+        def prepare(*arrays: Array) -> OnDraw:
+            numbers = np.asarray(by_row(*arrays), np.float64)
             # Without BLAS: its threads cost more than the sum, and its last bits depend on the processor.
             return lambda times: of_mean(float(np.einsum("i,i", times, numbers)) / times.sum())
 
-        def measure(*given: Array) -> float:
-            return of_mean(by_row(*given).mean())
+        def measure(*arrays: Array) -> float:
+            return of_mean(by_row(*arrays).mean())
 
         return Metric(by_row.__name__, title, better, tasks, reads, measure, prepare=prepare, by_row=by_row, **about)
 

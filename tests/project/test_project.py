@@ -252,15 +252,6 @@ def test_queries_that_nothing_reads_and_views_without_a_history_are_found(projec
         assert place in problems
 
 
-def test_a_policy_that_refuses_nothing_is_warned_of(project: Path) -> None:
-    assert check_project(project).warnings == ()
-    (project / "policy.yaml").write_text(
-        "must_beat_baseline: []\nleakage_alarm: {}\nleast_test_rows: 1\nwarnings: allow\n"
-        "rules: {champion: {severity: warn}, slices: {severity: warn}, test rows: {severity: warn}}\n"
-    )
-    assert all("rules" in warning for warning in check_project(project).warnings)
-
-
 def test_the_examples_and_the_template_are_valid(project: Path) -> None:
     assert check_project(project).name == "returns"
     for folder in EXAMPLE.parent.iterdir():

@@ -113,6 +113,7 @@ class Objective:
         """The value of a trial; None if it has no finite value."""
         return finite((trial.get("values") or {}).get(self.metric))
 
+    @property
     def sign(self) -> int:
         """Factor that makes smaller values better."""
         return 1 if self.minimize else -1
@@ -168,7 +169,7 @@ class Shown:
             return next((trial for trial in self.trials if trial["number"] == best), None)
         first = self.objectives[0]
         feasible = [trial for trial in self.succeeded if trial.get("feasible", True)] or self.succeeded
-        return min(feasible, key=lambda trial: (first.of(trial) or 0.0) * first.sign(), default=None)
+        return min(feasible, key=lambda trial: (first.of(trial) or 0.0) * first.sign, default=None)
 
     @cached_property
     def front(self) -> list[Body]:
@@ -178,7 +179,7 @@ class Shown:
 
     def ranked(self, objective: Objective) -> list[Body]:
         """Successful trials, best first by an objective."""
-        return sorted(self.succeeded, key=lambda trial: (objective.of(trial) or 0.0) * objective.sign())
+        return sorted(self.succeeded, key=lambda trial: (objective.of(trial) or 0.0) * objective.sign)
 
 
 def finite(value: Any) -> float | None:
