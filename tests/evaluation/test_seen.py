@@ -128,15 +128,6 @@ def test_lineage_that_cannot_be_read_is_told_and_takes_nothing_out(judged: Judge
         assert (left, seen.rows) == ([*TEST], {"candidate": 0})
 
 
-def test_where_the_rest_cannot_be_judged_on_all_rows_are_measured(judged: Judged) -> None:
-    labels = judged.rows["label"].to_numpy()
-    ones = [row for row in TEST if labels[row]]
-    for train, lacking in ((TEST, "no rows"), (ones, "and 0 with label 1")):
-        left, seen = judged.unseen(judged.on(judged.training_set, train))
-        assert (left, seen.left) == ([*TEST], 20 - len(train)) and lacking in seen.lacking
-        assert "so all were measured on" in str(seen)
-
-
 def test_groups_of_a_ranking_go_whole(judged: Judged) -> None:
     data = {"training_set": judged.training_set, "split": judged.split}
     part = replace(read_part(judged.store, **data, name="test", task=BINARY), groups=np.arange(20) // 4)

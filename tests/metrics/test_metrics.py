@@ -16,11 +16,10 @@ from sklearn import metrics as sklearn
 from sklearn.preprocessing import label_binarize
 
 from gatehouse.errors import ConfigurationError
-from gatehouse.metrics import classification, ranking, regression
+from gatehouse.metrics import classification, ranking
 from gatehouse.metrics.catalogue import MetricName, aliases, measure, metric_named, metrics, metrics_for
 from gatehouse.metrics.curves import calibration
-from gatehouse.metrics.metric import Predictions, all_on_draws
-from gatehouse.metrics.ranking import Rankings
+from gatehouse.metrics.metric import Predictions
 from gatehouse.metrics.tasks import TASKS
 
 SCORES = st.sampled_from([0.0, 0.1, 0.25, 0.5, 0.9, 1.0]) | st.floats(0, 1)
@@ -218,13 +217,6 @@ def test_the_debiased_calibration_error_is_what_its_authors_draw() -> None:
     assert classification.calibration_error_debiased(many, np.full(100_000, 0.9)) == pytest.approx(0.4, abs=1e-6)
 
 
-@pytest.mark.parametrize(("metric", "quantile"), [(regression.pinball_p10, 0.1), (regression.pinball_p90, 0.9)])
-def test_no_constant_has_less_pinball_loss_than_the_quantile(metric: Any, quantile: float) -> None:
-    labels = np.random.default_rng(3).normal(size=1001)
-    least = metric(labels, np.full(1001, np.quantile(labels, quantile)))
-    assert all(metric(labels, np.full(1001, value)) >= least for value in np.linspace(-3, 3, 61))
-
-
 def test_large_inputs_neither_overflow_nor_need_a_square_of_memory() -> None:
     labels = np.repeat([0, 1], 500_000)
     assert [classification.mcc(labels, labels == value) for value in (1, 0)] == [1.0, -1.0]
@@ -238,14 +230,6 @@ def test_large_inputs_neither_overflow_nor_need_a_square_of_memory() -> None:
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 20_000_000
-
-
-def test_rankings_stand_group_after_group_from_the_highest_score_down() -> None:
-    found = Rankings.of(np.array([0, 1, 2, 3]), np.array([0.1, 0.7, 0.5, 0.7]), np.array([9, 4, 9, 4]))
-    columns = [found.labels, found.group, found.place, found.tie, found.above(found.labels)]
-    expected = [[1, 3, 2, 0], [0, 0, 1, 1], [1, 2, 1, 2], [0, 0, 1, 2], [0, 0, 0, 2]]
-    assert [column.tolist() for column in columns] == expected
-    assert Rankings.of(np.zeros(4), np.array([-np.inf, np.inf, 0.0, np.inf]), np.zeros(4)).tie.tolist() == [0, 0, 1, 2]
 
 
 def test_groups_are_drawn_whole_and_gaps_in_their_numbers_are_no_groups() -> None:
@@ -326,20 +310,6 @@ def test_a_class_that_the_model_does_not_know_has_probability_0(name: str) -> No
     found = metric.measure(labels, TASKS["multiclass"].read(scores, None))
     padded = np.column_stack([scores, np.zeros(60)])
     assert found == pytest.approx(metric.measure(labels, TASKS["multiclass"].read(padded, None)), rel=1e-9)
-
-
-def test_counts_that_metrics_share_are_made_once_per_draw() -> None:
-    calls = []
-
-    def prepare(labels: Any, classes: Any) -> Any:
-        return lambda times: calls.append(times) or len(calls)
-
-    alike = [
-        replace(metric_named(name), prepare=prepare, of_counts=lambda count: 10.0 * count) for name in ("f1", "mcc")
-    ]
-    drawn = all_on_draws([*alike, metric_named("accuracy")], *example("binary", 20, 3))
-    assert drawn(np.ones(20))[:2] == [10.0, 10.0]
-    assert len(calls) == 1
 
 
 @pytest.mark.parametrize("task", TASKS)

@@ -157,16 +157,6 @@ def test_trials_are_pruned_as_by_optunas_own_loop(name: str) -> None:
     }
 
 
-def test_a_pruned_trial_is_stopped_once_and_what_it_tells_later_counts_for_nothing() -> None:
-    runner = Scripted()
-    spec = experiment(max_trial_count=12, early_stopping="successive_halving", algorithm="random")
-    done = Controller(ExperimentStudy(spec, 3, STEPS, NAME), runner).run()
-    stopped = [trial for trial in done.trials if trial.state == "early_stopped"]
-    assert runner.stopped == [trial.number for trial in stopped]
-    assert all(trial.intermediate[-1][0] < STEPS and not trial.values and not trial.model for trial in stopped)
-    assert done.steps == sum(trial.intermediate[-1][0] for trial in done.trials)
-
-
 @pytest.mark.parametrize(
     ("script", "reason", "told"),
     [
@@ -287,21 +277,6 @@ def test_constraints_decide_what_can_be_best_and_steer_the_sampler() -> None:
     assert [each.parameters for each in free.trials] != [each.parameters for each in done.trials]
     with pytest.raises(ExperimentFailedError, match=r"keeps to all constraints: size_bytes: at most 1, the"):
         run(experiment(max_trial_count=2, constraints=[{"measure": "size_bytes", "at_most": 1}]))
-
-
-def test_trials_of_a_controller_that_died_are_stopped_with_this_one() -> None:
-    """Whatever ends the controller, no trial runs on."""
-
-    class Broken(Scripted):
-        def start(self, number: int, parameters: dict[str, Any], told: Callable[[Event], None]) -> Any:
-            if number == 2:
-                raise OSError("no process can be started")
-            return super().start(number, parameters, lambda _: None)
-
-    runner = Broken()
-    with pytest.raises(OSError, match="no process"):
-        Controller(ExperimentStudy(experiment(parallel_trial_count=3), 3, STEPS, NAME), runner).run()
-    assert runner.stopped == [0, 1]
 
 
 def test_an_error_of_the_store_ends_the_controller_and_its_trials_are_gone_on_with(store: ArtifactStore) -> None:

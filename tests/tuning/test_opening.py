@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from gatehouse.errors import ConfigurationError, StoreError
+from gatehouse.errors import ConfigurationError
 from gatehouse.store.canonical import canonical_json
 from gatehouse.store.records import create_record, read_record, remove_record
 from gatehouse.store.store import ArtifactStore
@@ -27,7 +27,7 @@ from gatehouse.tuning.access.journal import (
     is_asked_to_stop,
     remember,
 )
-from gatehouse.tuning.access.storage import STORAGE, database
+from gatehouse.tuning.access.storage import STORAGE
 from gatehouse.tuning.controller import Controller
 from gatehouse.tuning.runner import Event, Succeeded
 from gatehouse.tuning.spec import ExperimentSpec
@@ -214,26 +214,6 @@ def test_the_best_configurations_of_earlier_experiments_that_fit_are_read_once_e
     unknown = f"experiments/flights/sha256-{'0' * 64}"
     with pytest.raises(ConfigurationError, match=rf"tuning.warm_start: .*{unknown}; copy"):
         best_configurations(store, experiment(warm_start=[unknown]))
-
-
-@pytest.mark.parametrize(
-    ("url", "found"),
-    [
-        ("no url", "found none"),
-        ("oracel://me:pa55word@db/studies?password=pa55word", "found oracel://db/studies: NoSuchModuleError"),
-        ("oracel://me:pa@55word@db/studies", "write each @ of the password as %40"),
-        ("oracel://me:pa@55/word@db", "write each @ of the password as %40"),
-        ("sqlite:////no/such/folder/studies.db\n", "found sqlite:////no/such/folder/studies.db: .*unable to open"),
-    ],
-)
-def test_a_database_that_cannot_be_opened_is_named_without_its_password(
-    monkeypatch: pytest.MonkeyPatch, url: str, found: str
-) -> None:
-    monkeypatch.setenv(STORAGE, url)
-    with pytest.raises(StoreError, match=rf"{STORAGE}: expected .*{found}") as raised:
-        database()
-    assert raised.value.exit_code == (StoreError if "sqlite" in url else ConfigurationError).exit_code
-    assert "55" not in str(raised.value) and "word@" not in str(raised.value)
 
 
 def _to_be_killed(folder: Path) -> None:

@@ -8,15 +8,14 @@ import pytest
 
 from gatehouse.store.store import ArtifactStore
 from gatehouse.training.spec import NetworkTraining, beginning, changed
-from gatehouse.tuning.configuration import infeasible
 from gatehouse.tuning.controller import Controller, Experiment, ExperimentFailedError
 from gatehouse.tuning.runner import Event, Failed, Reported, Succeeded
 from gatehouse.tuning.spec import ExperimentSpec
 from gatehouse.tuning.study import ExperimentStudy, opened_study
 from gatehouse.tuning.trial import Trial
-from tests.training.specs import network, trees
+from tests.training.specs import network
 from tests.tuning.replaying import replay
-from tests.tuning.stand_in import DECAY, DROPOUT, RATE, Script, Scripted, experiment
+from tests.tuning.stand_in import DROPOUT, RATE, Script, Scripted, experiment
 from tests.tuning.test_controller import Interrupted, Killed, Threaded, _Inbox
 
 EPOCHS, SIZE = 5, 6
@@ -131,19 +130,6 @@ def test_a_failed_member_is_replaced_by_a_copy_of_a_good_one_and_counts() -> Non
     assert len({trial.parameters["optimizer.learning_rate"] for trial in anew.trials[: 2 * SIZE]}) == 2 * SIZE
 
 
-def test_settings_are_perturbed_within_their_bounds_or_drawn_anew() -> None:
-    def copied(**algorithm: Any) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-        done = run(population(algorithm=algorithm | {"quantile": 0.5}))
-        pairs = [(trial, done.trials[trial.parent]) for trial in done.trials if trial.parent is not None]
-        return [(new.parameters, old.parameters) for new, old in pairs if new.number - SIZE != old.number]
-
-    for new, old in copied(resample=0.0, perturb=[3.0]):
-        assert new["optimizer.learning_rate"] == min(3 * old["optimizer.learning_rate"], RATE["max"])
-        assert new["optimizer.clip_norm"] == min(old["optimizer.clip_norm"] * 10, 10.0)
-    drawn = [new["optimizer.learning_rate"] for new, _ in copied(resample=1.0)]
-    assert len(set(drawn)) == len(drawn) > SIZE
-
-
 def test_members_begin_with_earlier_configurations_and_what_they_take_counts() -> None:
     warm = {"optimizer.learning_rate": 0.02, "optimizer.clip_norm": 10.0, "model.dropout": 0.3}
     done = run(population(budget={"steps": SIZE + 1}), warm=(warm, {"optimizer.learning_rate": 0.03}))
@@ -168,10 +154,3 @@ def test_members_begin_with_earlier_configurations_and_what_they_take_counts() -
 def test_what_a_population_cannot_be_is_refused(given: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         population(**given)
-
-
-def test_a_population_is_of_networks() -> None:
-    assert infeasible(population(), BASE) == []
-    [(where, _, why)] = infeasible(population(parameters=[RATE | {"min": 0.1, "max": 0.3}]), trees())
-    assert where == ("algorithm",) and "xgboost is none" in why
-    assert infeasible(population(parameters=[RATE, DECAY]), BASE) == []

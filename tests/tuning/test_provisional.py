@@ -71,29 +71,6 @@ def test_too_many_of_them_end_this_run_and_the_next_begins_to_count_anew(store: 
     assert [trial.state for trial in done.trials] == ["succeeded"] * 6 and began == list(range(6))
 
 
-def test_failures_of_the_settings_count_in_every_run(store: ArtifactStore) -> None:
-    spec = experiment(max_failed_trial_count=1)
-    for began in ([0, 1, 2], []):
-        runner = Scripted(failing(0, 2))
-        with (
-            pytest.raises(ExperimentFailedError, match="2 of 3 trials failed") as raised,
-            opened_study(store.objects, "k1", spec, 3, STEPS) as study,
-        ):
-            Controller(study, runner).run()
-        assert runner.started == began and "next run" not in str(raised.value)
-
-
-@pytest.mark.parametrize(
-    "given", [{"objective": {"metric": "log_loss", "goal": 9.0}}, {"budget": {"steps": 2 * STEPS}}]
-)
-def test_a_search_that_is_over_tries_nothing_again(store: ArtifactStore, given: dict[str, Any]) -> None:
-    spec = experiment(**given)
-    first, _ = run(store, spec, failing(0, **LATE))
-    assert first.ended in ("goal", "steps") and numbers(first) == []
-    second, began = run(store, spec)
-    assert second.trials == first.trials and began == []
-
-
 def test_a_population_begins_anew_as_its_generations_follow_from_each_other(store: ArtifactStore) -> None:
     rate = {"name": "optimizer.learning_rate", "type": "double", "min": 1e-4, "max": 1e-1, "log": True}
     algorithm = {"name": "population", "population_size": 4, "quantile": 0.5}

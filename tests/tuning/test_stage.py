@@ -11,6 +11,7 @@ from gatehouse.launchers.launcher import TrainingFailedError, stop_here, stopped
 from gatehouse.store.canonical import canonical_json
 from gatehouse.store.run import RUN_ID, events
 from gatehouse.store.store import ArtifactStore
+from gatehouse.tracking.cost import PRICES
 from gatehouse.tracking.following import FOLLOWER, RUN_TITLE
 from gatehouse.tracking.spool import Point
 from gatehouse.training.spec import NetworkTraining, beginning, changed, settings_of, train_spec
@@ -21,7 +22,7 @@ from gatehouse.tuning.algorithms import Algorithm, RandomAlgorithm, TpeAlgorithm
 from gatehouse.tuning.configuration import infeasible
 from gatehouse.tuning.controller import ExperimentFailedError
 from gatehouse.tuning.reports.page import markdown, page
-from gatehouse.tuning.spec import ExperimentSpec
+from gatehouse.tuning.spec import Budget, ExperimentSpec
 from gatehouse.tuning.stage import TuneRequest, study_key, tune
 from tests.training.specs import network
 from tests.training.synthetic import fitted_data, publish_split
@@ -64,22 +65,14 @@ def _request(store: ArtifactStore, space: ExperimentSpec = SPACE) -> TuneRequest
 def test_an_experiment_without_objective_aims_at_the_metric_of_the_training(
     training: dict[str, Any], metric: str
 ) -> None:
-    given: dict[str, Any] = {
-        "training_set": "",
-        "split": "",
-        "transformation": "",
-        "base": training,
-        "model_name": "flights",
-    }
-    given["seed"] = 1
+    data = dict.fromkeys(("training_set", "split", "transformation"), "") | {"model_name": "flights", "seed": 1}
     rate = {"name": "optimizer.learning_rate", "type": "double", "min": 0.01, "max": 0.1}
-    plain, told = (
-        TuneRequest.model_validate(given | {"spec": {"parameters": [rate]} | objective})
+    implicit, explicit = (
+        TuneRequest.model_validate(data | {"base": training, "spec": {"parameters": [rate]} | objective})
         for objective in ({}, {"objective": metric})
     )
-    assert plain == told and [each.metric for each in plain.spec.objective] == [metric]
-    assert tune.key(plain) == tune.key(told)
-    assert not infeasible(ExperimentSpec.model_validate({"parameters": [rate]}), plain.base)
+    assert implicit == explicit and tune.key(implicit) == tune.key(explicit)
+    assert not infeasible(ExperimentSpec.model_validate({"parameters": [rate]}), implicit.base)
 
 
 def _simulated(
@@ -298,3 +291,17 @@ def test_data_that_no_trial_can_train_on_fails_the_experiment_by_name(store: Art
     split = publish_split(store, request.training_set, validation=range(1))
     with pytest.raises(ExperimentFailedError, match=r"(?s)None of 3 trials succeeded .*Part validation of the split"):
         tune.function(request.model_copy(update={"split": split}), store)
+
+
+def test_a_price_is_in_the_key_where_it_ends_the_search_and_nowhere_else(
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limited = _request(store, SPACE.model_copy(update={"budget": Budget(cost=1.0)}))
+    keys = []
+    for price in ("0.02", "0.2"):
+        monkeypatch.setenv(PRICES, f'{{"per_hour": {{"default": {price}}}}}')
+        priced = limited.priced()
+        assert study_key(priced) == study_key(limited), "another price is another experiment"
+        assert _request(store).priced() == _request(store)
+        keys.append(tune.key(priced))
+    assert keys[0] != keys[1]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gatehouse.errors import ConfigurationError, MissingArtifactError, OutOfMemoryError, RepeatedError, StoreError
+from gatehouse.errors import MissingArtifactError, OutOfMemoryError, RepeatedError, StoreError
 from gatehouse.launchers.launcher import (
     EvictedError,
     ImagePullError,
@@ -115,14 +115,6 @@ def test_an_error_of_training_is_told_with_whether_another_attempt_may_help(
     name = error.name if isinstance(error, RepeatedError) else type(error).__name__
     assert (event.number, event.error, event.retry, event.provisional) == (4, name, retry, provisional)
     assert event.message == TOLD
-
-
-def test_values_that_no_model_can_have_together_fail_their_trial_alone(store: ArtifactStore) -> None:
-    told: queue.SimpleQueue[Event] = queue.SimpleQueue()
-    with _trials(store) as trials:
-        trials.start(0, {RATE: 7.0}, told.put)
-        (event,) = _until_ended(told, 1)
-    assert isinstance(event, Failed) and event.error == ConfigurationError.__name__ and RATE in event.message
 
 
 @pytest.mark.parametrize("error", [StoreError("The bucket does not answer."), SecondControllerError("Another.")])

@@ -284,13 +284,6 @@ def test_tests_that_end_early_have_not_passed(bench: Bench, tmp_path: Path, test
     assert list(_failures(bench, {"test_it.py": test}, tmp_path))[-1].startswith(expected)
 
 
-def test_tests_that_the_store_gives_no_candidate_are_no_verdict(bench: Bench, tmp_path: Path) -> None:
-    reference = str(bench.store.publish("config", "shop-integration", {"test_it.py": "def test_it(candidate): pass\n"}))
-    absent = f"models/absent/sha256-{'0' * 64}"
-    with pytest.raises(UntriedError, match="could not be tried: MissingArtifactError: "):
-        list(failures(bench.store, absent, reference, tmp_path / "rows.parquet", tmp_path, 120))
-
-
 @pytest.mark.parametrize(("permanent", "reasons"), [(False, None), (True, ("load: GatehouseError: no answer",))])
 def test_an_error_that_may_pass_is_no_verdict(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, permanent: bool, reasons: tuple[str, ...] | None

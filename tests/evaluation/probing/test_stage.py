@@ -5,14 +5,12 @@ import pytest
 
 from gatehouse.data.splitting.parts import read_part
 from gatehouse.evaluation.probing.probes import Feature, probes_of
-from gatehouse.evaluation.probing.report import page
 from gatehouse.evaluation.probing.spec import ProbeSpec
 from gatehouse.evaluation.probing.stage import ProbeRequest, ProbeResult, probe
 from gatehouse.metrics.classification import log_loss
 from gatehouse.metrics.tasks import BINARY
 from gatehouse.store.store import ArtifactStore
 from gatehouse.training.scoring.predictor import Predictor
-from gatehouse.training.transformation.fitted import FeatureError
 from tests.evaluation.candidates import publish_model
 from tests.evaluation.conftest import Bench
 from tests.training.synthetic import lay_out
@@ -56,26 +54,6 @@ def test_it_looks_at_as_many_rows_as_it_is_told_and_gives_the_same_again(bench: 
     assert bench.store.manifest(first.robustness).details == {"metric": "log_loss", "rows": 100, "of": 200}
     assert probed(bench, rows=100, repeats=2, seed=7) == first
     assert probed(bench, rows=100, repeats=2, seed=8) != first
-
-
-def test_what_the_model_refuses_is_told(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    predict = Predictor.predict
-
-    def strict(self: Predictor, rows: pa.Table) -> object:
-        if rows["wind"].null_count == rows.num_rows:
-            raise FeatureError("Feature wind is <missing>.")
-        return predict(self, rows)
-
-    monkeypatch.setattr(Predictor, "predict", strict)
-    result = probed(bench, rows=150, repeats=3)
-    wind = next(
-        each
-        for each in bench.store.read_json(result.robustness, "robustness.json")["features"]
-        if each["name"] == "wind"
-    )
-    assert wind["changes"]["missing"] == {"refused": "FeatureError"}
-    drawn = page(bench.store, result.robustness)
-    assert "The model refuses rows with wind: missing." in drawn and "100 of 200 test rows" in drawn
 
 
 def test_a_value_out_of_range_lies_beyond_it_and_an_unknown_category_is_none_of_them() -> None:
