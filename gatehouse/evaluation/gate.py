@@ -130,6 +130,11 @@ class Comparison:
         """Whether there are too few units for bounds: draws of one unit are all the same."""
         return self.units is not None and self.units < LEAST_UNITS
 
+    @property
+    def few_units(self) -> str:
+        """A remark if there are too few units."""
+        return f"; bounds of {self.units} units mean nothing, at least {LEAST_UNITS} are needed" * self.too_few
+
     def smallest_shown(self, confidence: float) -> float:
         """The smallest regression that these test rows can show, in the metric's own unit.
 

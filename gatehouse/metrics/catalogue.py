@@ -20,10 +20,10 @@ def metrics() -> "dict[str, Metric]":
     from gatehouse.metrics.metric import Metric
 
     declared = [
-        each
+        metric
         for module in (classification, ranking, regression)
-        for each in vars(module).values()
-        if isinstance(each, Metric)
+        for metric in vars(module).values()
+        if isinstance(metric, Metric)
     ]
     return {metric.name: metric for metric in sorted(declared, key=lambda metric: metric.name)}
 

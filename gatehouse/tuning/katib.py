@@ -139,10 +139,10 @@ class _Reading:
             self._leave(f"algorithm.algorithmName {name}", why)
             self._tuning["algorithm"] = "tpe"
             return
-        ours, known = read
+        ours, converters = read
         chosen: dict[str, Any] = dict(ours)
         for setting, value in settings.items():
-            target = known.get(setting, "Optuna's sampler has no such setting")
+            target = converters.get(setting, "Optuna's sampler has no such setting")
             where = f"algorithm.algorithmSettings {setting}: {value}"
             if setting == "random_state":
                 self._leave(where, "the seed is that of the project")

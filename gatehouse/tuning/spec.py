@@ -1,6 +1,7 @@
 """An experiment in Katib's terms: objectives, algorithm, parameters, trials, budget."""
 
 from collections.abc import Iterator
+from itertools import combinations
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
@@ -10,7 +11,7 @@ from gatehouse.store.identity import Spec, operational
 from gatehouse.store.reference import is_identity
 from gatehouse.training.spec import CHANGEABLE, setting_problem
 from gatehouse.tuning.algorithms import SEVERAL_OBJECTIVES, UNCONDITIONAL, Algorithm, EarlyStopping, TpeAlgorithm
-from gatehouse.tuning.parameters import ParameterSpec, Value, condition_problems, exclude_each_other, ordered
+from gatehouse.tuning.parameters import ParameterSpec, Value, condition_problems, ordered, samples
 
 MEASURES = ("size_bytes", "latency_ms")
 """Measurements of a trial's model besides validation metrics; smaller is better for each."""
@@ -163,11 +164,12 @@ class ExperimentSpec(Spec):
             for other in (*decided[index + 1 :], *(parameter.name for parameter in self.parameters)):
                 if _overlap(name, other):
                     yield f"{other} and {name} overlap: decide each setting once"
-        for index, parameter in enumerate(self.parameters):
-            for later in self.parameters[index + 1 :]:
-                if _overlap(parameter.name, later.name) and not exclude_each_other(parameter, later, self.parameters):
-                    names = f"{parameter.name} and {later.name}"
-                    yield f"parameters: {names} overlap: their conditions must exclude each other"
+        overlapping = set()
+        for chosen in samples(self.parameters):
+            used = [parameter.name for parameter in self.parameters if parameter.is_open(chosen)]
+            overlapping.update(pair for pair in combinations(used, 2) if _overlap(*pair))
+        for name, other in sorted(overlapping):
+            yield f"parameters: {name} and {other} overlap: their conditions must exclude each other"
 
     def _search_problems(self) -> Iterator[str]:
         """Algorithms and pruners that cannot search this space, or these objectives."""

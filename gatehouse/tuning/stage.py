@@ -84,7 +84,9 @@ class TuneResult(StageModel):
 
 def _builders(request: TuneRequest) -> str:
     """Digest of the builders of the base and of all models in the search."""
-    searched = [one.choices for one in request.spec.parameters if one.name in ("model", "model.architecture")]
+    searched = [
+        parameter.choices for parameter in request.spec.parameters if parameter.name in ("model", "model.architecture")
+    ]
     # A choice is a whole model, or the architecture alone.
     chosen = [
         str(choice.get("architecture", "") if isinstance(choice, dict) else choice)

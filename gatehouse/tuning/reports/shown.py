@@ -30,11 +30,7 @@ _ENDINGS = {
 
 @dataclass(frozen=True)
 class Dimension:
-    """One parameter of the search space with its condition: a setting may occur twice.
-
-    Attributes:
-        spec: Its description in the experiment.
-    """
+    """One parameter of the search space, as the experiment describes it; a setting may occur under two conditions."""
 
     spec: Body
 
@@ -121,14 +117,7 @@ class Objective:
 
 @dataclass(frozen=True)
 class Shown:
-    """An experiment.
-
-    Attributes:
-        name: Name of the model.
-        about: The content of `experiment.json`: what was searched, and how it ended.
-        trials: The content of `trials.json`: each trial, by number.
-        state: `ended`, or the state of an unpublished experiment in words.
-    """
+    """An experiment: the content of `experiment.json` and `trials.json`, and its state in words unless it has ended."""
 
     name: str
     about: Body
