@@ -100,7 +100,7 @@ def none_held_out(base: TrainSpec, spec: ExperimentSpec | None) -> list[str]:
 
 
 def infeasible(spec: ExperimentSpec, base: TrainSpec) -> list[Problem]:
-    """Values that a trial cannot be trained with, under any condition, and objectives that training does not measure."""
+    """Values with which no trial can be trained, and objectives that training does not measure."""
     spec = spec.aimed_at(own_metric(base))
     problems: dict[tuple[str | int, ...], Problem] = {}
     for problem in (*_setting_problems(spec, base), *_parameter_problems(spec, base)):
