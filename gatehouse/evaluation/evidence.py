@@ -48,29 +48,29 @@ def _reason(error: GatehouseError) -> str:
 
 def origins_of(store: ArtifactStore, model: str, training_set: str, split: str, split_checks: str) -> Origins:
     """What is known of the data that a candidate was made from; it does not depend on the clock."""
-    missing = _missing(store, model)
+    missing, passing = _missing(store, model)
     try:
         checked = store.manifest(split_checks).derived_from.get("split") if split_checks else ""
         inputs = store.manifest(model).derived_from
         if not split_checks:
-            return Origins(missing, "the evaluation was given no checks of the split")
+            return Origins(missing, "the evaluation was given no checks of the split", passing=passing)
         if checked != split:
-            return Origins(missing, f"{split_checks} checked {checked or 'no split'}, not {split}")
+            return Origins(missing, f"{split_checks} checked {checked or 'no split'}, not {split}", passing=passing)
         if (inputs.get("training_set"), inputs.get("split")) != (training_set, split):
             why = "the candidate was trained on another split than it is judged on"
-            return Origins(missing, why)
+            return Origins(missing, why, passing=passing)
         checks = store.read_json(split_checks, "checks.json")
     except _UNREADABLE as error:
-        return Origins(missing, _reason(error))
+        return Origins(missing, _reason(error), passing=not isinstance(error, ErasedArtifactError))
     details = store.manifest(training_set).details
     features = {*details.get("numeric", ()), *details.get("categorical", ())}
     psi = {name: column["psi"][1] for name, column in checks["columns"].items() if name in features}
     learned = learned_parts(store.manifest(model).configuration)
-    return Origins(missing, "", _age_days(checks["parts"], learned), psi)
+    return Origins(missing, "", _age_days(checks["parts"], learned), psi, passing)
 
 
-def _missing(store: ArtifactStore, model: str) -> tuple[str, ...]:
-    """Kinds of artifacts that the candidate's lineage lacks, or why it cannot be read."""
+def _missing(store: ArtifactStore, model: str) -> tuple[tuple[str, ...], bool]:
+    """Kinds of artifacts that the candidate's lineage lacks, or why it cannot be read and whether it may be later."""
     made_from, pending = set[str](), [model]
     try:
         while pending:
@@ -78,9 +78,9 @@ def _missing(store: ArtifactStore, model: str) -> tuple[str, ...]:
             pending.extend(set(parents) - made_from)
             made_from.update(parents)
     except _UNREADABLE as error:
-        return (_reason(error),)
+        return (_reason(error),), not isinstance(error, ErasedArtifactError)
     kinds = {Reference.parse(reference).kind for reference in made_from}
-    return tuple(f"no {kind}" for kind in _LINEAGE if kind not in kinds)
+    return tuple(f"no {kind}" for kind in _LINEAGE if kind not in kinds), False
 
 
 def _age_days(parts: Mapping[str, Any], learned: Iterable[str]) -> float | None:
@@ -156,7 +156,7 @@ def unseen_part(
     Groups of a ranking are removed whole. If the rest cannot be measured on, the part stays as it is, and the gate lets
     no rule decide by it.
     """
-    taken, rows, unread = np.zeros(len(part.rows), bool), {}, []
+    taken, rows, unread, passing = np.zeros(len(part.rows), bool), {}, [], False
     for role, model in models.items():
         if not model:
             continue
@@ -166,15 +166,16 @@ def unseen_part(
                 seen |= _in_common(store, part, training_set, fitted_set, fitted_split)
         except (UnreadableLineageError, *_UNREADABLE) as error:
             unread.append(f"{role}: {_reason(error)}")
+            passing |= not isinstance(error, ErasedArtifactError)
         else:
             rows[role], taken = int(seen.sum()), taken | seen
     if not taken.any():
-        return part, Seen(rows, len(part.rows), len(part.rows), "", tuple(unread))
+        return part, Seen(rows, len(part.rows), len(part.rows), "", tuple(unread), passing)
     if part.groups is not None:
         taken = np.isin(part.groups, part.groups[taken])
     left = part.take(np.flatnonzero(~taken))
     lacking = task.lacks(left.labels) if len(left.rows) else "no rows"
-    return part if lacking else left, Seen(rows, len(part.rows), len(left.rows), lacking, tuple(unread))
+    return part if lacking else left, Seen(rows, len(part.rows), len(left.rows), lacking, tuple(unread), passing)
 
 
 def _fits(store: ArtifactStore, model: str) -> set[tuple[str, str]]:

@@ -219,6 +219,7 @@ class Seen:
         left: Rows that no model was fitted on.
         lacking: Why nothing can be measured on `left`; then all rows are measured on, and none decides.
         unread: Roles whose training rows are unknown, and why.
+        passing: Whether unreadable lineage may be readable later.
     """
 
     rows: Mapping[str, int]
@@ -226,6 +227,7 @@ class Seen:
     left: int
     lacking: str = ""
     unread: tuple[str, ...] = ()
+    passing: bool = False
 
     def __str__(self) -> str:
         if self.left == self.of:
@@ -246,12 +248,14 @@ class Origins:
         lacking: Why the parts of its split are unknown, in words.
         age_days: From the newest decision that it learned from to that of the test part; None without decision times.
         psi: Population stability index from train to test, by feature; None with too few rows.
+        passing: Whether unreadable lineage may be readable later.
     """
 
     missing: tuple[str, ...] = ()
     lacking: str = ""
     age_days: float | None = None
     psi: Mapping[str, float | None] = field(default_factory=dict)
+    passing: bool = False
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,8 @@
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Literal
 
+from pydantic import Field
+
 from gatehouse.errors import ConfigurationError, GatehouseError
 from gatehouse.evaluation.baseline.stage import BaselineRequest, fit_baseline
 from gatehouse.evaluation.spec import EvaluationSpec, GatePolicy
@@ -54,6 +56,12 @@ class EvaluateResult(StageModel):
     champion_metrics: dict[str, float]
     baseline_metrics: dict[str, float]
     summary: str = ""
+    passing: bool = Field(False, description="Lineage that cannot be read now may be readable later.")
+
+    @property
+    def provisional(self) -> bool:
+        """Whether the same request is evaluated again."""
+        return self.passing
 
 
 class SelfComparisonError(GatehouseError):
@@ -195,6 +203,7 @@ def evaluate(request: EvaluateRequest, store: ArtifactStore) -> EvaluateResult:
         champion_metrics=judgement.metrics.get(CHAMPION, {}),
         baseline_metrics=judgement.metrics[BASELINE],
         summary="; ".join(map(str, judgement.fairness)),
+        passing=seen.passing or origins.passing,
     )
 
 

@@ -181,7 +181,7 @@ def test_rows_that_the_champion_was_trained_on_are_not_measured(judged_bench: Be
     assert (result.verdict, result.warnings) == ("pass", (told,))
     verdict = store.read_json(result.evaluation, "verdict.json")
     rows = {"candidate": 0, "champion": 100}
-    assert verdict["seen"] == {"rows": rows, "of": 1500, "left": 1400, "lacking": "", "unread": []}
+    assert verdict["seen"] == {"rows": rows, "of": 1500, "left": 1400, "lacking": "", "passing": False, "unread": []}
     assert told in page(store, result.evaluation)
     more = LENIENT.model_copy(update={"least_unseen_rows": 1401})
     assert rejudged(store, result.evaluation, LENIENT).verdict == "pass"
