@@ -10,10 +10,14 @@ from scipy import stats
 
 from gatehouse.data.splitting.parts import Part
 from gatehouse.errors import ConfigurationError
-from gatehouse.evaluation.bootstrap import Measured, Units, on_draws, percentiles
+from gatehouse.evaluation.bootstrap import Measured, Units, holm, on_draws, percentiles
 from gatehouse.evaluation.judgement import uncertainty_of
 from gatehouse.evaluation.spec import EvaluationSpec
+from gatehouse.evaluation.stage import EvaluateRequest, _units
 from gatehouse.metrics.tasks import BINARY
+from gatehouse.store.canonical import canonical_json
+from gatehouse.store.store import ArtifactStore
+from tests.evaluation.conftest import LENIENT, SPEC
 
 
 def part(groups: Any = None) -> Part:
@@ -106,3 +110,42 @@ def test_intervals_hold_the_truth_about_as_often_as_they_say(grouped: bool) -> N
         low, high = percentiles(on_draws([mean], units, 60, 7)[:, 0], 0.025, units.number)
         held.append(low <= 0 <= high)
     assert 0.86 <= np.mean(held) <= 0.99
+
+
+def test_each_is_multiplied_by_what_is_left_and_none_is_below_a_smaller_one() -> None:
+    assert holm(np.array([0.01, 0.04, 0.03, 0.005])) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm(np.array([0.6, 0.9])).tolist() == [1.0, 1.0]
+    assert holm(np.array([])).tolist() == []
+
+
+def test_by_chance_at_most_a_twentieth_of_families_has_a_rejection() -> None:
+    draw = np.random.default_rng(0)
+    assert np.mean([holm(draw.random(20)).min() < 0.05 for _ in range(2000)]) == pytest.approx(0.05, abs=0.015)
+
+
+@pytest.mark.parametrize(
+    ("split", "resample_by", "units"),
+    [
+        ({"strategy": "group", "columns": ["shop", "size"]}, "", ("shop and size", 30)),
+        ({"strategy": "entity"}, "", ("shop", 10)),
+        ({"strategy": "random"}, "", ("row", 300)),
+        ({}, "", ("row", 300)),
+        ({"strategy": "group", "columns": ["shop"]}, "size", ("size", 3)),
+    ],
+)
+def test_units_are_what_the_project_names_or_the_split_keeps_together(
+    store: ArtifactStore, split: dict[str, object], resample_by: str, units: tuple[str, int]
+) -> None:
+    rows = np.arange(300)
+    table = pa.table({"shop": rows % 10, "size": rows % 3})
+    body = {"train.parquet": canonical_json([])}
+    reference = str(store.publish("splits", "sales", body, configuration=split))
+    request = EvaluateRequest(
+        model="m",
+        training_set="t",
+        split=reference,
+        policy=LENIENT,
+        spec=SPEC.model_copy(update={"resample_by": resample_by}),
+    )
+    found = _units(request, store, Part(rows, table, rows % 2.0), {"entity_keys": ["shop"]})
+    assert (found.name, found.number) == units
