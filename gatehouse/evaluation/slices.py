@@ -216,7 +216,7 @@ def problems_of(expression: str, columns: Collection[str]) -> Iterator[str]:
 
     try:
         (tree,) = sqlglot.parse(f"SELECT {expression}", dialect="duckdb")
-        if tree is None or len(tree.selects) != 1 or tree.args.get("from_"):
+        if not isinstance(tree, sqlglot.exp.Select) or len(tree.selects) != 1 or tree.args.get("from_"):
             raise ValueError("it is more, or less, than one expression")
     except (sqlglot.errors.SqlglotError, ValueError) as error:
         yield f"expected one SQL expression, found {expression!r}: {str(error).splitlines()[0]}"
