@@ -1,6 +1,6 @@
 """Metrics of slices of the test rows, where a good average hides a bad corner."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -208,19 +208,3 @@ def _evaluated(table: pa.Table, name: str, expression: str) -> pa.ChunkedArray:
             f"{result.num_rows:,} for {expression!r}. Leave aggregates out."
         )
     return result["value"]
-
-
-def problems_of(expression: str, columns: Collection[str]) -> Iterator[str]:
-    """Problems of a SQL expression over rows with these columns."""
-    import sqlglot
-
-    try:
-        (tree,) = sqlglot.parse(f"SELECT {expression}", dialect="duckdb")
-        if not isinstance(tree, sqlglot.exp.Select) or len(tree.selects) != 1 or tree.args.get("from_"):
-            raise ValueError("it is more, or less, than one expression")
-    except (sqlglot.errors.SqlglotError, ValueError) as error:
-        yield f"expected one SQL expression, found {expression!r}: {str(error).splitlines()[0]}"
-    else:
-        names = {column.name for column in tree.find_all(sqlglot.exp.Column)}
-        for name in sorted(names - set(columns)):
-            yield f"expected columns of the training set, found {name} in {expression!r}"

@@ -134,8 +134,6 @@ def _file_problems(file: ProjectFile, repository: Repository) -> Iterator[str]:
 
 def _name_problems(file: ProjectFile, views: list[str], features: list[str], columns: list[str]) -> Iterator[str]:
     """Names in `project.yaml` of views, features and columns of the training set that there are not."""
-    from gatehouse.evaluation.slices import problems_of as slice_problems
-
     evaluation, training, drift = file.evaluation, file.training, file.monitoring.data_drift
     column, feature = "a column of the training set", "a feature"
     for name in file.features.unchecked:
@@ -186,3 +184,19 @@ def _check_protected(parts: ProjectParts, file: ProjectFile, columns: list[str])
     for name in parts.policy.fairness if parts.policy else ():
         expected = f"a column that {file.contract} or evaluation.protected calls protected"
         parts.add(file.policy, _unknown(("fairness", name), name, [*file.evaluation.protected, *marked], expected))
+
+
+def slice_problems(expression: str, columns: Collection[str]) -> Iterator[str]:
+    """Problems of a SQL expression over rows with these columns."""
+    import sqlglot
+
+    try:
+        (tree,) = sqlglot.parse(f"SELECT {expression}", dialect="duckdb")
+        if not isinstance(tree, sqlglot.exp.Select) or len(tree.selects) != 1 or tree.args.get("from_"):
+            raise ValueError("it is more, or less, than one expression")
+    except (sqlglot.errors.SqlglotError, ValueError) as error:
+        yield f"expected one SQL expression, found {expression!r}: {str(error).splitlines()[0]}"
+    else:
+        names = {column.name for column in tree.find_all(sqlglot.exp.Column)}
+        for name in sorted(names - set(columns)):
+            yield f"expected columns of the training set, found {name} in {expression!r}"

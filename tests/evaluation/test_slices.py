@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from gatehouse.errors import ConfigurationError
 from gatehouse.evaluation.bootstrap import Units
-from gatehouse.evaluation.slices import MOST_VALUES, Slice, group, measured_slices, problems_of, slice_columns
+from gatehouse.evaluation.slices import MOST_VALUES, Slice, group, measured_slices, slice_columns
 from gatehouse.evaluation.spec import EvaluationSpec
 from gatehouse.metrics.tasks import BINARY
+from gatehouse.project.checking import slice_problems
 
 LABELS = np.array([0, 1, 0, 1, 1, 1], dtype=np.int8)
 SCORES = np.array([0.1, 0.9, 0.6, 0.4, 0.5, 0.5])
@@ -103,7 +104,7 @@ def test_an_expression_that_cannot_be_evaluated_is_named(expression: str, told: 
     ],
 )
 def test_an_expression_is_checked_without_rows(expression: str, problem: str) -> None:
-    problems = list(problems_of(expression, ("number", "carrier")))
+    problems = list(slice_problems(expression, ("number", "carrier")))
     assert len(problems) == bool(problem) and problem in "".join(problems)
 
 
