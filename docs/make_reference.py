@@ -21,7 +21,7 @@ from gatehouse.launchers.spec import Launch
 from gatehouse.monitoring.spec import MonitoringSpec
 from gatehouse.project.project_file import ProjectFile
 from gatehouse.project.task_settings import StageSettings, TaskResources
-from gatehouse.tracking.cost import Prices
+from gatehouse.tracking.provenance import Prices
 from gatehouse.training.calibration.spec import CalibrationSpec
 from gatehouse.training.spec import NetworkTraining, TreesTraining, groups_of
 from gatehouse.training.transformation.spec import TransformationSpec

@@ -15,8 +15,8 @@ from gatehouse.features.freshness.stage import freshness
 from gatehouse.features.leakage.stage import check_leakage
 from gatehouse.features.point_in_time.stage import retrieve_training_set
 from gatehouse.operations.alerting.stage import alert
-from gatehouse.operations.control.preparing.stage import prepare
-from gatehouse.operations.control.requiring.stage import require_contract
+from gatehouse.operations.preparing.stage import prepare
+from gatehouse.operations.requiring.stage import require_contract
 from gatehouse.pipelines.tasks import WEBHOOK, Tasks, forcible_stages
 from gatehouse.project.sensitive_columns import with_sensitive_columns
 from gatehouse.store.parameters import parameter_of

@@ -6,7 +6,7 @@ from kfp import dsl
 
 from gatehouse.launchers.spec import ONLINE_STORE
 from gatehouse.online.stage import materialize
-from gatehouse.operations.control.requiring.stage import require_no_skew
+from gatehouse.operations.requiring.stage import require_no_skew
 from gatehouse.pipelines.data import add_data_tasks
 from gatehouse.pipelines.tasks import Tasks
 from gatehouse.project.project import Project

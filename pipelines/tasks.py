@@ -21,7 +21,7 @@ from gatehouse.project.task_settings import StageSettings
 from gatehouse.runtime.images import image, training
 from gatehouse.store.canonical import canonical_json
 from gatehouse.store.stage import TOLERATE, Stage, declared_stages, in_task
-from gatehouse.tracking.cost import PRICES
+from gatehouse.tracking.provenance import PRICES
 
 if TYPE_CHECKING:
     from gatehouse.project.platforms import Platform

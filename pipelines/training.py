@@ -15,7 +15,7 @@ from gatehouse.launchers.spec import ONLINE_STORE, LocalLaunch
 from gatehouse.launchers.timeouts import stage_minutes
 from gatehouse.metrics.judging import judging_of
 from gatehouse.online.serving.stage import compare_online
-from gatehouse.operations.control.requiring.stage import require_no_leakage
+from gatehouse.operations.requiring.stage import require_no_leakage
 from gatehouse.pipelines.data import Data, add_alert, add_data_tasks
 from gatehouse.pipelines.tasks import Tasks
 from gatehouse.project.project import Project
@@ -24,7 +24,7 @@ from gatehouse.registry.resolving.stage import resolve
 from gatehouse.store.canonical import canonical_json
 from gatehouse.store.forms import BACKFILL, RERUN, SOURCE, WINDOW
 from gatehouse.store.parameters import parameter_of
-from gatehouse.tracking.cost import PRICES
+from gatehouse.tracking.provenance import PRICES
 from gatehouse.training.calibration.stage import calibrate
 from gatehouse.training.spec import task_of
 from gatehouse.training.stage import train

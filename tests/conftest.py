@@ -22,8 +22,8 @@ from xdist.scheduler import LoadScopeScheduling
 from gatehouse.kfp.local_run import LocalRun
 from gatehouse.runtime import limits
 from gatehouse.store.store import ArtifactStore
-from gatehouse.tracking.later import show_apart
 from gatehouse.tracking.mlflow_client import tracking_of
+from gatehouse.tracking.pipeline_runs import show_apart
 from tests.small_example import PLANTED, explain, run, write_project, write_raw_files
 from tests.stand_ins.kfp_api import KfpServer, serving
 

@@ -17,7 +17,7 @@ from gatehouse.store.run import RUN_ID, events
 from gatehouse.store.stage import Stage, StageModel
 from gatehouse.store.store import ArtifactStore
 from gatehouse.tracking.mlflow_client import tracking_of
-from gatehouse.tracking.shown import warning_on_failure
+from gatehouse.tracking.place import warning_on_failure
 from tests.server.serving import serving
 from tests.small_example import MODEL, PLANTED
 

@@ -69,7 +69,7 @@ def compute_features(
     from gatehouse.features.freshness.stage import freshness
     from gatehouse.features.leakage.stage import check_leakage
     from gatehouse.features.point_in_time.stage import retrieve_training_set
-    from gatehouse.operations.control.requiring.stage import require_contract
+    from gatehouse.operations.requiring.stage import require_contract
     from gatehouse.store.parameters import request_of, runner
     from gatehouse.store.store import ArtifactStore
 

@@ -35,8 +35,7 @@ def report_end(
         told: Whether the webhook accepted the notice.
         summary: What happened to each stage, for the UI.
     """
-    from gatehouse.operations.ending.report import summary_of
-    from gatehouse.operations.ending.stage import EndRequest
+    from gatehouse.operations.ending.stage import EndRequest, summary_of
     from gatehouse.operations.ending.stage import report_end as report
     from gatehouse.store.store import ArtifactStore
 

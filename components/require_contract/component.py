@@ -20,7 +20,7 @@ def require_contract(
         reasons: The reasons that the stage gave.
         report: Reference of the artifact that explains it.
     """
-    from gatehouse.operations.control.requiring.stage import require_contract as run_require_contract
+    from gatehouse.operations.requiring.stage import require_contract as run_require_contract
     from gatehouse.store.parameters import request_of, runner
     from gatehouse.store.store import ArtifactStore
 

@@ -20,7 +20,7 @@ def require_no_leakage(
         reasons: The reasons that the stage gave.
         report: Reference of the artifact that explains it.
     """
-    from gatehouse.operations.control.requiring.stage import require_no_leakage as run_require_no_leakage
+    from gatehouse.operations.requiring.stage import require_no_leakage as run_require_no_leakage
     from gatehouse.store.parameters import request_of, runner
     from gatehouse.store.store import ArtifactStore
 

@@ -62,7 +62,7 @@ def snapshot(
     from gatehouse.data.snapshot.stage import snapshot as take
     from gatehouse.data.validation.report import show
     from gatehouse.data.validation.stage import validate
-    from gatehouse.operations.control.preparing.stage import prepare
+    from gatehouse.operations.preparing.stage import prepare
     from gatehouse.store.parameters import request_of, runner
     from gatehouse.store.store import ArtifactStore
 

@@ -40,7 +40,7 @@ def split(
         transformation: Reference of the fitted transformation.
     """
     from gatehouse.data.splitting.stage import split as divide
-    from gatehouse.operations.control.requiring.stage import require_no_leakage
+    from gatehouse.operations.requiring.stage import require_no_leakage
     from gatehouse.store.parameters import request_of, runner
     from gatehouse.store.store import ArtifactStore
     from gatehouse.training.transformation.stage import fit_transformation

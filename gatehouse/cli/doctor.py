@@ -12,7 +12,7 @@ from gatehouse.cli.output import JsonOption, print_json, print_rows
 from gatehouse.cli.place import project_folder
 from gatehouse.kfp.submission import Submission
 from gatehouse.kfp_api.connection import KfpError
-from gatehouse.operations.diagnosing.finding import Finding, failed, passed
+from gatehouse.operations.diagnosing.reach import Finding, failed, passed
 from gatehouse.operations.ending.outcome import outcome_in_kfp
 from gatehouse.store.store import ArtifactStore
 

@@ -28,7 +28,7 @@ from gatehouse.store.forcing import require_known
 from gatehouse.store.run import events
 from gatehouse.store.store import ArtifactStore
 from gatehouse.store.turns import Turn
-from gatehouse.tracking.environment import revision
+from gatehouse.tracking.provenance import revision
 
 PlatformOption = Annotated[Path | None, typer.Option(help="Platform profile; default: the only one in platforms/.")]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Say what would be changed, and change nothing.")]

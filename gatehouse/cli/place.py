@@ -56,7 +56,7 @@ def prices_of(folder: Path) -> str | None:
     from pydantic import ValidationError
 
     from gatehouse.configuration.yaml_lines import read_yaml
-    from gatehouse.tracking.cost import Prices
+    from gatehouse.tracking.provenance import Prices
 
     path = folder / PROJECT_FILE
     try:

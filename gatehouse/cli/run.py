@@ -19,7 +19,7 @@ from gatehouse.cli.place import in_folder, project_folder, store_address
 from gatehouse.cli.terminal import Screen
 from gatehouse.errors import ConfigurationError
 from gatehouse.kfp.local_run import LocalRun, run_pipeline
-from gatehouse.operations.control.span import require_span
+from gatehouse.operations.preparing.stage import require_span
 from gatehouse.runtime.counting import counted
 from gatehouse.store.run import REASON
 from gatehouse.store.store import ArtifactStore
@@ -77,7 +77,7 @@ def run_on_screen(
         from gatehouse.store.stage import declared_stages
 
         declared_stages()
-        importlib.import_module("gatehouse.tracking.later")
+        importlib.import_module("gatehouse.tracking.pipeline_runs")
 
     importing = threading.Thread(target=import_for_the_end, daemon=True)
     with Screen(store) as screen:
@@ -89,8 +89,8 @@ def run_on_screen(
 
         outcome = run_pipeline(folder, pipeline, store, arguments, watch, until, run_id)
     screen.summarise(outcome)
-    from gatehouse.tracking.later import PATIENCE, runs_left, show_apart, why_left
-    from gatehouse.tracking.shown import warning_on_failure
+    from gatehouse.tracking.pipeline_runs import PATIENCE, runs_left, show_apart, why_left
+    from gatehouse.tracking.place import warning_on_failure
 
     # A failure of tracking is a warning: the exit code is that of the run.
     with warning_on_failure(store, "run:tracking", noted=lambda: outcome.run in runs_left(store)):

@@ -17,8 +17,8 @@ from gatehouse.cli.output import JsonOption, StoreOption, open_store, print_fact
 from gatehouse.configuration.yaml_lines import nearest
 from gatehouse.errors import ConfigurationError
 from gatehouse.reports.format import duration, number
-from gatehouse.tracking.kfp_task import URI
 from gatehouse.tracking.mlflow_client import tracking_of
+from gatehouse.tracking.place import URI
 from gatehouse.tracking.query import ATTRIBUTES, lookup, parse
 from gatehouse.tracking.runs import SYSTEM, RunReader, TrackedRun
 

@@ -10,15 +10,14 @@ from rich.table import Table
 from rich.text import Text
 
 from gatehouse.cli.output import JsonOption, StoreOption, open_store, print_json, print_table
-from gatehouse.operations.metrics.exposition import exposition
-from gatehouse.operations.metrics.summary import Totals, gate_outcomes, totals
 from gatehouse.operations.metrics.table import read, update
+from gatehouse.operations.metrics.totals import Totals, exposition, gate_outcomes, totals
 from gatehouse.operations.report import NOT_MEASURED, page, span
 from gatehouse.registry.ledger import Ledger, model_names
 from gatehouse.reports.format import duration, percent
 from gatehouse.store.run import END, events, recorded_runs
 from gatehouse.store.store import ArtifactStore
-from gatehouse.tracking.cost import prices_here
+from gatehouse.tracking.provenance import prices_here
 
 _STYLES = {"succeeded": "green", "failed": "bold red", "stopped": "yellow"}
 _DAY = 86400.0

@@ -111,8 +111,8 @@ class Screen:
         self._print(Text(f"run {run.run}, {took}; log {run.log}", style="dim"))
 
     def _print_results(self, run: LocalRun) -> None:
-        from gatehouse.tracking.kfp_task import URI
         from gatehouse.tracking.mlflow_client import tracking_of
+        from gatehouse.tracking.place import URI
 
         rows = summary(run)
         width = max((len(name) for name, _ in rows), default=0) + 1

@@ -31,7 +31,7 @@ from gatehouse.reports.rendering import rendered
 from gatehouse.runtime.counting import counted
 from gatehouse.store.reference import Reference
 from gatehouse.store.store import ArtifactStore
-from gatehouse.tracking.cost import PRICES
+from gatehouse.tracking.provenance import PRICES
 from gatehouse.tuning.reports.shown import Body, Shown, ending, text_of, values_of
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from pathlib import Path
 from gatehouse.errors import GatehouseError
 from gatehouse.store.hidden_values import unless_hidden
 from gatehouse.store.store import ArtifactStore
-from gatehouse.tracking.memory import peak_memory_mb
+from gatehouse.tracking.performance import peak_memory_mb
 
 PROGRAM = "gatehouse.evaluation.footprint"
 _SECONDS = 300

@@ -224,7 +224,7 @@ def _cost(request: EvaluateRequest, store: ArtifactStore, candidate: "Predictor"
 
     from gatehouse.evaluation.footprint import measured_memory
     from gatehouse.evaluation.gate import Cost
-    from gatehouse.tracking.latency import measure_latency
+    from gatehouse.tracking.performance import measure_latency
 
     latency = measure_latency(candidate.predict, part.table)
     size = sum(file.bytes for file in store.manifest(request.model).files)

@@ -100,7 +100,7 @@ def _prepare(pipeline_name: str, store: ArtifactStore, until: str) -> "Pipeline"
     from gatehouse.metrics.judging import judging_of
     from gatehouse.pipelines.catalog import build
     from gatehouse.project.checking import check_project
-    from gatehouse.tracking.cost import PRICES
+    from gatehouse.tracking.provenance import PRICES
     from gatehouse.training.spec import task_of
 
     store.sweep()

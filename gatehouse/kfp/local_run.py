@@ -19,7 +19,7 @@ from gatehouse.operations.ending.outcome import outcome_of, record_end
 from gatehouse.runtime.process import owner_env, stop_carrying
 from gatehouse.store.run import REPORT, RUN_ID, Event, events
 from gatehouse.store.store import ArtifactStore
-from gatehouse.tracking.shown import LATER
+from gatehouse.tracking.place import LATER
 
 GRACE_SECONDS = 10.0
 _POLL_SECONDS = 0.1

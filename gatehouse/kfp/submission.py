@@ -15,7 +15,7 @@ from gatehouse.errors import ConfigurationError
 from gatehouse.kfp_api.answers import Pipeline, Run, Version
 from gatehouse.kfp_api.client import LONGEST, KfpApi
 from gatehouse.kfp_api.specs import check_parameters, parts_of, upload_of, version_name
-from gatehouse.operations.control.span import require_span
+from gatehouse.operations.preparing.stage import require_span
 from gatehouse.store.canonical import canonical_json, sha256_bytes
 
 DIGITS = 12

@@ -5,8 +5,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gatehouse.operations.metrics.rows import Row
-from gatehouse.operations.metrics.summary import GOOD, Totals, gate_outcomes, totals
+from gatehouse.operations.metrics.table import Row
+from gatehouse.operations.metrics.totals import GOOD, Totals, gate_outcomes, totals
 from gatehouse.reports.axes import Axis
 from gatehouse.reports.charts import STYLES, Series
 from gatehouse.reports.format import duration, percent

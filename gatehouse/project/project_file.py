@@ -19,7 +19,7 @@ from gatehouse.launchers.spec import Launch, LocalLaunch, division_problem
 from gatehouse.monitoring.spec import MonitoringSpec
 from gatehouse.operations.alerting.notice import Form, When
 from gatehouse.project.task_settings import StageSettings, TaskResources, of_stages, of_tasks
-from gatehouse.tracking.cost import Prices
+from gatehouse.tracking.provenance import Prices
 from gatehouse.training.calibration.spec import CalibrationSpec
 from gatehouse.training.spec import TrainSpec, task_of
 from gatehouse.training.transformation.spec import TransformationSpec

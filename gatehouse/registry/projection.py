@@ -13,9 +13,9 @@ from gatehouse.registry.showing.in_mlflow import InMlflow
 from gatehouse.registry.showing.in_model_registry import InModelRegistry, registry_of
 from gatehouse.registry.state import State
 from gatehouse.store.store import ArtifactStore
-from gatehouse.tracking.later import leave_ledger
 from gatehouse.tracking.mlflow_client import tracking_of
-from gatehouse.tracking.shown import Place, is_shown_later, warning_on_failure
+from gatehouse.tracking.pipeline_runs import leave_ledger
+from gatehouse.tracking.place import Place, is_shown_later, warning_on_failure
 
 
 class Projection(Protocol):

@@ -8,7 +8,7 @@ from gatehouse.kfp.local_run import run_pipeline
 from gatehouse.server.runs import ENDED, SUBMITTED
 from gatehouse.store.records import read_record
 from gatehouse.store.store import ArtifactStore
-from gatehouse.tracking.later import show_apart
+from gatehouse.tracking.pipeline_runs import show_apart
 
 
 def main(run: str, project: str, address: str) -> int:

@@ -44,8 +44,7 @@ DECIDING = frozenset(
         "gatehouse.store.canonical",
         "gatehouse.store.database",  # the settings of DuckDB
         "gatehouse.store.identity",
-        "gatehouse.tracking.latency",  # the gate judges what these two measure
-        "gatehouse.tracking.memory",
+        "gatehouse.tracking.performance",  # the gate judges what it measures
         "gatehouse.tracking.spool",  # pruning reads the metrics that it holds
     }
 )

@@ -1,1 +1,1 @@
-"""Run records: MLflow client, lineage, environment capture."""
+"""Records and shows what happened: metrics, runs and experiments in MLflow, provenance, and measurements."""

@@ -14,7 +14,7 @@ import re
 import socket
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -28,13 +28,10 @@ from gatehouse.store.canonical import sha256_bytes
 from gatehouse.store.objects.local import LocalObjects
 from gatehouse.store.run import events
 from gatehouse.store.store import ArtifactStore
-from gatehouse.tracking.kfp_task import URI, WORKSPACE, KfpTask, access_to, is_own, server_uri, task_here
-from gatehouse.tracking.shown import Place
+from gatehouse.tracking.place import URI, WORKSPACE, KfpTask, Place, access_to, is_own, server_uri, task_here
 from gatehouse.tracking.spool import Point as SpooledPoint
 
 if TYPE_CHECKING:
-    from importlib.metadata import EntryPoint
-
     from mlflow import MlflowClient
     from mlflow.entities import Run
 
@@ -68,13 +65,10 @@ class ServerAwayError(GatehouseError):
 
 @dataclass(frozen=True)
 class Tracking(Place):
-    """The place where the runs and models of a store are shown.
+    """The MLflow where the runs and models of a store are shown.
 
-    Attributes:
-        uri: MLflow's tracking and registry URI.
-        name: `embedded` for the database inside the store, else a digest of the URI and the workspace.
-        task: The run that Kubeflow Pipelines created there for the present task, or None: other runs are its children,
-            and it is not ended here.
+    Its name is `embedded` for the database inside the store, else a digest of the URI and the workspace. If Kubeflow
+    Pipelines created a run there for the present `task`, other runs are its children, and it is not ended here.
     """
 
     task: KfpTask | None = None
@@ -93,27 +87,21 @@ class Tracking(Place):
     @contextmanager
     def client(self) -> "Iterator[MlflowClient]":
         """An MLflow client, for one process at a time on a local store, because MLflow has no create-only writes."""
-        with self._exclusive(), access_to(self.uri):
+        with ExitStack() as stack:
+            if isinstance(self.store.objects, LocalObjects):
+                folder = Path(self.store.address) / "mlflow"
+                folder.mkdir(exist_ok=True)
+                fcntl.flock(stack.enter_context(open(folder / "lock", "a")), fcntl.LOCK_EX)
+            stack.enter_context(access_to(self.uri))
             yield quiet_client(self.uri)
-
-    @contextmanager
-    def _exclusive(self) -> Iterator[None]:
-        if not isinstance(self.store.objects, LocalObjects):
-            yield
-            return
-        folder = Path(self.store.address) / "mlflow"
-        folder.mkdir(exist_ok=True)
-        with open(folder / "lock", "a") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            yield
 
     def experiment(self, client: "MlflowClient", name: str) -> str:
         """Id of the experiment of this name, created if missing; in a KFP task, the task's experiment."""
         if self.task:
             return self.task.experiment
-        found = client.get_experiment_by_name(name)
-        if found is not None:
-            return str(found.experiment_id)
+        existing = client.get_experiment_by_name(name)
+        if existing is not None:
+            return str(existing.experiment_id)
         location = str(self.embedded / "artifacts") if self.embedded else None
         return str(client.create_experiment(name, artifact_location=location))
 
@@ -132,14 +120,14 @@ def tracking_of(store: ArtifactStore) -> Tracking | None:
     return None
 
 
-def every(search: Callable[..., Any], *asked: Any) -> list[Any]:
-    """All that an MLflow search finds, page by page."""
-    found, token = list[Any](), None
+def every(search: Callable[..., Any], *arguments: Any) -> list[Any]:
+    """All results of an MLflow search, page by page."""
+    results, token = list[Any](), None
     while True:
-        page = search(*asked, max_results=PAGE, page_token=token)
-        found += page
+        page = search(*arguments, max_results=PAGE, page_token=token)
+        results += page
         if not (token := page.token):
-            return found
+            return results
 
 
 def find_run(client: "MlflowClient", experiment: str, tag: str, value: str, *, newest: bool = False) -> "Run | None":
@@ -151,17 +139,13 @@ def find_run(client: "MlflowClient", experiment: str, tag: str, value: str, *, n
 
 def find_anywhere(client: "MlflowClient", tag: str, value: str) -> "Run | None":
     """The newest run of all experiments whose tag has this value, or None."""
-    from mlflow.entities import ViewType
-
-    token: str | None = None
-    while True:
-        page = client.search_experiments(ViewType.ACTIVE_ONLY, max_results=PAGE, page_token=token)
-        order = ["start_time DESC"]
-        experiments = [str(each.experiment_id) for each in page]
-        runs = client.search_runs(experiments, f"tags.`{tag}` = '{value}'", max_results=1, order_by=order)
-        if runs or not page.token:
-            return runs[0] if runs else None
-        token = page.token
+    experiments = [str(experiment.experiment_id) for experiment in every(client.search_experiments)]
+    order = ["start_time DESC"]
+    for first in range(0, len(experiments), PAGE):
+        some = experiments[first : first + PAGE]
+        if runs := client.search_runs(some, f"tags.`{tag}` = '{value}'", max_results=1, order_by=order):
+            return runs[0]
+    return None
 
 
 def end_above(tracking: Tracking, client: "MlflowClient", run: str, status: str = "", at: int | None = None) -> None:
@@ -181,27 +165,22 @@ def ensure_run(
     started: float | None = None,
 ) -> "Run":
     """The first run whose `tag` is `value`; created like in `create_run` if it is missing."""
-    found = find_run(client, experiment, tag, value)
-    return found or create_run(client, experiment, tag, value, name, tags, parent, started)
+    run = find_run(client, experiment, tag, value)
+    return run or create_run(client, experiment, {**tags, tag: value}, name, parent, started)
 
 
 def create_run(
     client: "MlflowClient",
     experiment: str,
-    tag: str,
-    value: str,
-    name: str,
     tags: Mapping[str, str],
+    name: str,
     parent: str = "",
     started: float | None = None,
 ) -> "Run":
-    """A new run whose `tag` is `value`, with `tags`, under the run `parent`.
-
-    `started` is when it began, in seconds since 1970; by default now.
-    """
-    above = {PARENT: parent} if parent else {}
-    begun = None if started is None else int(started * 1000)
-    return client.create_run(experiment, begun, tags={**short(tags), tag: value, **above}, run_name=name)
+    """A new run under the run `parent`; `started` is when it began, in seconds since 1970, by default now."""
+    below = {PARENT: parent} if parent else {}
+    began = None if started is None else int(started * 1000)
+    return client.create_run(experiment, began, tags={**short(tags), **below}, run_name=name)
 
 
 def pipeline_run(tracking: Tracking, client: "MlflowClient", experiment: str, run: str) -> str:
@@ -210,11 +189,11 @@ def pipeline_run(tracking: Tracking, client: "MlflowClient", experiment: str, ru
         return tracking.task.run
     if not run:
         return ""
-    found = find_run(client, experiment, RUN, run)
-    if found is None:
+    above = find_run(client, experiment, RUN, run)
+    if above is None:
         started = min((float(event.body["at"]) for _, event in events(tracking.store, run)), default=None)
-        found = ensure_run(client, experiment, RUN, run, run, {}, started=started)
-    return str(found.info.run_id)
+        above = create_run(client, experiment, {RUN: run}, run, started=started)
+    return str(above.info.run_id)
 
 
 def log(
@@ -226,14 +205,8 @@ def log(
 ) -> None:
     """Log parameters, then metrics, then tags, in as few calls as MLflow's limits allow.
 
-    Metrics get the start time of the run, so that logging them again adds nothing. Non-finite values are left out.
-
-    Args:
-        client: An open client.
-        run: The run.
-        params: Parameters; values are cut at MLflow's limit.
-        points: Name, value and step of each metric.
-        tags: Tags, written last: if they exist, parameters and metrics are complete.
+    Tags come last: if they exist, parameters and metrics are complete. Metrics get the start time of the run, so that
+    logging them again adds nothing. Non-finite values are left out, and parameters are cut at MLflow's limit.
     """
     from mlflow.entities import Metric, Param, RunTag
 
@@ -252,7 +225,7 @@ def _ordered(value: Any) -> Any:
     """The value with sorted keys: MLflow refuses a parameter that is written again with a different text."""
     if isinstance(value, Mapping):
         return {key: _ordered(value[key]) for key in sorted(value)}
-    return [_ordered(each) for each in value] if isinstance(value, list) else value
+    return [_ordered(item) for item in value] if isinstance(value, list) else value
 
 
 def log_points(client: "MlflowClient", run: str, points: Sequence[SpooledPoint]) -> None:
@@ -272,13 +245,15 @@ def metric_name(name: str) -> str:
 
 def flat(configuration: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Nested configuration as dotted names."""
-    found: dict[str, Any] = {}
+    dotted: dict[str, Any] = {}
     for name, value in configuration.items():
-        if isinstance(value, Mapping):
-            found |= flat(value, f"{prefix}{name}.")
-        else:
-            found[f"{prefix}{name}"] = value
-    return found
+        dotted |= flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
+    return dotted
+
+
+def is_number(value: Any) -> bool:
+    """Whether MLflow keeps a value as a metric; a boolean is no number."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def short(tags: Mapping[str, str]) -> dict[str, str]:
@@ -310,29 +285,21 @@ def load_mlflow() -> "type[MlflowClient]":
         warnings.simplefilter("ignore")
         from mlflow import MlflowClient
 
-        _leave_out_feast()
+        # Plug-ins for request headers are loaded now, without Feast's, which imports all of Feast and only adds a
+        # header to Feast's own requests.
+        from mlflow.utils import plugins
+
+        entry_points = plugins.get_entry_points
+        plugins.get_entry_points = lambda group: [
+            point for point in entry_points(group) if point.module.partition(".")[0] != "feast"
+        ]
+        try:
+            importlib.import_module("mlflow.tracking.request_header.registry")
+        finally:
+            plugins.get_entry_points = entry_points
     for chatty in ("mlflow", "alembic"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
     return MlflowClient
-
-
-def _leave_out_feast() -> None:
-    """Load MLflow's plug-ins for request headers, but not Feast's plug-in, which imports all of Feast.
-
-    Feast's plug-in only adds a header to Feast's own requests.
-    """
-    from mlflow.utils import plugins
-
-    entry_points = plugins.get_entry_points
-
-    def others(group: str) -> "list[EntryPoint]":
-        return [one for one in entry_points(group) if one.module.partition(".")[0] != "feast"]
-
-    plugins.get_entry_points = others
-    try:
-        importlib.import_module("mlflow.tracking.request_header.registry")
-    finally:
-        plugins.get_entry_points = entry_points
 
 
 def require_server(uri: str) -> None:

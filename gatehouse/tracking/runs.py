@@ -19,19 +19,9 @@ _INFINITE = 1.797e308
 
 @dataclass(frozen=True)
 class TrackedRun:
-    """One run in MLflow; times in seconds since 1970.
+    """One run in MLflow, with the last value of each metric; times in seconds since 1970, `ended` None while it runs.
 
-    Attributes:
-        id: MLflow's id.
-        name: Its name.
-        experiment: Name of its experiment.
-        status: RUNNING, FINISHED, FAILED, KILLED or SCHEDULED.
-        user: Who started it.
-        started: Start time.
-        ended: End time; None while it runs.
-        params: Parameters, as MLflow's text.
-        metrics: The last value of each metric.
-        tags: Tags.
+    `status` is RUNNING, FINISHED, FAILED, KILLED or SCHEDULED; parameters are MLflow's text.
     """
 
     id: str
@@ -69,7 +59,7 @@ class TrackedRun:
 
 @dataclass(frozen=True)
 class Observed:
-    """One value of a metric: its step, and when it was logged, in seconds since 1970."""
+    """One value of a metric, and when it was logged, in seconds since 1970."""
 
     step: int
     value: float
@@ -90,13 +80,11 @@ class RunReader:
             ConfigurationError: if there is no such experiment.
         """
         self._client = quiet_client(uri)
-        self._experiments = {str(each.experiment_id): str(each.name) for each in every(self._client.search_experiments)}
-        if experiment:
-            known = self._experiments
-            self._experiments = {key: name for key, name in known.items() if name == experiment}
-            if not self._experiments:
-                listed = ", ".join(sorted(known.values())) or "(none)"
-                raise ConfigurationError(f"--experiment: expected one of {listed}, found {experiment!r}.")
+        names = {str(entry.experiment_id): str(entry.name) for entry in every(self._client.search_experiments)}
+        self._experiments = {key: name for key, name in names.items() if not experiment or name == experiment}
+        if experiment and not self._experiments:
+            listed = ", ".join(sorted(names.values())) or "(none)"
+            raise ConfigurationError(f"--experiment: expected one of {listed}, found {experiment!r}.")
 
     def runs(self, condition: str = "", limit: int | None = None) -> Iterator[TrackedRun]:
         """Runs that match an MLflow filter, newest first; one call per thousand runs."""
@@ -122,20 +110,20 @@ class RunReader:
         Raises:
             ConfigurationError: if there is no such run, or several.
         """
-        found: list[TrackedRun] = []
+        runs: list[TrackedRun] = []
         if re.fullmatch(r"[0-9a-fA-F]{4,}", text):
-            found = list(self.runs(f"attributes.run_id LIKE '{text.lower()}%'", limit=6))
-        if not found and "'" not in text:
-            found = list(self.runs(f"attributes.run_name = '{text}'", limit=6))
-        if len(found) == 1:
-            return found[0]
-        if not found:
+            runs = list(self.runs(f"attributes.run_id LIKE '{text.lower()}%'", limit=6))
+        if not runs and "'" not in text:
+            runs = list(self.runs(f"attributes.run_name = '{text}'", limit=6))
+        if len(runs) == 1:
+            return runs[0]
+        if not runs:
             raise ConfigurationError(
                 f"{text}: expected the id of a run, its beginning (4 characters and more) or its name, found no such "
                 "run. See `gatehouse runs list`."
             )
-        several = ", ".join(f"{each.id[:12]} ({each.name})" for each in found[:5])
-        raise ConfigurationError(f"{text} names several runs: {several}{', …' * (len(found) > 5)}. Give an id.")
+        several = ", ".join(f"{run.id[:12]} ({run.name})" for run in runs[:5])
+        raise ConfigurationError(f"{text} names several runs: {several}{', …' * (len(runs) > 5)}. Give an id.")
 
     def children(self, run: TrackedRun) -> list[TrackedRun]:
         """The runs directly below a run, the oldest first."""
@@ -143,12 +131,12 @@ class RunReader:
 
     def history(self, run: TrackedRun, names: Sequence[str]) -> dict[str, list[Observed]]:
         """All values of these metrics by step and time; one call per metric."""
-        found: dict[str, list[Observed]] = {}
+        histories: dict[str, list[Observed]] = {}
         for name in names:
-            points = self._client.get_metric_history(run.id, name)
-            seen = sorted((int(each.step), float(each.timestamp) / 1000, _logged(each.value)) for each in points)
-            found[name] = [Observed(step, value, at) for step, at, value in seen]
-        return found
+            metrics = self._client.get_metric_history(run.id, name)
+            points = sorted((int(point.step), float(point.timestamp) / 1000, _logged(point.value)) for point in metrics)
+            histories[name] = [Observed(step, value, at) for step, at, value in points]
+        return histories
 
     def _read(self, run: "Run") -> TrackedRun:
         info = run.info

@@ -1,5 +1,7 @@
 """Ships spooled metrics to MLflow: from a process beside the training loop, or in later runs for what was left.
 
+Code that started a training in its own process, such as a search, can follow the same metrics while the job runs.
+
 The spool of a job is a folder that outlives the job's directory and process: in the store's scratch folder, or in
 `GATEHOUSE_SPOOL`, a volume that the next pod mounts too. It holds the metrics, facts about the job (`about.json`), the
 MLflow run (`run.json`), the shipped position (`shipped.json`), and a second spool with samples of the machine.
@@ -15,14 +17,14 @@ import fcntl
 import json
 import logging
 import os
-import random
 import shutil
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
+from contextvars import ContextVar
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -31,10 +33,7 @@ from gatehouse.runtime.process import die_with_parent
 from gatehouse.store.atomic_file import write_json
 from gatehouse.store.run import RUN_ID
 from gatehouse.store.store import ArtifactStore
-from gatehouse.tracking.environment import capture_environment
-from gatehouse.tracking.following import RUN_TITLE
-from gatehouse.tracking.kfp_task import kept_task
-from gatehouse.tracking.machine import PREFIX, SAMPLING, Machine, gpus_noted
+from gatehouse.tracking.machine import PREFIX, SAMPLING, Machine, gpus_noted, in_background
 from gatehouse.tracking.mlflow_client import (
     JOB,
     REFERENCE,
@@ -48,22 +47,29 @@ from gatehouse.tracking.mlflow_client import (
     pipeline_run,
     tracking_of,
 )
-from gatehouse.tracking.shown import warning_on_failure
+from gatehouse.tracking.place import kept_task, warning_on_failure
+from gatehouse.tracking.provenance import capture_environment
 from gatehouse.tracking.spool import Point, Position, SpoolWriter, discard, dropped, in_use, read, use
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
+logger = logging.getLogger(__name__)
 
+Follower = Callable[[Sequence[Point]], None]
+FOLLOWER: ContextVar[Follower | None] = ContextVar("gatehouse_follower", default=None)
+"""The follower: called with the metrics of trainings in this context."""
+RUN_TITLE: ContextVar[str] = ContextVar("gatehouse_run_title", default="train")
+"""What MLflow calls the runs of trainings in this context."""
 SPOOL = "GATEHOUSE_SPOOL"
 INTERVAL = 0.5
-_DELAY = 3.0  # Of a training that is shorter nobody watches the metrics, and all of them are shipped when it has ended.
+_DELAY = 3.0  # Nobody watches the metrics of a shorter training; all of them are shipped when it has ended.
 BATCH = 1000
 _ABOUT, _RUN, _SHIPPED, _CLOSED, _LOCK, _MACHINE = "about.json", "run.json", "shipped.json", "closed", "lock", "machine"
 _STOPPED = "TrainingStoppedError"
 _LONGEST_WAIT = 30.0
-_BUDGET, _PAUSE = 60.0, 0.002
-_held: dict[Path, IO[str]] = {}  # Spools in use by jobs of this process.
+_BUDGET, _PAUSE, _LOOK_SECONDS, _FOLLOWED = 60.0, 0.002, 0.05, 10_000
+_used: dict[Path, IO[str]] = {}  # Spools in use by jobs of this process.
 
 
 def open_spool(
@@ -89,25 +95,21 @@ def open_spool(
     link.unlink(missing_ok=True)
     link.symlink_to(folder)
     about: dict[str, Any] = {"job": job, "experiment": experiment, "run": os.environ.get(RUN_ID, "")}
-    about |= {"title": RUN_TITLE.get(), "began": time.time(), "model": "", "error": "", "task": _task(store)}
+    # KFP's task run below which the job is shown, whichever process ships it.
+    tracking = tracking_of(store)
+    task = tracking.task.to_json() if tracking and tracking.task else {}
+    about |= {"title": RUN_TITLE.get(), "began": time.time(), "model": "", "error": "", "task": task}
     while True:
         folder.mkdir(parents=True, exist_ok=True)
-        # Another process may be shipping the finished spool of the same job; it removes the spool before this one
-        # starts.
+        # Another process may be shipping the finished spool of the same job; it removes it before this one starts.
         with suppress(FileNotFoundError), _exclusive(folder, wait=True):
             if (folder / _LOCK).exists():
                 (folder / _CLOSED).unlink(missing_ok=True)
                 (folder / _RUN).unlink(missing_ok=True)
                 _release(folder)
-                _held[folder] = use(folder)
+                _used[folder] = use(folder)
                 write_json(folder / _ABOUT, about | {"params": flat(params or {}), "inputs": dict(inputs or {})})
                 return folder
-
-
-def _task(store: ArtifactStore) -> dict[str, str]:
-    """KFP's task run below which the job is shown, whichever process ships it."""
-    tracking = tracking_of(store)
-    return tracking.task.to_json() if tracking and tracking.task else {}
 
 
 def is_spooled(store: ArtifactStore, job: str) -> bool:
@@ -134,18 +136,44 @@ def close_spool(store: ArtifactStore, folder: Path, model: str, error: str = "")
 
 
 def _release(folder: Path) -> None:
-    held = _held.pop(folder, None)
-    if held:
-        held.close()
+    if file := _used.pop(folder, None):
+        file.close()
+
+
+@contextmanager
+def followed(spool: Path) -> Iterator[None]:
+    """In this context the follower, if there is one, gets all points of a spool, on a thread.
+
+    The points of one call to `SpoolWriter.log` come together. When this context ends, also by an error, all points have
+    been passed on. A spool that existed before is read from its beginning.
+    """
+    follower = FOLLOWER.get()
+    if follower is None:
+        yield
+        return
+
+    def follow(ended: threading.Event) -> None:
+        position, last = Position(), False
+        try:
+            while not last:
+                last = ended.wait(_LOOK_SECONDS)
+                points, position = read(spool, position, _FOLLOWED)
+                while points:
+                    follower(points)
+                    points, position = read(spool, position, _FOLLOWED)
+        except Exception:
+            logger.exception("%s is not followed further", spool)
+
+    with in_background(follow, "follow-metrics"):
+        yield
 
 
 @contextmanager
 def shipped_live(store: ArtifactStore, folder: Path, live: bool = True, sampled: bool = True) -> Iterator[None]:
     """Ship a spool every half second from a separate process, which also samples the machine if `sampled`.
 
-    It begins after three seconds. The run record then also gets the GPU utilisation, with or without tracking. If the
-    body of this context fails, the spool is closed with the error, so that the run shows it. Without tracking, or with
-    `live` false, nothing is shipped in this context.
+    It begins after three seconds. The run record gets the GPU utilisation, with or without tracking. If the body of
+    this context fails, the spool is closed with the error. Without tracking, or if not `live`, nothing is shipped here.
     """
     process = None
     try:
@@ -169,11 +197,8 @@ def deliver(store: ArtifactStore, seconds: float = _BUDGET) -> set[str]:
     """Ship the rest of finished spools, of this process or of others, and remove them.
 
     If the process of a job is gone without a recorded end, its run is marked as killed; if the job resumes, its run is
-    reopened. An error becomes a warning in the run record, and the spool stays for the next attempt.
-
-    Args:
-        store: The store that the jobs published to.
-        seconds: Time limit, because this may run before or after a training; the rest stays for the next time.
+    reopened. An error becomes a warning in the run record, and the spool stays for the next attempt. After `seconds`
+    the rest stays for the next time, because this may run before or after a training.
 
     Returns:
         The models whose metrics are now complete.
@@ -207,9 +232,9 @@ def _deliver(tracking: Tracking, folder: Path, until: float) -> str:
     The lock is released after each batch, so that the same job, if it starts again, waits for one batch at most.
     """
     while time.monotonic() < until:
-        with _exclusive(folder) as mine:
+        with _exclusive(folder) as exclusive:
             # Checked first: points that are appended after the last batch belong to a resumed job.
-            if not mine or not _finished(folder):
+            if not exclusive or not _finished(folder):
                 return ""
             if not ship(tracking, folder):
                 with tracking.client() as client:
@@ -223,7 +248,7 @@ def _deliver(tracking: Tracking, folder: Path, until: float) -> str:
 
 def ship(tracking: Tracking, folder: Path) -> bool:
     """Send one batch of a job's metrics and one of the machine's. Returns False if there is nothing new."""
-    found = False
+    shipped = False
     for part in (folder, folder / _MACHINE):
         before = _position(part)
         points, after = read(part, before, BATCH) if part.exists() else ([], before)
@@ -235,8 +260,8 @@ def ship(tracking: Tracking, folder: Path) -> bool:
         if after != before:
             write_json(part / _SHIPPED, asdict(after))
             discard(part, after)
-        found |= bool(points)
-    return found
+        shipped |= bool(points)
+    return shipped
 
 
 def _once(points: Sequence[Point], run: Mapping[str, Any]) -> list[Point]:
@@ -258,28 +283,27 @@ def _run(tracking: Tracking, client: "MlflowClient", folder: Path) -> dict[str, 
     The result has its `id`, when it `began` in seconds since 1970, and by metric the last step `reached`.
     """
     with suppress(FileNotFoundError):
-        known: dict[str, Any] = json.loads((folder / _RUN).read_text())
-        if known["server"] == tracking.name:
-            return known
+        recorded: dict[str, Any] = json.loads((folder / _RUN).read_text())
+        if recorded["server"] == tracking.name:
+            return recorded
     about = _about(folder)
-    tracking = replace(tracking, task=kept_task(about.get("task", {}), tracking.name))
+    tracking = replace(tracking, task=kept_task(about["task"], tracking.name))
     experiment = tracking.experiment(client, about["experiment"])
     above = pipeline_run(tracking, client, experiment, about["run"])
     run = find_run(client, experiment, JOB, about["job"], newest=True)
     # A job that starts again after its run finished gets a new run.
     if run is None or (run.info.status == "FINISHED" and run.info.end_time < about["began"] * 1000):
-        tags = capture_environment().tags()
-        title = about.get("title", "train")
-        run = create_run(client, experiment, JOB, about["job"], title, tags, above, about["began"])
-    read_tags = {f"gatehouse.input.{role}": reference for role, reference in about.get("inputs", {}).items()}
-    log(client, run, about.get("params", {}), tags=read_tags)
+        tags = capture_environment().tags() | {JOB: about["job"]}
+        run = create_run(client, experiment, tags, about["title"], above, about["began"])
+    inputs = {f"gatehouse.input.{role}": reference for role, reference in about["inputs"].items()}
+    log(client, run, about["params"], tags=inputs)
     if run.info.status in ("FAILED", "KILLED"):
         client.update_run(run.info.run_id, status="RUNNING")
     # MLflow returns the point with the greatest step of each metric.
     reached = {metric.key: metric.step for metric in run.data.to_proto().metrics}
-    known = {"server": tracking.name, "id": run.info.run_id, "began": run.info.start_time / 1000, "reached": reached}
-    write_json(folder / _RUN, known)
-    return known
+    recorded = {"server": tracking.name, "id": run.info.run_id, "began": run.info.start_time / 1000, "reached": reached}
+    write_json(folder / _RUN, recorded)
+    return recorded
 
 
 def _end(client: "MlflowClient", run: str, folder: Path) -> None:
@@ -292,7 +316,7 @@ def _end(client: "MlflowClient", run: str, folder: Path) -> None:
         client.set_terminated(run)
         return
     failed = (folder / _CLOSED).exists() and about["error"] != _STOPPED
-    client.set_tag(run, "gatehouse.error", about.get("error") or "The job's process ended without a word.")
+    client.set_tag(run, "gatehouse.error", about["error"] or "The job's process ended without a word.")
     client.set_terminated(run, "FAILED" if failed else "KILLED")
 
 
@@ -301,37 +325,37 @@ def main() -> None:
 
     The command line has the store's address and the spool, and `sampled` if the machine is to be sampled.
     """
+    from tenacity import Retrying, wait_random_exponential
+
     die_with_parent()
     os.nice(10)  # Shipping can wait; the training loop cannot.
     logging.disable(logging.CRITICAL)
     store, folder = ArtifactStore.open(sys.argv[1]), Path(sys.argv[2])
     tracking = tracking_of(store)
-    wait = INTERVAL
     if tracking is None:
         return
+
+    def send() -> None:
+        with tracking.client() as client:
+            _run(tracking, client, folder)
+        while ship(tracking, folder):
+            pass
+
+    def sample() -> None:
+        machine, writer = Machine(os.getppid()), SpoolWriter(folder / _MACHINE)
+        while True:
+            time.sleep(SAMPLING)
+            writer.log(machine.sample(), 0)  # The steps follow from the times (`_once`).
+
     # Another process that ships an earlier attempt's metrics holds the lock for one batch.
     with _exclusive(folder, wait=True):
         if sys.argv[3:] == ["sampled"]:
-            threading.Thread(target=_sample, args=(folder / _MACHINE,), daemon=True).start()
+            threading.Thread(target=sample, daemon=True).start()
         time.sleep(_DELAY)
+        retrying = Retrying(wait=wait_random_exponential(INTERVAL, max=_LONGEST_WAIT))
         while True:
-            try:
-                with tracking.client() as client:
-                    _run(tracking, client, folder)
-                while ship(tracking, folder):
-                    pass
-                wait = INTERVAL
-            except Exception:
-                wait = min(2 * wait, _LONGEST_WAIT) * random.uniform(0.8, 1.2)
-            time.sleep(wait)
-
-
-def _sample(folder: Path) -> None:
-    """Add samples of the machine to a spool; their steps follow from their times (`_once`)."""
-    machine, writer = Machine(os.getppid()), SpoolWriter(folder)
-    while True:
-        time.sleep(SAMPLING)
-        writer.log(machine.sample(), 0)
+            retrying(send)
+            time.sleep(INTERVAL)
 
 
 @contextmanager
@@ -355,8 +379,8 @@ def _spools(store: ArtifactStore) -> Path:
 
 
 def _about(folder: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((folder / _ABOUT).read_text())
-    return found
+    about: dict[str, Any] = json.loads((folder / _ABOUT).read_text())
+    return about
 
 
 def _position(folder: Path) -> Position:

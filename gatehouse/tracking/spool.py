@@ -203,9 +203,8 @@ def in_use(folder: Path) -> bool:
 def read(folder: Path, position: Position, limit: int) -> tuple[list[Point], Position]:
     """Up to `limit` points after `position`, in the order they were appended, and the position after them.
 
-    The points of one record stay together, even if they are more than `limit`.
-
-    It is safe while another process appends. Without new points, the list is empty.
+    The points of one record stay together, even if they are more than `limit`. This is safe while another process
+    appends.
     """
     points: list[Point] = []
     numbers = sorted(number for number in _segments(folder) if number >= position.segment)
@@ -214,10 +213,10 @@ def read(folder: Path, position: Position, limit: int) -> tuple[list[Point], Pos
         words = _words(folder / f"{number:08d}{_SUFFIX}")
         place, full = offset // _WORD, False
         while not full and (record := _record(words, place)) is not None:
-            found, after = record
-            full = bool(points) and len(points) + len(found) > limit
+            added, after = record
+            full = bool(points) and len(points) + len(added) > limit
             if not full:
-                points += found
+                points += added
                 place = after
         position = Position(number, place * _WORD)
         if full or len(points) >= limit:

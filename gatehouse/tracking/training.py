@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any
 from gatehouse.store.reference import Reference
 from gatehouse.store.run import RUN_ID
 from gatehouse.store.store import ArtifactStore
-from gatehouse.tracking.cost import cost_here
-from gatehouse.tracking.lineage import lineage_of, lineage_tags
 from gatehouse.tracking.mlflow_client import (
     JOB,
     PARENT,
@@ -23,42 +21,36 @@ from gatehouse.tracking.mlflow_client import (
     find_anywhere,
     find_run,
     flat,
+    is_number,
     log,
     metric_name,
     pipeline_run,
     require_server,
     tracking_of,
 )
+from gatehouse.tracking.place import is_shown_later, warning_on_failure
+from gatehouse.tracking.provenance import Environment, capture_environment, cost_here, lineage_of, lineage_tags
 from gatehouse.tracking.shipping import deliver, is_spooled
-from gatehouse.tracking.shown import is_shown_later, warning_on_failure
-from gatehouse.tracking.stages import is_number
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import Run
 
 COMPLETE = "gatehouse.complete"
-OBJECTIVE = "objective."
-"""Before the names of a trial's metrics that the search went by: under the bare names stand those of every epoch."""
-BEST = "best_"
-"""Before the names of the values of the epoch whose weights a model kept."""
-_NOTE = "mlflow.note.content"
-_OF_TRIAL = (
+_OBJECTIVE, _BEST = "objective.", "best_"
+"""Prefixes of the metrics that the search chose by, and of those at the epoch whose weights a model kept."""
+_NOTE = (
     "`objective.*` are the values that the search chose by: those of the model that the trial kept, at its best epoch. "
     "Under its bare name a metric has one value for each epoch, and MLflow shows the last one."
 )
 
 
 def track_training(store: ArtifactStore, model: str) -> bool:
-    """Show the training run of `model` in MLflow: parameters, metrics of every epoch, lineage, environment.
+    """Show the training run of a model in MLflow: parameters, metrics of every epoch, lineage, environment.
 
     It also gets duration and cost, and is a child of the MLflow run of its pipeline run. If the model was shown before,
     this needs one look-up and does not import MLflow. If the run is shown later, this only checks that the server can
-    be reached. An error becomes a warning in the run record.
-
-    Args:
-        store: The store that holds the model.
-        model: Reference of the model.
+    be reached. An error becomes a warning in the run record. Returns whether nothing of it is left.
     """
     tracking = tracking_of(store)
     if tracking is None or _is_left(tracking, "train:tracking"):
@@ -77,11 +69,8 @@ def track_training(store: ArtifactStore, model: str) -> bool:
 def track_experiment(store: ArtifactStore, experiment: str) -> bool:
     """Show an experiment in MLflow: one run, with one child run per trial, including failed trials.
 
-    Like `track_training`, it does nothing the second time and never raises.
-
-    Args:
-        store: The store that holds the experiment.
-        experiment: Its reference; `trials.json` lists number, parameters, state, model and reason of each trial.
+    Like `track_training`, it does nothing the second time and never raises. `trials.json` of the experiment lists
+    number, parameters, state, model and reason of each trial.
     """
     tracking = tracking_of(store)
     if tracking is None or _is_left(tracking, "tune:tracking"):
@@ -122,9 +111,11 @@ def show_training(
         client: An open client of it.
         model: The model.
         name: Name of the run.
-        parent: Id of the parent MLflow run; by default that of the current pipeline run.
+        parent: Id of the parent MLflow run; by default of the current pipeline run.
         new: Whether this process made the model, so that environment and pipeline run of the process apply to it.
     """
+    from mlflow.entities import Dataset, DatasetInput, InputTag
+
     store = tracking.store
     manifest = store.manifest(model)
     if trained := manifest.derived_from.get("model"):  # A calibrated model has the training run of its source.
@@ -144,22 +135,29 @@ def show_training(
         run = find_anywhere(client, REFERENCE, str(model))
     if run is None:
         # The job's key is a tag too, so that metrics which arrive later find this run.
-        made = tags | ({JOB: job} if job else {})
-        run = ensure_run(client, experiment, REFERENCE, str(model), name, made, parent, started)
+        with_job = tags | ({JOB: job} if job else {})
+        run = ensure_run(client, experiment, REFERENCE, str(model), name, with_job, parent, started)
     if COMPLETE not in run.data.tags:
         # A job spools its own history; here points are added that were lost, or of a model from elsewhere.
-        known = job and is_spooled(store, job)
         history = store.read_json(model, "history.json") if manifest.entry("history.json") else []
+        points = [] if job and is_spooled(store, job) else _points(history, run)
+        best = manifest.details.get("best_epoch")
+        if best is not None and best < len(history):
+            # The epoch whose weights the model has, and its values: the bare names have those of the last epoch.
+            at_best = {key: value for key, value in history[best].items() if key != "epoch" and is_number(value)}
+            points += [(f"{_BEST}{key}", float(value), 0) for key, value in ({"epoch": best} | at_best).items()]
+        points += _spent(seconds, measured.get("place", {}), new)
+        inputs = []
+        for role, identity in manifest.derived_from.items():  # As data sets, which MLflow's pages show as links.
+            source = Reference.parse(identity)
+            reference = json.dumps({"reference": str(source)})
+            data = Dataset(source.name, source.digest[:36], "gatehouse", reference)
+            inputs.append(DatasetInput(data, [InputTag("mlflow.data.context", role)]))
+        if inputs:
+            client.log_inputs(run.info.run_id, inputs)
         # The run may have started with the job, before the model's lineage and the run's place were known.
-        placed = {RUN_NAME: name, REFERENCE: str(model)} | ({PARENT: parent} if parent else {})
-        _log_inputs(client, run, manifest.derived_from)
-        points = (
-            ([] if known else _points(history, run))
-            + _kept(history, manifest.details)
-            + _spent(seconds, measured.get("place", {}), new)
-        )
-        settings = measured.get("settings", manifest.configuration)
-        log(client, run, flat(settings), points, tags | placed | {COMPLETE: "true"})
+        tags |= {RUN_NAME: name, REFERENCE: str(model), COMPLETE: "true"} | ({PARENT: parent} if parent else {})
+        log(client, run, flat(measured.get("settings", manifest.configuration)), points, tags)
         _end(tracking, client, run, parent, seconds)
     return run
 
@@ -174,20 +172,6 @@ def _spent(seconds: float | None, place: Mapping[str, Any], here: bool) -> list[
     return [(name, value, 0) for name, value in spent.items()]
 
 
-def _log_inputs(client: "MlflowClient", run: "Run", derived_from: Mapping[str, str]) -> None:
-    """Log the model's inputs as MLflow data sets, which its pages show as links."""
-    from mlflow.entities import Dataset, DatasetInput, InputTag
-
-    entries = []
-    for role, identity in derived_from.items():
-        reference = Reference.parse(identity)
-        source = json.dumps({"reference": str(reference)})
-        entry = Dataset(reference.name, reference.digest[:36], "gatehouse", source)
-        entries.append(DatasetInput(entry, [InputTag("mlflow.data.context", role)]))
-    if entries:
-        client.log_inputs(run.info.run_id, entries)
-
-
 def _show_experiment(tracking: Tracking, client: "MlflowClient", reference: Reference) -> None:
     store = tracking.store
     manifest = store.manifest(reference)
@@ -199,32 +183,25 @@ def _show_experiment(tracking: Tracking, client: "MlflowClient", reference: Refe
     for trial in store.read_json(reference, "trials.json"):
         name = f"trial {trial['number']}"
         if trial.get("model"):
-            above_it = str(run.info.run_id)
-            shown = show_training(
-                tracking, client, Reference.parse(trial["model"]), name=name, parent=above_it, new=True
-            )
-            found = [(f"{OBJECTIVE}{metric}", float(value), 0) for metric, value in trial.get("values", {}).items()]
-            log(client, shown, {}, found, {_NOTE: _OF_TRIAL} if found else {})
-        else:
-            job = measured.get("jobs", {}).get(str(trial["number"]), "")
-            _show_failed_trial(client, experiment, run, name, trial, job)
+            model = Reference.parse(trial["model"])
+            shown = show_training(tracking, client, model, name=name, parent=str(run.info.run_id), new=True)
+            values = [(f"{_OBJECTIVE}{metric}", float(value), 0) for metric, value in trial.get("values", {}).items()]
+            log(client, shown, {}, values, {"mlflow.note.content": _NOTE} if values else {})
+            continue
+        # A job that was tracked while it ran has its own run, with the metrics up to its failure.
+        job = measured.get("jobs", {}).get(str(trial["number"]), "")
+        failed = find_run(client, experiment, JOB, job, newest=True) if job else None
+        parent = str(run.info.run_id)
+        tags = {"gatehouse.error": str(trial.get("reason", "")), RUN_NAME: name, PARENT: parent}
+        key = f"{reference}#{trial['number']}"
+        failed = failed or ensure_run(client, experiment, REFERENCE, key, name, tags, parent)
+        log(client, failed, flat(trial["parameters"]), tags=tags)
+        client.set_terminated(failed.info.run_id, "FAILED" if trial["state"] == "failed" else "KILLED")
     value = manifest.details.get("value")
     points: list[Point] = [] if value is None else [("best_value", float(value), 0)]
     points += _spent(measured.get("seconds"), {}, True)
     log(client, run, flat(manifest.configuration), points, {COMPLETE: "true"})
     _end(tracking, client, run, above, measured.get("seconds"))
-
-
-def _show_failed_trial(
-    client: "MlflowClient", experiment: str, above: "Run", name: str, trial: Mapping[str, Any], job: str
-) -> None:
-    # A job that was tracked while it ran has its own run, with the metrics up to its failure.
-    known = find_run(client, experiment, JOB, job, newest=True) if job else None
-    key = f"{above.data.tags[REFERENCE]}#{trial['number']}"
-    tags = {"gatehouse.error": str(trial.get("reason", "")), RUN_NAME: name, PARENT: str(above.info.run_id)}
-    run = known or ensure_run(client, experiment, REFERENCE, key, name, tags, tags[PARENT])
-    log(client, run, flat(trial["parameters"]), tags=tags)
-    client.set_terminated(run.info.run_id, "FAILED" if trial["state"] == "failed" else "KILLED")
 
 
 def _end(tracking: Tracking, client: "MlflowClient", run: "Run", parent: str, seconds: float | None = None) -> None:
@@ -236,19 +213,8 @@ def _end(tracking: Tracking, client: "MlflowClient", run: "Run", parent: str, se
 
 def _environment(measured: Mapping[str, Any]) -> dict[str, str]:
     """The environment of a job as it was measured, which may have changed since; else that of this process."""
-    from gatehouse.tracking.environment import Environment, capture_environment
-
-    known = measured.get("environment")
-    return (Environment(**known) if known else capture_environment()).tags()
-
-
-def _kept(history: list[dict[str, float]], details: Mapping[str, Any]) -> list[Point]:
-    """The epoch whose weights the model has, and its values: under the bare names MLflow shows the last epoch's."""
-    best = details.get("best_epoch")
-    if best is None or best >= len(history):
-        return []
-    shown = {f"{BEST}{name}": value for name, value in history[best].items() if name != "epoch" and is_number(value)}
-    return [(name, float(value), 0) for name, value in ({f"{BEST}epoch": best} | shown).items()]
+    recorded = measured.get("environment")
+    return (Environment(**recorded) if recorded else capture_environment()).tags()
 
 
 def _points(history: list[dict[str, float]], run: "Run") -> list[Point]:

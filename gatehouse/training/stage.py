@@ -86,9 +86,8 @@ def _trained(request: TrainRequest, store: ArtifactStore) -> TrainResult:
     from gatehouse.launchers.choose import launcher
     from gatehouse.launchers.job_directory import job_directory
     from gatehouse.launchers.launcher import LOG, METRICS, PLACE, RESULT, WEIGHTS, TrainingJob
-    from gatehouse.tracking.environment import capture_environment
-    from gatehouse.tracking.following import followed
-    from gatehouse.tracking.shipping import close_spool, open_spool, shipped_live
+    from gatehouse.tracking.provenance import capture_environment
+    from gatehouse.tracking.shipping import close_spool, followed, open_spool, shipped_live
     from gatehouse.training.checkpointing.kept import shared
     from gatehouse.training.data.job import PARTS, prepare_job
     from gatehouse.training.model_spec import weights_file

@@ -18,7 +18,7 @@ from gatehouse.store.identity import identity_of
 from gatehouse.store.run import RUN_ID, Attempt
 from gatehouse.store.stage import StageModel, stage
 from gatehouse.store.store import ArtifactStore
-from gatehouse.tracking.cost import cost_here
+from gatehouse.tracking.provenance import cost_here
 from gatehouse.training.spec import TrainSpec, own_metric, settings_of
 from gatehouse.tuning.configuration import configured, infeasible, steps_of
 from gatehouse.tuning.spec import ExperimentSpec

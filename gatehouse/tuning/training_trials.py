@@ -35,8 +35,8 @@ from gatehouse.launchers.launcher import (
     stopped,
 )
 from gatehouse.store.store import ArtifactStore
-from gatehouse.tracking.following import FOLLOWER, RUN_TITLE
-from gatehouse.tracking.latency import measure_latency
+from gatehouse.tracking.performance import measure_latency
+from gatehouse.tracking.shipping import FOLLOWER, RUN_TITLE
 from gatehouse.tracking.spool import Point
 from gatehouse.training.scoring.predictor import Predictor
 from gatehouse.training.spec import TrainSpec, length_of, measured_metrics

@@ -9,7 +9,7 @@ from gatehouse.cli.terminal import Screen, figure, summary
 from gatehouse.kfp.local_run import LocalRun, PlannedTask
 from gatehouse.store.run import Event
 from gatehouse.store.store import ArtifactStore
-from gatehouse.tracking.kfp_task import URI
+from gatehouse.tracking.place import URI
 from tests.store.memory_objects import Memory, MemoryObjects
 
 BROKEN = ["baseline brier: expected below the baseline's 0.2, found 0.3", "baseline auc: expected more, found less"]

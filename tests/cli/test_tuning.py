@@ -20,7 +20,7 @@ from gatehouse.errors import ConfigurationError, GatehouseError
 from gatehouse.store.canonical import canonical_json
 from gatehouse.store.reference import Reference
 from gatehouse.store.store import ArtifactStore
-from gatehouse.tracking.cost import PRICES
+from gatehouse.tracking.provenance import PRICES
 from gatehouse.tuning import stage
 from gatehouse.tuning.access.journal import ControllerLease, is_asked_to_stop, remember
 from gatehouse.tuning.spec import Budget, ExperimentSpec

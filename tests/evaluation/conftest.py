@@ -9,7 +9,7 @@ from gatehouse.evaluation.rules.champion import ChampionRule
 from gatehouse.evaluation.spec import EvaluationSpec, GatePolicy
 from gatehouse.evaluation.stage import EvaluateRequest, EvaluateResult, evaluate
 from gatehouse.store.store import ArtifactStore
-from gatehouse.tracking import latency
+from gatehouse.tracking import performance
 from tests.evaluation.candidates import publish_model
 from tests.training.synthetic import lay_out, publish_split, publish_training_set, table
 
@@ -56,8 +56,8 @@ class Bench:
 def few_calls() -> Iterator[None]:
     """Latency is measured over a few calls: a third of the time of an evaluation of so few rows went into it."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(latency, "_SINGLE", 10)
-        patch.setattr(latency, "_BATCHES", 2)
+        patch.setattr(performance, "_SINGLE", 10)
+        patch.setattr(performance, "_BATCHES", 2)
         yield
 
 

@@ -19,7 +19,7 @@ from gatehouse.project.project_file import ProjectFile
 from gatehouse.runtime.images import TRAINING, image
 from gatehouse.store.canonical import canonical_json
 from gatehouse.store.store import ArtifactStore
-from gatehouse.tracking.cost import Prices
+from gatehouse.tracking.provenance import Prices
 from gatehouse.training.spec import changed
 from tests.compiling import with_a_short_stack
 

@@ -8,7 +8,7 @@ from gatehouse.errors import ConfigurationError, SkewError
 from gatehouse.online.report import page
 from gatehouse.online.stage import MaterializeRequest, materialize
 from gatehouse.online.store import sqlite_file
-from gatehouse.operations.control.requiring.stage import Requirement, require_no_skew
+from gatehouse.operations.requiring.stage import Requirement, require_no_skew
 from tests.features.flights import SERVICE, Flights
 
 

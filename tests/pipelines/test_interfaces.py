@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gatehouse.errors import ContractBreachError, LeakageError
 from gatehouse.evaluation.spec import GatePolicy
-from gatehouse.operations.control.requiring.stage import Requirement, Satisfied, require_contract
+from gatehouse.operations.requiring.stage import Requirement, Satisfied, require_contract
 from gatehouse.pipelines.interfaces import component_of
 from gatehouse.pipelines.tasks import forcible_stages
 from gatehouse.project.project import ProjectFile

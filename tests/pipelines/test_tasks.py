@@ -15,7 +15,7 @@ from gatehouse.project.project import Project, load_project
 from gatehouse.project.project_file import ProjectFile
 from gatehouse.project.task_settings import StageSettings
 from gatehouse.store.stage import ATTEMPTS, TOLERATE, declared_stages
-from gatehouse.tracking.cost import Prices
+from gatehouse.tracking.provenance import Prices
 from tests.compiling import with_a_short_stack
 from tests.small_example import EXAMPLE
 

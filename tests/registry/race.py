@@ -28,8 +28,8 @@ from gatehouse.registry.projection import project
 from gatehouse.registry.promoting.acts import PromotionError, next_promotion, next_rollback, promote, rollback
 from gatehouse.registry.state import ALIASES, CHAMPION, Record, State, fold
 from gatehouse.store.store import ArtifactStore
-from gatehouse.tracking.kfp_task import URI
 from gatehouse.tracking.mlflow_client import tracking_of
+from gatehouse.tracking.place import URI
 from tests.registry.gate import NAME, make_gate
 from tests.stand_ins.servers import BUCKET, gcs_server, s3_server
 

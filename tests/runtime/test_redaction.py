@@ -27,9 +27,9 @@ from gatehouse.kfp_api.client import KfpApi
 from gatehouse.kfp_api.connection import Patience
 from gatehouse.online.redis import RedisOnline, connect_redis
 from gatehouse.online.streaming.stream import open_stream
-from gatehouse.operations.alerting.webhook import post
+from gatehouse.operations.alerting.notice import post
 from gatehouse.operations.diagnosing.reach import mlflow_finding, tracking_finding
-from gatehouse.operations.metrics.exposition import push
+from gatehouse.operations.metrics.totals import push
 from gatehouse.project.platforms import Platform
 from gatehouse.registry.showing.registry_api import registry_here
 from gatehouse.runtime.redaction import names_password, redacted, require_encoded, said, shown, without_secrets
@@ -39,7 +39,7 @@ from gatehouse.store.objects.opening import open_objects
 from gatehouse.store.run import RUN_ID, events
 from gatehouse.store.store import ArtifactStore
 from gatehouse.tracking.mlflow_client import tracking_of
-from gatehouse.tracking.shown import warning_on_failure
+from gatehouse.tracking.place import warning_on_failure
 from gatehouse.tuning.access.storage import database, require_address
 from tests.operations.alerting.hook import hooked
 from tests.server.serving import serving

@@ -1,4 +1,4 @@
-"""A real MLflow server, and a proxy before it that makes it slow or takes it away."""
+"""A real MLflow server, and a proxy before it that delays or drops requests."""
 
 import http.client
 import os
@@ -24,14 +24,8 @@ _SETTINGS = {
 def mlflow_server(folder: Path) -> Iterator[int]:
     """The port of an `mlflow server` on a database in `folder`; it takes 10 to 40 s to start."""
     port = free_port()
-    command = [sys.executable, "-m", "mlflow", "server", "--port", str(port), "--workers", "1"]
-    command += [
-        "--backend-store-uri",
-        f"sqlite:///{folder}/mlflow.db",
-        "--default-artifact-root",
-        f"{folder}/artifacts",
-        "--enable-workspaces",
-    ]
+    command = [sys.executable, "-m", "mlflow", "server", "--port", str(port), "--workers", "1", "--enable-workspaces"]
+    command += [f"--backend-store-uri=sqlite:///{folder}/mlflow.db", f"--default-artifact-root={folder}/artifacts"]
     with open(folder / "server.log", "wb") as log:
         process = subprocess.Popen(
             command, stdout=log, stderr=log, env=os.environ | _SETTINGS, cwd=folder, start_new_session=True
@@ -64,7 +58,7 @@ class Proxy:
         down: Whether connections are cut off without an answer.
         lost: How many of the next requests reach the server while their answers are cut off.
         requests: Paths of the requests that reached the server.
-        access: What those requests said of who asks, and of the workspace: authorization and workspace, or nothing.
+        access: Authorization and workspace of those requests, or nothing.
     """
 
     def __init__(self) -> None:

@@ -1,13 +1,15 @@
-"""A real MLflow server that is slow, away, loses answers, or is shared with Kubeflow Pipelines.
+"""A real MLflow server that is slow, down, loses answers, or is shared with Kubeflow Pipelines.
 
-The loop never waits, every point arrives once, and what KFP began is left to KFP.
+The loop never waits, every point arrives once, and KFP alone ends the runs that it began.
 """
 
 import json
 import os
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -16,12 +18,11 @@ from gatehouse.cli.runs import app
 from gatehouse.store.reference import Reference
 from gatehouse.store.run import RUN_ID, Attempt
 from gatehouse.store.store import ArtifactStore
-from gatehouse.tracking.mlflow_client import REFERENCE, quiet_client, tracking_of
+from gatehouse.tracking.mlflow_client import PARENT, REFERENCE, quiet_client, tracking_of
+from gatehouse.tracking.pipeline_runs import track_run
 from gatehouse.tracking.shipping import close_spool, deliver, open_spool, shipped_live
 from gatehouse.tracking.spool import SpoolWriter
-from gatehouse.tracking.stages import track_run
 from gatehouse.tracking.training import show_training, track_training
-from tests.tracking.kfp_runs import KfpRun
 from tests.tracking.servers import Proxy, mlflow_server, proxied
 
 MODEL = "models/flights/sha256-" + "0" * 64
@@ -73,12 +74,12 @@ def test_the_loop_does_not_wait_for_a_slow_server_that_loses_answers(
     close_spool(store, folder, MODEL)
     deadline = time.monotonic() + 120
     while folder.exists() and time.monotonic() < deadline:
-        deliver(store)  # Which leaves to the next time what a lost answer keeps it from.
+        deliver(store)  # A lost answer leaves the rest to the next time.
     assert _steps(proxy, "slow") == list(range(3000)) and not folder.exists()
 
 
-def test_what_was_logged_while_the_server_was_away_is_there_later_and_is_found(
-    store: ArtifactStore, tmp_path: Path, proxy: Proxy
+def test_points_logged_while_the_server_was_down_are_there_later_and_can_be_searched(
+    store: ArtifactStore, tmp_path: Path, proxy: Proxy, caplog: pytest.LogCaptureFixture
 ) -> None:
     proxy.down = True
     folder = open_spool(store, "job-2", "away", tmp_path / "link", params={"lr": 0.001})
@@ -87,7 +88,7 @@ def test_what_was_logged_while_the_server_was_away_is_there_later_and_is_found(
         writer.log({"loss": 1.0}, step)
     close_spool(store, folder, MODEL)
     deliver(store)
-    assert folder.exists()
+    assert folder.exists() and "MLflow could not be written" in caplog.text
     proxy.down = False
     deliver(store)
     assert _steps(proxy, "away") == list(range(1500))
@@ -95,7 +96,7 @@ def test_what_was_logged_while_the_server_was_away_is_there_later_and_is_found(
     assert [run["experiment"] for run in json.loads(found.stdout)] == ["away"]
 
 
-def test_a_job_that_goes_on_from_a_checkpoint_shows_each_step_once(
+def test_a_job_that_resumes_from_a_checkpoint_shows_each_step_once(
     store: ArtifactStore, tmp_path: Path, proxy: Proxy
 ) -> None:
     """Killed after step 59, then after 79, each time resumed from step 40: also where its spool was delivered."""
@@ -113,6 +114,46 @@ def test_a_job_that_goes_on_from_a_checkpoint_shows_each_step_once(
     assert _steps(proxy, "resumed", "since 40") == list(range(40, 100)), "of each metric by itself"
 
 
+@dataclass(frozen=True)
+class KfpRun:
+    """A pipeline run in MLflow, as KFP's API server, driver and launcher keep it."""
+
+    client: Any
+    uri: str
+    experiment: str
+    id: str
+
+    @classmethod
+    def create(cls, client: Any, uri: str, name: str) -> "KfpRun":
+        """Begin it, as the API server does when a run is created."""
+        entry = client.get_experiment_by_name("KFP")
+        experiment = str(entry.experiment_id) if entry else client.create_experiment("KFP")
+        run = client.create_run(experiment, tags={"kfp.pipeline_run_id": name}, run_name=name)
+        return cls(client, uri, experiment, run.info.run_id)
+
+    def begin(self, task: str) -> str:
+        """Begin the run of a task, as the driver does, and return its id."""
+        run = self.client.create_run(self.experiment, tags={PARENT: self.id}, run_name=task)
+        return str(run.info.run_id)
+
+    def enter(self, task: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Set the environment of a pod of the task."""
+        monkeypatch.setenv("MLFLOW_RUN_ID", task)
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", self.uri)
+        monkeypatch.setenv("MLFLOW_EXPERIMENT_ID", self.experiment)
+
+    def end(self, task: str, status: str = "FINISHED") -> None:
+        """End the run of a task, as the launcher does, and the open runs directly below it."""
+        assert self.client.get_run(task).info.status == "RUNNING", "nobody ended it before KFP did"
+        self.client.update_run(task, status=status)
+        for run in self.below(task):
+            if run.info.status in ("RUNNING", "SCHEDULED"):
+                self.client.update_run(run.info.run_id, status=status)
+
+    def below(self, run: str) -> list[Any]:
+        return list(self.client.search_runs([self.experiment], f"tags.`{PARENT}` = '{run}'"))
+
+
 @pytest.fixture
 def kfp(proxy: Proxy) -> KfpRun:
     """A run of Kubeflow Pipelines with its own integration of MLflow on."""
@@ -120,7 +161,7 @@ def kfp(proxy: Proxy) -> KfpRun:
 
 
 def _trained(store: ArtifactStore, link: Path, job: str, error: str = "") -> str:
-    """Train in this pod: spool metrics of a job, and deliver them with the model, or with the error that ended it."""
+    """Spool metrics of a job in this pod, and deliver them with its model or its error."""
     folder = open_spool(store, job, "flights", link, params={"lr": 0.1})
     SpoolWriter(folder).log({"loss": 0.5}, 0)
     model = "" if error else str(store.publish("models", "flights", {"model.json": job}))
@@ -132,7 +173,7 @@ def _trained(store: ArtifactStore, link: Path, job: str, error: str = "") -> str
     return model
 
 
-def test_in_a_pod_of_kfp_training_hangs_below_the_run_of_its_task_which_kfp_ends(
+def test_in_a_pod_of_kfp_a_training_is_below_the_run_of_its_task_which_kfp_ends(
     store: ArtifactStore, tmp_path: Path, kfp: KfpRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(RUN_ID, "run-1")
@@ -142,7 +183,7 @@ def test_in_a_pod_of_kfp_training_hangs_below_the_run_of_its_task_which_kfp_ends
     kfp.end(train)
     (run,) = kfp.below(train)
     assert (run.data.tags[REFERENCE], run.info.status, run.data.metrics["loss"]) == (model, "FINISHED", 0.5)
-    # A pod that finds the model in the memo adds nothing, and neither does one that looks at it from another task.
+    # A pod that recalls the model from the memo adds nothing, and neither does one that shows it from another task.
     track_training(store, model)
     other = KfpRun.create(kfp.client, kfp.uri, "run-2")
     register = other.begin("register")
@@ -152,10 +193,10 @@ def test_in_a_pod_of_kfp_training_hangs_below_the_run_of_its_task_which_kfp_ends
     with tracking.client() as client:
         assert show_training(tracking, client, Reference.parse(model)).info.run_id == run.info.run_id
     other.end(register)
-    assert [each.info.run_id for each in kfp.below(train)] == [run.info.run_id] and not other.below(register)
+    assert [shown.info.run_id for shown in kfp.below(train)] == [run.info.run_id] and not other.below(register)
 
 
-def test_a_pod_that_is_tried_again_goes_on_in_the_run_of_the_first_attempt(
+def test_a_retried_pod_continues_the_run_of_the_first_attempt(
     store: ArtifactStore, tmp_path: Path, kfp: KfpRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     train = kfp.begin("train")
@@ -169,7 +210,7 @@ def test_a_pod_that_is_tried_again_goes_on_in_the_run_of_the_first_attempt(
     assert [run.info.status for run in kfp.below(train)] == ["FINISHED"]
 
 
-def test_what_a_lost_pod_left_is_delivered_by_another_task_and_hangs_below_its_own(
+def test_the_spool_of_a_lost_pod_is_delivered_by_another_task_below_its_own_run(
     store: ArtifactStore, tmp_path: Path, kfp: KfpRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     train = kfp.begin("train")
@@ -198,7 +239,7 @@ def test_kfp_s_workspace_and_token_are_used_and_not_sent_to_the_project_s_own_se
     Attempt(store, "evaluate").note("finished", memo="key", result={"rows": 7})
     track_run(store, "run-4")
     assert proxy.access == {("Bearer kfp-token", "team-a")}
-    assert [each.data.metrics["rows"] for each in inside.below(task)] == [7]
+    assert [shown.data.metrics["rows"] for shown in inside.below(task)] == [7]
     inside.end(task)
 
     with proxied(server) as own:

@@ -1,4 +1,4 @@
-"""The spool: order and values survive whatever the process does, and room is bounded."""
+"""Order and values in a spool survive kills and full disks, and its space is bounded."""
 
 import os
 import signal
@@ -26,13 +26,13 @@ for step in range(10**9):
 """
 
 
-def everything(folder: Path, limit: int = 1000) -> list[Point]:
+def all_points(folder: Path, limit: int = 1000) -> list[Point]:
     points, position = read(folder, Position(), limit)
-    found = list(points)
+    everything = list(points)
     while points:
         points, position = read(folder, position, limit)
-        found += points
-    return found
+        everything += points
+    return everything
 
 
 @given(
@@ -40,7 +40,7 @@ def everything(folder: Path, limit: int = 1000) -> list[Point]:
     limit=st.integers(1, 7),
     room=st.integers(400, 1200),
 )
-def test_what_is_logged_is_read_in_order(
+def test_points_are_read_in_the_order_of_logging(
     tmp_path_factory: pytest.TempPathFactory, logged: list[tuple[str, float, int]], limit: int, room: int
 ) -> None:
     folder = tmp_path_factory.mktemp("spool")
@@ -49,12 +49,12 @@ def test_what_is_logged_is_read_in_order(
         writer = SpoolWriter(folder, segments=10_000)
         for name, value, step in logged:
             writer.log({name: value}, step)
-    assert [(point.name, point.value, point.step) for point in everything(folder, limit)] == logged
+    assert [(point.name, point.value, point.step) for point in all_points(folder, limit)] == logged
 
 
-def test_a_reader_sees_what_is_there_and_later_what_was_added(tmp_path: Path) -> None:
+def test_a_reader_continues_at_its_position(tmp_path: Path) -> None:
     writer = SpoolWriter(tmp_path)
-    assert read(tmp_path, Position(), 10) == ([], Position(1, 0)) or read(tmp_path, Position(), 10)[0] == []
+    assert read(tmp_path, Position(), 10)[0] == []
     began = time.time()
     writer.log({"a": 1.0}, 1)
     first, position = read(tmp_path, Position(), 10)
@@ -64,25 +64,24 @@ def test_a_reader_sees_what_is_there_and_later_what_was_added(tmp_path: Path) ->
     assert began <= first[0].at <= time.time()
 
 
-def test_a_killed_writer_loses_nothing_and_the_next_goes_on_behind_it(tmp_path: Path) -> None:
+def test_a_killed_writer_loses_nothing_and_the_next_one_appends(tmp_path: Path) -> None:
     process = subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path)], stdout=subprocess.PIPE)
     assert process.stdout is not None
     process.stdout.readline()
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
-    before = everything(tmp_path, 50_000)
+    before = all_points(tmp_path, 50_000)
     assert len(before) > 1000 and [point.step for point in before] == list(range(len(before)))
     SpoolWriter(tmp_path).log({"next": 1.0}, 0)
-    assert everything(tmp_path, 50_000)[len(before) :][0].name == "next"
+    assert all_points(tmp_path, 50_000)[len(before) :][0].name == "next"
 
 
 def test_the_last_segment_of_a_writer_that_ends_without_closing_is_read(tmp_path: Path) -> None:
     ending = WRITER.replace("10**9", "200_000") + "print(writer._number)"
-    told = subprocess.run([sys.executable, "-c", ending, str(tmp_path)], stdout=subprocess.PIPE, text=True, check=True)
-    last = int(told.stdout.split()[-1])
+    last = int(subprocess.check_output([sys.executable, "-c", ending, str(tmp_path)], text=True).split()[-1])
     assert last > 1, "one segment held everything"
     assert not in_use(tmp_path)
-    assert [point.step for point in everything(tmp_path, 50_000)] == list(range(200_000))
+    assert [point.step for point in all_points(tmp_path, 50_000)] == list(range(200_000))
     alone, _ = read(tmp_path, Position(last, 0), 1)
     assert 0 < alone[0].step < 199_999
 
@@ -100,7 +99,7 @@ def test_a_torn_record_ends_its_segment_and_not_the_spool(tmp_path: Path, word: 
     data[at : at + 8] = bytes(8) if torn == "unwritten" and word != 1 else bytes([data[at] ^ 1]) + data[at + 1 : at + 8]
     segment.write_bytes(data)
     SpoolWriter(tmp_path).log({"next": 1.0}, 0)
-    assert [point.name for point in everything(tmp_path)] == ["loss", "next"]
+    assert [point.name for point in all_points(tmp_path)] == ["loss", "next"]
 
 
 def test_a_call_with_many_metrics_and_names_that_come_and_go_arrive_whole(tmp_path: Path) -> None:
@@ -109,12 +108,12 @@ def test_a_call_with_many_metrics_and_names_that_come_and_go_arrive_whole(tmp_pa
     writer.log(wide, 1)
     for step in range(3):
         writer.log({"loss": 1.0} if step % 2 else {"loss": 1.0, "é" * 1000: float("nan")}, step)
-    points = everything(tmp_path, 300)
+    points = all_points(tmp_path, 300)
     assert {point.name: point.value for point in points[:1300]} == wide
     assert [point.name for point in points[1300:]] == ["loss", "é" * 250, "loss", "loss", "é" * 250]
 
 
-def test_room_is_bounded_and_what_is_dropped_is_counted_and_told(
+def test_space_is_bounded_and_dropped_points_are_counted_and_logged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(spool, "SEGMENT_BYTES", 200)
@@ -124,18 +123,18 @@ def test_room_is_bounded_and_what_is_dropped_is_counted_and_told(
     for step in range(1000):
         writer.log({"loss": 1.0}, step)
     assert 0.05 <= sum(slept) <= 0.07
-    kept = everything(tmp_path)
+    kept = all_points(tmp_path)
     assert len(kept) + writer.dropped == 1000 and writer.dropped > 0
     assert dropped(tmp_path) == writer.dropped
     assert [record.message.split(":")[0] for record in caplog.records] == ["Metrics are dropped"]
     writer.close()
     again = SpoolWriter(tmp_path, segments=2, patience=0.0)
     again.drop(2)
-    assert dropped(tmp_path) == writer.dropped + 2, "the count begins anew with a process that goes on"
+    assert dropped(tmp_path) == writer.dropped + 2, "the count of a spool continues with the next process"
     writer = again
     discard(tmp_path, Position(3, 0))
     writer.log({"again": 1.0}, 0)
-    assert [point.name for point in everything(tmp_path)] == ["again"]
+    assert [point.name for point in all_points(tmp_path)] == ["again"]
 
 
 def test_a_spool_is_in_use_until_its_writer_closes_it_or_is_gone(tmp_path: Path) -> None:

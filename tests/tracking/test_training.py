@@ -2,7 +2,8 @@
 
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,8 @@ from gatehouse.store.canonical import canonical_json
 from gatehouse.store.run import RUN_ID, events
 from gatehouse.store.store import ArtifactStore
 from gatehouse.tracking import shipping
-from gatehouse.tracking.lineage import lineage_of
 from gatehouse.tracking.mlflow_client import tracking_of
+from gatehouse.tracking.provenance import lineage_of
 from gatehouse.tracking.shipping import close_spool, deliver, open_spool
 from gatehouse.tracking.spool import SpoolWriter
 from gatehouse.tracking.training import show_training, track_experiment, track_training
@@ -34,7 +35,7 @@ def _environment(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
     monkeypatch.setenv(RUN_ID, request.node.name)
 
 
-def _model(store: ArtifactStore, name: str, epochs: int = 3, **configuration: Any) -> str:
+def model_of(store: ArtifactStore, name: str, epochs: int = 3, **configuration: Any) -> str:
     training_set = store.publish("training-sets", "delay", {"rows.csv": "x\n1\n"})
     history = [{"epoch": epoch, "log_loss": 0.6 - epoch / 10_000, "roc_auc": 0.7} for epoch in range(epochs)]
     files = {"history.json": canonical_json(history), "model.json": "{}"}
@@ -43,56 +44,59 @@ def _model(store: ArtifactStore, name: str, epochs: int = 3, **configuration: An
     return str(store.publish("models", name, files, derived_from=inputs, configuration=configuration, details=details))
 
 
-def _runs(store: ArtifactStore, experiment: str) -> list[Any]:
+@contextmanager
+def client_of(store: ArtifactStore) -> Iterator[Any]:
     tracking = tracking_of(store)
     assert tracking is not None
     with tracking.client() as client:
-        found = client.get_experiment_by_name(experiment)
-        return list(client.search_runs([found.experiment_id], order_by=["attribute.run_name ASC"])) if found else []
+        yield client
+
+
+def runs_of(store: ArtifactStore, experiment: str) -> list[Any]:
+    with client_of(store) as client:
+        entry = client.get_experiment_by_name(experiment)
+        return list(client.search_runs([entry.experiment_id], order_by=["attribute.run_name ASC"])) if entry else []
+
+
+def steps_of(store: ArtifactStore, run: Any, name: str) -> list[int]:
+    with client_of(store) as client:
+        return sorted(point.step for point in client.get_metric_history(run.info.run_id, name))
+
+
+def test_a_run_has_parameters_history_lineage_environment_duration_cost_and_inputs(
+    shared: ArtifactStore, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    monkeypatch.setenv("GATEHOUSE_PRICES", '{"per_hour": {"default": 2.0}}')
+    model = model_of(shared, "one", learning_rate=0.002, hidden=[256, 128])
+    shared.append(f"measurements/{model}", {"stage": "latency", "seconds": 1.0})
+    shared.append(f"measurements/{model}", {"stage": "train", "seconds": 1800.0})
+    track_training(shared, model)
+    above, run = runs_of(shared, "one")
+    assert run.data.params == {"learning_rate": "0.002", "hidden": "[256, 128]"}
+    best = {"best_epoch": 1, "best_log_loss": 0.5999, "best_roc_auc": 0.7}
+    spent = {"duration_seconds": 1800.0, "cost": 1.0}
+    assert run.data.metrics == pytest.approx({"log_loss": 0.5998, "roc_auc": 0.7} | best | spent)
+    assert run.info.end_time - run.info.start_time == pytest.approx(1_800_000, abs=20_000)
+    (training_set,) = lineage_of(shared, model)
+    assert run.data.tags["gatehouse.lineage.training-sets.delay"] == training_set
+    assert run.data.tags["gatehouse.hardware"] and run.data.tags["gatehouse.version.pydantic"]
+    assert run.data.tags["mlflow.parentRunId"] == above.info.run_id and above.info.run_name == request.node.name
+    assert {run.info.status, above.info.status} == {"FINISHED"}
+    (data,) = run.inputs.dataset_inputs
+    assert data.dataset.name == "delay" and training_set in data.dataset.source
+    assert [(tag.key, tag.value) for tag in data.tags] == [("mlflow.data.context", "training_set")]
 
 
 def test_a_calibrated_model_has_the_run_of_its_training(shared: ArtifactStore) -> None:
-    model = _model(shared, "calibrated", learning_rate=0.002)
+    model = model_of(shared, "calibrated", learning_rate=0.002)
     files: dict[str, Any] = {entry.path: entry for entry in shared.manifest(model).files} | {"calibration.json": "{}"}
-    made = shared.publish("models", "calibrated", files, derived_from={"model": model})
+    calibrated = shared.publish("models", "calibrated", files, derived_from={"model": model})
     track_training(shared, model)
     tracking = tracking_of(shared)
     assert tracking is not None
     with tracking.client() as client:
-        run = show_training(tracking, client, made)
-    assert run.data.tags["gatehouse.reference"] == model
-    assert len([each for each in _runs(shared, "calibrated") if each.data.params]) == 1
-
-
-def test_a_run_has_parameters_history_lineage_and_environment(shared: ArtifactStore) -> None:
-    model = _model(shared, "one", learning_rate=0.002, hidden=[256, 128])
-    track_training(shared, model)
-    above, run = _runs(shared, "one")
-    assert run.data.params == {"learning_rate": "0.002", "hidden": "[256, 128]"}
-    best = {"best_epoch": 1, "best_log_loss": 0.5999, "best_roc_auc": 0.7}
-    assert run.data.metrics == pytest.approx({"log_loss": 0.5998, "roc_auc": 0.7} | best)
-    assert run.data.tags["gatehouse.lineage.training-sets.delay"] == lineage_of(shared, model)[0]
-    assert run.data.tags["gatehouse.hardware"] and run.data.tags["gatehouse.version.pydantic"]
-    assert run.data.tags["mlflow.parentRunId"] == above.info.run_id
-    assert above.info.run_name == "test_a_run_has_parameters_history_lineage_and_environment"
-    assert {run.info.status, above.info.status} == {"FINISHED"}
-
-
-def test_a_run_has_its_duration_its_cost_and_what_it_read(
-    shared: ArtifactStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("GATEHOUSE_PRICES", '{"per_hour": {"default": 2.0}}')
-    model = _model(shared, "costly", seed=7)
-    shared.append(f"measurements/{model}", {"stage": "latency", "seconds": 1.0})
-    shared.append(f"measurements/{model}", {"stage": "train", "seconds": 1800.0})
-    track_training(shared, model)
-    run = _runs(shared, "costly")[1]
-    assert (run.data.metrics["duration_seconds"], run.data.metrics["cost"]) == (1800.0, 1.0)
-    assert run.info.end_time - run.info.start_time == pytest.approx(1_800_000, abs=20_000)
-    assert run.data.params["seed"] == "7"
-    (read,) = run.inputs.dataset_inputs
-    assert read.dataset.name == "delay" and lineage_of(shared, model)[0] in read.dataset.source
-    assert [(tag.key, tag.value) for tag in read.tags] == [("mlflow.data.context", "training_set")]
+        assert show_training(tracking, client, calibrated).data.tags["gatehouse.reference"] == model
+    assert len([run for run in runs_of(shared, "calibrated") if run.data.params]) == 1
 
 
 def test_a_failed_trial_that_was_tracked_while_it_ran_keeps_its_run(shared: ArtifactStore, tmp_path: Path) -> None:
@@ -104,12 +108,12 @@ def test_a_failed_trial_that_was_tracked_while_it_ran_keeps_its_run(shared: Arti
     experiment = str(shared.publish("experiments", "live", files, details={"best_trial": 0}))
     shared.append(f"measurements/{experiment}", {"stage": "tune", "jobs": {"0": "job-7"}})
     track_experiment(shared, experiment)
-    _, trial, tune = _runs(shared, "live")
+    _, trial, tune = runs_of(shared, "live")
     assert (trial.info.run_name, trial.info.status, trial.data.metrics) == ("trial 0", "FAILED", {"step_loss": 3.0})
     assert trial.data.tags["mlflow.parentRunId"] == tune.info.run_id
 
 
-def _trained(store: ArtifactStore, tmp_path: Path, job: str, model: str) -> Path:
+def train(store: ArtifactStore, tmp_path: Path, job: str, model: str) -> Path:
     """A job that ended with a model, of which nothing has reached MLflow yet."""
     folder = open_spool(store, job, model.split("/")[1], tmp_path / "link")
     writer = SpoolWriter(folder)
@@ -120,12 +124,14 @@ def _trained(store: ArtifactStore, tmp_path: Path, job: str, model: str) -> Path
     return folder
 
 
-def test_another_job_that_makes_the_same_bits_has_a_whole_run_of_its_own(shared: ArtifactStore, tmp_path: Path) -> None:
-    model = _model(shared, "again", seed=7)
+def test_another_job_that_makes_the_same_bits_has_a_complete_run_of_its_own(
+    shared: ArtifactStore, tmp_path: Path
+) -> None:
+    model = model_of(shared, "again", seed=7)
     for job in ("job-1", "job-2"):
-        _trained(shared, tmp_path, job, model)
+        train(shared, tmp_path, job, model)
         track_training(shared, model)
-    _, *runs = _runs(shared, "again")
+    _, *runs = runs_of(shared, "again")
     assert {run.data.tags["gatehouse.job"] for run in runs} == {"job-1", "job-2"}
     for run in runs:
         assert (run.info.status, run.data.params) == ("FINISHED", {"seed": "7"})
@@ -133,106 +139,77 @@ def test_another_job_that_makes_the_same_bits_has_a_whole_run_of_its_own(shared:
 
 
 def test_epochs_that_a_job_has_spooled_are_in_its_run_once(shared: ArtifactStore, tmp_path: Path) -> None:
-    model = _model(shared, "once", seed=7)
+    model = model_of(shared, "once", seed=7)
     folder = open_spool(shared, "job-once", "once", tmp_path / "link")
     writer = SpoolWriter(folder)
-    for epoch in (0, 1, 0, 1):  # A run that went on from a checkpoint tells what it found there; the last is lost.
+    for epoch in (0, 1, 0, 1):  # A job that resumed from a checkpoint logs what it found there; the last one is lost.
         writer.log({"log_loss": 0.6 - epoch / 10_000}, epoch)
     shared.append(f"measurements/{model}", {"stage": "train", "seconds": 1.0, "job": "job-once"})
     close_spool(shared, folder, model)
     track_training(shared, model)
-    run = _runs(shared, "once")[1]
-    tracking = tracking_of(shared)
-    assert tracking is not None
-    with tracking.client() as client:
-        found = {name: client.get_metric_history(run.info.run_id, name) for name in ("log_loss", "roc_auc")}
-    assert {name: sorted(point.step for point in points) for name, points in found.items()} == {
-        "log_loss": [0, 1, 2],
-        "roc_auc": [0, 1, 2],
-    }
+    run = runs_of(shared, "once")[1]
+    assert steps_of(shared, run, "log_loss") == steps_of(shared, run, "roc_auc") == [0, 1, 2]
 
 
 def test_a_model_that_is_shown_while_another_process_ships_its_metrics_has_one_run(
     shared: ArtifactStore, tmp_path: Path
 ) -> None:
-    model = _model(shared, "beside", seed=7)
-    with shipping._exclusive(_trained(shared, tmp_path, "job-beside", model)):
+    model = model_of(shared, "beside", seed=7)
+    with shipping._exclusive(train(shared, tmp_path, "job-beside", model)):
         track_training(shared, model)
     deliver(shared)
-    _, run = _runs(shared, "beside")
+    _, run = runs_of(shared, "beside")
     assert run.info.status == "FINISHED" and run.data.metrics.keys() >= {"step_loss", "log_loss"}
 
 
-def test_the_history_of_more_epochs_than_one_call_takes_is_complete(shared: ArtifactStore) -> None:
-    track_training(shared, _model(shared, "long", epochs=1200))
-    run = _runs(shared, "long")[1]
-    tracking = tracking_of(shared)
-    assert tracking is not None
-    with tracking.client() as client:
-        points = client.get_metric_history(run.info.run_id, "log_loss")
-    assert sorted(point.step for point in points) == list(range(1200))
-
-
-def test_tracking_again_adds_nothing(shared: ArtifactStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = _model(shared, "twice")
+def test_tracking_again_adds_nothing_and_imports_no_mlflow(shared: ArtifactStore) -> None:
+    model = model_of(shared, "long", epochs=1200)  # More than one call of MLflow takes.
     track_training(shared, model)
-    before = len(_runs(shared, "twice"))
-    monkeypatch.setenv(RUN_ID, "another run")
-    track_training(shared, model)
-    assert len(_runs(shared, "twice")) == before == 2
-
-
-def test_tracking_again_does_not_import_mlflow(shared: ArtifactStore) -> None:
-    model = _model(shared, "light")
-    track_training(shared, model)
-    code = (
-        "import sys; from gatehouse.store.store import ArtifactStore\n"
+    program = (
+        "import os, sys; from gatehouse.store.store import ArtifactStore\n"
         "from gatehouse.tracking.training import track_training\n"
+        "os.environ['GATEHOUSE_RUN_ID'] = 'another run'\n"
         "track_training(ArtifactStore.open(sys.argv[1]), sys.argv[2]); print('mlflow' in sys.modules)"
     )
-    command = [sys.executable, "-c", code, shared.address, model]
+    command = [sys.executable, "-c", program, shared.address, model]
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "False\n"
+    _, run = runs_of(shared, "long")
+    assert steps_of(shared, run, "log_loss") == list(range(1200))
 
 
-def test_an_experiment_shows_every_trial_below_it_failed_ones_included(shared: ArtifactStore) -> None:
+def test_an_experiment_shows_every_trial_below_it_also_failed_ones(shared: ArtifactStore) -> None:
+    trial = {"parameters": {"dropout": 0.1}, "values": {"log_loss": 0.5}}
     trials = [
-        {
-            "number": 0,
-            "parameters": {"dropout": 0.1},
-            "values": {"log_loss": 0.5},
-            "model": _model(shared, "search-trial", dropout=0.1),
-        },
+        {"number": 0, "model": model_of(shared, "search-trial", dropout=0.1), **trial},
         {"number": 1, "parameters": {"dropout": 9}, "state": "failed", "model": "", "reason": "LauncherError"},
         {"number": 2, "parameters": {"dropout": 8}, "state": "early_stopped", "reason": "pruned at step 1 of 4"},
     ]
     files = {"trials.json": canonical_json(trials)}
     experiment = str(shared.publish("experiments", "search", files, details={"best_trial": 0, "value": 0.5}))
     shared.append(f"measurements/{experiment}", {"stage": "tune", "began": 1_700_000_000.0, "seconds": 20.0})
-    track_experiment(shared, experiment)
-    track_experiment(shared, experiment)
-    _, good, bad, early, tune = _runs(shared, "search")
+    for _ in range(2):
+        track_experiment(shared, experiment)
+    _, good, bad, early, tune = runs_of(shared, "search")
     assert [run.info.run_name for run in (good, bad, early, tune)] == ["trial 0", "trial 1", "trial 2", "tune"]
+    assert {run.data.tags["mlflow.parentRunId"] for run in (good, bad, early)} == {tune.info.run_id}
     assert (early.info.status, early.data.tags["gatehouse.error"]) == ("KILLED", "pruned at step 1 of 4")
-    assert {run.data.tags["mlflow.parentRunId"] for run in (good, bad)} == {tune.info.run_id}
     assert (bad.info.status, bad.data.tags["gatehouse.error"]) == ("FAILED", "LauncherError")
     assert (good.info.status, good.data.params) == ("FINISHED", {"dropout": "0.1"})
-    # The bare name holds every epoch, of which MLflow shows the last, which is not the one that the search went by.
+    # The bare name has the value of the last epoch, which is not the one that the search chose by.
     assert good.data.metrics["objective.log_loss"] == 0.5 != good.data.metrics["log_loss"]
     assert "the values that the search chose by" in good.data.tags["mlflow.note.content"]
     assert tune.data.metrics == {"best_value": 0.5, "duration_seconds": 20.0}
     assert (tune.info.start_time, tune.info.end_time) == (1_700_000_000_000, 1_700_000_020_000)
 
 
-def test_a_failure_of_mlflow_is_a_warning_in_the_run_record_and_no_more(
-    shared: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+def test_a_failure_of_mlflow_is_only_a_warning_and_the_next_run_tries_again(
+    shared: ArtifactStore, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:////proc/nowhere/mlflow.db")
-    model = _model(shared, "unreachable")
+    model = model_of(shared, "unreachable")
+    with monkeypatch.context() as patch:
+        patch.setenv("MLFLOW_TRACKING_URI", "sqlite:////proc/nowhere/mlflow.db")
+        track_training(shared, model)
+    (warned,) = [event for _, event in events(shared, request.node.name) if event.event == "warned"]
+    assert warned.stage == "train:tracking" and "the next run tries again" in warned.body["message"]
     track_training(shared, model)
-    run = "test_a_failure_of_mlflow_is_a_warning_in_the_run_record_and_no_more"
-    warned = [event for _, event in events(shared, run) if event.event == "warned"]
-    assert [event.stage for event in warned] == ["train:tracking"]
-    assert "the next run tries again" in warned[0].body["message"]
-    monkeypatch.delenv("MLFLOW_TRACKING_URI")
-    track_training(shared, model)
-    assert len(_runs(shared, "unreachable")) == 2
+    assert len(runs_of(shared, "unreachable")) == 2

@@ -18,8 +18,7 @@ from gatehouse.errors import GatehouseError
 from gatehouse.evaluation.integration.child import described
 from gatehouse.runtime.process import die_with_parent
 from gatehouse.store.store import ArtifactStore
-from gatehouse.tracking.latency import measure_latency
-from gatehouse.tracking.memory import peak_memory_mb
+from gatehouse.tracking.performance import measure_latency, peak_memory_mb
 from gatehouse.training.scoring.predictor import Predictor
 
 Row = Mapping[str, object]

@@ -14,8 +14,15 @@ from gatehouse.kfp_api.variables import ENDPOINT
 from gatehouse.launchers.kubernetes.api import ApiConflict, ApiTimeouts, KubernetesApi
 from gatehouse.launchers.launcher import ClusterError
 from gatehouse.launchers.spec import CREDENTIAL_KEYS, SETTINGS_KEYS, LocalLaunch
-from gatehouse.operations.diagnosing.finding import Finding, failed, looked, passed, unchecked
-from gatehouse.operations.diagnosing.reach import mlflow_finding, store_finding
+from gatehouse.operations.diagnosing.reach import (
+    Finding,
+    failed,
+    looked,
+    mlflow_finding,
+    passed,
+    store_finding,
+    unchecked,
+)
 from gatehouse.project.platforms import Platform
 from gatehouse.project.project import Project
 from gatehouse.registry.showing.registry_api import RegistryApi

@@ -46,7 +46,7 @@ from gatehouse.runtime.images import image, training
 from gatehouse.store.canonical import digest_of
 from gatehouse.store.run import MACHINE, RUN_ID
 from gatehouse.store.store import ArtifactStore
-from gatehouse.tracking.environment import COMMIT, IMAGE
+from gatehouse.tracking.provenance import COMMIT, IMAGE
 
 logger = logging.getLogger(__name__)
 

@@ -19,9 +19,8 @@ from typing import Any
 from gatehouse.errors import GatehouseError
 from gatehouse.store.records import read_record
 from gatehouse.store.store import ArtifactStore
-from gatehouse.tracking.background import in_background
-from gatehouse.tracking.environment import capture_environment
-from gatehouse.tracking.machine import PREFIX, Machine, note_gpus
+from gatehouse.tracking.machine import PREFIX, Machine, in_background, note_gpus
+from gatehouse.tracking.provenance import capture_environment
 from gatehouse.tracking.spool import Point, Position, SpoolWriter, discard, dropped, read
 
 

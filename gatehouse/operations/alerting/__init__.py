@@ -1,1 +1,1 @@
-"""Tells a webhook of verdicts."""
+"""Notices to a webhook."""

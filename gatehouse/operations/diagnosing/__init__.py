@@ -1,1 +1,1 @@
-"""Checks whether a machine or cluster gives the pipelines what they need."""
+"""Checks whether a machine or cluster has what the pipelines need."""

@@ -1,7 +1,4 @@
-"""A program with several workers that checks recovery: the last worker kills itself, and all must resume.
-
-It needs what training needs: processes that connect, a launcher that restarts them, and files that outlive a worker.
-"""
+"""A program that checks recovery with the means of training: its last worker kills itself, and all must resume."""
 
 import argparse
 import importlib
@@ -19,8 +16,6 @@ from gatehouse.store.atomic_file import write_json
 from gatehouse.store.canonical import sha256_bytes
 
 STEPS, KILLED_AT = 6, 3
-_REACHED = "checkpoint.json"
-_TIMEOUT = timedelta(minutes=5)
 
 
 def preload(directory: Path) -> bool:
@@ -40,15 +35,15 @@ def main() -> None:
     die_with_parent()
     follow_owner()
     heartbeat = Heartbeat.of_environment(int(os.environ["RANK"]))
-    dist.init_process_group("gloo", timeout=_TIMEOUT)
-    kept = directory / _REACHED
-    begun = torch.tensor(json.loads(kept.read_text())["step"] if kept.exists() else 0)
+    dist.init_process_group("gloo", timeout=timedelta(minutes=5))
+    checkpoint = directory / "checkpoint.json"
+    begun = torch.tensor(json.loads(checkpoint.read_text())["step"] if checkpoint.exists() else 0)
     dist.all_reduce(begun, dist.ReduceOp.MAX)
     for step in range(int(begun), STEPS):
-        here = torch.tensor(1)
-        dist.all_reduce(here)
-        assert int(here) == dist.get_world_size(), "a worker is missing, and nobody said so"
-        write_json(kept, {"step": step + 1})
+        workers = torch.tensor(1)
+        dist.all_reduce(workers)
+        assert int(workers) == dist.get_world_size(), "a worker is missing"
+        write_json(checkpoint, {"step": step + 1})
         if heartbeat:
             heartbeat.beat(step)
         dist.barrier()

@@ -1,36 +1,97 @@
-"""Checks whether the store and MLflow answer from here, and whether the store refuses to overwrite."""
+"""Checks with their results: whether the store and MLflow answer from here, and the store keeps its promise.
 
+The promise is that of several writers to a new name exactly one wins. Every store in the cloud documents it, but not
+every S3-compatible server keeps it under load, so real writers race for it.
+"""
+
+import threading
 import uuid
-from urllib.error import HTTPError
-from urllib.request import urlopen
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Literal
 
-from gatehouse.errors import StoreError
-from gatehouse.operations.diagnosing.finding import Finding, failed, looked, passed, unchecked
+from gatehouse.errors import GatehouseError, StoreError
 from gatehouse.runtime.redaction import holds_password, said, shown
 from gatehouse.store.store import ArtifactStore
-from gatehouse.tracking.kfp_task import URI
 from gatehouse.tracking.mlflow_client import require_server, tracking_of
+from gatehouse.tracking.place import URI
 
 _TIMEOUT = 10.0
+_WRITERS, _ROUNDS = 8, 5
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The result of one check: what was `found`, or why nothing could be, and what to do.
+
+    If the pipelines do not need it, an unchecked result is no problem.
+    """
+
+    check: str
+    outcome: Literal["passed", "failed", "not checked"]
+    found: str
+    advice: str = ""
+    needed: bool = True
+
+    @property
+    def well(self) -> bool:
+        """Whether nothing needs to be done."""
+        return self.outcome == "passed" or (self.outcome == "not checked" and not self.needed)
+
+
+def passed(check: str, found: str) -> Finding:
+    """The result of a check that passed."""
+    return Finding(check, "passed", found)
+
+
+def failed(check: str, found: str, advice: str) -> Finding:
+    """The result of a check that failed."""
+    return Finding(check, "failed", found, advice)
+
+
+def unchecked(check: str, why: str, advice: str = "", *, needed: bool = True) -> Finding:
+    """The result of a check that could not be made."""
+    return Finding(check, "not checked", why, advice, needed)
+
+
+def looked(check: str, look: Callable[[], str], advice: str) -> Finding:
+    """The result of `look`, which returns what it found; a GatehouseError is a failure with its first line."""
+    try:
+        return passed(check, look())
+    except GatehouseError as error:
+        return failed(check, " ".join(str(error).split())[:400], advice)
 
 
 def store_finding(address: str) -> Finding:
-    """Check that a store can be written and read, and refuses to overwrite an object."""
+    """Check that a store can be written and read, and that of racing writers to a new name exactly one wins.
+
+    Each writer is a thread with a client of its own, and its bytes are its number. A later write is also refused.
+    """
 
     def look() -> str:
-        store = ArtifactStore.open(address)
-        key, first = f"doctor/{uuid.uuid4().hex}.json", b'{"first": true}'
-        created = store.objects.put_bytes(key, first)
-        again = store.objects.put_bytes(key, b'{"first": false}')
-        read, stat = store.objects.get_bytes(key), store.objects.stat(key)
-        removed = stat is not None and store.objects.delete(key, stat.generation)
-        if not created or again or read != first:
-            raise StoreError(
-                f"{address} does not support create-only writes: expected that the first of two writes to a new name "
-                f"is taken and the second refused; found that the first was {'taken' if created else 'refused'}, the "
-                f"second {'taken' if again else 'refused'}, and the {'first' if read == first else 'second'} was kept"
-            )
-        return f"{address} was written and read, and refused a second write" + ("" if removed else f"; {key} stays")
+        clients = [ArtifactStore.open(address).objects for _ in range(_WRITERS)]
+        folder, kept = f"doctor/{uuid.uuid4().hex}", ""
+        with ThreadPoolExecutor(_WRITERS) as pool:
+            for number in range(_ROUNDS):
+                key, start = f"{folder}/{number}.json", threading.Barrier(_WRITERS)
+
+                def write(writer: int, key: str = key, start: threading.Barrier = start) -> bool:
+                    start.wait()
+                    return clients[writer].put_bytes(key, b"%d" % writer)
+
+                won = [writer for writer, wins in enumerate(pool.map(write, range(_WRITERS))) if wins]
+                again = clients[0].put_bytes(key, b"again")
+                content, stat = clients[0].get_bytes(key), clients[0].stat(key)
+                if stat is None or not clients[0].delete(key, stat.generation):
+                    kept = f"; {folder} stays"
+                if len(won) != 1 or again or content != b"%d" % won[0]:
+                    raise StoreError(
+                        f"{address} does not keep create-only writes: of {_WRITERS} racing writers {len(won)} won, "
+                        f"expected one and its bytes; found {content!r}, and a later write was "
+                        f"{'taken' if again else 'refused'}"
+                    )
+        return f"{address} was written and read, and of {_WRITERS} racing writers one won, {_ROUNDS} times{kept}"
 
     return looked(
         "store",
@@ -42,26 +103,22 @@ def store_finding(address: str) -> Finding:
 
 def mlflow_finding(uri: str) -> Finding:
     """Check that an MLflow server answers; without an address the check is not made."""
+    import requests
+
     if not uri.startswith(("http://", "https://")):
         return unchecked("MLflow", shown(uri) or "no server is named", "Set mlflow-tracking-uri.", needed=False)
-
-    def look() -> str:
-        require_server(uri)
-        return f"{shown(uri)} answers"
-
-    found = looked("MLflow", look, "Start the server, or name another; until then nobody sees the runs.")
-    if found.outcome != "passed":
-        return found
+    advice = "Start the server, or name another; until then nobody sees the runs."
     try:
-        with urlopen(f"{shown(uri).rstrip('/')}/health", timeout=_TIMEOUT) as answer:
-            return passed("MLflow", f"{shown(uri)} answers with {answer.status}")
-    except HTTPError as error:
-        # A server that asks for credentials accepts the token of the pods, which this machine may not have.
-        if error.code in (401, 403):
-            return passed("MLflow", f"{shown(uri)} answers, and asks who is there ({error.code})")
-        return failed("MLflow", f"{shown(uri)} answers with {error.code}", "Expected an MLflow server there.")
-    except OSError as error:
-        return failed("MLflow", f"{shown(uri)}: {error}", "Expected an MLflow server there.")
+        require_server(uri)
+        status = requests.get(f"{shown(uri).rstrip('/')}/health", timeout=_TIMEOUT).status_code
+    except GatehouseError as error:
+        return failed("MLflow", " ".join(str(error).split())[:400], advice)
+    except requests.RequestException as error:
+        return failed("MLflow", f"{shown(uri)}: {type(error).__name__}", advice)
+    # A server that asks for credentials accepts the token of the pods, which this machine may not have.
+    if status < 400 or status in (401, 403):
+        return passed("MLflow", f"{shown(uri)} answers with {status}")
+    return failed("MLflow", f"{shown(uri)} answers with {status}", "Expected an MLflow server there.")
 
 
 def tracking_finding(store: ArtifactStore) -> Finding:
@@ -73,7 +130,7 @@ def tracking_finding(store: ArtifactStore) -> Finding:
         with tracking.client() as client:
             client.search_experiments(max_results=1)
     except Exception as error:  # MLflow and requests raise many types; with any of them runs cannot be shown.
-        told = said(error, holds_password(tracking.uri))[:400]
-        return failed("MLflow", told, "Check mlflow-tracking-uri and mlflow-tracking-token of config map and secret.")
+        advice = "Check mlflow-tracking-uri in the config map, and mlflow-tracking-token in the secret."
+        return failed("MLflow", said(error, holds_password(tracking.uri))[:400], advice)
     below = " below KFP's run of this task" if tracking.task else ""
     return passed("MLflow", f"{shown(tracking.uri) or URI} lets runs be seen{below}")

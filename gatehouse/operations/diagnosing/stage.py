@@ -1,7 +1,4 @@
-"""The two stages of a diagnosis: a pod reaches what it needs, and a job resumes after a killed worker.
-
-They stand in one file, because only `gatehouse doctor` runs them, one after the other, and they fail with one error.
-"""
+"""The two stages of a diagnosis: a pod reaches what it needs, and a job resumes after a killed worker."""
 
 import json
 import os
@@ -10,9 +7,8 @@ from gatehouse import __version__
 from gatehouse.errors import GatehouseError
 from gatehouse.launchers.choose import LAUNCH, launch_of, launcher
 from gatehouse.launchers.launcher import JOB, RESULT, TrainingJob
-from gatehouse.launchers.spec import Launch, LocalLaunch, PyTorchJobLaunch
-from gatehouse.operations.diagnosing.finding import Finding, failed, passed
-from gatehouse.operations.diagnosing.reach import store_finding, tracking_finding
+from gatehouse.launchers.spec import LocalLaunch, PyTorchJobLaunch
+from gatehouse.operations.diagnosing.reach import failed, passed, store_finding, tracking_finding
 from gatehouse.store.declaration import Effects, Resources
 from gatehouse.store.stage import StageModel, stage
 from gatehouse.store.store import ArtifactStore
@@ -28,11 +24,7 @@ class UnfitPlaceError(GatehouseError):
 
 
 class ReachRequest(StageModel):
-    """What the pod should have.
-
-    Attributes:
-        version: The version of Gatehouse that the pipeline was compiled with; empty for any.
-    """
+    """The version of Gatehouse that the pipeline was compiled with; empty for any."""
 
     version: str = ""
 
@@ -70,17 +62,15 @@ def reach(request: ReachRequest, store: ArtifactStore) -> ReachResult:
     Raises:
         UnfitPlaceError: naming all failed checks.
     """
-    findings = [_version(request.version), store_finding(store.address), tracking_finding(store)]
-    if wrong := [each for each in findings if each.outcome == "failed"]:
-        listed = "".join(f"\n  - {each.check}: {each.found}. {each.advice}" for each in wrong)
+    image = passed("image", f"holds Gatehouse {__version__}")
+    if request.version not in ("", __version__):
+        expected = f"holds Gatehouse {__version__}, expected {request.version}"
+        image = failed("image", expected, "Push the image of this version.")
+    findings = [image, store_finding(store.address), tracking_finding(store)]
+    if failures := [finding for finding in findings if finding.outcome == "failed"]:
+        listed = "".join(f"\n  - {failure.check}: {failure.found}. {failure.advice}" for failure in failures)
         raise UnfitPlaceError(f"A pod cannot run pipelines here:{listed}")
-    return ReachResult(found=tuple(f"{each.check}: {each.found}" for each in findings))
-
-
-def _version(wanted: str) -> Finding:
-    if wanted in ("", __version__):
-        return passed("image", f"holds Gatehouse {__version__}")
-    return failed("image", f"holds Gatehouse {__version__}, expected {wanted}", "Push the image of this version.")
+    return ReachResult(found=tuple(f"{finding.check}: {finding.found}" for finding in findings))
 
 
 @stage(
@@ -96,26 +86,19 @@ def recover(request: RecoverRequest, store: ArtifactStore) -> RecoverResult:
         UnfitPlaceError: if the job succeeded without resuming.
         LauncherError: if the job did not succeed.
     """
+    launch = launch_of(os.environ.get(LAUNCH, ""))
+    if not isinstance(launch, LocalLaunch):  # One worker on each of two nodes, so that pods must reach each other.
+        elastic = {"elastic": None} if isinstance(launch, PyTorchJobLaunch) else {}
+        launch = launch.model_copy(update={"nodes": _WORKERS, **elastic})
     with store.workspace() as folder:
         directory = folder / "doctor"
         directory.mkdir()
         (directory / JOB).write_text(json.dumps({"workers": _WORKERS}))
         job = TrainingJob(directory, PROGRAM, _WORKERS, MINUTES)
-        chosen = launcher(store, _divided(launch_of(os.environ.get(LAUNCH, ""))))
+        chosen = launcher(store, launch)
         chosen.run(job)
         result = json.loads((directory / RESULT).read_text())
         chosen.forget(job)
     if not result["resumed_at"]:
-        raise UnfitPlaceError(
-            "The job succeeded, but it began again from its first step: expected it to resume after its worker was "
-            "killed."
-        )
+        raise UnfitPlaceError("The job succeeded, but began again from its first step instead of resuming.")
     return RecoverResult(resumed_at=result["resumed_at"], machines=tuple(result["machines"]))
-
-
-def _divided(launch: Launch) -> Launch:
-    """The project's launch with one worker on each of two nodes, so that pods must reach each other."""
-    if isinstance(launch, LocalLaunch):
-        return launch
-    elastic = {"elastic": None} if isinstance(launch, PyTorchJobLaunch) else {}
-    return launch.model_copy(update={"nodes": _WORKERS, **elastic})

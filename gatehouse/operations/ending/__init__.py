@@ -1,1 +1,1 @@
-"""The end of a run: its outcome, and the task that records and reports it."""
+"""The end of a run: its outcome, the notice of it, and the task that records both."""

@@ -1,46 +1,76 @@
-"""The notice of a run's end: what happened, why, its owners, a link to the report, the duration and the cost."""
+"""The notice of a run's end: outcome, reasons, owner, links, duration and cost. Each end is posted once."""
 
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gatehouse.kfp_api.variables import ENDPOINT, UI
-from gatehouse.operations.alerting.notice import Notice, Tone
+from gatehouse.operations.alerting.notice import VERSION, Delivery, Form, Notice, Tone, body_of, deliver
 from gatehouse.operations.ending.outcome import ENDED, Outcome, seconds_of
 from gatehouse.reports.advice import advised
 from gatehouse.reports.format import duration, shortened
 from gatehouse.runtime.redaction import redacted, shown
+from gatehouse.store.canonical import sha256_bytes
 from gatehouse.store.pages import pages_of
 from gatehouse.store.reference import references_in
-from gatehouse.store.run import Event
+from gatehouse.store.run import Event, end_of, events
 from gatehouse.store.store import ArtifactStore
-from gatehouse.tracking.cost import prices_here
-from gatehouse.tracking.kfp_task import server_uri
+from gatehouse.tracking.place import server_uri
+from gatehouse.tracking.provenance import prices_here
 
-_MOST_LINES, _LONGEST_LINE = 8, 400
-_WARNINGS = 5
+_MOST_LINES, _LONGEST_LINE, _MOST_WARNINGS = 8, 400, 5
 
 
-def notice_of(
+def post_end(
     store: ArtifactStore,
     run: str,
     outcome: Outcome,
-    found: Sequence[Event],
     about: Mapping[str, str],
     owners: Mapping[str, str],
-) -> Notice:
-    """The notice of a run's end.
+    form: Form = "generic",
+) -> Delivery:
+    """Post the end of a run to the webhook, once for each end, whichever process finds it first.
 
     Args:
-        store: The artifact store with the reports.
+        store: The artifact store with the run's record and the reports.
         run: The run.
         outcome: Its outcome.
-        found: Its events.
-        about: Project and pipeline.
+        about: `project` and `pipeline`.
         owners: Owner of each stage, by stage name; under "" the owner of all other stages.
+        form: Form of the webhook.
     """
+    record = [event for _, event in events(store, run)]
+
+    def line(text: str) -> str:
+        return shortened(redacted(text), _LONGEST_LINE)
+
+    def result(stage: str) -> dict[str, Any]:
+        return next((event.body["result"] for event in record if event.stage == stage and event.body.get("result")), {})
+
     where = f" in {outcome.stage}" if outcome.stage else ""
     title = f"Gatehouse, {about['project']}: {about['pipeline']} {outcome.state}{where}"
+    tone: Tone = "good" if outcome.state == "succeeded" else "bad" if outcome.state == "failed" else "warn"
+    if tone == "good" and outcome.warnings:
+        tone = "warn"
+
+    message = [shortened(text, _LONGEST_LINE) for text in redacted(outcome.message).splitlines() if text.strip()]
+    lines = message[:_MOST_LINES]
+    if len(message) > _MOST_LINES:
+        lines.append(f"and {len(message) - _MOST_LINES} more lines in the run's record")
+    if (gate := result("register")) and outcome.state == "succeeded":
+        lines += [line(f"the gate: {text}") for text in (gate["decision"], *advised(gate.get("reasons", ())))]
+        if gate["decision"] != "approved":
+            title, tone = f"{title}, {gate['decision']} by the gate", "warn"
+    lines += [line(f"ordered by monitoring: {reason}") for reason in result("prepare").get("ordered", ())]
+    lines += [line(f"warning in {stage}: {warning}") for stage, warning in outcome.warnings[:_MOST_WARNINGS]]
+    if len(outcome.warnings) > _MOST_WARNINGS:
+        lines.append(f"and {len(outcome.warnings) - _MOST_WARNINGS} more warnings in the run's record")
+
+    # A sum without the cost of every stage would be too low.
+    prices = prices_here()
+    ended = [event for event in record if event.event in ENDED and ":" not in event.stage]
+    costs = [prices.cost(seconds_of(event), str(event.body.get("machine", ""))) for event in ended]
+    total = sum(cost for cost in costs if cost is not None)
     facts = {
         "pipeline": about["pipeline"],
         "run": run,
@@ -48,66 +78,46 @@ def notice_of(
         "error": outcome.error,
         "owner": owners.get(outcome.stage, "") or owners.get("", ""),
         "duration": duration(outcome.seconds) if outcome.began is not None else "",
-        "cost": _cost(found),
+        "cost": f"{total:.2f} {prices.currency}" if costs and None not in costs else "",
     }
-    tone: Tone = "good" if outcome.state == "succeeded" else "bad" if outcome.state == "failed" else "warn"
-    if tone == "good" and outcome.warnings:
-        tone = "warn"
-    lines = _first_lines(outcome.message)
-    if (gate := _result(found, "register")) and outcome.state == "succeeded":
-        lines += [_line(f"the gate: {line}") for line in (gate["decision"], *advised(gate.get("reasons", ())))]
-        if gate["decision"] != "approved":
-            title, tone = f"{title}, {gate['decision']} by the gate", "warn"
-    lines += [_line(f"ordered by monitoring: {why}") for why in _result(found, "prepare").get("ordered", ())]
-    lines += [_line(f"warning in {stage}: {message}") for stage, message in outcome.warnings[:_WARNINGS]]
-    if len(outcome.warnings) > _WARNINGS:
-        lines.append(f"and {len(outcome.warnings) - _WARNINGS} more warnings in the run's record")
-    return Notice(
-        title, tone, lines, {name: value for name, value in facts.items() if value}, _links(store, run, found, outcome)
-    )
-
-
-def _first_lines(message: str) -> list[str]:
-    lines = [shortened(line, _LONGEST_LINE) for line in redacted(message).splitlines() if line.strip()]
-    more = [f"and {len(lines) - _MOST_LINES} more lines in the run's record"] if len(lines) > _MOST_LINES else []
-    return lines[:_MOST_LINES] + more
-
-
-def _result(found: Sequence[Event], stage: str) -> dict[str, Any]:
-    """The result of a stage that succeeded, or an empty dictionary."""
-    return next((event.body["result"] for event in found if event.stage == stage and event.body.get("result")), {})
-
-
-def _links(store: ArtifactStore, run: str, found: Sequence[Event], outcome: Outcome) -> dict[str, str]:
-    ui, tracking = os.environ.get(UI) or os.environ.get(ENDPOINT, ""), server_uri()
+    kfp, mlflow = shown(os.environ.get(UI) or os.environ.get(ENDPOINT, "")), server_uri()
     links = {
-        "KFP": f"{shown(ui).rstrip('/')}/#/runs/details/{run}" if shown(ui) else "",
-        "report": _report(store, found, outcome),
+        "KFP": f"{kfp.rstrip('/')}/#/runs/details/{run}" if kfp else "",
+        "report": _page(store, record, outcome),
+        "MLflow": shown(mlflow) if mlflow.startswith("http") else "",
     }
-    links["MLflow"] = shown(tracking) if tracking.startswith("http") else ""
-    return {name: place for name, place in links.items() if place}
+    notice = Notice(
+        title,
+        tone,
+        lines,
+        {name: fact for name, fact in facts.items() if fact},
+        {name: link for name, link in links.items() if link},
+    )
+    number = (end_of(store, run) or {"number": 1})["number"]  # A run that is tried again ends again.
+    key = sha256_bytes(f"end/{run}/{number}".encode())
+    fields = {
+        "version": VERSION,
+        "event": "run-ended",
+        "run": run,
+        "state": outcome.state,
+        "stage": outcome.stage,
+        "error": outcome.error,
+        "message": "\n".join(lines),
+        "idempotency_key": key,
+        "facts": notice.facts,
+        "links": notice.links,
+    }
+    receipt = f"runs/{run}/told.{number}.json"
+    posted = body_of(notice, form, fields | dict(about))
+    return deliver(store, f"{about['pipeline']} {outcome.state}", posted, key, receipt, state=outcome.state)
 
 
-def _report(store: ArtifactStore, found: Sequence[Event], outcome: Outcome) -> str:
+def _page(store: ArtifactStore, record: Sequence[Event], outcome: Outcome) -> str:
     """The newest report page; if the run failed, the page of the failed stage or of a negative verdict."""
-    for event in sorted(found, key=lambda one: float(one.body["at"]), reverse=True):
-        says_no = event.body.get("result", {}).get("verdict", "pass") not in ("pass", "warn")
-        if outcome.state != "succeeded" and event.stage != outcome.stage and not says_no:
-            continue
-        for reference in references_in(list(event.body.get("result", {}).values())):
-            if drawn := list(pages_of(store, reference)):
-                return f"{store.address}/{drawn[-1]}"
+    for event in sorted(record, key=lambda event: float(event.body["at"]), reverse=True):
+        negative = event.body.get("result", {}).get("verdict", "pass") not in ("pass", "warn")
+        if outcome.state == "succeeded" or event.stage == outcome.stage or negative:
+            for reference in references_in(list(event.body.get("result", {}).values())):
+                if pages := list(pages_of(store, reference)):
+                    return f"{store.address}/{pages[-1]}"
     return ""
-
-
-def _cost(found: Sequence[Event]) -> str:
-    """The total cost of the stages at the prices of their machines; empty if a price is not known."""
-    prices = prices_here()
-    ended = [event for event in found if event.event in ENDED and ":" not in event.stage]
-    costs = [prices.cost(seconds_of(event), str(event.body.get("machine", ""))) for event in ended]
-    known = [cost for cost in costs if cost is not None]
-    return f"{sum(known):.2f} {prices.currency}" if known and len(known) == len(costs) else ""
-
-
-def _line(text: str) -> str:
-    return shortened(redacted(text), _LONGEST_LINE)

@@ -1,27 +1,27 @@
-"""The last task of every run, which KFP starts however the run ends: it records the end and reports it."""
+"""The last task of every run, which KFP starts however the run ends: it records the end and posts it."""
 
 import os
 
 from pydantic import Field
 
-from gatehouse.operations.alerting.notice import Form, When
-from gatehouse.operations.ending.outcome import record_end, run_outcome
+from gatehouse.operations.alerting.notice import Form, When, is_wanted
+from gatehouse.operations.ending.outcome import ENDED, record_end, run_outcome, seconds_of
+from gatehouse.reports.format import duration
 from gatehouse.store.declaration import Effects, Resources
-from gatehouse.store.run import REPORT, RUN_ID
+from gatehouse.store.run import REPORT, RUN_ID, events
 from gatehouse.store.stage import StageModel, stage
 from gatehouse.store.store import ArtifactStore
 
+_WORDS = {"hit": "from memo", "tolerated": "failed, and let pass"}
+
 
 class EndRequest(StageModel):
-    """Which run ended, and KFP's status of it.
+    """The run that ended, and who hears of it.
 
     Attributes:
-        project: The project.
-        pipeline: The pipeline that ran.
-        said: KFP's state of the tasks before, a word of `states`.
-        when: Which ends are sent to the webhook: `fail` for runs that did not succeed, `warn` for these and for runs
-            with warnings, `always`, or `never`.
-        form: Format of the webhook: `generic`, `slack` or `teams`.
+        said: KFP's state of the earlier tasks.
+        when: Which ends are posted: `fail` for runs that did not succeed, `warn` for these and for runs with warnings,
+            `always`, or `never`.
         owners: Owner of each stage, by stage name; under "" the owner of all other stages.
     """
 
@@ -34,7 +34,7 @@ class EndRequest(StageModel):
 
 
 class EndResult(StageModel):
-    """The outcome of the run, the failed stage, and whether the webhook accepted the notice, or why not."""
+    """The outcome of the run, the failed stage, whether the webhook accepted the notice, and its answer."""
 
     state: str
     failed_stage: str
@@ -55,17 +55,46 @@ class EndResult(StageModel):
 def report_end(request: EndRequest, store: ArtifactStore) -> EndResult:
     """Record the end of the run that this process is part of, and post it to the webhook if `when` asks for it.
 
-    KFP's status is compared with the run's own record: if a stage failed, the run failed. A failing webhook is reported
+    KFP's state is compared with the run's own record: if a stage failed, the run failed. A failing webhook is reported
     in the result and raises no error.
     """
     run = os.environ.get(RUN_ID, "")
     outcome = run_outcome(store, run, request.said)
     about = {"project": request.project, "pipeline": request.pipeline}
-    told, why = False, f"{outcome.state} is not told when {request.when} is asked for"
+    delivered, why = False, f"{outcome.state} is not posted when alerts are for {request.when}"
     if run:
         record_end(store, run, outcome, "report_end", **about)
-        from gatehouse.operations.ending.telling import is_wanted, tell_end
+        if is_wanted(request.when, failure=outcome.state != "succeeded", warning=bool(outcome.warnings)):
+            from gatehouse.operations.ending.notice import post_end
 
-        if is_wanted(request.when, outcome):
-            told, why = tell_end(store, run, outcome, about, request.owners, request.form)
-    return EndResult(state=outcome.state, failed_stage=outcome.stage, told=told, why=why)
+            delivery = post_end(store, run, outcome, about, request.owners, request.form)
+            delivered, why = delivery.delivered, delivery.why
+    return EndResult(state=outcome.state, failed_stage=outcome.stage, told=delivered, why=why)
+
+
+def summary_of(store: ArtifactStore, result: EndResult) -> str:
+    """The end of the run that this process is part of as Markdown, for KFP's UI: every stage with its outcome."""
+    run = os.environ.get(RUN_ID, "")
+    outcome = run_outcome(store, run)
+    lines = [f"# Run {result.state}{f' in {result.failed_stage}' if result.failed_stage else ''}", ""]
+    if outcome.message:
+        lines += [f"**{_escaped(outcome.error)}**", "", *(f"    {line}" for line in outcome.message.splitlines()), ""]
+    lines += ["| stage | attempt | end | time | result |", "| --- | --- | --- | --- | --- |"]
+    ended = [event for _, event in events(store, run) if event.event in ENDED and ":" not in event.stage]
+    for event in sorted(ended, key=lambda event: float(event.body["at"])):
+        values = event.body.get("result", {})
+        gist = event.body.get("error") or values.get("decision") or values.get("verdict") or values.get("summary", "")
+        lines.append(
+            f"| {event.stage} | {event.attempt} | {_WORDS.get(event.event, event.event)} "
+            f"| {duration(seconds_of(event))} | {_escaped(str(gist))} |"
+        )
+    lines += [f"\n- warning in {stage}: {_escaped(message)}" for stage, message in outcome.warnings]
+    lines.append(f"\n{'The webhook was told.' if result.told else f'Nobody was told: {result.why}.'}")
+    return "\n".join(lines) + "\n"
+
+
+def _escaped(text: str) -> str:
+    """Text on one line, with the special characters of Markdown and HTML escaped."""
+    for sign in "\\`*_[]<>|":
+        text = text.replace(sign, f"\\{sign}")
+    return " ".join(text.split())

@@ -1,1 +1,1 @@
-"""The results of the stages of all runs as one table, with totals for people and for Prometheus."""
+"""The table of all runs and stages, with totals for people and for Prometheus."""

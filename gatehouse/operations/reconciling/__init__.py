@@ -1,1 +1,1 @@
-"""Finds runs whose end was not reported, cleans up after killed processes, and finds late schedules."""
+"""Handles runs whose end was not reported, leftovers of killed processes, and late schedules."""

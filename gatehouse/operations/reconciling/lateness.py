@@ -6,9 +6,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from gatehouse.configuration.schedule import Schedule
-from gatehouse.operations.alerting.notice import Form, Notice, body_of
-from gatehouse.operations.alerting.webhook import tell
-from gatehouse.operations.metrics.rows import Row
+from gatehouse.operations.alerting.notice import Form, Notice, body_of, deliver
+from gatehouse.operations.metrics.table import Row
 from gatehouse.store.canonical import canonical_json, sha256_bytes
 from gatehouse.store.records import read_record
 from gatehouse.store.store import ArtifactStore
@@ -19,14 +18,7 @@ _WINDOWS = (timedelta(hours=1), timedelta(days=1), timedelta(days=8), timedelta(
 
 @dataclass(frozen=True)
 class Late:
-    """A schedule that is late.
-
-    Attributes:
-        schedule: Its name.
-        pipeline: The pipeline that it runs.
-        due: When it was due.
-        hours: Within how many hours a run had to succeed.
-    """
+    """A schedule that is late: its pipeline was `due` and had to succeed within some `hours`."""
 
     schedule: str
     pipeline: str
@@ -34,7 +26,7 @@ class Late:
     hours: float
 
     @property
-    def said(self) -> str:
+    def message(self) -> str:
         """The problem in one sentence."""
         return (
             f"schedule {self.schedule}: {self.pipeline} was due at {self.due:%Y-%m-%d %H:%M} UTC, "
@@ -47,57 +39,53 @@ def late_schedules(
 ) -> list[Late]:
     """The schedules that are late.
 
-    A schedule counts from when it was first seen here, so that a new schedule is not late for earlier times.
+    A schedule counts from when it was first seen here, which the store records, so that a new schedule is not late for
+    earlier times.
 
     Args:
-        store: The artifact store, which records when each schedule was first seen.
+        store: The artifact store.
         rows: Rows of the operations table.
         project: The project.
-        schedules: Schedules with `sla_hours`, as in project.yaml, by name.
+        schedules: Schedules as in project.yaml, by name.
         now: Seconds since 1970.
     """
     moment = datetime.fromtimestamp(now, UTC)
-    due_now: list[tuple[Late, float]] = []
+    successes = [row for row in rows if (row.project, row.stage, row.state) == (project, "", "succeeded")]
+    late = []
     for name, body in sorted(schedules.items()):
         schedule = Schedule.model_validate(body)
         if schedule.sla_hours is None or not schedule.enabled:
             continue
         pipeline, since = schedule.pipeline or name, _first_seen(store, project, name, body, moment)
         due = last_due(schedule, since, moment - timedelta(hours=schedule.sla_hours))
-        if due is not None:
-            # The time starts when the schedule was first seen, which a run of the schedule itself does after it began.
-            earliest = due - (schedule.interval or timedelta())
-            due_now.append((Late(name, pipeline, due.astimezone(UTC), schedule.sla_hours), earliest.timestamp()))
-    good = [row for row in rows if (row.project, row.stage, row.state) == (project, "", "succeeded")]
-    return [
-        late
-        for late, earliest in due_now
-        if not any(row.pipeline == late.pipeline and row.began >= earliest for row in good)
-    ]
+        if due is None:
+            continue
+        # Intervals count from when the schedule was first seen, which its own first run does after that run began.
+        earliest = (due - (schedule.interval or timedelta())).timestamp()
+        if not any(row.pipeline == pipeline and row.began >= earliest for row in successes):
+            late.append(Late(name, pipeline, due.astimezone(UTC), schedule.sla_hours))
+    return late
 
 
 def last_due(schedule: Schedule, since: datetime, until: datetime) -> datetime | None:
     """The last time in (since, until] at which a schedule was due; None if there is none."""
     for window in _WINDOWS:
-        at = schedule.following(max(since, until - window), since)
-        if at is None or at > until:
-            continue
-        while (following := schedule.following(at, since)) is not None and following <= until:
-            at = following
-        return at
+        due = schedule.following(max(since, until - window), since)
+        if due is not None and due <= until:
+            while (following := schedule.following(due, since)) is not None and following <= until:
+                due = following
+            return due
     return None
 
 
-def tell_late(store: ArtifactStore, project: str, late: Late, owners: Mapping[str, str], form: Form) -> bool:
-    """Report a late schedule to the webhook, once for each time that it was due."""
+def post_late(store: ArtifactStore, project: str, late: Late, owners: Mapping[str, str], form: Form) -> None:
+    """Post a late schedule to the webhook, once for each time that it was due."""
     about = {"schedule": late.schedule, "pipeline": late.pipeline, "due": late.due.isoformat()}
     key = sha256_bytes(canonical_json([project, about]).encode())
-    facts = {**about, "owner": owners.get("", "")}
     title = f"Gatehouse, {project}: schedule {late.schedule} is late"
-    body = body_of(
-        Notice(title, "bad", [late.said], facts), form, about | {"event": "schedule-late", "project": project}
-    )
-    return tell(store, late.said, body, key, f"operations/late/{key}.json").delivered
+    notice = Notice(title, "bad", [late.message], {**about, "owner": owners.get("", "")})
+    body = body_of(notice, form, about | {"event": "schedule-late", "project": project})
+    deliver(store, late.message, body, key, f"operations/late/{key}.json")
 
 
 def _first_seen(store: ArtifactStore, project: str, name: str, body: Mapping[str, Any], now: datetime) -> datetime:
@@ -105,5 +93,5 @@ def _first_seen(store: ArtifactStore, project: str, name: str, body: Mapping[str
     key = f"{SEEN}/{project}-{name}-{sha256_bytes(canonical_json(dict(body)).encode())[:12]}.json"
     if store.record(key, {"schedule": name, "since": now.isoformat()}):
         return now
-    known = read_record(store.objects, key) or {}
-    return datetime.fromisoformat(str(known["since"]))
+    recorded = read_record(store.objects, key) or {}
+    return datetime.fromisoformat(str(recorded["since"]))

@@ -13,7 +13,7 @@ from gatehouse.store.records import read_record
 from gatehouse.store.reference import Reference
 from gatehouse.store.stage import StageModel
 from gatehouse.store.store import ArtifactStore
-from gatehouse.tracking.lineage import lineage_of
+from gatehouse.tracking.provenance import lineage_of
 
 _VERSIONS = 12
 

@@ -9,7 +9,7 @@ from gatehouse.reports.advice import advised
 from gatehouse.store.reference import Reference
 from gatehouse.store.stage import StageModel
 from gatehouse.store.store import ArtifactStore
-from gatehouse.tracking.lineage import lineage_of
+from gatehouse.tracking.provenance import lineage_of
 
 
 class ExplainRequest(StageModel):

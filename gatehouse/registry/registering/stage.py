@@ -11,7 +11,7 @@ from gatehouse.registry.state import Verdict
 from gatehouse.store.identity import operational
 from gatehouse.store.stage import StageModel, stage
 from gatehouse.store.store import ArtifactStore
-from gatehouse.tracking.lineage import lineage_of
+from gatehouse.tracking.provenance import lineage_of
 
 
 class RegisterRequest(StageModel):

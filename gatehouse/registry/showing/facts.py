@@ -2,7 +2,7 @@
 
 from gatehouse.registry.state import ModelVersion, State
 from gatehouse.store.store import ArtifactStore
-from gatehouse.tracking.lineage import lineage_tags
+from gatehouse.tracking.provenance import lineage_tags
 
 MODEL, EVALUATION, VERDICT = "gatehouse.model", "gatehouse.evaluation", "gatehouse.verdict"
 

@@ -18,7 +18,7 @@ from gatehouse.registry.state import ALIASES, ModelVersion, State
 from gatehouse.store.canonical import sha256_bytes
 from gatehouse.store.reference import Reference
 from gatehouse.store.store import ArtifactStore
-from gatehouse.tracking.shown import Place
+from gatehouse.tracking.place import Place
 
 _OURS = ("gatehouse.", "test_")
 _FORMAT = "gatehouse"

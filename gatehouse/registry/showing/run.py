@@ -16,11 +16,10 @@ from gatehouse.registry.projection import project
 from gatehouse.store.records import read_record
 from gatehouse.store.run import RUN_ID
 from gatehouse.store.store import ArtifactStore
-from gatehouse.tracking.cost import PRICES
-from gatehouse.tracking.later import all_is_shown, end_shown, left_by, runs_left, was_stopped
+from gatehouse.tracking.pipeline_runs import all_is_shown, end_shown, left_by, runs_left, track_run, was_stopped
+from gatehouse.tracking.place import LATER, warning_on_failure
+from gatehouse.tracking.provenance import PRICES
 from gatehouse.tracking.shipping import deliver
-from gatehouse.tracking.shown import LATER, warning_on_failure
-from gatehouse.tracking.stages import track_run
 from gatehouse.tracking.training import track_experiment, track_training
 
 _MOST_FAILURES = 3

@@ -11,7 +11,7 @@ from gatehouse.reports import rendering
 from gatehouse.store.parameters import parameter_of
 from gatehouse.store.store import ArtifactStore
 from gatehouse.tracking import training as tracking
-from gatehouse.tracking.cost import PRICES
+from gatehouse.tracking.provenance import PRICES
 from gatehouse.training import stage
 from gatehouse.training.calibration import stage as calibrating
 from gatehouse.training.calibration.spec import CalibrationSpec

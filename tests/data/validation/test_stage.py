@@ -21,7 +21,7 @@ from gatehouse.data.validation.movement import MOVEMENTS
 from gatehouse.data.validation.report import page
 from gatehouse.data.validation.stage import ValidateRequest, ValidateResult, validate
 from gatehouse.errors import ConfigurationError, ContractBreachError
-from gatehouse.operations.control.requiring.stage import Requirement, require_contract
+from gatehouse.operations.requiring.stage import Requirement, require_contract
 from gatehouse.store.store import ArtifactStore
 from tests.data.validation.conftest import Validate, publish, shown
 

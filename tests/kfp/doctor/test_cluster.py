@@ -21,7 +21,7 @@ from gatehouse.kfp_api.client import KfpApi
 from gatehouse.kfp_api.variables import ENDPOINT
 from gatehouse.launchers.spec import PyTorchJobLaunch
 from gatehouse.operations.diagnosing import reach
-from gatehouse.operations.diagnosing.finding import Finding
+from gatehouse.operations.diagnosing.reach import Finding
 from gatehouse.operations.ending.outcome import outcome_of, record_end
 from gatehouse.project.platforms import Platform
 from gatehouse.project.project import Project, load_project
@@ -262,7 +262,7 @@ def test_a_store_that_writes_over_what_is_there_fails(tmp_path: Path, monkeypatc
 
     monkeypatch.setattr(LocalObjects, "put_bytes", overwrite)
     seen = reach.store_finding(str(tmp_path / "store"))
-    assert seen.outcome == "failed" and "the second taken, and the second was kept" in seen.found
+    assert seen.outcome == "failed" and "a later write was taken" in seen.found
 
 
 def test_the_rights_are_those_of_the_role() -> None:

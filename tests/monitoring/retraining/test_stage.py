@@ -15,7 +15,7 @@ from gatehouse.monitoring.retraining import stage as retraining
 from gatehouse.monitoring.retraining.policy import due, held_back
 from gatehouse.monitoring.retraining.stage import RetrainRequest, RetrainResult, retrain
 from gatehouse.monitoring.spec import RetrainSpec
-from gatehouse.operations.control.preparing.stage import PrepareRequest, prepare
+from gatehouse.operations.preparing.stage import PrepareRequest, prepare
 from gatehouse.store.canonical import canonical_json
 from gatehouse.store.run import RUN_ID, Attempt
 from gatehouse.store.store import ArtifactStore

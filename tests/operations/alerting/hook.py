@@ -1,4 +1,4 @@
-"""A webhook for tests: a real HTTP server in a thread that answers as it is told and keeps what it got."""
+"""A webhook for tests: a real HTTP server in a thread with given answers, which keeps the posts."""
 
 import json
 import ssl
@@ -19,45 +19,42 @@ class Hook:
 
     Attributes:
         answers: Status and headers of each answer in turn, the last one for all that follow. A status of 0 hangs up
-            without an answer, -1 says nothing and holds the connection, -2 sends a byte of a header now and then.
-        posts: Headers and parsed body of what came.
-        paths: The paths that were asked for.
+            without an answer, -1 says nothing and holds the connection.
+        posts: Headers and parsed body of each post.
+        paths: The paths of all requests.
     """
 
-    answers: list[tuple[int, dict[str, str]]] = field(default_factory=lambda: [(200, {})])
+    answers: list[tuple[int, dict[str, str]]]
     posts: list[tuple[dict[str, str], Any]] = field(default_factory=list)
     paths: list[str] = field(default_factory=list)
     port: int = 0
-    ended: threading.Event = field(default_factory=threading.Event)
 
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}{PATH}"
 
+    @property
+    def bodies(self) -> list[Any]:
+        return [body for _, body in self.posts]
+
 
 @contextmanager
 def hooked(*answers: int | tuple[int, dict[str, str]], tls: ssl.SSLContext | None = None) -> Iterator[Hook]:
-    """A webhook that gives these answers in turn, over TLS if told."""
-    hook = Hook()
-    if answers:
-        hook.answers = [answer if isinstance(answer, tuple) else (answer, {}) for answer in answers]
+    """A webhook that gives these answers in turn."""
+    hook = Hook([answer if isinstance(answer, tuple) else (answer, {}) for answer in answers or (200,)])
+    ended = threading.Event()
 
     class Asked(Handler):
         protocol_version = "HTTP/1.0"
 
         def do_POST(self) -> None:
-            body = self.sent()
             hook.paths.append(self.path)
-            hook.posts.append((dict(self.headers), json.loads(body)))
+            hook.posts.append((dict(self.headers), json.loads(self.sent())))
             status, headers = hook.answers[min(len(hook.posts), len(hook.answers)) - 1]
-            if status == 0:
-                self.close_connection = True
-                return
             if status == -1:
-                hook.ended.wait(20)
-                return
-            if status == -2:
-                self._dribble()
+                ended.wait(20)
+            if status <= 0:
+                self.close_connection = True
                 return
             self.send_response(status)
             for name, value in headers.items():
@@ -67,19 +64,10 @@ def hooked(*answers: int | tuple[int, dict[str, str]], tls: ssl.SSLContext | Non
 
         def do_GET(self) -> None:
             hook.paths.append(f"GET {self.path}")
-            self.send_response(200)
-            self.end_headers()
-
-        def _dribble(self) -> None:
-            self.wfile.write(b"HTTP/1.1 200 OK\r\nX-Slow: ")
-            while not hook.ended.wait(0.02):
-                try:
-                    self.wfile.write(b"x")
-                except OSError:
-                    return
+            self.answer(200, {})
 
     with listening(Asked, tls) as hook.port:
         try:
             yield hook
         finally:
-            hook.ended.set()
+            ended.set()

@@ -1,11 +1,22 @@
-"""The forms of a notice keep what Slack and Teams publish of their payloads, whatever is told."""
+"""Notices keep what Slack and Teams publish of their payloads, are retried, and their address is told to nobody."""
 
 import json
+import logging
+import socket
+import ssl
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 
-from gatehouse.operations.alerting.notice import Notice, Tone, body_of, inert
+from gatehouse.operations.alerting import notice
+from gatehouse.operations.alerting.notice import Notice, body_of, post
+from tests.operations.alerting.hook import PATH, hooked
 
 LONG = "<!channel> & ``` [click](http://evil.example) " * 400
 HUGE = Notice(
@@ -15,72 +26,134 @@ HUGE = Notice(
     facts={f"fact {number}": "&" * 900 for number in range(12)},
     links={f"place {number}": f"https://ui.example/{number}?a=1&b=<2>" for number in range(9)} | {"report": "/store/x"},
 )
-SMALL = Notice("Gatehouse, flights: training succeeded", "good", facts={"duration": "3 s", "cost": ""})
+SMALL = Notice(
+    "Gatehouse, flights: done", "good", facts={"duration": "3 s", "cost": ""}, links={"KFP": "https://k/#/r"}
+)
 
 
 def require_slack(body: dict[str, Any]) -> None:
     """The rules of api.slack.com/reference/block-kit/blocks for what is used here."""
     assert set(body) == {"text", "blocks"} and 1 <= len(body["blocks"]) <= 50
-    for block in body["blocks"]:
-        if block["type"] == "header":
-            assert block["text"]["type"] == "plain_text" and 1 <= len(block["text"]["text"]) <= 150
-            continue
-        assert block["type"] == "section" and ("text" in block) != ("fields" in block)
-        texts = [block["text"]] if "text" in block else block["fields"]
-        longest = 3000 if "text" in block else 2000
-        assert 1 <= len(texts) <= 10
-        for text in texts:
-            assert text["type"] == "mrkdwn" and text["verbatim"] and 1 <= len(text["text"]) <= longest
-            assert "<!" not in text["text"] and "<@" not in text["text"]
+    header, *sections = body["blocks"]
+    assert header["text"]["type"] == "plain_text" and 1 <= len(header["text"]["text"]) <= 150
+    for section in sections:
+        text = section["text"]
+        assert text["type"] == "mrkdwn" and text["verbatim"] and 1 <= len(text["text"]) <= 3000
+        assert "<!" not in text["text"] and "<@" not in text["text"]
 
 
 def require_teams(body: dict[str, Any]) -> None:
     """The rules of adaptivecards.io/explorer (1.4), and of Teams for cards by webhook, for what is used here."""
-    # Teams takes 28 KB and, where it counts UTF-16, sees two bytes a character.
+    # Teams takes 28 KB and, if it counts UTF-16, sees two bytes a character.
     assert 2 * len(json.dumps(body, ensure_ascii=False)) <= 28 * 1024
-    assert body["type"] == "message"
     (attachment,) = body["attachments"]
-    assert attachment["contentType"] == "application/vnd.microsoft.card.adaptive" and attachment["contentUrl"] is None
+    assert attachment["contentType"] == "application/vnd.microsoft.card.adaptive" and body["type"] == "message"
     card = attachment["content"]
     assert (card["type"], card["version"]) == ("AdaptiveCard", "1.4")
     for element in card["body"]:
         assert element["type"] == "RichTextBlock"
         for run in element["inlines"]:
-            assert run["type"] == "TextRun" and isinstance(run["text"], str)
-            assert set(run) <= {"type", "text", "weight", "size", "color", "fontType"}
-            assert run.get("color", "Good") in ("Good", "Warning", "Attention")
+            assert run["type"] == "TextRun" and run["text"] and set(run) <= {"type", "text", "weight", "color"}
     assert len(card["actions"]) <= 6
-    for action in card["actions"]:
-        assert action["type"] == "Action.OpenUrl" and action["url"].startswith("https://") and action["title"]
-
-
-@pytest.mark.parametrize("notice", [HUGE, SMALL], ids=["huge", "small"])
-def test_every_form_keeps_the_published_rules(notice: Notice) -> None:
-    require_slack(body_of(notice, "slack", {"run": "r"}))
-    require_teams(body_of(notice, "teams", {"run": "r"}))
-    assert body_of(notice, "generic", {"run": "r"}) == {"run": "r", "text": notice.text}
-
-
-def test_what_is_empty_is_not_shown() -> None:
-    for form in ("slack", "teams"):
-        shown = json.dumps(body_of(SMALL, form, {}))
-        assert "duration" in shown and "cost" not in shown
-
-
-def test_slack_links_the_web_and_names_other_places() -> None:
-    told = json.dumps(
-        body_of(Notice("t", "good", links={"KFP": "https://k/#/runs", "report": "/s/r.html"}), "slack", {})
+    assert all(
+        action["type"] == "Action.OpenUrl" and action["url"].startswith("https://") for action in card["actions"]
     )
-    assert "<https://k/#/runs|KFP>" in told and "report: `/s/r.html`" in told
 
 
-@pytest.mark.parametrize(("tone", "color"), [("bad", "Attention"), ("warn", "Warning"), ("good", "Good")])
-def test_a_card_shows_its_tone(tone: Tone, color: str) -> None:
-    card = body_of(Notice("t", tone), "teams", {})["attachments"][0]["content"]
-    assert card["body"][0]["inlines"][0]["color"] == color
+@pytest.mark.parametrize("content", [HUGE, SMALL, Notice("t", "warn")], ids=["huge", "small", "title"])
+def test_every_form_keeps_the_published_rules(content: Notice) -> None:
+    require_slack(body_of(content, "slack", {"run": "r"}))
+    require_teams(body_of(content, "teams", {"run": "r"}))
+    assert body_of(content, "generic", {"run": "r"}) == {"run": "r", "text": content.text}
 
 
-def test_text_is_cut_before_it_is_escaped() -> None:
-    told = body_of(Notice("t", "bad", ["&" * 5000]), "slack", {})["blocks"][-1]["text"]["text"]
-    assert told.strip("`").rstrip("…").replace("&amp;", "") == "" and len(told) > 2800
-    assert inert("<!here>") == "&lt;!here&gt;"
+def test_a_notice_shows_facts_links_and_tone_and_nothing_that_is_empty() -> None:
+    slack, teams = (json.dumps(body_of(SMALL, form, {})) for form in ("slack", "teams"))
+    assert "<https://k/#/r|KFP>" in slack and '"Good"' in teams
+    for body in (slack, teams):
+        assert "duration: 3 s" in body and "cost" not in body
+    escaped = body_of(Notice("t", "bad", ["&" * 5000], links={"report": "/s/r.html"}), "slack", {})["blocks"][1]
+    text = escaped["text"]["text"].removeprefix("report: /s/r.html\n")
+    assert text.rstrip("…").replace("&amp;", "") == "" and len(text) > 2800, "no escape is cut"
+
+
+def test_a_body_that_is_accepted_is_posted_once_as_json_under_its_key() -> None:
+    with hooked(200) as hook:
+        delivery = post(hook.url, {"text": "é ≤ \ud800", "n": 1}, "the-key")
+    assert (delivery.delivered, delivery.attempts, delivery.why) == (True, 1, "answered 200")
+    ((headers, body),) = hook.posts
+    assert body == {"text": "é ≤ ?", "n": 1} and hook.paths == [PATH]
+    assert (headers["Content-Type"], headers["Idempotency-Key"]) == ("application/json", "the-key")
+
+
+@pytest.mark.parametrize("status", [500, 503, 429, 0, -1], ids=["500", "503", "429", "reset", "hang"])
+def test_passing_errors_are_retried_under_the_same_key(status: int) -> None:
+    with hooked(status, status, 204) as hook:
+        delivery = post(hook.url, {}, "k", timeout=1.0 if status == -1 else 30.0)
+    assert (delivery.delivered, delivery.attempts) == (True, 3)
+    assert {headers["Idempotency-Key"] for headers, _ in hook.posts} == {"k"}
+
+
+@pytest.mark.parametrize("status", [301, 307, 401, 404, 410])
+def test_a_refusal_is_not_retried_and_a_redirect_not_followed(status: int) -> None:
+    with hooked(200) as other, hooked((status, {"Location": other.url})) as hook:
+        delivery = post(hook.url, {}, "k")
+    assert (delivery.delivered, delivery.attempts, delivery.why) == (False, 1, f"answered {status}")
+    assert len(hook.posts) == 1 and other.paths == []
+
+
+def test_attempts_end() -> None:
+    with hooked(500) as hook:
+        delivery = post(hook.url, {}, "k", attempts=4)
+    assert (delivery.delivered, delivery.attempts, len(hook.posts)) == (False, 4, 4)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # Bound but not listening: connections are refused.
+        delivery = post(f"http://127.0.0.1:{taken.getsockname()[1]}{PATH}", {}, "k")
+    assert (delivery.delivered, delivery.why) == (False, "could not be reached")
+
+
+def test_retry_after_is_waited_for_within_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+    monkeypatch.setattr("time.sleep", pauses.append)
+    with hooked((429, {"Retry-After": "20"}), (503, {"Retry-After": "3600"}), 200) as hook:
+        assert post(hook.url, {}, "k").delivered
+    assert max(pauses) <= notice._LONGEST_PAUSE and 20 in pauses
+
+
+def test_the_address_is_in_no_log_and_no_result(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    deliveries = []
+    for answer in (500, 404, 302, 0, -1):
+        with hooked((answer, {"Location": f"http://127.0.0.1{PATH}", "X-Echo": PATH})) as hook:
+            deliveries.append(post(hook.url, {}, "k", 2, 0.3 if answer == -1 else 30.0))
+    wrong = (
+        f"http://127.0.0.1:1{PATH}",
+        f"https://no-such-host.invalid{PATH}",
+        f"file://{PATH}",
+        f"http://127.0.0.1{PATH}\r\nX: y",
+        f"http://user:s3cr3t-t0ken@127.0.0.1{PATH}",
+        f"http://[{PATH}",
+        f"http://127.0.0.1:99999{PATH}",
+        f"http://\udcff{PATH}",
+    )
+    deliveries += [post(url, {}, "k", 2, 0.3) for url in wrong]
+    assert not any(delivery.delivered for delivery in deliveries)
+    text = caplog.text + "".join(delivery.why for delivery in deliveries)
+    assert "could not be reached" in text
+    assert [part for part in ("s3cr3t", "T00", "services", "no-such-host") if part in text] == []
+
+
+def test_nothing_is_sent_to_a_server_whose_certificate_cannot_be_verified(tmp_path: Path) -> None:
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
+    now = datetime.now(UTC)
+    builder = x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+    certificate = builder.not_valid_before(now).not_valid_after(now + timedelta(days=1)).sign(key, hashes.SHA256())
+    pem, private = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+    (tmp_path / "cert.pem").write_bytes(certificate.public_bytes(pem))
+    (tmp_path / "key.pem").write_bytes(key.private_bytes(pem, private, serialization.NoEncryption()))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "cert.pem", tmp_path / "key.pem")
+    with hooked(200, tls=context) as hook:
+        delivery = post(hook.url.replace("http://", "https://"), {}, "k", attempts=1)
+    assert not delivery.delivered and "certificate" in delivery.why and hook.posts == []

@@ -1,4 +1,4 @@
-"""The stages of a diagnosis: a pod that lacks something says what, and a job comes back after a killed worker."""
+"""A pod that lacks something names it, and a job resumes after a killed worker."""
 
 import json
 from pathlib import Path
@@ -15,9 +15,9 @@ from tests.stand_ins.kubernetes_kinds import container_of
 from tests.stand_ins.kubernetes_pods import run_pods
 
 
-def test_a_pod_that_finds_all_says_what_it_found(store: ArtifactStore) -> None:
+def test_a_pod_with_everything_says_what_it_found(store: ArtifactStore) -> None:
     found = reach(ReachRequest(version=__version__), store).found
-    assert found[0] == f"image: holds Gatehouse {__version__}" and "refused a second write" in found[1]
+    assert found[0] == f"image: holds Gatehouse {__version__}" and "racing writers one won" in found[1]
 
 
 def test_a_pod_names_everything_that_it_lacks(store: ArtifactStore, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""What came of a run: its own record decides, whatever KFP says, and a later attempt makes good an earlier one."""
+"""The outcome of a run: its record decides, whatever KFP says, and a later attempt replaces an earlier one."""
 
 from pathlib import Path
 from typing import Any
@@ -8,37 +8,34 @@ import pytest
 from gatehouse.kfp.local_run import LocalRun, record_own_end
 from gatehouse.operations.ending.outcome import outcome_in_kfp, outcome_of
 from gatehouse.operations.ending.stage import EndRequest, report_end
-from gatehouse.store.run import RUN_ID, Event, end_of
+from gatehouse.store.run import Event, end_of
 from gatehouse.store.store import ArtifactStore
-
-RUN = "20240110-000000-abcd"
-
-
-@pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ArtifactStore:
-    monkeypatch.setenv(RUN_ID, RUN)
-    return ArtifactStore.open(tmp_path)
+from tests.operations.conftest import RUN
 
 
-def happened(*told: str) -> list[Event]:
-    """Events written as `stage.attempt.event`, with what is asked for behind a slash where it matters, in order."""
-    found = []
-    for at, text in enumerate(told):
+def record_of(*texts: str) -> list[Event]:
+    """Events written as `stage.attempt.event`, with a request after a slash if it matters, a second apart."""
+    record = []
+    for at, text in enumerate(texts):
         name, _, asked = text.partition("/")
         stage, attempt, event = name.split(".")
         error = {"error": "StoreError", "message": "away"} if event in ("failed", "stopped") else {}
         body: dict[str, Any] = {"at": 100.0 + at, "seconds": 0.0, "asked": asked} | error
-        found.append(Event(stage, int(attempt), event, body))
-    return found
+        record.append(Event(stage, int(attempt), event, body))
+    return record
 
 
-def record(store: ArtifactStore, *told: str) -> None:
-    for event in happened(*told):
+def record(store: ArtifactStore, *texts: str) -> None:
+    for event in record_of(*texts):
         store.record(f"runs/{RUN}/{event.stage}.{event.attempt}.{event.event}.json", event.body)
 
 
+def end(store: ArtifactStore, kfp_state: str) -> None:
+    report_end(EndRequest(project="flights", pipeline="training", said=kfp_state), store)
+
+
 @pytest.mark.parametrize(
-    ("told", "said", "state", "stage"),
+    ("texts", "kfp_state", "state", "stage"),
     [
         (["snapshot.1.started", "snapshot.1.finished"], "SUCCEEDED", "succeeded", ""),
         (["snapshot.1.started", "snapshot.1.hit"], "FAILED", "failed", ""),
@@ -67,30 +64,19 @@ def record(store: ArtifactStore, *told: str) -> None:
         (["train.1.started", "train.1.failed"], "PERHAPS", "failed", "train"),
     ],
 )
-def test_the_record_of_a_run_says_how_it_ended(told: list[str], said: str, state: str, stage: str) -> None:
-    found = outcome_of(happened(*told), said)
-    assert (found.state, found.stage) == (state, stage)
+def test_the_record_and_kfp_decide_the_outcome(texts: list[str], kfp_state: str, state: str, stage: str) -> None:
+    outcome = outcome_of(record_of(*texts), kfp_state)
+    assert (outcome.state, outcome.stage) == (state, stage)
+    assert (outcome.error == "KilledError") == (state == "failed" and texts[-1] == "train.1.started")
 
 
-def test_a_stage_that_was_killed_is_named_with_the_likely_cause() -> None:
-    found = outcome_of(happened("train.1.started"))
-    assert found.error == "KilledError" and "killed, as for memory" in found.message
-
-
-def test_success_that_kfp_reports_wrongly_is_recorded_as_a_failure(store: ArtifactStore) -> None:
+def test_an_end_is_recorded_once_and_success_that_kfp_reports_wrongly_as_a_failure(store: ArtifactStore) -> None:
     record(store, "train.1.started", "train.1.failed", "split.1.started", "split.1.finished")
-    report_end(EndRequest(project="flights", pipeline="training", said="SUCCEEDED"), store)
-    end = end_of(store, RUN)
-    assert end is not None
-    assert (end["state"], end["stage"], end["project"], end["pipeline"]) == ("failed", "train", "flights", "training")
-    assert (end["began"], end["seconds"]) == (100.0, 3.0)
-
-
-def test_the_end_of_a_run_is_recorded_once(store: ArtifactStore) -> None:
-    for said in ("SUCCEEDED", "FAILED"):
-        report_end(EndRequest(project="flights", pipeline="training", said=said), store)
-    end = end_of(store, RUN)
-    assert end is not None and end["state"] == "succeeded"
+    for kfp_state in ("SUCCEEDED", "CANCELED"):
+        end(store, kfp_state)
+    recorded = end_of(store, RUN) or {}
+    names = ("state", "stage", "project", "pipeline", "began", "seconds", "number")
+    assert [recorded[name] for name in names] == ["failed", "train", "flights", "training", 100.0, 3.0, 1]
 
 
 @pytest.mark.parametrize(("code", "state"), [(0, "succeeded"), (1, "failed"), (143, "stopped")])
@@ -98,33 +84,28 @@ def test_a_run_of_this_machine_records_the_end_that_its_last_task_could_not(
     store: ArtifactStore, code: int, state: str
 ) -> None:
     store.record(f"runs/{RUN}/plan.json", {"project": "flights", "pipeline": "training"})
-    run = LocalRun(RUN, Path("log"), events=happened("split.1.started", "split.1.finished"), exit_code=code)
+    run = LocalRun(RUN, Path("log"), events=record_of("split.1.started", "split.1.finished"), exit_code=code)
     record_own_end(run, store)
-    end = end_of(store, RUN)
-    assert end is not None and (end["state"], end["by"]) == (state, "gatehouse run")
-
-
-def test_a_run_that_is_tried_again_ends_again_and_its_last_end_counts(store: ArtifactStore) -> None:
-    request = EndRequest(project="flights", pipeline="training", said="FAILED")
-    record(store, "train.1.started", "train.1.failed")
-    for _ in range(2):
-        report_end(request, store)
-    first = end_of(store, RUN)
-    assert first is not None and (first["state"], first["number"]) == ("failed", 1)
-    for event in happened("-.1.x", "-.1.x", "train.2.started", "train.2.finished")[2:]:
-        store.record(f"runs/{RUN}/{event.stage}.{event.attempt}.{event.event}.json", event.body)
-    for _ in range(2):
-        report_end(request.model_copy(update={"said": "SUCCEEDED"}), store)
-    last = end_of(store, RUN)
-    assert last is not None and (last["state"], last["number"]) == ("succeeded", 2)
+    recorded = end_of(store, RUN) or {}
+    assert (recorded["state"], recorded["by"]) == (state, "gatehouse run")
 
 
 GOOD, BAD = ("train.1.started", "train.1.finished"), ("train.1.started", "train.1.failed")
 AGAIN = ("-.1.x", "-.1.x", "train.2.started", "train.2.finished")
 
 
+def test_a_run_that_is_tried_again_ends_again_and_its_last_end_counts(store: ArtifactStore) -> None:
+    record(store, *BAD)
+    end(store, "FAILED")
+    record(store, *AGAIN)
+    for _ in range(2):
+        end(store, "SUCCEEDED")
+    last = end_of(store, RUN) or {}
+    assert (last["state"], last["number"]) == ("succeeded", 2)
+
+
 @pytest.mark.parametrize(
-    ("told", "recorded", "later", "said", "state"),
+    ("texts", "recorded", "later", "kfp_state", "state"),
     [
         (GOOD, "COMPLETE", (), "SUCCEEDED", "succeeded"),
         (GOOD, "", (), "SUCCEEDED", "failed"),  # The task that records the end could not run.
@@ -141,10 +122,10 @@ AGAIN = ("-.1.x", "-.1.x", "train.2.started", "train.2.finished")
     ],
 )
 def test_a_run_has_succeeded_only_if_kfp_and_its_record_say_so(
-    store: ArtifactStore, told: tuple[str, ...], recorded: str, later: tuple[str, ...], said: str, state: str
+    store: ArtifactStore, texts: tuple[str, ...], recorded: str, later: tuple[str, ...], kfp_state: str, state: str
 ) -> None:
-    record(store, *told)
+    record(store, *texts)
     if recorded:
-        report_end(EndRequest(project="flights", pipeline="training", said=recorded), store)
+        end(store, recorded)
     record(store, *later)
-    assert outcome_in_kfp(store, RUN, said).state == state
+    assert outcome_in_kfp(store, RUN, kfp_state).state == state

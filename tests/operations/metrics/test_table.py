@@ -1,4 +1,4 @@
-"""The table of operations: what a run adds to it, once, and what is counted of it. What was not measured is nothing."""
+"""The table of operations: each end of a run adds its rows once. What was not measured is null, never 0."""
 
 import re
 import time
@@ -10,23 +10,16 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from gatehouse.cli.status import status
 from gatehouse.operations.ending.outcome import outcome_of, record_end, run_outcome
-from gatehouse.operations.metrics import exposition
-from gatehouse.operations.metrics.rows import Row, Waited
-from gatehouse.operations.metrics.summary import gate_outcomes, totals
-from gatehouse.operations.metrics.table import read, update
+from gatehouse.operations.metrics.table import Row, Waited, read, update
+from gatehouse.operations.metrics.totals import ENDPOINT, exposition, gate_outcomes, push, totals
 from gatehouse.operations.report import NOT_MEASURED, page
 from gatehouse.store.objects.local import LocalObjects
 from gatehouse.store.store import ArtifactStore
-from gatehouse.tracking.cost import Prices
+from gatehouse.tracking.provenance import Prices
 from tests.stand_ins.http_server import Handler, listening
 
 PRICES = Prices(per_hour={"default": 3.6, "gpu": 36.0})
 AT = 1_400_000_000.0
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> ArtifactStore:
-    return ArtifactStore.open(tmp_path)
 
 
 def ran(store: ArtifactStore, run: str, at: float, *tasks: tuple[str, str, dict[str, Any]]) -> None:
@@ -42,12 +35,12 @@ def ran(store: ArtifactStore, run: str, at: float, *tasks: tuple[str, str, dict[
 
 
 def good(store: ArtifactStore, run: str = "good", at: float = AT) -> None:
-    taken = {"as_of": "2014-05-13T16:53:20Z", "rows": {"flights": 90, "weather": 10}, "rejected_rows": {"flights": 2}}
+    rows = {"rows": {"flights": 90, "weather": 10}, "rejected_rows": {"flights": 2}}
     ran(
         store,
         run,
         at,
-        ("snapshot.1", "finished", {"result": taken}),
+        ("snapshot.1", "finished", {"result": rows | {"as_of": "2014-05-13T16:53:20Z"}}),
         ("split.1", "hit", {"result": {}}),
         ("train.1", "failed", {"error": "StoreError", "message": "away"}),
         ("train.2", "finished", {"result": {}, "machine": "gpu", "gpu_percent": 87.5}),
@@ -108,23 +101,19 @@ def test_a_killed_stage_has_no_cost_and_neither_has_its_run(store: ArtifactStore
     ran(store, "dead", AT, ("snapshot.1", "finished", {"result": {}}), ("tune.1", "", {}))
     update(store, PRICES)
     rows = by_stage(store)
-    assert (rows["tune"].state, rows["tune"].cost, rows[""].cost, rows[""].error) == (
-        "killed",
-        None,
-        None,
-        "KilledError",
-    )
+    assert (rows["tune"].state, rows["tune"].cost) == ("killed", None)
+    assert (rows[""].cost, rows[""].error) == (None, "KilledError")
 
 
 def test_totals_count_what_was_measured(store: ArtifactStore) -> None:
     good(store)
     ran(store, "bad", AT + 100, ("snapshot.1", "failed", {"error": "SourceError", "message": "gone"}))
     update(store)
-    made = {one.stage: one for one in totals(read(store))}
-    assert (made[""].runs, made[""].good, made[""].last_state, made[""].last_error) == (2, 1, "failed", "SourceError")
-    assert (made["train"].retries, made["split"].memo, made["split"].median_seconds) == (1, 1, None)
-    assert (made["snapshot"].rows_in, made["snapshot"].success, made["snapshot"].cost) == (100, 0.5, None)
-    assert gate_outcomes(read(store)) == {"approved": 1}
+    total = {total.stage: total for total in totals(read(store))}
+    runs, snapshot = total[""], total["snapshot"]
+    assert (runs.runs, runs.good, runs.last_state, runs.last_error) == (2, 1, "failed", "SourceError")
+    assert (total["train"].retries, total["split"].memo, total["split"].median_seconds) == (1, 1, None)
+    assert (snapshot.rows_in, snapshot.success, snapshot.cost) == (100, 0.5, None)
 
 
 @pytest.mark.parametrize(("said", "state", "success"), [("CANCELED", "stopped", 0.5), ("PERHAPS", "unknown", 1.0)])
@@ -136,16 +125,17 @@ def test_a_run_that_ended_before_its_first_stage_is_counted_and_an_unknown_end_i
     assert update(store) == 2
     (early,) = read(store, since=time.time() - 3600)
     assert (early.run, early.state) == ("early", state)
-    (whole,) = [one for one in totals(read(store)) if not one.stage]
+    (whole,) = [total for total in totals(read(store)) if not total.stage]
     assert (whole.runs, whole.good, whole.success) == (2, 1, success)
 
 
 def test_prometheus_reads_it_and_finds_no_sample_of_what_was_not_measured(store: ArtifactStore) -> None:
     good(store)
     update(store)
-    families = {each.name: each for each in text_string_to_metric_families(exposition.exposition(read(store)))}
-    samples = {(one.labels["stage"]): one.value for one in families["gatehouse_retries"].samples}
-    assert samples["train"] == 1.0 and families["gatehouse_retries"].type == "counter"
+    families = {family.name: family for family in text_string_to_metric_families(exposition(read(store)))}
+    retries = families["gatehouse_retries"]
+    assert {sample.labels["stage"]: sample.value for sample in retries.samples}["train"] == 1.0
+    assert retries.type == "counter"
     (age,) = families["gatehouse_data_age_hours"].samples
     assert age.labels == {"project": "flights", "pipeline": "training", "stage": "snapshot"}
     assert "gatehouse_cost" not in families
@@ -158,23 +148,23 @@ def test_a_push_replaces_the_group_of_the_project_and_a_gateway_that_is_away_fai
 ) -> None:
     good(store)
     update(store)
-    got: list[tuple[str, str]] = []
+    pushed: list[tuple[str, str]] = []
 
     class Gateway(Handler):
         def do_PUT(self) -> None:
-            got.append((self.path, self.sent().decode()))
+            pushed.append((self.path, self.sent().decode()))
             self.answer(200, {})
 
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     with listening(Gateway) as port:
-        monkeypatch.setenv(exposition.ENDPOINT, f"http://127.0.0.1:{port}/")
-        assert exposition.push("flights", read(store)) == ""
-    assert got == [("/metrics/job/gatehouse/project/flights", exposition.exposition(read(store)))]
-    assert exposition.push("flights", read(store)) == "the metrics gateway took nothing: URLError"
-    monkeypatch.setenv(exposition.ENDPOINT, "gateway:9091")
-    assert "GATEHOUSE_METRICS_ENDPOINT" in exposition.push("flights", read(store))
-    monkeypatch.delenv(exposition.ENDPOINT)
-    assert exposition.push("flights", read(store)) == ""
+        monkeypatch.setenv(ENDPOINT, f"http://127.0.0.1:{port}/")
+        assert push("flights", read(store)) == ""
+    assert pushed == [("/metrics/job/gatehouse/project/flights", exposition(read(store)))]
+    assert push("flights", read(store)) == "the metrics gateway took nothing: URLError"
+    monkeypatch.setenv(ENDPOINT, "gateway:9091")
+    assert "GATEHOUSE_METRICS_ENDPOINT" in push("flights", read(store))
+    monkeypatch.delenv(ENDPOINT)
+    assert push("flights", read(store)) == ""
 
 
 def test_the_dashboard_says_what_was_not_measured(store: ArtifactStore) -> None:
@@ -186,6 +176,10 @@ def test_the_dashboard_says_what_was_not_measured(store: ArtifactStore) -> None:
     assert f"{NOT_MEASURED.capitalize()}: waited, cost (USD)." in shown
     assert "No run has ended in this time." in page([], {}, "USD", 30)
     assert shown.count('class="bar bad"') == 1, "the bar of the run that failed"
+    rows = [Row(f"{n}", "p", f"pipeline-{n}", "", "succeeded", AT, 1.0, 1) for n in range(5)]
+    legends = page(rows, {}, "USD", 30).split('<div class="legend">')[1:]
+    series = [re.findall(r'class="series (s.)"', legend.partition("</div>")[0]) for legend in legends]
+    assert series == [["s0", "s1", "s2", "s3"], ["s0"]], "no two pipelines of a chart look alike"
 
 
 def test_status_shows_and_prints_it(
@@ -220,11 +214,3 @@ def test_a_decision_that_later_runs_repeat_counts_once(store: ArtifactStore) -> 
         ran(store, run, AT + 100 * at, judged, decided)
     update(store)
     assert gate_outcomes(read(store)) == {"approved": 1}
-
-
-def test_no_two_pipelines_of_a_chart_look_alike() -> None:
-    rows = [Row(f"{n}", "p", f"pipeline-{n}", "", "succeeded", AT, 1.0, 1) for n in range(5)]
-    shown = page(rows, {}, "USD", 30)
-    legends = [part.partition("</div>")[0] for part in shown.split('<div class="legend">')[1:]]
-    assert [re.findall(r'class="series (s.)"', legend) for legend in legends] == [["s0", "s1", "s2", "s3"], ["s0"]]
-    assert '<td class="whole">' in shown

@@ -19,11 +19,11 @@ from gatehouse.registry.showing import run as showing
 from gatehouse.store.records import create_record
 from gatehouse.store.run import RUN_ID, Attempt, events
 from gatehouse.store.store import ArtifactStore
-from gatehouse.tracking import later, mlflow_client
-from gatehouse.tracking.cost import PRICES
-from gatehouse.tracking.later import close_run, leave_ledger, left_by, runs_left, show_apart, why_left
+from gatehouse.tracking import mlflow_client, pipeline_runs
 from gatehouse.tracking.mlflow_client import pipeline_run, tracking_of
-from gatehouse.tracking.shown import LATER
+from gatehouse.tracking.pipeline_runs import close_run, leave_ledger, left_by, runs_left, show_apart, why_left
+from gatehouse.tracking.place import LATER
+from gatehouse.tracking.provenance import PRICES
 from gatehouse.tracking.training import track_training
 from tests.small_example import EXAMPLE
 
@@ -82,7 +82,7 @@ def test_a_run_that_another_process_may_still_show_is_not_said_to_be_lost(
     store: ArtifactStore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     create_record(store.objects, "tracking/left/run-0/run.json", {})
-    monkeypatch.setattr(later, "show_apart", lambda *_: None)
+    monkeypatch.setattr(pipeline_runs, "show_apart", lambda *_: None)
     done = _command(LocalRun("run-1", tmp_path / "run.log", exit_code=0), store, monkeypatch)
     assert "warning of run-0: the process that shows it is still at work, or was ended" in done.output
 
@@ -138,10 +138,10 @@ def test_a_run_that_failed_ends_before_it_is_shown_and_is_noted_so_that_the_next
 def test_the_wait_for_what_shows_a_run_has_an_end(
     store: ArtifactStore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(later, "PATIENCE", 0.1)
+    monkeypatch.setattr(pipeline_runs, "PATIENCE", 0.1)
     slow = subprocess.Popen(["sleep", "60"])
     create_record(store.objects, "tracking/left/run-1/run.json", {})
-    monkeypatch.setattr(later, "show_apart", lambda *_: slow)
+    monkeypatch.setattr(pipeline_runs, "show_apart", lambda *_: slow)
     log = tmp_path / "run.log"
     done = _command(LocalRun("run-1", log, exit_code=0), store, monkeypatch)
     assert (done.exit_code, slow.poll(), f"does not show this run yet: {log}" in done.output) == (0, None, True)
@@ -202,7 +202,7 @@ def test_a_run_that_was_stopped_is_shown_as_killed_with_every_page_of_its_trials
         experiment = tracking.experiment(client, "pipelines")
         above = pipeline_run(tracking, client, experiment, "run-1")
         for number in range(5):
-            mlflow_client.create_run(client, experiment, "trial", str(number), f"trial-{number}", {}, above)
+            mlflow_client.create_run(client, experiment, {"trial": str(number)}, f"trial-{number}", above)
     if worked:
         Attempt(store, "split").note("finished", result={}, memo=True)
     Attempt(store, "tune")

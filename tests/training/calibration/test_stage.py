@@ -7,7 +7,7 @@ from gatehouse.data.splitting.parts import read_part
 from gatehouse.errors import ConfigurationError
 from gatehouse.metrics.tasks import BINARY, TASKS
 from gatehouse.store.store import ArtifactStore
-from gatehouse.tracking.lineage import lineage_of
+from gatehouse.tracking.provenance import lineage_of
 from gatehouse.training.calibration.spec import (
     CalibrationError,
     CalibrationSpec,

@@ -1,4 +1,4 @@
-"""A pipeline run and its stages in MLflow, read off the run's record, on a real SQLite tracking store."""
+"""A pipeline run and its stages in MLflow, from the run's record, on a real SQLite tracking store."""
 
 import time
 from pathlib import Path
@@ -9,11 +9,11 @@ import pytest
 from gatehouse.store.run import RUN_ID, Attempt
 from gatehouse.store.store import ArtifactStore
 from gatehouse.tracking.mlflow_client import tracking_of
-from gatehouse.tracking.stages import track_run
+from gatehouse.tracking.pipeline_runs import track_run
 from gatehouse.tracking.training import track_training
 
 
-def _runs(store: ArtifactStore, experiment: str) -> dict[str, Any]:
+def runs_of(store: ArtifactStore, experiment: str) -> dict[str, Any]:
     tracking = tracking_of(store)
     assert tracking is not None
     with tracking.client() as client:
@@ -23,7 +23,7 @@ def _runs(store: ArtifactStore, experiment: str) -> dict[str, Any]:
         return {str(run.info.run_name): run for run in runs}
 
 
-def _happened(store: ArtifactStore, stage: str, event: str, **body: Any) -> None:
+def happen(store: ArtifactStore, stage: str, event: str, **body: Any) -> None:
     attempt = Attempt(store, stage)
     time.sleep(0.01)
     attempt.note(event, **{"memo": stage != "register"} | body)
@@ -34,16 +34,16 @@ def test_a_run_has_a_run_for_each_stage_that_ran_once(store: ArtifactStore, monk
     monkeypatch.setenv("GATEHOUSE_PRICES", '{"per_hour": {"default": 3600.0}}')
     monkeypatch.setenv(RUN_ID, "run-1")
     model = str(store.publish("models", "delays", {"model.json": "{}"}))
-    _happened(store, "snapshot", "hit", result={"snapshot": "x"})
-    _happened(store, "split", "finished", result={"split": model, "rows": {"train": 10, "test": 5}})
-    _happened(store, "train", "finished", result={"model": model}, tracked=model)
+    happen(store, "snapshot", "hit", result={"snapshot": "x"})
+    happen(store, "split", "finished", result={"split": model, "rows": {"train": 10, "test": 5}})
+    happen(store, "train", "finished", result={"model": model}, tracked=model)
     compared = {"metrics": {"log_loss": 0.5}, "baseline_metrics": {"log_loss": 0.9}, "verdict": "pass"}
-    _happened(store, "evaluate", "finished", result=compared)
-    _happened(store, "train:inner", "finished", result={})
+    happen(store, "evaluate", "finished", result=compared)
+    happen(store, "train:inner", "finished", result={})
     track_training(store, model)
     for _ in range(2):
         track_run(store, "run-1")
-    runs = _runs(store, "delays")
+    runs = runs_of(store, "delays")
     assert set(runs) == {"run-1", "split", "train", "evaluate"}
     above, split = runs["run-1"], runs["split"]
     assert {run.data.tags["mlflow.parentRunId"] for run in (split, runs["train"])} == {above.info.run_id}
@@ -55,19 +55,23 @@ def test_a_run_has_a_run_for_each_stage_that_ran_once(store: ArtifactStore, monk
     assert above.info.start_time <= split.info.start_time <= split.info.end_time <= above.info.end_time
 
     monkeypatch.setenv(RUN_ID, "run-2")
-    _happened(store, "validate", "failed", error="ContractBreachError", message="dest: 3 nulls", exit_code=2)
+    happen(store, "validate", "failed", error="ContractBreachError", message="dest: 3 nulls", exit_code=2)
     store.record("runs/run-2/plan.json", {"project": "flights"})
     track_run(store, "run-2")
-    runs = _runs(store, "flights")
+    runs = runs_of(store, "flights")
     assert runs["validate"].data.tags["gatehouse.error"] == "ContractBreachError"
-    assert b"dest: 3 nulls" not in (Path(store.address) / "mlflow" / "mlflow.db").read_bytes(), "no words, for erasure"
+    assert b"dest: 3 nulls" not in (Path(store.address) / "mlflow" / "mlflow.db").read_bytes(), (
+        "no message, for erasure"
+    )
     assert {run.info.status for run in runs.values()} == {"FAILED"}
 
 
-def test_a_run_that_took_all_from_the_memo_is_not_told(store: ArtifactStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_with_results_from_the_memo_alone_is_not_shown(
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv(RUN_ID, "run-3")
-    _happened(store, "split", "hit", result={})
-    _happened(store, "register", "finished", result={})
+    happen(store, "split", "hit", result={})
+    happen(store, "register", "finished", result={})
     track_run(store, "run-3")
     tracking = tracking_of(store)
     assert tracking is not None and tracking.embedded is not None and not tracking.embedded.exists()

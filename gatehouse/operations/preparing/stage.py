@@ -1,10 +1,12 @@
 """The first stage of a run: it checks what the run needs, and claims the order of monitoring that the run executes."""
 
 import os
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
 
-from gatehouse.errors import MissingArtifactError
+from gatehouse.errors import ConfigurationError, MissingArtifactError
 from gatehouse.monitoring.orders import Orders
-from gatehouse.operations.control.span import require_span
 from gatehouse.store.declaration import Effects, Resources
 from gatehouse.store.forcing import require_known
 from gatehouse.store.run import RUN_ID
@@ -13,15 +15,15 @@ from gatehouse.store.store import ArtifactStore
 
 
 class PrepareRequest(StageModel):
-    """What a run needs.
+    """What a run needs; empty for nothing.
 
     Attributes:
         rerun: Stages that run whatever the memo holds.
         stages: The stages that it may name.
         configs: References of the configuration that the tasks of the run read.
-        model_name: The model that the run trains, where monitoring may have ordered it; empty for none.
-        since: Start of the span that the run is for; empty for none.
-        until: Its end; empty for none.
+        model_name: The model that the run trains, if monitoring may have ordered it.
+        since: Start of the time span of the run.
+        until: Its end.
     """
 
     rerun: str = ""
@@ -49,12 +51,11 @@ class PrepareResult(StageModel):
     resources=Resources(cpu="500m", memory="512M", minutes=5),
 )
 def prepare(request: PrepareRequest, store: ArtifactStore) -> PrepareResult:
-    """Check configuration, forced stages and span, and record it where the run trains for an order of monitoring.
+    """Check configuration, forced stages and span, and record it if the run trains for an order of monitoring.
 
     Raises:
         MissingArtifactError: if a configuration reference is not in the store.
-        ConfigurationError: if `rerun` names a stage that does not exist or is never memoised; or if `since` or `until`
-            is not a time with a zone, or their span is empty.
+        ConfigurationError: if `rerun` names a stage that does not exist or is never memoised; or for a wrong span.
         CauseTakenError: if another run trains for the same order.
     """
     missing = [config for config in request.configs if not store.exists(config)]
@@ -75,3 +76,26 @@ def prepare(request: PrepareRequest, store: ArtifactStore) -> PrepareResult:
         return PrepareResult()
     orders.take(order.cause)
     return PrepareResult(ordered=order.reasons)
+
+
+def require_span(parameters: Mapping[str, Any]) -> None:
+    """Check the parameters `since` and `until` of a run.
+
+    Raises:
+        ConfigurationError: if one is not a time with a zone, or `since` is not before `until`.
+    """
+    times: list[datetime] = []
+    for name in ("since", "until"):
+        if text := str(parameters.get(name) or ""):
+            try:
+                times.append(datetime.fromisoformat(text))
+            except ValueError:
+                times.append(datetime.min)
+            if times[-1].tzinfo is None:
+                raise ConfigurationError(
+                    f"{name}: expected a time with its zone, as 2013-11-01T00:00:00Z, found {text}."
+                )
+    if len(times) == 2 and times[0] >= times[1]:
+        raise ConfigurationError(
+            f"since: expected a time before until ({parameters['until']}), found {parameters['since']}."
+        )

@@ -1,1 +1,0 @@
-"""The tasks that end a run which may not go on."""

@@ -1,0 +1,1 @@
+"""Stages that end a run unless a verdict is `pass`."""

@@ -1,0 +1,55 @@
+"""Measures the latency of a model and the memory of a process; the results vary, so they are stored beside models."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gatehouse.tracking.provenance import hardware_class
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_WARM_UP, _SINGLE, _BATCHES, _BATCH = 5, 200, 20, 1024
+_QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
+
+
+def measure_latency(predict: "Callable[[pa.Table], Any]", table: "pa.Table") -> dict[str, Any]:
+    """Latency of single rows and of a batch, in milliseconds, with the class of hardware that it was measured on.
+
+    Args:
+        predict: Function from a table of raw features to scores.
+        table: Rows to score, at least one.
+
+    Returns:
+        Quantiles over 200 calls with one row and 20 calls with up to 1,024 rows, after warm-up calls; `rows_per_second`
+        is that of the median batch.
+    """
+    import numpy as np
+
+    def quantiles(calls: int, rows: "Callable[[int], pa.Table]") -> dict[str, float]:
+        times = []
+        for number in range(_WARM_UP + calls):
+            batch = rows(number)
+            began = time.perf_counter()
+            predict(batch)
+            times.append((time.perf_counter() - began) * 1000)
+        values = np.quantile(times[_WARM_UP:], list(_QUANTILES.values()))
+        return {name: round(float(value), 3) for name, value in zip(_QUANTILES, values, strict=True)}
+
+    single = quantiles(_SINGLE, lambda number: table.slice(number % table.num_rows, 1))
+    batch = table.slice(0, _BATCH)
+    repeated = quantiles(_BATCHES, lambda _: batch)
+    return {
+        "hardware": hardware_class(),
+        "single_row_ms": single,
+        "batch": {"rows": batch.num_rows, "ms": repeated},
+        "rows_per_second": round(batch.num_rows / repeated["p50"] * 1000) if repeated["p50"] else 0,
+    }
+
+
+def peak_memory_mb() -> float:
+    """Peak memory of this process in megabytes; unlike `ru_maxrss`, without that of the process that started it."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    kibibytes = next(line for line in lines if line.startswith("VmHWM:")).split()[1]
+    return round(int(kibibytes) * 1024 / 1e6, 1)
