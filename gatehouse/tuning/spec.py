@@ -164,7 +164,7 @@ class ExperimentSpec(Spec):
             for other in (*decided[index + 1 :], *(parameter.name for parameter in self.parameters)):
                 if _overlap(name, other):
                     yield f"{other} and {name} overlap: decide each setting once"
-        overlapping = set()
+        overlapping: set[tuple[str, str]] = set()
         for chosen in samples(self.parameters):
             used = [parameter.name for parameter in self.parameters if parameter.is_open(chosen)]
             overlapping.update(pair for pair in combinations(used, 2) if _overlap(*pair))
