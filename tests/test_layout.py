@@ -126,8 +126,8 @@ def test_what_benchmarks_and_generators_import_is_there() -> None:
 @pytest.mark.parametrize(
     ("line", "lacking"),
     [
-        ("from gatehouse.tuning.access.address import named_url, STORAGE, os, NoReturn", []),
-        ("from gatehouse.tuning.access.address import parsed, secret", ["parsed", "secret"]),
+        ("from gatehouse.tuning.access.storage import named_url, STORAGE, os, Callable", []),
+        ("from gatehouse.tuning.access.storage import parsed, secret", ["parsed", "secret"]),
         ("from gatehouse.tuning import access, gone", ["gone"]),
         ("from gatehouse.gone import anything", ["gatehouse.gone"]),
         ("import gatehouse.cli.main, gatehouse.components.gone", ["gatehouse.components.gone"]),
