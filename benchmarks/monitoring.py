@@ -24,9 +24,9 @@ import pyarrow.parquet as pq
 from _peers import run_peer
 from scipy.stats import ks_2samp
 
-from gatehouse.monitoring.checks.data_drift import data_drift
-from gatehouse.monitoring.finding import MOVED
-from gatehouse.monitoring.rows import Watched
+from gatehouse.monitoring.checks import data_drift
+from gatehouse.monitoring.decision import MOVED
+from gatehouse.monitoring.rows import Rows
 from gatehouse.monitoring.spec import DataDriftSpec, SignificanceSpec
 
 PLAIN, SEASONAL, SHIFTED = 10, 2, 3
@@ -72,7 +72,7 @@ def ours(spec: DataDriftSpec, min_rows: int) -> Judge:
 
     def judge(reference: pa.Table, current: pa.Table) -> set[str]:
         manifest: Any = SimpleNamespace(details={"numeric": NAMES, "categorical": []})
-        watched = Watched(manifest, reference, reference, current, current, current, False, {})
+        watched = Rows(manifest, reference, reference, current, current, False, {})
         return {each.name for each in data_drift(spec, watched, min_rows, {}) if each.state == MOVED}
 
     return judge

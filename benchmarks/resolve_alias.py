@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 from _race import seconds_of
 
-from gatehouse.registry.resolving.alias import Resolver
+from gatehouse.registry.alias import Resolver
 
 P99_MS = 10.0
 

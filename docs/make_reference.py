@@ -9,8 +9,8 @@ from pydantic import BaseModel
 from gatehouse.configuration.schedule import Schedule
 from gatehouse.data.sources.catalog import SourceSpec
 from gatehouse.data.splitting.spec import STRATEGIES
+from gatehouse.data.validation.column_contract import Rule
 from gatehouse.data.validation.contract import Contract
-from gatehouse.data.validation.graded import Rule
 from gatehouse.data.validation.spec import StatisticsSpec
 from gatehouse.evaluation.integration.spec import IntegrationSpec
 from gatehouse.evaluation.probing.spec import ProbeSpec

@@ -10,7 +10,7 @@ from gatehouse.operations.requiring.stage import require_no_skew
 from gatehouse.pipelines.data import add_data_tasks
 from gatehouse.pipelines.tasks import Tasks
 from gatehouse.project.project import Project
-from gatehouse.store.forms import BACKFILL, RERUN, SOURCE, WINDOW
+from gatehouse.store.parameters import BACKFILL, RERUN, SOURCE, WINDOW
 
 
 def materialization(project: Project, tasks: Tasks) -> Any:

@@ -4,16 +4,15 @@ from typing import Any
 
 from kfp import dsl
 
-from gatehouse.monitoring.collecting.stage import collect_log
-from gatehouse.monitoring.retraining.stage import retrain
+from gatehouse.monitoring.collecting import collect_log
+from gatehouse.monitoring.retraining import retrain
 from gatehouse.monitoring.stage import monitor
 from gatehouse.pipelines.catalog import names
 from gatehouse.pipelines.data import add_alert, add_data_tasks, add_unlabelled_rows
 from gatehouse.pipelines.tasks import Tasks
 from gatehouse.project.project import Project
-from gatehouse.registry.champion.stage import champion
-from gatehouse.store.forms import BACKFILL, PREDICTIONS, RERUN, SINCE, SOURCE, UNTIL, WINDOW
-from gatehouse.store.parameters import parameter_of
+from gatehouse.registry.stage import champion
+from gatehouse.store.parameters import BACKFILL, PREDICTIONS, RERUN, SINCE, SOURCE, UNTIL, WINDOW, parameter_of
 
 
 def monitoring(project: Project, tasks: Tasks) -> Any:

@@ -10,11 +10,10 @@ from gatehouse.launchers.kueue.spec import amount_of
 from gatehouse.launchers.spec import CREDENTIAL_KEYS, SETTINGS_KEYS
 from gatehouse.project.platforms import Platform, Pods
 from gatehouse.project.task_settings import TaskResources, seconds_of_attempts
-from gatehouse.registry.showing.registry_api import AUTHOR, SERVER, TOKEN
+from gatehouse.registry.model_registry import AUTHOR, SERVER, TOKEN
 from gatehouse.runtime.images import HELD, TRAINING, image, training
-from gatehouse.store.declaration import Declaration
 from gatehouse.store.run import RUN_ID
-from gatehouse.store.stage import ATTEMPTS, Stage
+from gatehouse.store.stage import ATTEMPTS, Declaration, Stage
 
 _PAUSE_SECONDS, _PAUSE_FACTOR = 15, 2.0
 _QUEUE_SECONDS = 24 * 3600

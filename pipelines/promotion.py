@@ -7,7 +7,7 @@ from kfp import dsl
 from gatehouse.pipelines.choices import close
 from gatehouse.pipelines.tasks import Tasks
 from gatehouse.project.project import Project
-from gatehouse.registry.promoting.stage import promote
+from gatehouse.registry.stage import promote
 from gatehouse.registry.state import CANARY, CHAMPION, SHADOW, STAGING
 
 

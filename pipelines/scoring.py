@@ -6,12 +6,12 @@ from kfp import dsl
 
 from gatehouse.features.decisions.stage import retrieve_decisions
 from gatehouse.features.keys.stage import take_keys
-from gatehouse.monitoring.scoring.stage import score
+from gatehouse.monitoring.scoring import score
 from gatehouse.pipelines.data import add_data_tasks
 from gatehouse.pipelines.tasks import Tasks
 from gatehouse.project.project import Project
-from gatehouse.registry.champion.stage import champion
-from gatehouse.store.forms import BACKFILL, KEYS, RERUN, SINCE, SOURCE, UNTIL, WINDOW
+from gatehouse.registry.stage import champion
+from gatehouse.store.parameters import BACKFILL, KEYS, RERUN, SINCE, SOURCE, UNTIL, WINDOW
 
 
 def scoring(project: Project, tasks: Tasks) -> Any:

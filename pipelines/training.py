@@ -19,11 +19,9 @@ from gatehouse.operations.requiring.stage import require_no_leakage
 from gatehouse.pipelines.data import Data, add_alert, add_data_tasks
 from gatehouse.pipelines.tasks import Tasks
 from gatehouse.project.project import Project
-from gatehouse.registry.registering.stage import register
-from gatehouse.registry.resolving.stage import resolve
+from gatehouse.registry.stage import register, resolve
 from gatehouse.store.canonical import canonical_json
-from gatehouse.store.forms import BACKFILL, RERUN, SOURCE, WINDOW
-from gatehouse.store.parameters import parameter_of
+from gatehouse.store.parameters import BACKFILL, RERUN, SOURCE, WINDOW, parameter_of
 from gatehouse.tracking.provenance import PRICES
 from gatehouse.training.calibration.stage import calibrate
 from gatehouse.training.spec import task_of

@@ -105,7 +105,7 @@ _LONG = (
     "data/splitting/test_geography.py",
     "data/statistics/test_beam.py",
     "data/validation/inference/test_infer.py",
-    "data/validation/test_rules.py",
+    "data/validation/test_stage.py",
     "docs/test_commands_run.py",
     "evaluation/baseline/test_boosted_trees.py",
     "evaluation/integration/test_stage.py",

@@ -13,8 +13,8 @@ import torch
 
 from gatehouse.evaluation.spec import EvaluationSpec, GatePolicy
 from gatehouse.evaluation.stage import EvaluateRequest, evaluate
-from gatehouse.registry.explaining.explanation import ExplainRequest, explain
-from gatehouse.registry.resolving.alias import Resolver
+from gatehouse.registry.alias import Resolver
+from gatehouse.registry.explanation import ExplainRequest, explain
 from gatehouse.store.store import ArtifactStore
 from gatehouse.training.checkpointing.checkpointer import Checkpointer
 from gatehouse.training.model_spec import weights_file

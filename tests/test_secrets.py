@@ -12,9 +12,8 @@ from gatehouse.kfp.local_run import LocalRun
 from gatehouse.runtime.redaction import redacted
 from gatehouse.server.app import create_app
 from gatehouse.server.tokens import create_token
-from gatehouse.store.declaration import Declaration
 from gatehouse.store.run import RUN_ID, events
-from gatehouse.store.stage import Stage, StageModel
+from gatehouse.store.stage import Declaration, Stage, StageModel
 from gatehouse.store.store import ArtifactStore
 from gatehouse.tracking.mlflow_client import tracking_of
 from gatehouse.tracking.place import warning_on_failure

@@ -38,7 +38,7 @@ def champion(
         robustness: Reference of its probes; empty for none.
         registered: When it was registered, in UTC; empty if the ledger does not say.
     """
-    from gatehouse.registry.champion.stage import champion as run_champion
+    from gatehouse.registry.stage import champion as run_champion
     from gatehouse.store.parameters import request_of, runner, values_of
     from gatehouse.store.store import ArtifactStore
 

@@ -58,7 +58,7 @@ def evaluate(
     """
     from gatehouse.evaluation.presentation import present
     from gatehouse.evaluation.stage import evaluate as judge
-    from gatehouse.registry.resolving.stage import resolve
+    from gatehouse.registry.stage import resolve
     from gatehouse.store.parameters import request_of, runner
     from gatehouse.store.store import ArtifactStore
 

@@ -26,8 +26,8 @@ def promote(store: str, model_name: str, action: str, version: int, reason: str,
         version: The version.
         champion: The champion afterwards; empty for none.
     """
-    from gatehouse.registry.promoting.stage import PromoteRequest
-    from gatehouse.registry.promoting.stage import promote as act
+    from gatehouse.registry.stage import PromoteRequest
+    from gatehouse.registry.stage import promote as act
     from gatehouse.store.store import ArtifactStore
 
     request = PromoteRequest(model_name=model_name, action=action, version=version, reason=reason, to=to)

@@ -28,8 +28,8 @@ def register(
         reasons: Why the gate refused, or which command to run next.
         summary: Decision and reasons for the UI, and the version's model card.
     """
-    from gatehouse.registry.explaining.card import card_body
-    from gatehouse.registry.registering.stage import register as enter
+    from gatehouse.registry.card import card_body
+    from gatehouse.registry.stage import register as enter
     from gatehouse.reports.advice import advised
     from gatehouse.store.parameters import request_of
     from gatehouse.store.store import ArtifactStore

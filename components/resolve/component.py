@@ -29,7 +29,7 @@ def resolve(
     Returns:
         champion: Reference of the champion; empty for none.
     """
-    from gatehouse.registry.resolving.stage import resolve as run_resolve
+    from gatehouse.registry.stage import resolve as run_resolve
     from gatehouse.store.parameters import request_of, runner, values_of
     from gatehouse.store.store import ArtifactStore
 

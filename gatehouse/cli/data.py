@@ -27,14 +27,13 @@ from gatehouse.data.validation.sensitivity import sensitive_columns
 from gatehouse.errors import ConfigurationError, ErasedArtifactError, GatehouseError, InvalidManifestError
 from gatehouse.reports.rendering import rendered
 from gatehouse.runtime.counting import counted
-from gatehouse.store.database import quoted, unquoted_column
+from gatehouse.store.database import quoted
 from gatehouse.store.deprecation import deprecation_of, marker_of
 from gatehouse.store.erasure import dependant_marker, erased_marker
 from gatehouse.store.manifest import Manifest
-from gatehouse.store.querying import SOURCE, queried
+from gatehouse.store.querying import SOURCE, queried, tables_in
 from gatehouse.store.reference import Reference
 from gatehouse.store.store import ArtifactStore
-from gatehouse.store.tables import tables_in
 from gatehouse.store.transfer import Pulled, export, pull
 
 if TYPE_CHECKING:
@@ -389,7 +388,7 @@ def _fetched(
             columns = [str(column[0]) for column in result.description or ()]
             return columns, result.fetchmany(rows + 1) if rows else result.fetchall()
         except duckdb.Error as error:
-            lines = [_DUCKDB_GUESS.sub("", str(error)), unquoted_column(connection, error), _names(connection)]
+            lines = [_DUCKDB_GUESS.sub("", str(error)), _names(connection)]
             raise ConfigurationError(f"The query cannot be run: {chr(10).join(filter(None, lines))}") from None
 
 

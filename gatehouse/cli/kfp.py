@@ -24,7 +24,7 @@ from gatehouse.kfp_api.variables import UI
 from gatehouse.operations.ending.outcome import outcome_in_kfp, unsuccessful
 from gatehouse.project.platforms import Platform, load_platform
 from gatehouse.project.project import Project
-from gatehouse.store.forcing import require_known
+from gatehouse.store.parameters import require_known
 from gatehouse.store.run import events
 from gatehouse.store.store import ArtifactStore
 from gatehouse.store.turns import Turn

@@ -23,21 +23,18 @@ from gatehouse.cli.terminal import figure
 from gatehouse.configuration.yaml_lines import load_model, read_text
 from gatehouse.errors import ConfigurationError, GatehouseError, StoreError
 from gatehouse.evaluation.spec import GatePolicy
-from gatehouse.registry import projection
-from gatehouse.registry.approving.approval import ApproveRequest, approve
-from gatehouse.registry.exempting.exemption import ExemptRequest, exempt
-from gatehouse.registry.explaining import comparison, explanation
-from gatehouse.registry.explaining import search as searching
-from gatehouse.registry.explaining.card import model_card
-from gatehouse.registry.explaining.numbers import Number, objective_first
+from gatehouse.registry import comparison, explanation, projection, promotion, reproduction
+from gatehouse.registry import search as searching
+from gatehouse.registry.alias import Resolver
+from gatehouse.registry.approval import ApproveRequest, approve
+from gatehouse.registry.card import model_card
+from gatehouse.registry.exemption import ExemptRequest, exempt
+from gatehouse.registry.explanation import Number, objective_first
 from gatehouse.registry.ledger import Ledger, model_names
 from gatehouse.registry.naming import Named, named
-from gatehouse.registry.promoting import acts
-from gatehouse.registry.promoting.stage import PromoteRequest, promote
-from gatehouse.registry.reproducing import reproduction
-from gatehouse.registry.resolving.alias import Resolver
+from gatehouse.registry.policy_trial import tried
+from gatehouse.registry.stage import PromoteRequest, promote
 from gatehouse.registry.state import ALIASES, CHAMPION, ModelVersion
-from gatehouse.registry.trying.candidates import tried
 from gatehouse.reports.format import number
 from gatehouse.runtime.counting import counted
 from gatehouse.store.objects.cache import cache_folder
@@ -83,10 +80,8 @@ def show(model: ModelArgument = "", store: StoreOption = "") -> None:
     """Show a model's ledger, or of NAME:2 or NAME@champion what this version was made from."""
     target = named(open_store(store), model)
     if not target.number:
-        rows = []
-        for place, record in enumerate(target.ledger.records(), start=1):
-            at, by = (str(record.provenance.get(key, "")) for key in ("at", "by"))
-            rows.append((str(place), at, by, explanation.said(record), explanation.why(record)))
+        acts = [explanation.act_of(place, record) for place, record in enumerate(target.ledger.records(), start=1)]
+        rows = [(str(act.number), act.at, act.by, act.what, act.reason) for act in acts]
         print_rows(("record", "at", "by", "what", "reasons"), rows)
         return
     version, state = target.version, target.ledger.state()
@@ -99,7 +94,7 @@ def show(model: ModelArgument = "", store: StoreOption = "") -> None:
             ("model", version.model),
             ("evaluation", version.evaluation),
             ("metrics", _metrics(target.ledger.store, version)),
-            ("verdict", last[1].told if last else ""),
+            ("verdict", last[1].summary if last else ""),
             ("judged against", (last[1].champion if last else "") or "no champion"),
             ("test set", uses),
             *(("made from", identity) for identity in version.lineage),
@@ -218,7 +213,7 @@ def explain(
     as_json: JsonOption = False,
 ) -> None:
     """Explain a version: which data, code, configuration, environment, seeds, parents, who and why; and its lineage."""
-    from gatehouse.registry.explaining.report import explanation_page, lineage_picture
+    from gatehouse.registry.report import explanation_page, lineage_picture
 
     explained = explanation.explain(explanation.ExplainRequest(model=model), open_store(store))
     name = f"{explained.name}:{explained.version}"
@@ -304,7 +299,7 @@ def tag(
     if wrong := [text for text in tags if "=" not in text]:
         raise ConfigurationError(f"tag: expected NAME=VALUE, found {', '.join(wrong)}.")
     name, number = target.ledger.model_name, target.version.version
-    state = acts.tag(opened, name, number, dict(text.split("=", 1) for text in tags))
+    state = promotion.tag(opened, name, number, dict(text.split("=", 1) for text in tags))
     projection.project(opened, name, state, "tag:projection")
     version = state.version(number)
     written = " ".join(f"{tag_name}={value}" for tag_name, value in version.tags) if version else ""

@@ -14,8 +14,7 @@ from gatehouse.configuration.yaml_lines import nearest
 from gatehouse.errors import ConfigurationError
 from gatehouse.runtime.redaction import redacted, without_secrets
 from gatehouse.store.identity import is_operational
-from gatehouse.store.json_changes import changes
-from gatehouse.store.records import read_record
+from gatehouse.store.records import changes, read_record
 from gatehouse.store.reference import Reference, references_in
 from gatehouse.store.run import Event, events
 from gatehouse.store.stage import declared_stages

@@ -9,10 +9,9 @@ from gatehouse.errors import ConfigurationError, GatehouseError
 from gatehouse.evaluation.baseline.stage import BaselineRequest, fit_baseline
 from gatehouse.evaluation.spec import EvaluationSpec, GatePolicy
 from gatehouse.store.canonical import canonical_json
-from gatehouse.store.declaration import Resources
 from gatehouse.store.identity import identity_of
 from gatehouse.store.reference import Reference
-from gatehouse.store.stage import StageModel, stage
+from gatehouse.store.stage import Resources, StageModel, stage
 from gatehouse.store.store import ArtifactStore
 from gatehouse.training.learned import learned_parts
 

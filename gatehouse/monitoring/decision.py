@@ -1,24 +1,80 @@
-"""Makes the decision from the findings: the alarms, what asks for a new model, and what gave no alarm and why."""
+"""Findings of the checks, and the decision that follows from them: the alarms, and whether to retrain."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
-from gatehouse.monitoring.finding import (
-    ALARM,
-    CHANCE,
-    DATA,
-    DECAY,
-    DRIFT,
-    HELD,
-    MOVED,
-    PERFORMANCE,
-    PREDICTION,
-    QUIET,
-    SEASON,
-    UNKNOWN,
-    Finding,
-)
 from gatehouse.monitoring.spec import MonitoringSpec
+
+ALARM = "alarm"
+MOVED = "moved"
+"""The feature drifted; one feature alone gives no alarm."""
+SEASON = "season"
+"""Above the flat alarm, but within its season."""
+CHANCE = "chance"
+"""Above the alarm, but within chance."""
+HELD = "held"
+"""Would alarm, but the performance of the model holds."""
+IGNORED = "ignored"
+QUIET = "quiet"
+UNKNOWN = "not judged"
+
+DATA, PREDICTION, LABEL = "data drift", "prediction drift", "label drift"
+PERFORMANCE, CALIBRATION = "performance", "calibration"
+QUALITY, FRESHNESS = "quality", "freshness"
+_TRIGGERS = {"decay": (PERFORMANCE, CALIBRATION), "drift": (DATA, PREDICTION, LABEL)}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The result of a check: a value, its alarm limit, and a sentence that says why there is an alarm or not.
+
+    Attributes:
+        name: Name of the column, metric or view; if `kind` is empty, the name of all of them together.
+        state: One of the states above.
+        why: The reason for the state, in a sentence.
+        kind: `numeric` or `categorical` for a feature.
+        measure: Name of the measure of `value`.
+        value: The measured value; None if nothing could be measured.
+        alarm: The limit above which it alarms.
+        flat: The limit without regard to seasons.
+        seasonal: The largest value within the reference itself.
+        expected: The value in the reference, or at the gate.
+        low, high: Bounds of the 95 % interval of the value.
+        weight: Share of the model's feature importance.
+        chance: The corrected p-value.
+        effective: The number of independent rows that the newest rows are worth.
+        others: Other measures of the same column, by name.
+        holds: For performance: whether it is within its alarm even at the worse bound of chance.
+    """
+
+    check: str
+    name: str
+    state: str
+    why: str
+    kind: str = ""
+    measure: str = ""
+    value: float | None = None
+    alarm: float | None = None
+    flat: float | None = None
+    seasonal: float | None = None
+    expected: float | None = None
+    low: float | None = None
+    high: float | None = None
+    weight: float | None = None
+    chance: float | None = None
+    effective: float | None = None
+    others: dict[str, float] = field(default_factory=dict)
+    holds: bool = False
+
+    @property
+    def title(self) -> str:
+        """The check and its subject."""
+        return f"{self.check}, {self.name}" if self.name else self.check
+
+    @property
+    def sentence(self) -> str:
+        """Title and reason together, for a list."""
+        return f"{self.title}: {self.why}"
 
 
 @dataclass(frozen=True)
@@ -28,11 +84,11 @@ class Decision:
     Attributes:
         findings: The findings in their final states.
         decision: `retrain` or `keep`.
-        triggers: Which of `drift` and `decay` ask for a new model.
+        triggers: `drift` and `decay`, if they ask for a new model.
         reasons: The alarms that ask for a new model.
-        alarms: All alarms, including those that do not ask for a new model.
+        alarms: All alarms, including alarms that do not ask for a new model.
         warnings: Changes that gave no alarm, and why.
-        unchecked: What could not be judged, and why.
+        unchecked: Checks that could not be judged, and why.
     """
 
     findings: tuple[Finding, ...]
@@ -45,50 +101,42 @@ class Decision:
 
 
 def decide(spec: MonitoringSpec, findings: Sequence[Finding]) -> Decision:
-    """Make the decision.
+    """Decide from the findings of all checks.
 
-    If the project says so, drift of inputs and predictions only warns while the performance on known labels holds
-    beyond chance. Then the model does not depend on what moved, or can handle it.
-
-    Args:
-        spec: What asks for a new model.
-        findings: The findings of all checks.
+    With `unless_holds`, drift of inputs and predictions only warns while the performance on known labels holds beyond
+    chance: the model does not depend on what moved, or can handle it.
     """
-    held = next((each for each in findings if each.check == PERFORMANCE and each.holds), None)
-    if held is not None and (spec.data_drift is None or spec.data_drift.unless_holds):
-        findings = [_held(each, held) for each in findings]
-    asking = {name: checks for name, checks in (("decay", DECAY), ("drift", DRIFT)) if name in spec.retrain.on}
-    alarms = [each for each in findings if each.state == ALARM]
-    triggers = tuple(name for name, checks in asking.items() if any(each.check in checks for each in alarms))
-    reasons = [each.sentence for name in triggers for each in alarms if each.check in asking[name]]
+    holding = next((finding for finding in findings if finding.check == PERFORMANCE and finding.holds), None)
+    if holding is not None and (spec.data_drift is None or spec.data_drift.unless_holds):
+        findings = [
+            replace(finding, state=HELD, why=f"{finding.why}; no alarm, as {holding.name}: {holding.why}")
+            if finding.check in (DATA, PREDICTION) and finding.state == ALARM
+            else finding
+            for finding in findings
+        ]
+    alarms = [finding for finding in findings if finding.state == ALARM]
+    asking = {name: checks for name, checks in _TRIGGERS.items() if name in spec.retrain.on}
+    reasons = [alarm.sentence for checks in asking.values() for alarm in alarms if alarm.check in checks]
     return Decision(
         findings=tuple(findings),
         decision="retrain" if reasons else "keep",
-        triggers=triggers,
+        triggers=tuple(name for name, checks in asking.items() if any(alarm.check in checks for alarm in alarms)),
         reasons=tuple(reasons),
-        alarms=tuple(each.sentence for each in alarms),
+        alarms=tuple(alarm.sentence for alarm in alarms),
         warnings=tuple(_warnings(findings)),
-        unchecked=tuple(each.sentence for each in findings if each.state == UNKNOWN),
+        unchecked=tuple(finding.sentence for finding in findings if finding.state == UNKNOWN),
     )
 
 
-def _held(finding: Finding, held: Finding) -> Finding:
-    if finding.check not in (DATA, PREDICTION) or finding.state != ALARM:
-        return finding
-    return replace(finding, state=HELD, why=f"{finding.why}; no alarm, as {held.name}: {held.why}")
-
-
 def _warnings(findings: Sequence[Finding]) -> list[str]:
-    """Findings beyond a flat alarm that gave no alarm, those with the most weight first."""
-    whole = next((each for each in findings if each.check == DATA and not each.kind), None)
-    alone = whole is not None and whole.state == QUIET
-    told = [
-        each if each.state != MOVED else replace(each, why=f"{each.why}; alone it asks for nothing{_counts(each)}")
-        for each in findings
-        if each.state in (SEASON, CHANCE, HELD) or (each.state == MOVED and alone)
-    ]
-    return [each.sentence for each in sorted(told, key=lambda each: (each.state != HELD, -(each.weight or 0.0)))]
-
-
-def _counts(finding: Finding) -> str:
-    return "" if finding.weight is None else f", as it holds {finding.weight:.1%} of what counts"
+    """Findings above a flat alarm that gave no alarm, in order of their weight."""
+    together = next((finding for finding in findings if finding.check == DATA and not finding.kind), None)
+    quiet = together is not None and together.state == QUIET
+    warnings = []
+    for finding in sorted(findings, key=lambda finding: (finding.state != HELD, -(finding.weight or 0.0))):
+        if finding.state in (SEASON, CHANCE, HELD):
+            warnings.append(finding.sentence)
+        elif finding.state == MOVED and quiet:
+            weight = "" if finding.weight is None else f", as it holds {finding.weight:.1%} of what counts"
+            warnings.append(f"{finding.sentence}; alone it asks for nothing{weight}")
+    return warnings

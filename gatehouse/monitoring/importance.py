@@ -1,6 +1,6 @@
 """Importance of each feature: how much worse the champion becomes when the feature's values are shuffled."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -12,13 +12,12 @@ from gatehouse.store.store import ArtifactStore
 from gatehouse.training.scoring.predictor import Predictor
 
 _ROWS, _REPEATS = 2000, 2
-_PROBED = "robustness.json"
 
 
 def probed_importance(store: ArtifactStore, robustness: str) -> dict[str, float]:
     """Permutation importance by feature, from the champion's probes at its gate."""
-    features = store.read_json(robustness, _PROBED)["features"]
-    return {each["name"]: float(each["importance"]["mean"]) for each in features}
+    features = store.read_json(robustness, "robustness.json")["features"]
+    return {feature["name"]: float(feature["importance"]["mean"]) for feature in features}
 
 
 def permuted_importance(
@@ -28,22 +27,11 @@ def permuted_importance(
     metric = metric_named(judging_of(predictor.task).objective)
     part = read_part(store, training_set, split, "test", predictor.task).thinned(_ROWS)
     value = metric.measure(part.labels, predictor.read(predictor.predict(part.table), part.groups))
-    found = {}
+    importance = {}
     for number, (name, kind) in enumerate(features.items()):
-        draw, falls = np.random.default_rng([number]), []
+        random, losses = np.random.default_rng([number]), []
         for _ in range(_REPEATS):
-            changed = predictor.predict(shuffled(Feature(name, kind), part.table, draw))
-            falls.append(metric.worse_by(metric.measure(part.labels, predictor.read(changed, part.groups)), value))
-        found[name] = float(np.mean(falls))
-    return found
-
-
-def shares_of(importance: Mapping[str, float], features: Iterable[str]) -> dict[str, float]:
-    """The weight of each feature; weights sum to 1. A feature without importance, or with a negative one, has weight 0.
-
-    All weights are equal if no importance is known, or all are 0.
-    """
-    wanted = [*features]
-    positive = {name: max(importance.get(name, 0.0), 0.0) for name in wanted}
-    whole = sum(positive.values())
-    return {name: positive[name] / whole if whole > 0 else 1 / len(wanted) for name in wanted}
+            changed = predictor.predict(shuffled(Feature(name, kind), part.table, random))
+            losses.append(metric.worse_by(metric.measure(part.labels, predictor.read(changed, part.groups)), value))
+        importance[name] = float(np.mean(losses))
+    return importance

@@ -1,4 +1,4 @@
-"""Orders to retrain, and which run executes each: create-only records, so that a cause leads to only one training.
+"""Orders to retrain, and the runs that execute them: create-only records, so that a cause leads to only one training.
 
 An order is `<store>/retraining/<model>/orders/<n>.json`, n from 1 without gaps. It is decided with all orders before
 it, and created under the next number; if another process took that number first, it is decided again.
@@ -34,10 +34,9 @@ class Order:
     """An order to train a model.
 
     Attributes:
-        cause: Digest of what asks for the training.
+        cause: Digest of the cause.
         run: Name of the run.
-        champion: The model that the new one is to replace.
-        reasons: Reasons in words.
+        champion: The model to replace.
         parameters: Parameters of the training pipeline.
         at: When it was given, in seconds since 1970.
     """
@@ -60,7 +59,10 @@ class Orders:
     def all(self) -> list[Order]:
         """All orders, the oldest first."""
         bodies = read_records(self._store.objects, sorted(self._store.objects.list(f"{self._prefix}/orders")))
-        return [_read(body) for body in bodies.values()]
+        fields = ("cause", "run", "champion", "parameters", "at")
+        return [
+            Order(**{name: body[name] for name in fields}, reasons=tuple(body["reasons"])) for body in bodies.values()
+        ]
 
     def of_run(self, run: str) -> Order | None:
         """The order that a run executes, by the name of the run or by the record of who submitted it; else None."""
@@ -78,18 +80,18 @@ class Orders:
         """
         while True:
             before = self.all()
-            wanted = decide(before)
-            known = [each for each in before if wanted is not None and each.cause == wanted.cause]
-            if wanted is None or known:
-                return known[0] if known else None
-            body = {**vars(wanted), "reasons": list(wanted.reasons), **author(), "at": wanted.at}
+            order = decide(before)
+            same = [earlier for earlier in before if order is not None and earlier.cause == order.cause]
+            if order is None or same:
+                return same[0] if same else None
+            body = {**vars(order), "reasons": list(order.reasons), **author(), "at": order.at}
             if create_record(self._store.objects, f"{self._prefix}/orders/{len(before) + 1:06d}.json", body):
-                return wanted
+                return order
 
     def note(self, cause: str, what: str, **body: Any) -> bool:
         """Record something about an order; False if it was recorded before."""
-        found = {"run": os.environ.get(RUN_ID, ""), "at": time.time()} | body
-        return create_record(self._store.objects, f"{self._prefix}/{cause}/{what}.json", found)
+        record = {"run": os.environ.get(RUN_ID, ""), "at": time.time()} | body
+        return create_record(self._store.objects, f"{self._prefix}/{cause}/{what}.json", record)
 
     def noted(self, cause: str, what: str) -> dict[str, Any] | None:
         """The record `what` of an order, for example `submitted`; None if there is none."""
@@ -103,15 +105,14 @@ class Orders:
         """Whether this run may submit an order: it is the first to try, or the run that tried first was killed."""
         if self.note(cause, "submitting"):
             return True
-        other = self.noted(cause, "submitting") or {}
-        mine = os.environ.get(RUN_ID, "")
-        return bool(mine and other.get("run") == mine) or time.time() - float(other.get("at", 0)) > SUBMITTING_LAPSES
+        first, run = self.noted(cause, "submitting") or {}, os.environ.get(RUN_ID, "")
+        return bool(run and first.get("run") == run) or time.time() - float(first.get("at", 0)) > SUBMITTING_LAPSES
 
     def attempts(self, cause: str) -> list[str]:
         """The runs that trained for an order, oldest first."""
         keys = sorted(self._store.objects.list(f"{self._prefix}/{cause}"))
-        found = read_records(self._store.objects, [key for key in keys if "/training-" in key])
-        return [str(body["run"]) for body in found.values()]
+        records = read_records(self._store.objects, [key for key in keys if "/training-" in key])
+        return [str(body["run"]) for body in records.values()]
 
     def take(self, cause: str) -> None:
         """Record that this run trains for an order.
@@ -137,16 +138,11 @@ class Orders:
                 return
 
 
-def _read(body: dict[str, Any]) -> Order:
-    fields = {name: body[name] for name in ("cause", "run", "champion", "parameters", "at")}
-    return Order(**fields, reasons=tuple(body["reasons"]))
-
-
 def _follows(run: str, holder: str) -> bool:
     """Whether both are attempts at one order on one machine: `<name>.<n>`, as `gatehouse run` names them."""
     name, _, number = run.rpartition(".")
-    held, _, before = holder.rpartition(".")
-    return bool(name) and name == held and number.isdigit() and before.isdigit() and int(number) > int(before)
+    holder_name, _, earlier = holder.rpartition(".")
+    return bool(name) and name == holder_name and number.isdigit() and earlier.isdigit() and int(number) > int(earlier)
 
 
 def _is_over(store: ArtifactStore, run: str) -> bool:

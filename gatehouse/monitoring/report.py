@@ -5,8 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gatehouse.monitoring.columns import TITLES
-from gatehouse.monitoring.finding import (
+from gatehouse.monitoring.decision import (
     ALARM,
     CALIBRATION,
     CHANCE,
@@ -22,6 +21,7 @@ from gatehouse.monitoring.finding import (
     UNKNOWN,
     Finding,
 )
+from gatehouse.monitoring.movement import TITLES
 from gatehouse.monitoring.stage import FILE
 from gatehouse.reports.format import moment, percent
 from gatehouse.reports.page import Cell, Verdict, render

@@ -6,8 +6,9 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from gatehouse.errors import ConfigurationError, GatehouseError
-from gatehouse.metrics.tasks import declared_task
+from gatehouse.metrics.tasks import TASKS, declared_task
 from gatehouse.monitoring.spec import MonitoringSpec
+from gatehouse.store.manifest import Manifest
 from gatehouse.store.store import ArtifactStore
 from gatehouse.training.learned import learned_parts
 
@@ -16,15 +17,16 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import pyarrow as pa
 
-    from gatehouse.monitoring.bins import Numbers
-    from gatehouse.monitoring.columns import Units
-    from gatehouse.store.manifest import Manifest
+    from gatehouse.monitoring.movement import Numbers
+    from gatehouse.monitoring.stage import MonitorRequest
 
 TIME = "decision_time"
-_FOUND = "__found"
+LOG_TABLE = "predictions"
+"""Name of a log's table in a snapshot."""
 ASIDE = "rows set aside, as they have no label"
 LEFT_OUT = "logged rows left out, as they lack features and a label"
 """Names of facts that count rows which are not compared."""
+_MATCHED, _PLACE = "__matched", "__place"
 
 
 class MissingColumnError(GatehouseError):
@@ -34,51 +36,24 @@ class MissingColumnError(GatehouseError):
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What to compare.
-
-    Attributes:
-        reference: Training set of the champion.
-        split: The champion's split.
-        current: Training set with the newest rows.
-        predictions: A log of predictions; empty if the champion scores the newest rows here.
-        model: The champion; empty for none.
-        since, until: Only rows decided at or after `since` and before `until`, ISO 8601; empty for no bound.
-        unlabelled: Decisions whose label is not known yet, with their features; empty for none.
-    """
-
-    reference: str
-    split: str
-    current: str
-    predictions: str = ""
-    model: str = ""
-    since: str = ""
-    until: str = ""
-    unlabelled: str = ""
-
-
-@dataclass(frozen=True)
-class Watched:
+class Rows:
     """The rows to compare.
 
     Attributes:
         manifest: Manifest of the champion's training set.
         trained: The champion's training rows.
         reference: The rows that the newest rows are compared with; empty if there are none.
-        current: The newest rows; the label is null where it is not known yet.
+        current: The newest rows; the label is null while it is not known.
         labelled: The rows of `current` with a known label.
-        after: All labelled rows that were decided after the champion's last training row, up to the end of the newest
-            rows.
         logged: Whether `current` comes from a log, and holds the predictions.
         facts: Counts for the report, by name.
     """
 
-    manifest: "Manifest"
+    manifest: Manifest
     trained: "pa.Table"
     reference: "pa.Table"
     current: "pa.Table"
     labelled: "pa.Table"
-    after: "pa.Table"
     logged: bool
     facts: Mapping[str, str | int]
 
@@ -100,19 +75,17 @@ class Watched:
 
     def blocks(self, min_rows: int) -> "Numbers":
         """Number of each reference row's block of the newest rows' length; -1 for none, shape (rows,)."""
-        from gatehouse.monitoring.bins import blocks_of
+        from gatehouse.monitoring.movement import blocks_of
 
         now = moments(self.current)
         return blocks_of(moments(self.reference), now.max() - now.min(), min_rows)
 
-    def units(self, unit: str) -> "Units":
+    def units(self, unit: str) -> "tuple[Numbers, Numbers]":
         """The unit of each reference row and each newest row: rows of one unit depend on each other."""
-        from gatehouse.monitoring.columns import Units
-
-        return Units(units_of(self.reference, unit), units_of(self.current, unit))
+        return units_of(self.reference, unit), units_of(self.current, unit)
 
 
-def read_rows(asked: Asked, spec: MonitoringSpec, store: ArtifactStore) -> Watched:
+def read_rows(request: "MonitorRequest", store: ArtifactStore) -> Rows:
     """Read the rows to compare.
 
     Raises:
@@ -123,53 +96,58 @@ def read_rows(asked: Asked, spec: MonitoringSpec, store: ArtifactStore) -> Watch
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
-    manifest, newest = store.manifest(asked.reference), store.manifest(asked.current)
+    spec, manifest, newest = request.spec, store.manifest(request.reference), store.manifest(request.current)
     details, keys = manifest.details, [*newest.details.get("entity_keys", ()), TIME]
     needed = [*details["numeric"], *details["categorical"], details["label"], TIME]
-    _require(asked, manifest, newest, needed)
-    extra = [*keys, details.get("group") or TIME, *_units(spec)]
-    wanted = [*dict.fromkeys([*needed, *(name for name in extra if name in {each.name for each in newest.columns})])]
-    trained = pq.ParquetDataset(store.paths(asked.reference)).read(
-        columns=[name for name in wanted if name in {each.name for each in manifest.columns}]
+    _require(manifest, newest, needed)
+    significance = spec.data_drift.significance if spec.data_drift else None
+    extra = [*keys, details.get("group") or TIME, significance.unit if significance else ""]
+    extra.append(spec.performance.resample_by if spec.performance else "")
+    present = {column.name for column in newest.columns}
+    columns = [*dict.fromkeys([*needed, *(name for name in extra if name in present)])]
+    trained = pq.ParquetDataset(store.paths(request.reference)).read(
+        columns=[column.name for column in manifest.columns if column.name in columns]
     )
-    learned = learned_parts(store.manifest(asked.model).configuration if asked.model else {})
-    parts = [pq.read_table(store.path(asked.split, f"{part}.parquet")) for part in learned]
+    learned = learned_parts(store.manifest(request.model).configuration if request.model else {})
+    parts = [pq.read_table(store.path(request.split, f"{part}.parquet")) for part in learned]
     trained = trained.take(pa.concat_tables(parts)["row"])
-    every = pq.ParquetDataset(store.paths(asked.current)).read(columns=wanted)
+    every = pq.ParquetDataset(store.paths(request.current)).read(columns=columns)
     last = pc.max(trained[TIME]).cast(every[TIME].type)
-    after = _between(every, "", asked.until, last)
     facts: dict[str, str | int] = {"train rows": trained.num_rows}
-    current = _with_unlabelled(every, asked.unlabelled, wanted, store)
-    if not asked.predictions:
-        facts[ASIDE] = _set_aside(newest) - (current.num_rows - every.num_rows)
+    current = every
+    if request.unlabelled:
+        present = {column.name for column in store.manifest(request.unlabelled).columns}
+        unlabelled = pq.ParquetDataset(store.paths(request.unlabelled)).read(
+            columns=[name for name in columns if name in present]
+        )
+        current = pa.concat_tables([every, unlabelled], promote_options="permissive")
+    if request.predictions:
+        current = _logged(request, store, current, keys, needed, facts)
     else:
-        current = _logged(asked, store, current, keys, needed, facts)
-    current = _between(current, asked.since, asked.until, last)
+        aside = sum(int(count) for count in newest.details.get("set_aside", {}).values())
+        facts[ASIDE] = aside - (current.num_rows - every.num_rows)
+    current = _between(current, request.since, request.until, last)
     labelled = current.filter(pc.is_valid(current[details["label"]]))
     facts |= {"newest rows": current.num_rows, "of these with a known label": labelled.num_rows}
-    if asked.predictions or asked.unlabelled:
+    if request.predictions or request.unlabelled:
         facts["of these whose label is not known yet"] = current.num_rows - labelled.num_rows
     if current.num_rows:
         first, latest = pc.min(current[TIME]).as_py(), pc.max(current[TIME]).as_py()
         facts |= {"decided from": first.isoformat(), "to": latest.isoformat()}
-    facts["labelled rows after the last train row"] = after.num_rows
+    facts["labelled rows after the last train row"] = _between(every, "", request.until, last).num_rows
     reference = _reference(spec, trained, every, current)
     facts["rows of the reference"] = reference.num_rows
-    return Watched(manifest, trained, reference, current, labelled, after, bool(asked.predictions), facts)
+    return Rows(manifest, trained, reference, current, labelled, bool(request.predictions), facts)
 
 
 def moments(table: "pa.Table") -> "npt.NDArray[np.datetime64]":
     """When each row was decided, in microseconds, shape (rows,)."""
-    found: npt.NDArray[np.datetime64] = table[TIME].to_numpy().astype("datetime64[us]")
-    return found
+    times: npt.NDArray[np.datetime64] = table[TIME].to_numpy().astype("datetime64[us]")
+    return times
 
 
 def units_of(table: "pa.Table", unit: str) -> "Numbers":
-    """Number of each row's unit, from 0, shape (rows,).
-
-    Args:
-        table: The rows.
-        unit: `day`, `week` (starting on Thursday), a column, or empty for single rows.
+    """Number of each row's unit, from 0, shape (rows,): `day`, `week` (from Thursday), a column, or empty for rows.
 
     Raises:
         ConfigurationError: if there is no such column.
@@ -190,46 +168,23 @@ def units_of(table: "pa.Table", unit: str) -> "Numbers":
     return np.asarray(encoded.to_numpy(zero_copy_only=False)).astype(np.int64)
 
 
-def _units(spec: MonitoringSpec) -> list[str]:
-    """The units of all checks: columns, or `day` and `week`."""
-    significance = spec.data_drift.significance if spec.data_drift else None
-    resampled = spec.performance.resample_by if spec.performance else ""
-    return [significance.unit if significance else "", resampled]
-
-
-def _require(asked: Asked, manifest: "Manifest", newest: "Manifest", needed: list[str]) -> None:
-    held = {column.name for column in newest.columns}
-    if missing := [name for name in needed if name not in held]:
+def _require(manifest: Manifest, newest: Manifest, needed: list[str]) -> None:
+    present = {column.name for column in newest.columns}
+    if missing := [name for name in needed if name not in present]:
         raise MissingColumnError(
-            f"{asked.current} has no column {', '.join(missing)}, which the model was trained on in "
-            f"{asked.reference}. Retrieve the current rows through the feature service of the model."
+            f"{newest.reference} has no column {', '.join(missing)}, which the model was trained on in "
+            f"{manifest.reference}. Retrieve the current rows through the feature service of the model."
         )
-    classes, now = (list(each.details.get("classes", ())) for each in (manifest, newest))
+    classes, now = (list(side.details.get("classes", ())) for side in (manifest, newest))
     if classes != now[: len(classes)]:
         raise ConfigurationError(
-            f"{asked.current} has the classes {', '.join(now) or 'without names'}, expected the list to begin with "
-            f"those of {asked.reference}: {', '.join(classes)}. Add new classes at the end of the LabelView's classes."
+            f"{newest.reference} has the classes {', '.join(now) or 'without names'}, expected the list to begin with "
+            f"the classes of {manifest.reference}: {', '.join(classes)}. Add new classes at the end."
         )
-
-
-def _with_unlabelled(every: "pa.Table", unlabelled: str, wanted: list[str], store: ArtifactStore) -> "pa.Table":
-    """The labelled rows, then those of `unlabelled`, with a null label."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    if not unlabelled:
-        return every
-    held = {column.name for column in store.manifest(unlabelled).columns}
-    rows = pq.ParquetDataset(store.paths(unlabelled)).read(columns=[name for name in wanted if name in held])
-    return pa.concat_tables([every, rows], promote_options="permissive")
-
-
-def _set_aside(newest: "Manifest") -> int:
-    return sum(int(count) for count in newest.details.get("set_aside", {}).values())
 
 
 def _logged(
-    asked: Asked,
+    request: "MonitorRequest",
     store: ArtifactStore,
     every: "pa.Table",
     keys: list[str],
@@ -239,27 +194,27 @@ def _logged(
     """The rows of the log, with known labels; features that were not logged are taken from the labelled rows."""
     import pyarrow as pa
 
-    from gatehouse.monitoring.logs import read_log, with_labels
-
-    newest = store.manifest(asked.current).details
-    log = read_log(store, asked.predictions, asked.model, declared_task(newest).name, keys)
+    newest = store.manifest(request.current).details
+    log = read_log(store, request.predictions, request.model, declared_task(newest).name, keys)
     facts |= {"logged rows": log.table.num_rows, "of these, left out as repeated": log.repeated}
     if log.others:
         facts["logged rows of other models"] = log.others
     lacking = [name for name in every.column_names if name not in log.table.column_names]
-    known = every.select([*keys, *lacking]).append_column(_FOUND, pa.nulls(every.num_rows, pa.bool_()).fill_null(True))
+    known = every.select([*keys, *lacking]).append_column(
+        _MATCHED, pa.nulls(every.num_rows, pa.bool_()).fill_null(True)
+    )
     joined = with_labels(log.table, known, keys)
-    found = joined.filter(joined[_FOUND].is_valid()).drop_columns(_FOUND)
+    matched = joined.filter(joined[_MATCHED].is_valid()).drop_columns(_MATCHED)
     unlogged = [name for name in lacking if name in needed and name != newest["label"]]
-    if unlogged:
-        facts["features that were not logged"] = ", ".join(unlogged)
-        facts[LEFT_OUT] = joined.num_rows - found.num_rows
-        return found
-    return joined.drop_columns(_FOUND)
+    if not unlogged:
+        return joined.drop_columns(_MATCHED)
+    facts["features that were not logged"] = ", ".join(unlogged)
+    facts[LEFT_OUT] = joined.num_rows - matched.num_rows
+    return matched
 
 
 def _between(table: "pa.Table", since: str, until: str, last: "pa.Scalar") -> "pa.Table":
-    """Rows decided in [since, until); after the last train row where `since` is empty."""
+    """Rows decided in [since, until); after the last train row if `since` is empty."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -274,12 +229,12 @@ def _between(table: "pa.Table", since: str, until: str, last: "pa.Scalar") -> "p
 def moment(name: str, text: str) -> datetime:
     """A time with its zone. Raises ConfigurationError."""
     try:
-        found = datetime.fromisoformat(text)
+        time = datetime.fromisoformat(text)
     except ValueError:
-        found = datetime.min
-    if found.tzinfo is None:
+        time = datetime.min
+    if time.tzinfo is None:
         raise ConfigurationError(f"{name}: expected a time with its zone, e.g. 2013-11-01T00:00:00Z, found {text!r}.")
-    return found
+    return time
 
 
 def _reference(spec: MonitoringSpec, trained: "pa.Table", every: "pa.Table", current: "pa.Table") -> "pa.Table":
@@ -288,11 +243,106 @@ def _reference(spec: MonitoringSpec, trained: "pa.Table", every: "pa.Table", cur
 
     if spec.reference.window == "training" or not current.num_rows:
         return trained
-    now, then = moments(current), moments(every)
+    now, times = moments(current), moments(every)
     start, end = now.min(), now.max()
     if spec.reference.window == "trailing":
-        inside = (then < start) & (then >= start - np.timedelta64(spec.reference.days, "D"))
+        inside = (times < start) & (times >= start - np.timedelta64(spec.reference.days, "D"))
     else:
-        low, high = (each - np.timedelta64(365, "D") for each in (start, end))
-        inside = (then >= low) & (then <= high)
+        year = np.timedelta64(365, "D")
+        inside = (times >= start - year) & (times <= end - year)
     return every.filter(inside)
+
+
+@dataclass(frozen=True)
+class Log:
+    """A log: keys, decision time, the prediction, and the features if they were logged.
+
+    The table lacks `others`, rows predicted by other models, and `repeated`, rows with keys and time of an earlier row.
+    """
+
+    table: "pa.Table"
+    others: int
+    repeated: int
+
+
+def read_log(store: ArtifactStore, reference: str, model: str, task: str, keys: list[str]) -> Log:
+    """Read a log: predictions of batch scoring, or a snapshot with a table named `predictions`.
+
+    Rows that name another model are left out. `keys` are the columns that identify a row, with the decision time.
+
+    Raises:
+        ConfigurationError: if the log lacks a key or the prediction.
+    """
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    manifest = store.manifest(reference)
+    tables = manifest.derived_from
+    if manifest.reference.kind not in ("predictions", "prediction-logs"):
+        if LOG_TABLE not in tables:
+            raise ConfigurationError(
+                f"{reference}: expected a log of predictions, or a snapshot with a table named {LOG_TABLE}, found "
+                f"{', '.join(tables) or 'no table'}."
+            )
+        reference = tables[LOG_TABLE]
+    table, needed = pq.ParquetDataset(store.paths(reference)).read(), [*keys, TASKS[task].output]
+    if lacking := [name for name in needed if name not in table.column_names]:
+        raise ConfigurationError(
+            f"{reference}: expected a log with the columns {', '.join(needed)}, found no {', '.join(lacking)}."
+        )
+    rows = table.num_rows
+    if "model" in table.column_names:
+        table = table.filter(pc.equal(table["model"], model))
+    scoring = ("model", "model_version", "positive", "class")
+    table = table.drop_columns([name for name in scoring if name in table.column_names])
+    own = table.num_rows
+    if scored := tables.get("rows"):
+        features = pq.ParquetDataset(store.paths(scored)).read()
+        features = features.select([name for name in features.column_names if name not in needed or name in keys])
+        table = with_labels(table, features, keys)
+    table = _firsts(table, keys)
+    return Log(table, rows - own, own - table.num_rows)
+
+
+def with_labels(log: "pa.Table", labelled: "pa.Table", keys: list[str]) -> "pa.Table":
+    """The log with the other columns of `labelled`, such as the label; null for rows that `labelled` lacks.
+
+    It is a left join in the order of the log; the first row of each key counts, and keys take the types of the log.
+    """
+    import pyarrow as pa
+
+    labelled = _firsts(labelled, keys)
+    cast = labelled.select(keys).cast(log.select(keys).schema)
+    left, right = (
+        side.append_column(_PLACE + name, pa.array(range(side.num_rows)))
+        for side, name in ((log.select(keys), "left"), (cast, "right"))
+    )
+    joined = left.join(right, keys=keys, join_type="left outer").sort_by(_PLACE + "left")
+    matched = labelled.take(joined[_PLACE + "right"])
+    for name in labelled.column_names:
+        if name not in keys:
+            log = log.append_column(name, matched[name])
+    return log
+
+
+def _firsts(table: "pa.Table", keys: list[str]) -> "pa.Table":
+    """The first row of each key, in order."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    placed = table.select(keys).append_column(_PLACE, pa.array(range(table.num_rows)))
+    first = placed.group_by(keys).aggregate([(_PLACE, "min")])[f"{_PLACE}_min"]
+    return table.take(first.take(pc.sort_indices(first)))
+
+
+def predicted(log: "pa.Table", task: str) -> "npt.NDArray[np.float64]":
+    """The predictions of a log, shape (rows,), or (rows, classes) with several classes."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    column = log[TASKS[task].output].combine_chunks()
+    if pa.types.is_fixed_size_list(column.type) or pa.types.is_list(column.type):
+        flat = np.asarray(pc.cast(pc.list_flatten(column), pa.float64()).to_numpy(zero_copy_only=False))
+        return flat.reshape(log.num_rows, -1)
+    return np.asarray(pc.cast(column, pa.float64()).to_numpy(zero_copy_only=False))

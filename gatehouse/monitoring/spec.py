@@ -4,7 +4,6 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from gatehouse.errors import ConfigurationError
 from gatehouse.store.identity import Spec, Unordered
 
 Trigger = Literal["drift", "decay", "schedule", "volume"]
@@ -26,8 +25,8 @@ class ReferenceSpec(Spec):
 class SignificanceSpec(Spec):
     """The test for chance: a column drifted only if a test rejects that both samples have the same distribution.
 
-    Numbers use the Kolmogorov-Smirnov test, categories chi-square (Rao and Scott 1981). Rows of one day depend on each
-    other, so the tests count only as many rows as the days are worth.
+    Bins are compared by a chi-square test (Rao and Scott 1981). Rows of one day depend on each other, so the test
+    counts only as many rows as the days are worth.
     """
 
     correction: Literal["holm", "benjamini_hochberg"] = Field(
@@ -46,9 +45,9 @@ class SignificanceSpec(Spec):
 class DataDriftSpec(Spec):
     """Drift of the features: how far each may move, and what share of the model's importance may drift.
 
-    Weather and delays differ from month to month in every year, so a flat alarm would sound every month. Each alarm is
-    therefore raised to the changes within the reference itself: it is cut into blocks as long as the newest rows, and a
-    feature counts as drifted only if it moved `seasonal_margin` times further than the most unusual block.
+    Weather and delays differ from month to month in every year, so each alarm is raised to the changes within the
+    reference itself: it is cut into blocks as long as the newest rows, and a feature counts as drifted only if it moved
+    `seasonal_margin` times further than the most unusual block.
     """
 
     numeric: NumericMeasure = Field("psi", description="The distance that judges numbers; the others are only shown.")
@@ -131,31 +130,10 @@ class FreshnessSpec(Spec):
     """Age of the feature views: their `ttl` against `features.freshness_against`."""
 
 
-class DetectorSpec(Spec):
-    """A detector that reads the loss day by day, and finds the day on which the model began to fail.
-
-    The detectors are those of the library `river`, which `pip install gatehouse[monitoring]` installs.
-    """
-
-    kind: Literal["adwin", "page_hinkley"] = Field(
-        "adwin", description="ADWIN (Bifet and Gavalda 2007), or Page and Hinkley's test (Page 1954)."
-    )
-    delta: float = Field(0.002, gt=0.0, lt=1.0, description="ADWIN: the chance of a false alarm that it allows.")
-    threshold: float = Field(
-        8.0,
-        gt=0.0,
-        description="Page-Hinkley: cumulative rise above which to alarm, in standard deviations of the daily loss.",
-    )
-
-
-def _each_once(given: tuple[Trigger, ...]) -> tuple[Trigger, ...]:
-    return tuple(sorted(set(given)))
-
-
 class RetrainSpec(Spec):
     """What asks for a new model, and how often one may be trained."""
 
-    on: Annotated[tuple[Trigger, ...], AfterValidator(_each_once)] = Field(
+    on: Annotated[tuple[Trigger, ...], AfterValidator(lambda triggers: tuple(sorted(set(triggers))))] = Field(
         ("decay", "drift"),
         description="`drift` of features, predictions or labels; `decay` of performance or calibration; "
         "`schedule`; `volume` of new rows. With an empty list only people decide.",
@@ -178,25 +156,17 @@ class MonitoringSpec(Spec):
     min_rows: int = Field(1000, ge=1, description="With fewer rows nothing is judged; smaller blocks are not compared.")
     data_drift: DataDriftSpec | None = Field(DataDriftSpec(), description="Drift of the features.")
     prediction_drift: PredictionDriftSpec | None = Field(
-        PredictionDriftSpec(), description="Drift of what the model predicts."
+        PredictionDriftSpec(), description="Drift of the model's predictions."
     )
     label_drift: LabelDriftSpec | None = Field(LabelDriftSpec(), description="Drift of the labels.")
     performance: PerformanceSpec | None = Field(PerformanceSpec(), description="Performance on known labels.")
     calibration: CalibrationSpec | None = Field(CalibrationSpec(), description="Calibration on known labels.")
     quality: QualitySpec | None = Field(QualitySpec(), description="Quality of the features.")
     freshness: FreshnessSpec | None = Field(FreshnessSpec(), description="Age of the feature views.")
-    detector: DetectorSpec | None = Field(None, description="A detector over the daily loss; null for none.")
     retrain: RetrainSpec = Field(RetrainSpec(), description="When a new model is ordered.")
 
     @model_validator(mode="after")
     def _decay_is_measured(self) -> "MonitoringSpec":
-        watching = (self.performance, self.calibration, self.detector)
-        if self.retrain.on == ("decay",) and not any(watching):
-            raise ValueError(
-                "retrain.on: expected one of the checks performance, calibration or detector for decay, found none"
-            )
+        if self.retrain.on == ("decay",) and not (self.performance or self.calibration):
+            raise ValueError("retrain.on: expected the check performance or calibration for decay, found neither")
         return self
-
-
-class MissingLibraryError(ConfigurationError):
-    """A check needs a library that is not installed."""

@@ -5,18 +5,18 @@ from typing import TYPE_CHECKING, Any
 
 from gatehouse.monitoring.spec import DataDriftSpec, MonitoringSpec, PerformanceSpec
 from gatehouse.store.canonical import canonical_json
-from gatehouse.store.declaration import Resources
 from gatehouse.store.identity import identity_of
-from gatehouse.store.stage import StageModel, stage
+from gatehouse.store.stage import Resources, StageModel, stage
 from gatehouse.store.store import ArtifactStore
 
 if TYPE_CHECKING:
     from gatehouse.metrics.metric import Predictions
-    from gatehouse.monitoring.finding import Finding
-    from gatehouse.monitoring.rows import Watched
+    from gatehouse.monitoring.decision import Finding
+    from gatehouse.monitoring.rows import Rows
     from gatehouse.training.scoring.predictor import Predictor
 
 FILE = "drift.json"
+_INPUTS = ("reference", "split", "current", "model", "evaluation", "robustness", "predictions", "unlabelled")
 
 
 class MonitorRequest(StageModel):
@@ -92,166 +92,108 @@ def monitor(request: MonitorRequest, store: ArtifactStore) -> MonitorResult:
     from dataclasses import asdict
 
     from gatehouse.monitoring.decision import decide
-    from gatehouse.monitoring.rows import Asked, read_rows
+    from gatehouse.monitoring.rows import ASIDE, LEFT_OUT, read_rows
 
-    spec, names = request.spec, Asked.__dataclass_fields__
-    rows = read_rows(Asked(**{name: getattr(request, name) for name in names}), spec, store)
-    found = decide(spec, [*_findings(request, store, rows)])
-    decision, reasons = found.decision, found.reasons
-    warnings = (*found.warnings, *(f"not judged: {each}" for each in found.unchecked))
-    if rows.current.num_rows < spec.min_rows:
+    spec, rows = request.spec, read_rows(request, store)
+    decided = decide(spec, [*_findings(request, store, rows)])
+    decision, reasons = decided.decision, decided.reasons
+    warnings = (*decided.warnings, *(f"not judged: {sentence}" for sentence in decided.unchecked))
+    judged = rows.current.num_rows >= spec.min_rows
+    if not judged:
         few = f"rows: expected at least {spec.min_rows:,} current rows to judge, found {rows.current.num_rows:,}"
         decision, reasons, warnings = "not judged", (few,), (*warnings, few)
-    warnings += (unseen := _unseen(rows))
+    advice = {ASIDE: "monitor a log of predictions with its features (`predictions`)", LEFT_OUT: "log the features"}
+    unseen = tuple(
+        f"{int(rows.facts[name]):,} {name}; to judge them by what needs no label, {todo}"
+        for name, todo in advice.items()
+        if rows.facts.get(name)
+    )
     body = {
-        "findings": [asdict(each) for each in found.findings],
+        "findings": [asdict(finding) for finding in decided.findings],
         "facts": dict(rows.facts),
-        "judged": rows.current.num_rows >= spec.min_rows,
+        "judged": judged,
         "decision": decision,
-        "triggers": list(found.triggers),
+        "triggers": list(decided.triggers),
         "reasons": list(reasons),
-        "alarms": list(found.alarms),
-        "warnings": [*found.warnings, *unseen],
-        "unchecked": list(found.unchecked),
+        "alarms": list(decided.alarms),
+        "warnings": [*decided.warnings, *unseen],
+        "unchecked": list(decided.unchecked),
     }
-    roles = ("reference", "split", "current", "model", "evaluation", "robustness", "predictions", "unlabelled")
     drift = store.publish(
         "drift-reports",
         rows.manifest.name,
         {FILE: canonical_json(body)},
-        derived_from={role: reference for role in roles if (reference := getattr(request, role))},
+        derived_from={role: reference for role in _INPUTS if (reference := getattr(request, role))},
         configuration={"spec": identity_of(spec), "since": request.since, "until": request.until},
-        details={"decision": decision, "triggers": list(found.triggers)},
+        details={"decision": decision, "triggers": list(decided.triggers)},
     )
     return MonitorResult(
         drift=str(drift),
         decision=decision,
         reasons=reasons,
-        verdict="fail" if found.alarms else "warn" if len(warnings) > len(unseen) else "pass",
-        alarms=found.alarms,
-        warnings=warnings,
+        verdict="fail" if decided.alarms else "warn" if warnings else "pass",
+        alarms=decided.alarms,
+        warnings=(*warnings, *unseen),
     )
 
 
-def _unseen(rows: "Watched") -> tuple[str, ...]:
-    """How many rows are not checked, and what to do."""
-    from gatehouse.monitoring.rows import ASIDE, LEFT_OUT
-
-    told = ((ASIDE, "monitor a log of predictions with its features (`predictions`)"), (LEFT_OUT, "log the features"))
-    what = "to judge them by what needs no label"
-    counted = ((int(rows.facts.get(name, 0)), f"{name}; {what}, {todo}") for name, todo in told)
-    return tuple(f"{count:,} {why}" for count, why in counted if count)
-
-
-def _findings(request: MonitorRequest, store: ArtifactStore, rows: "Watched") -> "Iterator[Finding]":
+def _findings(request: MonitorRequest, store: ArtifactStore, rows: "Rows") -> "Iterator[Finding]":
     """The findings of all enabled checks; checks that need rows judge nothing if there are too few."""
-    from gatehouse.monitoring.checks.freshness import freshness
-    from gatehouse.monitoring.finding import DATA, UNKNOWN, Finding
+    from gatehouse.metrics.judging import objective_of
+    from gatehouse.monitoring import checks, decision, importance, performance
+    from gatehouse.monitoring.decision import QUIET, UNKNOWN, Finding
+    from gatehouse.training.scoring.predictor import Predictor
 
     spec = request.spec
     if spec.freshness:
-        yield from freshness(request.stale)
+        yield from (Finding(decision.FRESHNESS, "", decision.ALARM, why) for why in request.stale)
+        if not request.stale:
+            yield Finding(decision.FRESHNESS, "", QUIET, "no feature view is stale")
     if rows.current.num_rows < spec.min_rows:
         return
-    predictor = _predictor(request, store)
-    if rows.reference.num_rows >= spec.min_rows:
-        yield from _drifts(request, store, rows, predictor)
-    elif any((spec.data_drift, spec.prediction_drift, spec.label_drift)):
-        why = (
-            f"expected at least {spec.min_rows:,} rows of the reference `{spec.reference.window}`, found "
-            f"{rows.reference.num_rows:,}"
-        )
-        yield Finding(DATA, "", UNKNOWN, why)
+    predictor = Predictor.load(store, request.model) if request.model else None
+    data, drift = spec.data_drift or DataDriftSpec(), (spec.data_drift, spec.prediction_drift, spec.label_drift)
+    if rows.reference.num_rows < spec.min_rows and any(drift):
+        why = f"expected at least {spec.min_rows:,} rows of the reference `{spec.reference.window}`"
+        yield Finding(decision.DATA, "", UNKNOWN, f"{why}, found {rows.reference.num_rows:,}")
+    elif any(drift):
+        if spec.data_drift:
+            weights: dict[str, float] = {}
+            if data.weights == "importance" and request.robustness:
+                weights = importance.probed_importance(store, request.robustness)
+            elif data.weights == "importance" and predictor is not None:
+                split = request.split
+                weights = importance.permuted_importance(store, predictor, request.reference, split, rows.features)
+            yield from checks.data_drift(data, rows, spec.min_rows, weights)
+        if spec.prediction_drift and predictor is None:
+            yield Finding(decision.PREDICTION, "score of the model", UNKNOWN, "no model was given")
+        elif spec.prediction_drift and predictor is not None:
+            before, now = predictor.read(predictor.predict(rows.reference)), _predictions(predictor, rows, rows.current)
+            yield checks.prediction_drift(spec.prediction_drift, data, rows, spec.min_rows, before, now)
+        if spec.label_drift:
+            yield checks.label_drift(spec.label_drift, data, rows, spec.min_rows)
     if spec.quality:
-        from gatehouse.monitoring.checks.quality import quality
-
-        yield from quality(spec.quality, rows)
-    yield from _failing(request, store, rows, predictor)
-
-
-def _predictor(request: MonitorRequest, store: ArtifactStore) -> "Predictor | None":
-    if not request.model:
-        return None
-    from gatehouse.training.scoring.predictor import Predictor
-
-    return Predictor.load(store, request.model)
-
-
-def _drifts(
-    request: MonitorRequest, store: ArtifactStore, rows: "Watched", predictor: "Predictor | None"
-) -> "Iterator[Finding]":
-    """The findings about drift of features, predictions and labels."""
-    from gatehouse.monitoring.checks.data_drift import data_drift
-    from gatehouse.monitoring.checks.label_drift import label_drift
-    from gatehouse.monitoring.checks.prediction_drift import prediction_drift
-    from gatehouse.monitoring.finding import PREDICTION, UNKNOWN, Finding
-
-    spec, data = request.spec, request.spec.data_drift or DataDriftSpec()
-    if spec.data_drift:
-        yield from data_drift(data, rows, spec.min_rows, _importance(request, store, rows, predictor))
-    if spec.prediction_drift and predictor is None:
-        yield Finding(PREDICTION, "score of the model", UNKNOWN, "no model was given")
-    elif spec.prediction_drift and predictor is not None:
-        before = predictor.read(predictor.predict(rows.reference))
-        yield prediction_drift(
-            spec.prediction_drift, data, rows, spec.min_rows, before, _said(predictor, rows, rows.current)
-        )
-    if spec.label_drift:
-        yield label_drift(spec.label_drift, data, rows, spec.min_rows)
-
-
-def _importance(
-    request: MonitorRequest, store: ArtifactStore, rows: "Watched", predictor: "Predictor | None"
-) -> dict[str, float]:
-    """Importance by feature name; empty to weigh all equally."""
-    from gatehouse.monitoring.importance import permuted_importance, probed_importance
-
-    if request.spec.data_drift is None or request.spec.data_drift.weights == "equal":
-        return {}
-    if request.robustness:
-        return probed_importance(store, request.robustness)
-    if predictor is None:
-        return {}
-    return permuted_importance(store, predictor, request.reference, request.split, rows.features)
-
-
-def _failing(
-    request: MonitorRequest, store: ArtifactStore, rows: "Watched", predictor: "Predictor | None"
-) -> "Iterator[Finding]":
-    """The findings about performance, calibration, and the detector on the daily loss."""
-    from gatehouse.metrics.judging import objective_of
-    from gatehouse.monitoring.checks.calibration import METRIC, calibration
-    from gatehouse.monitoring.checks.detector import detector
-    from gatehouse.monitoring.checks.performance import gate_of, part_of, performance
-    from gatehouse.monitoring.finding import CALIBRATION, DETECTOR, PERFORMANCE, UNKNOWN, Finding
-    from gatehouse.monitoring.rows import moments
-
-    spec, group = request.spec, str(rows.manifest.details.get("group", ""))
+        yield from checks.quality(spec.quality, rows)
+    enabled = {decision.PERFORMANCE: spec.performance, decision.CALIBRATION: spec.calibration}
     lacking = "no model was given" if predictor is None else ""
     if not lacking and rows.labelled.num_rows < spec.min_rows:
         lacking = f"expected at least {spec.min_rows:,} rows with a known label, found {rows.labelled.num_rows:,}"
-    wanted = ((PERFORMANCE, spec.performance), (CALIBRATION, spec.calibration), (DETECTOR, spec.detector))
     if lacking or predictor is None:
-        yield from (Finding(check, "", UNKNOWN, lacking) for check, switched in wanted if switched)
-        return
-    part = part_of(rows.labelled, rows.label, group)
-    said = _said(predictor, rows, rows.labelled, part.groups)
-    sampling = spec.performance or PerformanceSpec()
-    if spec.performance:
-        name = spec.performance.metric or objective_of(rows.task)
-        yield performance(spec.performance, rows.task, gate_of(store, request.evaluation, name), part, said)
-    if spec.calibration:
-        gate = gate_of(store, request.evaluation, METRIC)
-        yield calibration(spec.calibration, sampling, rows.task, gate, part, said)
-    if spec.detector:
-        after = part_of(rows.after, rows.label, group)
-        says = predictor.read(predictor.predict(rows.after), after.groups)
-        yield detector(spec.detector, rows.task, after, says, moments(rows.current).min())
+        yield from (Finding(name, "", UNKNOWN, lacking) for name, check in enabled.items() if check)
+    elif any(enabled.values()):
+        part = performance.part_of(rows.labelled, rows.label, str(rows.manifest.details.get("group", "")))
+        predictions = _predictions(predictor, rows, rows.labelled, part.groups)
+        if spec.performance:
+            gate = performance.gate_of(store, request.evaluation, spec.performance.metric or objective_of(rows.task))
+            yield performance.performance(spec.performance, rows.task, gate, part, predictions)
+        if spec.calibration:
+            gate = performance.gate_of(store, request.evaluation, performance.CALIBRATION_ERROR)
+            sampling = spec.performance or PerformanceSpec()
+            yield performance.calibration(spec.calibration, sampling, rows.task, gate, part, predictions)
 
 
-def _said(predictor: "Predictor", rows: "Watched", table: Any, groups: Any = None) -> "Predictions":
+def _predictions(predictor: "Predictor", rows: "Rows", table: Any, groups: Any = None) -> "Predictions":
     """The champion's predictions for rows: from the log if there is one, else computed now."""
-    from gatehouse.monitoring.logs import predicted
+    from gatehouse.monitoring.rows import predicted
 
-    numbers = predicted(table, rows.task) if rows.logged else predictor.predict(table)
-    return predictor.read(numbers, groups)
+    return predictor.read(predicted(table, rows.task) if rows.logged else predictor.predict(table), groups)

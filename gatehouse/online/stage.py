@@ -6,8 +6,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from gatehouse.store.canonical import canonical_json
-from gatehouse.store.declaration import Effects, Resources
-from gatehouse.store.stage import StageModel, stage
+from gatehouse.store.stage import Effects, Resources, StageModel, stage
 from gatehouse.store.store import ArtifactStore
 
 if TYPE_CHECKING:

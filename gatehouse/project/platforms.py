@@ -17,13 +17,13 @@ from gatehouse.data.snapshot.spec import window_of
 from gatehouse.errors import ConfigurationError
 from gatehouse.launchers.kueue.spec import Kueue
 from gatehouse.launchers.spec import CREDENTIALS, SETTINGS, FromSecret, Toleration, Volume
-from gatehouse.monitoring.collecting.stage import LATEST
+from gatehouse.monitoring.collecting import LATEST
 from gatehouse.project.project import Project
 from gatehouse.project.task_settings import TaskResources, of_tasks
 from gatehouse.runtime.counting import counted
 from gatehouse.runtime.images import HELD, by_digest, image
 from gatehouse.runtime.redaction import require_encoded, shown
-from gatehouse.store.forms import given
+from gatehouse.store.parameters import filled_in
 
 _NAME = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
 _SIZE = r"^([1-9][0-9]*(Mi|Gi|Ti))?$"
@@ -259,7 +259,7 @@ class Platform(Strict):
 
     def run_problems(self, parameters: Mapping[str, Any]) -> Iterator[str]:
         """Problems of a run with these parameters on this platform, one sentence each, parameter first."""
-        filled = {name: given(str(value)) for name, value in parameters.items() if value}
+        filled = {name: filled_in(str(value)) for name, value in parameters.items() if value}
         if (store := filled.get("store", self.store)) != self.store:
             yield (
                 f"store: expected {self.store}, where {self.name} has its configuration, found {store}; another store "

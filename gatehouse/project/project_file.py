@@ -9,7 +9,7 @@ from gatehouse.configuration.schedule import Schedule
 from gatehouse.configuration.strict import Strict
 from gatehouse.data.sources.catalog import SourceSpec
 from gatehouse.data.splitting.spec import SplitSpec
-from gatehouse.data.validation.graded import refuse
+from gatehouse.data.validation.column_contract import refuse
 from gatehouse.data.validation.spec import StatisticsSpec
 from gatehouse.evaluation.integration.spec import IntegrationSpec
 from gatehouse.evaluation.probing.spec import ProbeSpec

@@ -7,17 +7,17 @@ two writers never contradict each other, and a killed writer leaves no partial r
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from pydantic import ValidationError
 
 from gatehouse.registry.state import LedgerError, Record, State, fold
 from gatehouse.store.canonical import canonical_json, digest_of
-from gatehouse.store.declaration import Effects
-from gatehouse.store.objects.parallel import side_by_side
+from gatehouse.store.objects.base import side_by_side
 from gatehouse.store.records import author
 from gatehouse.store.run import RUN_ID
+from gatehouse.store.stage import Effects
 from gatehouse.store.store import ArtifactStore
 
 FORMAT = "gatehouse/ledger/1"
@@ -37,7 +37,7 @@ class Ledger:
         self.store = store
         self.model_name = model_name
         self._prefix = f"registry/{model_name}/ledger"
-        self._known: list[tuple[Record, str]] = []
+        self._verified: list[tuple[Record, str]] = []
 
     def records(self) -> list[Record]:
         """All records in order.
@@ -45,25 +45,22 @@ class Ledger:
         Raises:
             LedgerError: if a record is missing or was altered.
         """
-        return [record for record, _ in self._read()]
+        return self._read()[0]
 
     def state(self) -> State:
         """The state after all records."""
         return fold(self.records())
 
     def extend(self, decide: Callable[[State], Record | None], by: str = "") -> State:
-        """Append the records that `decide` returns, one after another, until it returns None.
+        """Append the records that `decide` returns, one after another, until it returns None; returns the last state.
 
         Args:
             decide: A pure function of the state. It is called again if another writer was faster. Its errors are passed
                 to the caller.
             by: Who asks for the records; empty for the user of this process.
-
-        Returns:
-            The last state.
         """
-        read = self._read()
-        state, head = fold(record for record, _ in read), read[-1][1] if read else ""
+        records, head = self._read()
+        state = fold(records)
         while (record := decide(state)) is not None:
             record = record.model_copy(update={"provenance": author(by) | {"run": os.environ.get(RUN_ID, "")}})
             after = fold([record], state)
@@ -71,26 +68,21 @@ class Ledger:
             if self.store.objects.put_bytes(self._key(after.size), (canonical_json(body) + "\n").encode()):
                 state, head = after, str(body["digest"])
             else:
-                read = self._read()
-                state, head = fold(each for each, _ in read), read[-1][1]
+                records, head = self._read()
+                state = fold(records)
         return state
 
     def _key(self, number: int) -> str:
         return f"{self._prefix}/{number:06d}.json"
 
-    def _read(self) -> list[tuple[Record, str]]:
-        """All records, each with its digest; records that were read before are not read again."""
+    def _read(self) -> tuple[list[Record], str]:
+        """All records, and the digest of the last one; records that were read before are not read again."""
         keys = list(self.store.objects.list(self._prefix))
         for number, key in enumerate(keys, start=1):
             if key != self._key(number):
-                raise LedgerError(
-                    f"The ledger of {self.model_name} has no record {number}: expected {self._key(number)}, "
-                    f"found {key}. Restore the ledger from a copy."
-                )
-        self._known += self._verified(keys[len(self._known) :], self._known[-1][1] if self._known else "")
-        return list(self._known)
-
-    def _verified(self, keys: list[str], head: str) -> Iterator[tuple[Record, str]]:
+                raise LedgerError(f"{self._key(number)} is missing before {key}. Restore the ledger from a copy.")
+        head = self._verified[-1][1] if self._verified else ""
+        keys = keys[len(self._verified) :]
         for key, data in zip(keys, side_by_side(self.store.objects, self.store.objects.get_bytes, keys), strict=True):
             try:
                 body: dict[str, Any] = json.loads(data)
@@ -100,12 +92,12 @@ class Ledger:
                 raise LedgerError(f"{key} is not a ledger record: {error}. Restore the ledger from a copy.") from error
             if sealed != body:
                 raise LedgerError(
-                    f"{key} was altered, or does not follow the record before it: expected digest "
-                    f"{sealed['digest']} after {head or 'nothing'}, found {body.get('digest')} after "
-                    f"{body.get('previous')}. Restore the ledger from a copy."
+                    f"{key} was altered, or does not follow the record before it: expected digest {sealed['digest']}, "
+                    f"found {body.get('digest')}. Restore the ledger from a copy."
                 )
             head = str(body["digest"])
-            yield record, head
+            self._verified.append((record, head))
+        return [record for record, _ in self._verified], head
 
 
 def _sealed(record: dict[str, Any], previous: str) -> dict[str, Any]:

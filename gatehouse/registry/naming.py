@@ -25,12 +25,11 @@ class Named(NamedTuple):
     def version(self) -> ModelVersion:
         """The version that is named. Raises ConfigurationError if there is none."""
         state, model = self.ledger.state(), self.ledger.model_name
-        found = state.version(self.number)
-        if found is None:
-            expected = f"expected {model}:1 to {model}:{len(state.versions)}" if state.versions else _none(model)
-            lacking = f"{model} has no version {self.number}" if self.number else f"{model} alone names no version"
-            raise ConfigurationError(f"{lacking}: {expected}.")
-        return found
+        version = state.version(self.number)
+        if version is None:
+            expected = f"{model}:1 to {model}:{len(state.versions)}" if state.versions else _no_version(model)
+            raise ConfigurationError(f"{model} has no version {self.number}: expected {expected}.")
+        return version
 
 
 def names_a_version(text: str) -> bool:
@@ -44,39 +43,32 @@ def named(store: ArtifactStore, text: str) -> Named:
     Raises:
         ConfigurationError: if it has another form, or the store has no such model or version.
     """
-    found = _VERSION.fullmatch(text)
-    if found is None:
+    match = _VERSION.fullmatch(text)
+    if match is None:
         raise ConfigurationError(f"expected NAME, NAME:2 or NAME@{CHAMPION}, found {text!r}.")
-    ledger = Ledger(store, _model(store, found["name"] or ""))
-    if found["number"]:
-        chosen = Named(ledger, int(found["number"]))
-        _ = chosen.version
+    names, name = model_names(store), match["name"] or ""
+    if not name and len(names) == 1:
+        name = names[0]
+    if name not in names:
+        raise ConfigurationError(
+            f"expected the name of a model in {store.address} ({', '.join(names) or 'none'}), found "
+            f"{name!r}{nearest(name, names)}. A training run registers a model; --store chooses another store."
+        )
+    ledger = Ledger(store, name)
+    if match["number"]:
+        chosen = Named(ledger, int(match["number"]))
+        _ = chosen.version  # Raises if there is none.
         return chosen
-    if not found["alias"]:
+    if not match["alias"]:
         return Named(ledger, 0)
     state = ledger.state()
-    holders = {alias: state.holder(alias) for alias in reversed(ALIASES)}
-    if not holders.get(found["alias"]):
-        held = [f"{ledger.model_name}@{alias}" for alias, number in holders.items() if number]
-        lacking = f"no version is {found['alias']}" if found["alias"] in holders else f"{found['alias']} is no alias"
-        expected = f"expected {' or '.join(held) or 'a number, as nothing is promoted'}"
-        raise ConfigurationError(f"{text}: {lacking} now; {expected if state.versions else _none(ledger.model_name)}.")
-    return Named(ledger, holders[found["alias"]])
+    holders = {alias: number for alias in reversed(ALIASES) if (number := state.holder(alias))}
+    if match["alias"] not in holders:
+        expected = " or ".join(f"{name}@{alias}" for alias in holders) or "a number, as nothing is promoted"
+        expected = expected if state.versions else _no_version(name)
+        raise ConfigurationError(f"{text}: no version has the alias {match['alias']}: expected {expected}.")
+    return Named(ledger, holders[match["alias"]])
 
 
-def _none(model: str) -> str:
-    """What is said of a model whose candidates the gate kept out, all of them."""
-    return f"it has no version yet, as the gate let no candidate pass; `gatehouse models show {model}` says why"
-
-
-def _model(store: ArtifactStore, name: str) -> str:
-    names = model_names(store)
-    if name in names:
-        return name
-    if not name and len(names) == 1:
-        return names[0]
-    raise ConfigurationError(
-        f"The store {store.address} has the models {', '.join(names) or '(none)'}: expected the name "
-        f"of one, found {name!r}{nearest(name, names)}. A training run registers a model; --store chooses another "
-        "store."
-    )
+def _no_version(model: str) -> str:
+    return f"a candidate that the gate lets pass; `gatehouse models show {model}` says why there is none"

@@ -4,33 +4,18 @@ The ledger decides. Its copies (projections) are written after it changed, also 
 incomplete, and are never read for a decision.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
-from typing import Protocol
+from collections.abc import Iterator
 
 from gatehouse.registry.ledger import Ledger
-from gatehouse.registry.showing.in_mlflow import InMlflow
-from gatehouse.registry.showing.in_model_registry import InModelRegistry, registry_of
+from gatehouse.registry.mlflow_projection import InMlflow
+from gatehouse.registry.model_registry import InModelRegistry, registry_of
 from gatehouse.registry.state import State
 from gatehouse.store.store import ArtifactStore
 from gatehouse.tracking.mlflow_client import tracking_of
 from gatehouse.tracking.pipeline_runs import leave_ledger
-from gatehouse.tracking.place import Place, is_shown_later, warning_on_failure
+from gatehouse.tracking.place import is_shown_later, warning_on_failure
 
-
-class Projection(Protocol):
-    """A place that shows a ledger, with its name."""
-
-    title: str
-
-    @property
-    def place(self) -> Place:
-        """Where it is, and how many records it shows already."""
-        ...
-
-    def writing(self) -> AbstractContextManager[Callable[[Ledger, State, int], None]]:
-        """A connection: a function that updates the place to a ledger's state, given how many records it has seen."""
-        ...
+Projection = InMlflow | InModelRegistry
 
 
 def projections(store: ArtifactStore) -> Iterator[Projection]:
@@ -38,55 +23,40 @@ def projections(store: ArtifactStore) -> Iterator[Projection]:
     if tracking := tracking_of(store):
         yield InMlflow(tracking)
     if registry := registry_of(store):
-        yield InModelRegistry(registry)
+        yield registry
 
 
 def project(store: ArtifactStore, model_name: str, state: State, label: str = "register:projection") -> bool:
     """Update every place to the ledger's state, if the ledger changed since the last update.
 
-    An error becomes a warning in the run record: the decision is made, and the next run tries again. If the run is
-    shown later, this only notes that the ledger is to be shown.
-
-    Args:
-        store: The store that holds ledger and models.
-        model_name: Name under which models are registered.
-        state: The ledger's state.
-        label: Name of the entry in the run record.
-
-    Returns:
-        Whether nothing failed.
+    An error becomes a warning in the run record, under `label`: the decision is made, and the next run tries again. If
+    the run is shown later, this only notes that the ledger is to be shown. Returns whether nothing failed.
     """
-    failed = False
-    for projection in _behind(store, model_name, state):
+    succeeded = True
+    for projection in projections(store):
+        if not state.size or projection.place.is_shown(_marker(model_name, state.size)):
+            continue
         if is_shown_later():
             leave_ledger(store, model_name)
             break
         with warning_on_failure(store, label, projection.title) as showing:
             write(projection, Ledger(store, model_name))
-        failed = failed or showing.failed
-    return not failed
-
-
-def _behind(store: ArtifactStore, model_name: str, state: State) -> Iterator[Projection]:
-    """The places that do not show this state of a ledger."""
-    for projection in projections(store):
-        if state.size and not projection.place.is_shown(_marker(model_name, state.size)):
-            yield projection
+        succeeded = succeeded and not showing.failed
+    return succeeded
 
 
 def write(projection: Projection, ledger: Ledger, anew: bool = False) -> None:
     """Update one place to the ledger's state: only what is new, or everything with `anew`."""
     place, name = projection.place, ledger.model_name
-    with projection.writing() as bring:
+    with projection.writing() as show:
         state = ledger.state()
-        told = (
-            0 if anew else next((size for size in range(state.size, 0, -1) if place.is_shown(_marker(name, size))), 0)
-        )
-        while told < state.size:
-            bring(ledger, state, told)
+        sizes = (size for size in range(state.size, 0, -1) if place.is_shown(_marker(name, size)))
+        shown = 0 if anew else next(sizes, 0)
+        while shown < state.size:
+            show(ledger, state, shown)
             place.mark_shown(_marker(name, state.size))
             # If another process wrote a newer state in the meantime, this write may have replaced it: check again.
-            told, state = state.size, ledger.state()
+            shown, state = state.size, ledger.state()
 
 
 def _marker(model_name: str, size: int) -> str:

@@ -24,10 +24,12 @@ class StaleVerdictError(GatehouseError):
     """The champion changed after the candidate was judged: the verdict is about an earlier champion."""
 
 
-class Subject(BaseModel):
-    """The subject of a verdict: a candidate, the test set it was measured on, and the policy it was judged by."""
-
+class _Entry(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Subject(_Entry):
+    """The subject of a verdict: a candidate, the test set it was measured on, and the policy it was judged by."""
 
     model: str
     training_set: str
@@ -35,18 +37,12 @@ class Subject(BaseModel):
     policy: str = Field(description="SHA-256 of what identifies the policy; rules that it does not name do not count.")
 
 
-class Exemption(BaseModel):
-    """Permission for one candidate to break one rule of the gate.
+class Exemption(_Entry):
+    """Permission of a person for one candidate to break one rule of the gate.
 
-    Attributes:
-        model: Identity of the candidate.
-        rule: Name of the rule.
-        until: The last valid day, in UTC, as `2013-01-15`.
-        by, reason: Who gave it, and why.
-        champion: For a rule that compares with the champion, that champion; empty for other rules.
+    `until` is the last valid day, in UTC, as `2013-01-15`. A rule that compares with the champion is exempted for
+    `champion` alone, which is empty for other rules.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     model: str
     rule: str
@@ -59,13 +55,11 @@ class Exemption(BaseModel):
         return f"exempted from {self.rule} until {self.until} by {self.by}: {self.reason}"
 
 
-class Verdict(BaseModel):
+class Verdict(_Entry):
     """The gate's verdict on a subject, compared with `champion` (empty if there was none).
 
     `exempted` lists the exemptions that were applied: rules that the candidate breaks and is allowed to break.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     subject: Subject
     champion: str
@@ -85,7 +79,7 @@ class Verdict(BaseModel):
         return self.verdict == "pass" or asked
 
     @property
-    def told(self) -> str:
+    def summary(self) -> str:
         """The verdict in words, with the exemptions that were applied."""
         return "; ".join([self.verdict, *map(str, self.exempted)])
 
@@ -98,23 +92,18 @@ class Verdict(BaseModel):
         return digest_of(self.model_dump(mode="json", exclude_defaults=True))
 
 
-class Approval(BaseModel):
-    """A person's approval or rejection of one verdict.
+class Approval(_Entry):
+    """A person's approval or rejection of the verdict with this digest.
 
-    Attributes:
-        verdict: Digest of the verdict; it does not apply to any other verdict.
-        by: The person.
-        until: End of the validity of an approval, in UTC as `2013-01-15T08:15:00Z`; empty for a rejection.
+    `until` is when an approval expires, in UTC as `2013-01-15T08:15:00Z`; empty for a rejection.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     verdict: str
     by: str
     until: str = ""
 
 
-class Record(BaseModel):
+class Record(_Entry):
     """One entry of a ledger.
 
     `verdict` and `lineage` are given for `registered`, `verdict` for `refused`, `alias` for `promoted`, `approval` for
@@ -122,8 +111,6 @@ class Record(BaseModel):
     `exempted`, and for `rolled_back` the version that becomes champion again. `provenance` (who, when, in which run)
     and `reason` (a person's words) have no effect on the state.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     kind: Literal[
         "registered",
@@ -151,17 +138,10 @@ class Record(BaseModel):
 
 @dataclass(frozen=True)
 class ModelVersion:
-    """One registered version.
+    """One registered version; numbers run from 1 without gaps, and each model has at most one.
 
-    Attributes:
-        version: Its number, from 1 without gaps.
-        model: Identity of the model; each model has at most one version.
-        evaluation: Identity of the evaluation that it was registered with.
-        lineage: Identities of all artifacts that it was made from.
-        registered_at, staged_at, promoted_at: Numbers of the last such records; 0 for never.
-        withdrawn: A rollback took it out of production and staging; only a person can promote it again, with a reason.
-        archived: It is kept for the record and cannot be promoted.
-        tags: Tags that people set.
+    `registered_at`, `staged_at` and `promoted_at` are the numbers of the last such records; 0 for never. A withdrawn
+    version was rolled back: a person can promote it again, with a reason. An archived one cannot be promoted.
     """
 
     version: int
@@ -177,23 +157,17 @@ class ModelVersion:
 
     @property
     def ended(self) -> str:
-        """The version's end in words: archived or rolled back; empty for any other state."""
+        """`archived`, `rolled back`, or empty for any other state."""
         return "archived" if self.archived else "rolled back" if self.withdrawn else ""
 
 
 @dataclass(frozen=True)
 class State:
-    """The state after all records of a ledger.
+    """The state after all records of a ledger, of which there are `size`.
 
-    Attributes:
-        size: Number of records.
-        versions: Registered versions; version n is at index n - 1.
-        verdicts: Number of the record and verdict, in order.
-        staging, shadow, canary: The version with this alias; 0 for none.
-        approvals: Records `approved` and `rejected`, in order.
-        exemptions: All exemptions, in order, including expired ones.
-        champions: The champion last, before it the champions to which a rollback can return. No version is listed
-            twice.
+    Version n is at index n - 1 of `versions`. `verdicts` are pairs of the record's number and the verdict, `approvals`
+    the records `approved` and `rejected`. `staging`, `shadow` and `canary` are versions; 0 for none. `champions` holds
+    the champion last, before it the champions to which a rollback can return; no version is listed twice.
     """
 
     size: int = 0
@@ -217,7 +191,7 @@ class State:
 
     def version_of(self, model: str) -> ModelVersion | None:
         """The version that a model was registered as, or None."""
-        return next((each for each in self.versions if each.model == model), None)
+        return next((version for version in self.versions if version.model == model), None)
 
     def aliases_of(self, version: int) -> tuple[str, ...]:
         """The aliases of a version, in the order of `ALIASES`."""
@@ -225,42 +199,39 @@ class State:
 
     def holder(self, alias: str) -> int:
         """The version that holds an alias; 0 for none."""
-        held: int = getattr(self, alias)
-        return held
+        return int(getattr(self, alias))
 
     def stage_of(self, version: ModelVersion) -> str:
         """The stage of a version: its highest alias, archived, rolled back, replaced (as champion), or candidate."""
-        if version.ended or not (held := self.aliases_of(version.version)):
+        if version.ended or not (aliases := self.aliases_of(version.version)):
             return version.ended or ("replaced" if version.version in self.champions else "candidate")
-        return held[-1]
-
-    def last_verdict(self, model: str) -> tuple[int, Verdict] | None:
-        """The last verdict on a model under any policy, with the number of its record; None for none."""
-        return next((each for each in reversed(self.verdicts) if each[1].subject.model == model), None)
-
-    def word_on(self, verdict: Verdict) -> Record | None:
-        """The last approval or rejection of a verdict, or None."""
-        return self.word_with(verdict.digest)
-
-    def word_with(self, digest: str) -> Record | None:
-        """The last approval or rejection of the verdict with this digest, or None."""
-        words = (each for each in reversed(self.approvals) if each.approval and each.approval.verdict == digest)
-        return next(words, None)
-
-    def champion_other_than(self, model: str) -> str:
-        """Identity of the newest champion that is not `model`; empty for none."""
-        others = (self.versions[number - 1].model for number in reversed(self.champions))
-        return next((other for other in others if other != model), "")
+        return aliases[-1]
 
     def verdict_on(self, subject: Subject) -> tuple[int, Verdict] | None:
         """The last verdict on a subject with the number of its record, or None."""
-        return next((each for each in reversed(self.verdicts) if each[1].subject == subject), None)
+        return next((entry for entry in reversed(self.verdicts) if entry[1].subject == subject), None)
+
+    def last_verdict(self, model: str) -> tuple[int, Verdict] | None:
+        """The last verdict on a model under any policy with the number of its record, or None."""
+        return next((entry for entry in reversed(self.verdicts) if entry[1].subject.model == model), None)
+
+    def signature_on(self, digest: str) -> Record | None:
+        """The last approval or rejection of the verdict with this digest, or None."""
+        signed = (
+            record for record in reversed(self.approvals) if record.approval and record.approval.verdict == digest
+        )
+        return next(signed, None)
+
+    def champion_other_than(self, model: str) -> str:
+        """Identity of the newest champion that is not `model`; empty for none."""
+        models = (self.versions[number - 1].model for number in reversed(self.champions))
+        return next((champion for champion in models if champion != model), "")
 
     def uses_before(self, number: int, subject: Subject) -> int:
         """How many other candidates were judged on the subject's test set before record `number`."""
         data = (subject.training_set, subject.split)
-        earlier = (each.subject for at, each in self.verdicts if at < number)
-        return len({each.model for each in earlier if (each.training_set, each.split) == data} - {subject.model})
+        earlier = (verdict.subject for at, verdict in self.verdicts if at < number)
+        return len({other.model for other in earlier if (other.training_set, other.split) == data} - {subject.model})
 
     def settled(self, number: int, verdict: Verdict) -> bool:
         """Whether everything that follows from the verdict of record `number` has been done, or ruled out."""
@@ -270,20 +241,14 @@ class State:
         promoted = version.promoted_at > number or self.champion == version.version
         return promoted or version.withdrawn or version.archived
 
-    def stands(self, number: int, verdict: Verdict) -> bool:
-        """Whether judging again would change nothing: settled, or still against the present champion."""
-        return self.settled(number, verdict) or verdict.champion == self.champion_other_than(verdict.subject.model)
-
     def expected_champion(self, subject: Subject) -> str:
         """Identity of the champion that the subject's candidate is judged against; empty for none.
 
-        It is the champion other than the candidate. If a verdict on the subject is still current, it is that verdict's
+        It is the champion other than the candidate. If a verdict on the subject is settled, it is that verdict's
         champion, so that judging again changes nothing.
         """
         last = self.verdict_on(subject)
-        if last is not None and self.stands(*last):
-            return last[1].champion
-        return self.champion_other_than(subject.model)
+        return last[1].champion if last and self.settled(*last) else self.champion_other_than(subject.model)
 
 
 def fold(records: Iterable[Record], state: State | None = None) -> State:
@@ -294,127 +259,95 @@ def fold(records: Iterable[Record], state: State | None = None) -> State:
     """
     current = state or State()
     for record in records:
-        current = replace(_APPLY[record.kind](current, record), size=current.size + 1)
+        current = replace(_apply(current, record), size=current.size + 1)
     return current
 
 
-def _registered(state: State, record: Record) -> State:
-    verdict = _verdict(state, record, admits=True)
-    model = verdict.subject.model
-    known = state.version_of(model)
-    if known and state.verdict_on(verdict.subject) == (known.registered_at, verdict):
-        return state
-    expected = known.version if known else len(state.versions) + 1
-    if record.version != expected:
-        raise _impossible(state, record, f"registers {model} as version {record.version}", f"version {expected}")
-    number = state.size + 1
-    if known:
-        versions = _changed(state, replace(known, registered_at=number, evaluation=verdict.evaluation))
-    else:
-        new = ModelVersion(expected, model, verdict.evaluation, record.lineage, registered_at=number)
-        versions = (*state.versions, new)
-    return replace(state, versions=versions, verdicts=(*state.verdicts, (number, verdict)))
+def _apply(state: State, record: Record) -> State:
+    number, verdict, exemption = state.size + 1, record.verdict, record.exemption
 
+    def impossible(reason: str) -> LedgerError:
+        return LedgerError(
+            f"Record {number} of the ledger ({record.kind}) is impossible: {reason}. Restore the ledger from a copy."
+        )
 
-def _refused(state: State, record: Record) -> State:
-    verdict = _verdict(state, record, admits=False)
-    last = state.verdict_on(verdict.subject)
-    if last is not None and last[1] == verdict:
-        return state
-    return replace(state, verdicts=(*state.verdicts, (state.size + 1, verdict)))
+    if record.kind in ("registered", "refused"):
+        if verdict is None or verdict.admits != (record.kind == "registered"):
+            raise impossible(f"its verdict is {verdict.verdict if verdict else 'missing'}")
+        last = state.verdict_on(verdict.subject)
+        if record.kind == "refused":
+            repeated = last is not None and last[1] == verdict
+            return state if repeated else replace(state, verdicts=(*state.verdicts, (number, verdict)))
+        model = verdict.subject.model
+        earlier = state.version_of(model)
+        if earlier and last == (earlier.registered_at, verdict):
+            return state
+        expected = earlier.version if earlier else len(state.versions) + 1
+        if record.version != expected:
+            raise impossible(f"expected version {expected}, found {record.version}")
+        if earlier:
+            versions = _changed(state, replace(earlier, registered_at=number, evaluation=verdict.evaluation))
+        else:
+            new = ModelVersion(expected, model, verdict.evaluation, record.lineage, registered_at=number)
+            versions = (*state.versions, new)
+        return replace(state, versions=versions, verdicts=(*state.verdicts, (number, verdict)))
 
+    if record.kind == "exempted":
+        if exemption is None or state.last_verdict(exemption.model) is None:
+            raise impossible("it exempts no candidate that was judged")
+        return replace(state, exemptions=(*state.exemptions, exemption))
 
-def _promoted(state: State, record: Record) -> State:
-    version = _known(state, record)
-    if version.archived:
-        raise _impossible(state, record, f"promotes version {version.version}, which is archived", "another version")
-    number = state.size + 1
+    version = state.version(record.version)
+    if version is None:
+        raise impossible(f"there is no version {record.version}")
+    is_champion = version.version == state.champion
+
+    if record.kind in ("approved", "rejected"):
+        digests = {entry.digest for _, entry in state.verdicts if entry.subject.model == version.model}
+        if record.approval is None or record.approval.verdict not in digests:
+            raise impossible(f"it signs no verdict on version {version.version}")
+        bare = record.model_copy(update={"provenance": {}})
+        repeated = state.signature_on(record.approval.verdict) == bare
+        return state if repeated else replace(state, approvals=(*state.approvals, bare))
+
+    if record.kind == "tagged":
+        tags = {name: value for name, value in (dict(version.tags) | record.tags).items() if value}
+        return replace(state, versions=_changed(state, replace(version, tags=tuple(sorted(tags.items())))))
+
+    if record.kind in ("withdrawn", "archived"):
+        if is_champion:
+            raise impossible(f"version {version.version} is the champion")
+        ended = replace(version, withdrawn=True) if record.kind == "withdrawn" else replace(version, archived=True)
+        return replace(
+            _without(state, {version.version}, STAGING, SHADOW, CANARY),
+            champions=tuple(champion for champion in state.champions if champion != version.version),
+            versions=_changed(state, ended),
+        )
+
+    if record.kind == "rolled_back":
+        if version.version not in state.champions:
+            raise impossible(f"version {version.version} was never champion")
+        kept = state.champions.index(version.version) + 1
+        withdrawn = set(state.champions[kept:])
+        versions = tuple(replace(old, withdrawn=True) if old.version in withdrawn else old for old in state.versions)
+        state = _without(state, {*withdrawn, version.version}, SHADOW, CANARY)
+        return replace(_without(state, withdrawn, STAGING), champions=state.champions[:kept], versions=versions)
+
+    if version.archived or not record.alias:
+        raise impossible(f"version {version.version} is archived" if version.archived else "it names no alias")
     if record.alias in state.aliases_of(version.version):
         return state
     if record.alias == STAGING:
         return replace(state, staging=version.version, versions=_changed(state, replace(version, staged_at=number)))
-    if not record.alias:
-        raise _impossible(state, record, "promotes to no alias", f"one of {', '.join(ALIASES)}")
-    if record.alias != CHAMPION:
-        if version.version == state.champion:
-            raise _impossible(state, record, f"makes the champion the {record.alias}", "another version")
-        back = replace(version, withdrawn=False)
-        placed: dict[str, Any] = {record.alias: version.version}
-        return replace(state, **placed, versions=_changed(state, back))
-    others = tuple(each for each in state.champions if each != version.version)
-    changed = replace(version, promoted_at=number, withdrawn=False)
-    risen = _without(state, {version.version}, SHADOW, CANARY)
-    return replace(risen, champions=(*others, version.version), versions=_changed(state, changed))
-
-
-def _withdrawn(state: State, record: Record) -> State:
-    version = _known(state, record)
-    if state.champion == version.version:
-        raise _impossible(state, record, f"withdraws version {version.version}, the champion", "another version")
-    changed = _changed(state, replace(version, withdrawn=True))
-    champions = tuple(each for each in state.champions if each != version.version)
-    return replace(_without(state, {version.version}, *_PLACES), champions=champions, versions=changed)
-
-
-def _rolled_back(state: State, record: Record) -> State:
-    target = _known(state, record).version
-    if target not in state.champions:
-        raise _impossible(state, record, f"returns to version {target}", f"a former champion among {state.champions}")
-    kept = state.champions.index(target) + 1
-    withdrawn = state.champions[kept:]
-    versions = tuple(replace(each, withdrawn=True) if each.version in withdrawn else each for each in state.versions)
-    cleared = _without(state, {*withdrawn, target}, SHADOW, CANARY)
-    return replace(_without(cleared, {*withdrawn}, STAGING), champions=state.champions[:kept], versions=versions)
-
-
-def _archived(state: State, record: Record) -> State:
-    version = _known(state, record)
-    if state.champion == version.version:
-        raise _impossible(state, record, f"archives version {version.version}, the champion", "another version")
-    return replace(
-        _without(state, {version.version}, *_PLACES),
-        champions=tuple(each for each in state.champions if each != version.version),
-        versions=_changed(state, replace(version, archived=True)),
-    )
-
-
-def _judged_by_a_person(state: State, record: Record) -> State:
-    version, given = _known(state, record), record.approval
-    verdicts = {each.digest for _, each in state.verdicts if each.subject.model == version.model}
-    if given is None or given.verdict not in verdicts:
-        found = f"is about the verdict {given.verdict if given else 'none'}"
-        raise _impossible(state, record, found, f"a verdict on version {version.version}")
-    bare = record.model_copy(update={"provenance": {}})
-    return state if state.word_with(given.verdict) == bare else replace(state, approvals=(*state.approvals, bare))
-
-
-def _exempted(state: State, record: Record) -> State:
-    given = record.exemption
-    if given is None or state.last_verdict(given.model) is None:
-        found = f"exempts {given.model if given else 'nothing'}"
-        raise _impossible(state, record, found, "a candidate that was judged")
-    return replace(state, exemptions=(*state.exemptions, given))
-
-
-def _tagged(state: State, record: Record) -> State:
-    version = _known(state, record)
-    tags = {name: value for name, value in (dict(version.tags) | record.tags).items() if value}
-    return replace(state, versions=_changed(state, replace(version, tags=tuple(sorted(tags.items())))))
-
-
-_PLACES = (STAGING, SHADOW, CANARY)
-_APPLY = {
-    "registered": _registered,
-    "refused": _refused,
-    "approved": _judged_by_a_person,
-    "rejected": _judged_by_a_person,
-    "exempted": _exempted,
-    "withdrawn": _withdrawn,
-    "tagged": _tagged,
-    "promoted": _promoted,
-    "rolled_back": _rolled_back,
-    "archived": _archived,
-}
+    if record.alias == CHAMPION:
+        champions = (*(champion for champion in state.champions if champion != version.version), version.version)
+        promoted = replace(version, promoted_at=number, withdrawn=False)
+        cleared = _without(state, {version.version}, SHADOW, CANARY)
+        return replace(cleared, champions=champions, versions=_changed(state, promoted))
+    if is_champion:
+        raise impossible(f"version {version.version} is the champion")
+    alias: dict[str, Any] = {record.alias: version.version}
+    return replace(state, **alias, versions=_changed(state, replace(version, withdrawn=False)))
 
 
 def _without(state: State, versions: Set[int], *aliases: str) -> State:
@@ -424,25 +357,4 @@ def _without(state: State, versions: Set[int], *aliases: str) -> State:
 
 
 def _changed(state: State, version: ModelVersion) -> tuple[ModelVersion, ...]:
-    return tuple(version if each.version == version.version else each for each in state.versions)
-
-
-def _known(state: State, record: Record) -> ModelVersion:
-    version = state.version(record.version)
-    if version is None:
-        raise _impossible(state, record, f"names version {record.version}", f"one of {len(state.versions)} versions")
-    return version
-
-
-def _verdict(state: State, record: Record, *, admits: bool) -> Verdict:
-    if record.verdict is None or record.verdict.admits != admits:
-        found = record.verdict.verdict if record.verdict else "none"
-        raise _impossible(state, record, f"has the verdict {found}", "pass" if admits else "refused or inconclusive")
-    return record.verdict
-
-
-def _impossible(state: State, record: Record, found: str, expected: str) -> LedgerError:
-    return LedgerError(
-        f"Record {state.size + 1} of the ledger ({record.kind}) {found}; expected {expected}. "
-        "Restore the ledger from a copy."
-    )
+    return tuple(version if old.version == version.version else old for old in state.versions)

@@ -2,11 +2,10 @@
 
 from pathlib import Path
 
-from gatehouse.store.declaration import CONTENTS
 from gatehouse.store.objects.local import LocalObjects
 from gatehouse.store.pages import draw
 from gatehouse.store.reference import Reference
-from gatehouse.store.stage import STAGES, declared_stages
+from gatehouse.store.stage import CONTENTS, STAGES, declared_stages
 from gatehouse.store.store import ArtifactStore
 
 

@@ -46,7 +46,6 @@ _TRAINING = _ALL | frozenset(
         "pynvml",
         "pytest",
         "redis",
-        "river",
         "safetensors",
         "scipy",
         "sklearn",

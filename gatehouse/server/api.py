@@ -6,12 +6,11 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import Field
 
-from gatehouse.registry.approving.approval import ApproveRequest, ApproveResult, approve
-from gatehouse.registry.explaining.comparison import Compared, CompareRequest, compare
-from gatehouse.registry.explaining.explanation import Act, ExplainRequest, Explanation, explain
-from gatehouse.registry.explaining.search import Found, SearchRequest, search
-from gatehouse.registry.promoting.stage import PromoteResult
-from gatehouse.registry.registering.stage import RegisterResult
+from gatehouse.registry.approval import ApproveRequest, ApproveResult, approve
+from gatehouse.registry.comparison import Compared, CompareRequest, compare
+from gatehouse.registry.explanation import Act, ExplainRequest, Explanation, explain
+from gatehouse.registry.search import SearchRequest, VersionSummary, search
+from gatehouse.registry.stage import PromoteResult, RegisterResult
 from gatehouse.server import registry, runs
 from gatehouse.server.access import Access, Promoter, Reader, Runner
 from gatehouse.server.problems import answers
@@ -58,7 +57,7 @@ def show_model(request: Request, token: Reader, name: Name) -> Model:
 
 
 @router.get("/models/{name}/versions", responses=READS, tags=["models"])
-def list_versions(request: Request, token: Reader, name: Name) -> Sequence[Found]:
+def list_versions(request: Request, token: Reader, name: Name) -> Sequence[VersionSummary]:
     """List the versions of a model, with their numbers."""
     return registry.versions(_store(request), name)
 
@@ -90,7 +89,7 @@ def search_versions(
     token: Reader,
     query: Annotated[str, Query(max_length=1000, description="As of `gatehouse models search`.")] = "",
     trained_on: Annotated[list[Reference] | None, Query(max_length=20, description="What they were made from.")] = None,
-) -> Sequence[Found]:
+) -> Sequence[VersionSummary]:
     """Find versions by metrics, settings, tags and lineage."""
     return search(SearchRequest(query=query, trained_on=tuple(trained_on or ())), _store(request))
 

@@ -10,10 +10,10 @@ from fastapi import Path as InPath
 from fastapi.responses import HTMLResponse, RedirectResponse
 
 from gatehouse.errors import ConfigurationError
-from gatehouse.registry.explaining.comparison import CompareRequest, compare
-from gatehouse.registry.explaining.explanation import ExplainRequest, explain
-from gatehouse.registry.explaining.report import lineage_picture
-from gatehouse.registry.explaining.search import Found, SearchRequest, search
+from gatehouse.registry.comparison import CompareRequest, compare
+from gatehouse.registry.explanation import ExplainRequest, explain
+from gatehouse.registry.report import lineage_picture
+from gatehouse.registry.search import SearchRequest, VersionSummary, search
 from gatehouse.registry.state import Verdict
 from gatehouse.reports.advice import advised
 from gatehouse.reports.page import Verdict as VerdictBox
@@ -134,7 +134,7 @@ def list_models(request: Request) -> HTMLResponse:
 def find_versions(request: Request, query: Text = "", trained_on: Text = "") -> HTMLResponse:
     """The versions that match a query (as in `gatehouse models search`) and were made from the given artifacts."""
     visit, wrong = Visit(request), ""
-    versions: tuple[Found, ...] = ()
+    versions: tuple[VersionSummary, ...] = ()
     try:
         asked = SearchRequest(query=query, trained_on=tuple(trained_on.split()))
         versions = search(asked, visit.server.store)

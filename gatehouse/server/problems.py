@@ -21,7 +21,7 @@ from gatehouse.errors import (
     MissingArtifactError,
     PredictionError,
 )
-from gatehouse.registry.approving.approval import ApprovalError
+from gatehouse.registry.approval import ApprovalError
 from gatehouse.registry.state import LedgerError, StaleVerdictError
 
 logger = logging.getLogger(__name__)

@@ -4,13 +4,12 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from gatehouse.errors import ConfigurationError
 from gatehouse.project.project import Project
-from gatehouse.registry.explaining.explanation import Act, said, why
-from gatehouse.registry.explaining.search import Found, SearchRequest, search
+from gatehouse.registry.explanation import Act, act_of
 from gatehouse.registry.ledger import model_names
 from gatehouse.registry.naming import Named, named
-from gatehouse.registry.promoting.stage import PromoteRequest, PromoteResult, promote
-from gatehouse.registry.registering.stage import RegisterRequest, RegisterResult, register
-from gatehouse.registry.state import ALIASES, Record
+from gatehouse.registry.search import SearchRequest, VersionSummary, search
+from gatehouse.registry.stage import PromoteRequest, PromoteResult, RegisterRequest, RegisterResult, promote, register
+from gatehouse.registry.state import ALIASES
 from gatehouse.server.problems import ProblemError
 from gatehouse.server.tokens import Token
 from gatehouse.store.store import ArtifactStore
@@ -125,15 +124,14 @@ def model(store: ArtifactStore, name: str) -> Model:
     return Model(name=name, versions=len(state.versions), aliases=aliases)
 
 
-def versions(store: ArtifactStore, name: str) -> tuple[Found, ...]:
+def versions(store: ArtifactStore, name: str) -> tuple[VersionSummary, ...]:
     """The versions of a model, with their numbers."""
     return search(SearchRequest(model_name=found(store, name).ledger.model_name), store)
 
 
 def history(store: ArtifactStore, name: str) -> list[Act]:
     """The ledger of a model, record by record."""
-    numbered = enumerate(found(store, name).ledger.records(), start=1)
-    return [_act(number, record) for number, record in numbered]
+    return [act_of(number, record) for number, record in enumerate(found(store, name).ledger.records(), start=1)]
 
 
 def act(store: ArtifactStore, name: str, action: str, asked: Acting | Promotion, token: Token) -> PromoteResult:
@@ -162,8 +160,3 @@ def enter(
         model_name=name, model=candidate, evaluation=asked.evaluation, policy=project.policy, by=token.name
     )
     return register(request, store)
-
-
-def _act(number: int, record: Record) -> Act:
-    at, by = str(record.provenance.get("at", "")), str(record.provenance.get("by", ""))
-    return Act(number=number, at=at, by=by, what=said(record), reason=why(record))

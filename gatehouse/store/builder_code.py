@@ -1,8 +1,6 @@
 """The code of a project's own models: a digest of the package that builds them. The package is not imported."""
 
 import hashlib
-from collections.abc import Iterable
-from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -36,30 +34,23 @@ def builder_code(*architectures: str) -> str:
 
 def _files(package: str, builder: str) -> list[tuple[str, Path]]:
     """The files of a package, or of a single module, by name from it."""
-    spec = _spec(package)
-    folders: Iterable[str] = spec.submodule_search_locations or () if spec else ()
-    found = [
-        (path.relative_to(folder).as_posix(), path)
-        for folder in folders
-        for path in Path(folder).rglob("*")
-        if path.is_file() and not _passed_over(path.relative_to(folder))
-    ]
-    if spec and not folders and spec.origin and Path(spec.origin).is_file():
-        found = [(Path(spec.origin).name, Path(spec.origin))]
-    if not found:
+    try:
+        spec = find_spec(package)
+    except ValueError:  # The module is loaded, but has no source file.
+        spec = None
+    files = []
+    if spec and spec.submodule_search_locations:
+        for folder in spec.submodule_search_locations:
+            for path in Path(folder).rglob("*"):
+                parts = path.relative_to(folder).parts
+                compiled = path.suffix == ".pyc" or "__pycache__" in parts
+                if path.is_file() and not compiled and not any(part.startswith(".") for part in parts):
+                    files.append((path.relative_to(folder).as_posix(), path))
+    elif spec and spec.origin and Path(spec.origin).is_file():
+        files = [(Path(spec.origin).name, Path(spec.origin))]
+    if not files:
         raise BuilderError(
             f"Model builder {builder}: its package {package} is not installed here. A model depends on its code, so "
             "it must be on the path of every task and pod that trains or scores: of the image, or PYTHONPATH."
         )
-    return sorted(found)
-
-
-def _spec(package: str) -> ModuleSpec | None:
-    try:
-        return find_spec(package)
-    except ValueError:  # The module is loaded, but has no source file.
-        return None
-
-
-def _passed_over(path: Path) -> bool:
-    return path.suffix == ".pyc" or any(part.startswith(".") or part == "__pycache__" for part in path.parts)
+    return sorted(files)

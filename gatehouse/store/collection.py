@@ -21,16 +21,15 @@ from gatehouse.store.leases import LEASE_LIMIT, LEASES, SWEEP_LIMIT, SWEEPS, TOM
 from gatehouse.store.objects.base import ObjectStore
 from gatehouse.store.objects.local import LOCK, LocalObjects
 from gatehouse.store.pages import pages_of
-from gatehouse.store.quarantine import QUARANTINE
+from gatehouse.store.publishing import QUARANTINE
 from gatehouse.store.reachability import Needed, Reachability
 from gatehouse.store.records import create_record, read_records, remove_record
-from gatehouse.store.store import ArtifactStore
-from gatehouse.store.workspaces import in_use
+from gatehouse.store.store import ArtifactStore, in_use
 
 CLOCK = "gc/clock"
 DAY = 86_400.0
 _BATCH = 500
-_LOOKED_AT = 30 * DAY
+_QUARANTINED = 30 * DAY
 _MAY_NEED = "a broken manifest may need it"
 T = TypeVar("T")
 
@@ -60,12 +59,9 @@ class Item:
 
 @dataclass(frozen=True)
 class Wish:
-    """What a collection deletes besides blobs that no manifest lists.
+    """What a collection deletes besides blobs that no manifest lists: deprecated manifests that nothing needs.
 
-    Attributes:
-        deprecated: Also delete deprecated manifests that nothing needs.
-        forget: Also delete deprecated manifests that only memos and run records need.
-        grace: Seconds between tombstone and sweep.
+    With `forget`, memos and run records do not count as a need. `grace` is in seconds, from tombstone to sweep.
     """
 
     deprecated: bool = False
@@ -74,7 +70,7 @@ class Wish:
 
 
 class Collector:
-    """One run of the collector over one store."""
+    """One run of the collector over one store. Its methods raise CorruptArtifactError if a record cannot be read."""
 
     def __init__(self, store: ArtifactStore, wish: Wish) -> None:
         self.store = store
@@ -88,51 +84,44 @@ class Collector:
 
         The age of killed processes' records is measured by this machine's clock, because reading the store's clock
         needs a write.
-
-        Raises:
-            CorruptArtifactError: if a record cannot be read, because it may need any object.
         """
-        return self._found(time.time())
+        return self._items(time.time())
 
-    def _found(self, now: float) -> list[Item]:
+    def _items(self, now: float) -> list[Item]:
         needed = self._look()
         marked = self._tombstones()
         return [self._dated(item, marked) for item in self._garbage(needed, now)]
 
     def mark(self) -> list[Item]:
-        """First phase: write the missing tombstones, and return what `look` then finds.
-
-        Raises:
-            CorruptArtifactError: if a record cannot be read.
-        """
-        found = self._found(store_time(self._objects))
-        fresh = [item for item in found if item.state == "found" and item.kind in ("blob", "manifest")]
-        if fresh:
-            body = {"candidates": [[item.key, item.generation] for item in fresh]}
-            create_record(self._objects, f"{TOMBSTONES}/{uuid.uuid4().hex}.json", body)
-        marked = self._tombstones() if fresh else {}
-        return [self._dated(item, marked) if item in fresh else item for item in found]
+        """First phase: write the missing tombstones, and return what `look` then lists."""
+        items = self._items(store_time(self._objects))
+        fresh = [item for item in items if item.state == "found" and item.kind in ("blob", "manifest")]
+        if not fresh:
+            return items
+        body = {"candidates": [[item.key, item.generation] for item in fresh]}
+        create_record(self._objects, f"{TOMBSTONES}/{uuid.uuid4().hex}.json", body)
+        marked = self._tombstones()
+        return [self._dated(item, marked) if item in fresh else item for item in items]
 
     def sweep(self, marked: Iterable[Item]) -> list[Item]:
         """Second phase: delete objects that are due, still unneeded, without a lease, and not renewed since.
 
-        Args:
-            marked: The result of `mark`.
-
         Returns:
-            The same items in the same order, each with its new state.
-
-        Raises:
-            CorruptArtifactError: if a record cannot be read.
+            The items of `mark` in the same order, each with its new state.
         """
         now = store_time(self._objects)
         items = list(marked)
         due = [item for item in items if item.state == "waiting" and item.due <= now]
         due.sort(key=lambda item: item.kind != "manifest")
         done = {item.key: item for batch in _batches(due) for item in self._sweep_batch(batch)}
-        done |= {
-            item.key: self._drop(item) for item in items if item.kind in ("lease", "sweep", "temporary", "quarantined")
-        }
+        for item in items:
+            if item.kind == "temporary":
+                path = Path(self.store.address) / item.key
+                shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
+                done[item.key] = replace(item, state="deleted")
+            elif item.kind in ("lease", "sweep", "quarantined"):
+                deleted = self._objects.delete(item.key, item.generation)
+                done[item.key] = replace(item, state="deleted" if deleted else "kept")
         outcome = [done.get(item.key, item) for item in items]
         self._remove_tombstones(outcome)
         return outcome
@@ -146,41 +135,31 @@ class Collector:
             protected = leased(self._objects, written.modified if written else 0.0)
             needed = self._look()
             for item in batch:
+                is_needed = needed.needs_blob if item.kind == "blob" else needed.needs_manifest
                 if item.key in protected:
                     yield replace(item, state="kept", why="a writer holds a lease on it")
-                elif _is_needed(item, needed):
+                elif is_needed(item.key):
                     yield replace(item, state="kept", why="is needed again")
                 elif written is None or time.monotonic() - began > SWEEP_LIMIT / 2:
                     yield replace(item, why="this sweep took too long; run it again")
                 elif not self._objects.delete(item.key, item.generation):
                     yield replace(item, state="kept", why="was renewed or deleted meanwhile")
                 else:
-                    yield self._deleted(item)
+                    if item.kind == "manifest":
+                        reference = item.key.removesuffix("/manifest.json")
+                        for key in [*self._objects.list(reference), *pages_of(self.store, reference)]:
+                            remove_record(self._objects, key)
+                    yield replace(item, state="deleted")
         finally:
             remove_record(self._objects, record)
-
-    def _deleted(self, item: Item) -> Item:
-        if item.kind == "manifest":
-            reference = item.key.removesuffix("/manifest.json")
-            for key in [*self._objects.list(reference), *pages_of(self.store, reference)]:
-                remove_record(self._objects, key)
-        return replace(item, state="deleted")
-
-    def _drop(self, item: Item) -> Item:
-        if item.kind != "temporary":
-            gone = self._objects.delete(item.key, item.generation)
-            return replace(item, state="deleted" if gone else "kept")
-        path = Path(self.store.address) / item.key
-        shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
-        return replace(item, state="deleted")
 
     def _remove_tombstones(self, outcome: list[Item]) -> None:
         """Remove the tombstones whose candidates are all gone, written again, or needed again."""
         kept = {item.key for item in outcome if item.state == "kept"} | self._needed.blobs
         for key, body in read_records(self._objects, self._objects.list(TOMBSTONES)).items():
-            seen = {name: generation for name, generation in body["candidates"] if name not in kept}
-            found = self._objects.stats(seen)
-            if not any((now := found[name]) and now.generation == generation for name, generation in seen.items()):
+            candidates = {name: generation for name, generation in body["candidates"] if name not in kept}
+            stats = self._objects.stats(candidates)
+            if not any((now := stats[name]) and now.generation == seen for name, seen in candidates.items()):
                 remove_record(self._objects, key)
 
     def _look(self) -> Needed:
@@ -190,13 +169,13 @@ class Collector:
     def _tombstones(self) -> dict[tuple[str, str], float]:
         """Key and generation of every candidate, with the time of its oldest tombstone."""
         keys = list(self._objects.list(TOMBSTONES))
-        times = self._objects.stats(keys)
+        stats = self._objects.stats(keys)
         marked: dict[tuple[str, str], float] = {}
         for key, body in read_records(self._objects, keys).items():
-            written = times[key]
-            for name, generation in body["candidates"] if written else ():
-                at = min(written.modified, marked.get((name, generation), written.modified)) if written else 0.0
-                marked[name, generation] = at
+            if written := stats[key]:
+                for name, generation in body["candidates"]:
+                    earlier = marked.get((name, generation), written.modified)
+                    marked[name, generation] = min(written.modified, earlier)
         return marked
 
     def _dated(self, item: Item, marked: dict[tuple[str, str], float]) -> Item:
@@ -206,62 +185,60 @@ class Collector:
         return replace(item, state="waiting", due=at + self.wish.grace)
 
     def _garbage(self, needed: Needed, now: float) -> Iterator[Item]:
-        for reference, said in needed.broken.items():
+        for reference, message in needed.broken.items():
             key = f"{reference}/manifest.json"
-            found = self._objects.stat(key)
-            yield Item("manifest", key, found.bytes if found else 0, "", said, "broken")
-        yield from self._manifest_items(needed)
-        listed = {entry.blob for reference in needed.unneeded for entry in needed.manifests[reference].files}
+            broken = self._objects.stat(key)
+            yield Item("manifest", key, broken.bytes if broken else 0, "", message, "broken")
+        if self.wish.deprecated:
+            yield from self._deprecated(needed)
+        unneeded = {entry.blob for reference in needed.unneeded for entry in needed.manifests[reference].files}
         orphans = [key for key in self._objects.list("blobs") if key not in needed.blobs]
         for batch in _batches(orphans):
-            for key, found in self._objects.stats(batch).items():
-                if found is not None:
-                    why = "no manifest lists it"
-                    why = "was erased" if key in needed.erased else why
-                    why = "only deprecated artifacts that nothing needs list it" if key in listed else why
-                    if needed.needs_blob(key):
-                        yield Item("blob", key, found.bytes, found.generation, f"{why}, but {_MAY_NEED}", "kept")
-                    else:
-                        yield Item("blob", key, found.bytes, found.generation, why)
-        yield from self._lapsed("quarantined", QUARANTINE, now - _LOOKED_AT, "it was damaged, and put aside long ago")
+            for key, blob in self._objects.stats(batch).items():
+                if blob is None:
+                    continue
+                why = "no manifest lists it"
+                if key in unneeded:
+                    why = "only deprecated artifacts that nothing needs list it"
+                elif key in needed.erased:
+                    why = "was erased"
+                if needed.needs_blob(key):
+                    yield Item("blob", key, blob.bytes, blob.generation, f"{why}, but {_MAY_NEED}", "kept")
+                else:
+                    yield Item("blob", key, blob.bytes, blob.generation, why)
+        yield from self._lapsed("quarantined", QUARANTINE, now - _QUARANTINED, "it was damaged, and put aside long ago")
         yield from self._lapsed("lease", LEASES, now - LEASE_LIMIT, "its writer was killed")
         for folder in (SWEEPS, CLOCK):
             yield from self._lapsed("sweep", folder, now - SWEEP_LIMIT, "its collector was killed")
         if isinstance(self._objects, LocalObjects):
             yield from _leftovers(self._objects.root, now - self.wish.grace)
 
-    def _manifest_items(self, needed: Needed) -> Iterator[Item]:
-        if not self.wish.deprecated:
-            return
+    def _deprecated(self, needed: Needed) -> Iterator[Item]:
         keys = {f"{reference}/manifest.json": reference for reference in needed.manifests}
         markers = self._objects.stats(marker_of(reference) for reference in needed.manifests)
-        for key, found in self._objects.stats(keys).items():
+        for key, manifest in self._objects.stats(keys).items():
             reference = keys[key]
-            if found is None or markers[marker_of(reference)] is None:
+            if manifest is None or markers[marker_of(reference)] is None:
                 continue
             if not needed.needs_manifest(key):
-                yield Item("manifest", key, found.bytes, found.generation, "is deprecated, and nothing needs it")
+                yield Item("manifest", key, manifest.bytes, manifest.generation, "is deprecated, and nothing needs it")
             else:
                 why = f"is deprecated, but {needed.holders.get(reference, _MAY_NEED)}"
-                yield Item("manifest", key, found.bytes, found.generation, why, "kept")
+                yield Item("manifest", key, manifest.bytes, manifest.generation, why, "kept")
 
     def _lapsed(self, kind: str, folder: str, before: float, why: str) -> Iterator[Item]:
-        for key, found in self._objects.stats(list(self._objects.list(folder))).items():
-            if found is not None and found.modified < before:
-                yield Item(kind, key, found.bytes, found.generation, why)
+        for key, record in self._objects.stats(list(self._objects.list(folder))).items():
+            if record is not None and record.modified < before:
+                yield Item(kind, key, record.bytes, record.generation, why)
 
 
 def store_time(objects: ObjectStore) -> float:
     """Seconds since 1970 by the store's own clock, which is read from a record that is written for it."""
     key = f"{CLOCK}/{uuid.uuid4().hex}.json"
     create_record(objects, key, {})
-    found = objects.stat(key)
+    record = objects.stat(key)
     remove_record(objects, key)
-    return found.modified if found else 0.0
-
-
-def _is_needed(item: Item, needed: Needed) -> bool:
-    return needed.needs_blob(item.key) if item.kind == "blob" else needed.needs_manifest(item.key)
+    return record.modified if record else 0.0
 
 
 def _leftovers(root: Path, before: float) -> Iterator[Item]:
@@ -270,11 +247,11 @@ def _leftovers(root: Path, before: float) -> Iterator[Item]:
         if path == root / LOCK or in_use(path):
             continue
         try:
-            inside = [each.lstat() for each in (path, *path.rglob("*"))]
+            stats = [inside.lstat() for inside in (path, *path.rglob("*"))]
         except FileNotFoundError:
             continue
-        if max(each.st_mtime for each in inside) < before:
-            size = sum(each.st_size for each in inside if stat.S_ISREG(each.st_mode))
+        if max(entry.st_mtime for entry in stats) < before:
+            size = sum(entry.st_size for entry in stats if stat.S_ISREG(entry.st_mode))
             yield Item("temporary", f"tmp/{path.name}", size, "", "its writer was killed")
 
 

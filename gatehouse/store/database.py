@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-import re
 import tempfile
 import uuid
 from pathlib import Path
@@ -17,47 +16,19 @@ if TYPE_CHECKING:
 SHARE = 0.5
 """DuckDB's share of the memory: its results are read into this process, which needs as much again."""
 
-_STOPPED = re.compile(r"^(?P<margin>LINE \d+: )(?P<text>.*)\n(?P<blanks> *)\^", re.MULTILINE)
-"""Where DuckDB's parser stopped: under the line, `^` stands below the place."""
-
 
 def out_of_memory(error: Exception, what: str = "The work") -> OutOfMemoryError | None:
     """An error in words if DuckDB, Arrow or Python reports that memory was not enough; else None."""
     # Through a reader of Arrow, DuckDB's error comes as an OSError.
-    told = type(error).__name__ == "OutOfMemoryException" or str(error).startswith("Out of Memory Error")
-    if not isinstance(error, MemoryError) and not told:
+    of_duckdb = type(error).__name__ == "OutOfMemoryException" or str(error).startswith("Out of Memory Error")
+    if not isinstance(error, MemoryError) and not of_duckdb:
         return None
     limit = limits.memory() / 1e9
     return OutOfMemoryError(
-        f"{what} ran out of memory: this process may use {limit:.1f} GB (the limit of its cgroup, of `ulimit -d` or of "
-        f"the machine), and DuckDB {SHARE * limit:.1f} GB of it; DuckDB had already moved to disk what it can. Give "
-        "the task more memory (`resources` in project.yaml), or make the query hold fewer rows at once, for example "
-        f"with shorter windows. {type(error).__name__}: {' '.join(str(error).split('Possible solutions')[0].split())}"
+        f"{what} ran out of memory: this process may use {limit:.1f} GB, and DuckDB {SHARE * limit:.1f} GB of it. Give "
+        "the task more memory (`resources` in project.yaml), or make the query hold fewer rows at once. "
+        f"{type(error).__name__}: {' '.join(str(error).split('Possible solutions')[0].split())}"
     )
-
-
-def unquoted_column(connection: "duckdb.DuckDBPyConnection", error: Exception) -> str:
-    """A sentence to add to DuckDB's error about a query if, where it stopped, a column has the name of a word of SQL.
-
-    Args:
-        connection: With the tables that the query reads.
-        error: What DuckDB said of the query.
-
-    Returns:
-        The sentence; empty where the query could be parsed, or names no such column there.
-    """
-    shown = _STOPPED.search(str(error)) if type(error).__name__ == "ParserException" else None
-    if shown is None:
-        return ""
-    at = len(shown["blanks"]) - len(shown["margin"])
-    words = [re.search(r"\w+\s*$", shown["text"][:at]), re.match(r"\w+", shown["text"][at:])]
-    told = connection.execute(
-        "SELECT DISTINCT column_name FROM duckdb_columns() JOIN duckdb_keywords() ON keyword_name = lower(column_name) "
-        "WHERE keyword_category IN ('reserved', 'type_function') AND keyword_name IN (?, ?) ORDER BY column_name",
-        [word[0].strip().lower() if word else "" for word in words],
-    ).fetchall()
-    names = ", ".join(quoted(name) for (name,) in told)
-    return f"A column whose name is a word of SQL stands in double quotes: {names}." if told else ""
 
 
 def connect(
@@ -68,14 +39,10 @@ def connect(
     threads: int = 0,
     **settings: str,
 ) -> "duckdb.DuckDBPyConnection":
-    """Open a database; data that does not fit into its memory is kept on disk.
+    """Open a database, by default in memory; data that does not fit into its memory is kept on disk, in `spill`.
 
-    Args:
-        file: The database; None for one in memory.
-        spill: Folder for that data, created when needed; None for one among the temporary files.
-        most: Maximum bytes of memory; 0 for DuckDB's share of the process's memory.
-        threads: Number of threads; 0 for as many as this process may use.
-        settings: Other settings of DuckDB.
+    `most` is the maximum bytes of memory, by default DuckDB's share of the process's memory; `threads` by default as
+    many as this process may use. Other settings are DuckDB's.
     """
     import duckdb
 
@@ -83,12 +50,12 @@ def connect(
     # Connections of one process to one file must agree on all settings.
     name = hashlib.sha256(os.fsencode(file.resolve())).hexdigest() if file else uuid.uuid4().hex
     spill = spill or Path(tempfile.gettempdir()) / f"gatehouse-duckdb-{os.getpid()}-{name[:8]}"
-    given = {
+    limited = {
         "memory_limit": f"{min(memory, most or memory)}B",
         "threads": str(threads or limits.processors()),
         "temp_directory": str(spill),
     }
-    return duckdb.connect(str(file or ":memory:"), config={**given, **settings})
+    return duckdb.connect(str(file or ":memory:"), config={**limited, **settings})
 
 
 def quoted(name: str) -> str:

@@ -49,14 +49,7 @@ def deprecation_of(objects: ObjectStore, reference: Reference) -> Deprecation | 
 def deprecate(
     objects: ObjectStore, reference: Reference | str, reason: str, successor: Reference | str = "", by: str = ""
 ) -> Deprecation:
-    """Mark an artifact as deprecated; repeating it changes nothing.
-
-    Args:
-        objects: The store that holds it.
-        reference: The artifact that should not be used any more.
-        reason: The reason.
-        successor: The artifact to use instead; empty for none.
-        by: The person; empty for the user of this process.
+    """Mark an artifact as deprecated, by default by the user of this process; repeating it changes nothing.
 
     Raises:
         MissingArtifactError: if the store does not hold the reference or its successor.
@@ -66,28 +59,21 @@ def deprecate(
     reference = Reference.parse(reference)
     read_manifest(objects, reference)
     if not reason.strip():
-        raise ConfigurationError("A deprecation needs a reason: expected some words, found none. Give --reason.")
-    following = _successor(objects, reference, successor) if successor else ""
-    create_record(objects, marker_of(reference), author(by) | {"reason": reason, "successor": following})
-    held = deprecation_of(objects, reference)
-    assert held is not None
-    if (held.reason, held.successor) != (reason, following):
+        raise ConfigurationError("A deprecation needs a reason. Give --reason.")
+    if successor:
+        successor = Reference.parse(successor)
+        read_manifest(objects, successor)
+        if successor == reference or deprecation_of(objects, successor) is not None:
+            raise ConfigurationError(f"--successor: expected an artifact that is not deprecated, found {successor}.")
+    create_record(objects, marker_of(reference), author(by) | {"reason": reason, "successor": str(successor)})
+    deprecation = deprecation_of(objects, reference)
+    assert deprecation is not None
+    if (deprecation.reason, deprecation.successor) != (reason, str(successor)):
         raise ConfigurationError(
-            f"{held.explain(reference)} A deprecation cannot be changed. To point readers to another artifact, "
+            f"{deprecation.explain(reference)} A deprecation cannot be changed. To point readers to another artifact, "
             "deprecate the successor."
         )
-    return held
-
-
-def _successor(objects: ObjectStore, reference: Reference, successor: Reference | str) -> str:
-    following = Reference.parse(successor)
-    if following == reference:
-        raise ConfigurationError(f"--successor: expected another reference than the deprecated one, found {following}.")
-    read_manifest(objects, following)
-    held = deprecation_of(objects, following)
-    if held is not None:
-        raise ConfigurationError(f"--successor: expected a reference that is not deprecated; {held.explain(following)}")
-    return str(following)
+    return deprecation
 
 
 def require_in_use(objects: ObjectStore, reference: Reference) -> str:
@@ -98,15 +84,16 @@ def require_in_use(objects: ObjectStore, reference: Reference) -> str:
 
     Raises:
         DeprecatedArtifactError: under the policy `fail`.
-        ConfigurationError: if the policy is none of warn, fail and allow.
+        ConfigurationError: if the policy is not warn, fail or allow.
     """
     policy = os.environ.get(POLICY, "") or "warn"
     if policy not in _POLICIES:
         raise ConfigurationError(f"{POLICY}: expected one of {', '.join(_POLICIES)}, found {policy!r}.")
-    held = None if policy == "allow" else deprecation_of(objects, reference)
-    if held is None:
+    deprecation = None if policy == "allow" else deprecation_of(objects, reference)
+    if deprecation is None:
         return ""
+    warning = deprecation.explain(reference)
     if policy == "fail":
-        raise DeprecatedArtifactError(f"{held.explain(reference)} Set {POLICY}=warn to read it nevertheless.")
-    logger.warning("%s", held.explain(reference))
-    return held.explain(reference)
+        raise DeprecatedArtifactError(f"{warning} Set {POLICY}=warn to read it nevertheless.")
+    logger.warning("%s", warning)
+    return warning

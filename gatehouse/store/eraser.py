@@ -5,21 +5,25 @@ the same content sees the record (see `Erasures.recheck`).
 """
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
+from typing import Any
 
 from gatehouse.errors import ConfigurationError
 from gatehouse.store.erasure import RECORDS, Erasure, Erasures, dependant_marker, erased_marker, is_record, remove_blob
 from gatehouse.store.manifest import FileEntry, Manifest
 from gatehouse.store.pages import pages_of
-from gatehouse.store.quarantine import aside_of
+from gatehouse.store.publishing import aside_of
 from gatehouse.store.reachability import Manifests, lineage_of
 from gatehouse.store.records import author, create_record, read_records, remove_record
-from gatehouse.store.reference import Reference
+from gatehouse.store.reference import Reference, references_in
 from gatehouse.store.store import ArtifactStore
-from gatehouse.store.traces import remove_traces
 
 FORMAT = "gatehouse/erasure/1"
+LOGS = "logs"
+_QUOTES = ("result", "message")
+_OF_ROWS = ("state", "tables", "warnings")
+"""What the record of a delivery says of its rows: digests, first and last times, warnings of guards."""
 _CONFIGURATION = "config"
 _EMPTY = frozenset(hashlib.sha256(content).hexdigest() for content in (b"", b"[]", b"{}", b"null"))
 """Digests of files that hold nothing, such as `anomalies.json` of rows without an anomaly."""
@@ -49,12 +53,9 @@ def plan_erasure(
 ) -> ErasurePlan:
     """The effects of a request. Changes nothing.
 
-    Args:
-        store: The artifact store.
-        reference: The artifact of the request.
-        only: Erase this artifact alone. By default everything that holds its data is erased too: what it was made from,
-            what was derived from it, and artifacts that share a file with one of these.
-        keep_inputs: Leave what it was made from, which may hold other data too.
+    By default everything that holds the data is erased: the artifact, what it was made from, what was derived from it,
+    and artifacts that share a file with one of these. With `only`, the artifact alone is erased; with `keep_inputs`,
+    what it was made from stays, as it may hold other data too.
 
     Raises:
         MissingArtifactError: if the store does not hold `reference`.
@@ -104,13 +105,8 @@ def erase(store: ArtifactStore, plan: ErasurePlan, reason: str, by: str = "") ->
         "artifacts": [str(artifact) for artifact in plan.erased],
         "dependants": [str(artifact) for artifact in plan.dependants],
         "blobs": [
-            {
-                "key": key,
-                "sha256": key.rsplit("/", 1)[1][:64],
-                "bytes": size,
-                "artifacts": [str(artifact) for artifact in of],
-            }
-            for key, (size, of) in plan.blobs.items()
+            {"key": key, "sha256": key.rsplit("/", 1)[1][:64], "bytes": size, "artifacts": list(map(str, listing))}
+            for key, (size, listing) in plan.blobs.items()
         ],
     }
     number = sum(1 for key in store.objects.list(RECORDS) if is_record(key)) + 1
@@ -128,18 +124,21 @@ def finish(store: ArtifactStore, erasure: Erasure) -> None:
     removed = 0
     while True:
         # Pages are drawn from the data, and show parts of it.
-        keys = [page for each in sorted(erased) for page in pages_of(store, each)]
-        keys += [each for blob in erasure.blobs for each in (blob, *aside_of(objects, blob))]
+        keys = [page for artifact in sorted(erased) for page in pages_of(store, artifact)]
+        keys += [key for blob in erasure.blobs for key in (blob, *aside_of(objects, blob))]
         removed += sum(remove_blob(objects, key) for key in keys)
         present = manifests.read_all()
-        late = {each for each, manifest in present.items() if erasure.blobs.keys() & {e.blob for e in manifest.files}}
-        erased = {str(each) for each in late} | erasure.artifacts
-        made = _Lineage(present).descendants(map(Reference.parse, erased))
-        dependants = {str(each) for each in made} - erased
+        late = {
+            str(artifact)
+            for artifact, manifest in present.items()
+            if any(entry.blob in erasure.blobs for entry in manifest.files)
+        }
+        erased = late | erasure.artifacts
+        dependants = set(map(str, _Lineage(present).descendants(map(Reference.parse, erased)))) - erased
         if not _mark(store, erasure, erased, dependants) and not any(objects.stats(erasure.blobs).values()):
             break
     store.sweep()
-    removed += remove_traces(store, erased, erasure.key)
+    removed += _remove_traces(store, erased, erasure.key)
     body = author() | {"artifacts": sorted(erased), "dependants": sorted(dependants), "removed": removed}
     create_record(objects, f"{erasure.key.removesuffix('.json')}.done.json", body)
 
@@ -153,24 +152,56 @@ def lift(store: ArtifactStore, number: int, reason: str, by: str = "") -> Erasur
     if not reason.strip():
         raise ConfigurationError("Lifting an erasure needs a reason: expected some words, found none. Give --reason.")
     key = f"{RECORDS}/{number:06d}.json"
-    standing = {each.key: each for each in Erasures(store.objects).standing()}
+    standing = {erasure.key: erasure for erasure in Erasures(store.objects).standing()}
     if key not in standing:
-        known = ", ".join(str(int(each.rsplit("/", 1)[1].removesuffix(".json"))) for each in standing) or "none"
-        raise ConfigurationError(f"{store.address} has no erasure {number} in force: expected one of: {known}.")
+        numbers = ", ".join(str(int(key.rsplit("/", 1)[1].removesuffix(".json"))) for key in standing) or "none"
+        raise ConfigurationError(f"{store.address} has no erasure {number} in force: expected one of: {numbers}.")
     create_record(store.objects, f"{RECORDS}/{number:06d}.lifted.json", author(by) | {"reason": reason})
     return standing[key]
 
 
 def _mark(store: ArtifactStore, erasure: Erasure, erased: Iterable[str], dependants: Iterable[str]) -> int:
     """Write the markers that are missing; returns how many."""
-    markers = [erased_marker(each) for each in sorted(erased)] + [dependant_marker(each) for each in sorted(dependants)]
-    held = read_records(store.objects, markers)
-    for key, body in held.items():
+    markers = [*map(erased_marker, sorted(erased)), *map(dependant_marker, sorted(dependants))]
+    records = read_records(store.objects, markers)
+    for key, body in records.items():
         if body["record"] != erasure.key and store.erasures.lifted(body["record"]):
             remove_record(store.objects, key)
             del body["record"]
-    missing = [key for key in markers if "record" not in held.get(key, {})]
+    missing = [key for key in markers if "record" not in records.get(key, {})]
     return sum(create_record(store.objects, key, {"record": erasure.key}) for key in missing)
+
+
+def _remove_traces(store: ArtifactStore, erased: Set[str], record: str) -> int:
+    """Remove records that may quote erased artifacts; returns how many were removed or shortened.
+
+    A memo that names one of them is deleted. If a run read or made one of them, its log is deleted; its events keep
+    times, keys and requests, but neither results nor messages. The record of the delivery of an erased snapshot says
+    nothing of its rows any more. The key of the erasure, `record`, is written to shortened records.
+    """
+    objects = store.objects
+
+    def is_named(bodies: Mapping[str, Any]) -> bool:
+        return any(str(reference) in erased for reference in references_in(bodies))
+
+    memos = [key for key, body in read_records(objects, list(objects.list("memo"))).items() if is_named(body)]
+    for key in memos:
+        remove_record(objects, key)
+    quoting: list[tuple[str, dict[str, Any], tuple[str, ...]]] = []
+    for run in list(objects.folders("runs")):
+        events = read_records(objects, list(objects.list(f"runs/{run}")))
+        if is_named(events):
+            (store.local_folder / LOGS / f"{run}.log").unlink(missing_ok=True)
+            quoting += [(key, body, _QUOTES) for key, body in events.items()]
+    deliveries = read_records(objects, list(objects.list("sources")))
+    quoting += [(key, body, _OF_ROWS) for key, body in deliveries.items() if body["snapshot"] in erased]
+    shortened = 0
+    for key, body, names in quoting:
+        if body.keys() & set(names):
+            remove_record(objects, key)
+            rest = {name: value for name, value in body.items() if name not in names}
+            shortened += create_record(objects, key, rest | {"erased": record})
+    return len(memos) + shortened
 
 
 class _Lineage:
@@ -204,13 +235,13 @@ class _Lineage:
                 return holding
             holding |= more
 
-    def ancestors(self, of: Reference) -> set[Reference]:
-        """All artifacts that `of` was derived from."""
-        return _reached(self._parents, [of])
+    def ancestors(self, artifact: Reference) -> set[Reference]:
+        """All artifacts that this one was derived from."""
+        return _reached(self._parents, [artifact])
 
-    def descendants(self, of: Iterable[Reference]) -> set[Reference]:
-        """All artifacts derived from one of them."""
-        return _reached(self._children, of)
+    def descendants(self, artifacts: Iterable[Reference]) -> set[Reference]:
+        """All artifacts derived from one of these."""
+        return _reached(self._children, artifacts)
 
 
 def _reached(edges: Mapping[Reference, set[Reference]], start: Iterable[Reference]) -> set[Reference]:

@@ -2,7 +2,7 @@
 
 `erasures/<n>.json` says who asked, when and why, and which blobs were removed. `<n>.done.json` says that they are gone,
 `<n>.lifted.json` that the same content may be published again. `<reference>/erased.json` marks an artifact whose data
-was removed, `<reference>/not-reproducible.json` an artifact derived from such a one. Both name the record.
+was removed, `<reference>/not-reproducible.json` an artifact derived from an erased one. Both name the record.
 """
 
 from collections.abc import Sequence
@@ -20,14 +20,9 @@ RECORDS = "erasures"
 
 @dataclass(frozen=True)
 class Erasure:
-    """One record: a request to erase, and what it covers.
+    """One record, under `key`: who asked for an erasure, when (UTC) and why, and what it covers.
 
-    Attributes:
-        key: Key of the record in the store.
-        reason, by, at: Why, who, and when in UTC.
-        artifacts: Erased artifacts, as references.
-        dependants: Artifacts derived from them, as references.
-        blobs: Removed blobs: bytes by key.
+    `artifacts` are erased, `dependants` are derived from them, `blobs` maps the keys of removed blobs to their bytes.
     """
 
     key: str
@@ -42,19 +37,14 @@ class Erasure:
     def from_record(cls, key: str, body: dict[str, Any]) -> "Erasure":
         """The erasure that a record describes.
 
-        Args:
-            key: Key of the record.
-            body: Its parsed JSON.
-
         Raises:
-            CorruptArtifactError: if a removed key is no blob, or an artifact is no reference.
+            CorruptArtifactError: if a removed key is not the key of a blob, or an artifact is not a reference.
         """
         wrong = [blob["key"] for blob in body["blobs"] if not is_blob_key(blob["key"])]
-        wrong += [each for each in (*body["artifacts"], *body["dependants"]) if not is_identity(each)]
+        wrong += [artifact for artifact in (*body["artifacts"], *body["dependants"]) if not is_identity(artifact)]
         if wrong:
             raise CorruptArtifactError(
-                f"{key}: expected keys of blobs and references, found {wrong[0]!r}. Restore it from a copy, or remove "
-                "it."
+                f"{key}: expected keys of blobs and references, found {wrong[0]!r}. Restore or remove the record."
             )
         return cls(
             key=key,
@@ -95,7 +85,7 @@ class Erasures:
 
     def unfinished(self) -> list[Erasure]:
         """Every erasure whose blobs may not all be gone yet: its eraser was killed, or is running."""
-        return [each for each in self.standing() if self._objects.stat(_beside(each.key, "done")) is None]
+        return [erasure for erasure in self.standing() if self._objects.stat(_beside(erasure.key, "done")) is None]
 
     def lifted(self, key: str) -> bool:
         """Whether the content that the record `key` covers may be published again."""
@@ -114,11 +104,7 @@ class Erasures:
         return self._record(body["record"])
 
     def require_kept(self, reference: Reference) -> None:
-        """Check that `reference` was not erased.
-
-        Raises:
-            ErasedArtifactError: if it was; the message names the record.
-        """
+        """Raise ErasedArtifactError, which names the record, if `reference` was erased."""
         erasure = self.of(reference)
         if erasure is not None:
             raise ErasedArtifactError(erasure.explain(str(reference)))
@@ -135,11 +121,7 @@ class Erasures:
             raise ErasedArtifactError(_refusal(str(manifest.reference), manifest.files, hit))
 
     def refuse_file(self, entry: FileEntry) -> None:
-        """Check that the content of one file was not erased.
-
-        Raises:
-            ErasedArtifactError: if it was.
-        """
+        """Raise ErasedArtifactError if the content of one file was erased."""
         hit = self._covering([entry])
         if hit is not None:
             raise ErasedArtifactError(_refusal(entry.path, [entry], hit))
@@ -163,13 +145,12 @@ class Erasures:
             raise ErasedArtifactError(_refusal(str(manifest.reference), manifest.files, hit))
         if marked is not None:
             self._objects.delete(marker, marked.generation)
-        parents = [Reference.parse(parent) for parent in manifest.derived_from.values()] if self._any() else []
-        behind = next((found for each in parents if (found := self.of(each) or self.behind(each))), None)
-        if behind is not None:
-            create_record(self._objects, dependant_marker(manifest.reference), {"record": behind.key})
-
-    def _any(self) -> bool:
-        return next(iter(self._objects.list(RECORDS)), None) is not None
+        if next(iter(self._objects.list(RECORDS)), None) is None:
+            return
+        for parent in map(Reference.parse, manifest.derived_from.values()):
+            if erasure := self.of(parent) or self.behind(parent):
+                create_record(self._objects, dependant_marker(manifest.reference), {"record": erasure.key})
+                return
 
     def _remove(self, files: Sequence[FileEntry], erasure: Erasure) -> None:
         for key in erasure.blobs.keys() & {entry.blob for entry in files}:
@@ -177,8 +158,10 @@ class Erasures:
 
     def _covering(self, files: Sequence[FileEntry], reference: str = "") -> Erasure | None:
         blobs = {entry.blob for entry in files}
-        standing = self.standing()
-        return next((each for each in standing if reference in each.artifacts or blobs & each.blobs.keys()), None)
+        for erasure in self.standing():
+            if reference in erasure.artifacts or blobs & erasure.blobs.keys():
+                return erasure
+        return None
 
     def _record(self, key: str) -> Erasure:
         if key not in self._read:
@@ -190,15 +173,11 @@ class Erasures:
 
 
 def remove_blob(objects: ObjectStore, key: str) -> bool:
-    """Delete `key` in every generation, from the store and from this machine's cache.
-
-    Returns:
-        False if it was gone already.
-    """
+    """Delete `key` in every generation, from the store and from this machine's cache; False if it was gone already."""
     removed = False
     objects.forget(key)
-    while (found := objects.stat(key)) is not None:
-        removed = objects.delete(key, found.generation) or removed
+    while (stat := objects.stat(key)) is not None:
+        removed = objects.delete(key, stat.generation) or removed
     return removed
 
 

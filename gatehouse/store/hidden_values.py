@@ -1,6 +1,6 @@
 """Keeps values of rows out of errors where columns of the data are sensitive.
 
-Code that reads rows need not know which columns those are: its stage, or who else runs it, says so for all of it.
+Code that reads rows need not know which columns are sensitive: its stage, or another caller, says so for all of it.
 """
 
 import contextvars
@@ -38,16 +38,18 @@ def hidden_columns() -> list[str]:
     return sorted(_columns.get()())
 
 
-def unless_hidden(told: str) -> str:
+def unless_hidden(message: str) -> str:
     """The part of a message that quotes values; or instead, that they are not shown, and why."""
-    return f"not shown, as columns are sensitive ({named})" if (named := _named()) else told
+    columns = ", ".join(hidden_columns())
+    return f"not shown, as columns are sensitive ({columns})" if columns else message
 
 
 def said_by(error: Exception) -> str:
-    """The words of a library's error in one line; its kind alone where they may quote a row that may not be shown."""
+    """A library's error in one line; only its kind where it may quote a row that must not be shown."""
     kind = type(error).__name__
-    said = " ".join(str(error).split())
-    return said if kind in _NO_ROW_READ or not _named() else f"{kind}, whose words are {unless_hidden(said)}"
+    message = " ".join(str(error).split())
+    shown = kind in _NO_ROW_READ or not hidden_columns()
+    return message if shown else f"{kind}, whose words are {unless_hidden(message)}"
 
 
 def without_values(error: Exception) -> Exception:
@@ -59,12 +61,12 @@ def without_values(error: Exception) -> Exception:
         above: BaseException = error
         while below := above.__cause__ or (None if above.__suppress_context__ else above.__context__):
             if _may_quote(below):
-                if _named():
+                if hidden_columns():
                     above.__cause__ = None  # which also keeps the context from being printed
                 break
             above = below
         return error
-    if not _named():
+    if not hidden_columns():
         return error
     frame = next(reversed(extract_tb(error.__traceback__)), None)
     place = f", raised at {Path(frame.filename).name}:{frame.lineno}" if frame else ""
@@ -76,7 +78,3 @@ def _may_quote(error: BaseException) -> bool:
         return False
     package = type(error).__module__.partition(".")[0]
     return type(error).__name__ not in _NO_ROW_READ and (package in _READING_ROWS or isinstance(error, _OF_VALUES))
-
-
-def _named() -> str:
-    return ", ".join(hidden_columns())

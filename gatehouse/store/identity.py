@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 
 from pydantic import AfterValidator, BaseModel, Field
 from pydantic.fields import FieldInfo
+from pydantic_core import to_jsonable_python
 
 from gatehouse.configuration.strict import Strict
 from gatehouse.store.canonical import digest_of
@@ -22,11 +23,7 @@ class Spec(Strict):
 
 
 def operational(default: Any = ..., **arguments: Any) -> Any:
-    """A field that affects how, where or how long something runs, and never the result.
-
-    Args:
-        default: The field's default; without one the field is required.
-        **arguments: Those of `pydantic.Field`.
+    """A field that affects how, where or how long something runs, and never the result; otherwise `pydantic.Field`.
 
     Example:
         >>> class Train(Spec):
@@ -38,11 +35,7 @@ def operational(default: Any = ..., **arguments: Any) -> Any:
     return Field(default, json_schema_extra={_OPERATIONAL: True}, **arguments)
 
 
-def _sorted(texts: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(sorted(set(texts)))
-
-
-Unordered = Annotated[tuple[str, ...], AfterValidator(_sorted)]
+Unordered = Annotated[tuple[str, ...], AfterValidator(lambda texts: tuple(sorted(set(texts))))]
 """Texts whose order has no meaning: sorted, each once."""
 
 
@@ -57,7 +50,9 @@ def identity_of(model: BaseModel) -> dict[str, Any]:
         if is_operational(field):
             continue
         value = _plain(getattr(model, name), dumped.get(name))
-        if _is_tag(field) or field.is_required() or value != _default(field):
+        default = field.get_default(call_default_factory=True)
+        is_tag = get_origin(field.annotation) is Literal and len(get_args(field.annotation)) == 1
+        if is_tag or field.is_required() or value != _plain(default, _json(default)):
             identity[name] = value
     return identity
 
@@ -72,23 +67,14 @@ def is_operational(field: FieldInfo) -> bool:
     return isinstance(field.json_schema_extra, dict) and bool(field.json_schema_extra.get(_OPERATIONAL))
 
 
-def _is_tag(field: FieldInfo) -> bool:
-    return get_origin(field.annotation) is Literal and len(get_args(field.annotation)) == 1
-
-
-def _default(field: FieldInfo) -> Any:
-    value = field.get_default(call_default_factory=True)
-    return _plain(value, _json(value))
-
-
 def _plain(value: Any, dumped: Any) -> Any:
     """`value` as JSON, with the models in it reduced to their identity; `dumped` is its JSON as pydantic writes it."""
     if isinstance(value, BaseModel):
         return identity_of(value)
     if isinstance(value, Mapping) and isinstance(dumped, Mapping):
-        return {key: _plain(each, part) for (key, part), each in zip(dumped.items(), value.values(), strict=True)}
+        return {key: _plain(item, part) for (key, part), item in zip(dumped.items(), value.values(), strict=True)}
     if isinstance(value, list | tuple) and isinstance(dumped, list):
-        return [_plain(each, part) for each, part in zip(value, dumped, strict=True)]
+        return [_plain(item, part) for item, part in zip(value, dumped, strict=True)]
     if isinstance(value, set | frozenset):
         return sorted(dumped)
     return dumped
@@ -99,15 +85,9 @@ def _json(value: Any) -> Any:
     if isinstance(value, BaseModel):
         return value.model_dump(mode="json")
     if isinstance(value, Mapping):
-        return {str(key): _json(each) for key, each in value.items()}
+        return {str(key): _json(item) for key, item in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
-        return [_json(each) for each in value]
+        return [_json(item) for item in value]
     if isinstance(value, dt.date | dt.timedelta):
-        return _Moment(value=value).model_dump(mode="json")["value"]
+        return to_jsonable_python(value)
     return value
-
-
-class _Moment(BaseModel):
-    """Writes a time as pydantic does."""
-
-    value: dt.datetime | dt.date | dt.timedelta

@@ -11,7 +11,6 @@ import threading
 import time
 import uuid
 from collections.abc import Iterable
-from types import TracebackType
 
 from gatehouse.store.objects.base import ObjectStore
 from gatehouse.store.records import create_record, read_record, read_records, remove_record
@@ -48,41 +47,36 @@ class Lease:
         threading.Thread(target=self._beat, name="lease", daemon=True).start()
         try:
             self.wait_for_sweeps()
-            self._renew_marked()
+            # A renewed key has a new generation. The collector deletes only the generation that its tombstone names.
+            tombstones = read_records(self._objects, self._objects.list(TOMBSTONES))
+            marked = {name for body in tombstones.values() for name, _ in body["candidates"]}
+            for key in sorted(self._keys & marked):
+                self._objects.renew(key)
         except BaseException:
-            self.__exit__(None, None, None)
+            self.__exit__()
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._ended.set()
         try:
             remove_record(self._objects, self._key)
-        except Exception as failure:
-            logger.warning("%s stays until it lapses: %s", self._key, failure)
+        except Exception as error:
+            logger.warning("%s stays until it lapses: %s", self._key, error)
 
     def wait_for_sweeps(self) -> None:
         """Wait until no sweep of these keys is running. The sweep of a dead collector ends after `SWEEP_LIMIT`."""
-        while self._is_swept():
+        while sweeps := list(self._objects.list(SWEEPS)):
+            self._renew()
+            if not any(self._keys & keys for keys in _covered(self._objects, sweeps, self.renewed, SWEEP_LIMIT)):
+                return
             time.sleep(_PAUSE)
 
     @property
     def renewed(self) -> float:
         """When the lease was written or renewed last, in seconds since 1970 by the store's clock."""
-        mine = self._objects.stat(self._key)
-        return mine.modified if mine else float("-inf")
-
-    def _renew_marked(self) -> None:
-        """Renew the keys that have a tombstone.
-
-        A renewed key has a new generation. The collector deletes only the generation that its tombstone names.
-        """
-        tombstones = read_records(self._objects, self._objects.list(TOMBSTONES))
-        marked = {name for body in tombstones.values() for name, _ in body["candidates"]}
-        for key in sorted(self._keys & marked):
-            self._objects.renew(key)
+        stat = self._objects.stat(self._key)
+        return stat.modified if stat else float("-inf")
 
     def _write(self) -> None:
         self._key = f"{LEASES}/{uuid.uuid4().hex}.json"
@@ -99,40 +93,26 @@ class Lease:
             except Exception as error:
                 logger.warning("%s could not be renewed: %s", self._key, error)
 
-    def _is_swept(self) -> bool:
-        sweeps = list(self._objects.list(SWEEPS))
-        if not sweeps:
-            return False
-        self._renew()
-        covered = _covered(self._objects, sweeps, self.renewed, SWEEP_LIMIT)
-        return any(self._keys & keys for keys in covered)
-
 
 def leased(objects: ObjectStore, now: float) -> frozenset[str]:
-    """All keys under a valid lease.
-
-    Args:
-        objects: The store.
-        now: Seconds since 1970 by the store's clock.
-    """
+    """All keys under a lease that is valid at `now`, in seconds since 1970 by the store's clock."""
     return frozenset().union(*_covered(objects, list(objects.list(LEASES)), now, LEASE_LIMIT))
 
 
 def remove_lapsed(objects: ObjectStore, now: float) -> int:
-    """Remove void leases, whose writers were killed; returns their number.
+    """Remove the leases that are void at `now` by the store's clock, because their writers were killed.
 
-    Args:
-        objects: The store.
-        now: Seconds since 1970 by the store's clock.
+    Returns:
+        Their number.
     """
-    found = objects.stats(list(objects.list(LEASES)))
-    lapsed = [(key, stat) for key, stat in found.items() if stat is not None and now - stat.modified > LEASE_LIMIT]
+    stats = objects.stats(list(objects.list(LEASES)))
+    lapsed = [(key, stat) for key, stat in stats.items() if stat is not None and now - stat.modified > LEASE_LIMIT]
     return sum(objects.delete(key, stat.generation) for key, stat in lapsed)
 
 
 def _covered(objects: ObjectStore, records: list[str], now: float, limit: float) -> list[frozenset[str]]:
     """The keys of each of these leases or sweeps that is still valid."""
-    found = objects.stats(records)
-    standing = [key for key in records if (stat := found[key]) is not None and now - stat.modified <= limit]
-    bodies = (read_record(objects, key) for key in standing)
+    stats = objects.stats(records)
+    valid = [key for key in records if (stat := stats[key]) is not None and now - stat.modified <= limit]
+    bodies = (read_record(objects, key) for key in valid)
     return [frozenset(body["keys"]) for body in bodies if body is not None]

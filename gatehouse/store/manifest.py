@@ -13,7 +13,6 @@ from gatehouse.store.objects.base import ObjectStore
 from gatehouse.store.reference import Reference, is_identity
 
 FORMAT = "gatehouse/manifest/1"
-_DEEPEST = 100
 _DIGEST = re.compile("[0-9a-f]{64}")
 _SUFFIX = re.compile(r"(\.[A-Za-z0-9_+~-]{1,32})?")
 _BLOB = re.compile(rf"blobs/([0-9a-f]{{2}})/(?=\1){_DIGEST.pattern}{_SUFFIX.pattern}")
@@ -36,7 +35,9 @@ class FileEntry:
     suffix: str = ""
 
     def __post_init__(self) -> None:
-        _require_path(self.path)
+        printable = isinstance(self.path, str) and self.path.isprintable() and "\\" not in self.path
+        inside = printable and not {"", ".", ".."} & set(self.path.split("/"))
+        _require("path", self.path, inside, "a path inside the artifact")
         digest = isinstance(self.sha256, str) and _DIGEST.fullmatch(self.sha256)
         _require("sha256", self.sha256, digest, "64 hexadecimal digits in lower case")
         suffix = isinstance(self.suffix, str) and _SUFFIX.fullmatch(self.suffix)
@@ -77,7 +78,7 @@ class Manifest:
     it; `details` are small deterministic facts about the content.
 
     Raises:
-        InvalidManifestError: if two files have the same path, a shard has the path of no file, or an input is no
+        InvalidManifestError: if two files have the same path, a shard has the path of no file, or an input has no
             identity.
     """
 
@@ -96,14 +97,9 @@ class Manifest:
         _require("files", [entry.path for entry in self.files], len(paths) == len(self.files), "each path once")
         for shard in self.shards:
             _require("shards", shard.path, shard.path in paths | {""}, "the path of one of the files, or none")
-        for name in ("configuration", "details"):
-            held = getattr(self, name)
-            _require(
-                name, held, isinstance(held, dict) and _nested(held) <= _DEEPEST, f"a dict of at most {_DEEPEST} levels"
-            )
         for role, parent in self.derived_from.items():
-            known = isinstance(parent, str) and is_identity(parent)
-            _require(f"derived_from.{role}", parent, known, "<kind>/<name>/sha256-<64 hex>")
+            valid = isinstance(parent, str) and is_identity(parent)
+            _require(f"derived_from.{role}", parent, valid, "<kind>/<name>/sha256-<64 hex>")
 
     @property
     def schema_sha256(self) -> str:
@@ -112,8 +108,8 @@ class Manifest:
 
     def to_json(self) -> str:
         """Canonical JSON of the manifest; its SHA-256 is the digest."""
-        body = {one.name: getattr(self, one.name) for one in fields(self)}
-        body |= {name: [vars(one) for one in body[name]] for name in ("files", "columns", "shards")}
+        body = {item.name: getattr(self, item.name) for item in fields(self)}
+        body |= {name: [vars(item) for item in body[name]] for name in ("files", "columns", "shards")}
         return canonical_json(body | {"format": FORMAT, "schema_sha256": self.schema_sha256})
 
     @cached_property
@@ -126,8 +122,8 @@ class Manifest:
         """Rebuild a manifest from its parsed JSON.
 
         Raises:
-            InvalidManifestError: if another version of Gatehouse wrote it in another format; or if a field could refer
-                to anything but a file of the artifact, its blob, or an input.
+            InvalidManifestError: if it has another format, or a field could refer to anything but a file of the
+                artifact, its blob, or an input.
         """
         if body.get("format") != FORMAT:
             raise InvalidManifestError(
@@ -183,11 +179,11 @@ def read_manifest(objects: ObjectStore, reference: Reference) -> Manifest:
         raise InvalidManifestError(f"{reference}: manifest.json: {error}") from None
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError, InvalidReferenceError) as error:
         raise InvalidManifestError(
-            f"{reference}: manifest.json: expected a manifest, found {_instead_of_one(error)}. {_CURE}"
+            f"{reference}: manifest.json: expected a manifest, found other content ({type(error).__name__}). {_CURE}"
         ) from error
     if own != reference:
         raise InvalidManifestError(
-            f"{reference}: manifest.json: expected the canonical manifest of this reference, found that of {own}. "
+            f"{reference}: manifest.json: expected the canonical manifest of this reference, found the one of {own}. "
             f"{_CURE}"
         )
     return manifest
@@ -196,34 +192,9 @@ def read_manifest(objects: ObjectStore, reference: Reference) -> Manifest:
 _CURE = "Gatehouse did not write it so: restore the store from a copy, or remove the folder of this reference."
 
 
-def _instead_of_one(error: Exception) -> str:
-    """What was read in place of a manifest, by what happened at the first place that is none."""
-    if isinstance(error, UnicodeDecodeError | json.JSONDecodeError):
-        return "a text that is no JSON"
-    if isinstance(error, RecursionError):
-        return "one that is nested too deeply"
-    if isinstance(error, KeyError):
-        return f"one without the key {error}"
-    return "JSON that has another form"
-
-
-def _require_path(path: Any) -> None:
-    """Check a path inside an artifact: its parts have names, do not lead up, and contain no line breaks."""
-    known = isinstance(path, str) and path.isprintable() and "\\" not in path
-    _require("path", path, known and not {"", ".", ".."} & set(path.split("/")), "a path inside the artifact")
-
-
 def _require(name: str, value: Any, holds: object, expected: str) -> None:
     if not holds:
         raise InvalidManifestError(f"{name}: expected {expected}, found {reprlib.repr(value)}. {_CURE}")
-
-
-def _nested(value: Any, above: int = 0) -> int:
-    """Nesting depth of lists and dicts, counted up to one above the limit, as deep values would break recursion."""
-    inside = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
-    if above > _DEEPEST:
-        return above
-    return max((_nested(each, above + 1) for each in inside), default=above)
 
 
 def _is_count(value: Any) -> bool:

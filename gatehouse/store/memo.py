@@ -13,13 +13,7 @@ logger = logging.getLogger(__name__)
 
 
 def memo_key(stage: str, code: str, request: dict[str, Any]) -> str:
-    """The key of one computation, as 64 hexadecimal digits.
-
-    Args:
-        stage: Name of the stage.
-        code: Its code digest.
-        request: The identity of its request.
-    """
+    """The key of one computation, from a stage's name, its code digest, and the identity of its request."""
     return digest_of({"stage": stage, "code": code, "request": request})
 
 
@@ -32,20 +26,14 @@ def recall(
 ) -> dict[str, Any] | None:
     """The last recorded result under `key`; None if there is none, or if one of its artifacts is damaged.
 
-    Damaged files are put aside, so that the stage can make them again.
-
-    Args:
-        store: The artifact store with the memo.
-        stage: Name of the stage.
-        key: Key of the computation.
-        tell: Called with a sentence about each damaged file.
-        inputs: The references in the request, by which `ArtifactStore.intact` knows what else the stage made.
+    Damaged files are put aside, so that the stage can make them again; `tell` is called with a sentence about each.
+    `inputs` are the references in the request, which `ArtifactStore.intact` needs.
     """
     result = last(store, stage, key)
     if result is None:
         return None
-    found = [store.intact(reference, tell, inputs=inputs) for reference in references_in(result)]
-    return result if all(found) else None
+    whole = [store.intact(reference, tell, inputs=inputs) for reference in references_in(result)]
+    return result if all(whole) else None
 
 
 def last(store: ArtifactStore, stage: str, key: str) -> dict[str, Any] | None:
@@ -58,11 +46,7 @@ def last(store: ArtifactStore, stage: str, key: str) -> dict[str, Any] | None:
 
 
 def remember(store: ArtifactStore, stage: str, key: str, result: dict[str, Any]) -> bool:
-    """Append `result` under `key`.
-
-    Returns:
-        False if another result was recorded before: the stage is not deterministic.
-    """
+    """Append `result` under `key`; False if another result was recorded before: the stage is not deterministic."""
     before = last(store, stage, key)
     if before != result:
         store.append(f"memo/{stage}/{key}", {"result": result})

@@ -18,14 +18,8 @@ _FOLDER = "reports"
 
 
 def page_key(reference: Reference, page: str) -> str:
-    """The key of a page in the store: it depends on the artifact, and on the code and the templates that draw it.
-
-    Args:
-        reference: The artifact.
-        page: The function that draws it, as `package.module:name`.
-    """
-    module = page.partition(":")[0]
-    shows = closure_of(module, lambda name: ".artifacts." in name)
+    """The key of a page in the store: it depends on the artifact, and on the code and the templates that draw it."""
+    shows = closure_of(page.partition(":")[0], lambda name: ".artifacts." in name)
     drawn_by = digest_of({"code": text_digests(shows), "templates": _templates_digest()})
     return f"{_FOLDER}/{reference}/{drawn_by[:16]}.html"
 
@@ -38,12 +32,9 @@ def _templates_digest() -> str:
 
 
 def draw(store: ArtifactStore, reference: Reference, page: str) -> str:
-    """Draw the page of an artifact and store it; returns its key. An existing page is not drawn again.
+    """Draw the page of an artifact by the function `package.module:name`, and store it; returns its key.
 
-    Args:
-        store: The artifact store.
-        reference: The artifact.
-        page: The function that draws it, as `package.module:name`.
+    An existing page is not drawn again.
 
     Raises:
         ErasedArtifactError: if the artifact was erased.

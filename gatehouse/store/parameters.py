@@ -1,20 +1,35 @@
-"""Converts a stage's request and result to KFP parameters: a model is an object, which the UI shows line by line."""
+"""The parameters of a run and of its tasks: their forms in KFP's UI, and requests and results as KFP parameters.
+
+KFP's UI shows names and defaults, but no descriptions. So the default of a run's parameter is a form: it says what
+happens without a value, and gives an example.
+"""
 
 import json
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
-from typing import Any, Literal, TypeVar, get_args, get_origin
+from typing import Any, Literal, TypeVar, get_origin
 
 from pydantic import BaseModel
 
-from gatehouse.store.forcing import nonces_of
-from gatehouse.store.forms import FILLED_IN, given
-from gatehouse.store.identity import is_operational
+from gatehouse.errors import ConfigurationError
 from gatehouse.store.run import LAST_STAGE
 from gatehouse.store.stage import Req, Res, Stage, StageModel
 from gatehouse.store.store import ArtifactStore
+
+WINDOW = "all, or START/END as 2013-01-01/2013-07-01"
+SOURCE = "the project's, or a path as s3://bucket/folder"
+RERUN = "none, or stages as train,evaluate"
+BACKFILL = "none, or why rows of the earlier snapshot change"
+SINCE = "all, or from a time as 2013-11-01T00:00:00Z"
+UNTIL = "all, or before a time as 2013-12-01T00:00:00Z"
+KEYS = "none, or a file of keys and times as s3://bucket/keys.csv"
+PREDICTIONS = "none, or latest, a reference, or Parquet files"
+_FORMS = (WINDOW, SOURCE, RERUN, BACKFILL, SINCE, UNTIL, KEYS, PREDICTIONS)
+_UNFILLED = frozenset({"", *_FORMS, *(form.partition(",")[0] for form in _FORMS)})
+_FILLED_IN = frozenset({"source", "location", "window", "backfill", "since", "until", "keys", "log"})
+"""Fields of requests that get a parameter of a run as a person filled it in; elsewhere `none` and `all` are names."""
 
 _Model = TypeVar("_Model", bound=BaseModel)
 _NUMBER = re.compile(r"\(number (.+)\)")
@@ -25,48 +40,36 @@ _NULL = "(none)"
 _ESCAPED = re.compile(r'"(?=.*\\u)(?:[^"\\\x00-\x1f]|\\["\\/bfnrt]|\\u[0-9a-f]{4})*"')
 """A text as JSON writes it, with a character by its number: a spec is ASCII, and a name in it may not be."""
 
-_PLAIN: dict[Any, str] = {
-    str: "str",
-    int: "int",
-    float: "float",
-    bool: "bool",
-    list: "list",
-    tuple: "list",
-    dict: "dict",
-}
+
+def filled_in(text: str) -> str:
+    """The text that a person filled in; empty where the field still shows its form, or the word before its comma."""
+    return "" if text in _UNFILLED else text
 
 
-def inputs_of(stage: Stage[Any, Any]) -> dict[str, str]:
-    """The type of every parameter of a stage's request, by name; operational fields are left out."""
-    fields = stage.request.model_fields
-    return {name: _plain(stage.request, name) or "dict" for name in fields if not is_operational(fields[name])}
+def nonces_of(rerun: str) -> dict[str, str]:
+    """The nonce of each stage that runs whatever the memo holds, from `stage[,stage…]` with an optional `@nonce`.
+
+    With `train,evaluate@2`, two runs with the same nonce run the stages once.
+    """
+    names, _, nonce = filled_in(rerun).partition("@")
+    return {name.strip(): nonce or "forced" for name in names.split(",") if name.strip()}
 
 
-def outputs_of(stage: Stage[Any, Any]) -> dict[str, str]:
-    """The type of every parameter of a stage's result, by name."""
-    return {name: _plain(stage.result, name) or "dict" for name in stage.result.model_fields}
+def require_known(rerun: str, stages: Collection[str]) -> None:
+    """Check that `rerun` names only `stages`, which have a memo.
 
-
-def defaults_of(stage: Stage[Any, Any]) -> dict[str, Any]:
-    """The optional parameters, with their defaults."""
-    fields = stage.request.model_fields
-    optional = {name: fields[name] for name in inputs_of(stage) if not fields[name].is_required()}
-    values = {name: field.get_default(call_default_factory=True) for name, field in optional.items()}
-    dumped: dict[str, Any] = stage.request.model_construct(**values).model_dump(mode="json", include=set(values))
-    return dumped
+    Raises:
+        ConfigurationError: if it names others.
+    """
+    if unknown := [name for name in nonces_of(rerun) if name not in stages]:
+        raise ConfigurationError(
+            f"rerun: expected stages among {', '.join(sorted(stages))}, found {', '.join(map(repr, unknown))}."
+        )
 
 
 def request_of(stage: Stage[Req, Any], /, **parameters: Any) -> Req:
-    """Build a request from parameters.
-
-    Args:
-        stage: The stage.
-        **parameters: By the name of their field.
-
-    Raises:
-        ValidationError: if they are not valid for the stage.
-    """
-    texts = {name: given(text) for name in FILLED_IN if isinstance(text := parameters.get(name), str)}
+    """Build a request from parameters, by the name of their field; raises pydantic's ValidationError."""
+    texts = {name: filled_in(text) for name in _FILLED_IN if isinstance(text := parameters.get(name), str)}
     return spec_of(stage.request, parameters | texts)
 
 
@@ -77,61 +80,58 @@ def parameter_of(spec: BaseModel) -> dict[str, Any]:
     which may not grow beyond a megabyte. Null is marked, as KFP's SDK takes none, and so are numbers that KFP would
     change: it makes a fraction of each, so that 1.0 and 1 are one number to it.
     """
-    written: dict[str, Any] = _replaced(_differing(spec, spec.model_dump(mode="json")), _written, _ascii)
+
+    def marked(value: Any) -> Any:
+        if value is None:
+            return _NULL
+        if isinstance(value, str):
+            return _ascii(value)
+        whole = isinstance(value, float) and value.is_integer()
+        large = isinstance(value, int) and abs(value) > _MOST_EXACT
+        return f"(number {value!r})" if whole or large else value
+
+    written: dict[str, Any] = _replaced(_differing(spec, spec.model_dump(mode="json")), marked, _ascii)
     return written
 
 
 def _differing(value: Any, dumped: Any) -> Any:
-    """What of a value's JSON differs from the defaults of its models, with the words that tell kinds apart."""
+    """What of a value's JSON differs from the defaults of its models, with the tags of unions."""
     if isinstance(value, BaseModel):
-        fields = type(value).model_fields.items()
-        pairs = [(name, getattr(value, name), field) for name, field in fields if name in dumped]
         return {
-            name: _differing(own, dumped[name])
-            for name, own, field in pairs
-            if get_origin(field.annotation) is Literal
-            or field.is_required()
-            or own != field.get_default(call_default_factory=True)
+            name: _differing(getattr(value, name), dumped[name])
+            for name, field in type(value).model_fields.items()
+            if name in dumped
+            and (
+                get_origin(field.annotation) is Literal
+                or field.is_required()
+                or getattr(value, name) != field.get_default(call_default_factory=True)
+            )
         }
     if isinstance(value, Mapping):
-        return {name: _differing(one, dumped[name]) for name, one in value.items()}
+        return {name: _differing(item, dumped[name]) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_differing(one, dumped[place]) for place, one in enumerate(value)]
+        return [_differing(item, dumped[place]) for place, item in enumerate(value)]
     return dumped
 
 
 def spec_of(model: type[_Model], parameter: Mapping[str, Any]) -> _Model:
-    """A configuration from a KFP parameter.
-
-    Raises:
-        ValidationError: if it does not fit the model.
-    """
+    """A configuration from a KFP parameter; raises pydantic's ValidationError."""
     return model.model_validate_json(json.dumps(as_written(parameter)))
 
 
 def as_written(parameter: Any) -> Any:
-    """What `parameter_of` was given: null in place of its mark, and 5 where KFP made 5.0 of it, at any depth.
+    """The inverse of `parameter_of`: null in place of its mark, and 5 where KFP made 5.0 of it, at any depth.
 
     Keys are sorted: KFP keeps no order.
     """
-    return _replaced(parameter, _read, _unicode)
 
+    def unmarked(value: Any) -> Any:
+        if isinstance(value, str):
+            number = _NUMBER.fullmatch(value)
+            return None if value == _NULL else json.loads(number[1]) if number else _unicode(value)
+        return int(value) if isinstance(value, float) and value.is_integer() else value
 
-def _written(value: Any) -> Any:
-    if value is None:
-        return _NULL
-    if isinstance(value, str):
-        return _ascii(value)
-    whole = isinstance(value, float) and value.is_integer()
-    large = isinstance(value, int) and abs(value) > _MOST_EXACT
-    return f"(number {value!r})" if whole or large else value
-
-
-def _read(value: Any) -> Any:
-    if isinstance(value, str):
-        number = _NUMBER.fullmatch(value)
-        return None if value == _NULL else json.loads(number[1]) if number else _unicode(value)
-    return int(value) if isinstance(value, float) and value.is_integer() else value
+    return _replaced(parameter, unmarked, _unicode)
 
 
 def _ascii(text: str) -> str:
@@ -148,7 +148,7 @@ def _replaced(value: Any, replace: Callable[[Any], Any], name: Callable[[str], s
     if isinstance(value, Mapping):
         return {name(key): _replaced(value[key], replace, name) for key in sorted(value, key=name)}
     if isinstance(value, list | tuple):
-        return [_replaced(one, replace, name) for one in value]
+        return [_replaced(item, replace, name) for item in value]
     return replace(value)
 
 
@@ -157,10 +157,8 @@ def runner(
 ) -> Callable[[Stage[Req, Res], Req], Res]:
     """A function that runs a stage of a KFP task with a request.
 
-    Args:
-        store: The artifact store.
-        code: By stage the code digest of the compiled spec; the code on disk is taken where there is none.
-        rerun: The run's parameter of this name.
+    `code` holds, by stage, the code digest of the compiled spec; without one the code on disk counts. `rerun` is the
+    run's parameter of this name.
     """
     nonces = nonces_of(rerun)
 
@@ -179,10 +177,3 @@ def runner(
 def values_of(result: StageModel) -> tuple[Any, ...]:
     """The parameters of a result, in the order of its fields."""
     return tuple(result.model_dump(mode="json").values())
-
-
-def _plain(model: type[BaseModel], name: str) -> str:
-    """The type of a field that KFP passes unchanged; empty for all others."""
-    annotation = model.model_fields[name].annotation
-    kind = type(get_args(annotation)[0]) if get_origin(annotation) is Literal else get_origin(annotation) or annotation
-    return _PLAIN.get(kind, "")

@@ -7,7 +7,7 @@ docs/decisions/garbage-collection.md explains why this is safe beside a collecto
 import contextlib
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,36 +16,20 @@ from gatehouse.store.canonical import sha256_bytes, sha256_of
 from gatehouse.store.erasure import Erasures
 from gatehouse.store.leases import Lease
 from gatehouse.store.manifest import FileEntry, Manifest
-from gatehouse.store.objects.base import ObjectStore, Stat
-from gatehouse.store.objects.parallel import side_by_side
-from gatehouse.store.quarantine import put_aside
+from gatehouse.store.objects.base import ObjectStore, Stat, side_by_side
 from gatehouse.store.records import remove_record
 
 logger = logging.getLogger(__name__)
 
 NO_KINDS = frozenset(
-    [
-        "blobs",
-        "code",
-        "erasures",
-        "gc",
-        "jobs",
-        "leases",
-        "measurements",
-        "memo",
-        "provenance",
-        "quarantine",
-        "registry",
-        "reports",
-        "runs",
-        "scratch",
-        "server",
-        "sources",
-        "tmp",
-        "turns",
-    ]
+    {
+        *("blobs", "code", "erasures", "gc", "jobs", "leases", "measurements", "memo", "provenance", "quarantine"),
+        *("registry", "reports", "runs", "scratch", "server", "sources", "tmp", "turns"),
+    }
 )
 """Folders of a store that hold no manifests. No kind of artifact may have such a name."""
+QUARANTINE = "quarantine"
+"""Folder of damaged bytes. They are kept, as they may be the only copy of rows that the source no longer has."""
 Content = Path | bytes | FileEntry | Callable[[], Path | bytes]
 """The content of a file: a local file, bytes, the entry of a stored blob, or a function that fetches it."""
 
@@ -58,59 +42,57 @@ class Publisher:
         self._erasures = erasures
 
     def commit(self, manifest: Manifest, contents: Mapping[str, Content]) -> None:
-        """Make an artifact visible: its blobs, then its manifest.
+        """Make an artifact visible: the contents of its files, by path, then its manifest.
 
-        Args:
-            manifest: The artifact. It is published under its own digest.
-            contents: The content of every file in the manifest, by path.
+        If it raises, nothing is visible.
 
         Raises:
             ConfigurationError: if the kind has the name of a folder that the store uses for something else.
-            StoreError: if writing fails; nothing is visible then.
-            MissingArtifactError: if a blob that should be stored already is missing or incomplete; nothing is visible
-                then.
+            StoreError: if writing fails.
+            MissingArtifactError: if a blob that should be stored already is missing or incomplete.
             ErasedArtifactError: if this content was erased on request.
         """
-        _require_kind(manifest)
+        if manifest.kind in NO_KINDS:
+            raise ConfigurationError(
+                f"{manifest.reference.short}: expected another kind than {manifest.kind!r}, a folder of the store. "
+                f"Reserved names: {', '.join(sorted(NO_KINDS))}."
+            )
         key = f"{manifest.reference}/manifest.json"
         parents = [f"{parent}/manifest.json" for parent in manifest.derived_from.values()]
         blobs = [entry.blob for entry in manifest.files]
         with Lease(self._objects, [*blobs, key, *parents]) as lease:
             self._erasures.refuse(manifest)
             self._put_files(manifest.files, contents)
-            ours = self._objects.put_bytes(key, manifest.to_json().encode())
+            created = self._objects.put_bytes(key, manifest.to_json().encode())
             lease.wait_for_sweeps()
-            found = self._objects.stats([*blobs, key])
+            stats = self._objects.stats([*blobs, key])
             try:
-                self._put_files([each for each in manifest.files if not self._right(each, found[each.blob])], contents)
+                self._put_files(
+                    [entry for entry in manifest.files if not self._is_right(entry, stats[entry.blob])], contents
+                )
             except GatehouseError:
-                if ours:
+                if created:
                     remove_record(self._objects, key)
                 raise
-            if found[key] is None:
+            if stats[key] is None:
                 self._objects.put_bytes(key, manifest.to_json().encode())
             self._erasures.recheck(manifest)
 
     def keep(self, path: str, content: Path | bytes, rows: int | None) -> FileEntry:
-        """Store one file ahead of its artifact, as `ArtifactStore.keep` says.
-
-        Raises:
-            ErasedArtifactError: if this content was erased on request.
-        """
+        """Store one file ahead of its artifact, as `ArtifactStore.keep` says."""
         entry = entry_of(path, content, rows)
         self._erasures.refuse_file(entry)
-        # The store itself is asked, because this machine's record of a remote store may be out of date by `publish`.
-        if not self._right(entry, self._objects.stat(entry.blob)) or self._objects.parallel == 1:
+        if not self._is_right(entry, self._objects.stat(entry.blob)) or self._objects.parallel == 1:
             self._put_blob(entry, content)
         return entry
 
     def _put_files(self, entries: Sequence[FileEntry], contents: Mapping[str, Content]) -> None:
-        """Store files. Before content is fetched, the store is asked whether it has it already."""
+        """Store files. Content is fetched only if the store does not hold it yet."""
         named = [entry for entry in entries if not isinstance(contents[entry.path], (Path, bytes))]
-        found = self._objects.stats(entry.blob for entry in named)
-        there = {entry.path for entry in named if (held := found[entry.blob]) and held.bytes == entry.bytes}
+        stats = self._objects.stats(entry.blob for entry in named)
+        stored = {entry.path for entry in named if (stat := stats[entry.blob]) and stat.bytes == entry.bytes}
         for entry in named:
-            if entry.path not in there and isinstance(contents[entry.path], FileEntry):
+            if entry.path not in stored and isinstance(contents[entry.path], FileEntry):
                 raise MissingArtifactError(
                     f"{entry.path} was not published: its blob {entry.blob} is missing or incomplete in the store "
                     f"{self._objects.address}. Run again to store it again."
@@ -121,7 +103,7 @@ class Publisher:
             if not isinstance(content, FileEntry):
                 self._put_blob(entry, content() if callable(content) else content)
 
-        side_by_side(self._objects, put, [entry for entry in entries if entry.path not in there])
+        side_by_side(self._objects, put, [entry for entry in entries if entry.path not in stored])
 
     def _put_blob(self, entry: FileEntry, content: Path | bytes) -> None:
         objects, key = self._objects, entry.blob
@@ -131,27 +113,43 @@ class Publisher:
             with contextlib.suppress(MissingArtifactError, FileNotFoundError):
                 if objects.parallel > 1 or objects.sha256(key) == entry.sha256:
                     return
-                self._put_aside(entry)
+                put_aside(objects, key, entry.sha256)
 
-    def _right(self, entry: FileEntry, held: Stat | None) -> bool:
+    def _is_right(self, entry: FileEntry, stat: Stat | None) -> bool:
         """Whether a blob is stored with its right length. A wrong one is put aside."""
-        if held is not None and held.bytes != entry.bytes:
-            self._put_aside(entry)
-        return held is not None and held.bytes == entry.bytes
+        if stat is not None and stat.bytes != entry.bytes:
+            put_aside(self._objects, entry.blob, entry.sha256)
+        return stat is not None and stat.bytes == entry.bytes
 
-    def _put_aside(self, entry: FileEntry) -> None:
-        if aside := put_aside(self._objects, entry.blob, entry.sha256):
-            logger.warning("%s held other bytes; they lie in %s now.", entry.blob, aside)
+
+def put_aside(objects: ObjectStore, key: str, sha256: str) -> str:
+    """Move the content of a blob or manifest to `quarantine/` if it is damaged, so that it can be made again.
+
+    Returns:
+        The key of the damaged bytes; empty if the content has the digest `sha256`, or is gone.
+    """
+    objects.forget(key)
+    stat = objects.stat(key)
+    try:
+        data = b"" if stat is None else objects.get_bytes(key)
+    except MissingArtifactError:
+        stat = None
+    if stat is None or sha256_bytes(data) == sha256:
+        return ""
+    aside = f"{QUARANTINE}/{key}/{sha256_bytes(data)}"
+    objects.put_bytes(aside, data)
+    objects.delete(key, stat.generation)
+    logger.warning("%s held other bytes, which are in %s now.", key, aside)
+    return aside
+
+
+def aside_of(objects: ObjectStore, key: str) -> Iterator[str]:
+    """The keys of all damaged bytes that were once stored under `key`."""
+    return objects.list(f"{QUARANTINE}/{key}")
 
 
 def entry_of(path: str, content: Path | bytes | FileEntry, rows: int | None = None) -> FileEntry:
-    """The entry of a file in a manifest.
-
-    Args:
-        path: Path of the file inside the artifact.
-        content: The file, its bytes, or the entry of a stored blob.
-        rows: Row count, for tables.
-    """
+    """The entry of a file with this path inside the artifact; `rows` is the row count of a table."""
     suffix = Path(path).suffix
     if isinstance(content, FileEntry):
         return replace(content, path=path, rows=content.rows if rows is None else rows)
@@ -163,11 +161,3 @@ def entry_of(path: str, content: Path | bytes | FileEntry, rows: int | None = No
 def manifest_of(kind: str, name: str, files: Mapping[str, bytes]) -> Manifest:
     """The manifest of an artifact with these files and nothing else. It needs no store."""
     return Manifest(kind, name, tuple(entry_of(path, files[path]) for path in sorted(files)))
-
-
-def _require_kind(manifest: Manifest) -> None:
-    if manifest.kind in NO_KINDS:
-        raise ConfigurationError(
-            f"{manifest.reference.short}: expected another kind of artifact than {manifest.kind!r}, which is a folder "
-            f"of the store with another purpose. Reserved names: {', '.join(sorted(NO_KINDS))}."
-        )

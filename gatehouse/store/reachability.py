@@ -3,14 +3,14 @@
 Everything is read from the store: manifests, the ledger, memos, run records, deprecations and erasures.
 """
 
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from gatehouse.errors import CorruptArtifactError, MissingArtifactError
 from gatehouse.store.deprecation import marker_of
 from gatehouse.store.erasure import Erasures, dependant_marker
 from gatehouse.store.manifest import Manifest
-from gatehouse.store.objects.parallel import side_by_side
+from gatehouse.store.objects.base import side_by_side
 from gatehouse.store.records import read_records
 from gatehouse.store.reference import Reference, references_in
 from gatehouse.store.store import ArtifactStore
@@ -28,17 +28,29 @@ class Manifests:
 
     def __init__(self, store: ArtifactStore) -> None:
         self._store = store
-        self._known: dict[Reference, Manifest] = {}
+        self._cache: dict[Reference, Manifest] = {}
         self.unreadable: dict[Reference, CorruptArtifactError] = {}
 
     def read(self) -> dict[Reference, Manifest]:
         """All readable manifests in the store now; the others are in `unreadable`."""
+
+        def load(reference: Reference) -> Manifest | CorruptArtifactError | None:
+            try:
+                return self._store.manifest(reference)
+            except MissingArtifactError:
+                return None
+            except CorruptArtifactError as error:
+                return error
+
         present = list(self._store.references())
-        new = [reference for reference in present if reference not in self._known]
-        found = dict(zip(new, side_by_side(self._store.objects, self._one, new), strict=True))
-        self._known |= {reference: each for reference, each in found.items() if isinstance(each, Manifest)}
-        self.unreadable = {key: each for key, each in found.items() if isinstance(each, CorruptArtifactError)}
-        return {reference: self._known[reference] for reference in present if reference in self._known}
+        new = [reference for reference in present if reference not in self._cache]
+        self.unreadable = {}
+        for reference, result in zip(new, side_by_side(self._store.objects, load, new), strict=True):
+            if isinstance(result, Manifest):
+                self._cache[reference] = result
+            elif result is not None:
+                self.unreadable[reference] = result
+        return {reference: self._cache[reference] for reference in present if reference in self._cache}
 
     def read_all(self) -> dict[Reference, Manifest]:
         """All manifests in the store now.
@@ -50,14 +62,6 @@ class Manifests:
         for error in self.unreadable.values():
             raise error
         return present
-
-    def _one(self, reference: Reference) -> Manifest | CorruptArtifactError | None:
-        try:
-            return self._store.manifest(reference)
-        except MissingArtifactError:
-            return None
-        except CorruptArtifactError as error:
-            return error
 
 
 @dataclass(frozen=True)
@@ -100,53 +104,59 @@ class Reachability:
         self._names: dict[str, tuple[Reference, ...]] = {}
 
     def look(self, *, deprecated: bool, forget: bool) -> Needed:
-        """What is needed now.
+        """What is needed now: every manifest, or, with `deprecated`, deprecated ones only where something needs them.
 
-        Args:
-            deprecated: Whether a deprecated manifest is needed only where something else needs it. Otherwise every
-                manifest is needed.
-            forget: Whether memos and run records do not count as something that needs an artifact.
+        With `forget`, memos and run records do not count as a need.
 
         Raises:
             CorruptArtifactError: if a record cannot be read.
         """
         present = self._manifests.read()
-        holders = dict.fromkeys(present, "is in use")
-        if deprecated:
-            holders = _held(present, self._deprecated(present), self._named(forget))
+        holders = self._holders(present, forget) if deprecated else dict.fromkeys(present, "is in use")
         standing = Erasures(self._store.objects).standing()
-        erased = frozenset(key for erasure in standing for key in erasure.blobs)
-        gone = frozenset(reference for erasure in standing for reference in erasure.artifacts)
-        readable = [present[reference] for reference in holders if str(reference) not in gone]
+        erased_blobs = frozenset(key for erasure in standing for key in erasure.blobs)
+        erased = frozenset(artifact for erasure in standing for artifact in erasure.artifacts)
+        readable = [present[reference] for reference in holders if str(reference) not in erased]
         blobs = frozenset(entry.blob for manifest in readable for entry in manifest.files)
         broken = {reference: str(error) for reference, error in self._manifests.unreadable.items()}
-        broken |= self._missing(
-            {reference: present[reference] for reference in holders}, present.keys() | broken.keys()
-        )
-        return Needed(present, holders, frozenset(present) - holders.keys(), erased, blobs - erased, broken)
-
-    def _missing(self, needed: dict[Reference, Manifest], known: Set[Reference]) -> dict[Reference, str]:
-        """Missing inputs of needed artifacts, except those that were erased before a pull into this store."""
-        found: dict[Reference, str] = {}
-        for child, manifest in needed.items():
-            for parent in map(Reference.parse, manifest.derived_from.values()):
-                if parent in known or parent in found:
+        for child in holders:
+            for parent in map(Reference.parse, present[child].derived_from.values()):
+                if parent in present or parent in broken:
                     continue
-                held = self._store.objects.stats([f"{parent}/manifest.json", dependant_marker(child)])
-                if not any(held.values()):
-                    found[parent] = f"{parent} is missing, and {child} was made from it. Restore the store from a copy."
-        return found
+                # An input may be missing because it was erased before the artifact was pulled into this store.
+                stats = self._store.objects.stats([f"{parent}/manifest.json", dependant_marker(child)])
+                if not any(stats.values()):
+                    broken[parent] = (
+                        f"{parent} is missing, and {child} was made from it. Restore the store from a copy."
+                    )
+        return Needed(present, holders, frozenset(present) - holders.keys(), erased_blobs, blobs - erased_blobs, broken)
+
+    def _holders(self, present: dict[Reference, Manifest], forget: bool) -> dict[Reference, str]:
+        """What needs each manifest: it is in use, a record names it, or a needed artifact was derived from it."""
+        deprecated = self._deprecated(present)
+        holders = {reference: "is in use" for reference in present if reference not in deprecated}
+        for reference, record in self._named(forget).items():
+            if reference in deprecated:
+                holders[reference] = f"{record} names it"
+        pending = list(holders)
+        while pending:
+            current = pending.pop()
+            for parent in lineage_of(present[current]):
+                if parent in present and parent not in holders:
+                    holders[parent] = f"{current.short} was made from it"
+                    pending.append(parent)
+        return holders
 
     def _deprecated(self, present: Iterable[Reference]) -> frozenset[Reference]:
         """Deprecated artifacts. One deprecated after the first look counts as in use until the collector ends."""
         markers = {marker_of(reference): reference for reference in present if reference not in self._in_use}
-        found = self._store.objects.stats(markers)
-        deprecated = frozenset(markers[key] for key, held in found.items() if held is not None)
+        stats = self._store.objects.stats(markers)
+        deprecated = frozenset(markers[key] for key, stat in stats.items() if stat is not None)
         self._in_use.update(set(markers.values()) - deprecated)
         return deprecated
 
     def _named(self, forget: bool) -> dict[Reference, str]:
-        """The references in records, each with the first record that names it, in words."""
+        """The references in records, each with the key of the first record that names it."""
         named: dict[Reference, str] = {}
         for folder in (LEDGER,) if forget else (LEDGER, *WORK):
             keys = [key for key in self._store.objects.list(folder) if key.endswith(".json")]
@@ -154,24 +164,8 @@ class Reachability:
             self._names |= {key: references_in(body) for key, body in new.items()}
             for key in keys:
                 for reference in self._names.get(key, ()):
-                    named.setdefault(reference, f"{key} names it")
+                    named.setdefault(reference, key)
         return named
-
-
-def _held(
-    present: dict[Reference, Manifest], deprecated: frozenset[Reference], named: dict[Reference, str]
-) -> dict[Reference, str]:
-    """What needs each manifest: it is in use, a record names it, or a needed artifact was derived from it."""
-    holders = {reference: "is in use" for reference in present if reference not in deprecated}
-    holders |= {reference: by for reference, by in named.items() if reference in deprecated and reference in present}
-    pending = list(holders)
-    while pending:
-        current = pending.pop()
-        for parent in lineage_of(present[current]):
-            if parent in present and parent not in holders:
-                holders[parent] = f"{current.short} was made from it"
-                pending.append(parent)
-    return holders
 
 
 def lineage_of(manifest: Manifest) -> Iterator[Reference]:

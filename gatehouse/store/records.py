@@ -5,13 +5,12 @@ import getpass
 import json
 import os
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from gatehouse.errors import CorruptArtifactError, MissingArtifactError
-from gatehouse.store.objects.base import ObjectStore
-from gatehouse.store.objects.parallel import side_by_side
+from gatehouse.store.objects.base import ObjectStore, side_by_side
 
 USER = "GATEHOUSE_USER"
 _TOKEN = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
@@ -30,13 +29,16 @@ def read_record(objects: ObjectStore, key: str) -> dict[str, Any] | None:
     """
     try:
         body = json.loads(objects.get_bytes(key))
+        problem = "" if isinstance(body, dict) else type(body).__name__
     except MissingArtifactError:
         return None
     except (ValueError, RecursionError) as error:
-        raise _unreadable(key, str(error)) from error
-    if not isinstance(body, dict):
-        raise _unreadable(key, f"found {type(body).__name__}")
-    return body
+        problem = str(error)
+    if problem:
+        raise CorruptArtifactError(
+            f"{key}: expected a JSON object, found: {problem}. Restore it from a copy, or remove it."
+        )
+    return dict(body)
 
 
 def read_records(objects: ObjectStore, keys: Iterable[str]) -> dict[str, dict[str, Any]]:
@@ -45,17 +47,28 @@ def read_records(objects: ObjectStore, keys: Iterable[str]) -> dict[str, dict[st
     Raises:
         CorruptArtifactError: if one of them is not a JSON object.
     """
-    wanted = list(keys)
-    found = side_by_side(objects, lambda key: read_record(objects, key), wanted)
-    return {key: body for key, body in zip(wanted, found, strict=True) if body is not None}
+    keys = list(keys)
+    bodies = side_by_side(objects, lambda key: read_record(objects, key), keys)
+    return {key: body for key, body in zip(keys, bodies, strict=True) if body is not None}
+
+
+def remove_record(objects: ObjectStore, key: str) -> None:
+    """Remove a record, if it exists."""
+    if (stat := objects.stat(key)) is not None:
+        objects.delete(key, stat.generation)
+
+
+def changes(first: Any, second: Any, *, path: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Path and both values of every difference between two JSON objects; None for a missing value."""
+    if isinstance(first, dict) and isinstance(second, dict):
+        for name in sorted({*first, *second}):
+            yield from changes(first.get(name), second.get(name), path=f"{path}.{name}" if path else name)
+    elif first != second:
+        yield path, first, second
 
 
 def author(by: str = "") -> dict[str, str]:
-    """Author and time of a record, by this machine's clock.
-
-    Args:
-        by: The author; empty for the user of this process.
-    """
+    """Author and time of a record, by this machine's clock; by default the author is the user of this process."""
     return {"by": by or whoami(), "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
 
 
@@ -77,14 +90,3 @@ def _service_account() -> str:
         return str(json.loads(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)))["sub"])
     except (OSError, ValueError, IndexError, KeyError, TypeError):
         return ""
-
-
-def remove_record(objects: ObjectStore, key: str) -> None:
-    """Remove a record, if it exists."""
-    found = objects.stat(key)
-    if found is not None:
-        objects.delete(key, found.generation)
-
-
-def _unreadable(key: str, found: str) -> CorruptArtifactError:
-    return CorruptArtifactError(f"{key}: expected a JSON object, {found}. Restore it from a copy, or remove it.")

@@ -64,19 +64,14 @@ def is_identity(text: str) -> bool:
 
 def references_in(value: Any) -> tuple[Reference, ...]:
     """All references among the strings of a nested JSON value, in order of appearance, each once."""
-    found: dict[Reference, None] = {}
-
-    def visit(node: Any) -> None:
-        if isinstance(node, str):
-            match = _IDENTITY.match(node)
-            if match:
-                found[Reference(**match.groupdict())] = None
+    references: dict[Reference, None] = {}
+    pending = [value]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, str) and (match := _IDENTITY.match(node)):
+            references[Reference(**match.groupdict())] = None
         elif isinstance(node, dict):
-            for item in node.values():
-                visit(item)
+            pending.extend(reversed(node.values()))
         elif isinstance(node, (list, tuple)):
-            for item in node:
-                visit(item)
-
-    visit(value)
-    return tuple(found)
+            pending.extend(reversed(node))
+    return tuple(references)

@@ -40,7 +40,7 @@ class Event:
 
     `event` is `started`, then `hit`, `finished`, `failed`, `stopped` or `tolerated`; between them `paused`, `warned`,
     and `trial` for the end of each trial of an experiment. If the same request is made again in a run, for example by a
-    KFP retry, `asked` is the same.
+    KFP retry, `asked` in the body is the same.
     """
 
     stage: str
@@ -50,36 +50,33 @@ class Event:
 
 
 class Attempt:
-    """One attempt at a stage in the run of `GATEHOUSE_RUN_ID`. Without a run nothing is recorded."""
+    """One attempt at a stage in the run of `GATEHOUSE_RUN_ID`. Without a run nothing is recorded.
+
+    Attributes:
+        number: Number of the attempt at the stage, from 1.
+        facts: Fields of every later event of this attempt, besides its own body.
+    """
 
     def __init__(self, store: ArtifactStore, stage: str, asked: str = "") -> None:
-        """Start an attempt, and record the start.
-
-        Args:
-            store: The artifact store with the run record.
-            stage: The stage.
-            asked: Identity of the request.
-        """
+        """Start an attempt, and record the start; `asked` identifies the request."""
         self._store = store
         self._stage = stage
         self._asked = asked
         self._run = os.environ.get(RUN_ID, "")
-        self._number = 1
         self._began = time.time()
-        self.facts: dict[str, Any] = {}
-        """Fields of every later event of this attempt, besides its own body."""
         self._means: dict[str, tuple[float, int]] = {}
         self._measuring = threading.Lock()
+        self.facts: dict[str, Any] = {}
+        self.number = 1
         if self._run:
             while not self._write("started", {"pid": os.getpid()}):
-                self._number += 1
+                self.number += 1
 
     def _write(self, event: str, body: dict[str, Any]) -> bool:
-        key = f"runs/{self._run}/{self._stage}.{self._number}.{event}.json"
+        key = f"runs/{self._run}/{self._stage}.{self.number}.{event}.json"
         asked = {"asked": self._asked} if self._asked else {}
-        return self._store.record(
-            key, body | asked | {"at": time.time(), "seconds": round(time.time() - self._began, 3)}
-        )
+        times = {"at": time.time(), "seconds": round(time.time() - self._began, 3)}
+        return self._store.record(key, body | asked | times)
 
     def note(self, event: str, **body: Any) -> None:
         """Record an event of this attempt, without secrets; `warned` and `paused` each time, others once."""
@@ -108,17 +105,12 @@ class Attempt:
         finally:
             TASK.reset(token)
 
-    @property
-    def number(self) -> int:
-        """Number of the attempt at the stage, from 1."""
-        return self._number
-
-    def found_before(self) -> dict[str, Any] | None:
+    def permanent_failure(self) -> dict[str, Any] | None:
         """The permanent error that an earlier attempt at the same request had in this run, or None.
 
         An older error does not count: somebody may have fixed the cause, and restarted the task of the same run.
         """
-        for number in range(1, self._number):
+        for number in range(1, self.number):
             body = read_record(self._store.objects, f"runs/{self._run}/{self._stage}.{number}.failed.json")
             if body and body.get("permanent") and body.get("asked") == self._asked and "message" in body:
                 return body if time.time() - float(body["at"]) < _RETRY_SECONDS else None
@@ -126,14 +118,13 @@ class Attempt:
 
     def warn(self, message: str) -> None:
         """Log and record a warning, without secrets."""
-        message = redacted(message)
-        logger.warning("%s", message)
+        logger.warning("%s", redacted(message))
         self.note("warned", message=message)
 
     def provenance(self, references: Iterable[str]) -> None:
         """Record for each reference who made it, in which run, when, and with which key and code."""
         for reference in references:
-            body = {"run": self._run, "stage": self._stage, "attempt": self._number, "at": time.time(), "by": whoami()}
+            body = {"run": self._run, "stage": self._stage, "attempt": self.number, "at": time.time(), "by": whoami()}
             body |= {"why": os.environ.get(REASON, "")} | self.facts
             self._store.append(f"provenance/{reference}", body)
 
@@ -145,14 +136,10 @@ TASK: ContextVar[Attempt | None] = ContextVar("gatehouse_task", default=None)
 def events(
     store: ArtifactStore, run: str, known: Set[str] = frozenset(), *, trials: bool = False
 ) -> Iterator[tuple[str, Event]]:
-    """The events of a run, as pairs of key and event in order of keys.
+    """The events of a run, as pairs of key and event in order of keys, without the keys in `known`.
 
-    Args:
-        store: The artifact store with the run record.
-        run: Id of the run.
-        known: Keys to leave out, because they were read before.
-        trials: Whether to read the end of every trial of an experiment. There may be thousands, each in its own object;
-            otherwise only the one with the highest number is read, as a sign of life.
+    An experiment may have thousands of trials, each with its end in its own object. Without `trials`, only the one with
+    the highest number is read, as a sign of life.
     """
     keys = list(store.objects.list(f"runs/{run}"))
     if not trials:
@@ -160,19 +147,17 @@ def events(
     for key in keys:
         parts = key.rsplit("/", 1)[1].split(".")
         if key not in known and len(parts) == 4 and parts[1].isdigit() and parts[3] == "json":
-            yield (
-                key,
-                Event(parts[0], int(parts[1]), parts[2].partition("-")[0], json.loads(store.objects.get_bytes(key))),
-            )
+            body = json.loads(store.objects.get_bytes(key))
+            yield key, Event(parts[0], int(parts[1]), parts[2].partition("-")[0], body)
 
 
 def recorded_runs(store: ArtifactStore) -> dict[str, set[str]]:
     """The names of the records of every run, by its id."""
-    found: dict[str, set[str]] = {}
+    names: dict[str, set[str]] = {}
     for key in store.objects.list("runs"):
         _, run, name = key.split("/", 2)
-        found.setdefault(run, set()).add(name)
-    return found
+        names.setdefault(run, set()).add(name)
+    return names
 
 
 def end_name(number: int) -> str:

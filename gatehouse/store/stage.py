@@ -1,4 +1,4 @@
-"""Makes a plain function a stage: adds memo, verification of its outputs, run record, provenance and pages."""
+"""Makes a plain function a stage: adds a memo, verification of its outputs, a run record, provenance and pages."""
 
 import contextlib
 import contextvars
@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, NoReturn, TypeVar, cast, get_origin, get_type_hints
 
@@ -38,7 +39,6 @@ from gatehouse.store.atomic_file import disk_full
 from gatehouse.store.canonical import digest_of
 from gatehouse.store.code import Code, code_of
 from gatehouse.store.database import out_of_memory
-from gatehouse.store.declaration import PURE, USUAL, Declaration, Effects, Resources
 from gatehouse.store.hidden_values import hiding, without_values
 from gatehouse.store.identity import Spec, identity_of
 from gatehouse.store.pages import draw
@@ -53,12 +53,82 @@ ATTEMPTS = "GATEHOUSE_ATTEMPTS"
 """Environment variable: how often a task is tried in a run, by its pods themselves: docs/specs.md#retries."""
 TOLERATE = "GATEHOUSE_TOLERATE"
 """Environment variable: if the stage fails and is not tried again, its task succeeds with a warning."""
+CONTENTS = "gatehouse.reports.contents:page"
+"""A page for any artifact: its numbers as bars, its columns and files, and its lineage."""
 _PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 15.0, 300.0
 _SENSITIVE = "gatehouse.data.validation.sensitivity:sensitive_columns"
 """Says of which columns no value may be shown. Named, not imported: it decides results, and this room decides none."""
 _HEAVY = ("torch", "feast", "mlflow", "optuna", "sklearn", "duckdb", "pandas", "pyarrow")
 _outer: contextvars.ContextVar[str] = contextvars.ContextVar("gatehouse_stage", default="")
 _forced: contextvars.ContextVar[str] = contextvars.ContextVar("gatehouse_stage_forced", default="")
+
+
+@dataclass(frozen=True)
+class Effects:
+    """What a stage reads and writes besides its parameters and its artifacts.
+
+    Attributes:
+        reads: External sources that its parameters do not name; empty for none.
+        writes: What it writes besides its artifacts; empty for none.
+        memo: Whether its result may come from the stage memo, and, where no result of the stage can be provisional,
+            from KFP's cache.
+        shows_models: Whether it writes to the Model Registry: its pod then gets the registry's address and token.
+        retry_safe: Whether two runs have the same effect as one.
+        why: The reason for these settings, in one sentence.
+    """
+
+    reads: str = ""
+    writes: str = ""
+    memo: bool = False
+    shows_models: bool = False
+    retry_safe: bool = True
+    why: str = ""
+
+
+PURE = Effects(memo=True, why="A pure function of its parameters.")
+
+
+@dataclass(frozen=True)
+class Resources:
+    """The resources of a stage's pod, unless a project sets others: Kubernetes' notation, and KFP's time limit."""
+
+    cpu: str = "1"
+    memory: str = "2G"
+    minutes: int = 30
+
+
+USUAL = Resources()
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """What a stage declares about itself.
+
+    Attributes:
+        name: Name of the stage, of its KFP component, and of its rows in records and tables.
+        title: Name for people, in the terminal and in the KFP UI.
+        effects: What it reads and writes besides artifacts; a pure function by default.
+        resources: Resources of its pod.
+        pages: For each kind of artifact the function `(store, reference) -> HTML` that draws its page, named as
+            `package.module:name`; `CONTENTS` for a kind without its own function.
+        inner: Whether only other stages call it, and no task does.
+        section: The section, or key, of a project without which a pipeline has no task of it; empty if none is needed.
+        tracked: The field of its result that names an artifact with an MLflow run of its own, which shows the stage;
+            empty if the stage has no such artifact.
+        task: The stages that its KFP task can run, in order, itself among them; empty for itself alone. A task is two
+            pods, one after the other, so what takes seconds shares a task. What judges comes last in its task, because
+            KFP shows no artifacts of a failed task: the next task requires the verdict.
+    """
+
+    name: str
+    title: str
+    effects: Effects = PURE
+    resources: Resources = USUAL
+    pages: Mapping[str, str] = field(default_factory=dict)
+    inner: bool = False
+    section: str = ""
+    tracked: str = ""
+    task: tuple[str, ...] = ()
 
 
 class StageModel(Spec):
@@ -77,10 +147,8 @@ class StageModel(Spec):
 
 def _identity(value: Any) -> Any:
     if isinstance(value, str) and "/sha256-" in value and "\n" not in value and " " not in value:
-        try:
+        with contextlib.suppress(InvalidReferenceError):
             return str(Reference.parse(value))
-        except InvalidReferenceError:
-            return value
     return value
 
 
@@ -132,10 +200,8 @@ class Stage(Generic[Req, Res]):
 
     def key(self, request: Req, code: str = "") -> str:
         """The memo key of `request`. It includes user code that the request names, which no compiled spec knows."""
-        return memo.memo_key(self.name, self.code_here(code) + self._own_code(request), identity_of(request))
-
-    def _own_code(self, request: Req) -> str:
-        return self.outside(request) if self.outside else ""
+        outside = self.outside(request) if self.outside else ""
+        return memo.memo_key(self.name, self.code_here(code) + outside, identity_of(request))
 
     def require_current(self, code: str) -> None:
         """Check that the digest in a compiled spec is that of the sources on disk; an empty digest passes.
@@ -146,8 +212,8 @@ class Stage(Generic[Req, Res]):
         if code and code != self.code():
             raise StaleSpecError(
                 f"Stage {self.name}: the spec was compiled from code {code[:12]}, but the code installed here is "
-                f"{self.code()[:12]}. Compile again (`gatehouse compile`), or run the image "
-                f"that the spec was compiled for."
+                f"{self.code()[:12]}. Compile again (`gatehouse compile`), or run the image that the spec was compiled "
+                "for."
             )
 
     def __call__(self, request: Req, store: ArtifactStore, *, code: str = "", force: str = "") -> Res:
@@ -171,41 +237,41 @@ class Stage(Generic[Req, Res]):
         if not outer:
             follow_owner()
             _end_on_sigterm()
-        attempt = Attempt(store, label, digest_of([identity_of(request), code, force]))
-        pause = 0.0
-        with _inside(label, force, functools.partial(self._sensitive, request, store)):
-            try:
-                _require_no_verdict(attempt)
-                inject_fault(self.name, "start", attempt)
-                with attempt.as_task():
-                    result, hit = self._recall_or_run(request, store, attempt, code, force)
-                inject_fault(self.name, "finish", attempt)
-            except Exception as raised:
-                error = without_values(_explained(raised))
-                pause = 0.0 if outer else _pause_before_another(error, attempt)
-                tolerated = not outer and not pause and _is_tolerated(error, self.name)
-                with contextlib.suppress(StoreError):  # The original error matters more than a failure to record it.
-                    ended = "stopped" if isinstance(error, StoppedError) else "tolerated" if tolerated else "failed"
-                    attempt.note(ended, **_told(error))
-                if tolerated:
-                    attempt.warn(f"{self.name} failed, and the run goes on without it: {_told(error)['message']}")
-                    return _empty_result(self.result)
-                if not pause and error is raised:
+        while True:
+            attempt = Attempt(store, label, digest_of([identity_of(request), code, force]))
+            with _inside(label, force, functools.partial(self._sensitive, request, store)):
+                try:
+                    if (failure := attempt.permanent_failure()) is not None:  # KFP may start the task again.
+                        raise RepeatedError(failure["message"], failure["error"], failure["exit_code"])
+                    inject_fault(self.name, "start", attempt)
+                    with attempt.as_task():
+                        result, hit = self._recall_or_run(request, store, attempt, code, force)
+                    inject_fault(self.name, "finish", attempt)
+                    break
+                except Exception as raised:
+                    error = without_values(_in_words(raised))
+                    pause = 0.0 if outer else _pause_before_another(error, attempt)
+                    facts = _facts_of(error)
+                    stopped = isinstance(error, StoppedError)
+                    tolerated = not (outer or pause or stopped) and self.name in os.environ.get(TOLERATE, "").split(",")
+                    with contextlib.suppress(StoreError):  # The error matters more than a failure to record it.
+                        attempt.note("stopped" if stopped else "tolerated" if tolerated else "failed", **facts)
+                    if tolerated:
+                        attempt.warn(f"{self.name} failed, and the run goes on without it: {facts['message']}")
+                        return _empty_result(self.result)
+                    if not pause and error is raised:
+                        raise
+                    if not pause:
+                        raise error from (None if isinstance(error, HiddenValueError) else raised)
+                    logger.warning("%s failed, and is tried again in %g s: %s", label, pause, facts["message"])
+                    del error  # It holds what the attempt had in memory.
+                except SystemExit as ended:
+                    if ended.code == 128 + signal.SIGTERM:
+                        # KFP shows an exit task no difference between a terminated run and one whose pod was killed.
+                        with contextlib.suppress(StoreError):  # The signal ends the stage, on the record or not.
+                            attempt.note("stopped", **_facts_of(StoppedError(f"{self.name} was stopped by a signal.")))
                     raise
-                if not pause:
-                    raise error from (None if isinstance(error, HiddenValueError) else raised)
-                logger.warning("%s failed, and is tried again in %g s: %s", label, pause, _told(error)["message"])
-                del error  # It holds what the attempt had in memory.
-            except SystemExit as ended:
-                if ended.code == 128 + signal.SIGTERM:
-                    # KFP does not tell an exit task a terminated run from one whose pod was killed, as for memory.
-                    told = StoppedError(f"{self.name} was stopped before it ended.")
-                    with contextlib.suppress(StoreError):  # The signal ends the stage, on the record or not.
-                        attempt.note("stopped", **_told(told))
-                raise
-        if pause:
             time.sleep(pause)
-            return self(request, store, code=code, force=force)
         loaded = [name for name in _HEAVY if name in sys.modules]
         body = result.model_dump(mode="json")
         facts = {"memo": self.declared.effects.memo, "tracked": body.get(self.declared.tracked, "")}
@@ -215,75 +281,72 @@ class Stage(Generic[Req, Res]):
     def _recall_or_run(
         self, request: Req, store: ArtifactStore, attempt: Attempt, code: str, force: str
     ) -> tuple[Res, bool]:
+        """The result, and whether it comes from the memo."""
         inputs = references_in(request.model_dump(mode="json"))
         if deprecated := list(filter(None, map(store.require_readable, inputs))):
             attempt.note("warned", message=" ".join(deprecated))
         if not self.declared.effects.memo:
             result = self.function(request, store)
-            found = references_in(result.model_dump(mode="json"))
-            # Artifacts that it found and did not make have their provenance already.
-            attempt.provenance(
-                [str(one) for one in found if next(store.objects.list(f"provenance/{one}"), None) is None]
-            )
-            self._draw_pages(store, found, attempt)
+            outputs = references_in(result.model_dump(mode="json"))
+            # An artifact that it did not make itself has its provenance already.
+            new = [str(output) for output in outputs if next(store.objects.list(f"provenance/{output}"), None) is None]
+            attempt.provenance(new)
+            self._draw_pages(store, outputs, attempt)
             return result, False
+
         key = self.key(request, code)
-        facts = {"key": key, "code": self.code_here(code), "outside": self._own_code(request)}
-        attempt.facts = facts | {"request": identity_of(request)}
-        known = None if force else self._known(store, key, attempt, inputs)
-        if known is not None:
-            return known, True
+        attempt.facts = {
+            "key": key,
+            "code": self.code_here(code),
+            "outside": self.outside(request) if self.outside else "",
+            "request": identity_of(request),
+        }
+        recalled = None if force else memo.recall(store, self.name, key, attempt.warn, inputs)
+        if recalled is not None:
+            with contextlib.suppress(ValidationError):  # An older result may have another form.
+                return self.result.model_validate(recalled), True
+
         self.require_current(code)
-        record_code(store, self.sources())
+        sources = self.sources()  # They are recorded so that two runs can be compared later.
+        store.record(f"code/{sources.digest}.json", sources.to_json())
         limits.confine_arrow()
         result = self.function(request, store)
         body = result.model_dump(mode="json")
         outputs = references_in(body)
-        missing = [str(reference) for reference in outputs if not store.exists(reference)]
+        missing = [str(output) for output in outputs if not store.exists(output)]
         if missing:
             raise StageResultError(
                 f"Stage {self.name} returned references that are not in the store: {', '.join(missing)}."
             )
         if not result.provisional and not memo.remember(store, self.name, key, body):
             attempt.warn(f"NonDeterministicStage: {self.name} gave another result than before for the same key {key}.")
-        attempt.provenance(tuple(str(reference) for reference in outputs))
+        attempt.provenance(map(str, outputs))
         self._draw_pages(store, outputs, attempt)
         return result, False
-
-    def _known(self, store: ArtifactStore, key: str, attempt: Attempt, inputs: Collection[Reference]) -> Res | None:
-        """The result in the memo; None if it has another form than results have now."""
-        known = memo.recall(store, self.name, key, attempt.warn, inputs)
-        try:
-            return None if known is None else self.result.model_validate(known)
-        except ValidationError:
-            return None
 
     def _sensitive(self, request: Req, store: ArtifactStore) -> Collection[str]:
         """The sensitive columns of a request and of what it names; where that cannot be read, any may be."""
         module, _, name = _SENSITIVE.partition(":")
-        columns = getattr(importlib.import_module(module), name)
-        declared = set(self.sensitive(request)) if self.sensitive else set()
+        columns_of = getattr(importlib.import_module(module), name)
+        columns = set(self.sensitive(request)) if self.sensitive else set()
         try:
-            named = references_in(request.model_dump(mode="json"))
-            return declared | {each for one in named for each in columns(store, one)}
+            return columns.union(*(columns_of(store, data) for data in references_in(request.model_dump(mode="json"))))
         except GatehouseError:
             return ("unknown, as a manifest cannot be read",)
 
     def _draw_pages(self, store: ArtifactStore, outputs: Sequence[Reference], attempt: Attempt) -> None:
         """Draw the pages of new artifacts; an error becomes a warning, because no result depends on pages."""
         for reference in outputs:
-            page = self.declared.pages.get(reference.kind)
-            if page is None:
-                continue
-            try:
-                draw(store, reference, page)
-            except Exception as error:
-                attempt.warn(f"The page of {reference} was not drawn: {type(error).__name__}: {error}")
+            if page := self.declared.pages.get(reference.kind):
+                try:
+                    draw(store, reference, page)
+                except Exception as error:
+                    attempt.warn(f"The page of {reference} was not drawn: {type(error).__name__}: {error}")
 
 
 @contextlib.contextmanager
 def _inside(label: str, force: str, sensitive: Callable[[], Collection[str]]) -> Iterator[None]:
-    """What is called in this context is called by the stage of this label, and shows no value that it may not show."""
+    """In this context, calls belong to the stage of this label, and errors show no value of a sensitive column."""
     token, forced = _outer.set(label), _forced.set(force)
     try:
         with hiding(sensitive):
@@ -311,21 +374,11 @@ def stage(
     outside: Callable[[Any], str] | None = None,
     sensitive: Callable[[Any], Collection[str]] | None = None,
 ) -> Callable[[Callable[[Req, ArtifactStore], Res]], Stage[Req, Res]]:
-    """Make a function `(request, store) -> result` a stage.
+    """Make a function `(request, store) -> result` a stage. Most parameters are the fields of `Declaration`.
 
-    Args:
-        name: Name of the stage, of its KFP component, and of its rows in records and tables.
-        title: Name for people.
-        effects: What it reads and writes besides artifacts; a pure function by default.
-        resources: Resources of its pod.
-        pages: For each kind of artifact the function `(store, reference) -> HTML` that draws its page, named as
-            `package.module:name`.
-        inner: Whether only other stages call it, and no task does.
-        section: The section, or key, of a project without which a pipeline has no task of it.
-        tracked: The field of its result that names an artifact with an MLflow run of its own.
-        task: The stages that its KFP task can run, in order, itself among them; empty for itself alone.
-        outside: Digest of code outside `gatehouse` that a request names and its result depends on; empty for none.
-        sensitive: The columns that a request itself declares sensitive, besides those of the references that it names.
+    `outside` gives the digest of code outside `gatehouse` that a request names and its result depends on, or an empty
+    text. `sensitive` gives the columns that a request itself declares sensitive, besides those of the references that
+    it names.
     """
 
     def decorate(function: Callable[[Req, ArtifactStore], Res]) -> Stage[Req, Res]:
@@ -336,67 +389,13 @@ def stage(
     return decorate
 
 
-def declared_stages() -> dict[str, Stage[Any, Any]]:
-    """All stages by name, from every `stage.py` below `components`, in order of their paths."""
-    _import_stages()
-    return STAGES
-
-
 @functools.cache
-def _import_stages() -> None:
+def declared_stages() -> dict[str, Stage[Any, Any]]:
+    """All stages by name, from every `stage.py` below `gatehouse`, in order of their paths."""
     root = Path(gatehouse.__file__).parent
     for path in sorted(root.rglob("stage.py")):
         importlib.import_module(".".join(("gatehouse", *path.relative_to(root).with_suffix("").parts)))
-
-
-def record_code(store: ArtifactStore, code: Code) -> None:
-    """Store the parts of a code digest beside the memo, so that two runs can be compared later."""
-    store.record(f"code/{code.digest}.json", code.to_json())
-
-
-def inject_fault(stage_name: str, point: str, attempt: Attempt) -> None:
-    """For tests: pause, exit or raise at one point of one stage, as in `GATEHOUSE_FAULT=<stage>:<point>:<action>`.
-
-    Points are `start` and `finish`. `pause` records the event `paused` and sleeps until the run is killed. Only the
-    first attempt of a run has the fault.
-
-    Raises:
-        RuntimeError: if the action is `raise`.
-    """
-    wanted, _, action = os.environ.get(FAULT, "").rpartition(":")
-    if wanted != f"{stage_name}:{point}" or attempt.number > 1:
-        return
-    if action == "pause":
-        attempt.note("paused")
-        time.sleep(600)
-    elif action == "exit":
-        os._exit(70)
-    elif action == "raise":
-        raise RuntimeError(f"injected fault at {wanted}")
-
-
-def _require_no_verdict(attempt: Attempt) -> None:
-    """Raise at once the permanent error of an earlier attempt at the same request: KFP may start the task again."""
-    before = attempt.found_before()
-    if before is not None:
-        raise RepeatedError(before["message"], before["error"], before["exit_code"])
-
-
-def _pause_before_another(error: Exception, attempt: Attempt) -> float:
-    """Seconds until this pod tries the stage again, as KFP may not; 0 where no attempt is left, or none would help.
-
-    A launcher has restarts of its own, and each takes as long as this pod may; more memory needs another pod.
-    """
-    left = attempt.number < int(os.environ.get(ATTEMPTS, "1")) and bool(os.environ.get(RUN_ID))
-    hopeless = isinstance(error, StoppedError | LauncherError | OutOfMemoryError)
-    if not left or hopeless or (isinstance(error, GatehouseError) and error.permanent):
-        return 0.0
-    return float(min(_PAUSE_SECONDS * 2 ** (attempt.number - 1), _LONGEST_PAUSE_SECONDS))
-
-
-def _is_tolerated(error: Exception, stage_name: str) -> bool:
-    """Whether the project lets a run continue without this stage."""
-    return stage_name in os.environ.get(TOLERATE, "").split(",") and not isinstance(error, StoppedError)
+    return STAGES
 
 
 def in_task(stage: Stage[Any, Any]) -> list[Stage[Any, Any]]:
@@ -411,24 +410,61 @@ def leads() -> dict[str, str]:
     return {name: stage.name for stage in declared for name in stage.declared.task if name != stage.name}
 
 
+def inject_fault(stage_name: str, point: str, attempt: Attempt) -> None:
+    """For tests: pause, exit or raise at one point of one stage, as in `GATEHOUSE_FAULT=<stage>:<point>:<action>`.
+
+    Points are `start` and `finish`. `pause` records the event `paused` and sleeps until the run is killed. Only the
+    first attempt of a run has the fault.
+
+    Raises:
+        RuntimeError: if the action is `raise`.
+    """
+    place, _, action = os.environ.get(FAULT, "").rpartition(":")
+    if place != f"{stage_name}:{point}" or attempt.number > 1:
+        return
+    if action == "pause":
+        attempt.note("paused")
+        time.sleep(600)
+    elif action == "exit":
+        os._exit(70)
+    elif action == "raise":
+        raise RuntimeError(f"injected fault at {place}")
+
+
+def _pause_before_another(error: Exception, attempt: Attempt) -> float:
+    """Seconds until this pod tries the stage again, as KFP may not; 0 where no attempt is left, or none would help.
+
+    A launcher has restarts of its own, and each takes as long as this pod may; more memory needs another pod.
+    """
+    left = attempt.number < int(os.environ.get(ATTEMPTS, "1")) and bool(os.environ.get(RUN_ID))
+    hopeless = isinstance(error, StoppedError | LauncherError | OutOfMemoryError)
+    if not left or hopeless or (isinstance(error, GatehouseError) and error.permanent):
+        return 0.0
+    return float(min(_PAUSE_SECONDS * 2 ** (attempt.number - 1), _LONGEST_PAUSE_SECONDS))
+
+
 def _empty_result(result: type[Res]) -> Res:
     """A result without content: empty text, only zeros, no entries. No deciding stage uses it."""
-    fields = result.model_fields.items()
-    empty: dict[str, Any] = {name: _empty(get_origin(field.annotation) or field.annotation) for name, field in fields}
+    empty: dict[str, Any] = {}
+    for name, info in result.model_fields.items():
+        kind: Any = get_origin(info.annotation) or info.annotation
+        empty[name] = kind() if kind in (int, float, bool, tuple, list, dict) else ""
     return cast(Res, result.model_construct(None, **empty))
 
 
-def _empty(kind: Any) -> Any:
-    return kind() if kind in (int, float, bool, tuple, list, dict) else ""
-
-
-def _told(error: Exception) -> dict[str, Any]:
+def _facts_of(error: Exception) -> dict[str, Any]:
     """The fields of an error in the record of a failure."""
-    said = redacted(str(error))
+    message = redacted(str(error))
     if not isinstance(error, GatehouseError):
-        return {"error": type(error).__name__, "message": said, "exit_code": 1, "permanent": False, "unexpected": True}
+        return {
+            "error": type(error).__name__,
+            "message": message,
+            "exit_code": 1,
+            "permanent": False,
+            "unexpected": True,
+        }
     name = error.name if isinstance(error, RepeatedError) else type(error).__name__
-    return {"error": name, "message": said, "exit_code": error.exit_code, "permanent": error.permanent}
+    return {"error": name, "message": message, "exit_code": error.exit_code, "permanent": error.permanent}
 
 
 def _end_on_sigterm() -> None:
@@ -439,10 +475,8 @@ def _end_on_sigterm() -> None:
         signal.signal(signal.SIGTERM, end)
 
 
-def _explained(error: Exception) -> Exception:
+def _in_words(error: Exception) -> Exception:
     """A full disk, full memory, or a signal during a query as an error in words; other errors unchanged."""
-    if known := disk_full(error) or out_of_memory(error):
-        return known
     if is_interruption(error):
         return StoppedError("A signal stopped the run while a query ran. Run again: what was finished is kept.")
-    return error
+    return disk_full(error) or out_of_memory(error) or error

@@ -1,8 +1,10 @@
 """The artifact store: publishes immutable artifacts under references, and verifies what it reads."""
 
 import contextlib
+import fcntl
 import json
 import shutil
+import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -14,20 +16,24 @@ from gatehouse.store.canonical import sha256_bytes, sha256_of
 from gatehouse.store.deprecation import require_in_use
 from gatehouse.store.erasure import Erasures, erased_marker
 from gatehouse.store.manifest import Column, FileEntry, Manifest, Shard, read_manifest
-from gatehouse.store.objects.base import ObjectStore
+from gatehouse.store.objects.base import ObjectStore, side_by_side
 from gatehouse.store.objects.cache import cache_folder
 from gatehouse.store.objects.local import LocalObjects
 from gatehouse.store.objects.opening import open_objects
-from gatehouse.store.objects.parallel import side_by_side
-from gatehouse.store.publishing import NO_KINDS, Publisher, entry_of
-from gatehouse.store.quarantine import put_aside
+from gatehouse.store.publishing import NO_KINDS, Publisher, entry_of, put_aside
 from gatehouse.store.records import create_record, read_records
 from gatehouse.store.reference import Reference, references_in
-from gatehouse.store.workspaces import sweep, workspace_in
+
+_WORKSPACE, _LOCK = "work-", ".lock"
 
 
 class ArtifactStore:
-    """Artifacts by reference. Bytes are stored once under their own digest, and so are manifests."""
+    """Artifacts by reference. Bytes are stored once under their own digest, and so are manifests.
+
+    Methods that read an artifact raise MissingArtifactError if the store does not hold it, CorruptArtifactError if
+    bytes are missing or altered, and, except for `manifest`, ErasedArtifactError if it was erased and
+    DeprecatedArtifactError if the environment forbids deprecated artifacts.
+    """
 
     def __init__(self, objects: ObjectStore) -> None:
         self.objects = objects
@@ -56,13 +62,35 @@ class ArtifactStore:
 
     @contextmanager
     def workspace(self) -> Iterator[Path]:
-        """A private directory, removed at the end: next to the objects of a local store, else on this machine."""
-        with workspace_in(self.local_folder / "tmp") as directory:
-            yield directory
+        """A private directory, removed at the end: next to the objects of a local store, else on this machine.
+
+        A lock file beside the directory shows other processes whether its owner has ended. The owner holds the lock
+        before others can find either; the system releases it when the owner's process ends in any way. This also works
+        between machines and containers that share the file system.
+        """
+        directory = self.local_folder / "tmp" / f"{_WORKSPACE}{uuid.uuid4().hex}"
+        lock = directory.with_suffix(_LOCK)
+        hidden = lock.with_name(lock.name.removeprefix(_WORKSPACE))
+        with open(hidden, "x") as stream:
+            fcntl.flock(stream, fcntl.LOCK_EX)
+            hidden.rename(lock)
+            directory.mkdir(mode=0o700)
+            try:
+                yield directory
+            finally:
+                shutil.rmtree(directory, ignore_errors=True)
+                lock.unlink(missing_ok=True)
 
     def sweep(self) -> int:
         """Remove the workspaces of killed processes; returns their number."""
-        return sweep(self.local_folder / "tmp")
+        removed = set()
+        for path in list((self.local_folder / "tmp").glob(f"{_WORKSPACE}*")):
+            with _abandoned(path) as abandoned:
+                if abandoned:
+                    shutil.rmtree(path.with_suffix(""), ignore_errors=True)
+                    path.with_suffix(_LOCK).unlink(missing_ok=True)
+                    removed.add(path.stem)
+        return len(removed)
 
     def scratch(self, name: str) -> Path:
         """A directory that stays when the process ends, for checkpoints of unfinished work. The caller removes it."""
@@ -109,38 +137,30 @@ class ArtifactStore:
             details: Small facts that are the same in every run.
 
         Raises:
-            StoreError: if writing fails; nothing is visible then.
-            ConfigurationError: if the kind has the name of a folder that the store uses for something else.
-            MissingArtifactError: if a blob that should be stored already is missing or incomplete; nothing is visible
-                then.
-            ErasedArtifactError: if this content was erased on request.
+            StoreError, ConfigurationError, MissingArtifactError, ErasedArtifactError: as `Publisher.commit` says;
+                nothing is visible then.
         """
         counts = rows_per_file or {}
-        given = {path: each.encode() if isinstance(each, str) else each for path, each in files.items()}
+        contents = {path: data.encode() if isinstance(data, str) else data for path, data in files.items()}
         manifest = Manifest(
             kind=kind,
             name=name,
-            files=tuple(entry_of(path, given[path], counts.get(path)) for path in sorted(given)),
+            files=tuple(entry_of(path, contents[path], counts.get(path)) for path in sorted(contents)),
             columns=tuple(columns),
             rows=rows,
             shards=tuple(shards),
-            derived_from={role: str(Reference.parse(ref)) for role, ref in (derived_from or {}).items()},
+            derived_from={role: str(Reference.parse(parent)) for role, parent in (derived_from or {}).items()},
             configuration=dict(configuration or {}),
             details=dict(details or {}),
         )
-        self._publisher.commit(manifest, given)
+        self._publisher.commit(manifest, contents)
         return manifest.reference
 
     def keep(self, path: str, content: Path | bytes, rows: int | None = None) -> FileEntry:
         """Store one file before its artifact, so that a large file need not stay on this machine.
 
         Pass the entry to `publish`. Until then no manifest lists the blob, so the collector may delete it; `publish`
-        then raises an error.
-
-        Args:
-            path: Path of the file inside the artifact.
-            content: The file, or its bytes.
-            rows: Row count, for tables.
+        then raises an error. `path` is the path of the file inside the artifact, `rows` the row count of a table.
 
         Raises:
             ErasedArtifactError: if this content was erased on request.
@@ -150,21 +170,13 @@ class ArtifactStore:
     def adopt(self, manifest: Manifest, fetch: Callable[[FileEntry], Path | bytes]) -> Reference:
         """Publish an artifact with a known manifest, for example one of another store; raises as `publish` does.
 
-        Args:
-            manifest: The artifact.
-            fetch: Called for each file that is not here yet; returns its verified content.
+        `fetch` returns the verified content of a file. It is called for each file that is not here yet.
         """
         self._publisher.commit(manifest, {entry.path: partial(fetch, entry) for entry in manifest.files})
         return manifest.reference
 
     def manifest(self, reference: Reference | str) -> Manifest:
-        """The manifest of `reference`, verified against its digest.
-
-        Raises:
-            MissingArtifactError: if the store does not hold it.
-            CorruptArtifactError: if its bytes do not have the digest of the reference. Bytes with the right digest that
-                are no manifest raise its subclass `InvalidManifestError`.
-        """
+        """The manifest of `reference`, verified against its digest; raises as `read_manifest` does."""
         return read_manifest(self.objects, Reference.parse(reference))
 
     def require_readable(self, reference: Reference | str) -> str:
@@ -185,59 +197,59 @@ class ArtifactStore:
         return self._warnings[reference]
 
     def path(self, reference: Reference | str, file: str) -> Path:
-        """A local file with the verified bytes of one file of an artifact. Read it; never write to it.
-
-        Raises:
-            MissingArtifactError: if the store does not hold the artifact, or the artifact has no such file.
-            CorruptArtifactError: if the bytes are missing or altered, or their number is wrong.
-            ErasedArtifactError, DeprecatedArtifactError, ConfigurationError: as `require_readable` does.
-        """
+        """A local file with the verified bytes of one file of an artifact. Read it; never write to it."""
         manifest = self.manifest(reference)
         self.require_readable(reference)
         entry = manifest.entry(file)
         if entry is None:
-            names = ", ".join(item.path for item in manifest.files) or "none"
+            names = ", ".join(entry.path for entry in manifest.files) or "none"
             raise MissingArtifactError(f"{Reference.parse(reference)} has no file {file!r}; it has: {names}.")
         return self.verified_path(Reference.parse(reference), entry)
 
     def paths(self, reference: Reference | str, prefix: str = "") -> list[Path]:
-        """Verified local files of an artifact whose path starts with `prefix`, in the manifest's order.
-
-        Raises:
-            GatehouseError: as `path` does.
-        """
+        """Verified local files of an artifact whose path starts with `prefix`, in the manifest's order."""
         reference = Reference.parse(reference)
         entries = [entry for entry in self.manifest(reference).files if entry.path.startswith(prefix)]
         self.require_readable(reference)
         return side_by_side(self.objects, lambda entry: self.verified_path(reference, entry), entries)
 
     def read_bytes(self, reference: Reference | str, file: str) -> bytes:
-        """The verified bytes of one file; raises as `path` does."""
+        """The verified bytes of one file."""
         return self.path(reference, file).read_bytes()
 
     def read_text(self, reference: Reference | str, file: str) -> str:
-        """The verified text (UTF-8) of one file; raises as `path` does."""
+        """The verified text (UTF-8) of one file."""
         return self.read_bytes(reference, file).decode()
 
     def read_json(self, reference: Reference | str, file: str) -> Any:
-        """The verified and parsed JSON of one file; raises as `path` does."""
+        """The verified and parsed JSON of one file."""
         return json.loads(self.read_bytes(reference, file))
 
     def copy(self, reference: Reference | str, file: str, target: Path | str) -> None:
-        """Copy the verified bytes of one file to `target`; raises as `path` does."""
+        """Copy the verified bytes of one file to `target`."""
         Path(target).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(self.path(reference, file), target)
 
     def verified_path(self, reference: Reference, entry: FileEntry) -> Path:
         """A local file with the verified bytes of one entry of a manifest. Call `require_readable` before.
 
-        Raises:
-            CorruptArtifactError: if the bytes are missing or altered, or their number is wrong. Wrong bytes are put
-                aside, so that their stage makes them again.
-            ErasedArtifactError: if they are missing because they were erased.
+        Wrong bytes are put aside, so that their stage makes them again.
         """
         try:
-            return self._verified_path(reference, entry)
+            if self.objects.parallel == 1 or entry.blob not in self._verified:
+                self._require_whole(reference, entry)
+            path = self.objects.local_path(entry.blob)
+            if entry.blob not in self._verified:
+                digest = sha256_of(path)
+                if digest != entry.sha256:
+                    # Perhaps only this machine's copy was altered. Fetch the store's own bytes.
+                    self.objects.forget(entry.blob)
+                    path = self.objects.local_path(entry.blob)
+                    digest = sha256_of(path)
+                if digest != entry.sha256:
+                    raise _corrupt(reference, entry, f"has SHA-256 {digest}")
+                self._verified.add(entry.blob)
+            return path
         except CorruptArtifactError:
             self._put_aside(entry.blob, entry.sha256)
             raise
@@ -249,27 +261,11 @@ class ArtifactStore:
             return put_aside(self.objects, key, sha256)
         return ""
 
-    def _verified_path(self, reference: Reference, entry: FileEntry) -> Path:
-        if self.objects.parallel == 1 or entry.blob not in self._verified:
-            self._require_whole(reference, entry)
-        path = self.objects.local_path(entry.blob)
-        if entry.blob not in self._verified:
-            digest = sha256_of(path)
-            if digest != entry.sha256:
-                # Perhaps only this machine's copy was altered. Fetch the store's own bytes.
-                self.objects.forget(entry.blob)
-                path = self.objects.local_path(entry.blob)
-                digest = sha256_of(path)
-            if digest != entry.sha256:
-                raise _corrupt(reference, entry, f"has SHA-256 {digest}")
-            self._verified.add(entry.blob)
-        return path
-
     def _require_whole(self, reference: Reference, entry: FileEntry) -> None:
-        found = self.objects.stat(entry.blob)
-        if found is None or found.bytes != entry.bytes:
+        stat = self.objects.stat(entry.blob)
+        if stat is None or stat.bytes != entry.bytes:
             self.erasures.require_kept(reference)
-            raise _corrupt(reference, entry, "is missing" if found is None else f"has {found.bytes} bytes")
+            raise _corrupt(reference, entry, "is missing" if stat is None else f"has {stat.bytes} bytes")
 
     def _require_intact(self, reference: Reference, entry: FileEntry) -> None:
         """Read the store's own bytes, not this machine's copies."""
@@ -291,11 +287,10 @@ class ArtifactStore:
         except MissingArtifactError:
             return False
         marker = erased_marker(manifest.reference)
-        found = self.objects.stats([marker, *(entry.blob for entry in manifest.files)])
-        if found[marker] is not None and self.erasures.of(manifest.reference) is not None:
+        stats = self.objects.stats([marker, *(entry.blob for entry in manifest.files)])
+        if stats[marker] is not None and self.erasures.of(manifest.reference) is not None:
             return False
-        held = {key: None if stat is None else stat.bytes for key, stat in found.items()}
-        return all(held[entry.blob] == entry.bytes for entry in manifest.files)
+        return all((stat := stats[entry.blob]) is not None and stat.bytes == entry.bytes for entry in manifest.files)
 
     def intact(
         self,
@@ -314,8 +309,7 @@ class ArtifactStore:
             reference: The artifact.
             tell: Called with one sentence about each file that was damaged.
             inputs: The inputs of the stage that made it. If they are given and the artifact has no files of its own,
-                its content is what it was derived from besides them, as the tables of `feature-tables` are. That must
-                be complete too, by its lengths: whoever reads it verifies the bytes, and puts wrong ones aside.
+                its other parents, such as the tables of `feature-tables`, must be complete too, by their lengths.
             lengths: Whether to compare the lengths only, also on this machine.
 
         Raises:
@@ -329,7 +323,7 @@ class ArtifactStore:
         except CorruptArtifactError as error:
             if not (aside := self._put_aside(f"{reference}/manifest.json", reference.digest)):
                 raise
-            tell(f"{error} Its bytes lie in {aside} now.")
+            tell(f"{error} Its bytes are in {aside} now.")
             return False
         if self.erasures.of(reference) is not None:
             return False
@@ -340,24 +334,21 @@ class ArtifactStore:
                 check(reference, entry)
             except CorruptArtifactError as error:
                 aside = self._put_aside(entry.blob, entry.sha256)
-                return f"{error} Its bytes lie in {aside} now." if aside else str(error)
+                return f"{error} Its bytes are in {aside} now." if aside else str(error)
             return ""
 
-        damaged = [said for said in side_by_side(self.objects, damage, manifest.files) if said]
-        for said in damaged:
-            tell(said)
-        content = () if inputs is None or manifest.files else map(Reference.parse, manifest.derived_from.values())
-        found = [self.intact(each, tell, lengths=True) for each in content if each not in (inputs or ())]
-        return not damaged and all(found)
+        messages = list(filter(None, side_by_side(self.objects, damage, manifest.files)))
+        for message in messages:
+            tell(message)
+        parts = () if inputs is None or manifest.files else map(Reference.parse, manifest.derived_from.values())
+        whole = [self.intact(part, tell, lengths=True) for part in parts if part not in (inputs or ())]
+        return not messages and all(whole)
 
     def verify(self, reference: Reference | str) -> int:
-        """Verify every byte of an artifact and of all artifacts that it was derived from.
+        """Verify every byte of an artifact and of all artifacts that it was derived from; raises the first problem.
 
         Returns:
             The number of artifacts verified.
-
-        Raises:
-            MissingArtifactError, CorruptArtifactError, ErasedArtifactError: at the first problem.
         """
         seen: set[Reference] = set()
         pending = [Reference.parse(reference)]
@@ -369,7 +360,7 @@ class ArtifactStore:
             manifest = self.manifest(current)
             for entry in manifest.files:
                 self._require_intact(current, entry)
-            pending.extend(Reference.parse(parent) for parent in manifest.derived_from.values())
+            pending.extend(map(Reference.parse, manifest.derived_from.values()))
         return len(seen)
 
     def problems(self, reference: Reference | str) -> list[GatehouseError]:
@@ -380,20 +371,20 @@ class ArtifactStore:
             self.erasures.require_kept(reference)
         except GatehouseError as error:
             return [error]
-        found: list[GatehouseError] = []
+        errors: list[GatehouseError] = []
         for entry in manifest.files:
             try:
                 self._require_intact(reference, entry)
             except GatehouseError as error:
-                found.append(error)
-        return found
+                errors.append(error)
+        return errors
 
     def references(self, kind: str | None = None, name: str | None = None) -> Iterator[Reference]:
         """All references in the store, sorted; only those of the given kind and name, if given."""
-        for each in [kind] if kind else sorted(set(self.objects.folders()) - NO_KINDS):
-            keys = self.objects.list(f"{each}/{name}" if name else each)
-            found = [key.removesuffix("/manifest.json") for key in keys if key.endswith("/manifest.json")]
-            yield from sorted(Reference.parse(identity) for identity in found if references_in(identity))
+        for folder in [kind] if kind else sorted(set(self.objects.folders()) - NO_KINDS):
+            keys = self.objects.list(f"{folder}/{name}" if name else folder)
+            identities = [key.removesuffix("/manifest.json") for key in keys if key.endswith("/manifest.json")]
+            yield from sorted(Reference.parse(identity) for identity in identities if references_in(identity))
 
     def record(self, key: str, body: Mapping[str, Any]) -> bool:
         """Create a JSON record under `key` (run records, measurements, provenance); False if it exists."""
@@ -408,12 +399,35 @@ class ArtifactStore:
 
     def measurements(self, reference: Reference | str, stage: str) -> list[dict[str, Any]]:
         """A stage's measurements of an artifact, newest first."""
-        found = read_records(self.objects, self.objects.list(f"measurements/{reference}"))
-        return [body for _, body in sorted(found.items(), reverse=True) if body.get("stage") == stage]
+        records = read_records(self.objects, self.objects.list(f"measurements/{reference}"))
+        return [body for _, body in sorted(records.items(), reverse=True) if body.get("stage") == stage]
 
 
-def _corrupt(reference: Reference, entry: FileEntry, found: str) -> CorruptArtifactError:
+def in_use(path: Path) -> bool:
+    """Whether `path` is a workspace, or the lock of one, whose owner still runs."""
+    if not path.name.startswith(_WORKSPACE):
+        return False
+    with _abandoned(path) as abandoned:
+        return not abandoned
+
+
+@contextmanager
+def _abandoned(path: Path) -> Iterator[bool]:
+    """Whether the owner of a workspace has ended. If so, this process holds its lock until the end of the block."""
+    with contextlib.ExitStack() as stack:
+        try:
+            lock = stack.enter_context(open(path.with_suffix(_LOCK)))
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            abandoned = True
+        except FileNotFoundError:
+            abandoned = True  # Its owner has just removed it, or never created a lock.
+        except OSError:
+            abandoned = False
+        yield abandoned
+
+
+def _corrupt(reference: Reference, entry: FileEntry, state: str) -> CorruptArtifactError:
     return CorruptArtifactError(
-        f"{reference}: {entry.path} {found}: expected {entry.bytes} bytes with SHA-256 {entry.sha256} in {entry.blob}. "
+        f"{reference}: {entry.path} {state}: expected {entry.bytes} bytes with SHA-256 {entry.sha256} in {entry.blob}. "
         "Run again: the stage that wrote it writes it again. If no stage writes it, restore it from a copy."
     )

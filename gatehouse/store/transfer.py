@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gatehouse.errors import ConfigurationError
+from gatehouse.store.canonical import sha256_of
 from gatehouse.store.deprecation import marker_of
 from gatehouse.store.manifest import FileEntry
 from gatehouse.store.objects.local import LocalObjects
@@ -18,13 +19,7 @@ from gatehouse.store.store import ArtifactStore
 
 @dataclass(frozen=True)
 class Pulled:
-    """One artifact of a transfer.
-
-    Attributes:
-        reference: The artifact.
-        bytes: Total length of its files.
-        state: `copied`; `present` if it was there already; or `erased`, and therefore left out.
-    """
+    """One artifact of a transfer: `copied`; `present`, if it was there already; or `erased`, and therefore left out."""
 
     reference: Reference
     bytes: int
@@ -41,25 +36,20 @@ def pull(
 
     Complete artifacts are not copied again, so an interrupted transfer continues where it stopped. Bytes are verified
     when they are read, and again in the target. The mark `deprecated` is copied too. An erased ancestor is left out.
-
-    Args:
-        source: The store to copy from.
-        reference: The artifact to copy.
-        target: The store to copy to.
-        tell: Called after each artifact.
+    `tell` is called after each artifact.
 
     Raises:
         MissingArtifactError, CorruptArtifactError: if the artifact, or an ancestor, is incomplete in the source.
         ErasedArtifactError: if it was erased in the source, or in the target.
     """
-    wanted = Reference.parse(reference)
-    source.erasures.require_kept(wanted)
-    done = []
-    for current in _parents_first(source, wanted):
-        done.append(_pull_one(source, current, target))
+    reference = Reference.parse(reference)
+    source.erasures.require_kept(reference)
+    pulled = []
+    for current in _parents_first(source, reference):
+        pulled.append(_pull_one(source, current, target))
         if tell is not None:
-            tell(done[-1])
-    return done
+            tell(pulled[-1])
+    return pulled
 
 
 def _pull_one(source: ArtifactStore, reference: Reference, target: ArtifactStore) -> Pulled:
@@ -93,8 +83,8 @@ def _parents_first(store: ArtifactStore, reference: Reference) -> list[Reference
     pending = [reference]
     while pending:
         current = pending[-1]
-        parents = [Reference.parse(each) for each in store.manifest(current).derived_from.values()]
-        unseen = [each for each in parents if each not in opened]
+        parents = map(Reference.parse, store.manifest(current).derived_from.values())
+        unseen = [parent for parent in parents if parent not in opened]
         if current in opened or not unseen:
             ordered[pending.pop()] = None
         else:
@@ -113,30 +103,20 @@ def export(store: ArtifactStore, reference: Reference | str, directory: Path) ->
 
     Raises:
         ConfigurationError: if a file with other bytes exists.
-        GatehouseError: if the artifact cannot be read, as `ArtifactStore.path` does.
+        GatehouseError: if the artifact cannot be read.
     """
     manifest = store.manifest(reference)
-    written = []
+    targets = []
     for entry in manifest.files:
         source, target = store.path(manifest.reference, entry.path), directory / entry.path
-        if target.exists() and not _same(source, target):
-            raise ConfigurationError(
-                f"{target} exists with other content than {manifest.reference} has. Choose an empty directory."
-            )
         if not target.exists():
             target.parent.mkdir(parents=True, exist_ok=True)
             half = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
             shutil.copyfile(source, half)
             os.replace(half, target)
-        written.append(target)
-    return written
-
-
-def _same(first: Path, second: Path) -> bool:
-    if not second.is_file() or first.stat().st_size != second.stat().st_size:
-        return False
-    with open(first, "rb") as one, open(second, "rb") as other:
-        while chunk := one.read(1 << 20):
-            if chunk != other.read(1 << 20):
-                return False
-    return True
+        elif not target.is_file() or sha256_of(target) != entry.sha256:
+            raise ConfigurationError(
+                f"{target} exists with other content than {manifest.reference} has. Choose an empty directory."
+            )
+        targets.append(target)
+    return targets

@@ -23,10 +23,10 @@ class TurnLostError(GatehouseError):
 class Held:
     """A record in the store that its holder renews at every beat, in a `with` statement."""
 
-    def __init__(self, objects: ObjectStore, key: str, told: dict[str, Any], beat: float) -> None:
-        """Prepare to hold the record `key`, which tells others of its holder; a beat is in seconds."""
+    def __init__(self, objects: ObjectStore, key: str, facts: dict[str, Any], beat: float) -> None:
+        """Prepare to hold the record `key`, which shows others these facts; `beat` is in seconds."""
         self._objects, self._key, self._beat = objects, key, beat
-        self._own = author() | told | {"token": secrets.token_hex(8)}
+        self._own = author() | facts | {"token": secrets.token_hex(8)}
         self._ended, self._lost = threading.Event(), False
 
     def __enter__(self) -> Self:
@@ -39,8 +39,8 @@ class Held:
         try:
             if self._is_own():
                 remove_record(self._objects, self._key)
-        except Exception as failure:
-            logger.warning("%s stays until who waits for it sees no beat: %s", self._key, failure)
+        except Exception as error:
+            logger.warning("%s stays until a waiting process sees no beat: %s", self._key, error)
 
     def _take(self) -> None:
         """Create the record, once no other process holds it."""
@@ -72,17 +72,17 @@ class Turn(Held):
         super().__init__(objects, f"{TURNS}/{digest_of(what)}.json", {"what": what}, beat)
 
     def _take(self) -> None:
-        seen, since, told = "", time.monotonic(), False
+        generation, since, warned = "", time.monotonic(), False
         while not create_record(self._objects, self._key, self._own):
-            found = self._objects.stat(self._key)
-            if found is not None and found.generation != seen:
-                seen, since = found.generation, time.monotonic()
-            elif found is not None and time.monotonic() - since > 6 * self._beat:
-                self._objects.delete(self._key, seen)
-            if not told and (holder := read_record(self._objects, self._key)):
-                told = True
+            stat = self._objects.stat(self._key)
+            if stat is not None and stat.generation != generation:
+                generation, since = stat.generation, time.monotonic()
+            elif stat is not None and time.monotonic() - since > 6 * self._beat:
+                self._objects.delete(self._key, generation)
+            if not warned and (holder := read_record(self._objects, self._key)):
+                warned = True
                 logger.warning(
-                    "%s: %s does that since %s. This waits until it is done, or has given no sign of life for %g s.",
+                    "%s: waiting for %s, who holds the lock since %s, or until it gives no sign of life for %g s.",
                     *(self._own["what"], holder["by"], holder["at"], 6 * self._beat),
                 )
             time.sleep(self._beat / 20)

@@ -8,9 +8,8 @@ from pydantic import Field
 
 from gatehouse.store.builder_code import builder_code
 from gatehouse.store.canonical import canonical_json
-from gatehouse.store.declaration import Effects, Resources
 from gatehouse.store.identity import identity_of, operational
-from gatehouse.store.stage import StageModel, stage
+from gatehouse.store.stage import Effects, Resources, StageModel, stage
 from gatehouse.store.store import ArtifactStore
 from gatehouse.training.spec import NetworkTraining, TrainSpec, beginning, builder_of
 

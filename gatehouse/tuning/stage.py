@@ -13,10 +13,9 @@ from gatehouse.errors import ConfigurationError
 from gatehouse.runtime.counting import counted
 from gatehouse.store.builder_code import builder_code
 from gatehouse.store.canonical import canonical_json
-from gatehouse.store.declaration import Effects, Resources
 from gatehouse.store.identity import identity_of
 from gatehouse.store.run import RUN_ID, Attempt
-from gatehouse.store.stage import StageModel, stage
+from gatehouse.store.stage import Effects, Resources, StageModel, stage
 from gatehouse.store.store import ArtifactStore
 from gatehouse.tracking.provenance import cost_here
 from gatehouse.training.spec import TrainSpec, own_metric, settings_of

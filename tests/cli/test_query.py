@@ -126,17 +126,3 @@ def test_two_artifacts_of_one_name_are_refused(store: ArtifactStore, shop: Refer
     first = store.manifest(shop).derived_from["orders"]
     result = _run(store, "query", "FROM orders", "--on", str(other), "--on", first, code=1)
     assert isinstance(result.exception, ConfigurationError) and "two artifacts have one name" in str(result.exception)
-
-
-def test_a_column_named_as_a_word_of_sql_is_told_where_it_has_no_quotes(store: ArtifactStore) -> None:
-    _table(store, "visits", {"at": [1, 2, 3], "order": [1, 2, 3], "id": [1, 2, 3]})
-    told = {
-        'SELECT id, at FROM "datasets/visits"': 'stands in double quotes: "at".\nTables that',
-        'SELECT id FROM "datasets/visits" ORDER BY order': 'stands in double quotes: "order".\nTables that',
-        'SELECT id, "at" FROM "datasets/visits" ORDER BY "order" 1': 'near "1"\n',
-    }
-    for sql, said in told.items():
-        with pytest.raises(ConfigurationError) as caught:
-            CliRunner().invoke(app, ["query", sql, "--store", store.address], catch_exceptions=False)
-        assert said in str(caught.value)
-        assert ("double quotes: " in str(caught.value)) == ("double" in said)

@@ -12,7 +12,7 @@ import pytest
 from gatehouse.cli.init import create_project
 from gatehouse.cli.main import main
 from gatehouse.errors import ConfigurationError
-from gatehouse.registry.resolving.alias import Resolver
+from gatehouse.registry.alias import Resolver
 from gatehouse.store.atomic_file import write_json
 from gatehouse.store.store import ArtifactStore
 

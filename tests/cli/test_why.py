@@ -18,9 +18,8 @@ from gatehouse.data.splitting.stage import SplitRequest, split
 from gatehouse.errors import ConfigurationError
 from gatehouse.store import stage as stages
 from gatehouse.store.code import Code, code_of
-from gatehouse.store.declaration import Declaration
 from gatehouse.store.run import RUN_ID
-from gatehouse.store.stage import Stage, StageModel
+from gatehouse.store.stage import Declaration, Stage, StageModel
 from gatehouse.store.store import ArtifactStore
 
 app = typer.Typer()

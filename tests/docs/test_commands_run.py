@@ -59,7 +59,7 @@ ELSEWHERE = {
     ),
     "models reproduce flight-delays@champion": (
         "reproduce @champion",
-        "tests/registry/reproducing/test_reproduction.py::test_the_command_ends_with_one_where_the_model_is_another",
+        "tests/registry/test_reproduction.py::test_the_command_ends_with_one_where_the_model_is_another",
     ),
     "models exempt 'models/flight-delays/sha256-3f9c…' --rule 'slice carrier=OO' --until 2026-12-31 "
     "--reason 'its fleet is being replaced'": (

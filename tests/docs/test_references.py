@@ -8,8 +8,7 @@ from pathlib import Path
 
 from gatehouse.kfp.local_run import LocalRun
 from gatehouse.store.code import imports_of, source_of
-from gatehouse.store.declaration import CONTENTS
-from gatehouse.store.stage import declared_stages
+from gatehouse.store.stage import CONTENTS, declared_stages
 from gatehouse.store.store import ArtifactStore
 from tests.source_tree import ROOT
 
@@ -47,6 +46,6 @@ def test_readers_know_the_files_that_they_are_said_to_read() -> None:
         assert readers, f"nobody reads {file} of {kind}: it has no place in the artifact"
         stem = file.partition(".")[0]
         for reader in readers:
-            module = f"gatehouse.{reader.replace('/', '.')}"
+            module = reader.replace("/", ".")
             texts = [path.read_text() for each in {module, *imports_of(module)} if (path := source_of(each))]
             assert stem.startswith(("*", "part-", "known-")) or any(stem in text for text in texts), f"{reader}: {file}"

@@ -14,7 +14,7 @@ from gatehouse.evaluation.integration.spec import FAIL, FILE, NOT_CHECKED
 from gatehouse.evaluation.recorded import rejudged
 from gatehouse.evaluation.stage import EvaluateResult, evaluate
 from gatehouse.metrics.tasks import BINARY
-from gatehouse.registry.exempting.exemption import rules_of
+from gatehouse.registry.exemption import rules_of
 from gatehouse.store.canonical import canonical_json
 from gatehouse.training.scoring.predictor import Predictor
 from tests.evaluation.conftest import LENIENT, Bench

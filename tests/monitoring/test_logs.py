@@ -8,8 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from gatehouse.errors import ConfigurationError
-from gatehouse.monitoring.collecting.stage import CollectRequest, collect_log
-from gatehouse.monitoring.logs import predicted, read_log, with_labels
+from gatehouse.monitoring.collecting import CollectRequest, collect_log
+from gatehouse.monitoring.rows import predicted, read_log, with_labels
 from gatehouse.store.store import ArtifactStore
 
 MODEL, OTHER = (f"models/delay/sha256-{digit * 64}" for digit in "ab")

@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from gatehouse.errors import ConfigurationError
-from gatehouse.monitoring.report import numbers_of, page, summary_of
-from gatehouse.monitoring.rows import Asked, MissingColumnError, read_rows
-from gatehouse.monitoring.spec import DataDriftSpec, MonitoringSpec, PerformanceSpec, ReferenceSpec, RetrainSpec
+from gatehouse.monitoring.report import page
+from gatehouse.monitoring.rows import MissingColumnError, read_rows
+from gatehouse.monitoring.spec import DataDriftSpec, MonitoringSpec, PerformanceSpec, ReferenceSpec
 from gatehouse.monitoring.stage import MonitorRequest, MonitorResult, monitor
 from gatehouse.project.windows import windows_of
 from gatehouse.store.manifest import Column
@@ -91,9 +91,9 @@ def _found(store: ArtifactStore, result: MonitorResult) -> list[dict[str, Any]]:
 
 def _psi(store: ArtifactStore, result: MonitorResult) -> dict[str, float]:
     return {
-        each["name"]: each["others"]["psi"]
-        for each in _found(store, result)
-        if each["kind"] and each["check"] == "data drift"
+        finding["name"]: finding["others"]["psi"]
+        for finding in _found(store, result)
+        if finding["kind"] and finding["check"] == "data drift"
     }
 
 
@@ -106,23 +106,6 @@ def test_a_season_that_the_train_rows_had_before_is_not_drift(store: ArtifactSto
     assert flat.decision == "retrain" and "temperature" in flat.reasons[0]
 
 
-def test_a_shift_beyond_every_season_asks_for_a_new_model(store: ArtifactStore) -> None:
-    def hotter(columns: dict[str, Any]) -> None:
-        columns["temperature"] = columns["temperature"] + 40
-
-    result = _monitor(store, _table(280, 30, hotter))
-    assert result.decision == "retrain"
-    assert result.reasons[0].startswith("data drift: expected at most 0% of the features to drift, found 33%")
-
-
-def test_rain_that_begins_to_fall_every_day_is_seen(store: ArtifactStore) -> None:
-    def wet(columns: dict[str, Any]) -> None:
-        columns["rain"] = np.random.default_rng(1).random(len(columns["rain"]))
-
-    result = _monitor(store, _table(280, 30, wet))
-    assert result.decision == "retrain" and "rain" in result.reasons[0]
-
-
 def test_a_new_carrier_is_seen_and_an_ignored_one_is_shown_only(store: ArtifactStore) -> None:
     def new(columns: dict[str, Any]) -> None:
         columns["carrier"] = np.full(len(columns["carrier"]), "ZZ")
@@ -133,17 +116,15 @@ def test_a_new_carrier_is_seen_and_an_ignored_one_is_shown_only(store: ArtifactS
     assert spared.decision == "keep" and _psi(store, spared)["carrier"] > 1
 
 
-def test_a_label_rate_beyond_its_seasons_asks_for_a_new_model(store: ArtifactStore) -> None:
-    def late(columns: dict[str, Any]) -> None:
-        columns["label"] = (np.random.default_rng(1).random(len(columns["label"])) < 0.5).astype(np.int8)
-
-    result = _monitor(store, _table(280, 30, late))
-    assert result.decision == "retrain" and result.reasons[0].startswith("label drift, label rate: expected 0.2")
-
-
 @pytest.mark.parametrize(
     ("task", "label", "moved", "told"),
     [
+        (
+            "binary",
+            lambda day: np.floor(day * 20) % 4 == 0,
+            lambda day: np.floor(day * 20) % 2 == 0,
+            "label drift, label rate: expected 0.25",
+        ),
         (
             "regression",
             lambda day: 3.0 + np.sin(day * 7),
@@ -188,7 +169,7 @@ def test_classes_that_are_numbered_otherwise_are_not_compared(store: ArtifactSto
         newest = _publish(store, "training-sets", rows, told | {"classes": list(classes)})
         return monitor(MonitorRequest(reference=reference, split=split, current=newest, spec=SPEC), store)
 
-    with pytest.raises(ConfigurationError, match=r"has the classes a, x, b, expected .* begin with those of .*: a, b"):
+    with pytest.raises(ConfigurationError, match="has the classes a, x, b"):
         monitored("a", "x", "b")
     assert monitored("a", "b", "x").drift
 
@@ -197,11 +178,6 @@ def test_the_same_rows_are_no_drift_at_all(store: ArtifactStore) -> None:
     table = _table(0, 270)
     result = _monitor(store, table, since="2013-01-01T00:00:00Z", trained=table)
     assert result.decision == "keep" and set(_psi(store, result).values()) == {0.0}
-
-
-def test_only_rows_after_the_last_train_row_count_by_default(store: ArtifactStore) -> None:
-    result = _monitor(store, _table(260, 40))
-    assert store.read_json(result.drift, "drift.json")["facts"]["newest rows"] == 30 * 20
 
 
 def test_rows_that_a_refit_was_trained_on_are_no_newest_ones(store: ArtifactStore) -> None:
@@ -220,9 +196,9 @@ def test_rows_that_a_refit_was_trained_on_are_no_newest_ones(store: ArtifactStor
         model = str(
             store.publish("models", "delay", {"model.json": "{}"}, configuration={"stopping": {"refit": refit}})
         )
-        rows = read_rows(Asked(**asked, model=model), SPEC, store)
-        found[refit] = [each.num_rows // 20 for each in (rows.trained, rows.current, rows.labelled, rows.after)]
-    assert found == {0: [250, 50, 50, 50], 3: [270, 30, 30, 30]}
+        rows = read_rows(MonitorRequest(**asked, model=model, spec=SPEC), store)
+        found[refit] = [table.num_rows // 20 for table in (rows.trained, rows.current, rows.labelled)]
+    assert found == {0: [250, 50, 50], 3: [270, 30, 30]}
 
 
 def test_windows_of_a_backfill_hold_each_row_once_and_know_nothing_of_the_days_after(store: ArtifactStore) -> None:
@@ -230,17 +206,9 @@ def test_windows_of_a_backfill_hold_each_row_once_and_know_nothing_of_the_days_a
     for window in windows_of("2013-10-08/2013-12-07/P30D"):
         result = _monitor(store, whole, **window.parameters(("since", "until")))
         kept.append(store.read_json(result.drift, "drift.json")["facts"])
-    assert [each["newest rows"] for each in kept] == [600, 600]
-    assert [each["decided from"][:19] for each in kept] == ["2013-10-08T00:00:00", "2013-11-07T00:00:00"]
-    assert [each["labelled rows after the last train row"] for each in kept] == [600, 1200]
-
-
-def test_a_column_that_is_only_a_unit_of_the_performance_is_read(store: ArtifactStore) -> None:
-    current = _table(280, 30).append_column("plane", pa.array(np.arange(600) // 7))
-    spec = SPEC.model_copy(update={"performance": PerformanceSpec(resample_by="plane")})
-    reference, split, newest = _published(store, current)
-    rows = read_rows(Asked(reference, split, newest), spec, store)
-    assert "plane" in rows.labelled.column_names
+    assert [facts["newest rows"] for facts in kept] == [600, 600]
+    assert [facts["decided from"][:19] for facts in kept] == ["2013-10-08T00:00:00", "2013-11-07T00:00:00"]
+    assert [facts["labelled rows after the last train row"] for facts in kept] == [600, 1200]
 
 
 @pytest.mark.parametrize(
@@ -264,17 +232,6 @@ def test_too_few_rows_are_not_judged_and_the_report_says_so(store: ArtifactStore
     assert "to judge" in page(store, result.drift)
 
 
-def test_rows_without_a_label_that_are_not_looked_at_are_a_warning_and_no_verdict(
-    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    before = _monitor(store, _table(280, 30))
-    monkeypatch.setitem(DETAILS, "set_aside", {"no label": 1500})
-    told = _monitor(store, _table(280, 30))
-    assert told.verdict == before.verdict and told.warnings[:-1] == before.warnings
-    assert told.warnings[-1].startswith("1,500 rows set aside, as they have no label; to judge them")
-    assert "1,500 rows set aside" in page(store, told.drift)
-
-
 def test_rows_without_a_label_yet_are_judged_by_what_needs_none(
     store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -292,17 +249,6 @@ def test_rows_without_a_label_yet_are_judged_by_what_needs_none(
     assert (facts["newest rows"], facts["of these with a known label"]) == (600, 400)
     assert facts["of these whose label is not known yet"] == 200
     assert told.warnings[-1].startswith("7 rows set aside, as they have no label")
-
-
-def test_in_manual_mode_drift_is_left_to_people_and_not_to_the_source(store: ArtifactStore) -> None:
-    def hotter(columns: dict[str, Any]) -> None:
-        columns["temperature"] = columns["temperature"] + 40
-
-    manual = SPEC.model_copy(update={"quality": None, "retrain": RetrainSpec(on=())})
-    result = _monitor(store, _table(280, 30, hotter), manual)
-    assert (result.decision, result.verdict) == ("keep", "fail")
-    html = page(store, result.drift)
-    assert "to train a new candidate" in html and "look at the source" not in html
 
 
 def test_a_missing_feature_is_named(store: ArtifactStore) -> None:
@@ -342,7 +288,7 @@ def test_an_alarm_that_a_season_hid_is_a_warning_and_told_on_the_page(store: Art
 
 
 def _state(store: ArtifactStore, result: MonitorResult, check: str, name: str = "") -> tuple[str, str]:
-    (found,) = [each for each in _found(store, result) if (each["check"], each["name"]) == (check, name)]
+    (found,) = [finding for finding in _found(store, result) if (finding["check"], finding["name"]) == (check, name)]
     return found["state"], found["why"]
 
 
@@ -385,10 +331,3 @@ def test_stale_views_alarm_also_where_rows_are_too_few(store: ArtifactStore) -> 
     request["split"] = _publish(store, "splits", pa.table({"row": np.arange(table.num_rows)}), {})
     result = monitor(MonitorRequest(**request, stale=("weather is 3 days old",), spec=SPEC), store)
     assert result.decision == "not judged" and result.alarms == ("freshness: weather is 3 days old",)
-
-
-def test_the_summary_and_the_numbers_for_the_ui_say_what_the_page_says(store: ArtifactStore) -> None:
-    result = _monitor(store, _table(280, 30))
-    told = summary_of(store, result.drift)
-    assert told.startswith("# Keep the model") and "| data drift | " in told
-    assert numbers_of(store, result.drift)["alarms"] == 0.0 and "data drift" in numbers_of(store, result.drift)

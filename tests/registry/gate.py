@@ -4,10 +4,11 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from gatehouse.evaluation.spec import GatePolicy
-from gatehouse.registry.approving.approval import ApproveRequest, approve, now
-from gatehouse.registry.exempting.exemption import ExemptRequest, exempt
-from gatehouse.registry.registering.stage import RegisterRequest, RegisterResult, register
-from gatehouse.registry.resolving.stage import ResolveRequest, resolve
+from gatehouse.registry.approval import ApproveRequest, approve, now
+from gatehouse.registry.exemption import ExemptRequest, exempt
+from gatehouse.registry.ledger import Ledger
+from gatehouse.registry.stage import RegisterRequest, RegisterResult, ResolveRequest, register, resolve
+from gatehouse.registry.state import State
 from gatehouse.store.canonical import canonical_json
 from gatehouse.store.identity import identity_of
 from gatehouse.store.store import ArtifactStore
@@ -25,14 +26,22 @@ class Gate:
     training_set: str
     split: str
 
+    @property
+    def state(self) -> State:
+        """The present state of the ledger."""
+        return Ledger(self.store, NAME).state()
+
+    @property
+    def kinds(self) -> list[str]:
+        """The kinds of all records, with the alias that they give."""
+        return [f"{record.kind} {record.alias}".strip() for record in Ledger(self.store, NAME).records()]
+
     def model(self, seed: int) -> str:
         """A model; another seed is another model."""
         history = [{"epoch": epoch, "log_loss": 0.6 - 0.01 * epoch, "roc_auc": 0.7} for epoch in range(3)]
         files = {"model.json": canonical_json({"seed": seed}), "history.json": canonical_json(history)}
-        inputs = {"training_set": self.training_set, "split": self.split}
-        model = self.store.publish(
-            "models", NAME, files, derived_from=inputs, configuration={"seed": seed, "net": {"depth": 2}}
-        )
+        inputs, settings = {"training_set": self.training_set, "split": self.split}, {"seed": seed, "net": {"depth": 2}}
+        model = self.store.publish("models", NAME, files, derived_from=inputs, configuration=settings)
         self.say_how_it_was_made(str(model), seed)
         return str(model)
 
@@ -47,7 +56,7 @@ class Gate:
         self.store.append(f"measurements/{model}", trained)
 
     def approve(self, version: int = 0, word: str = "approve", reason: str = "looks right", by: str = "") -> None:
-        """A person's word on the last verdict on a version."""
+        """Approve or reject the last verdict on a version."""
         body = {"model_name": NAME, "version": version, "word": word, "reason": reason, "by": by}
         approve(ApproveRequest.model_validate(body), self.store)
 
@@ -58,10 +67,8 @@ class Gate:
 
     def resolve(self, model: str, policy: GatePolicy = POLICY) -> str:
         """The champion that a model must compare with."""
-        request = ResolveRequest(
-            model_name=NAME, candidate=model, training_set=self.training_set, split=self.split, policy=policy
-        )
-        return resolve(request, self.store).champion
+        inputs = {"training_set": self.training_set, "split": self.split}
+        return resolve(ResolveRequest(model_name=NAME, candidate=model, policy=policy, **inputs), self.store).champion
 
     def evaluate(
         self,
@@ -82,15 +89,9 @@ class Gate:
             "uncertainty.json": canonical_json({"intervals": {"candidate": {"roc_auc": [0.71, 0.75]}}}),
         }
         inputs = {"model": model, "training_set": self.training_set, "split": self.split}
-        return str(
-            self.store.publish(
-                "evaluations",
-                NAME,
-                files,
-                derived_from=inputs | ({"champion": champion} if champion else {}),
-                configuration={"policy": identity_of(policy), "spec": {}},
-            )
-        )
+        inputs |= {"champion": champion} if champion else {}
+        settings = {"policy": identity_of(policy), "spec": {}}
+        return str(self.store.publish("evaluations", NAME, files, derived_from=inputs, configuration=settings))
 
     def register(self, model: str, evaluation: str, policy: GatePolicy = POLICY) -> RegisterResult:
         """Present a model with its evaluation."""

@@ -1,4 +1,4 @@
-"""The ledger: any interleaving of writers, replays, tampering, two processes at once."""
+"""The ledger: records that cannot follow, any interleaving of writers, replays, tampering, processes at once."""
 
 import json
 import subprocess
@@ -6,15 +6,15 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gatehouse.registry.ledger import Ledger, model_names
-from gatehouse.registry.promoting.acts import PromotionError, next_archiving, next_promotion, next_rollback
-from gatehouse.registry.registering.registration import next_registration
+from gatehouse.registry.promotion import PromotionError, next_archiving, next_promotion, next_rollback
+from gatehouse.registry.registration import WrongEvaluationError, next_registration
 from gatehouse.registry.state import (
     ALIASES,
     Approval,
@@ -31,8 +31,76 @@ from gatehouse.store.store import ArtifactStore
 from tests.registry.gate import NAME, Gate
 
 Decide = Callable[[State], Record | None]
+MODELS = [
+    Verdict(
+        subject=Subject(model=f"models/m/sha256-{number:064x}", training_set="t", split="s", policy="p"),
+        champion="",
+        evaluation="e",
+        verdict="pass",
+    )
+    for number in range(4)
+]
+REGISTERED = [Record(kind="registered", version=number, verdict=MODELS[number]) for number in (1, 2, 3)]
+CHAMPIONS = [Record(kind="promoted", version=number, alias="champion") for number in (1, 2)]
+ARCHIVED = Record(kind="archived", version=3)
+UNKNOWN = {"verdict": "0" * 64, "by": "mallory", "until": "2099-01-01T00:00:00Z"}
+UNJUDGED = Exemption(model="models/x", rule="bar roc_auc", until="2999-01-01", by="grace", reason="-")
 
-DEFAULTS = ("exempted", "approval", "approval_days", "four_eyes")
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"kind": "registered", "version": 7, "verdict": MODELS[0]},
+        {"kind": "registered", "version": 4, "verdict": MODELS[0].model_copy(update={"verdict": "refused"})},
+        {"kind": "refused", "verdict": MODELS[0]},
+        {"kind": "promoted", "version": 3, "alias": "staging"},
+        {"kind": "promoted", "version": 1},
+        {"kind": "promoted", "version": 2, "alias": "canary"},
+        {"kind": "promoted", "version": 2, "alias": "shadow"},
+        {"kind": "rolled_back", "version": 3},
+        {"kind": "archived", "version": 2},
+        {"kind": "withdrawn", "version": 2},
+        {"kind": "approved", "version": 1, "approval": UNKNOWN},
+        {"kind": "exempted", "exemption": UNJUDGED},
+        *(
+            {"kind": kind, "version": 9, "alias": "champion"}
+            for kind in get_args(Record.model_fields["kind"].annotation)
+        ),
+    ],
+)
+def test_a_record_that_cannot_follow_is_refused(record: dict[str, Any]) -> None:
+    with pytest.raises(LedgerError, match=rf"Record 7 of the ledger \({record['kind']}\)") as raised:
+        fold([*REGISTERED, *CHAMPIONS, ARCHIVED, Record.model_validate(record)])
+    assert raised.value.permanent
+
+
+def test_the_stage_of_a_version_at_its_edges() -> None:
+    state = fold([*REGISTERED, *CHAMPIONS, ARCHIVED])
+    assert [state.stage_of(version) for version in state.versions] == ["replaced", "champion", "archived"]
+    assert fold(REGISTERED).stage_of(state.versions[0]) == "candidate"
+    assert not REGISTERED[0].override and not MODELS[1].kept_out
+    assert PromotionError.permanent and WrongEvaluationError.permanent
+
+
+def test_earlier_uses_of_a_test_set_count_other_candidates_before_the_record() -> None:
+    refused = MODELS[0].model_copy(update={"verdict": "refused"})
+    state = fold([*REGISTERED, Record(kind="refused", verdict=refused)])
+    assert state.verdict_on(refused.subject) == (4, refused)
+    assert state.settled(4, refused)
+    assert [state.uses_before(number, MODELS[number % 4].subject) for number in (1, 2, 3, 4)] == [0, 1, 2, 3]
+    again = MODELS[3].model_copy(update={"verdict": "refused", "evaluation": "later"})
+    assert fold([*REGISTERED, Record(kind="refused", verdict=again)]).settled(4, again), "though it is a version"
+    assert state.uses_before(1, MODELS[0].subject.model_copy(update={"model": "models/m/other"})) == 0
+
+
+def test_a_verdict_after_the_promotion_of_its_version_is_not_settled_by_it() -> None:
+    again = MODELS[1].model_copy(update={"evaluation": "later", "champion": MODELS[2].subject.model})
+    records = [*REGISTERED, *CHAMPIONS, Record(kind="registered", version=1, verdict=again)]
+    assert not fold(records).settled(6, again)
+    assert not fold(records).settled(4, again), "record 4 is the promotion itself"
+    assert fold([*records, Record(kind="promoted", version=1, alias="champion")]).settled(6, again)
+
+
 RECORDED = {
     "subject": {"model": "models/m/a", "training_set": "training-sets/m/b", "split": "splits/m/c", "policy": "d"},
     "champion": "models/m/e",
@@ -49,12 +117,6 @@ RECORDED = {
 """A verdict as ledgers hold it, and as people have signed it: its digest stays for ever."""
 
 
-class GrownExemption(Exemption):
-    """An exemption of a later version, with one field more."""
-
-    ticket: str = ""
-
-
 class GrownSubject(Subject):
     """A subject of a later version, with one field more."""
 
@@ -65,7 +127,6 @@ class GrownVerdict(Verdict):
     """A verdict of a later version, with one field more, also in what it is made of."""
 
     subject: GrownSubject
-    exempted: tuple[GrownExemption, ...] = ()
     weight: float = 1.0
 
 
@@ -79,14 +140,12 @@ class GrownVerdict(Verdict):
             "6aa63a2cc2bbdad9aea0a7c17407e66d1b6e047bb0e0b147aaafce004c0a7c3d",
         ),
     ],
-    ids=["all given", "defaults"],
 )
-def test_the_digest_of_a_recorded_verdict_stays_also_where_a_field_with_a_default_is_added(
+def test_the_digest_of_a_recorded_verdict_stays_when_a_field_with_a_default_is_added(
     form: type[Verdict], defaults: tuple[str, ...], digest: str
 ) -> None:
     recorded = form.model_validate({name: value for name, value in RECORDED.items() if name not in defaults})
-    assert recorded.digest == digest
-    assert form.model_validate_json(recorded.model_dump_json()).digest == digest
+    assert recorded.digest == form.model_validate_json(recorded.model_dump_json()).digest == digest
     assert recorded.model_copy(update={"four_eyes": not recorded.four_eyes}).digest != digest
 
 
@@ -132,6 +191,15 @@ class Writer:
         self.seen = list(ledger)
 
 
+def _ledger(decisions: list[Decide], schedule: list[int]) -> list[Record]:
+    """The ledger of writers that step in this order; each state on the way is checked."""
+    writers, ledger = [Writer(decide) for decide in decisions], list[Record]()
+    for turn in schedule:
+        writers[turn % len(writers)].step(ledger)
+        _assert_sound(fold(ledger))
+    return ledger
+
+
 def _registering(model: int, good: bool, approval: str, policy: int) -> Decide:
     judged: list[Verdict] = []
 
@@ -143,11 +211,11 @@ def _registering(model: int, good: bool, approval: str, policy: int) -> Decide:
     return decide
 
 
-def _word(state: State, number: int) -> Record | None:
+def _signature(state: State, number: int) -> Record | None:
     version = state.version(number)
     if version is None:
         return None
-    _, verdict = next(each for each in state.verdicts if each[1].subject.model == version.model)
+    verdict = next(verdict for _, verdict in state.verdicts if verdict.subject.model == version.model)
     approval = Approval(verdict=verdict.digest, by="ada", until="2013-01-15T08:15:00Z")
     return Record(kind="approved", version=number, approval=approval)
 
@@ -163,7 +231,7 @@ acts = st.one_of(
         st.integers(0, 3),
         st.sampled_from(ALIASES),
     ),
-    st.integers(1, 3).map(lambda version: lambda state: _word(state, version)),
+    st.integers(1, 3).map(lambda version: lambda state: _signature(state, version)),
     st.integers(1, 3).map(lambda version: lambda state: next_rollback(state, NAME, version, "")),
     st.integers(1, 3).map(lambda version: lambda state: next_archiving(state, NAME, version, "")),
 )
@@ -182,51 +250,21 @@ def _assert_sound(state: State) -> None:
 
 
 @settings(max_examples=300, deadline=None)
-@given(st.lists(acts, min_size=1, max_size=5), st.lists(st.integers(0, 4), max_size=60))
-def test_any_interleaving_leaves_one_version_a_model_and_at_most_one_champion(
-    decisions: list[Decide], schedule: list[int]
-) -> None:
-    writers = [Writer(decide) for decide in decisions]
-    ledger: list[Record] = []
-    for turn in schedule:
-        writers[turn % len(writers)].step(ledger)
-        _assert_sound(fold(ledger))
-
-
-@settings(max_examples=200, deadline=None)
-@given(st.lists(acts, min_size=1, max_size=5), st.lists(st.integers(0, 4), max_size=60), st.data())
-def test_a_record_written_twice_changes_nothing(
-    decisions: list[Decide], schedule: list[int], data: st.DataObject
-) -> None:
-    writers = [Writer(decide) for decide in decisions]
-    ledger: list[Record] = []
-    for turn in schedule:
-        writers[turn % len(writers)].step(ledger)
-    cut = data.draw(st.integers(0, len(ledger)))
-    once = fold(ledger[:cut])
-    twice = fold(ledger[cut - 1 : cut], once) if cut else once
-    assert replace(twice, size=once.size) == once
-
-
-@settings(max_examples=100, deadline=None)
 @given(st.lists(acts, min_size=1, max_size=5), st.lists(st.integers(0, 4), max_size=60), st.integers(0, 60))
-def test_folding_in_two_parts_is_folding_at_once(decisions: list[Decide], schedule: list[int], cut: int) -> None:
-    writers = [Writer(decide) for decide in decisions]
-    ledger: list[Record] = []
-    for turn in schedule:
-        writers[turn % len(writers)].step(ledger)
-    assert fold(ledger[cut:], fold(ledger[:cut])) == fold(ledger)
+def test_any_interleaving_is_sound_and_folds_in_parts_and_with_repeats_to_the_same_state(
+    decisions: list[Decide], schedule: list[int], cut: int
+) -> None:
+    ledger = _ledger(decisions, schedule)
+    once = fold(ledger[:cut])
+    assert fold(ledger[cut:], once) == fold(ledger)
+    twice = fold(ledger[:cut][-1:], once)
+    assert replace(twice, size=once.size) == once, "a record written twice changes nothing"
 
 
 @settings(max_examples=80, deadline=None)
 @given(st.lists(registrations, min_size=1, max_size=4), st.lists(st.integers(0, 3), max_size=60))
-def test_whoever_is_judged_again_after_the_dust_settled_comes_to_rest(
-    decisions: list[Decide], schedule: list[int]
-) -> None:
-    writers = [Writer(decide) for decide in decisions]
-    ledger: list[Record] = []
-    for turn in schedule:
-        writers[turn % len(writers)].step(ledger)
+def test_a_candidate_that_is_judged_again_and_again_comes_to_rest(decisions: list[Decide], schedule: list[int]) -> None:
+    ledger = _ledger(decisions, schedule)
     for model, policy in [(model, policy) for model in (1, 2, 3) for policy in (0, 1)]:
         last = fold(ledger).verdict_on(_subject(model, policy))
         good, approval = (last[1].verdict == "pass", last[1].approval) if last else (True, "automatic")
@@ -240,56 +278,48 @@ def test_whoever_is_judged_again_after_the_dust_settled_comes_to_rest(
         assert next_registration(fold(ledger), again, ()) is None
 
 
-@pytest.mark.parametrize("kind", get_args(Record.model_fields["kind"].annotation))
-def test_a_record_that_cannot_come_first_is_refused(kind: str) -> None:
-    with pytest.raises(LedgerError, match=f"Record 1 of the ledger \\({kind}\\)"):
-        fold([Record.model_validate({"kind": kind, "version": 1, "alias": "champion"})])
-
-
-def test_an_altered_record_is_found(gate: Gate, store: ArtifactStore) -> None:
+@pytest.mark.parametrize(
+    ("damage", "message"), [("altered", r"000002.json was altered"), ("missing", "000002.json is missing")]
+)
+def test_damage_to_a_record_is_found(gate: Gate, damage: str, message: str) -> None:
     gate.run(gate.model(1))
-    path = store.objects.local_path(f"registry/{NAME}/ledger/000002.json")
+    path = gate.store.objects.local_path(f"registry/{NAME}/ledger/000002.json")
     body = json.loads(path.read_text())
-    body["record"]["reason"] = "somebody else's"
-    path.write_text(json.dumps(body))
-    with pytest.raises(LedgerError, match=r"000002.json was altered"):
-        Ledger(store, NAME).records()
+    body["record"]["reason"] = "another reason"
+    path.write_text(json.dumps(body)) if damage == "altered" else path.unlink()
+    with pytest.raises(LedgerError, match=message):
+        Ledger(gate.store, NAME).records()
 
 
-def test_a_missing_record_is_found(gate: Gate, store: ArtifactStore) -> None:
+def test_an_object_that_is_no_record_is_named(store: ArtifactStore) -> None:
+    store.objects.put_bytes("registry/m/ledger/000001.json", b"[]")
+    with pytest.raises(LedgerError, match=r"000001\.json is not a ledger record"):
+        Ledger(store, "m").records()
+
+
+def test_provenance_decides_nothing(gate: Gate) -> None:
+    assert model_names(gate.store) == []
     gate.run(gate.model(1))
-    store.objects.local_path(f"registry/{NAME}/ledger/000002.json").unlink()
-    with pytest.raises(LedgerError, match="no record 2"):
-        Ledger(store, NAME).state()
-
-
-def test_provenance_decides_nothing(gate: Gate, store: ArtifactStore) -> None:
-    gate.run(gate.model(1))
-    records = Ledger(store, NAME).records()
+    records = Ledger(gate.store, NAME).records()
     assert all(set(record.provenance) == {"by", "at", "run"} for record in records)
     assert fold(record.model_copy(update={"provenance": {}}) for record in records) == fold(records)
-
-
-def test_names_of_models_with_a_ledger(gate: Gate, store: ArtifactStore) -> None:
-    assert model_names(store) == []
-    gate.run(gate.model(1))
-    assert model_names(store) == [NAME]
+    assert model_names(gate.store) == [NAME]
 
 
 _RACER = """
 import sys
 from pathlib import Path
-from tests.registry.gate import NAME, Gate, make_gate
+from tests.registry.gate import make_gate
 from gatehouse.store.store import ArtifactStore
 from gatehouse.registry import projection
 from gatehouse.registry.state import StaleVerdictError
 projection.tracking_of = lambda store: None
-gate = make_gate(ArtifactStore.open(sys.argv[1]))
-seed = int(sys.argv[2])
-model = gate.model(seed)
+address, seed, ready, number, racers = sys.argv[1:]
+gate = make_gate(ArtifactStore.open(address))
+model = gate.model(int(seed))
 evaluation = gate.evaluate(model, "")
-Path(sys.argv[3], sys.argv[4]).touch()
-while len(list(Path(sys.argv[3]).iterdir())) < int(sys.argv[5]):
+Path(ready, number).touch()
+while len(list(Path(ready).iterdir())) < int(racers):
     pass
 try:
     print(gate.register(model, evaluation).decision)
@@ -303,30 +333,17 @@ def test_processes_that_register_at_once_make_one_version_a_model_and_one_champi
     tmp_path: Path, store: ArtifactStore, seeds: list[int]
 ) -> None:
     (tmp_path / "ready").mkdir()
-    racers = [
-        subprocess.Popen(
-            [
-                sys.executable,
-                "-c",
-                _RACER,
-                store.address,
-                str(seed),
-                str(tmp_path / "ready"),
-                str(index),
-                str(len(seeds)),
-            ],
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=Path(__file__).parents[2],
-        )
-        for index, seed in enumerate(seeds)
-    ]
-    said = [racer.communicate(timeout=60)[0].strip() for racer in racers]
+    racers = []
+    for number, seed in enumerate(seeds):
+        arguments = [store.address, str(seed), str(tmp_path / "ready"), str(number), str(len(seeds))]
+        command = [sys.executable, "-c", _RACER, *arguments]
+        racers.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]))
+    decisions = [racer.communicate(timeout=60)[0].strip() for racer in racers]
     state = Ledger(store, NAME).state()
     _assert_sound(state)
     assert state.champion > 0
     assert len(state.champions) == 1
     if len(set(seeds)) == 1:
-        assert said == ["approved"] * len(seeds) and len(state.versions) == 1 and state.size == 3
+        assert decisions == ["approved"] * len(seeds) and len(state.versions) == 1 and state.size == 3
     else:
-        assert sorted(said) == ["approved"] + ["stale"] * (len(seeds) - 1)
+        assert sorted(decisions) == ["approved"] + ["stale"] * (len(seeds) - 1)

@@ -71,6 +71,6 @@ def test_the_limit_of_the_process_binds() -> None:
     def confine() -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (10**9, 10**9))
 
-    program = "from gatehouse import limits; print(limits.memory())"
+    program = "from gatehouse.runtime import limits; print(limits.memory())"
     told = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, check=True, preexec_fn=confine)
     assert int(told.stdout) == 10**9

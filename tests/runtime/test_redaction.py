@@ -31,7 +31,7 @@ from gatehouse.operations.alerting.notice import post
 from gatehouse.operations.diagnosing.reach import mlflow_finding, tracking_finding
 from gatehouse.operations.metrics.totals import push
 from gatehouse.project.platforms import Platform
-from gatehouse.registry.showing.registry_api import registry_here
+from gatehouse.registry.model_registry import registry_here
 from gatehouse.runtime.redaction import names_password, redacted, require_encoded, said, shown, without_secrets
 from gatehouse.server.app import create_app
 from gatehouse.server.tokens import create_token

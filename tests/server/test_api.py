@@ -202,7 +202,7 @@ def test_resolve_answers_while_the_store_does_not(served: Served, monkeypatch: p
 def test_what_is_wrong_is_told_in_the_words_of_the_project(served: Served) -> None:
     ros, rune = served.reader, served.runner
     assert "has no version 7" in _problem(ros.get(f"/v1/resolve/{NAME}:7"), 404)
-    assert "the models delays: expected" in _problem(ros.get("/v1/models/rains"), 404)
+    assert "found 'rains'" in _problem(ros.get("/v1/models/rains"), 404)
     assert "query, column" in _problem(ros.get("/v1/search", query="roc_auc >"), 422)
     assert "runs no project" in _problem(rune.post("/v1/runs"), 422)
     assert "expected `gatehouse serve --project`" in _problem(

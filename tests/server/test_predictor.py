@@ -18,10 +18,10 @@ from gatehouse.errors import ConfigurationError, PredictionError
 from gatehouse.evaluation.spec import EvaluationSpec, GatePolicy
 from gatehouse.evaluation.stage import EvaluateRequest, evaluate
 from gatehouse.features.definitions.repository import read_repository
-from gatehouse.monitoring.scoring.stage import ScoreRequest, score
+from gatehouse.monitoring.scoring import ScoreRequest, score
 from gatehouse.online.materialization import materialize_views
 from gatehouse.online.store import online_view, open_online, sqlite_file
-from gatehouse.registry.resolving.alias import Resolver
+from gatehouse.registry.alias import Resolver
 from gatehouse.server import inference
 from gatehouse.server.access import Access, Rate
 from gatehouse.server.inference import Online, ServedModel

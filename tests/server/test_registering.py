@@ -8,7 +8,7 @@ import pytest
 from gatehouse.errors import ConfigurationError
 from gatehouse.evaluation.spec import GatePolicy
 from gatehouse.registry.ledger import Ledger
-from gatehouse.registry.registering.evaluated import WrongEvaluationError
+from gatehouse.registry.registration import WrongEvaluationError
 from gatehouse.server.registry import Registration, enter
 from gatehouse.server.tokens import Token, create_token, tokens_of
 from gatehouse.store.store import ArtifactStore

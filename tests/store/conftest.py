@@ -1,5 +1,6 @@
 """What tests of stores share: servers behind their proxies, and an empty place of each kind."""
 
+import os
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -7,10 +8,23 @@ from pathlib import Path
 
 import pytest
 
-from gatehouse.store.objects import retry
+from gatehouse.store.canonical import sha256_bytes
+from gatehouse.store.collection import Collector, Item, Wish
+from gatehouse.store.objects import base
 from gatehouse.store.objects.base import ObjectStore
 from gatehouse.store.objects.opening import open_objects
+from gatehouse.store.store import ArtifactStore
 from tests.stand_ins.servers import BUCKET, Proxy, gcs_server, s3_server
+
+NOW = Wish(grace=0)
+OLD = b"old and unreferenced"
+OLD_BLOB = f"blobs/{sha256_bytes(OLD)[:2]}/{sha256_bytes(OLD)}"
+
+
+def collect(store: ArtifactStore, wish: Wish = NOW) -> list[Item]:
+    """Mark and sweep; returns each item with its last state."""
+    collector = Collector(store, wish)
+    return collector.sweep(collector.mark())
 
 
 @pytest.fixture(scope="session")
@@ -25,6 +39,18 @@ def s3() -> Iterator[Proxy]:
     """An S3 server with the bucket `BUCKET`."""
     with s3_server() as proxy:
         yield proxy
+
+
+def refuse_listing(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    """Have the system refuse to list `folder`, as it refuses users without the permission; root has it."""
+    listed = os.scandir
+
+    def scandir(path: Path) -> "os._ScandirIterator[str]":
+        if Path(path) == folder:
+            raise PermissionError(13, "Permission denied", str(path))
+        return listed(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
 
 
 @dataclass
@@ -49,7 +75,7 @@ class Place:
 def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Place]:
     """An empty place of the kind that the parameter names: `local`, `gs` or `s3`. Retries hardly wait."""
     kind: str = request.param
-    monkeypatch.setattr(retry, "FIRST_WAIT", 0.001)
+    monkeypatch.setattr(base, "FIRST_WAIT", 0.001)
     monkeypatch.setenv("GATEHOUSE_CACHE", str(tmp_path / "cache"))
     if kind == "local":
         yield Place(str(tmp_path / "store"))

@@ -20,7 +20,7 @@ from gatehouse.store.leases import LEASE_LIMIT, LEASES, SWEEPS
 from gatehouse.store.objects.local import LocalObjects
 from gatehouse.store.reference import Reference
 from gatehouse.store.store import ArtifactStore
-from tests.store.garbage import NOW, OLD, OLD_BLOB, collect
+from tests.store.conftest import NOW, OLD, OLD_BLOB, collect
 from tests.store.memory_objects import Memory, MemoryObjects, Schedule
 
 # The race: a writer finds an old unreferenced blob, skips the upload, and the collector deletes it.

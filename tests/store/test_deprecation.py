@@ -1,15 +1,15 @@
 """Deprecation: a marker that warns or fails, and changes no identity."""
 
 import logging
+from contextlib import nullcontext
 
 import pytest
 
 from gatehouse.errors import ConfigurationError, DeprecatedArtifactError, MissingArtifactError
-from gatehouse.store.declaration import Declaration
 from gatehouse.store.deprecation import POLICY, deprecate
 from gatehouse.store.reference import Reference
 from gatehouse.store.run import RUN_ID, events
-from gatehouse.store.stage import Stage, StageModel
+from gatehouse.store.stage import Declaration, Stage, StageModel
 from gatehouse.store.store import ArtifactStore
 
 
@@ -28,47 +28,37 @@ def test_a_reader_is_warned_once_with_reason_and_successor(
     assert [record.message.split(": ", 1)[1] for record in caplog.records] == [f"wrong time zone. Use {new}."]
 
 
-@pytest.mark.parametrize(("policy", "fails"), [("fail", True), ("allow", False), ("warn", False), ("", False)])
-def test_the_policy_decides(store: ArtifactStore, monkeypatch: pytest.MonkeyPatch, policy: str, fails: bool) -> None:
+@pytest.mark.parametrize(
+    ("policy", "error"),
+    [("fail", DeprecatedArtifactError), ("allow", None), ("warn", None), ("", None), ("never", ConfigurationError)],
+)
+def test_the_policy_decides(
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch, policy: str, error: type[Exception] | None
+) -> None:
     old, _ = _pair(store)
     deprecate(store.objects, old, "wrong")
     monkeypatch.setenv(POLICY, policy)
-    if fails:
-        with pytest.raises(DeprecatedArtifactError, match="wrong"):
-            store.path(old, "a")
-    else:
+    with pytest.raises(error) if error else nullcontext():
         assert store.path(old, "a")
     assert store.manifest(old).reference == old
 
 
-def test_another_policy_is_refused(store: ArtifactStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    old, _ = _pair(store)
-    monkeypatch.setenv(POLICY, "never")
-    with pytest.raises(ConfigurationError, match="expected one of warn, fail, allow, found 'never'"):
-        store.path(old, "a")
-
-
-def test_a_deprecation_is_written_once(store: ArtifactStore) -> None:
-    old, new = _pair(store)
-    first = deprecate(store.objects, old, "wrong", new)
-    assert deprecate(store.objects, old, "wrong", new) == first
-    with pytest.raises(ConfigurationError, match="cannot be changed"):
-        deprecate(store.objects, old, "another reason", new)
-
-
-def test_reason_reference_and_successor_are_checked(store: ArtifactStore) -> None:
+def test_a_deprecation_is_written_once_and_checked(store: ArtifactStore) -> None:
     old, new = _pair(store)
     unknown = f"datasets/d/sha256-{'0' * 64}"
-    with pytest.raises(ConfigurationError, match="needs a reason"):
-        deprecate(store.objects, old, "  ")
-    with pytest.raises(ConfigurationError, match="another reference"):
-        deprecate(store.objects, old, "wrong", old)
-    for pair in ((unknown, ""), (old, unknown)):
-        with pytest.raises(MissingArtifactError):
-            deprecate(store.objects, pair[0], "wrong", pair[1])
-    deprecate(store.objects, new, "wrong")
-    with pytest.raises(ConfigurationError, match="that is not deprecated"):
-        deprecate(store.objects, old, "wrong", new)
+    for reference, reason, successor, error in (
+        (old, "  ", "", ConfigurationError),
+        (old, "wrong", old, ConfigurationError),
+        (unknown, "wrong", "", MissingArtifactError),
+        (old, "wrong", unknown, MissingArtifactError),
+    ):
+        with pytest.raises(error):
+            deprecate(store.objects, reference, reason, successor)
+    first = deprecate(store.objects, old, "wrong", new)
+    assert deprecate(store.objects, old, "wrong", new) == first
+    for reference, reason, successor in ((old, "another reason", new), (new, "wrong", old)):
+        with pytest.raises(ConfigurationError):
+            deprecate(store.objects, reference, reason, successor)
 
 
 class Request(StageModel):

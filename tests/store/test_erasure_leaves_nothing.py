@@ -17,9 +17,9 @@ from gatehouse.data.sources.catalog import parse_source
 from gatehouse.data.validation.contract import CONTRACT_FILE
 from gatehouse.data.validation.stage import ValidateRequest, validate
 from gatehouse.store import memo
+from gatehouse.store.eraser import LOGS
 from gatehouse.store.run import RUN_ID, Attempt
 from gatehouse.store.store import ArtifactStore
-from gatehouse.store.traces import LOGS
 from tests.store.conftest import Place
 
 EVERY = pytest.mark.parametrize("place", ["local", "gs", "s3"], indirect=True)

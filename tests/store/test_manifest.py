@@ -1,7 +1,6 @@
 """Manifests are read as what they are, or refused: nothing in one leads outside of its artifact and its blobs."""
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -58,39 +57,20 @@ def test_what_is_written_has_these_bytes_or_another_format() -> None:
     assert written.to_json() == WRITTEN
 
 
-FIELDS: list[dict[str, Any]] = [
-    {"sha256": "../victim/keys"},
-    {"sha256": GOOD + "\n"},
-    {"sha256": GOOD.replace("0", "A")},
-    {"sha256": None},
-    {"suffix": "/../../victim"},
-    {"suffix": ".a\0"},
-    {"suffix": ".a\n"},
-    {"suffix": "x"},
-    {"path": "../a"},
-    {"path": "/a"},
-    {"path": "a//b"},
-    {"path": "a/./b"},
-    {"path": "a/"},
-    {"path": ""},
-    {"path": "a\nb"},
-    {"path": "a\0"},
-    {"path": "a\\b"},
-    {"path": 7},
-    {"bytes": -1},
-    {"bytes": True},
-    {"rows": "3"},
-    {"shards": [{"path": "../a", "rows": 1, "start": 0}]},
-    {"derived_from": {"t": f"../../victim/datasets/d/sha256-{GOOD}"}},
-    {"derived_from": {"t": f"datasets/../sha256-{GOOD}"}},
-    {"derived_from": {"t": 7}},
-]
+FIELDS: dict[str, list[Any]] = {
+    "sha256": ["../victim/keys", GOOD + "\n", GOOD.replace("0", "A"), None],
+    "suffix": ["/../../victim", ".a\0", ".a\n", "x"],
+    "path": ["../a", "/a", "a//b", "a/./b", "a/", "", "a\nb", "a\0", "a\\b", 7],
+    "bytes": [-1, True],
+    "rows": ["3"],
+    "shards": [[{"path": "../a", "rows": 1, "start": 0}]],
+    "derived_from": [{"t": f"../../victim/datasets/d/sha256-{GOOD}"}, {"t": f"datasets/../sha256-{GOOD}"}, {"t": 7}],
+}
 BODIES = {
     "no JSON": b"rows",
     "no text": b"\xff\xfe",
     "a list": b"[]",
     "nested too deeply": b"[" * 100_000,
-    "deep configuration": _crafted(configuration=7).replace(b":7,", b":" + b"[" * 900 + b"]" * 900 + b",", 1),
     "no files": _crafted(files=None),
     "a file too many": _crafted(files=[{"path": "a"}] * 2),
     "a field too many": _crafted(other=1),
@@ -98,61 +78,40 @@ BODIES = {
     "NaN": _crafted(rows=7).replace(b'"rows":7', b'"rows":NaN'),
     "another name": _crafted(name="other"),
     "no name": _crafted(name="../x"),
+    "another format": _crafted(format="gatehouse/manifest/9"),
 }
 
 
-@pytest.mark.parametrize("changes", FIELDS, ids=str)
-def test_no_field_of_a_manifest_leads_elsewhere(store: ArtifactStore, changes: dict[str, Any]) -> None:
-    reference = _plant(store, _crafted(**changes))
-    name = next(iter(changes))
-    with pytest.raises(InvalidManifestError, match=f"crafted.*: {name}.*expected .*found"):
+@pytest.mark.parametrize(("field", "value"), [(field, value) for field in FIELDS for value in FIELDS[field]])
+def test_no_field_of_a_manifest_leads_elsewhere(store: ArtifactStore, field: str, value: object) -> None:
+    reference = _plant(store, _crafted(**{field: value}))
+    with pytest.raises(InvalidManifestError, match=rf"crafted.*: {field}.*expected .*found"):
         store.manifest(reference)
-
-
-@pytest.mark.parametrize(
-    ("data", "told"),
-    [
-        (b"rows", "a text that is no JSON"),
-        (b"\xff\xfe", "a text that is no JSON"),
-        (b"[]", "JSON that has another form"),
-        (_crafted().replace(b'"name":', b'"nome":'), "one without the key 'name'"),
-        (b"[" * 100_000, "one that is nested too deeply"),
-    ],
-)
-def test_what_is_no_manifest_is_told_without_words_of_python(store: ArtifactStore, data: bytes, told: str) -> None:
-    with pytest.raises(InvalidManifestError, match=f"expected a manifest, found {told}") as caught:
-        store.manifest(_plant(store, data))
-    assert not re.search(r"Error|object|line 1|NoneType", str(caught.value).partition("found")[2])
 
 
 @pytest.mark.parametrize("data", BODIES.values(), ids=BODIES)
 def test_what_cannot_be_read_is_found_by_verify_and_gc_which_go_on(store: ArtifactStore, data: bytes) -> None:
     good = store.publish("datasets", "good", {"a": b"rows"})
     reference = _plant(store, data)
-    assert [type(each) for each in store.problems(reference)] == [InvalidManifestError]
+    assert [type(problem) for problem in store.problems(reference)] == [InvalidManifestError]
     assert store.problems(good) == []
     items = Collector(store, Wish(grace=0)).look()
     assert [(item.key, item.state) for item in items] == [(f"{reference}/manifest.json", "broken")]
 
 
-def test_a_manifest_as_it_was_planted_but_right_is_read(store: ArtifactStore) -> None:
-    assert store.manifest(_plant(store, _crafted())).files[0].path == "a"
-
-
 def test_no_erasure_deletes_a_file_outside_of_the_store(tmp_path: Path) -> None:
     store = ArtifactStore.open(tmp_path / "store")
+    assert store.manifest(_plant(store, _crafted())).files[0].path == "a"
     (tmp_path / "store" / "blobs").mkdir()
-    victim = tmp_path / "victim" / "keys"
-    victim.parent.mkdir()
+    victim = tmp_path / "victim"
     victim.write_text("precious")
-    reference = _plant(store, _crafted(sha256="../victim/keys", bytes=8))
     with pytest.raises(InvalidManifestError):
-        erase(store, plan_erasure(store, reference, only=True), "request 17")
+        erase(store, plan_erasure(store, _plant(store, _crafted(sha256="../victim", bytes=8)), only=True), "request 17")
     assert victim.read_text() == "precious"
 
 
 def test_nothing_is_published_under_such_a_path(store: ArtifactStore) -> None:
-    with pytest.raises(InvalidManifestError, match=r"expected a path inside the artifact, found 'a/\.\./\.\./b'"):
+    with pytest.raises(InvalidManifestError, match=r"^path: "):
         store.publish("datasets", "d", {"a/../../b": b"rows"})
     assert list(store.objects.list("blobs")) == []
 

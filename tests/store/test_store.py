@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,12 +17,11 @@ from hypothesis import strategies as st
 from gatehouse.errors import (
     ConfigurationError,
     CorruptArtifactError,
-    InvalidManifestError,
     InvalidReferenceError,
     MissingArtifactError,
     StoreError,
 )
-from gatehouse.store.canonical import canonical_json, digest_of
+from gatehouse.store.canonical import canonical_json, digest_of, sha256_bytes
 from gatehouse.store.manifest import Column, Manifest
 from gatehouse.store.publishing import NO_KINDS, manifest_of
 from gatehouse.store.reference import Reference, references_in
@@ -48,93 +48,61 @@ def test_publishing_returns_the_digest_of_the_manifest(store: ArtifactStore) -> 
     assert store.read_text(reference, "a.txt") == "hello"
     assert store.read_json(reference, "b/c.json") == {}
     assert list(store.references()) == [reference]
-
-
-def test_publishing_twice_changes_nothing(store: ArtifactStore) -> None:
-    first = _publish(store)
-    before = {path: path.stat().st_mtime_ns for path in Path(store.address).rglob("*") if path.is_file()}
-    assert _publish(store) == first
-    assert before == {path: path.stat().st_mtime_ns for path in Path(store.address).rglob("*") if path.is_file()}
-
-
-def test_identity_does_not_depend_on_the_store_or_its_place(tmp_path: Path, store: ArtifactStore) -> None:
-    reference = _publish(store)
-    shutil.copytree(store.address, tmp_path / "elsewhere")
-    copied = ArtifactStore.open(tmp_path / "elsewhere")
-    assert copied.verify(reference) == 1
-    assert _publish(ArtifactStore.open(f"file://{tmp_path}/third")) == reference
-
-
-def test_a_config_has_its_reference_without_a_store(store: ArtifactStore) -> None:
     files: dict[str, bytes] = {"x.sql": b"SELECT 1"}
     assert manifest_of("config", "c", files).reference == store.publish("config", "c", files)
 
 
-def _blob(store: ArtifactStore, reference: Reference) -> Path:
-    return store.path(reference, "a.txt")
+def test_publishing_twice_changes_nothing(store: ArtifactStore) -> None:
+    def times() -> dict[Path, int]:
+        return {path: path.stat().st_mtime_ns for path in Path(store.address).rglob("*") if path.is_file()}
+
+    first, before = _publish(store), times()
+    assert _publish(store) == first and times() == before
 
 
-def test_an_altered_blob_is_named_with_both_digests(store: ArtifactStore) -> None:
+def test_a_copied_store_holds_the_same_artifacts(tmp_path: Path, store: ArtifactStore) -> None:
     reference = _publish(store)
-    blob = _blob(store, reference)
-    os.chmod(blob, 0o644)
-    blob.write_text("hallo")
-    with pytest.raises(CorruptArtifactError) as caught:
-        ArtifactStore.open(store.address).read_text(reference, "a.txt")
-    assert str(reference) in str(caught.value) and "a.txt" in str(caught.value)
-    assert digest_hex(b"hello") in str(caught.value) and digest_hex(b"hallo") in str(caught.value)
+    shutil.copytree(store.address, tmp_path / "elsewhere")
+    assert ArtifactStore.open(f"file://{tmp_path}/elsewhere").verify(reference) == 1
 
 
-def digest_hex(data: bytes) -> str:
-    import hashlib
+def _damage(path: Path, text: str | None) -> None:
+    os.chmod(path, 0o644)
+    path.unlink() if text is None else path.write_text(text)
 
-    return hashlib.sha256(data).hexdigest()
 
-
-def test_a_short_blob_is_corrupt_and_the_artifact_incomplete(store: ArtifactStore) -> None:
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("hallo", f"has SHA-256 {sha256_bytes(b'hallo')}"), ("hel", "has 3 bytes"), (None, "is missing")],
+)
+def test_a_damaged_blob_is_named_and_published_again(store: ArtifactStore, text: str | None, message: str) -> None:
     reference = _publish(store)
-    blob = _blob(store, reference)
-    os.chmod(blob, 0o644)
-    blob.write_text("hel")
-    assert not store.exists(reference)
-    with pytest.raises(CorruptArtifactError, match="has 3 bytes"):
-        store.path(reference, "a.txt")
-
-
-def test_a_missing_blob_is_corrupt_and_published_again(store: ArtifactStore) -> None:
-    reference = _publish(store)
-    _blob(store, reference).unlink()
-    assert not store.exists(reference)
-    with pytest.raises(CorruptArtifactError, match="is missing"):
-        store.verify(reference)
-    assert _publish(store) == reference
-    assert store.exists(reference)
-
-
-@pytest.mark.parametrize("damaged", ["hallo", "hel", "hello, hello"])
-def test_publishing_over_altered_bytes_puts_them_aside(store: ArtifactStore, damaged: str) -> None:
-    reference = _publish(store)
-    blob = _blob(store, reference)
-    os.chmod(blob, 0o644)
-    blob.write_text(damaged)
+    _damage(store.path(reference, "a.txt"), text)
+    again = ArtifactStore.open(store.address)
+    with pytest.raises(CorruptArtifactError, match=rf"{reference}: a\.txt {message}.*{sha256_bytes(b'hello')}"):
+        again.verify(reference)
+    assert again.exists(reference) == (text == "hallo"), "`exists` compares lengths"
+    with pytest.raises(CorruptArtifactError, match=message):
+        again.path(reference, "a.txt")
+    assert not again.exists(reference), "a reader puts damaged bytes aside"
     assert _publish(store) == reference and store.verify(reference) == 1
-    assert [store.objects.get_bytes(key).decode() for key in store.objects.list("quarantine")] == [damaged]
+    assert [store.objects.get_bytes(key).decode() for key in store.objects.list("quarantine")] == (
+        [text] if text else []
+    )
+
+
+def test_publishing_over_altered_bytes_puts_them_aside(store: ArtifactStore) -> None:
+    reference = _publish(store)
+    _damage(store.path(reference, "a.txt"), "hallo")
+    assert _publish(store) == reference and store.verify(reference) == 1
+    assert [store.objects.get_bytes(key) for key in store.objects.list("quarantine")] == [b"hallo"]
 
 
 def test_an_altered_manifest_is_corrupt(store: ArtifactStore) -> None:
     reference = _publish(store)
-    manifest = Path(store.address) / str(reference) / "manifest.json"
-    os.chmod(manifest, 0o644)
-    manifest.write_text(manifest.read_text().replace('"n":1', '"n":2'))
+    path = Path(store.address) / str(reference) / "manifest.json"
+    _damage(path, path.read_text().replace('"n":1', '"n":2'))
     with pytest.raises(CorruptArtifactError, match=r"manifest\.json was altered"):
-        store.manifest(reference)
-
-
-def test_a_manifest_of_another_format_names_both(store: ArtifactStore) -> None:
-    data = json.dumps({"format": "gatehouse/manifest/9", "kind": "datasets", "name": "d"}).encode()
-    reference = f"datasets/d/sha256-{digest_hex(data)}"
-    store.objects.put_bytes(f"{reference}/manifest.json", data)
-    with pytest.raises(InvalidManifestError, match=r"expected .*manifest/1', found .*manifest/9'.*Another version"):
         store.manifest(reference)
 
 
@@ -142,7 +110,7 @@ def test_verify_follows_what_an_artifact_was_derived_from(store: ArtifactStore) 
     parent = _publish(store)
     child = store.publish("splits", "s", {"x.json": "[]"}, derived_from={"data": parent})
     assert store.verify(child) == 2
-    _blob(store, parent).unlink()
+    store.path(parent, "a.txt").unlink()
     with pytest.raises(CorruptArtifactError, match=parent.digest):
         store.verify(child)
 
@@ -154,14 +122,8 @@ def test_unknown_references_and_files_are_named(store: ArtifactStore) -> None:
         store.path(_publish(store), "z")
 
 
-@pytest.mark.parametrize("address", ["", "nowhere://x", "gs://", "s3://"])
-def test_an_address_without_an_object_store_is_refused(address: str) -> None:
-    with pytest.raises(ConfigurationError):
-        ArtifactStore.open(address)
-
-
 def test_a_store_that_is_a_file_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
+    (tmp_path / "file").touch()
     with pytest.raises(StoreError, match="expected a directory"):
         ArtifactStore.open(tmp_path / "file")
 
@@ -217,63 +179,36 @@ with ArtifactStore.open(sys.argv[1]).workspace() as directory:
     print(directory, flush=True)
     sys.stdin.read()
 """
+_SWEEPER = "import sys; from gatehouse.store.store import ArtifactStore; ArtifactStore.open(sys.argv[1]).sweep()"
 
 
-_SWEEPER = """
-import sys
-from gatehouse.store.store import ArtifactStore
-ArtifactStore.open(sys.argv[1]).sweep()
-"""
-
-
-def _worker(store: ArtifactStore) -> "subprocess.Popen[str]":
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_workspace_stays_while_its_process_lives_and_is_swept_when_it_was_killed(
+    store: ArtifactStore, killed: bool
+) -> None:
     command = [sys.executable, "-c", _WORKER, store.address]
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-
-
-def test_a_workspace_stays_while_its_process_lives_wherever_that_is(store: ArtifactStore) -> None:
-    with _worker(store) as worker:
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as worker:
         assert worker.stdin and worker.stdout
         directory = Path(worker.stdout.readline().strip())
+        (directory / "half").write_bytes(b"1")
         store.sweep()
         # As another pod would: the worker's number is unknown there.
         apart = ["unshare", "--pid", "--fork", "--mount-proc"]
         if subprocess.run([*apart, "true"], check=False, capture_output=True).returncode == 0:
             subprocess.run([*apart, sys.executable, "-c", _SWEEPER, store.address], check=True)
         assert directory.is_dir()
-        worker.stdin.close()
-    assert not list(directory.parent.iterdir())
-
-
-def test_what_a_killed_process_worked_on_is_swept(store: ArtifactStore) -> None:
-    with _worker(store) as worker:
-        assert worker.stdout
-        directory = Path(worker.stdout.readline().strip())
-        (directory / "half").write_bytes(b"1")
-        worker.kill()
-    assert directory.is_dir()
+        worker.kill() if killed else worker.stdin.close()
+    assert directory.is_dir() == killed
     store.sweep()
     assert not list(directory.parent.iterdir())
 
 
-def test_a_blob_stored_ahead_that_vanishes_while_it_is_published_leaves_no_manifest() -> None:
-    memory = Memory()
-    entry = ArtifactStore(MemoryObjects(memory)).keep("a", b"one")
-
-    def vanish(operation: str) -> None:
-        if operation.startswith("put datasets"):
-            memory.held.pop(entry.blob)
-
-    with pytest.raises(MissingArtifactError, match="Run again"):
-        ArtifactStore(MemoryObjects(memory, vanish)).publish("datasets", "d", {"a": entry})
-    assert list(ArtifactStore(MemoryObjects(memory)).references()) == []
-
-
-def test_a_manifest_of_another_writer_stays_where_ours_fails() -> None:
+@pytest.mark.parametrize("published", [False, True])
+def test_a_blob_stored_ahead_that_vanishes_while_it_is_published_leaves_no_new_manifest(published: bool) -> None:
     memory = Memory()
     store = ArtifactStore(MemoryObjects(memory))
     entry = store.keep("a", b"one")
-    reference = store.publish("datasets", "d", {"a": entry})
+    earlier = [store.publish("datasets", "d", {"a": entry})] if published else []
 
     def vanish(operation: str) -> None:
         if operation.startswith("put datasets"):
@@ -281,13 +216,13 @@ def test_a_manifest_of_another_writer_stays_where_ours_fails() -> None:
 
     with pytest.raises(MissingArtifactError, match="Run again"):
         ArtifactStore(MemoryObjects(memory, vanish)).publish("datasets", "d", {"a": entry})
-    assert list(store.references()) == [reference]
+    assert list(store.references()) == earlier
 
 
-@pytest.mark.parametrize("kind", sorted(NO_KINDS))
-def test_a_kind_is_not_called_like_a_folder_that_holds_something_else(store: ArtifactStore, kind: str) -> None:
-    with pytest.raises(ConfigurationError, match=f"expected another kind of artifact than '{kind}'"):
-        store.publish(kind, "d", {"a": b"one"})
+def test_a_kind_may_not_have_the_name_of_a_folder_of_the_store(store: ArtifactStore) -> None:
+    for kind in NO_KINDS:
+        with pytest.raises(ConfigurationError, match=f"expected another kind than '{kind}'"):
+            store.publish(kind, "d", {"a": b"one"})
     assert list(store.objects.list("blobs")) == []
 
 
@@ -348,55 +283,51 @@ def test_what_is_no_reference_is_refused(text: str) -> None:
         Reference.parse(text)
 
 
-def test_a_full_disk_is_named_and_publishes_nothing(tmp_path: Path) -> None:
-    if os.geteuid() != 0 or shutil.which("mount") is None:
-        pytest.skip("needs root to mount a small file system")
-    mount = tmp_path / "small"
-    mount.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(mount)], check=False).returncode:
-        pytest.skip("needs root to mount a small file system")
-    try:
-        store = ArtifactStore.open(mount / "store")
-        with pytest.raises(StoreError, match="the disk is full"):
-            store.publish("datasets", "d", {"a": b"x" * 200_000})
-        assert list(store.references()) == []
-    finally:
-        subprocess.run(["umount", "--lazy", str(mount)], check=True)
-
-
-def test_a_volume_that_is_gone_is_missed_also_where_another_process_opens_its_empty_folder(tmp_path: Path) -> None:
-    if os.geteuid() != 0 or shutil.which("mount") is None:
-        pytest.skip("needs root to mount a small file system")
-    volume, mount = tmp_path / "volume", tmp_path / "mount"
+@pytest.fixture
+def mounted(tmp_path: Path) -> Iterator[Path]:
+    """A small file system of its own."""
+    volume = tmp_path / "volume"
     volume.mkdir()
-    mount.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "tmpfs", str(volume)], check=False).returncode:
+    command = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(volume)]
+    if os.geteuid() != 0 or shutil.which("mount") is None or subprocess.run(command, check=False).returncode:
         pytest.skip("needs root to mount a small file system")
+    yield volume
+    subprocess.run(["umount", "--lazy", str(volume)], check=True)
+
+
+def test_a_full_disk_is_named_and_publishes_nothing(mounted: Path) -> None:
+    store = ArtifactStore.open(mounted / "store")
+    with pytest.raises(StoreError, match="the disk is full"):
+        store.publish("datasets", "d", {"a": b"x" * 200_000})
+    assert list(store.references()) == []
+
+
+def test_a_volume_that_is_gone_is_missed_although_another_process_opens_its_empty_folder(
+    mounted: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
     try:
-        subprocess.run(["mount", "--bind", str(volume), str(mount)], check=True)
-        store = ArtifactStore.open(mount)
+        subprocess.run(["mount", "--bind", str(mounted), str(folder)], check=True)
+        store = ArtifactStore.open(folder)
         store.append("records", {"one": 1})
-        subprocess.run(["umount", str(mount)], check=True)
-        ArtifactStore.open(mount)
-        with pytest.raises(StoreError, match=r"is gone: .* Mount its volume"):
+        subprocess.run(["umount", str(folder)], check=True)
+        ArtifactStore.open(folder)
+        with pytest.raises(StoreError, match="is gone"):
             list(store.objects.list("records"))
-        subprocess.run(["mount", "--bind", str(volume), str(mount)], check=True)
+        subprocess.run(["mount", "--bind", str(mounted), str(folder)], check=True)
         assert list(store.objects.list("records")) and not list(store.objects.list("none"))
     finally:
-        subprocess.run(["umount", "--lazy", str(mount)], check=False)
-        subprocess.run(["umount", "--lazy", str(volume)], check=True)
+        subprocess.run(["umount", "--lazy", str(folder)], check=False)
 
 
 def test_a_local_store_whose_volume_is_gone_is_no_empty_store(tmp_path: Path) -> None:
     store = ArtifactStore.open(tmp_path / "store")
     store.append("records", {"one": 1})
     (tmp_path / "store").rename(tmp_path / "aside")
-    for mounted in (False, True):  # The place of a volume that is not mounted stays as an empty folder.
-        if mounted:
+    for folder_stays in (False, True):  # The place of a volume that is not mounted stays as an empty folder.
+        if folder_stays:
             (tmp_path / "store").mkdir()
-        with pytest.raises(StoreError, match=r"is gone: .* Mount its volume"):
-            store.objects.get_bytes("records/000001.json")
-        with pytest.raises(StoreError, match=r"is gone: .* Mount its volume"):
-            list(store.objects.list("records"))
-        with pytest.raises(StoreError, match=r"is gone: .* Mount its volume"):
-            list(store.objects.folders("records"))
+        for read in (store.objects.get_bytes, lambda key: list(store.objects.list(key)), store.objects.folders):
+            with pytest.raises(StoreError, match="is gone"):
+                list(read("records/000001.json"))

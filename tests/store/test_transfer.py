@@ -28,15 +28,13 @@ def _family(store: ArtifactStore) -> tuple[Reference, Reference, Reference]:
 
 def test_an_artifact_comes_with_its_lineage_parents_first(store: ArtifactStore, target: ArtifactStore) -> None:
     family = _family(store)
-    assert [each.reference for each in pull(store, family[2], target)] == list(family)
+    deprecate(store.objects, family[0], "wrong zone")
+    assert [pulled.reference for pulled in pull(store, family[2], target)] == list(family)
+    deprecation = deprecation_of(target.objects, family[0])
+    assert deprecation is not None and deprecation.reason == "wrong zone"
     assert target.verify(family[2]) == 3
-    assert {each.state for each in pull(store, family[2], target)} == {"present"}
-
-
-def test_stores_share_no_file(store: ArtifactStore, target: ArtifactStore) -> None:
-    family = _family(store)
-    pull(store, family[2], target)
     assert not os.path.samefile(store.path(family[0], "c.txt"), target.path(family[0], "c.txt"))
+    assert {pulled.state for pulled in pull(store, family[2], target)} == {"present"}
 
 
 def test_an_interrupted_transfer_goes_on(store: ArtifactStore, target: ArtifactStore) -> None:
@@ -48,20 +46,20 @@ def test_an_interrupted_transfer_goes_on(store: ArtifactStore, target: ArtifactS
     with pytest.raises(KeyboardInterrupt):
         pull(store, family[2], target, stop)
     assert list(target.references()) == [family[0]]
-    assert [each.state for each in pull(store, family[2], target)] == ["present", "copied", "copied"]
+    assert [pulled.state for pulled in pull(store, family[2], target)] == ["present", "copied", "copied"]
 
 
 def test_each_file_is_read_once_and_only_where_the_target_has_it_not(target: ArtifactStore) -> None:
-    asked: list[str] = []
-    source = ArtifactStore(MemoryObjects(Memory(), asked.append))
+    requests: list[str] = []
+    source = ArtifactStore(MemoryObjects(Memory(), requests.append))
     files = {f"part-{number}": b"%d" % number for number in range(40)}
     first = source.publish("datasets", "d", files)
     second = source.publish("datasets", "d", files | {"part-0": b"new"})
     for reference, copied in ((first, 40), (second, 1)):
-        asked.clear()
+        requests.clear()
         pull(source, reference, target)
-        assert sum(each.startswith("get blobs/") for each in asked) == copied
-        assert sum(each.endswith("manifest.json") for each in asked) <= 3
+        assert sum(request.startswith("get blobs/") for request in requests) == copied
+        assert sum(request.endswith("manifest.json") for request in requests) <= 3
         assert target.verify(reference) == 1
 
 
@@ -91,14 +89,6 @@ def test_a_corrupt_source_leaves_no_reference(store: ArtifactStore, target: Arti
     assert list(target.references()) == [family[0]]
 
 
-def test_a_deprecation_comes_along(store: ArtifactStore, target: ArtifactStore) -> None:
-    family = _family(store)
-    deprecate(store.objects, family[0], "wrong zone")
-    pull(store, family[0], target)
-    found = deprecation_of(target.objects, family[0])
-    assert found is not None and found.reason == "wrong zone"
-
-
 def test_what_was_erased_does_not_travel(store: ArtifactStore, target: ArtifactStore) -> None:
     family = _family(store)
     pull(store, family[0], target)
@@ -108,7 +98,7 @@ def test_what_was_erased_does_not_travel(store: ArtifactStore, target: ArtifactS
     erase(store, plan_erasure(store, family[0], only=True), "request 18")
     with pytest.raises(ErasedArtifactError, match="request 18"):
         pull(store, family[0], target)
-    assert [each.state for each in pull(store, family[2], target)] == ["erased", "copied", "copied"]
+    assert [pulled.state for pulled in pull(store, family[2], target)] == ["erased", "copied", "copied"]
 
 
 def test_an_export_has_the_paths_of_the_artifact(store: ArtifactStore, tmp_path: Path) -> None:

@@ -10,9 +10,8 @@ import psutil
 import pytest
 
 from gatehouse.operations.metrics.table import Row, rows_of
-from gatehouse.store.declaration import Declaration
 from gatehouse.store.run import RUN_ID, events
-from gatehouse.store.stage import Stage, StageModel
+from gatehouse.store.stage import Declaration, Stage, StageModel
 from gatehouse.store.store import ArtifactStore
 from gatehouse.tracking import machine
 from gatehouse.tracking.machine import Machine

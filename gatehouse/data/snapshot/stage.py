@@ -7,9 +7,8 @@ from pydantic import Field
 from gatehouse.data.snapshot.spec import window_of
 from gatehouse.data.sources.catalog import SourceSpec
 from gatehouse.errors import ConfigurationError
-from gatehouse.store.declaration import Effects, Resources
 from gatehouse.store.identity import operational
-from gatehouse.store.stage import StageModel, stage
+from gatehouse.store.stage import Effects, Resources, StageModel, stage
 from gatehouse.store.store import ArtifactStore
 
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from gatehouse.data.distances.population_stability import population_stability
+from gatehouse.data.distances import population_stability
 from gatehouse.data.splitting.divide import PARTS, Parts
 from gatehouse.data.splitting.training_set import TrainingSet
 

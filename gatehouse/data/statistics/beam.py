@@ -1,8 +1,7 @@
-"""The same statistics on Apache Beam: files are measured where the runner has workers, and merged in the same tree.
+"""The same statistics on Apache Beam: workers measure files, and partials are merged in the same tree.
 
-A worker opens the artifact store by its address and reads the files that it is given, so the store must be one that
-all workers reach. Results travel through `--temp_location`, which they must reach too; without one, through a local
-directory, which is enough where the runner works on this machine.
+All workers must reach the artifact store, which they open by its address, and `--temp_location`, through which results
+travel; without one, a local directory, which is enough if the runner works on this machine.
 """
 
 # mypy: disable-error-code="no-untyped-call"
@@ -21,9 +20,8 @@ from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions
 
 from gatehouse.data.statistics import Statistics
-from gatehouse.data.statistics.merging import OrderedMerge
-from gatehouse.data.statistics.partial import Partial
-from gatehouse.data.statistics.plan import ColumnPlan, plans_of
+from gatehouse.data.statistics.columns import ColumnPlan, plans_of
+from gatehouse.data.statistics.partial import OrderedMerge, Partial
 from gatehouse.data.statistics.readout import read_out
 from gatehouse.data.statistics.table import MeasuredTable, measure_file
 from gatehouse.store.canonical import canonical_json
@@ -40,10 +38,10 @@ def measure_on_beam(
     baseline: Mapping[str, Mapping[str, Statistics]],
     options: Sequence[str],
 ) -> dict[str, MeasuredTable]:
-    """Measure tables in one pipeline; the result is that of `measure_table`, byte for byte.
+    """Measure tables in one pipeline; the result equals `measure_table`, byte for byte.
 
     Args:
-        store: Where the datasets are.
+        store: The artifact store.
         datasets: References by table.
         sensitive: By table, columns of which no value may be kept.
         baseline: Statistics by table and column to compare with.
@@ -62,34 +60,24 @@ def measure_on_beam(
         folder = FileSystems.join(chosen.view_as(GoogleCloudOptions).temp_location or local, Path(local).name)
         FileSystems.mkdirs(folder)
         try:
-            _run(files, plans, store.address, FileSystems.join(folder, "statistics"), chosen)
+            with beam.Pipeline(options=chosen) as pipeline:
+                _ = (
+                    pipeline
+                    | "List the files" >> beam.Create(files)
+                    | "Spread them over workers" >> beam.Reshuffle()
+                    | "Measure" >> beam.ParDo(MeasureFile(store.address, plans))
+                    | "Merge in order" >> beam.CombinePerKey(MergeInOrder())
+                    | "Read out" >> beam.MapTuple(_line)
+                    | "Write" >> beam.io.WriteToText(FileSystems.join(folder, "statistics"))
+                )
             lines = list(_lines(folder))
         finally:
             FileSystems.delete([folder])
     return {table: _table(plans.get(table, ()), lines, table) for table in sorted(datasets)}
 
 
-def _run(
-    files: Sequence[File],
-    plans: Mapping[str, Sequence[ColumnPlan]],
-    address: str,
-    target: str,
-    options: PipelineOptions,
-) -> None:
-    with beam.Pipeline(options=options) as pipeline:
-        _ = (
-            pipeline
-            | "List the files" >> beam.Create(files)
-            | "Spread them over workers" >> beam.Reshuffle()
-            | "Measure" >> beam.ParDo(MeasureFile(address, plans))
-            | "Merge in order" >> beam.CombinePerKey(MergeInOrder())
-            | "Read out" >> beam.MapTuple(_line)
-            | "Write" >> beam.io.WriteToText(target)
-        )
-
-
 class MeasureFile(beam.DoFn):
-    """Measures a file; emits, by table and number of the column, the number of the file and its partial."""
+    """Measures a file; emits by table and column number the number of the file and its partial."""
 
     def __init__(self, address: str, plans: Mapping[str, Sequence[ColumnPlan]]) -> None:
         self._address, self._plans = address, plans
@@ -104,15 +92,15 @@ class MeasureFile(beam.DoFn):
 
 @cache
 def _store(address: str) -> ArtifactStore:
-    """One store a process, as it remembers which bytes it has verified."""
+    """One store a process, because it remembers which bytes it has verified."""
     return ArtifactStore.open(address)
 
 
 class MergeInOrder(beam.CombineFn):
-    """Merges the partials of a column, in whatever order they arrive, as `OrderedMerge` does."""
+    """Merges the partials of a column by `OrderedMerge`, in any order of arrival."""
 
     def create_accumulator(self) -> OrderedMerge:
-        """Nothing yet."""
+        """An empty merge."""
         return OrderedMerge()
 
     def add_input(self, accumulator: OrderedMerge, element: tuple[int, Partial]) -> OrderedMerge:
@@ -121,10 +109,10 @@ class MergeInOrder(beam.CombineFn):
         return accumulator
 
     def merge_accumulators(self, accumulators: Sequence[OrderedMerge]) -> OrderedMerge:
-        """Take in what other workers have merged."""
+        """Join the merges of several workers."""
         whole = OrderedMerge()
-        for each in accumulators:
-            whole.join(each)
+        for accumulator in accumulators:
+            whole.join(accumulator)
         return whole
 
     def extract_output(self, accumulator: OrderedMerge) -> Partial:
@@ -139,14 +127,14 @@ def _line(place: Place, partial: Partial) -> str:
 
 def _lines(folder: str) -> Iterator[list[Any]]:
     for match in FileSystems.match([FileSystems.join(folder, "*")]):
-        for found in match.metadata_list:
-            with FileSystems.open(found.path) as stream:
+        for metadata in match.metadata_list:
+            with FileSystems.open(metadata.path) as stream:
                 yield from (json.loads(line) for line in stream.read().splitlines())
 
 
 def _table(plans: Sequence[ColumnPlan], lines: Sequence[list[Any]], table: str) -> MeasuredTable:
-    found = {line[1]: line[2:] for line in lines if line[0] == table}
-    columns = [(plan.name, found[number]) for number, plan in enumerate(plans)]
+    by_number = {line[1]: line[2:] for line in lines if line[0] == table}
+    columns = [(plan.name, by_number[number]) for number, plan in enumerate(plans)]
     return MeasuredTable(
         rows=columns[0][1][0] if columns else 0,
         statistics={name: own for name, (_, own, _) in columns},

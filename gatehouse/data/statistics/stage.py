@@ -1,20 +1,18 @@
 """The measure stage: statistics of a snapshot's tables, and of the same rows in the bins of a baseline.
 
-It is a stage of its own below `validate`, so that a contract that changed is judged without measuring again.
+It is a stage below `validate`, so that a changed contract is judged without measuring again.
 """
 
 from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from gatehouse.data.statistics.document import REBINNED_FILE, STATISTICS_FILE, document
-from gatehouse.data.statistics.measurement import ByColumn, measurement
+from gatehouse.data.statistics.measurement import REBINNED_FILE, STATISTICS_FILE, ByColumn, document, measurement
 from gatehouse.data.validation.spec import StatisticsSpec
 from gatehouse.errors import ConfigurationError
 from gatehouse.store.canonical import canonical_json
-from gatehouse.store.declaration import Resources
 from gatehouse.store.identity import Unordered, operational
-from gatehouse.store.stage import StageModel, stage
+from gatehouse.store.stage import Resources, StageModel, stage
 from gatehouse.store.store import ArtifactStore
 
 if TYPE_CHECKING:
@@ -22,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class MeasureRequest(StageModel):
-    """What is measured.
+    """The tables to measure.
 
     Attributes:
         name: Name of the artifact.
@@ -53,23 +51,33 @@ def measure(request: MeasureRequest, store: ArtifactStore) -> MeasureResult:
         ConfigurationError: if the baseline's statistics are of another version, or a package is not installed.
         MissingArtifactError: if the baseline holds no statistics.
     """
-    compute = _on_beam if request.statistics.engine == "beam" else _in_process
+    baseline = measurement(store, request.baseline).statistics
     try:
-        measured = compute(store, request, measurement(store, request.baseline).statistics)
+        measured = (
+            _on_beam(store, request, baseline)
+            if request.statistics.engine == "beam"
+            else _in_process(store, request, baseline)
+        )
     except ImportError as error:
         raise ConfigurationError(
             f"Statistics cannot be computed {request.statistics.engine}: the package {error.name} is not installed. "
             "Install the sketches with `pip install --no-deps -r locks/sketches.lock`, and for beam gatehouse[beam]."
         ) from error
     rows = {name: table.rows for name, table in measured.items()}
-    files = {STATISTICS_FILE: canonical_json(document(rows, {name: one.statistics for name, one in measured.items()}))}
+    statistics = document(rows, {name: table.statistics for name, table in measured.items()})
+    files = {STATISTICS_FILE: canonical_json(statistics)}
+    inputs = {f"dataset {name}": dataset for name, dataset in request.datasets.items()}
     if request.baseline:
-        rebinned = document(rows, {name: one.rebinned for name, one in measured.items()})
+        rebinned = document(rows, {name: table.rebinned for name, table in measured.items()})
         files[REBINNED_FILE] = canonical_json(rebinned)
-    inputs = {f"dataset {name}": dataset for name, dataset in request.datasets.items()} | (
-        {"baseline": request.baseline} if request.baseline else {}
-    )
+        inputs["baseline"] = request.baseline
     return MeasureResult(statistics=str(store.publish("statistics", request.name, files, derived_from=inputs)))
+
+
+def _on_beam(store: ArtifactStore, request: MeasureRequest, baseline: ByColumn) -> "dict[str, MeasuredTable]":
+    from gatehouse.data.statistics.beam import measure_on_beam
+
+    return measure_on_beam(store, request.datasets, request.sensitive, baseline, request.statistics.options)
 
 
 def _in_process(store: ArtifactStore, request: MeasureRequest, baseline: ByColumn) -> "dict[str, MeasuredTable]":
@@ -84,9 +92,3 @@ def _in_process(store: ArtifactStore, request: MeasureRequest, baseline: ByColum
         )
         for name, dataset in sorted(request.datasets.items())
     }
-
-
-def _on_beam(store: ArtifactStore, request: MeasureRequest, baseline: ByColumn) -> "dict[str, MeasuredTable]":
-    from gatehouse.data.statistics.beam import measure_on_beam
-
-    return measure_on_beam(store, request.datasets, request.sensitive, baseline, request.statistics.options)

@@ -1,4 +1,4 @@
-"""Measures the columns of a table file by file: on the threads of one machine, or as a part of a larger computation."""
+"""Measures the columns of a table file by file, on the threads of one machine."""
 
 import itertools
 from collections import deque
@@ -11,21 +11,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from gatehouse.data.statistics import Statistics
-from gatehouse.data.statistics.kinds import Kind
-from gatehouse.data.statistics.merging import OrderedMerge
-from gatehouse.data.statistics.partial import Partial
-from gatehouse.data.statistics.plan import ColumnPlan, plans_of
+from gatehouse.data.statistics.columns import ColumnPlan, Kind, plans_of
+from gatehouse.data.statistics.partial import OrderedMerge, Partial
 from gatehouse.data.statistics.readout import read_out
 from gatehouse.runtime.limits import processors
 
-# Rows of one column that each thread holds at once; fewer where the rows are large.
+# Rows of one column that each thread reads at once; fewer if the rows are large.
 _ROWS = 131_072
 _BYTES = 64 * 2**20
 
 
 @dataclass(frozen=True)
 class MeasuredTable:
-    """Statistics of a table by column; and, of columns that the baseline has, in the baseline's bins and values."""
+    """Statistics by column; and, of columns that the baseline has, in the baseline's bins and values."""
 
     rows: int
     statistics: Mapping[str, Statistics]
@@ -41,20 +39,23 @@ def measure_table(
         files: Its Parquet files, in order.
         sensitive: Columns of which no value may be kept.
         baseline: Statistics by column to compare with; empty for none.
-        threads: How many; 0 for as many as the process has cores, at most 8.
+        threads: Number of threads; 0 for one per core, at most 8.
     """
     if not files:
         return MeasuredTable(0, {}, {})
     plans = plans_of(pq.read_schema(files[0]), sensitive, baseline)
-    return gathered(_on_threads(files, plans, threads or min(8, processors())))
-
-
-def gathered(columns: Sequence[Partial]) -> MeasuredTable:
-    """Read the merged columns of a table out."""
-    found = {partial.plan.name: read_out(partial) for partial in columns}
-    rebinned = {name: column.rebinned for name, column in found.items() if column.rebinned is not None}
-    rows = columns[0].rows if columns else 0
-    return MeasuredTable(rows, {name: column.statistics for name, column in found.items()}, rebinned)
+    threads = threads or min(8, processors())
+    whole = [OrderedMerge() for _ in plans]
+    with ThreadPoolExecutor(threads) as pool:
+        for number, merges in _measured_files(pool, files, plans, 2 * threads):
+            _add(whole, number, [merge.result() for merge in merges])
+    partials = [merge.result() for merge in whole]
+    measured = {partial.plan.name: read_out(partial) for partial in partials}
+    return MeasuredTable(
+        rows=partials[0].rows if partials else 0,
+        statistics={name: column.statistics for name, column in measured.items()},
+        rebinned={name: column.rebinned for name, column in measured.items() if column.rebinned is not None},
+    )
 
 
 def measure_file(path: Path, plans: Sequence[ColumnPlan]) -> list[Partial]:
@@ -65,19 +66,10 @@ def measure_file(path: Path, plans: Sequence[ColumnPlan]) -> list[Partial]:
     return [merge.result() for merge in merges]
 
 
-def _on_threads(files: Sequence[Path], plans: Sequence[ColumnPlan], threads: int) -> list[Partial]:
-    """The merged results of `measure_file` for each file; row groups are measured on several threads."""
-    whole = [OrderedMerge() for _ in plans]
-    with ThreadPoolExecutor(threads) as pool:
-        for number, merges in _ahead(pool, files, plans, 2 * threads):
-            _add(whole, number, [merge.result() for merge in merges])
-    return [merge.result() for merge in whole]
-
-
-def _ahead(
+def _measured_files(
     pool: ThreadPoolExecutor, files: Sequence[Path], plans: Sequence[ColumnPlan], most: int
 ) -> Iterator[tuple[int, list[OrderedMerge]]]:
-    """Files in order, each with its merged row groups, while at most so many groups are measured or wait."""
+    """Files in order, each with its merged row groups; at most `most` groups are measured or wait."""
     waiting: deque[tuple[_Part, int, Future[list[Partial]]]] = deque()
     merges = [OrderedMerge() for _ in plans]
     parts = ((part, number) for number, path in enumerate(files) for part in _parts_of(path))
@@ -114,33 +106,26 @@ class _Part:
         """Measure a column at a time and a slice of it at once, so that memory stays small."""
         texts = [plan.name for plan in plans if plan.kind is Kind.TEXT]
         # Local pages need no buffering ahead, which would only add a copy.
-        how = {"memory_map": True, "pre_buffer": False, "read_dictionary": texts}
-        with pq.ParquetFile(self.path, metadata=self.footer, **how) as file:
-            sizes = self._sizes()
+        options = {"memory_map": True, "pre_buffer": False, "read_dictionary": texts}
+        with pq.ParquetFile(self.path, metadata=self.footer, **options) as file:
+            sizes: dict[str, int] = {}
+            if self.group < self.footer.num_row_groups:
+                group = self.footer.row_group(self.group)
+                columns = (group.column(index) for index in range(group.num_columns))
+                # A nested column, of which only nulls are counted, has another path and no size here.
+                sizes = {column.path_in_schema: column.total_uncompressed_size for column in columns}
             return [self._column(file, plan, sizes.get(plan.name, 0)) for plan in plans]
 
     def _column(self, file: pq.ParquetFile, plan: ColumnPlan, size: int) -> Partial:
         merge, number = OrderedMerge(), 0
         if self.group < file.num_row_groups:
-            rows = self._rows_at_once(size)
+            rows = max(1, min(_ROWS, _BYTES * self.footer.row_group(self.group).num_rows // max(1, size)))
             for batch in file.iter_batches(rows, row_groups=[self.group], columns=[plan.name], use_threads=False):
                 merge.add(number, Partial.of(batch.column(plan.name), plan))
                 number += 1
         if number == 0:
             merge.add(0, Partial.of(pa.array([], file.schema_arrow.field(plan.name).type), plan))
         return merge.result()
-
-    def _sizes(self) -> dict[str, int]:
-        """Bytes of each column by its path; a nested column, of which only nulls are counted, has none."""
-        if self.group >= self.footer.num_row_groups:
-            return {}
-        group = self.footer.row_group(self.group)
-        columns = (group.column(index) for index in range(group.num_columns))
-        return {column.path_in_schema: column.total_uncompressed_size for column in columns}
-
-    def _rows_at_once(self, size: int) -> int:
-        rows: int = self.footer.row_group(self.group).num_rows
-        return max(1, min(_ROWS, _BYTES * rows // max(1, size)))
 
 
 def _parts_of(path: Path) -> Iterator[_Part]:

@@ -9,18 +9,15 @@ _MAX_REASONS = 20
 
 @dataclass(frozen=True)
 class Anomaly:
-    """One rule that the data breaks.
+    """A rule that the data breaks.
 
     Attributes:
-        table: The table.
-        rule: Name of the rule, as the contract spells it; `warn.` in front where it stands under `warn`.
+        rule: The rule's name in the contract, with `warn.` in front if it is under `warn`.
         column: The column, or several joined by a comma; empty for a rule on the whole table.
         severity: `fail` or `warn`.
-        owner: Who is asked about it.
         expected: What the contract promises.
-        observed: What was found.
-        rows: How many rows break it; None where that cannot be counted.
-        examples: Some of those rows: `row`, their number in the table from 0, and the columns that matter.
+        rows: Number of rows that break it; None if it cannot be counted.
+        examples: Some of the rows: `row`, their number in the table from 0, and the columns that matter.
     """
 
     table: str
@@ -45,7 +42,7 @@ class Anomaly:
         return f"{self.table}.{self.column}" if self.column else self.table
 
     @property
-    def told(self) -> str:
+    def advice(self) -> str:
         """The anomaly, and what to do."""
         instead = {
             "table": f"remove {self.place} from the contract",
@@ -65,38 +62,47 @@ class Anomaly:
 
 @dataclass
 class Findings:
-    """What judging found: anomalies, how many rules were judged, and which could not be and why."""
+    """The anomalies, the number of rules that were judged, and the rules that could not be judged and why."""
 
     anomalies: list[Anomaly] = field(default_factory=list)
     judged: int = 0
     not_judged: list[str] = field(default_factory=list)
 
     def add(self, anomaly: Anomaly | None) -> None:
-        """Count one judged rule, and keep its anomaly if it has one."""
+        """Count a judged rule, and keep its anomaly."""
         self.judged += 1
         if anomaly is not None:
             self.anomalies.append(anomaly)
 
     def sorted(self) -> list[Anomaly]:
         """Anomalies that fail first, then by table, column and rule."""
-        return sorted(self.anomalies, key=lambda one: (one.severity != "fail", one.table, one.column, one.rule))
+        return sorted(
+            self.anomalies,
+            key=lambda anomaly: (anomaly.severity != "fail", anomaly.table, anomaly.column, anomaly.rule),
+        )
 
     @property
     def verdict(self) -> str:
         """`fail` if any anomaly fails the contract, else `pass`."""
-        return "fail" if any(one.severity == "fail" for one in self.anomalies) else "pass"
+        return "fail" if any(anomaly.severity == "fail" for anomaly in self.anomalies) else "pass"
 
     def reasons(self) -> tuple[str, ...]:
-        """Why the verdict is `fail`, short enough for a task's output; empty where it is `pass`."""
-        return _shortened([one.told for one in self.sorted() if one.severity == "fail"])
+        """Why the verdict is `fail`, short enough for a task's output; empty for `pass`."""
+        return _shortened([anomaly.advice for anomaly in self.sorted() if anomaly.severity == "fail"])
 
     def warnings(self) -> tuple[str, ...]:
-        """What does not fail the contract, and is to be known, as short as `reasons`."""
-        return _shortened([one.told for one in self.sorted() if one.severity == "warn"])
+        """Anomalies that do not fail the contract, as short as `reasons`."""
+        return _shortened([anomaly.advice for anomaly in self.sorted() if anomaly.severity == "warn"])
 
-    def warned_of(self) -> tuple[str, ...]:
+    def warnings_without_values(self) -> tuple[str, ...]:
         """The warnings without values of rows, for the manifest, which stays after an erasure."""
-        return _shortened([f"{one.place}: {one.rule} does not hold" for one in self.sorted() if one.severity == "warn"])
+        return _shortened(
+            [
+                f"{anomaly.place}: {anomaly.rule} does not hold"
+                for anomaly in self.sorted()
+                if anomaly.severity == "warn"
+            ]
+        )
 
 
 def _shortened(reasons: Sequence[str]) -> tuple[str, ...]:

@@ -1,27 +1,165 @@
-"""What a contract promises of one column: rules on its values, and which of them cannot be meant."""
+"""The rules of a contract for one column, what their values may be, and which rules do not fit a column."""
 
-from collections.abc import Iterator
+import math
+import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Annotated, Any, Literal
+from datetime import UTC, datetime
+from typing import Annotated, Any, ClassVar, Generic, Literal, TypeVar
 
-from pydantic import Field, model_validator
+from pydantic import Field, PlainSerializer, PlainValidator, ValidationError, WithJsonSchema, model_validator
+from pydantic.annotated_handlers import GetJsonSchemaHandler
+from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError
 
-from gatehouse.data.validation.graded import Part, Problem, Rule, Severity, refuse
-from gatehouse.data.validation.rule_values import Bound, Count, Pattern, Positive, Share, Values
+from gatehouse.configuration.strict import Strict
 
+Severity = Literal["fail", "warn"]
+Problem = tuple[tuple[int | str, ...], str, Any]
+"""The place, the message and the value of a mistake in a contract."""
 ColumnType = Literal["int64", "double", "string", "bool", "timestamp"]
+T = TypeVar("T")
+
 _NUMERIC = ("int64", "double")
 _INT64 = range(-(2**63), 2**63)
 _ON_TEXTS = ("pattern", "min_length", "max_length")
 _AGAINST_A_BASELINE = ("mean_shift", "spread_ratio", "psi", "kl", "linf", "js")
 _NAMES_GROUPS = "an evaluation names the groups of a protected column, and no value of a sensitive one may be shown"
 _PAIRS = (("min", "max"), ("min_length", "max_length"), ("min_distinct_share", "max_distinct_share"))
+_TEXT = re.compile(r"'(?:[^']|'')*'")
+_VOLATILE = re.compile(
+    # What DuckDB calls volatile or constant within one query only, and the words of SQL for the same; age() with one
+    # argument counts from today.
+    r"\b(?:now|today|random|setseed|uuid|uuidv4|uuidv7|gen_random_uuid|get_current_time(?:stamp)?|transaction_timestamp"
+    r"|current_\w+|currval|nextval|setval|txid_current|in_search_path|getvariable|error|sleep_ms|stats|vector_type"
+    r"|write_log)\s*\(|\bage\s*\([^,()]*(?:\([^()]*\)[^,()]*)*\)"
+    r"|\bcurrent_(?:date|time|timestamp|localtime|localtimestamp)\b|\blocaltime(?:stamp)?\b",
+    re.IGNORECASE,
+)
+# Look-around, atomic groups, conditions and references back to a group; a backslash before is an escape of its own.
+_NOT_IN_RE2 = re.compile(r"(?<!\\)(?:\\\\)*(?:\(\?(?:[=!>(]|<[=!]|P=)|\\[1-9])")
+
+
+def _bound(value: Any) -> int | float | datetime:
+    if isinstance(value, str):
+        try:
+            value = datetime.fromisoformat(value)
+        except ValueError:
+            raise ValueError("expected a number, or a time in ISO 8601") from None
+    if isinstance(value, datetime):
+        return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        raise ValueError("expected a finite number, or a time in ISO 8601")
+    return value
+
+
+def _regular(pattern: Any) -> str:
+    if not isinstance(pattern, str):
+        raise ValueError("expected a regular expression as text")
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise ValueError(f"expected a regular expression: {error}") from None
+    if unknown := _NOT_IN_RE2.search(pattern):
+        raise ValueError(f"{unknown[0]!r} is not known to RE2, which judges patterns in linear time; write it without")
+    return pattern
+
+
+def _repeatable(sql: Any) -> str:
+    """An expression that gives the same on every run, with matching parentheses, because rules put it inside a pair."""
+    if not isinstance(sql, str) or not sql.strip():
+        raise ValueError("expected a SQL expression")
+    bare, depth = _TEXT.sub("''", sql), 0
+    for letter in bare:
+        depth += {"(": 1, ")": -1}.get(letter, 0)
+        if depth < 0 or letter == ";":
+            break
+    if depth or ";" in bare:
+        raise ValueError("expected one SQL expression, found parentheses that do not match, or a semicolon")
+    if volatile := _VOLATILE.search(bare):
+        raise ValueError(f"{volatile[0].strip()!r} differs from run to run; judge age by `freshness`, against as_of")
+    return sql
+
+
+Bound = Annotated[
+    int | float | datetime,
+    PlainValidator(_bound),
+    PlainSerializer(lambda value: value),  # by its type: pydantic warns of a time that it tried as a number first
+    WithJsonSchema({"anyOf": [{"type": "number"}, {"type": "string", "format": "date-time"}]}),
+]
+Pattern = Annotated[str, PlainValidator(_regular), WithJsonSchema({"type": "string", "format": "regex"})]
+Sql = Annotated[str, PlainValidator(_repeatable), WithJsonSchema({"type": "string", "minLength": 1})]
+Share = Annotated[float, Field(ge=0, le=1)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Count = Annotated[int, Field(ge=0)]
+Values = Annotated[tuple[str | int | bool, ...], Field(min_length=1)]
+Names = Annotated[tuple[str, ...], Field(min_length=1)]
+
+
+class Part(Strict):
+    """Base of everything in a contract.
+
+    It is no `Spec`, because a request names a contract by its reference. A default is in the code digest.
+    """
+
+
+class Graded(Part):
+    """A promise of several keys, with its own severity and owner."""
+
+    severity: Severity = Field("fail", description="Whether a breach fails the contract or is only reported.")
+    owner: str = Field("", description="Whom to ask if it is broken; empty for the table's owner.")
+
+
+class Rule(Part, Generic[T]):
+    """One promise: `max: 3`, or graded, `max: {value: 3, severity: warn, owner: ops}`."""
+
+    value: T
+    severity: Severity | None = Field(None, description="Default: warn under `warn`, else fail.")
+    owner: str = Field("", description="Whom to ask if it is broken; empty for the column's or table's owner.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _bare(cls, body: Any) -> Any:
+        return body if isinstance(body, (dict, Rule)) else {"value": body}
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        mapping = handler.resolve_ref_schema(handler(core_schema))
+        return {"anyOf": [mapping["properties"]["value"], mapping]}
+
+
+class Listed(Graded):
+    """A promise that may be written as a list of columns, or as a mapping that has the list under `of_list`."""
+
+    of_list: ClassVar[str]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _bare(cls, body: Any) -> Any:
+        if isinstance(body, str):
+            raise ValueError(f"expected a list of columns, found {body!r}; write [{body}]")
+        return {cls.of_list: body} if isinstance(body, (list, tuple)) else body
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        mapping = handler.resolve_ref_schema(handler(core_schema))
+        return {"anyOf": [mapping["properties"][cls.of_list], mapping]}
+
+
+def refuse(title: str, problems: Iterable[Problem]) -> None:
+    """Raise a pydantic `ValidationError` with every problem at its place; do nothing if there are none."""
+    details = [
+        InitErrorDetails(
+            type=PydanticCustomError("impossible", "{message}", {"message": message}), loc=place, input=value
+        )
+        for place, message, value in problems
+    ]
+    if details:
+        raise ValidationError.from_exception_data(title, details)
 
 
 @dataclass(frozen=True)
 class GradedRule:
-    """One rule of a column: its key in the contract (`warn.` in front where it stands there), value and grade."""
+    """One rule of a column: its label (the key, with `warn.` in front if it is there), value and grade."""
 
     label: str
     key: str
@@ -77,7 +215,7 @@ class ColumnRules(Part):
 
 
 class ColumnContract(ColumnRules):
-    """What one column promises. Rules under `warn` are judged too, but cannot break the contract."""
+    """The contract of one column. Rules under `warn` are judged too, but cannot break the contract."""
 
     type: Rule[ColumnType] = Field(
         description="Type of the column. The severity of this rule is also that of a missing column."
@@ -96,7 +234,7 @@ class ColumnContract(ColumnRules):
         return self
 
     def graded(self) -> Iterator[GradedRule]:
-        """Every rule on values: those whose breach fails, then those under `warn`."""
+        """Every rule on values: first the rules whose breach fails, then the rules under `warn`."""
         if not self.nullable.value:
             yield GradedRule("nullable", "nullable", False, self.nullable.severity or "fail", self.nullable.owner)
         for key, rule in self.given():
@@ -106,22 +244,18 @@ class ColumnContract(ColumnRules):
 
 
 def _problems(column: ColumnContract) -> Iterator[Problem]:
-    """Rules that cannot be meant for a column of this type, or that leave no value."""
+    """Rules that do not fit the type of the column, or that no value keeps."""
     kind = column.type.value
     blocks: list[tuple[tuple[str, ...], dict[str, Any]]] = [((), dict(column.given()))]
     if column.warn is not None:
         blocks.append((("warn",), dict(column.warn.given())))
     for place, rules in blocks:
         for key, rule in rules.items():
-            why = _unsuited(key, rule.value, kind, column.sensitive)
-            if why:
+            if why := _unsuited(key, rule.value, kind, column.sensitive):
                 yield (*place, key), why, rule.value
             if place and rule.severity == "fail":
-                yield (
-                    (*place, key, "severity"),
-                    "stands under `warn`; move the rule up, or leave `severity` out",
-                    "fail",
-                )
+                why = "is under `warn`; move the rule up, or leave `severity` out"
+                yield (*place, key, "severity"), why, "fail"
         for low, high in _PAIRS:
             if low in rules and high in rules:
                 yield from reversed_bounds(place, low, rules[low].value, high, rules[high].value)
@@ -133,7 +267,7 @@ def _problems(column: ColumnContract) -> Iterator[Problem]:
 
 
 def unsuited_if_sensitive(column: ColumnContract) -> Iterator[tuple[str, str, str]]:
-    """Of every rule that could not stand if the column were sensitive: its place, its key, and why."""
+    """The place, the key and the reason of every rule that a sensitive column cannot have."""
     for place, rules in (("", column), ("warn.", column.warn or ColumnRules())):
         for key, rule in rules.given():
             if why := _unsuited(key, rule.value, column.type.value, sensitive=True):
@@ -143,14 +277,17 @@ def unsuited_if_sensitive(column: ColumnContract) -> Iterator[tuple[str, str, st
 
 
 def _unsuited(key: str, value: Any, kind: str, sensitive: bool) -> str:
-    """Why a rule cannot stand at a column of this type; empty where it can."""
+    """Why a column of this type cannot have a rule; empty if it can."""
     if key in ("min", "max"):
-        return _not_a_bound(value, kind)
+        if isinstance(value, datetime) != (kind == "timestamp") or kind not in (*_NUMERIC, "timestamp"):
+            return f"{value!r} cannot bound a column of type {kind}"
+        if kind == "int64" and not _INT64.start <= value < _INT64.stop:
+            return f"{value!r} is outside of int64"
     if key in _ON_TEXTS and kind != "string":
         return f"expected a column of type string, found {kind}"
     if key == "allowed":
-        wanted: dict[str, type] = {"string": str, "int64": int, "bool": bool}
-        wrong = [one for one in value if kind not in wanted or type(one) is not wanted[kind]]
+        types: dict[str, type] = {"string": str, "int64": int, "bool": bool}
+        wrong = [item for item in value if kind not in types or type(item) is not types[kind]]
         return f"{wrong!r} cannot be values of a column of type {kind}" if wrong else ""
     if key in _AGAINST_A_BASELINE:
         if sensitive:
@@ -162,15 +299,7 @@ def _unsuited(key: str, value: Any, kind: str, sensitive: bool) -> str:
     return ""
 
 
-def _not_a_bound(value: Any, kind: str) -> str:
-    if isinstance(value, datetime) != (kind == "timestamp") or kind not in (*_NUMERIC, "timestamp"):
-        return f"{value!r} cannot bound a column of type {kind}"
-    if kind == "int64" and not _INT64.start <= value < _INT64.stop:
-        return f"{value!r} is outside of what an int64 can be"
-    return ""
-
-
 def reversed_bounds(place: tuple[str, ...], low: str, least: Any, high: str, greatest: Any) -> Iterator[Problem]:
-    """The problem of a pair of bounds of which the low one is above the high one; none where they fit."""
+    """The problem of a lower bound above the upper one."""
     if isinstance(least, datetime) == isinstance(greatest, datetime) and least > greatest:
         yield (*place, low), f"expected {low} <= {high}, found {least} > {greatest}", least

@@ -1,18 +1,29 @@
-"""The data contract: what the tables of a snapshot promise, rule by rule, with severity and owner."""
+"""The data contract: rules on the tables of a snapshot, each with its severity and owner."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, ModelWrapValidatorHandler, PrivateAttr, ValidationError, model_validator
+from pydantic import BeforeValidator, Field, PrivateAttr, ValidationError, model_validator
 
 from gatehouse.configuration.duration import Duration
 from gatehouse.configuration.yaml_lines import load_model
-from gatehouse.data.validation.column_contract import ColumnContract, reversed_bounds, unsuited_if_sensitive
-from gatehouse.data.validation.contract_names import name_problems
-from gatehouse.data.validation.graded import Graded, Listed, Part, Problem, Rule, merged, refuse
-from gatehouse.data.validation.rule_values import Count, Names, Positive, Sql
+from gatehouse.data.validation.column_contract import (
+    ColumnContract,
+    Count,
+    Graded,
+    Listed,
+    Names,
+    Part,
+    Positive,
+    Problem,
+    Rule,
+    Sql,
+    refuse,
+    reversed_bounds,
+    unsuited_if_sensitive,
+)
 from gatehouse.errors import ConfigurationError
 from gatehouse.runtime.counting import counted
 from gatehouse.store.canonical import canonical_json
@@ -20,15 +31,14 @@ from gatehouse.store.identity import identity_of
 
 CONTRACT_FILE = "contract.json"
 """The file of a published contract."""
-_NOTHING_TOLD: dict[str, Any] = {"description": "", "metadata": {}}
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 class Freshness(Graded):
     """The newest value of a column may be at most `within` older than the snapshot's `as_of`.
 
-    That is the newest time of all its tables, so this tells which table fell behind the others. Whether the source as a
-    whole stands still is judged against the clock, by the guard `stale_after` of the source.
+    `as_of` is the newest time of all tables, so this rule finds a table that fell behind the others. Whether the whole
+    source stands still is judged against the clock, by the guard `stale_after` of the source.
     """
 
     column: str
@@ -36,7 +46,7 @@ class Freshness(Graded):
 
 
 class Expression(Graded):
-    """A SQL expression over the columns of one row. As in SQL, a row where it is null keeps it."""
+    """A SQL expression over the columns of one row. A row where it is null keeps it, as in SQL."""
 
     name: str = Field(pattern=r"^[a-z][a-z0-9_]*$")
     sql: Sql
@@ -44,25 +54,23 @@ class Expression(Graded):
 
 
 class Key(Listed):
-    """Columns whose values no two rows share; a null counts as a value. Written as their list, or graded."""
+    """Columns whose values no two rows share; a null counts as a value. Written as a list, or graded."""
 
     of_list = "columns"
 
     columns: Names
 
 
-def _keys(given: Any) -> Any:
-    """Keys as given, unless it is one list of columns: nobody knows whether each is unique, or all together."""
-    if isinstance(given, list | tuple) and given and all(isinstance(each, str) for each in given):
-        shown = ", ".join(given)
-        apart = ", ".join(f"[{each}]" for each in given)
-        either = f", or [{apart}] for each on its own" if len(given) > 1 else ""
-        raise ValueError(f"expected lists of columns, found [{shown}]; write [[{shown}]] for all together{either}")
-    return given
+def _keys(keys: Any) -> Any:
+    """Refuse a plain list of columns, which may mean that each is unique, or all together."""
+    if isinstance(keys, list | tuple) and keys and all(isinstance(column, str) for column in keys):
+        listed = ", ".join(keys)
+        raise ValueError(f"expected lists of columns, found [{listed}]; write [[{listed}]] for all together")
+    return keys
 
 
 class Ordering(Listed):
-    """The order in which rows stand, by the first column, then the next. Pairs of rows with a null are left out."""
+    """The order of rows, by the first column, then the next. Pairs of rows with a null are left out."""
 
     of_list = "by"
 
@@ -72,7 +80,7 @@ class Ordering(Listed):
 
 
 class ForeignKey(Graded):
-    """Values of `columns`, where none is null, must be found in columns `to` of another table."""
+    """Values of `columns` must be in columns `to` of another table; a row with a null keeps the rule."""
 
     columns: Names
     table: str
@@ -90,7 +98,7 @@ class ForeignKey(Graded):
 
 
 class TableContract(Part):
-    """What one table promises."""
+    """The contract of one table."""
 
     owner: str = Field("", description="Whom to ask if one of its rules is broken; empty for the contract's owner.")
     description: str = Field("", description="What a row of it stands for.")
@@ -119,14 +127,30 @@ class TableContract(Part):
 
 
 def _problems(table: TableContract) -> Iterator[Problem]:
-    """Row counts that no table has, and a freshness of what is no time."""
+    """Impossible row counts; freshness of a column that is no timestamp; columns that the table does not list."""
     for low, high in (("min_rows", "max_rows"), ("min_rows_ratio", "max_rows_ratio")):
         least, greatest = getattr(table, low), getattr(table, high)
         if least is not None and greatest is not None:
             yield from reversed_bounds((), low, least.value, high, greatest.value)
-    timed = table.freshness.column if table.freshness else ""
-    if timed in table.columns and table.columns[timed].type.value != "timestamp":
-        yield ("freshness", "column"), f"expected a timestamp column, found {timed!r}", timed
+    used: list[tuple[tuple[int | str, ...], tuple[str, ...]]] = [
+        *((("unique", index), key.columns) for index, key in enumerate(table.unique)),
+        *((("foreign_keys", index, "columns"), key.columns) for index, key in enumerate(table.foreign_keys)),
+    ]
+    if table.ordered is not None:
+        used.append((("ordered",), table.ordered.by))
+    if table.freshness is not None:
+        column = table.freshness.column
+        used.append((("freshness", "column"), (column,)))
+        if column in table.columns and table.columns[column].type.value != "timestamp":
+            yield ("freshness", "column"), f"expected a timestamp column, found {column!r}", column
+    for place, columns in used:
+        for column in columns:
+            if column not in table.columns:
+                yield place, f"the table lists no column {column!r}", column
+    names = [expression.name for expression in table.expressions]
+    for index, name in enumerate(names):
+        if name in names[:index]:
+            yield ("expressions", index, "name"), "expected different names", name
 
 
 class Contract(Part):
@@ -140,22 +164,26 @@ class Contract(Part):
     tables: dict[str, TableContract] = Field(min_length=1)
     _declared: dict[str, frozenset[str]] = PrivateAttr(default_factory=dict)
 
-    @model_validator(mode="wrap")
-    @classmethod
-    def _everything_at_once(cls, body: Any, handler: ModelWrapValidatorHandler["Contract"]) -> "Contract":
-        problems = list(name_problems(body))
-        try:
-            contract = handler(body)
-        except ValidationError as error:
-            raise merged("Contract", error, problems) from None
+    @model_validator(mode="after")
+    def _keys_lead_somewhere(self) -> "Contract":
+        problems: list[Problem] = []
+        for name, table in self.tables.items():
+            for index, key in enumerate(table.foreign_keys):
+                place = ("tables", name, "foreign_keys", index)
+                if key.snapshot:
+                    continue
+                if key.table not in self.tables:
+                    problems.append(((*place, "table"), f"the contract has no table {key.table!r}", key.table))
+                    continue
+                for column in key.to or key.columns:
+                    if column not in self.tables[key.table].columns:
+                        to = (*place, "to" if key.to else "columns")
+                        problems.append((to, f"the table {key.table} lists no column {column!r}", column))
         refuse("Contract", problems)
-        return contract
+        return self
 
     def hiding(self, declared: Mapping[str, frozenset[str]]) -> "Contract":
-        """This contract, which also shows no value of the columns that the source declares sensitive.
-
-        Args:
-            declared: These columns, by table.
+        """This contract with the columns that the source declares sensitive, by table, hidden too.
 
         Raises:
             ConfigurationError: if a rule on such a column needs a histogram or moments.
@@ -171,32 +199,32 @@ class Contract(Part):
         return hiding
 
     def unsuited(self, declared: Mapping[str, frozenset[str]]) -> Iterator[str]:
-        """Rules on columns that the source declares sensitive, by table, which need what is not kept of such."""
+        """Rules that need a histogram or moments of columns that the source declares sensitive, by table."""
         for table, columns in declared.items():
             promised = self.tables[table].columns if table in self.tables else {}
-            for column in (each for each in promised if each in columns):
+            for column in (name for name in promised if name in columns):
                 for place, key, why in unsuited_if_sensitive(promised[column]):
                     yield f"tables.{table}.columns.{column}.{place}{key}: {why}"
 
     def snapshots(self) -> tuple[str, ...]:
-        """The other snapshots that foreign keys lead to, as the contract names them."""
+        """The other snapshots that foreign keys name."""
         keys = (key for table in self.tables.values() for key in table.foreign_keys)
         return tuple(sorted({key.snapshot for key in keys if key.snapshot}))
 
     def protected(self) -> dict[str, str]:
-        """The columns by whose values fairness is measured, each with a table that has it."""
+        """The columns by which fairness is measured, each with a table that has it."""
         return {
             column: table
             for table, promised in self.tables.items()
-            for column, each in promised.columns.items()
-            if each.protected
+            for column, rules in promised.columns.items()
+            if rules.protected
         }
 
     def sensitive(self, table: str, present: Iterable[str] = ()) -> frozenset[str]:
         """The columns of a table of which no value may be shown.
 
-        Where there are any, those columns of `present` count too that the contract does not list: a sensitive column
-        that comes under another name must not be shown for that. Nor must one whose table does.
+        If there are any, columns of `present` that the contract does not list are hidden too, because a sensitive
+        column may have been renamed. The same holds for tables that the contract does not list.
         """
         declared = self._declared.get(table, frozenset())
         if table not in self.tables:
@@ -221,26 +249,28 @@ def parse_contract(text: str) -> Contract:
 
 
 def contract_text(contract: Contract) -> str:
-    """What a contract promises, as canonical JSON, to be published as `CONTRACT_FILE`.
+    """The rules of a contract as canonical JSON, to be published as `CONTRACT_FILE`.
 
-    Comments, layout and order of keys are no change, and neither are descriptions and metadata, which are left out.
+    Descriptions and metadata are left out; comments, layout and order of keys change nothing.
     """
     tables = {name: table.model_copy(update={"description": ""}) for name, table in contract.tables.items()}
-    return canonical_json(identity_of(contract.model_copy(update=_NOTHING_TOLD | {"tables": tables})))
+    return canonical_json(
+        identity_of(contract.model_copy(update={"description": "", "metadata": {}, "tables": tables}))
+    )
 
 
 def published_contract(text: str) -> Contract:
-    """Read a contract as `contract_text` wrote it: in JSON, since YAML reads some numbers and characters differently.
+    """Read a contract that `contract_text` wrote, in JSON, because YAML reads some numbers and characters differently.
 
     Raises:
-        ConfigurationError: if it is no contract; with every problem at once, each with the path of its key.
+        ConfigurationError: listing every problem with the path of its key.
     """
     try:
         return Contract.model_validate(json.loads(text))
     except ValidationError as error:
-        problems = [f"{'.'.join(map(str, one['loc'])) or 'the file'}: {one['msg']}" for one in error.errors()]
+        problems = [f"{'.'.join(map(str, line['loc'])) or 'the file'}: {line['msg']}" for line in error.errors()]
     except json.JSONDecodeError as error:
-        problems = [f"expected the JSON of a contract, found something else ({error})"]
+        problems = [f"expected the JSON of a contract, found {error}"]
     listed = "".join(f"\n  - {CONTRACT_FILE}: {problem}" for problem in problems)
     raise ConfigurationError(
         f"{counted(len(problems), 'problem')} in the published contract. Publish it again, by `gatehouse run`:{listed}"
@@ -248,10 +278,10 @@ def published_contract(text: str) -> Contract:
 
 
 def contract_schema() -> str:
-    """The JSON schema of a contract, for editors and other tools; `docs/contract.schema.json` holds it."""
+    """The JSON schema of a contract, which is `docs/contract.schema.json`."""
     schema = Contract.model_json_schema()
     definitions = schema["$defs"]
-    # pydantic names a definition after the whole type of the rule's value, so that rules stand inline instead.
+    # pydantic names a definition of a rule after the whole type of its value, so rules are inlined.
     inline = {f"#/$defs/{name}": body for name, body in definitions.items() if name.startswith("Rule_")}
     kept = {name: body for name, body in definitions.items() if f"#/$defs/{name}" not in inline}
     schema = _inlined(schema | {"$defs": kept}, inline)
@@ -260,7 +290,7 @@ def contract_schema() -> str:
 
 def _inlined(schema: Any, inline: dict[str, Any]) -> Any:
     if isinstance(schema, list):
-        return [_inlined(each, inline) for each in schema]
+        return [_inlined(item, inline) for item in schema]
     if not isinstance(schema, dict):
         return schema
     if schema.get("$ref") in inline:

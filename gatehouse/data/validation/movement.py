@@ -1,20 +1,14 @@
-"""The rules that compare a column with its baseline: what each measures, and how it is said.
+"""The rules that compare a column with its baseline.
 
-The bins are those of the baseline's statistics: ranges between its deciles, or its most frequent values and all others
-together. Nulls, zeros and values that are not finite have bins of their own, and so no bin is conditional on another.
+The bins are ranges between the baseline's deciles, or its most frequent values and all others together. Nulls, zeros
+and values that are not finite have bins of their own.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gatehouse.data.distances.jensen_shannon import jensen_shannon
-from gatehouse.data.distances.kullback_leibler import kullback_leibler
-from gatehouse.data.distances.l_infinity import l_infinity
-from gatehouse.data.distances.mean_shift import mean_shift
-from gatehouse.data.distances.population_stability import population_stability
-from gatehouse.data.distances.shares import Histogram
-from gatehouse.data.distances.spread_ratio import spread_ratio
+from gatehouse.data.distances import HISTOGRAM_DISTANCES, Histogram, mean_shift, spread_ratio
 
 Statistics = Mapping[str, Any]
 _LEAST_ROWS = 200
@@ -22,11 +16,10 @@ _LEAST_ROWS = 200
 
 @dataclass(frozen=True)
 class Movement:
-    """One measure of how far a distribution moved: of the baseline's statistics and those in its bins.
+    """A measure of the baseline's statistics and the statistics in its bins; in messages, `at most` follows the title.
 
-    With fewer than `least_rows` on one side it is not judged: of n and m rows of one distribution in 12 bins a
-    population stability index is 11 (1/n + 1/m) on average, and the divergences are half of that or less. After the
-    title stands `at most`, and the bound with its unit.
+    With fewer than `least_rows` on one side it is not judged: with n and m rows of one distribution in 12 bins, a
+    population stability index is 11 (1/n + 1/m) on average, and the divergences are half of that or less.
     """
 
     measure: Callable[[Statistics, Statistics], float]
@@ -35,11 +28,13 @@ class Movement:
     least_rows: int = 0
 
 
-def _of_histograms(distance: Callable[[Histogram, Histogram], float]) -> Callable[[Statistics, Statistics], float]:
+def _of_histograms(name: str) -> Callable[[Statistics, Statistics], float]:
+    distance: Callable[[Histogram, Histogram], float] = HISTOGRAM_DISTANCES[name].of
+
     def measure(baseline: Statistics, current: Statistics) -> float:
         before, now = _bins(baseline), _bins(current)
         names = sorted(before.keys() | now.keys())
-        return distance([before.get(name, 0) for name in names], [now.get(name, 0) for name in names])
+        return distance([before.get(bin, 0) for bin in names], [now.get(bin, 0) for bin in names])
 
     return measure
 
@@ -52,19 +47,18 @@ def _bins(statistics: Statistics) -> dict[str, int]:
     return bins | {"other": statistics.get("other", 0)}
 
 
-def _mean_shift(baseline: Statistics, current: Statistics) -> float:
-    return mean_shift(baseline.get("mean"), current.get("mean"), baseline.get("std"))
-
-
-def _spread_ratio(baseline: Statistics, current: Statistics) -> float:
-    return spread_ratio(baseline.get("std"), current.get("std"))
-
-
 MOVEMENTS = {
-    "mean_shift": Movement(_mean_shift, "a mean that moved by", " deviations of the baseline"),
-    "spread_ratio": Movement(_spread_ratio, "a ratio of standard deviations of"),
-    "psi": Movement(_of_histograms(population_stability), "a population stability index of", least_rows=_LEAST_ROWS),
-    "kl": Movement(_of_histograms(kullback_leibler), "a Kullback-Leibler divergence of", " nats", _LEAST_ROWS),
-    "linf": Movement(_of_histograms(l_infinity), "a share that changed by"),
-    "js": Movement(_of_histograms(jensen_shannon), "a Jensen-Shannon divergence of", " bits", _LEAST_ROWS),
+    "mean_shift": Movement(
+        lambda baseline, current: mean_shift(baseline.get("mean"), current.get("mean"), baseline.get("std")),
+        "a mean that moved by",
+        " deviations of the baseline",
+    ),
+    "spread_ratio": Movement(
+        lambda baseline, current: spread_ratio(baseline.get("std"), current.get("std")),
+        "a ratio of standard deviations of",
+    ),
+    "psi": Movement(_of_histograms("psi"), "a population stability index of", least_rows=_LEAST_ROWS),
+    "kl": Movement(_of_histograms("kullback_leibler"), "a Kullback-Leibler divergence of", " nats", _LEAST_ROWS),
+    "linf": Movement(_of_histograms("l_infinity"), "a share that changed by"),
+    "js": Movement(_of_histograms("jensen_shannon"), "a Jensen-Shannon divergence of", " bits", _LEAST_ROWS),
 }

@@ -11,8 +11,7 @@ from typing import Any
 import yaml
 
 from gatehouse.data.snapshot.deliveries import delivered_tables
-from gatehouse.data.statistics.document import without_values
-from gatehouse.data.statistics.measurement import Measurement, measurement, statistics_of
+from gatehouse.data.statistics.measurement import Measurement, measurement, statistics_of, without_values
 from gatehouse.data.validation.anomalies import Anomaly
 from gatehouse.data.validation.column_card import column_card
 from gatehouse.data.validation.contract import CONTRACT_FILE

@@ -1,4 +1,4 @@
-"""Turns the rules of a table's contract that can be judged row by row into SQL conditions."""
+"""Turns the rules of a table's contract that are judged row by row into SQL conditions."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -7,7 +7,6 @@ from typing import Any
 
 import duckdb
 
-from gatehouse.data.validation.column_contract import GradedRule
 from gatehouse.data.validation.contract import TableContract
 from gatehouse.data.validation.tables import literal, name, text
 
@@ -16,14 +15,13 @@ _SHOWN = 20
 
 @dataclass(frozen=True)
 class RowRule:
-    """A rule that each row keeps or breaks.
+    """A rule that each row keeps or breaks; the first fields are as in `Anomaly`.
 
     Attributes:
-        rule, columns, severity, owner, expected: As in `Anomaly`.
         broken: SQL condition that holds for a row that breaks the rule.
         tolerance: Share of rows that may break it.
-        sql: The user's own SQL in it, which may not run; empty for the rules that we write.
-        costly: Whether judging a value takes longer than finding the rows that share it.
+        sql: The user's SQL in it, which may fail; empty for other rules.
+        costly: Whether judging a value takes longer than grouping the rows by value.
     """
 
     rule: str
@@ -43,14 +41,25 @@ def row_rules(
     """All rules of a table that are judged row by row.
 
     Args:
-        contract: What the table promises.
+        contract: The contract of the table.
         present: Columns that the table has.
-        usable: Those of them that have the type that the contract states.
+        usable: Columns of them that have the type of the contract.
         sensitive: Columns of which no value may be shown.
     """
     for column, promised in contract.columns.items():
         for rule in promised.graded() if column in usable else ():
-            yield from _of_column(column, promised.type.value, rule, promised.owner, column in sensitive)
+            condition = _condition(name(column), promised.type.value, rule.key, rule.value, column in sensitive)
+            if condition is not None:
+                yield RowRule(
+                    rule=rule.label,
+                    columns=(column,),
+                    severity=rule.severity,
+                    owner=rule.owner or promised.owner,
+                    expected=condition[0],
+                    broken=condition[1],
+                    tolerance=1 - rule.value if rule.key == "completeness" else 0.0,
+                    costly=promised.type.value == "string" and rule.key in ("pattern", "allowed"),
+                )
     for expression in contract.expressions:
         yield RowRule(
             rule=f"expression {expression.name}",
@@ -67,13 +76,7 @@ def row_rules(
 
 
 def unrunnable(connection: duckdb.DuckDBPyConnection, view: str, rule: RowRule) -> str:
-    """Why the user's SQL in a rule cannot be evaluated for a row of a table; empty where it can.
-
-    Args:
-        connection: With the table, whose rows are not read, so that no value is told.
-        view: The table, in quotes.
-        rule: The rule.
-    """
+    """Why the user's SQL in a rule cannot be evaluated for a row of a quoted view; empty if it can. Reads no row."""
     if not rule.sql and rule.rule.removeprefix("warn.") != "pattern":
         return ""
     try:
@@ -93,20 +96,8 @@ def count(condition: str) -> str:
     return f"coalesce(count_if({condition}), 0)"
 
 
-def _of_column(column: str, kind: str, rule: GradedRule, owner: str, sensitive: bool) -> Iterator[RowRule]:
-    """The row rule of one promise; none where it is judged on the whole column."""
-    condition = _condition(name(column), kind, rule.key, rule.value, sensitive)
-    if condition is not None:
-        expected, broken = condition
-        tolerance = 1 - rule.value if rule.key == "completeness" else 0.0
-        costly = kind == "string" and rule.key in ("pattern", "allowed")
-        yield RowRule(
-            rule.label, (column,), rule.severity, rule.owner or owner, expected, broken, tolerance, costly=costly
-        )
-
-
 def _condition(quoted: str, kind: str, key: str, value: Any, sensitive: bool) -> tuple[str, str] | None:
-    """What is expected of a value, and the SQL that holds where it is not so; None for what no row shows alone."""
+    """The expectation in words, and the SQL that holds for a row that breaks it; None if the rule needs other rows."""
     not_a_number = f" OR isnan({quoted})" if kind == "double" else ""
     match key:
         case "nullable":

@@ -28,10 +28,7 @@ REDACTED = "(redacted)"
 
 @dataclass(frozen=True)
 class Table:
-    """One table: its name, columns as the manifest states them, and its files with their row counts, in order.
-
-    `sensitive` are the columns of which no value may be shown, as the source declares them.
-    """
+    """One table: its columns from the manifest, its files in order with their row counts, and its sensitive columns."""
 
     name: str
     columns: tuple[Column, ...]
@@ -40,7 +37,7 @@ class Table:
 
     @property
     def rows(self) -> int:
-        """All rows."""
+        """Number of all rows."""
         return sum(rows for _, rows in self.files)
 
     def types(self) -> dict[str, str]:
@@ -49,33 +46,30 @@ class Table:
 
 
 def tables_of(store: ArtifactStore, snapshot: str, prefix: str = "") -> dict[str, Table]:
-    """The tables of a snapshot by name; `prefix` keeps those of another snapshot apart in SQL."""
-    found = {}
+    """The tables of a snapshot by name; `prefix` is put before their names in SQL."""
+    tables = {}
     for table, dataset in store.manifest(snapshot).derived_from.items():
         manifest = store.manifest(dataset)
         counts = [entry.rows or 0 for entry in manifest.files]
         files = tuple(zip(store.paths(dataset), counts, strict=True))
-        found[table] = Table(f"{prefix}{table}", manifest.columns, files, sensitive_columns(store, dataset))
-    return found
+        tables[table] = Table(f"{prefix}{table}", manifest.columns, files, sensitive_columns(store, dataset))
+    return tables
 
 
 @contextmanager
 def opened(tables: Sequence[Table], temporary: Path) -> Iterator[duckdb.DuckDBPyConnection]:
     """A DuckDB connection with a view for every table; nothing else can be read or written from it.
 
-    One thread, so that a user's own SQL gives the same on every machine (a sum of doubles depends on how rows meet
-    threads). No conclusions from the files' statistics, because Parquet keeps NaN out of them and DuckDB would then
-    skip or fold what NaN breaks (duckdb/duckdb#25521).
+    One thread, so that a user's SQL gives the same result on every machine (a sum of doubles depends on the threads).
+    DuckDB must not use the files' statistics, because Parquet keeps NaN out of them (duckdb/duckdb#25521).
 
     Raises:
         ConfigurationError: if two tables have one name in SQL, which has no upper and lower case.
     """
-    twice = alike([table.name for table in tables])
-    if twice:
+    if twice := alike([table.name for table in tables]):
         listed = ", ".join(f"{first} and {second}" for second, first in twice.items())
         raise ConfigurationError(
-            f"Tables {listed}: expected names that differ in more than upper and lower case, as rules are judged in "
-            "SQL. Rename one in the source."
+            f"Tables {listed}: expected names that differ in more than upper and lower case. Rename one in the source."
         )
     with connect(spill=temporary, threads=1, autoinstall_known_extensions="false") as connection:
         files = [str(path) for table in tables for path, _ in table.files]
@@ -90,19 +84,19 @@ def opened(tables: Sequence[Table], temporary: Path) -> Iterator[duckdb.DuckDBPy
 
 
 def alike(names: Iterable[str]) -> dict[str, str]:
-    """Names that SQL, which knows no case of the letters A to Z, takes for one before them, with that one."""
+    """Names that equal an earlier one when the case of A to Z is ignored, as in SQL, with the earlier one."""
     first: dict[str, str] = {}
-    return {one: before for one in names if (before := first.setdefault(one.translate(_LOWER), one)) != one}
+    return {name: before for name in names if (before := first.setdefault(name.translate(_LOWER), name)) != name}
 
 
 def scan(connection: duckdb.DuckDBPyConnection, table: str, aggregates: Mapping[str, str]) -> dict[str, Any]:
-    """Evaluate all `aggregates`, as many in one pass over a table as are quick; the result has their keys."""
-    keys, found = list(aggregates), dict[str, Any]()
+    """Evaluate all `aggregates`, up to 200 in one pass over a table; the result has their keys."""
+    keys, scanned = list(aggregates), dict[str, Any]()
     for start in range(0, len(keys), _AGGREGATES_AT_ONCE):
-        some = keys[start : start + _AGGREGATES_AT_ONCE]
-        chosen = ", ".join(aggregates[key] for key in some)
-        found |= zip(some, connection.execute(f"SELECT {chosen} FROM {name(table)}").fetchall()[0], strict=True)
-    return found
+        chunk = keys[start : start + _AGGREGATES_AT_ONCE]
+        chosen = ", ".join(aggregates[key] for key in chunk)
+        scanned |= zip(chunk, connection.execute(f"SELECT {chosen} FROM {name(table)}").fetchall()[0], strict=True)
+    return scanned
 
 
 def repeats(connection: duckdb.DuckDBPyConnection, table: str, column: str) -> bool:
@@ -115,14 +109,11 @@ def repeats(connection: duckdb.DuckDBPyConnection, table: str, column: str) -> b
 def scan_values(
     connection: duckdb.DuckDBPyConnection, table: str, column: str, conditions: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Count the rows for which each condition on one column holds, judging each of its values once.
-
-    The result has the keys of `conditions`. Memory grows with the values that differ; DuckDB spills them.
-    """
-    counts = ", ".join(f"coalesce(sum(gatehouse_rows) FILTER (WHERE {one}), 0)" for one in conditions.values())
+    """Count the rows for which each condition on one column holds, evaluating it once per distinct value."""
+    counts = ", ".join(f"coalesce(sum(gatehouse_rows) FILTER (WHERE {broken}), 0)" for broken in conditions.values())
     values = f"SELECT {name(column)}, count(*) AS gatehouse_rows FROM {name(table)} GROUP BY ALL"
-    found = connection.execute(f"SELECT {counts} FROM ({values})").fetchall()[0]
-    return dict(zip(conditions, map(int, found), strict=True))
+    rows = connection.execute(f"SELECT {counts} FROM ({values})").fetchall()[0]
+    return dict(zip(conditions, map(int, rows), strict=True))
 
 
 def examples(
@@ -133,18 +124,18 @@ def examples(
     sensitive: frozenset[str],
     limit: int,
 ) -> tuple[dict[str, Any], ...]:
-    """The first rows, in the table's order, for which `condition` holds: row number from 0, and some columns.
+    """The first rows, in the table's order, for which `condition` (`WHERE …` or `QUALIFY …`) holds.
 
-    `condition` is what follows FROM: `WHERE …` or `QUALIFY …`. Values of `sensitive` columns are not read out.
+    Each has its `row` number from 0, and some columns. Values of `sensitive` columns are not read.
     """
     if limit == 0:
         return ()
     shown = [column for column in dict.fromkeys(columns) if column not in sensitive]
     selected = ", ".join(["gatehouse_row", *map(name, shown)])
     query = f"SELECT {selected} FROM ({_numbered(table)}) AS {name(table.name)} {condition}"
-    found = connection.execute(f"{query} ORDER BY gatehouse_row LIMIT {limit}").fetchall()
+    rows = connection.execute(f"{query} ORDER BY gatehouse_row LIMIT {limit}").fetchall()
     hidden = {column: REDACTED for column in columns if column in sensitive}
-    return tuple({"row": row[0], **dict(zip(shown, map(plain, row[1:]), strict=True)), **hidden} for row in found)
+    return tuple({"row": row[0], **dict(zip(shown, map(plain, row[1:]), strict=True)), **hidden} for row in rows)
 
 
 def misplaced(
@@ -155,9 +146,9 @@ def misplaced(
     strictly: bool,
     limit: int,
 ) -> tuple[int, list[int]]:
-    """How many rows stand before the row ahead of them by `columns`, and the numbers of the first of them.
+    """The number of rows that are out of order after the row before them, and the row numbers of the first of them.
 
-    Rows are compared with the row ahead by the first column, then the next; a pair with a null in any is left out.
+    Rows are compared by the first column, then the next; a pair with a null in any is left out.
     """
     quoted = [name(column) for column in columns]
     ahead = [f"ahead_{index}" for index in range(len(columns))]
@@ -168,10 +159,10 @@ def misplaced(
     for column, before in reversed(list(zip(quoted, ahead, strict=True))):
         behind = f"{column} > {before}" if descending else f"{column} < {before}"
         wrong = f"({behind} OR ({column} = {before} AND {wrong}))"
-    held = " AND ".join(f"{column} IS NOT NULL" for column in (*quoted, *ahead))
+    valid = " AND ".join(f"{column} IS NOT NULL" for column in (*quoted, *ahead))
     pairs = f"SELECT gatehouse_row, {', '.join(quoted)}, {lagged} FROM ({_numbered(table)})"
     shown = f"arg_min(gatehouse_row, gatehouse_row, {max(limit, 1)})"
-    query = f"SELECT count(*), {shown} FROM ({pairs}) WHERE {held} AND {wrong}"
+    query = f"SELECT count(*), {shown} FROM ({pairs}) WHERE {valid} AND {wrong}"
     count, first = connection.execute(query).fetchall()[0]
     return int(count), [int(row) for row in first or ()][:limit]
 
@@ -186,7 +177,7 @@ def _numbered(table: Table) -> str:
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON holds it: times as ISO 8601, what is not finite as a word, long texts cut."""
+    """A value for JSON: times as ISO 8601, NaN and infinities as words, long texts cut."""
     if isinstance(value, datetime):
         return value.isoformat()
     if isinstance(value, float) and not math.isfinite(value):

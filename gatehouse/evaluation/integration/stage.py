@@ -18,11 +18,10 @@ from gatehouse.evaluation.integration.spec import (
     reasons_of,
 )
 from gatehouse.store.canonical import canonical_json
-from gatehouse.store.declaration import Resources
 from gatehouse.store.hidden_values import unless_hidden
 from gatehouse.store.identity import identity_of, operational
 from gatehouse.store.reference import Reference
-from gatehouse.store.stage import StageModel, stage
+from gatehouse.store.stage import Resources, StageModel, stage
 from gatehouse.store.store import ArtifactStore
 
 if TYPE_CHECKING:

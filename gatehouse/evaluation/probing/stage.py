@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING, Any
 from gatehouse.errors import GatehouseError
 from gatehouse.evaluation.probing.spec import ProbeSpec
 from gatehouse.store.canonical import canonical_json
-from gatehouse.store.declaration import Resources
 from gatehouse.store.identity import identity_of
 from gatehouse.store.reference import Reference
-from gatehouse.store.stage import StageModel, stage
+from gatehouse.store.stage import Resources, StageModel, stage
 from gatehouse.store.store import ArtifactStore
 
 if TYPE_CHECKING:

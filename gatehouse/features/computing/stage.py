@@ -3,9 +3,8 @@
 from datetime import datetime
 from typing import Any
 
-from gatehouse.store.declaration import Resources
 from gatehouse.store.reference import Reference
-from gatehouse.store.stage import StageModel, stage
+from gatehouse.store.stage import Resources, StageModel, stage
 from gatehouse.store.store import ArtifactStore
 
 

@@ -3,9 +3,8 @@
 from datetime import UTC, datetime
 
 from gatehouse.errors import ConfigurationError
-from gatehouse.store.declaration import CONTENTS, Resources
 from gatehouse.store.manifest import Column
-from gatehouse.store.stage import StageModel, stage
+from gatehouse.store.stage import CONTENTS, Resources, StageModel, stage
 from gatehouse.store.store import ArtifactStore
 
 

@@ -6,8 +6,7 @@ The age depends on the time of measuring, so it is stored beside the feature tab
 from datetime import UTC, datetime, timedelta
 from typing import Literal
 
-from gatehouse.store.declaration import Effects, Resources
-from gatehouse.store.stage import StageModel, stage
+from gatehouse.store.stage import Effects, Resources, StageModel, stage
 from gatehouse.store.store import ArtifactStore
 
 

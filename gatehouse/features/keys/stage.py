@@ -1,9 +1,8 @@
 """The stage that publishes a user's table of keys and times, to be scored instead of the label's rows."""
 
 from gatehouse.errors import ConfigurationError
-from gatehouse.store.declaration import CONTENTS, Effects
 from gatehouse.store.reference import Reference
-from gatehouse.store.stage import StageModel, stage
+from gatehouse.store.stage import CONTENTS, Effects, StageModel, stage
 from gatehouse.store.store import ArtifactStore
 
 KIND = "keys"

@@ -11,8 +11,7 @@ from gatehouse.data.validation.sensitivity import sensitive_columns
 from gatehouse.errors import ConfigurationError
 from gatehouse.features.spec import Reason
 from gatehouse.store.canonical import canonical_json
-from gatehouse.store.declaration import Resources
-from gatehouse.store.stage import StageModel, stage
+from gatehouse.store.stage import Resources, StageModel, stage
 from gatehouse.store.store import ArtifactStore
 
 REPORT = "leakage.json"

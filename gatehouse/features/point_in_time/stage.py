@@ -3,9 +3,8 @@
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from gatehouse.store.declaration import Resources
 from gatehouse.store.manifest import Column
-from gatehouse.store.stage import StageModel, stage
+from gatehouse.store.stage import Resources, StageModel, stage
 from gatehouse.store.store import ArtifactStore
 
 if TYPE_CHECKING:

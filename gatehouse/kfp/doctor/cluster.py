@@ -25,7 +25,7 @@ from gatehouse.operations.diagnosing.reach import (
 )
 from gatehouse.project.platforms import Platform
 from gatehouse.project.project import Project
-from gatehouse.registry.showing.registry_api import RegistryApi
+from gatehouse.registry.model_registry import RegistryApi
 from gatehouse.runtime.images import HELD, TRAINING_GPU, by_digest
 
 _PATIENCE = Patience(request=10.0, retry=10.0)

@@ -21,7 +21,7 @@ from gatehouse.store.canonical import canonical_json, digest_of, sha256_bytes
 from gatehouse.store.code import code_digest
 from gatehouse.store.leases import Lease, leased
 from gatehouse.store.manifest import FileEntry, Manifest
-from gatehouse.store.objects.parallel import side_by_side
+from gatehouse.store.objects.base import side_by_side
 from gatehouse.store.records import remove_record
 from gatehouse.store.store import ArtifactStore
 

@@ -6,8 +6,7 @@ It is part of the integration suite of a candidate: serving must give the model 
 from typing import TYPE_CHECKING, Literal
 
 from gatehouse.store.canonical import canonical_json
-from gatehouse.store.declaration import CONTENTS, Effects, Resources
-from gatehouse.store.stage import StageModel, stage
+from gatehouse.store.stage import CONTENTS, Effects, Resources, StageModel, stage
 from gatehouse.store.store import ArtifactStore
 
 if TYPE_CHECKING:

@@ -6,11 +6,10 @@ from gatehouse.operations.alerting.notice import VERSION, Form, Notice, Tone, Wh
 from gatehouse.reports.advice import advised
 from gatehouse.reports.format import shortened
 from gatehouse.store.canonical import canonical_json, sha256_bytes
-from gatehouse.store.declaration import Effects, Resources
 from gatehouse.store.pages import pages_of
 from gatehouse.store.reference import Reference
 from gatehouse.store.run import RUN_ID
-from gatehouse.store.stage import StageModel, stage
+from gatehouse.store.stage import Effects, Resources, StageModel, stage
 from gatehouse.store.store import ArtifactStore
 
 _MOST_REASONS, _LONGEST_REASON, _SHOWN = 20, 500, 5

@@ -9,8 +9,7 @@ from gatehouse.launchers.choose import LAUNCH, launch_of, launcher
 from gatehouse.launchers.launcher import JOB, RESULT, TrainingJob
 from gatehouse.launchers.spec import LocalLaunch, PyTorchJobLaunch
 from gatehouse.operations.diagnosing.reach import failed, passed, store_finding, tracking_finding
-from gatehouse.store.declaration import Effects, Resources
-from gatehouse.store.stage import StageModel, stage
+from gatehouse.store.stage import Effects, Resources, StageModel, stage
 from gatehouse.store.store import ArtifactStore
 
 PROGRAM = "gatehouse.operations.diagnosing.program"

@@ -7,9 +7,8 @@ from pydantic import Field
 from gatehouse.operations.alerting.notice import Form, When, is_wanted
 from gatehouse.operations.ending.outcome import ENDED, record_end, run_outcome, seconds_of
 from gatehouse.reports.format import duration
-from gatehouse.store.declaration import Effects, Resources
 from gatehouse.store.run import REPORT, RUN_ID, events
-from gatehouse.store.stage import StageModel, stage
+from gatehouse.store.stage import Effects, Resources, StageModel, stage
 from gatehouse.store.store import ArtifactStore
 
 _WORDS = {"hit": "from memo", "tolerated": "failed, and let pass"}

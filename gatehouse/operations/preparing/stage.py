@@ -7,10 +7,9 @@ from typing import Any
 
 from gatehouse.errors import ConfigurationError, MissingArtifactError
 from gatehouse.monitoring.orders import Orders
-from gatehouse.store.declaration import Effects, Resources
-from gatehouse.store.forcing import require_known
+from gatehouse.store.parameters import require_known
 from gatehouse.store.run import RUN_ID
-from gatehouse.store.stage import StageModel, stage
+from gatehouse.store.stage import Effects, Resources, StageModel, stage
 from gatehouse.store.store import ArtifactStore
 
 

@@ -9,9 +9,8 @@ from pydantic import Field
 
 from gatehouse.kfp_api.variables import ENDPOINT
 from gatehouse.operations.alerting.notice import Form, When, is_wanted
-from gatehouse.store.declaration import Effects, Resources
 from gatehouse.store.run import end_name, end_number, recorded_runs
-from gatehouse.store.stage import StageModel, stage
+from gatehouse.store.stage import Effects, Resources, StageModel, stage
 from gatehouse.store.store import ArtifactStore
 
 if TYPE_CHECKING:

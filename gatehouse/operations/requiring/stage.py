@@ -1,8 +1,7 @@
 """The stages that end a run unless a verdict is `pass`. A stage that judges always succeeds; these can fail."""
 
 from gatehouse.errors import ContractBreachError, GatehouseError, LeakageError, SkewError
-from gatehouse.store.declaration import Effects, Resources
-from gatehouse.store.stage import StageModel, stage
+from gatehouse.store.stage import Effects, Resources, StageModel, stage
 from gatehouse.store.store import ArtifactStore
 
 _REQUIRES = Effects(why="Ends the run where the verdict says no; costs nothing to repeat.")

@@ -1,9 +1,20 @@
-"""The interface of an object store: create-only bytes under keys."""
+"""The interface of an object store, which holds create-only bytes under keys, with parallel requests and retries."""
 
-from collections.abc import Iterable, Iterator, Mapping
+import logging
+import random
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
+
+logger = logging.getLogger(__name__)
+
+ATTEMPTS = 6
+FIRST_WAIT, LONGEST_WAIT = 0.2, 8.0
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -24,7 +35,8 @@ class Stat:
 class ObjectStore(Protocol):
     """Create-only bytes under keys: the bytes of a key never change. A key can only be deleted.
 
-    Every method may raise StoreError if the store refuses or does not answer.
+    Every method may raise StoreError if the store refuses or does not answer. Methods that read bytes raise
+    MissingArtifactError for a key that does not exist.
 
     Attributes:
         address: Where the store is, without a trailing slash.
@@ -41,27 +53,13 @@ class ObjectStore(Protocol):
         """Create `key` from a local file, which may be linked. Returns False if the key exists."""
 
     def get_bytes(self, key: str) -> bytes:
-        """The bytes of `key`.
-
-        Raises:
-            MissingArtifactError: if there is no such key.
-        """
+        """The bytes of `key`."""
 
     def local_path(self, key: str) -> Path:
-        """A local file with the bytes of a blob.
-
-        Raises:
-            MissingArtifactError: if there is no such key.
-            CorruptArtifactError: if a remote store holds bytes that differ from the key's digest.
-        """
+        """A local file with the bytes of a blob; a remote store raises CorruptArtifactError for other bytes."""
 
     def sha256(self, key: str) -> str:
-        """SHA-256 of a blob, in hexadecimal digits. Its bytes are read from the store itself and not cached here.
-
-        Raises:
-            MissingArtifactError: if there is no such key.
-            CorruptArtifactError: if a remote store holds bytes that differ from the key's digest.
-        """
+        """SHA-256 of a blob, read from the store itself and not cached here; raises as `local_path` does."""
 
     def forget(self, key: str) -> None:
         """Delete this machine's copy of `key`, if any."""
@@ -83,3 +81,55 @@ class ObjectStore(Protocol):
 
     def folders(self, prefix: str = "") -> Iterator[str]:
         """Names of the folders directly under `prefix`, sorted."""
+
+
+def side_by_side(objects: ObjectStore, work: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
+    """Do `work` on each item, as many at once as the store supports; raises the first failure.
+
+    Returns:
+        The results in the order of the items.
+    """
+    items = list(items)
+    if objects.parallel == 1 or len(items) < 2:
+        return [work(item) for item in items]
+    with ThreadPoolExecutor(objects.parallel) as pool:
+        return list(pool.map(work, items))
+
+
+class TransientError(Exception):
+    """A request failed for a reason that may be temporary: the server is busy, or the connection was lost.
+
+    Attributes:
+        cause: The client's error.
+        exhausted: Whether it was retried often enough already, as part of a larger request.
+    """
+
+    def __init__(self, cause: BaseException) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
+        self.exhausted = False
+
+
+def retried(request: Callable[[bool], Result], what: str) -> Result:
+    """Make a request, and repeat it after a TransientError, up to `ATTEMPTS` times in all.
+
+    Waits double from `FIRST_WAIT` seconds up to `LONGEST_WAIT`, each multiplied by a random number in [0.5, 1.5], so
+    that clients that failed together do not retry together.
+
+    `request` is called with whether this is a repetition: the attempt before may have succeeded, with its answer lost.
+
+    Raises:
+        TransientError: the error of the last attempt.
+    """
+    attempt = 1
+    while True:
+        try:
+            return request(attempt > 1)
+        except TransientError as error:
+            if attempt == ATTEMPTS or error.exhausted:
+                error.exhausted = True
+                raise
+            wait = min(FIRST_WAIT * 2 ** (attempt - 1), LONGEST_WAIT) * random.uniform(0.5, 1.5)
+            logger.info("%s: %s; trying again in %.1f s", what, error, wait)
+            time.sleep(wait)
+            attempt += 1

@@ -1,12 +1,9 @@
 """Local copies of remote blobs: verified when they are fetched; the least recently used are removed first."""
 
 import contextlib
-import errno
-import hashlib
 import os
 import re
 import tempfile
-import threading
 import time
 import uuid
 from collections.abc import Callable
@@ -32,45 +29,6 @@ def cache_folder() -> Path:
     return Path(tempfile.gettempdir()) / f"gatehouse-cache-{os.getuid()}"
 
 
-class KnownKeys:
-    """Remembers which blobs a remote store holds, to save requests. Every commit checks them again.
-
-    They are kept in a file, one key per line. A line that begins with `-` says that the store no longer holds the key.
-    """
-
-    def __init__(self, address: str) -> None:
-        self._path = cache_folder() / "known" / hashlib.sha256(address.encode()).hexdigest()[:16]
-        self._lock = threading.Lock()
-        self._keys: set[str] = set()
-        with contextlib.suppress(OSError):
-            for line in self._path.read_text().split():
-                self._keys.discard(line[1:]) if line.startswith("-") else self._keys.add(line)
-
-    def __contains__(self, key: str) -> bool:
-        return key in self._keys
-
-    def add(self, key: str) -> None:
-        """Remember a key, also for later processes if the disk can be written."""
-        with self._lock:
-            if key not in self._keys:
-                self._keys.add(key)
-                self._write(key)
-
-    def forget(self, key: str) -> None:
-        """Forget a key that the store no longer holds."""
-        with self._lock:
-            if key in self._keys:
-                self._keys.discard(key)
-                self._write(f"-{key}")
-
-    def _write(self, line: str) -> None:
-        with contextlib.suppress(OSError):
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            # A short append is written in one piece, even if several processes append.
-            with open(self._path, "a") as file:
-                file.write(f"{line}\n")
-
-
 class BlobCache:
     """A folder of blobs by digest, for all processes of a user and all stores: equal digests mean equal bytes.
 
@@ -78,21 +36,16 @@ class BlobCache:
     """
 
     def __init__(self, folder: Path, limit: int) -> None:
-        """Open a cache.
-
-        Args:
-            folder: Where the blobs are.
-            limit: Maximum total bytes of the blobs.
-        """
+        """Open a cache of at most `limit` bytes."""
         self._folder, self._limit = folder, limit
         self._added = limit  # So that the first blob triggers a look at the folder.
 
     @classmethod
     def default(cls) -> "BlobCache":
-        """The cache in `GATEHOUSE_CACHE`, or the user's cache folder, of at most `GATEHOUSE_CACHE_BYTES`.
+        """The cache in `cache_folder()`, of at most `GATEHOUSE_CACHE_BYTES`.
 
         Raises:
-            ConfigurationError: if `GATEHOUSE_CACHE_BYTES` is no number of bytes.
+            ConfigurationError: if `GATEHOUSE_CACHE_BYTES` is not a number of bytes.
         """
         limit = os.environ.get(LIMIT) or str(DEFAULT_LIMIT)
         if not re.fullmatch("[0-9]+", limit):
@@ -100,82 +53,58 @@ class BlobCache:
         return cls(cache_folder() / "blobs", int(limit))
 
     def get(self, key: str, fetch: Callable[[Path], None]) -> Path:
-        """The file of a blob, which is fetched if it is not here.
-
-        Args:
-            key: The blob's key in the store, which ends in its digest.
-            fetch: Writes the verified bytes to a path.
+        """The file of a blob. If it is not here, `fetch` writes its verified bytes to a path.
 
         Raises:
             StoreError: if the file cannot be written here.
             FileNotFoundError: if `fetch` does not find the key.
         """
-        wanted = self._path(key)
+        path = self._path(key)
         with contextlib.suppress(FileNotFoundError):
-            os.utime(wanted)
-            return wanted
+            os.utime(path)
+            return path
+        temporary = path.with_name(f".{uuid.uuid4().hex}")
         try:
-            return self._enter(wanted, fetch)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            fetch(temporary)
+            self._added += temporary.stat().st_size
+            os.chmod(temporary, 0o444)
+            os.replace(temporary, path)
         except FileNotFoundError:
             raise
         except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT) or not self._evict(0):
-                raise self._not_kept(key, error) from error
-        # The disk was full. Blobs that were not in use have been removed.
-        try:
-            return self._enter(wanted, fetch)
-        except OSError as error:
-            raise self._not_kept(key, error) from error
-
-    def _enter(self, wanted: Path, fetch: Callable[[Path], None]) -> Path:
-        temporary = wanted.with_name(f".{uuid.uuid4().hex}")
-        try:
-            wanted.parent.mkdir(parents=True, exist_ok=True)
-            fetch(temporary)
-            size = temporary.stat().st_size
-            os.chmod(temporary, 0o444)
-            os.replace(temporary, wanted)
+            raise StoreError(
+                f"{key} could not be kept in the cache {self._folder}: {error.strerror or error}. Free some space, or "
+                f"name another folder with {FOLDER}."
+            ) from error
         finally:
             with contextlib.suppress(OSError):
                 temporary.unlink(missing_ok=True)
-        self._make_room(size)
-        return wanted
-
-    def _not_kept(self, key: str, error: OSError) -> StoreError:
-        return StoreError(
-            f"{key} could not be kept in the cache {self._folder}: {error.strerror or error}. Free some space, or name "
-            f"another folder with {FOLDER}."
-        )
+        if self._added >= self._limit / 20:  # The folder is read only after a twentieth of the limit was added.
+            self._added = 0
+            self._evict()
+        return path
 
     def forget(self, key: str) -> None:
         """Delete a blob, so that it is fetched again."""
         self._path(key).unlink(missing_ok=True)
 
     def _path(self, key: str) -> Path:
-        digest = digest_of_blob(key)
-        return self._folder / digest[:2] / key.rsplit("/", 1)[1]
+        return self._folder / digest_of_blob(key)[:2] / key.rsplit("/", 1)[1]
 
-    def _make_room(self, added: int) -> None:
-        """Keep to the limit. The folder is checked only after a twentieth of the limit was added."""
-        self._added += added
-        if self._added >= self._limit / 20:
-            self._added = 0
-            self._evict(self._limit)
-
-    def _evict(self, limit: int) -> int:
-        """Remove the least recently used blobs, until at most `limit` bytes are left. Returns their number."""
-        found = []
+    def _evict(self) -> None:
+        """Remove the least recently used blobs, until the limit is kept."""
+        blobs = []
         for path in self._folder.glob("*/*"):
             with contextlib.suppress(FileNotFoundError):
                 stat = path.stat()
-                found.append((stat.st_mtime, stat.st_size, path))
-        total, gone = sum(size for _, size, _ in found), 0
-        for used, size, path in sorted(found):
-            if total <= limit or time.time() - used < _IN_USE_SECONDS:
+                blobs.append((stat.st_mtime, stat.st_size, path))
+        total = sum(size for _, size, _ in blobs)
+        for used, size, path in sorted(blobs):
+            if total <= self._limit or time.time() - used < _IN_USE_SECONDS:
                 break
             path.unlink(missing_ok=True)
-            total, gone = total - size, gone + 1
-        return gone
+            total -= size
 
 
 def digest_of_blob(key: str) -> str:

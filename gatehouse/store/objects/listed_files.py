@@ -16,6 +16,7 @@ from fsspec.spec import AbstractBufferedFile
 from gatehouse.errors import ConfigurationError
 
 _PROTOCOL = "listed"
+_GCS = ("gs", "gcs")
 Read = Callable[[int, int], bytes]
 
 
@@ -77,31 +78,27 @@ def list_objects(address: str, options: Mapping[str, str]) -> dict[str, tuple[in
     Raises:
         ConfigurationError: if the store cannot be opened or listed.
     """
-    protocol = address.split("://", 1)[0]
+    protocol, _, place = address.partition("://")
     try:
-        listed = _list_gcs(address) if protocol in ("gs", "gcs") else _list_any(address, protocol, options)
+        if protocol in _GCS:
+            return _list_gcs(place)
+        files = filesystem(protocol, skip_instance_cache=True, use_listings_cache=False, **options)
+        objects = files.find(files._strip_protocol(address), detail=True)
     except (OSError, ImportError, ValueError) as error:
         raise ConfigurationError(f"{address} cannot be listed: {error}. Check the address and credentials.") from error
-    return listed
-
-
-def _list_any(address: str, protocol: str, options: Mapping[str, str]) -> dict[str, tuple[int, Read]]:
-    files = filesystem(protocol, skip_instance_cache=True, use_listings_cache=False, **options)
 
     def reader(path: str) -> Read:
         return lambda start, stop: bytes(files.cat_file(path, start=start, end=stop))
 
-    found = files.find(files._strip_protocol(address), detail=True)
-    return {f"{protocol}://{path.lstrip('/')}": (int(each["size"]), reader(path)) for path, each in found.items()}
+    return {f"{protocol}://{path.lstrip('/')}": (int(info["size"]), reader(path)) for path, info in objects.items()}
 
 
-def _list_gcs(address: str) -> dict[str, tuple[int, Read]]:
+def _list_gcs(place: str) -> dict[str, tuple[int, Read]]:
     from google.api_core.exceptions import GoogleAPIError
     from google.auth.exceptions import GoogleAuthError
     from google.cloud.storage import Client
 
-    bucket, _, prefix = address.split("://", 1)[1].partition("/")
-    prefix = prefix.rstrip("/")
+    bucket, _, prefix = place.rstrip("/").partition("/")
 
     def reader(blob: Any) -> Read:
         return lambda start, stop: bytes(blob.download_as_bytes(start=start, end=stop - 1))
@@ -120,14 +117,14 @@ def upload(path: Path, address: str, options: Mapping[str, str]) -> None:
     Raises:
         ConfigurationError: if it cannot be written.
     """
-    protocol, rest = address.split("://", 1)
+    protocol, _, place = address.partition("://")
     try:
-        if protocol in ("gs", "gcs"):
+        if protocol in _GCS:
             from google.cloud.storage import Client
 
-            bucket, _, name = rest.partition("/")
+            bucket, _, name = place.partition("/")
             Client().bucket(bucket).blob(name).upload_from_filename(str(path))
         else:
-            filesystem(protocol, skip_instance_cache=True, **options).put_file(str(path), rest)
+            filesystem(protocol, skip_instance_cache=True, **options).put_file(str(path), place)
     except (OSError, ImportError, ValueError) as error:
         raise ConfigurationError(f"{address} cannot be written: {error}. Check the address and credentials.") from error

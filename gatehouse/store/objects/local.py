@@ -19,7 +19,10 @@ _ABSENT = (FileNotFoundError, NotADirectoryError)
 
 
 class LocalObjects:
-    """A directory. A key is created atomically, as a hard link to a finished temporary file, and never overwritten."""
+    """A directory. A key is created atomically, as a hard link to a finished temporary file, and never overwritten.
+
+    Writing raises StoreError if the disk is full or cannot be written; reading, if the user lacks the permission.
+    """
 
     parallel = 1
 
@@ -27,7 +30,7 @@ class LocalObjects:
         """Open the directory `root`; it is created if it is missing.
 
         Raises:
-            StoreError: if `root` is no directory that can be written.
+            StoreError: if `root` is not a directory that can be written.
         """
         self.root = root
         self.address = str(root)
@@ -36,16 +39,48 @@ class LocalObjects:
             self._opened = (root / "tmp").stat()
         except OSError as error:
             raise StoreError(
-                f"The store {root} cannot be opened: expected a directory that can be written, "
-                f"found: {error.strerror}. "
-                "Choose another with --store."
+                f"The store {root} cannot be opened: expected a directory that can be written, found: "
+                f"{error.strerror}. Choose another with --store."
             ) from error
 
-    def _final(self, key: str) -> Path:
-        return self.root / key
+    def put_bytes(self, key: str, data: bytes) -> bool:
+        """Create `key` atomically; False if it exists."""
+        with self._creating(key) as temporary:
+            with open(temporary, "xb") as stream:
+                stream.write(data)
+                stream.flush()
+                os.fchmod(stream.fileno(), 0o444)
+                os.fsync(stream.fileno())
+            return self._install(temporary, key)
+
+    def put_file(self, key: str, path: Path) -> bool:
+        """Create `key` from `path`: a hard link on the store's file system, else a copy; False if it exists."""
+        with self._creating(key) as temporary:
+            try:
+                os.link(path, temporary)
+            except OSError:
+                shutil.copyfile(path, temporary)
+            os.chmod(temporary, 0o444)
+            os.utime(temporary)  # A link has the file's time, but a generation must be new.
+            sync(temporary)
+            return self._install(temporary, key)
+
+    @contextmanager
+    def _creating(self, key: str) -> Iterator[Path]:
+        """The path of a temporary file for `key`, removed at the end."""
+        temporary = self.root / "tmp" / uuid.uuid4().hex
+        try:
+            yield temporary
+        except OSError as error:
+            cause = "the disk is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else str(error)
+            raise StoreError(
+                f"{key} could not be written to the store {self.root}: {cause}. Nothing was published."
+            ) from error
+        finally:
+            temporary.unlink(missing_ok=True)
 
     def _install(self, temporary: Path, key: str) -> bool:
-        final = self._final(key)
+        final = self.root / key
         final.parent.mkdir(parents=True, exist_ok=True)
         try:
             os.link(temporary, final)
@@ -54,67 +89,16 @@ class LocalObjects:
         sync(final.parent)
         return True
 
-    def put_bytes(self, key: str, data: bytes) -> bool:
-        """Create `key` atomically; False if it exists.
-
-        Raises:
-            StoreError: if the disk is full or cannot be written.
-        """
-        temporary = self.root / "tmp" / uuid.uuid4().hex
-        try:
-            with open(temporary, "xb") as stream:
-                stream.write(data)
-                stream.flush()
-                os.fchmod(stream.fileno(), 0o444)
-                os.fsync(stream.fileno())
-            return self._install(temporary, key)
-        except OSError as error:
-            raise _writing_failed(self.root, key, error) from error
-        finally:
-            temporary.unlink(missing_ok=True)
-
-    def put_file(self, key: str, path: Path) -> bool:
-        """Create `key` from `path`: a hard link on the store's file system, else a copy; False if it exists.
-
-        Raises:
-            StoreError: if the disk is full or cannot be written.
-        """
-        temporary = self.root / "tmp" / uuid.uuid4().hex
-        try:
-            try:
-                os.link(path, temporary)
-            except OSError:
-                shutil.copyfile(path, temporary)
-            os.chmod(temporary, 0o444)
-            os.utime(temporary)  # A link has the file's time, but a generation must be new.
-            with open(temporary, "rb") as stream:
-                os.fsync(stream.fileno())
-            return self._install(temporary, key)
-        except OSError as error:
-            raise _writing_failed(self.root, key, error) from error
-        finally:
-            temporary.unlink(missing_ok=True)
-
     def get_bytes(self, key: str) -> bytes:
-        """The bytes of `key`.
-
-        Raises:
-            MissingArtifactError: if there is no such key.
-            StoreError: if it cannot be read.
-        """
+        """The bytes of `key`."""
         try:
-            return self._final(key).read_bytes()
+            return (self.root / key).read_bytes()
         except OSError as error:
             raise self._not_read(key, error) from error
 
     def local_path(self, key: str) -> Path:
-        """The file itself.
-
-        Raises:
-            MissingArtifactError: if there is no such key.
-            StoreError: if it cannot be read.
-        """
-        path = self._final(key)
+        """The file itself."""
+        path = self.root / key
         try:
             path.stat()
         except OSError as error:
@@ -129,18 +113,14 @@ class LocalObjects:
         """Does nothing: there is no other copy."""
 
     def stat(self, key: str) -> Stat | None:
-        """Length, inode with time, and time of `key`.
-
-        Raises:
-            StoreError: if its metadata cannot be read.
-        """
+        """Length, inode with time, and time of `key`."""
         try:
-            found = self._final(key).stat()
+            stat = (self.root / key).stat()
         except _ABSENT:
             return None
         except OSError as error:
             raise self._not_read(key, error) from error
-        return Stat(found.st_size, f"{found.st_ino}-{found.st_mtime_ns}", found.st_mtime)
+        return Stat(stat.st_size, f"{stat.st_ino}-{stat.st_mtime_ns}", stat.st_mtime)
 
     def stats(self, keys: Iterable[str]) -> Mapping[str, Stat | None]:
         """`stat` of many keys, one after another."""
@@ -150,7 +130,7 @@ class LocalObjects:
         """Set the time of `key` to now."""
         with self._alone():
             try:
-                os.utime(self._final(key))
+                os.utime(self.root / key)
             except FileNotFoundError:
                 return False
         return True
@@ -158,10 +138,10 @@ class LocalObjects:
     def delete(self, key: str, generation: str) -> bool:
         """Delete `key` if nobody renewed it."""
         with self._alone():
-            found = self.stat(key)
-            if found is None or found.generation != generation:
+            stat = self.stat(key)
+            if stat is None or stat.generation != generation:
                 return False
-            self._final(key).unlink()
+            (self.root / key).unlink()
         return True
 
     @contextmanager
@@ -173,20 +153,20 @@ class LocalObjects:
 
     def list(self, prefix: str) -> Iterator[str]:
         """Keys under the folder `prefix`, sorted. A folder that cannot be read is an error, never an empty one."""
-        found = []
-        for directory, _, names in os.walk(self._final(prefix), onerror=self._not_listed):
-            found += [str((Path(directory) / name).relative_to(self.root)) for name in names]
-        yield from sorted(found)
+        keys = []
+        for directory, _, names in os.walk(self.root / prefix, onerror=self._not_listed):
+            keys += [str((Path(directory) / name).relative_to(self.root)) for name in names]
+        yield from sorted(keys)
 
     def folders(self, prefix: str = "") -> Iterator[str]:
         """Names of the folders directly under `prefix`, sorted."""
         try:
-            with os.scandir(self._final(prefix)) as items:
-                found = sorted(item.name for item in items if item.is_dir())
+            with os.scandir(self.root / prefix) as items:
+                names = sorted(item.name for item in items if item.is_dir())
         except OSError as error:
             self._not_listed(error)
             return
-        yield from found
+        yield from names
 
     def _not_listed(self, error: OSError) -> None:
         if not isinstance(error, _ABSENT) or self._is_gone():
@@ -199,27 +179,19 @@ class LocalObjects:
         may also have another device, but keeps its inodes.
         """
         try:
-            found = (self.root / "tmp").stat()
+            tmp = (self.root / "tmp").stat()
         except OSError:
             return True
-        return found.st_dev != self._opened.st_dev and found.st_ino != self._opened.st_ino
+        return tmp.st_dev != self._opened.st_dev and tmp.st_ino != self._opened.st_ino
 
     def _not_read(self, what: str, error: OSError) -> GatehouseError:
         if self._is_gone():
             return StoreError(
-                f"The store {self.root} is gone: expected its folder tmp, found none or one on another device. "
-                "Mount its volume, or restore it and start this process again."
+                f"The store {self.root} is gone: its folder tmp is missing, or on another device. Mount its volume, or "
+                "restore it, and start this process again."
             )
         if isinstance(error, _ABSENT):
             return MissingArtifactError(
                 f"{what} is not in the store {self.root}. Check the reference and the store's address."
             )
-        return StoreError(
-            f"{what} in the store {self.root} cannot be read: {error.strerror}. Give the user of this process the "
-            "permission to read everything in it."
-        )
-
-
-def _writing_failed(root: Path, key: str, error: OSError) -> StoreError:
-    cause = "the disk is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else str(error)
-    return StoreError(f"{key} could not be written to the store {root}: {cause}. Nothing was published.")
+        return StoreError(f"{what} in the store {self.root} cannot be read: {error.strerror}.")

@@ -3,6 +3,7 @@
 Each protocol implements `Bucket`; everything else is the same for all protocols.
 """
 
+import contextlib
 import tempfile
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -11,18 +12,11 @@ from typing import Protocol, TypeVar
 
 from gatehouse.errors import CorruptArtifactError, MissingArtifactError, StoreError
 from gatehouse.store.canonical import sha256_of
-from gatehouse.store.objects.base import Stat
-from gatehouse.store.objects.cache import BlobCache, KnownKeys, cache_folder, digest_of_blob
-from gatehouse.store.objects.parallel import side_by_side
-from gatehouse.store.objects.retry import TransientError, retried
+from gatehouse.store.objects.base import Stat, TransientError, retried, side_by_side
+from gatehouse.store.objects.cache import BlobCache, cache_folder, digest_of_blob
 
-PARALLEL = 16
 T = TypeVar("T")
 _BLOBS = "blobs/"
-
-
-class _Altered(Exception):
-    """The received bytes do not match the key; the text is their SHA-256."""
 
 
 class Bucket(Protocol):
@@ -30,7 +24,6 @@ class Bucket(Protocol):
 
     Every method may raise TransientError for temporary failures, and StoreError for permanent ones. `fetch` and `read`
     raise FileNotFoundError for a missing key.
-    FileNotFoundError for a missing key.
     """
 
     address: str
@@ -38,8 +31,8 @@ class Bucket(Protocol):
     def create(self, key: str, content: bytes | Path, writer: str) -> bool:
         """Create `key`, marked with `writer`. Returns False if it exists. The bytes on the server are verified."""
 
-    def wrote(self, key: str, content: bytes | Path, writer: str) -> bool:
-        """Whether `writer` created `key` with this content."""
+    def wrote(self, key: str, writer: str) -> bool:
+        """Whether `writer` created `key`."""
 
     def fetch(self, key: str, target: Path) -> None:
         """Write the verified bytes of `key` to a new file."""
@@ -66,13 +59,12 @@ class Bucket(Protocol):
 class RemoteObjects:
     """The object store over a bucket. Blobs are cached on this machine; everything else is read again each time."""
 
-    parallel = PARALLEL
+    parallel = 16
 
-    def __init__(self, bucket: Bucket, cache: BlobCache, known: KnownKeys) -> None:
+    def __init__(self, bucket: Bucket, cache: BlobCache) -> None:
         self.address = bucket.address
         self._bucket = bucket
         self._cache = cache
-        self._known = known
 
     def put_bytes(self, key: str, data: bytes) -> bool:
         """Create `key`; False if it exists."""
@@ -83,80 +75,52 @@ class RemoteObjects:
         return self._create(key, path)
 
     def _create(self, key: str, content: bytes | Path) -> bool:
-        if key.startswith(_BLOBS):
-            # Checking first costs less than sending bytes that the server refuses.
-            if key in self._known or self.stat(key) is not None:
-                self._known.add(key)
-                return False
-            created = self._send(key, content)
-            self._known.add(key)
-            return created
-        return self._send(key, content)
-
-    def _send(self, key: str, content: bytes | Path) -> bool:
+        # Checking first costs less than sending a blob that the server refuses.
+        if key.startswith(_BLOBS) and self.stat(key) is not None:
+            return False
         writer = uuid.uuid4().hex
 
         def attempt(_: bool) -> bool:
-            if self._bucket.create(key, content, writer):
-                return True
-            # It exists. Perhaps an earlier attempt of this call created it, and only the answer was lost.
-            return self._bucket.wrote(key, content, writer)
+            # If the key exists, an earlier attempt of this call may have created it, with only the answer lost.
+            return self._bucket.create(key, content, writer) or self._bucket.wrote(key, writer)
 
-        return self._asked(attempt, f"writing {key}")
+        return self._request(attempt, f"writing {key}")
 
     def get_bytes(self, key: str) -> bytes:
-        """The bytes of `key`.
-
-        Raises:
-            MissingArtifactError: if there is no such key.
-        """
-        try:
-            return self._asked(lambda _: self._bucket.read(key), f"reading {key}")
-        except FileNotFoundError:
-            raise self._missing(key) from None
+        """The bytes of `key`."""
+        with self._missing(key):
+            return self._request(lambda _: self._bucket.read(key), f"reading {key}")
 
     def local_path(self, key: str) -> Path:
-        """The file in the cache with the bytes of a blob.
-
-        Raises:
-            MissingArtifactError: if there is no such key.
-            CorruptArtifactError: if the store holds bytes that differ from the key's digest.
-        """
-        try:
+        """The file in the cache with the bytes of a blob."""
+        with self._missing(key):
             return self._cache.get(key, lambda target: self._fetch(key, target))
-        except FileNotFoundError:
-            raise self._missing(key) from None
 
     def sha256(self, key: str) -> str:
-        """Digest of a blob. The blob is not cached, because verification must not fill the disk.
-
-        Raises:
-            MissingArtifactError: if there is no such key.
-            CorruptArtifactError: if the store holds bytes that differ from the key's digest.
-        """
-        with tempfile.TemporaryDirectory(prefix="verify-", dir=cache_folder()) as folder:
-            try:
-                self._fetch(key, Path(folder) / "blob")
-            except FileNotFoundError:
-                raise self._missing(key) from None
+        """Digest of a blob. The blob is not cached, because verification must not fill the disk."""
+        with tempfile.TemporaryDirectory(prefix="verify-", dir=cache_folder()) as folder, self._missing(key):
+            self._fetch(key, Path(folder) / "blob")
         return digest_of_blob(key)
 
     def _fetch(self, key: str, target: Path) -> None:
-        wanted = digest_of_blob(key)
+        altered = ""
 
         def attempt(_: bool) -> None:
+            nonlocal altered
+            altered = ""
             target.unlink(missing_ok=True)
             self._bucket.fetch(key, target)
-            if (found := sha256_of(target)) != wanted:
-                raise TransientError(_Altered(found))
+            if (digest := sha256_of(target)) != digest_of_blob(key):
+                altered = digest
+                raise TransientError(OSError(f"other bytes arrived, with SHA-256 {digest}"))
 
         try:
-            self._asked(attempt, f"fetching {key}")
-        except StoreError as error:
-            if not isinstance(error.__cause__, _Altered):
+            self._request(attempt, f"fetching {key}")
+        except StoreError:
+            if not altered:
                 raise
             raise CorruptArtifactError(
-                f"{key} has SHA-256 {error.__cause__} in the store {self.address}: expected the SHA-256 in its name. "
+                f"{key} has SHA-256 {altered} in the store {self.address}: expected the SHA-256 in its name. "
                 "Run again: the stage that wrote it writes it again. If no stage writes it, restore it from a copy."
             ) from None
 
@@ -167,39 +131,34 @@ class RemoteObjects:
 
     def stat(self, key: str) -> Stat | None:
         """The store's metadata of `key`."""
-        found = self._asked(lambda _: self._bucket.stat(key), f"looking for {key}")
-        if found is None:
-            self._known.forget(key)
-        return found
+        return self._request(lambda _: self._bucket.stat(key), f"looking for {key}")
 
     def stats(self, keys: Iterable[str]) -> Mapping[str, Stat | None]:
         """`stat` of many keys, in parallel."""
-        wanted = list(dict.fromkeys(keys))
-        return dict(zip(wanted, side_by_side(self, self.stat, wanted), strict=True))
+        keys = list(dict.fromkeys(keys))
+        return dict(zip(keys, side_by_side(self, self.stat, keys), strict=True))
 
     def renew(self, key: str) -> bool:
         """Give `key` a new generation and time."""
-        return self._asked(lambda _: self._bucket.renew(key), f"renewing {key}")
+        return self._request(lambda _: self._bucket.renew(key), f"renewing {key}")
 
     def delete(self, key: str, generation: str) -> bool:
         """Delete `key` if it has this generation. If an answer was lost and the key is gone, we deleted it."""
 
         def attempt(again: bool) -> bool:
-            gone = self._bucket.delete(key, generation)
-            return gone or (again and self._bucket.stat(key) is None)
+            return self._bucket.delete(key, generation) or (again and self._bucket.stat(key) is None)
 
-        self._known.forget(key)
-        return self._asked(attempt, f"deleting {key}")
+        return self._request(attempt, f"deleting {key}")
 
     def list(self, prefix: str) -> Iterator[str]:
         """Keys below the folder `prefix`, sorted."""
-        yield from sorted(self._asked(lambda _: list(self._bucket.list(prefix)), f"listing {prefix}"))
+        yield from sorted(self._request(lambda _: list(self._bucket.list(prefix)), f"listing {prefix}"))
 
     def folders(self, prefix: str = "") -> Iterator[str]:
         """Names of the folders directly below `prefix`, sorted."""
-        yield from sorted(self._asked(lambda _: list(self._bucket.folders(prefix)), f"listing {prefix}"))
+        yield from sorted(self._request(lambda _: list(self._bucket.folders(prefix)), f"listing {prefix}"))
 
-    def _asked(self, request: Callable[[bool], T], what: str) -> T:
+    def _request(self, request: Callable[[bool], T], what: str) -> T:
         try:
             return retried(request, what)
         except TransientError as error:
@@ -208,7 +167,11 @@ class RemoteObjects:
                 f"{type(error.cause).__name__}: {error}. Nothing was lost; run again when it is back."
             ) from error.cause
 
-    def _missing(self, key: str) -> MissingArtifactError:
-        return MissingArtifactError(
-            f"{key} is not in the store {self.address}. Check the reference and the store's address."
-        )
+    @contextlib.contextmanager
+    def _missing(self, key: str) -> Iterator[None]:
+        try:
+            yield
+        except FileNotFoundError:
+            raise MissingArtifactError(
+                f"{key} is not in the store {self.address}. Check the reference and the store's address."
+            ) from None

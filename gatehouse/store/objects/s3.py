@@ -17,8 +17,7 @@ from botocore.loaders import create_loader
 from botocore.session import get_session
 
 from gatehouse.errors import StoreError
-from gatehouse.store.objects.base import Stat
-from gatehouse.store.objects.retry import TransientError, retried
+from gatehouse.store.objects.base import Stat, TransientError, retried
 
 _PART = 8 << 20
 _MOST_PARTS = 10_000
@@ -62,25 +61,19 @@ class S3Bucket:
     """
 
     def __init__(self, address: str) -> None:
-        """Open the place that `address` names, without a request to the server.
-
-        Raises:
-            StoreError: if the address names no bucket.
-        """
+        """Open the place that `address` names, without a request to the server."""
         self._bucket, _, prefix = address.removeprefix("s3://").partition("/")
-        if not self._bucket:
-            raise StoreError(f"{address!r} names no bucket: expected s3://<bucket>/<folder>.")
         self.address = address.rstrip("/")
         self._prefix = f"{prefix.strip('/')}/" if prefix.strip("/") else ""
         session = get_session()
         session.register_component("data_loader", _DESCRIPTIONS)
-        with self._explained():
+        with self._translated():
             self._client: Any = session.create_client("s3", config=_CONFIGURATION)
         self._sending = BoundedSemaphore(_PARTS_AT_ONCE)
-        self._found = False
+        self._exists = False
 
     def _ask(self, request: str, key: str, **options: Any) -> Any:
-        with self._explained():
+        with self._translated():
             return getattr(self._client, request)(Bucket=self._bucket, Key=self._prefix + key, **options)
 
     def create(self, key: str, content: bytes | Path, writer: str) -> bool:
@@ -91,22 +84,30 @@ class S3Bucket:
             if isinstance(content, Path):
                 self._create_in_parts(key, content, writer)
             else:
-                self._create_at_once(key, content, writer)
+                mark = {_WRITER: writer, _SHA256: hashlib.sha256(content).hexdigest()}
+                with self._sending:
+                    intact, _ = self._send("put_object", key, content, IfNoneMatch="*", Metadata=mark)
+                if not intact and not self._is_intact(key):
+                    self._ask("delete_object", key)
+                    raise TransientError(OSError("the server stored other bytes than were sent"))
         except FileExistsError:
             return False
         return True
 
-    def _create_at_once(self, key: str, data: bytes, writer: str) -> None:
-        md5 = hashlib.md5(data, usedforsecurity=False).digest()
-        mark = {_WRITER: writer, _SHA256: hashlib.sha256(data).hexdigest()}
-        content_md5 = base64.b64encode(md5).decode()
-        with self._sending:
-            told = self._ask("put_object", key, Body=data, IfNoneMatch="*", ContentMD5=content_md5, Metadata=mark)
-        if _differs(told, md5) and not self._intact(key):
-            self._ask("delete_object", key)
-            raise TransientError(OSError("the server stored other bytes than were sent"))
+    def _send(self, request: str, key: str, data: bytes, **options: Any) -> tuple[bool, str]:
+        """Send bytes. Returns whether the server's tag is their MD5, and the tag.
 
-    def _intact(self, key: str) -> bool:
+        With encryption by a key the tag says nothing, and counts as the MD5.
+        """
+        md5 = hashlib.md5(data, usedforsecurity=False).digest()
+        answer: Mapping[str, Any] = self._ask(
+            request, key, Body=data, ContentMD5=base64.b64encode(md5).decode(), **options
+        )
+        keyed = answer.get("ServerSideEncryption", "AES256") != "AES256" or "SSECustomerAlgorithm" in answer
+        tag = str(answer.get("ETag", ""))
+        return keyed or tag.strip('"') == md5.hex(), tag
+
+    def _is_intact(self, key: str) -> bool:
         """Whether the server holds the bytes that were sent. Its tag is not enough: not every server uses the MD5."""
         try:
             self.read(key)
@@ -122,7 +123,17 @@ class S3Bucket:
         upload = self._ask("create_multipart_upload", key, Metadata=mark)["UploadId"]
 
         def send(number: int) -> dict[str, Any]:
-            return {"PartNumber": number, "ETag": self._send_part(key, path, upload, number, length)}
+            def attempt(_: bool) -> str:
+                # The semaphore limits the parts in memory, however many files are sent at once.
+                with self._sending, open(path, "rb") as stream:
+                    stream.seek((number - 1) * length)
+                    data = stream.read(length)
+                    intact, tag = self._send("upload_part", key, data, UploadId=upload, PartNumber=number)
+                if not intact:
+                    raise TransientError(OSError("the server received other bytes than were sent"))
+                return tag
+
+            return {"PartNumber": number, "ETag": retried(attempt, f"sending part {number} of {key}")}
 
         try:
             with ThreadPoolExecutor(_PARTS_AT_ONCE) as pool:
@@ -134,22 +145,7 @@ class S3Bucket:
                 self._ask("abort_multipart_upload", key, UploadId=upload)
             raise
 
-    def _send_part(self, key: str, path: Path, upload: str, number: int, length: int) -> str:
-        def attempt(again: bool) -> str:
-            # The semaphore limits the parts in memory, however many files are sent at once.
-            with self._sending, open(path, "rb") as stream:
-                stream.seek((number - 1) * length)
-                data = stream.read(length)
-                md5 = hashlib.md5(data, usedforsecurity=False).digest()
-                options = {"ContentMD5": base64.b64encode(md5).decode(), "UploadId": upload, "PartNumber": number}
-                told = self._ask("upload_part", key, Body=data, **options)
-            if _differs(told, md5):
-                raise TransientError(OSError("the server received other bytes than were sent"))
-            return str(told["ETag"])
-
-        return retried(attempt, f"sending part {number} of {key}")
-
-    def wrote(self, key: str, content: bytes | Path, writer: str) -> bool:
+    def wrote(self, key: str, writer: str) -> bool:
         """Whether `key` carries the mark of `writer`."""
         try:
             return bool(self._ask("head_object", key)["Metadata"].get(_WRITER) == writer)
@@ -159,56 +155,51 @@ class S3Bucket:
     def fetch(self, key: str, target: Path) -> None:
         """Stream `key` to a file."""
         answer = self._ask("get_object", key)
-        with open(target, "xb") as file, self._explained(), contextlib.closing(answer["Body"]) as body:
+        with open(target, "xb") as file, self._translated(), contextlib.closing(answer["Body"]) as body:
             for chunk in body.iter_chunks(_CHUNK):
                 file.write(chunk)
 
     def read(self, key: str) -> bytes:
-        """The bytes of `key`, verified against the digest that its writer stored.
-
-        Raises:
-            FileNotFoundError: if there is no such key.
-            TransientError: if the bytes do not match, or another attempt may succeed.
-        """
+        """The bytes of `key`, verified against the digest that its writer stored; other bytes are a TransientError."""
         answer = self._ask("get_object", key)
-        with self._explained(), contextlib.closing(answer["Body"]) as body:
+        with self._translated(), contextlib.closing(answer["Body"]) as body:
             data: bytes = body.read()
-        wanted = answer["Metadata"].get(_SHA256)
-        if wanted and hashlib.sha256(data).hexdigest() != wanted:
+        digest = answer["Metadata"].get(_SHA256)
+        if digest and hashlib.sha256(data).hexdigest() != digest:
             raise TransientError(OSError("other bytes arrived than were written"))
         return data
 
     def stat(self, key: str) -> Stat | None:
         """Length, writer's mark and time of `key`."""
         try:
-            found = self._ask("head_object", key)
+            head = self._ask("head_object", key)
         except FileNotFoundError:
             self._require_bucket()
             return None
-        modified = found["LastModified"].timestamp()
-        generation = found["Metadata"].get(_WRITER) or f"{found['ETag']}-{modified}"
-        return Stat(int(found["ContentLength"]), generation, modified)
+        modified = head["LastModified"].timestamp()
+        generation = head["Metadata"].get(_WRITER) or f"{head['ETag']}-{modified}"
+        return Stat(int(head["ContentLength"]), generation, modified)
 
     def _require_bucket(self) -> None:
         """Check once that the bucket exists, because HEAD answers the same for a missing key and a missing bucket."""
-        if not self._found:
+        if not self._exists:
             try:
-                with self._explained():
+                with self._translated():
                     self._client.head_bucket(Bucket=self._bucket)
             except FileNotFoundError as error:
                 raise self._no_bucket() from error
-            self._found = True
+            self._exists = True
 
     def renew(self, key: str) -> bool:
         """Copy `key` onto itself with a new mark."""
         try:
-            found = self._ask("head_object", key)
-            mark = found["Metadata"] | {_WRITER: uuid.uuid4().hex}
+            head = self._ask("head_object", key)
+            mark = head["Metadata"] | {_WRITER: uuid.uuid4().hex}
             source = {"Bucket": self._bucket, "Key": self._prefix + key}
-            if int(found["ContentLength"]) > _LARGEST_COPY:
-                self._copy_in_parts(key, source, int(found["ContentLength"]), mark)
+            if int(head["ContentLength"]) > _LARGEST_COPY:
+                self._copy_in_parts(key, source, int(head["ContentLength"]), mark)
             else:
-                options = {"CopySourceIfMatch": found["ETag"], "MetadataDirective": "REPLACE", "Metadata": mark}
+                options = {"CopySourceIfMatch": head["ETag"], "MetadataDirective": "REPLACE", "Metadata": mark}
                 self._ask("copy_object", key, CopySource=source, **options)
         except (FileNotFoundError, FileExistsError):
             return False
@@ -221,14 +212,14 @@ class S3Bucket:
         for number, start in enumerate(range(0, size, _LARGEST_COPY), start=1):
             span = f"bytes={start}-{min(start + _LARGEST_COPY, size) - 1}"
             options = {"CopySource": source, "CopySourceRange": span, "UploadId": upload, "PartNumber": number}
-            told = self._ask("upload_part_copy", key, **options)
-            parts.append({"PartNumber": number, "ETag": told["CopyPartResult"]["ETag"]})
+            answer = self._ask("upload_part_copy", key, **options)
+            parts.append({"PartNumber": number, "ETag": answer["CopyPartResult"]["ETag"]})
         self._ask("complete_multipart_upload", key, UploadId=upload, MultipartUpload={"Parts": parts})
 
     def delete(self, key: str, generation: str) -> bool:
         """Delete `key` if it still has this generation."""
-        found = self.stat(key)
-        if found is None or found.generation != generation:
+        stat = self.stat(key)
+        if stat is None or stat.generation != generation:
             return False
         self._ask("delete_object", key)
         return True
@@ -247,60 +238,44 @@ class S3Bucket:
 
     def _pages(self, prefix: str, delimiter: str) -> Iterator[Any]:
         start = self._prefix + (f"{prefix.strip('/')}/" if prefix else "")
-        options = {"Bucket": self._bucket, "Prefix": start, "Delimiter": delimiter}
-        while True:
-            try:
-                with self._explained():
-                    page = self._client.list_objects_v2(**options)
-            except FileNotFoundError as error:
-                raise self._no_bucket() from error
-            yield page
-            if not page.get("IsTruncated"):
-                return
-            options["ContinuationToken"] = page["NextContinuationToken"]
+        paginator = self._client.get_paginator("list_objects_v2")
+        try:
+            with self._translated():
+                yield from paginator.paginate(Bucket=self._bucket, Prefix=start, Delimiter=delimiter)
+        except FileNotFoundError as error:
+            raise self._no_bucket() from error
 
     def _no_bucket(self) -> StoreError:
         return StoreError(f"{self.address}: there is no bucket {self._bucket}. Create it, or correct --store.")
 
     @contextmanager
-    def _explained(self) -> Iterator[None]:
+    def _translated(self) -> Iterator[None]:
         """Turn the client's errors into ours; FileNotFoundError and FileExistsError are about the key."""
         try:
             yield
-        except Exception as error:
-            if isinstance(error, client_errors.ClientError):
-                raise self._meaning(error) from error
-            if isinstance(error, _NO_CREDENTIALS):
-                raise StoreError(
-                    f"{self.address}: no credentials were found ({error}). Set AWS_ACCESS_KEY_ID and "
-                    "AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or run with a role."
-                ) from error
-            if isinstance(error, _CUT_OFF):
+        except client_errors.ClientError as error:
+            status = error.response["ResponseMetadata"]["HTTPStatusCode"]
+            code = error.response["Error"]["Code"]
+            if code == "NoSuchBucket":
+                raise self._no_bucket() from error
+            if status == 404:
+                raise FileNotFoundError(str(error)) from error
+            if status == 412:
+                raise FileExistsError(str(error)) from error
+            if status in _TRANSIENT_STATUS or code in _TRANSIENT_CODES:
                 raise TransientError(error) from error
-            if isinstance(error, (client_errors.BotoCoreError, ValueError)):
-                raise StoreError(f"{self.address}: {error}. Correct the address, or the settings of S3.") from error
-            raise
-
-    def _meaning(self, error: client_errors.ClientError) -> Exception:
-        status = error.response["ResponseMetadata"]["HTTPStatusCode"]
-        code = error.response["Error"]["Code"]
-        if code == "NoSuchBucket":
-            return self._no_bucket()
-        if status == 404:
-            return FileNotFoundError(str(error))
-        if status == 412:
-            return FileExistsError(str(error))
-        if status in _TRANSIENT_STATUS or code in _TRANSIENT_CODES:
-            return TransientError(error)
-        if status in (401, 403):
-            return StoreError(
-                f"{self.address}: access was refused ({error}). Give the account of this process the permission to "
-                "list, read, write and delete there, or choose another store with --store."
-            )
-        return StoreError(f"{self.address}: the server answered {status}: {error}.")
-
-
-def _differs(told: Mapping[str, Any], md5: bytes) -> bool:
-    """Whether the server's tag shows that it has other bytes. With encryption by a key, the tag shows nothing."""
-    keyed = told.get("ServerSideEncryption", "AES256") != "AES256" or "SSECustomerAlgorithm" in told
-    return not keyed and str(told.get("ETag", "")).strip('"') != md5.hex()
+            if status in (401, 403):
+                raise StoreError(
+                    f"{self.address}: access was refused ({error}). Give the account of this process the permission to "
+                    "list, read, write and delete there."
+                ) from error
+            raise StoreError(f"{self.address}: the server answered {status}: {error}.") from error
+        except _NO_CREDENTIALS as error:
+            raise StoreError(
+                f"{self.address}: no credentials were found ({error}). Set AWS_ACCESS_KEY_ID and "
+                "AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or run with a role."
+            ) from error
+        except _CUT_OFF as error:
+            raise TransientError(error) from error
+        except (client_errors.BotoCoreError, ValueError) as error:
+            raise StoreError(f"{self.address}: {error}. Correct the address, or the settings of S3.") from error

@@ -4,10 +4,9 @@ from typing import Any
 
 from gatehouse.errors import ConfigurationError
 from gatehouse.store.canonical import canonical_json
-from gatehouse.store.declaration import Resources
 from gatehouse.store.identity import identity_of
 from gatehouse.store.reference import Reference
-from gatehouse.store.stage import StageModel, stage
+from gatehouse.store.stage import Resources, StageModel, stage
 from gatehouse.store.store import ArtifactStore
 from gatehouse.training.calibration.spec import CalibrationError, CalibrationSpec
 from gatehouse.training.learned import learned_parts

@@ -1,9 +1,8 @@
 """The stage that fits a transformation on the train part of a split."""
 
 from gatehouse.store.canonical import canonical_json
-from gatehouse.store.declaration import Resources
 from gatehouse.store.identity import identity_of
-from gatehouse.store.stage import StageModel, stage
+from gatehouse.store.stage import Resources, StageModel, stage
 from gatehouse.store.store import ArtifactStore
 from gatehouse.training.transformation.spec import TransformationSpec
 

@@ -7,8 +7,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from gatehouse.data.statistics import counted
-from gatehouse.data.statistics.plan import plans_of
+from gatehouse.data.statistics import columns
+from gatehouse.data.statistics.columns import plans_of
 from gatehouse.data.statistics.readout import read_out
 from gatehouse.data.statistics.stage import MeasureRequest, measure
 from gatehouse.data.validation.spec import StatisticsSpec
@@ -44,9 +44,9 @@ def _measured(store: ArtifactStore, snapshot: str, engine: str, baseline: str = 
     return measure(request, store, force="again").statistics
 
 
-@pytest.mark.parametrize("most", [counted.MOST_VALUES, 64], ids=["counted", "sketched"])
+@pytest.mark.parametrize("most", [columns.MOST_VALUES, 64], ids=["counted", "sketched"])
 def test_beam_gives_the_bytes_of_the_process(store: ArtifactStore, monkeypatch: pytest.MonkeyPatch, most: int) -> None:
-    monkeypatch.setattr(counted, "MOST_VALUES", most)
+    monkeypatch.setattr(columns, "MOST_VALUES", most)
     baseline = _measured(store, publish(store, _tables(700)), "in_process")
     snapshot = publish(store, _tables(1900), rows_per_file=300)
     assert _measured(store, snapshot, "in_process", baseline) == _measured(store, snapshot, "beam", baseline)
@@ -71,7 +71,7 @@ def test_results_travel_through_the_temporary_location_and_leave_nothing(store: 
 def test_accumulators_in_any_order_and_grouping_merge_to_the_same(
     store: ArtifactStore, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    monkeypatch.setattr(counted, "MOST_VALUES", 64)
+    monkeypatch.setattr(columns, "MOST_VALUES", 64)
     table = _tables(2100)["t"].select(["real"])
     dataset = store.manifest(publish(store, {"t": table}, rows_per_file=300)).derived_from["t"]
     from gatehouse.data.statistics.beam import MeasureFile, MergeInOrder

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from gatehouse.data.statistics import counted, table
+from gatehouse.data.statistics import columns, table
 from gatehouse.data.statistics.stage import MeasureRequest, measure
 from gatehouse.data.statistics.table import measure_table
 from gatehouse.data.validation.contract import CONTRACT_FILE
@@ -36,9 +36,9 @@ def _files(folder: Path, rows: int, each: int, group: int) -> list[Path]:
     return paths
 
 
-@pytest.mark.parametrize("most", [counted.MOST_VALUES, 64], ids=["counted", "sketched"])
+@pytest.mark.parametrize("most", [columns.MOST_VALUES, 64], ids=["counted", "sketched"])
 def test_any_number_of_threads_gives_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int) -> None:
-    monkeypatch.setattr(counted, "MOST_VALUES", most)
+    monkeypatch.setattr(columns, "MOST_VALUES", most)
     files = _files(tmp_path, 4000, 1500, 200)
     baseline = measure_table(files[:1], frozenset(), {}).statistics
     found = [measure_table(files, frozenset({"a"}), baseline, threads) for threads in (1, 2, 5, 2, 5)]
@@ -122,15 +122,6 @@ def test_statistics_of_another_version_are_refused_as_a_baseline(store: Artifact
     datasets = store.manifest(snapshot).derived_from
     with pytest.raises(ConfigurationError, match="Validate that snapshot again"):
         measure(MeasureRequest(name="small", datasets=datasets, baseline=str(old)), store)
-
-
-def test_statistics_alone_are_a_baseline(store: ArtifactStore) -> None:
-    snapshot = publish(store, {"t": pa.table({"a": [1, 2]})})
-    datasets = store.manifest(snapshot).derived_from
-    baseline = measure(MeasureRequest(name="small", datasets=datasets), store).statistics
-    again = measure(MeasureRequest(name="small", datasets=datasets, baseline=baseline), store).statistics
-    (column,) = store.read_json(again, "rebinned.json")["tables"]["t"]["columns"].values()
-    assert column["counts"] == store.read_json(baseline, "statistics.json")["tables"]["t"]["columns"]["a"]["counts"]
 
 
 def test_validations_that_judged_the_same_statistics_are_one_baseline(

@@ -1,7 +1,7 @@
 """A small snapshot that tests of validation build from rows."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -48,6 +48,17 @@ def shown(store: ArtifactStore, result: ValidateResult) -> str:
     references = (result.validation, store.manifest(result.validation).derived_from["statistics"])
     texts = [store.read_text(one, entry.path) for one in references for entry in store.manifest(one).files]
     return "".join([*texts, page(store, result.validation)])
+
+
+def anomalies_of(store: ArtifactStore, result: ValidateResult) -> list[dict[str, Any]]:
+    """The anomalies of a validation."""
+    anomalies: list[dict[str, Any]] = store.read_json(result.validation, "anomalies.json")
+    return anomalies
+
+
+def column_contract(rules: Mapping[str, Any], **table: Any) -> dict[str, Any]:
+    """Tables of a contract: one table `t` with one column `a`."""
+    return {"t": {"columns": {"a": dict(rules)}} | table}
 
 
 @pytest.fixture

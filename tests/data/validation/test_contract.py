@@ -5,6 +5,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 import yaml
 from hypothesis import example, given, settings
@@ -103,7 +104,7 @@ def test_every_problem_is_named_at_once_with_its_path() -> None:
     [
         ({"columns": {"a": {"type": "string", "min": 1}}}, "cannot bound a column of type string"),
         ({"columns": {"a": {"type": "int64", "pattern": "x"}}}, "expected a column of type string"),
-        ({"columns": {"a": {"type": "string", "pattern": "["}}}, "is not a regular expression"),
+        ({"columns": {"a": {"type": "string", "pattern": "["}}}, "expected a regular expression"),
         ({"columns": {"a": {"type": "string", "allowed": [True]}}}, "cannot be values of a column of type string"),
         ({"columns": {"a": {"type": "int64", "min": 3, "max": 2}}}, "expected min <= max"),
         ({"columns": {"a": {"type": "int64", "warn": {"min": 3, "max": 2}}}}, "expected min <= max"),
@@ -118,15 +119,37 @@ def test_every_problem_is_named_at_once_with_its_path() -> None:
         ({"freshness": {"column": "a", "within": "P1D"}}, "expected a timestamp column"),
         ({"min_rows": 3, "max_rows": 2}, "expected min_rows <= max_rows"),
         ({"foreign_keys": [{"columns": ["a"], "table": "u"}]}, "the contract has no table 'u'"),
-        ({"foreign_keys": [{"columns": ["a"], "table": "t", "to": ["z"]}]}, "lists no column z"),
+        ({"foreign_keys": [{"columns": ["a"], "table": "t", "to": ["z"]}]}, "lists no column 'z'"),
         ({"expressions": [{"name": "x", "sql": "a < 1"}, {"name": "x", "sql": "a < 2"}]}, "different names"),
         ({"expressions": [{"name": "x", "sql": "at < now()"}]}, "differs from run to run"),
-        ({"expressions": [{"name": "x", "sql": "at < CURRENT_DATE"}]}, "differs from run to run"),
+        ({"expressions": [{"name": "x", "sql": "true) OR (true"}]}, "expected one SQL expression"),
+        ({"expressions": [{"name": "x", "sql": "(a > 1"}]}, "expected one SQL expression"),
+        ({"expressions": [{"name": "x", "sql": "a > 1; DROP TABLE t"}]}, "expected one SQL expression"),
+        *(
+            ({"columns": {"a": {"type": "string", "pattern": pattern}}}, "is not known to RE2")
+            for pattern in ("(?=a)b", "a(?!b)", "(?<=a)b", r"(a)\1", "(?>a)b")
+        ),
     ],
 )
 def test_a_rule_that_means_nothing_is_refused(table: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigurationError, match=said):
         parse_contract(_contract(**table))
+
+
+@pytest.mark.parametrize("pattern", [r"\(?a", "(?:a|b)+", "(?P<n>a)", r"\\(?:1)", "(?i)a", r"\(?=a"])
+def test_a_pattern_that_re2_knows_is_accepted(pattern: str) -> None:
+    parse_contract(_contract(columns={"a": {"type": "string", "pattern": pattern}}))
+
+
+def test_every_function_that_differs_from_run_to_run_is_refused() -> None:
+    unstable = "stability IN ('VOLATILE', 'CONSISTENT_WITHIN_QUERY')"
+    query = f"SELECT DISTINCT function_name FROM duckdb_functions() WHERE {unstable}"
+    calls = [f"{name}() = 1" for (name,) in duckdb.sql(query).fetchall()]
+    for sql in (*calls, "age(a) > INTERVAL 1 DAY", "a < CURRENT_DATE"):
+        with pytest.raises(ConfigurationError, match="differs from run to run"):
+            parse_contract(_contract(expressions=[{"name": "x", "sql": sql}]))
+    for sql in ("age(a, b) > INTERVAL 1 DAY", "stats > 1", "average = 2", "a IN (1, 2) AND b <> ');('"):
+        parse_contract(_contract(expressions=[{"name": "x", "sql": sql}]))
 
 
 @pytest.mark.parametrize("text", ["tables: [", "", "- a", "version: 1"])

@@ -80,10 +80,3 @@ def test_it_refuses_what_the_models_refuse(validator: jsonschema.Draft202012Vali
         parse_contract(yaml.safe_dump(body))
     with pytest.raises(jsonschema.ValidationError):
         validator.validate(body)
-
-
-@pytest.mark.parametrize("path", ["pipelines/projects/flights/contract.yaml"])
-def test_the_example_leads_editors_to_it(path: str) -> None:
-    first = (ROOT / path).read_text().splitlines()[0]
-    named = first.removeprefix("# yaml-language-server: $schema=")
-    assert ((ROOT / path).parent / named).resolve() == SCHEMA

@@ -1,7 +1,6 @@
 """Judges logged serving features against a training set, from statistics of both over the same bins."""
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gatehouse.data.statistics import Statistics
@@ -10,150 +9,82 @@ from gatehouse.data.validation.movement import MOVEMENTS
 from gatehouse.data.validation.spec import SkewSpec
 
 _DIGITS = 9
-_TABLE = "serving"
 _DISTANCES = ("psi", "js", "linf")
+ByName = Mapping[str, Statistics]
 
 
-@dataclass(frozen=True)
-class FeatureSkew:
-    """One feature on both sides.
+def compared(
+    features: Sequence[str], trained: ByName, served: ByName, rebinned: ByName, rows: tuple[int, int]
+) -> list[dict[str, Any]]:
+    """Compare the features that both sides have; the most moved come first.
 
-    Attributes:
-        feature: Its name.
-        psi, js, linf: Distances of the served rows from the trained ones; None where they have no bins in common.
-        nulls_trained: Share of trained rows with no finite value.
-        nulls_served: Share of served rows with no finite value.
-        mean_trained: Mean of a number in the training set; None for others.
-        mean_served: Its mean in the log.
-    """
-
-    feature: str
-    psi: float | None
-    js: float | None
-    linf: float | None
-    nulls_trained: float
-    nulls_served: float
-    mean_trained: float | None
-    mean_served: float | None
-
-    def to_json(self) -> dict[str, Any]:
-        """The feature as JSON."""
-        return asdict(self)
-
-
-@dataclass(frozen=True)
-class SkewJudge:
-    """What judging needs.
-
-    Attributes:
-        spec: Thresholds.
-        features: Names of the features that are compared.
-        trained: Statistics of the training set by column.
-        served: Statistics of the log by column.
-        rebinned: The same of the log, in the bins and values of the training set.
+    Args:
+        features: Names of the features.
+        trained: Statistics of the training set, by column.
+        served: Statistics of the log, by column.
+        rebinned: Statistics of the log in the bins and values of the training set, by column.
         rows: Rows of the training set, and of the log.
-        findings: Where anomalies are collected.
+
+    Returns:
+        By feature: its distances `psi`, `js` and `linf`, None without bins in common; on both sides the share of rows
+        without a finite value, and the mean, None for other columns than numbers.
     """
+    bodies = []
+    for name in (name for name in features if name in trained and name in served):
+        before, now, in_bins = trained[name], served[name], rebinned.get(name)
+        body: dict[str, Any] = {"feature": name}
+        for key in _DISTANCES:
+            absent = in_bins is None or 0 in rows
+            body[key] = None if absent else round(MOVEMENTS[key].measure(before, in_bins or {}), _DIGITS)
+        for side, statistics, count in (("trained", before, rows[0]), ("served", now, rows[1])):
+            without = statistics["nulls"] + statistics.get("not_finite", 0)
+            body[f"nulls_{side}"] = round(without / count, _DIGITS) if count else 0.0
+            body[f"mean_{side}"] = statistics.get("mean")
+        bodies.append(body)
+    return sorted(bodies, key=lambda body: (-(body["psi"] or 0.0), body["feature"]))
 
-    spec: SkewSpec
-    features: tuple[str, ...]
-    trained: Mapping[str, Statistics]
-    served: Mapping[str, Statistics]
-    rebinned: Mapping[str, Statistics]
-    rows: tuple[int, int]
-    findings: Findings = field(default_factory=Findings)
 
-    @property
-    def too_few(self) -> bool:
-        """Whether there are too few rows on one side to judge."""
-        trained, served = self.rows
-        return trained == 0 or served < self.spec.min_rows
+def judged(
+    spec: SkewSpec, features: Sequence[str], bodies: Sequence[Mapping[str, Any]], trained: ByName, served: ByName
+) -> Findings:
+    """Judge the names and types of features, and the results of `compared`."""
+    findings = Findings()
 
-    def run(self) -> list[FeatureSkew]:
-        """Compare every feature, the most moved first; too few rows on one side are compared, but not judged."""
-        if self.too_few:
-            trained, served = self.rows
-            self.findings.not_judged.append(
-                f"rows: expected at least {self.spec.min_rows:,} logged rows and a training set, "
-                f"found {served:,} logged and {trained:,} trained rows"
-            )
-        compared = [self._compared(name) for name in self.features if name in self.trained and name in self.served]
-        if not self.too_few:
-            self._judge_names()
-            for one in compared:
-                self._judge(one)
-        return sorted(compared, key=lambda one: (-(one.psi or 0.0), one.feature))
+    def check(rule: str, name: str, severity: str, broken: bool, expected: str, observed: str) -> None:
+        findings.add(Anomaly("serving", rule, name, severity, "", expected, observed) if broken else None)
 
-    def _compared(self, name: str) -> FeatureSkew:
-        before, now = self.trained[name], self.rebinned.get(name)
-        distances = {
-            key: None if now is None or 0 in self.rows else round(MOVEMENTS[key].measure(before, now), _DIGITS)
-            for key in _DISTANCES
-        }
-        nulls = [
-            round(_without_value(found) / rows, _DIGITS) if rows else 0.0
-            for found, rows in zip((before, self.served[name]), self.rows, strict=True)
-        ]
-        return FeatureSkew(
-            name,
-            **distances,
-            nulls_trained=nulls[0],
-            nulls_served=nulls[1],
-            mean_trained=before.get("mean"),
-            mean_served=self.served[name].get("mean"),
-        )
-
-    def _judge_names(self) -> None:
-        for name in self.features:
-            if name not in self.served:
-                listed = ", ".join(sorted(self.served))
-                self._add("missing", name, "fail", "a column of this name", f"only {listed}")
-            elif name not in self.trained:
-                self.findings.not_judged.append(f"{name}: the training set has no such column")
-            else:
-                self.findings.add(None)
-        known = {*self.trained, *self.spec.ignore}
-        new = [name for name in self.served if name not in known]
-        if self.spec.new_features != "allow":
-            for name in new:
-                self._add("new", name, self.spec.new_features, "no such column", str(self.served[name]["type"]))
-
-    def _judge(self, one: FeatureSkew) -> None:
-        name, spec = one.feature, self.spec
-        grown = one.nulls_served - one.nulls_trained
-        expected = f"at most {spec.nulls:.2%} more rows without a value than the {one.nulls_trained:.2%} in training"
-        self._judge_limit("nulls", name, grown > spec.nulls, expected, f"{one.nulls_served:.2%}")
-        before, now = self.trained[name], self.served[name]
+    for name in features:
+        if name in served and name not in trained:
+            findings.not_judged.append(f"{name}: the training set has no such column")
+        else:
+            present = ", ".join(sorted(served))
+            check("missing", name, "fail", name not in served, "a column of this name", f"only {present}")
+    for name in served if spec.new_features != "allow" else ():
+        if name not in trained and name not in spec.ignore:
+            check("new", name, spec.new_features, True, "no such column", str(served[name]["type"]))
+    for body in bodies:
+        name, before, now = body["feature"], trained[body["feature"]], served[body["feature"]]
+        trained_nulls, served_nulls = body["nulls_trained"], body["nulls_served"]
+        expected = f"at most {spec.nulls:.2%} more rows without a value than the {trained_nulls:.2%} in training"
+        check("nulls", name, "fail", served_nulls - trained_nulls > spec.nulls, expected, f"{served_nulls:.2%}")
         if before.get("sensitive"):
-            self.findings.not_judged.append(f"{name}: its values, as no histogram is kept of a sensitive column")
+            findings.not_judged.append(f"{name}: its values, as no histogram is kept of a sensitive column")
         elif _family(before) != _family(now):
-            self._add("type", name, "fail", str(before["type"]), str(now["type"]))
-        elif one.psi is None:
-            self.findings.not_judged.append(f"{name}: its values, as a {before['type']} has no bins to compare")
+            check("type", name, "fail", True, str(before["type"]), str(now["type"]))
+        elif body["psi"] is None:
+            findings.not_judged.append(f"{name}: its values, as a {before['type']} has no bins to compare")
         else:
-            for rule in _DISTANCES:
-                limit, found, words = getattr(spec, rule), getattr(one, rule), MOVEMENTS[rule].title
-                if limit is not None:
-                    self._judge_limit(rule, name, found > limit, f"{words} at most {limit}", f"{found:.6g}")
-
-    def _judge_limit(self, rule: str, name: str, broken: bool, expected: str, observed: str) -> None:
-        if broken:
-            self._add(rule, name, "fail", expected, observed)
-        else:
-            self.findings.add(None)
-
-    def _add(self, rule: str, name: str, severity: str, expected: str, observed: str) -> None:
-        self.findings.add(Anomaly(_TABLE, rule, name, severity, "", expected, observed))
+            limits = {rule: getattr(spec, rule) for rule in _DISTANCES}
+            for rule, limit in ((rule, limit) for rule, limit in limits.items() if limit is not None):
+                title, distance = MOVEMENTS[rule].title, body[rule]
+                check(rule, name, "fail", distance > limit, f"{title} at most {limit}", f"{distance:.6g}")
+    return findings
 
 
-def _without_value(found: Statistics) -> int:
-    return int(found["nulls"] + found.get("not_finite", 0))
-
-
-def _family(found: Statistics) -> str:
-    """What a column can be compared as: numbers of any width, texts, truth values, or its type."""
-    if "edges" in found:
+def _family(statistics: Statistics) -> str:
+    """The kind that a column is compared as: numbers of any width, texts, truth values, or its type."""
+    if "edges" in statistics:
         return "number"
-    if "values" in found:
-        return "truth" if found["type"] == "bool" else "text"
-    return str(found["type"])
+    if "values" in statistics:
+        return "truth" if statistics["type"] == "bool" else "text"
+    return str(statistics["type"])

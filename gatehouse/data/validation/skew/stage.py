@@ -1,6 +1,4 @@
-"""The skew stage: are the features that a model is asked about those that it was trained on?"""
-
-from typing import Any
+"""The skew stage: compares the features that a model is served with its training set."""
 
 from gatehouse.data.statistics.measurement import measurement
 from gatehouse.data.statistics.stage import MeasureRequest, measure
@@ -8,10 +6,9 @@ from gatehouse.data.validation.sensitivity import sensitive_columns
 from gatehouse.data.validation.spec import SkewSpec, StatisticsSpec
 from gatehouse.errors import ConfigurationError
 from gatehouse.store.canonical import canonical_json
-from gatehouse.store.declaration import Resources
 from gatehouse.store.identity import identity_of, operational
 from gatehouse.store.reference import Reference
-from gatehouse.store.stage import StageModel, stage
+from gatehouse.store.stage import Resources, StageModel, stage
 from gatehouse.store.store import ArtifactStore
 
 TABLE = "features"
@@ -19,14 +16,12 @@ SKEW_FILE = "skew.json"
 
 
 class SkewRequest(StageModel):
-    """What is compared.
+    """A training set, and logged features to compare with it.
 
     Attributes:
-        training_set: Reference of the training set.
         serving: Reference of a dataset of logged features with the same column names.
-        spec: The thresholds.
         statistics: Where statistics are computed; it changes no result.
-        force: Measure again whatever the memo holds; it changes no result.
+        force: Measure again even if the memo has the statistics; it changes no result.
     """
 
     training_set: str
@@ -53,41 +48,44 @@ class SkewResult(StageModel):
 def skew(request: SkewRequest, store: ArtifactStore) -> SkewResult:
     """Compare feature by feature, in bins of the training set; skew is a verdict, not an error.
 
-    The artifact holds `skew.json` and `anomalies.json`. Where the training set's manifest names its features, those are
-    compared, else all its columns.
+    The artifact holds `skew.json` and `anomalies.json`. The features that the training set's manifest names are
+    compared, or all its columns if it names none.
 
     Raises:
         ConfigurationError: if one of the two is no table.
     """
-    from gatehouse.data.validation.skew.judge import SkewJudge
+    from gatehouse.data.validation.anomalies import Findings
+    from gatehouse.data.validation.skew.judge import compared, judged
 
     manifest = store.manifest(request.training_set)
-    for asked in (manifest, store.manifest(request.serving)):
-        if not asked.columns:
-            raise ConfigurationError(f"{asked.reference}: expected a table, such as a training set, found none in it.")
-    features = _features(manifest.details, [column.name for column in manifest.columns], request.spec)
+    for side in (manifest, store.manifest(request.serving)):
+        if not side.columns:
+            raise ConfigurationError(f"{side.reference}: expected a table, such as a training set, found none in it.")
+    details = manifest.details
+    named = [*details.get("numeric", ()), *details.get("categorical", ())] or [
+        column.name for column in manifest.columns
+    ]
+    features = tuple(name for name in named if name not in request.spec.ignore)
     trained = _measured(request, store, request.training_set, features, "")
     served = _measured(request, store, request.serving, features, trained)
     before, now = measurement(store, trained), measurement(store, served)
-    judge = SkewJudge(
-        spec=request.spec,
-        features=features,
-        trained=before.statistics[TABLE],
-        served=now.statistics[TABLE],
-        rebinned=now.rebinned.get(TABLE, {}),
-        rows=(before.rows[TABLE], now.rows[TABLE]),
-    )
-    compared, findings = judge.run(), judge.findings
-    unjudged = judge.too_few or all(one.psi is None for one in compared)
-    if unjudged and findings.verdict == "pass":
-        verdict, reasons = "unjudged", tuple(findings.not_judged[:1]) or ("no feature is compared",)
+    sides, rebinned = (before.statistics[TABLE], now.statistics[TABLE]), now.rebinned.get(TABLE, {})
+    rows = (before.rows[TABLE], now.rows[TABLE])
+    bodies = compared(features, *sides, rebinned, rows)
+    if few := rows[0] == 0 or rows[1] < request.spec.min_rows:
+        expected = f"expected at least {request.spec.min_rows:,} logged rows and a training set"
+        observed = f"found {rows[1]:,} logged and {rows[0]:,} trained rows"
+        findings = Findings(not_judged=[f"rows: {expected}, {observed}"])
     else:
-        verdict, reasons = findings.verdict, findings.reasons()
+        findings = judged(request.spec, features, bodies, *sides)
+    verdict, reasons = findings.verdict, findings.reasons()
+    if (few or all(body["psi"] is None for body in bodies)) and verdict == "pass":
+        verdict, reasons = "unjudged", tuple(findings.not_judged[:1]) or ("no feature is compared",)
     body = {
         "verdict": verdict,
         "reasons": reasons,
-        "rows": {"training": judge.rows[0], "serving": judge.rows[1]},
-        "features": [one.to_json() for one in compared],
+        "rows": {"training": rows[0], "serving": rows[1]},
+        "features": bodies,
         "judged": findings.judged,
         "not_judged": findings.not_judged,
     }
@@ -96,7 +94,7 @@ def skew(request: SkewRequest, store: ArtifactStore) -> SkewResult:
         manifest.name,
         {
             SKEW_FILE: canonical_json(body),
-            "anomalies.json": canonical_json([one.to_json() for one in findings.sorted()]),
+            "anomalies.json": canonical_json([anomaly.to_json() for anomaly in findings.sorted()]),
         },
         derived_from={
             "training_set": request.training_set,
@@ -113,19 +111,14 @@ def skew(request: SkewRequest, store: ArtifactStore) -> SkewResult:
 def _measured(
     request: SkewRequest, store: ArtifactStore, dataset: str, features: tuple[str, ...], baseline: str
 ) -> str:
-    """Reference of the statistics of one side; of columns that are not compared no value is kept."""
+    """Reference of the statistics of one side, without values of columns that are not compared."""
     columns = {column.name for column in store.manifest(dataset).columns}
     hidden = sensitive_columns(store, request.training_set) | sensitive_columns(store, request.serving)
-    wanted = MeasureRequest(
+    measuring = MeasureRequest(
         name=Reference.parse(dataset).name,
         datasets={TABLE: dataset},
         sensitive={TABLE: tuple(columns.difference(features).union(request.spec.sensitive, hidden))},
         baseline=baseline,
         statistics=request.statistics,
     )
-    return measure(wanted, store, force=request.force).statistics
-
-
-def _features(details: dict[str, Any], columns: list[str], spec: SkewSpec) -> tuple[str, ...]:
-    named = [*details.get("numeric", ()), *details.get("categorical", ())] or columns
-    return tuple(name for name in named if name not in spec.ignore)
+    return measure(measuring, store, force=request.force).statistics

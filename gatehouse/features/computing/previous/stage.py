@@ -7,11 +7,10 @@ the same choice, even if other tables were computed in between.
 from datetime import datetime
 
 from gatehouse.features.table_files import view_tables
-from gatehouse.store.declaration import Effects, Resources
 from gatehouse.store.manifest import Manifest
 from gatehouse.store.records import read_records
 from gatehouse.store.reference import Reference
-from gatehouse.store.stage import StageModel, stage
+from gatehouse.store.stage import Effects, Resources, StageModel, stage
 from gatehouse.store.store import ArtifactStore
 
 _RECORDS = "feature-parents"

@@ -1,0 +1,370 @@
+"""Exact statistics of a part of one column: its kind, its distinct values with their row counts, and moments."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+Numbers = npt.NDArray[Any]
+Counts = npt.NDArray[np.int64]
+
+# A column with more distinct values, or more bytes of distinct text, is sketched.
+MOST_VALUES = 65_536
+MOST_BYTES = 8 * 2**20
+LONGEST_TEXT = 256
+"""Characters of a text that is listed among frequent ones."""
+_NARROW = 65_536
+_EPOCH = datetime(1970, 1, 1)
+
+
+class Kind(StrEnum):
+    """The kinds of columns. Of `other` (lists, structs, bytes, durations) only nulls are counted."""
+
+    WHOLE = "whole"
+    REAL = "real"
+    TEXT = "text"
+    TRUTH = "truth"
+    TIME = "time"
+    OTHER = "other"
+
+
+def kind_of(arrow: pa.DataType) -> Kind:
+    """The kind of an Arrow type; a dictionary has the kind of its values."""
+    types = pa.types
+    if types.is_dictionary(arrow):
+        return kind_of(arrow.value_type)
+    if types.is_boolean(arrow):
+        return Kind.TRUTH
+    if types.is_integer(arrow):
+        # An unsigned number of 64 bits does not fit into a signed one; as a double it blurs above 2^53.
+        return Kind.REAL if types.is_uint64(arrow) else Kind.WHOLE
+    if types.is_floating(arrow) or types.is_decimal(arrow):
+        return Kind.REAL
+    if types.is_string(arrow) or types.is_large_string(arrow) or types.is_string_view(arrow):
+        return Kind.TEXT
+    if types.is_timestamp(arrow) or types.is_date(arrow):
+        return Kind.TIME
+    return Kind.OTHER
+
+
+def numbers_of(values: pa.Array, kind: Kind) -> Numbers:
+    """Values without nulls as int64 or float64, shape (rows,).
+
+    Truth values are 0 and 1, times microseconds since 1970 in UTC.
+    """
+    if pa.types.is_dictionary(values.type):
+        values = values.dictionary_decode()
+    if kind is Kind.TIME:
+        values = pc.cast(values, pa.timestamp("us"), safe=False)
+    elif kind is Kind.REAL:
+        # Adding zero turns -0.0 into 0.0, which it equals.
+        return np.asarray(pc.cast(values, pa.float64(), safe=False).to_numpy()) + 0.0
+    numbers: Numbers = pc.cast(values, pa.int64()).to_numpy()
+    return numbers
+
+
+def time_text(microseconds: int, arrow: str) -> str:
+    """A time as ISO 8601: a date for a date column, with its zone if the column has one.
+
+    Args:
+        microseconds: Since 1970 in UTC. Years that Python's calendar does not reach are written as numpy does.
+        arrow: Name of the column's Arrow type.
+    """
+    try:
+        moment = _EPOCH + timedelta(microseconds=microseconds)
+    except OverflowError:
+        return str(np.datetime64(microseconds, "us"))
+    if arrow.startswith("date"):
+        return moment.date().isoformat()
+    return (moment.replace(tzinfo=UTC) if "tz=" in arrow else moment).isoformat()
+
+
+@dataclass(frozen=True)
+class ColumnPlan:
+    """What to measure of one column.
+
+    Attributes:
+        sensitive: Count rows, nulls and distinct values only, and keep no value.
+        edges: Edges of the baseline's bins; None if the baseline has none.
+        display: Edges of the baseline's histogram; empty for none.
+        known: Values that the baseline lists; None if it lists none.
+    """
+
+    name: str
+    arrow: str
+    kind: Kind
+    sensitive: bool = False
+    edges: tuple[float, ...] | None = None
+    display: tuple[float, ...] = ()
+    known: tuple[Any, ...] | None = None
+
+    @classmethod
+    def of(cls, field: pa.Field, sensitive: bool, baseline: Mapping[str, Any]) -> "ColumnPlan":
+        """Plan a column; a baseline of another kind gives no bins."""
+        kind, plan = kind_of(field.type), cls(field.name, str(field.type), kind_of(field.type), sensitive)
+        if sensitive:
+            return plan
+        if kind in (Kind.WHOLE, Kind.REAL) and "edges" in baseline:
+            display = baseline.get("histogram", {}).get("edges", ())
+            return cls(plan.name, plan.arrow, kind, edges=tuple(baseline["edges"]), display=tuple(display))
+        if kind in (Kind.TEXT, Kind.TRUTH) and "values" in baseline:
+            python_type = str if kind is Kind.TEXT else bool
+            known = tuple(value for value, _ in baseline["values"] if isinstance(value, python_type))
+            return cls(plan.name, plan.arrow, kind, known=known)
+        return plan
+
+
+def plans_of(schema: pa.Schema, sensitive: frozenset[str], baseline: Mapping[str, Any]) -> tuple[ColumnPlan, ...]:
+    """Plan all columns of a table; `baseline` holds statistics by column, and is empty for none."""
+    return tuple(ColumnPlan.of(field, field.name in sensitive, baseline.get(field.name, {})) for field in schema)
+
+
+@dataclass(frozen=True)
+class CountedNumbers:
+    """Distinct numbers in ascending order, int64 or float64 and finite, with their row counts."""
+
+    values: Numbers
+    counts: Counts
+
+    @classmethod
+    def of(cls, values: Numbers) -> "CountedNumbers":
+        """Count numbers, shape (rows,): a narrow range of whole numbers in one array, anything else by sorting."""
+        if not len(values):
+            return cls(values, np.empty(0, np.int64))
+        if values.dtype == np.int64:
+            low, high = int(values.min()), int(values.max())
+            if high - low < max(len(values), _NARROW):
+                counts = np.bincount(values - low)
+                present = np.flatnonzero(counts)
+                return cls(present + low, counts[present])
+        ordered = np.sort(values)
+        starts = _starts(ordered)
+        return cls(ordered[starts], np.diff(starts, append=len(ordered)))
+
+    def merged(self, other: "CountedNumbers") -> "CountedNumbers":
+        """The counts of both."""
+        if not len(self.values) or not len(other.values):
+            return self if len(self.values) else other
+        values = np.concatenate((self.values, other.values))
+        order = np.argsort(values, kind="stable")
+        ordered = values[order]
+        starts = _starts(ordered)
+        counts = np.concatenate((self.counts, other.counts))[order]
+        return CountedNumbers(ordered[starts], np.add.reduceat(counts, starts))
+
+    @property
+    def rows(self) -> int:
+        """Number of rows that were counted."""
+        return int(self.counts.sum())
+
+    @property
+    def fits(self) -> bool:
+        """Whether there are few enough values to keep all of them."""
+        return len(self.values) <= MOST_VALUES
+
+
+def _starts(ordered: Numbers) -> Counts:
+    """Index of the first of each run of equal values."""
+    differs = np.empty(len(ordered), np.bool_)
+    differs[0] = True
+    np.not_equal(ordered[1:], ordered[:-1], out=differs[1:])
+    return np.flatnonzero(differs)
+
+
+@dataclass(frozen=True)
+class CountedTexts:
+    """Distinct texts in order of appearance, as `large_string`, with their row counts."""
+
+    values: pa.Array
+    counts: Counts
+
+    @classmethod
+    def of(cls, values: pa.Array) -> "CountedTexts":
+        """Count texts without nulls, shape (rows,), possibly dictionary encoded."""
+        counted = pc.value_counts(values)
+        texts = counted.field("values")
+        if pa.types.is_dictionary(texts.type):
+            texts = texts.dictionary_decode()
+        return cls(texts.cast(pa.large_string()), np.asarray(counted.field("counts").to_numpy()))
+
+    def merged(self, other: "CountedTexts") -> "CountedTexts":
+        """The counts of both."""
+        encoded = pa.concat_arrays([self.values, other.values]).dictionary_encode()
+        counts = np.zeros(len(encoded.dictionary), np.int64)
+        np.add.at(counts, encoded.indices.to_numpy(), np.concatenate((self.counts, other.counts)))
+        return CountedTexts(encoded.dictionary, counts)
+
+    def ranked(self, most: int) -> list[list[Any]]:
+        """The most frequent texts with their counts; ties are sorted by code points."""
+        table = pa.table({"value": self.values, "count": self.counts})
+        order = pc.sort_indices(table, [("count", "descending"), ("value", "ascending")])[:most]
+        best = table.take(order)
+        return [list(pair) for pair in zip(best["value"].to_pylist(), best["count"].to_pylist(), strict=True)]
+
+    @property
+    def rows(self) -> int:
+        """Number of rows that were counted."""
+        return int(self.counts.sum())
+
+    @property
+    def fits(self) -> bool:
+        """Whether there are few and short enough values to keep all of them."""
+        return len(self.values) <= MOST_VALUES and int(pc.sum(pc.binary_length(self.values)).as_py() or 0) <= MOST_BYTES
+
+    @property
+    def extremes(self) -> tuple[str, str]:
+        """The first and the last text in the order of code points."""
+        extremes = pc.min_max(self.values).as_py()
+        return extremes["min"], extremes["max"]
+
+    def rows_of(self, known: Sequence[Any] | None) -> Counts:
+        """Rows that have each of the known texts, shape (known,)."""
+        indices = pc.index_in(pa.array(known or (), pa.large_string()), value_set=self.values)
+        rows: Counts = np.append(self.counts, 0)[pc.fill_null(indices, -1).to_numpy()]
+        return rows
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """Lengths in characters: the shortest, the longest, and the sum over all rows."""
+
+    least: int
+    most: int
+    total: int
+
+    @classmethod
+    def of(cls, counted: CountedTexts) -> "Lengths":
+        """Measure counted texts, at least one."""
+        lengths = np.asarray(pc.utf8_length(counted.values).to_numpy()).astype(np.int64)
+        return cls(int(lengths.min()), int(lengths.max()), int((lengths * counted.counts).sum()))
+
+    def merged(self, other: "Lengths") -> "Lengths":
+        """The lengths of both."""
+        return Lengths(min(self.least, other.least), max(self.most, other.most), self.total + other.total)
+
+
+@dataclass(frozen=True)
+class Binned:
+    """Numbers counted in the baseline's bins.
+
+    Attributes:
+        up_to: Numbers other than zero up to each edge of the bins.
+        below: Numbers below each edge of the histogram; up to the last one.
+    """
+
+    up_to: Counts
+    below: Counts
+
+    @classmethod
+    def of(cls, counted: CountedNumbers, plan: ColumnPlan) -> "Binned":
+        """Count numbers in the bins of a plan."""
+        nonzero = counted.values != 0
+        up_to = ranks(counted.values[nonzero], counted.counts[nonzero], plan.edges or (), "right")
+        below = ranks(counted.values, counted.counts, plan.display, "left")
+        if len(below):
+            below[-1:] = ranks(counted.values, counted.counts, plan.display[-1:], "right")
+        return cls(up_to, below)
+
+    def merged(self, other: "Binned") -> "Binned":
+        """The counts of both."""
+        return Binned(self.up_to + other.up_to, self.below + other.below)
+
+
+def ranks(values: Numbers, weights: Numbers, edges: Sequence[float], side: Any) -> Numbers:
+    """Rows below each edge, or up to each edge; shape (edges,).
+
+    Args:
+        values: Ascending, shape (values,).
+        weights: Rows of each value, shape (values,).
+        edges: Ascending.
+        side: `left` for below, `right` for up to.
+    """
+    cumulated = np.concatenate((np.zeros(1, weights.dtype), np.cumsum(weights)))
+    rows: Numbers = cumulated[np.searchsorted(values, np.asarray(edges, np.float64), side=side)]
+    return rows
+
+
+def exact_sum(values: npt.NDArray[np.float64]) -> float:
+    """The sum of values, shape (values,), rounded once; infinite if it is beyond a double."""
+    try:
+        return math.fsum(values.tolist())
+    except OverflowError:
+        return math.inf
+    except ValueError:  # Infinities of both signs.
+        return math.nan
+
+
+def fast_sum(values: npt.NDArray[np.float64]) -> float:
+    """The sum of values, shape (values,), by pairs: twenty times faster, and rounded more often."""
+    return float(values.sum())
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Of finite numbers: rows, their sum (exact for whole numbers), mean, and squared distances from the mean."""
+
+    rows: int
+    total: int | float
+    mean: float
+    squares: float
+
+    @classmethod
+    def of(cls, counted: CountedNumbers, add: Callable[[npt.NDArray[np.float64]], float] = exact_sum) -> "Moments":
+        """Moments of counted numbers.
+
+        Args:
+            counted: The numbers.
+            add: How floats are summed: `exact_sum`, so that no order of rows changes a digit, or `fast_sum`.
+        """
+        values, counts, rows = counted.values, counted.counts, counted.rows
+        if rows == 0:
+            return cls(0, 0, 0.0, 0.0)
+        with np.errstate(over="ignore", invalid="ignore"):
+            if values.dtype == np.int64:
+                whole = _whole_sum(values, counts)
+                distances = _distances(values, whole, rows)
+                return cls(rows, whole, whole / rows, add(distances * distances * counts))
+            total = add(values * counts)
+            # The mean may be a double although the sum is beyond the largest one.
+            mean = total / rows if math.isfinite(total) else add(values * (counts / rows))
+            distances = values - mean
+            return cls(rows, total, mean, add(distances * distances * counts))
+
+    def merged(self, other: "Moments") -> "Moments":
+        """Moments of both (Chan, Golub, LeVeque, Updating formulae and a pairwise algorithm, 1979)."""
+        if self.rows == 0 or other.rows == 0:
+            return self if self.rows else other
+        rows, total = self.rows + other.rows, self.total + other.total
+        apart = other.mean - self.mean
+        mean = total / rows if isinstance(total, int) else self.mean + apart * (other.rows / rows)
+        squares = self.squares + other.squares + apart * apart * (self.rows * (other.rows / rows))
+        return Moments(rows, total, mean, squares)
+
+    @property
+    def deviation(self) -> float | None:
+        """Standard deviation of the sample; None below two rows."""
+        return math.sqrt(self.squares / (self.rows - 1)) if self.rows > 1 else None
+
+
+def _whole_sum(values: npt.NDArray[np.int64], counts: Counts) -> int:
+    """Sum of products without overflow: high and low halves of the values apart, as long as they fit 64 bits."""
+    if int(counts.sum()) >= 2**31:
+        return sum(value * count for value, count in zip(values.tolist(), counts.tolist(), strict=True))
+    high, low = values >> 32, values & 0xFFFF_FFFF
+    return (int((high * counts).sum()) << 32) + int((low * counts).sum())
+
+
+def _distances(values: npt.NDArray[np.int64], total: int, rows: int) -> npt.NDArray[np.float64]:
+    """Distances from the mean; of numbers above 2^53 they are taken before rounding to doubles."""
+    base = total // rows
+    beyond = (total - base * rows) / rows
+    if int(values[-1]) - int(values[0]) < 2**63:
+        return (values - base).astype(np.float64) - beyond
+    return values.astype(np.float64) - total / rows

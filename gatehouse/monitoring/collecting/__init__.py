@@ -1,1 +1,0 @@
-"""Publishes a log of predictions in the store, from wherever the log is kept."""

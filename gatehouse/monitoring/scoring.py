@@ -1,0 +1,225 @@
+"""The score stage: a registered model scores a table of rows, piece after piece."""
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gatehouse.errors import ConfigurationError
+from gatehouse.store.canonical import sha256_bytes
+from gatehouse.store.manifest import Column, FileEntry, Manifest
+from gatehouse.store.memo import last, memo_key, remember
+from gatehouse.store.reference import Reference
+from gatehouse.store.stage import CONTENTS, Resources, StageModel, stage
+from gatehouse.store.store import ArtifactStore
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from gatehouse.training.scoring.predictor import Predictor
+
+logger = logging.getLogger(__name__)
+PIECE = "score-piece"
+"""The stage under which the memo keeps the predictions of a piece of rows."""
+USUAL, MOST = 1 << 15, 1 << 16
+"""Rows of a piece: about, and at most."""
+
+
+class ScoreRequest(StageModel):
+    """A model, and the rows that it scores.
+
+    Attributes:
+        rows: Reference of decisions, or of a training set.
+        version: Number under which the model is registered; 0 where it is not.
+    """
+
+    model: str
+    rows: str
+    version: int = 0
+
+
+class ScoreResult(StageModel):
+    """The predictions, and their number."""
+
+    predictions: str
+    rows: int
+
+
+@stage("score", title="Score", resources=Resources(cpu="2", memory="4G"), pages={"predictions": CONTENTS})
+def score(request: ScoreRequest, store: ArtifactStore) -> ScoreResult:
+    """Score rows with a model: Parquet files of keys, decision time, predictions, model and version.
+
+    Each piece is kept as soon as it is scored, under the digest of its rows: a run that was killed resumes after the
+    last one, and a table that shares rows with an earlier one reuses the pieces that they have in common.
+
+    Raises:
+        ConfigurationError: if the table has no rows, lacks a feature or does not name its keys, is of another task or
+            has other keys than the model's training set, or its features were computed differently.
+        FeatureError: if a feature is not as it was in training.
+    """
+    from gatehouse.features.definitions.changes import require_same_features
+    from gatehouse.training.scoring.predictor import Predictor
+
+    manifest, predictor = store.manifest(request.rows), Predictor.load(store, request.model)
+    training_set = store.manifest(store.manifest(request.model).derived_from["training_set"])
+    _require_fit(manifest, predictor, training_set)
+    trained, current = (artifact.derived_from.get("definitions", "") for artifact in (training_set, manifest))
+    if trained and current:
+        require_same_features(store, str(training_set.configuration["service"]), trained, current)
+    names = [*manifest.details["entity_keys"], manifest.details["decision_time"]]
+    columns = [*dict.fromkeys([*names, *predictor.features])]
+    classes, files, done = classes_of(store, request.model), {}, 0
+    schema: tuple[Column, ...] = ()
+    for number, piece in enumerate(pieces_of(store.paths(request.rows), columns, names)):
+        path = f"part-{number:05d}.parquet"
+        files[path], schema = _scored(request, store, predictor, classes, piece, names)
+        done += piece.num_rows
+        logger.info("%s: %d of %d rows", path, done, manifest.rows)
+    published = store.publish(
+        "predictions",
+        Reference.parse(request.model).name,
+        files,
+        columns=schema,
+        rows=done,
+        derived_from={"model": request.model, "rows": request.rows},
+        configuration={"version": request.version},
+        details={
+            "entity_keys": names[:-1],
+            "decision_time": names[-1],
+            "task": predictor.task.name,
+            "classes": list(classes),
+            "as_of": manifest.configuration.get("as_of", ""),
+        },
+    )
+    return ScoreResult(predictions=str(published), rows=done)
+
+
+def answers(predictor: "Predictor", rows: "pa.Table", classes: Sequence[str]) -> "pa.Table":
+    """The columns `probability` and `positive` for two classes; `class` and `probabilities` for several.
+
+    `probabilities` has all classes in their order. Regression has `prediction`, and ranking has `score`.
+
+    Raises:
+        FeatureError: if a feature is missing, or not as it was in training.
+        PredictionError: if the model gave NaN, or a number that is no probability.
+    """
+    import pyarrow as pa
+
+    from gatehouse.training.scoring.predictor import require_usable
+
+    predicted = predictor.predict(rows)
+    require_usable(predicted, predictor.task)
+    read = predictor.read(predicted)
+    output = predictor.task.output
+    if output == "probability":
+        return pa.table({"probability": read.form("probabilities"), "positive": read.form("classes")})
+    if output == "probabilities":
+        chances, numbers = read.form("probabilities"), read.form("classes")
+        named = pa.array(classes).take(pa.array(numbers)) if classes else pa.array(numbers, pa.int64())
+        of_all = pa.FixedSizeListArray.from_arrays(pa.array(chances.reshape(-1)), chances.shape[1])
+        return pa.table({"class": named, "probabilities": of_all})
+    return pa.table({output: read.scores})
+
+
+def classes_of(store: ArtifactStore, model: str) -> tuple[str, ...]:
+    """Names of the classes that a model learned, in the order of their numbers; empty where they have none."""
+    training_set = store.manifest(model).derived_from.get("training_set", "")
+    return tuple(store.manifest(training_set).details.get("classes", ())) if training_set else ()
+
+
+def _require_fit(manifest: Manifest, predictor: "Predictor", training_set: Manifest) -> None:
+    details, where = manifest.details, str(manifest.reference)
+    if "entity_keys" not in details or "decision_time" not in details:
+        raise ConfigurationError(
+            f"{where}: expected decisions or a training set, whose manifest names keys and decision time."
+        )
+    if (task := details.get("task", predictor.task.name)) != predictor.task.name:
+        raise ConfigurationError(
+            f"{where}: expected rows of the task {predictor.task.name}, which the model has, found {task}."
+        )
+    trained, keys = (", ".join(artifact.details["entity_keys"]) for artifact in (training_set, manifest))
+    if keys != trained:
+        raise ConfigurationError(
+            f"{where}: expected rows with the entity keys {trained}, as in the training set of the model, found rows "
+            f"with {keys}. Score decisions with the same keys."
+        )
+    present = {column.name for column in manifest.columns}
+    if lacking := [name for name in predictor.features if name not in present]:
+        raise ConfigurationError(
+            f"{where}: expected the {len(predictor.features)} features of the model, found no {', '.join(lacking)}. "
+            "Retrieve them with the feature service that the model was trained on."
+        )
+    if not manifest.rows:
+        raise ConfigurationError(f"{where}: expected rows to score, found none.")
+
+
+def pieces_of(paths: Sequence[Path], columns: Sequence[str], names: Sequence[str]) -> "Iterator[pa.Table]":
+    """The rows of Parquet files in order, in pieces; at most a few pieces are in memory.
+
+    A piece ends after a row whose hash says so, or after `MOST` rows. So tables that share a stretch of rows are cut at
+    the same places within it, except before the first such row.
+    """
+    import numpy as np
+    import pandas as pd
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    def end_of(buffered: pa.Table) -> int:
+        rows = buffered.slice(0, MOST).select(list(names)).to_pandas()
+        ends = np.flatnonzero(pd.util.hash_pandas_object(rows, index=False).to_numpy() % USUAL == 0)
+        return int(ends[0]) + 1 if len(ends) else len(rows)
+
+    buffered: pa.Table | None = None
+    for path in paths:
+        with pq.ParquetFile(path) as file:
+            for batch in file.iter_batches(MOST, columns=list(columns)):
+                table = pa.Table.from_batches([batch])
+                buffered = table if buffered is None else pa.concat_tables([buffered, table])
+                while buffered.num_rows > MOST:
+                    end = end_of(buffered)
+                    yield buffered.slice(0, end).combine_chunks()
+                    buffered = buffered.slice(end)
+    while buffered is not None and buffered.num_rows:
+        end = end_of(buffered)
+        yield buffered.slice(0, end).combine_chunks()
+        buffered = buffered.slice(end)
+
+
+def _scored(
+    request: ScoreRequest,
+    store: ArtifactStore,
+    predictor: "Predictor",
+    classes: tuple[str, ...],
+    piece: "pa.Table",
+    names: list[str],
+) -> tuple[FileEntry, tuple[Column, ...]]:
+    """The file of a piece's predictions with its columns: one that the store has, or a new one."""
+    import pyarrow as pa
+
+    facts = {"model": request.model, "version": request.version, "names": names, "rows": sha256_bytes(_bytes_of(piece))}
+    key = memo_key(PIECE, score.code_here(), facts)
+    if (kept := last(store, PIECE, key)) is not None:
+        entry = FileEntry(**kept["file"])
+        stat = store.objects.stat(entry.blob)
+        if stat is not None and stat.bytes == entry.bytes:
+            return entry, tuple(Column(**column) for column in kept["columns"])
+    predictions = answers(predictor, piece, classes)
+    table = piece.select(names)
+    for name in predictions.column_names:
+        table = table.append_column(name, predictions[name])
+    table = table.append_column("model", pa.repeat(request.model, len(table)))
+    table = table.append_column("model_version", pa.repeat(request.version, len(table)))
+    columns = tuple(Column(field.name, str(field.type), field.nullable) for field in table.schema)
+    entry = store.keep("predictions.parquet", _bytes_of(table), table.num_rows)
+    remember(store, PIECE, key, {"file": asdict(entry), "columns": [asdict(column) for column in columns]})
+    return entry, columns
+
+
+def _bytes_of(table: "pa.Table") -> bytes:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    sink = pa.BufferOutputStream()
+    pq.write_table(table.replace_schema_metadata(None), sink, compression="zstd")
+    return bytes(sink.getvalue())

@@ -1,0 +1,100 @@
+"""Model cards: a registered version described in Markdown for Hugging Face's hub, from what the store holds."""
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from gatehouse.errors import GatehouseError
+from gatehouse.metrics.catalogue import metric_named, metrics
+from gatehouse.metrics.tasks import TASKS
+from gatehouse.registry.explanation import ExplainRequest, Explanation, explain
+from gatehouse.store.reference import Reference
+from gatehouse.store.store import ArtifactStore
+
+_IMPORTANT = 10
+
+
+def model_card(version: Explanation, store: ArtifactStore) -> str:
+    """The card of a version, as card.jinja forms it: a YAML head, then sections; unknown facts have no section."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    def optional(reference: str, name: str) -> Any:
+        return store.read_json(reference, name) if store.manifest(reference).entry(name) else {}
+
+    evaluation = store.manifest(version.evaluation)
+    values = store.read_json(version.evaluation, "metrics.json")
+    roles = [role for role in ("champion", "baseline") if role in values]
+    rows = []
+    for number in version.numbers:
+        name = number.name
+        interval = "" if number.low is None else f"{_value(name, number.low)} to {_value(name, number.high)}"
+        rows.append([name, _value(name, number.value), interval, *(_value(name, values[r].get(name)) for r in roles)])
+    references = store.references("robustness")
+    probed = [probe for probe in references if store.manifest(probe).derived_from.get("model") == version.model]
+    probes = store.read_json(probed[0], "robustness.json") if probed else {}
+    importances = [(feature["name"], feature["importance"]) for feature in probes.get("features", [])[:_IMPORTANT]]
+    task = str(evaluation.details.get("task", ""))
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent), undefined=StrictUndefined, keep_trailing_newline=True
+    )
+    environment.filters["plain"] = _plain
+    return environment.get_template("card.jinja").render(
+        version=version,
+        head=yaml.safe_dump(_head(version, task), sort_keys=False, allow_unicode=True),
+        task=task,
+        inputs=optional(version.model, "model.json").get("inputs", {}),
+        calibration=optional(version.model, "calibration.json"),
+        rows=evaluation.details.get("rows"),
+        metric_headers=["metric", "this model", "95 % interval", *roles],
+        metrics=rows,
+        verdict={"warnings": []} | store.read_json(version.evaluation, "verdict.json"),
+        small_slices=[part["name"] for part in optional(version.evaluation, "slices.json") if not part["judged"]],
+        probes=probes,
+        importances=[(name, f"{fall['mean']:.4f}", f"{fall['spread']:.4f}") for name, fall in importances],
+        cost=next(iter(store.measurements(version.model, "evaluate")), None),
+        history=[(act.at, act.by, act.what, act.reason) for act in version.acts],
+    )
+
+
+def card_body(model: str, store: ArtifactStore) -> str:
+    """The card of a version, such as NAME:2, without its YAML head; or why it cannot be drawn."""
+    try:
+        return model_card(explain(ExplainRequest(model=model), store), store).split("---\n", 2)[-1]
+    except GatehouseError as error:
+        return f"The model card cannot be drawn: {error}"
+
+
+def _head(version: Explanation, task: str) -> dict[str, Any]:
+    """The facts that Hugging Face's hub reads."""
+    output = TASKS[task].output if task else ""
+    kinds = {"probability": "classification", "probabilities": "classification", "prediction": "regression"}
+    kind = f"tabular-{kinds[output]}" if output in kinds else "other"
+    data = Reference.parse(next(edge.before for edge in version.edges if edge.role == "training_set"))
+    result = {
+        "task": {"type": kind},
+        "dataset": {"name": data.name, "type": data.kind, "revision": data.digest},
+        "metrics": [{"type": number.name, "value": number.value} for number in version.numbers],
+    }
+    return {
+        "library_name": "gatehouse",
+        "pipeline_tag": kind,
+        "tags": ["tabular", *([task] if task else []), *(f"{name}:{text}" for name, text in version.tags.items())],
+        "metrics": [number.name for number in version.numbers],
+        "model-index": [{"name": version.name, "results": [result]}],
+    }
+
+
+def _value(metric: str, value: float | None) -> str:
+    """A metric as text; the metric may be of an earlier version, which had others."""
+    if value is None:
+        return ""
+    return metric_named(metric).text(value) if metric in metrics() else f"{value:.4g}"
+
+
+def _plain(text: str) -> str:
+    """Text as Markdown shows it: no markup, one line, no end of a cell."""
+    plain = " ".join(text.split())
+    for sign in "\\`*_[]<>|":
+        plain = plain.replace(sign, f"\\{sign}")
+    return plain

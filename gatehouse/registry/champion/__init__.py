@@ -1,1 +1,0 @@
-"""Finds the champion and its training data."""

@@ -1,1 +1,0 @@
-"""Explains a model: its origin, its makers and reasons, and how two models differ."""

@@ -1,1 +1,0 @@
-"""Actions of a person or an approval pipeline on registered versions."""

@@ -1,0 +1,215 @@
+"""Promotion, rollback and archiving of registered versions, by a person or an approval pipeline."""
+
+import posixpath
+import re
+from collections.abc import Mapping
+
+from gatehouse.errors import ConfigurationError, GatehouseError
+from gatehouse.registry.approval import now, require_approval, require_other_eyes
+from gatehouse.registry.exemption import require_exemptions
+from gatehouse.registry.ledger import Ledger
+from gatehouse.registry.registration import require_binding
+from gatehouse.registry.state import (
+    ALIASES,
+    CANARY,
+    CHAMPION,
+    SHADOW,
+    ModelVersion,
+    Record,
+    StaleVerdictError,
+    State,
+    Verdict,
+)
+from gatehouse.reports.advice import advised
+from gatehouse.store.records import whoami
+from gatehouse.store.store import ArtifactStore
+
+
+class PromotionError(GatehouseError):
+    """A version cannot be promoted, rolled back or archived; the message says which can."""
+
+    permanent = True
+
+
+def promote(
+    store: ArtifactStore,
+    model_name: str,
+    version: int,
+    reason: str = "",
+    override: bool = False,
+    to: str = CHAMPION,
+    by: str = "",
+) -> State:
+    """Give a version an alias, by default champion. A version that has the alias already keeps it.
+
+    The version is verified again: the evaluation agrees with the ledger, the model's files are complete, and the
+    exemptions on which the verdict depends are still valid. If the policy's approval is manual, a person's approval of
+    the last verdict must be valid now. `shadow` and `staging` need no approval, because users do not get the model's
+    answers.
+
+    Args:
+        store: The store that holds the ledger.
+        model_name: Name under which models are registered.
+        version: The version; 0 for the one in staging when this starts, even if another version takes its place later.
+        reason: The person's reason, recorded in the ledger. A version that was rolled back needs one.
+        override: Promote although the gate's last verdict was negative, or was about another champion, or there is no
+            approval. Needs a reason; under `four_eyes` it must come from somebody who neither trained nor submitted it.
+        to: The alias.
+        by: The person; empty for the user of this process.
+
+    Raises:
+        PromotionError: if the version cannot get the alias.
+        StaleVerdictError: if it was judged against another champion than the present one.
+        ExemptionError, ApprovalError: if an exemption has expired, or a needed approval is missing.
+        WrongEvaluationError, MissingArtifactError, CorruptArtifactError: if the evaluation contradicts the ledger, or
+            the model or evaluation is incomplete.
+    """
+    if override and not reason.strip():
+        raise PromotionError("An override needs a reason: give --reason.")
+    ledger = Ledger(store, model_name)
+    number = version or ledger.state().staging
+
+    def decide(state: State) -> Record | None:
+        record = next_promotion(state, model_name, number, reason, override, to)
+        if record is None:
+            return None
+        chosen, verdict = _judged(state, model_name, number)
+        require_binding(store, verdict)
+        if to in (CANARY, CHAMPION):
+            if override:
+                require_other_eyes(store, ledger, chosen, verdict, by or whoami())
+                return record
+            require_exemptions(f"{model_name}:{number}", verdict, now())
+            if verdict.approval == "manual":
+                approval = require_approval(state, model_name, chosen, verdict, now())
+                require_other_eyes(store, ledger, chosen, verdict, approval.by)
+        return record
+
+    return ledger.extend(decide, by)
+
+
+def next_promotion(
+    state: State, model_name: str, version: int, reason: str, override: bool, to: str = CHAMPION
+) -> Record | None:
+    """The record that promotes `version`, or None if it has the alias already; errors are those of `promote`.
+
+    It uses only the state: `promote` checks the approval and the evaluation with the clock and the store.
+    """
+    if to not in ALIASES:
+        raise PromotionError(f"{model_name}: expected one of the aliases {', '.join(ALIASES)}, found {to!r}.")
+    chosen, verdict = _judged(state, model_name, version)
+    name = f"{model_name}:{chosen.version}"
+    if state.holder(to) == chosen.version:
+        return None
+    if chosen.archived:
+        raise PromotionError(f"{name} is archived. {_choices(state)}")
+    if state.champion == chosen.version and to in (SHADOW, CANARY):
+        raise PromotionError(f"{name} is the champion: expected another version for {to}.")
+    if chosen.withdrawn and not reason.strip():
+        raise PromotionError(f"{name} was rolled back: to promote it again needs a reason, give --reason.")
+    present = state.champion_other_than(chosen.model)
+    if not override and not verdict.admits:
+        reasons = "".join(f"\n  - {reason}" for reason in advised(verdict.reasons))
+        raise PromotionError(
+            f"{name} was {verdict.verdict} when it was last judged ({verdict.evaluation}):{reasons}\nTo promote it "
+            "nevertheless, give --override and a --reason."
+        )
+    if not override and verdict.champion != present:
+        raise StaleVerdictError(
+            f"{name} was judged against {verdict.champion or 'no champion'}, but would replace "
+            f"{present or 'no champion'}. Run the training pipeline again, or give --override and a --reason."
+        )
+    return Record.model_validate(
+        {"kind": "promoted", "version": chosen.version, "alias": to, "reason": reason, "override": override}
+    )
+
+
+def rollback(store: ArtifactStore, model_name: str, version: int, reason: str = "", by: str = "") -> State:
+    """Take `version` out of production and staging; a repeat with the same number changes nothing.
+
+    If it is the champion, the previous champion returns; canary, shadow and staging just end.
+
+    Raises:
+        PromotionError: if `version` has no alias, or is the first champion.
+    """
+    return Ledger(store, model_name).extend(lambda state: next_rollback(state, model_name, version, reason), by)
+
+
+def next_rollback(state: State, model_name: str, version: int, reason: str) -> Record | None:
+    """The record that withdraws `version`, or None if that is done; errors are those of `rollback`."""
+    chosen = _version(state, model_name, version)
+    if state.champion != chosen.version:
+        if chosen.withdrawn:
+            return None
+        if state.aliases_of(chosen.version):
+            return Record(kind="withdrawn", version=chosen.version, reason=reason)
+        raise PromotionError(f"{model_name}:{version} is not the champion: expected {state.champion or 'none'}.")
+    if len(state.champions) < 2:
+        raise PromotionError(
+            f"{model_name}:{version} is the first champion: there is none to return to. Promote another version "
+            "(`gatehouse models list` shows them), or train one with `gatehouse run`."
+        )
+    return Record(kind="rolled_back", version=state.champions[-2], alias=CHAMPION, reason=reason)
+
+
+def archive(store: ArtifactStore, model_name: str, version: int, reason: str = "", by: str = "") -> State:
+    """Archive a version: it is kept for the record and can no longer be promoted. A repeat changes nothing.
+
+    Raises:
+        PromotionError: if there is no such version, or it is the champion.
+    """
+    return Ledger(store, model_name).extend(lambda state: next_archiving(state, model_name, version, reason), by)
+
+
+def next_archiving(state: State, model_name: str, version: int, reason: str) -> Record | None:
+    """The record that archives `version`, or None if that is done; errors are those of `archive`."""
+    chosen = _version(state, model_name, version)
+    if chosen.archived:
+        return None
+    if state.champion == chosen.version:
+        raise PromotionError(f"{model_name}:{version} is the champion: promote another version or roll back first.")
+    return Record(kind="archived", version=chosen.version, reason=reason)
+
+
+def tag(store: ArtifactStore, model_name: str, version: int, tags: Mapping[str, str], by: str = "") -> State:
+    """Set tags of a version, by which it can be found; an empty value removes a tag.
+
+    Raises:
+        ConfigurationError: if MLflow, where the ledger is copied, does not accept a name.
+        PromotionError: if there is no such version.
+    """
+    for name in tags:  # The name may become part of a path in MLflow.
+        is_path = posixpath.normpath(name) == name and name != "." and not name.startswith(("..", "/"))
+        if not (is_path and name.strip() and re.fullmatch(r"[\w./ :-]{1,250}", name)):
+            raise ConfigurationError(
+                f"tag {name!r} of {model_name}: expected a name of 1 to 250 letters, digits, spaces and _ . : / -."
+            )
+
+    def decide(state: State) -> Record | None:
+        present = dict(_version(state, model_name, version).tags)
+        new = {name: value for name, value in tags.items() if present.get(name, "") != value}
+        return Record(kind="tagged", version=version, tags=new) if new else None
+
+    return Ledger(store, model_name).extend(decide, by)
+
+
+def _version(state: State, model_name: str, number: int) -> ModelVersion:
+    version = state.version(number)
+    if version is None:
+        found = f"version {number}" if number else "no version in staging"
+        raise PromotionError(f"{model_name}: expected a registered version, found {found}. {_choices(state)}")
+    return version
+
+
+def _judged(state: State, model_name: str, number: int) -> tuple[ModelVersion, Verdict]:
+    version = _version(state, model_name, number)
+    last = state.last_verdict(version.model)
+    assert last is not None, "a version has the verdict that it was registered with"
+    return version, last[1]
+
+
+def _choices(state: State) -> str:
+    able = (
+        str(version.version) for version in state.versions if not version.archived and version.version != state.champion
+    )
+    return f"Versions that can be promoted: {', '.join(able) or 'none'}."

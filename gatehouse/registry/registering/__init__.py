@@ -1,1 +1,0 @@
-"""Records the gate's verdict in the ledger."""

@@ -1,0 +1,152 @@
+"""What follows in the ledger from an evaluation: its verdict, and the records that the verdict leads to."""
+
+from datetime import datetime
+
+from gatehouse.errors import GatehouseError
+from gatehouse.evaluation.gate import verdict_of
+from gatehouse.evaluation.spec import GatePolicy
+from gatehouse.registry.approval import standing
+from gatehouse.registry.exemption import exemptions_from, rules_of, why_not_exempted
+from gatehouse.registry.state import CHAMPION, STAGING, Record, StaleVerdictError, State, Subject, Verdict
+from gatehouse.store.canonical import digest_of
+from gatehouse.store.identity import identity_digest, identity_of
+from gatehouse.store.store import ArtifactStore
+
+_COMPARED = ("verdict", "champion", "exempted", "reasons", "kept_out")
+
+
+class WrongEvaluationError(GatehouseError):
+    """An evaluation judges another candidate, or uses another policy, than it is given for."""
+
+    permanent = True
+
+
+def verdict_on(
+    store: ArtifactStore, model: str, evaluation: str, policy: GatePolicy, state: State, moment: datetime
+) -> Verdict:
+    """The gate's verdict on `model` for the ledger: read from `evaluation`, without the rules that it is exempted from.
+
+    A verdict that depended on an exemption and led to a record stays as it is when the exemption expires. `moment` is
+    when exemptions must be valid.
+
+    Raises:
+        WrongEvaluationError: if the evaluation judges another model or policy, or compares the model with itself.
+    """
+    manifest = store.manifest(evaluation)
+    inputs, applied, expected = manifest.derived_from, manifest.configuration.get("policy") or {}, identity_of(policy)
+    champion = inputs.get("champion", "")
+    if inputs.get("model") != model:
+        raise WrongEvaluationError(f"{evaluation} judges {inputs.get('model')}, expected {model}.")
+    if champion == model:
+        raise WrongEvaluationError(f"{evaluation} compares {model} with itself: evaluate it against another champion.")
+    if applied != expected:
+        names = sorted(name for name in {*applied, *expected} if applied.get(name) != expected.get(name))
+        raise WrongEvaluationError(
+            f"{evaluation} applied another policy: {', '.join(names)} differ. Evaluate again under the present policy."
+        )
+    subject = Subject(
+        model=model, training_set=inputs["training_set"], split=inputs["split"], policy=identity_digest(policy)
+    )
+    last = state.verdict_on(subject)
+    if last and last[1].admits and last[1].exempted and last[1].evaluation == evaluation and state.settled(*last):
+        return last[1]
+    rules = rules_of(store, evaluation)
+    exempted = exemptions_from(rules, model, champion, state, moment)
+    names_exempted = {exemption.rule for exemption in exempted}
+    applicable = tuple(rule for rule in rules if rule.name not in names_exempted)
+    verdict = verdict_of(applicable)
+    inconclusive = verdict == "inconclusive"
+    return Verdict(
+        subject=subject,
+        champion=champion,
+        evaluation=evaluation,
+        verdict=verdict,
+        reasons=tuple(
+            f"{rule}{why_not_exempted(rule.name, model, state, moment)}" for rule in applicable if rule.refuses
+        ),
+        exempted=exempted,
+        approval="manual" if inconclusive and policy.inconclusive == "approval" else policy.approval,
+        approval_days=policy.approval_days,
+        four_eyes=policy.four_eyes,
+        kept_out=inconclusive and policy.inconclusive == "refuse",
+    )
+
+
+def require_binding(store: ArtifactStore, verdict: Verdict) -> None:
+    """Check that a verdict of the ledger equals what its evaluation says of this model, data, champion and policy.
+
+    Raises:
+        WrongEvaluationError: if the evaluation says something else.
+        MissingArtifactError, CorruptArtifactError: if the evaluation or model is incomplete.
+    """
+    manifest, subject = store.manifest(verdict.evaluation), verdict.subject
+    exempted = {exemption.rule for exemption in verdict.exempted}
+    rules = tuple(rule for rule in rules_of(store, verdict.evaluation) if rule.name not in exempted)
+    for name, expected, found in (
+        ("model", subject.model, manifest.derived_from.get("model", "")),
+        ("training_set", subject.training_set, manifest.derived_from.get("training_set", "")),
+        ("split", subject.split, manifest.derived_from.get("split", "")),
+        ("champion", verdict.champion, manifest.derived_from.get("champion", "")),
+        ("policy", subject.policy, digest_of(manifest.configuration.get("policy"))),
+        ("verdict", verdict.verdict, verdict_of(rules)),
+    ):
+        if found != expected:
+            raise WrongEvaluationError(
+                f"{verdict.evaluation}: {name}: expected {expected or 'none'}, as in the ledger, found "
+                f"{found or 'none'}. Run the training pipeline again."
+            )
+    for reference in (verdict.evaluation, subject.model):
+        if problems := store.problems(reference):
+            raise problems[0]
+
+
+def next_registration(state: State, verdict: Verdict, lineage: tuple[str, ...]) -> Record | None:
+    """The next record that follows from `verdict`, or None if all is done.
+
+    A refusal is recorded once. A candidate that passes becomes a version; a model has at most one version, however
+    often it is judged. The version then gets staging and, if the policy's approval is automatic, champion. `lineage`
+    holds the identities of all artifacts that the candidate was made from.
+
+    Raises:
+        StaleVerdictError: if the verdict compares with another champion than the present one.
+    """
+    model = verdict.subject.model
+    last, version = state.verdict_on(verdict.subject), state.version_of(model)
+    differs = last is None or any(getattr(last[1], name) != getattr(verdict, name) for name in _COMPARED)
+    if last and not differs:  # Once a verdict is settled, another evaluation alone does not count.
+        differs = verdict.evaluation != last[1].evaluation and not state.settled(*last)
+    if last is None or differs:
+        _require_champion(state.expected_champion(verdict.subject), verdict)
+        if not verdict.admits:
+            return Record(kind="refused", verdict=verdict)
+        number = version.version if version else len(state.versions) + 1
+        return Record(kind="registered", version=number, verdict=verdict, lineage=lineage)
+    if version is None or state.settled(*last):
+        return None
+    _require_champion(state.champion_other_than(model), last[1])
+    if version.staged_at < last[0] and state.staging != version.version:
+        return Record(kind="promoted", version=version.version, alias=STAGING)
+    if last[1].approval == "automatic":
+        return Record(kind="promoted", version=version.version, alias=CHAMPION)
+    return None
+
+
+def _require_champion(present: str, verdict: Verdict) -> None:
+    if present != verdict.champion:
+        raise StaleVerdictError(
+            f"{verdict.subject.model} was judged against {verdict.champion or 'no champion'} in {verdict.evaluation}, "
+            f"but it would replace {present or 'no champion'} now. Run the pipeline again."
+        )
+
+
+def decision_on(state: State, verdict: Verdict, now: datetime) -> str:
+    """The decision about a judged candidate, in words.
+
+    `approved`, `awaiting approval`, `awaiting promotion` (approved by a person and not promoted yet), `rejected`,
+    `refused`, `inconclusive`, `rolled back` or `archived`.
+    """
+    version = state.version_of(verdict.subject.model)
+    if not verdict.admits or version is None:
+        return "refused" if verdict.verdict == "pass" else verdict.verdict
+    last = state.verdict_on(verdict.subject)
+    return version.ended or ("approved" if last and state.settled(*last) else standing(state, verdict, now))

@@ -1,1 +1,0 @@
-"""Rebuilds a registered model from its lineage, and checks whether the result is identical to the bit."""

@@ -1,1 +1,0 @@
-"""Finds the champion that a candidate must be compared with."""

@@ -1,0 +1,284 @@
+"""Orders to retrain: due or not, held back, once for a cause whoever asks and wherever it is killed."""
+
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from gatehouse.errors import ConfigurationError
+from gatehouse.kfp_api.client import KfpApi
+from gatehouse.kfp_api.variables import ENDPOINT
+from gatehouse.monitoring import orders as causes
+from gatehouse.monitoring import retraining
+from gatehouse.monitoring.orders import CauseTakenError, Order, Orders
+from gatehouse.monitoring.retraining import RetrainRequest, RetrainResult, due, held_back, retrain
+from gatehouse.monitoring.spec import RetrainSpec
+from gatehouse.operations.preparing.stage import PrepareRequest, prepare
+from gatehouse.store.canonical import canonical_json
+from gatehouse.store.run import RUN_ID, Attempt
+from gatehouse.store.store import ArtifactStore
+from tests.stand_ins.kfp_api import KfpServer
+
+MODEL, OTHER = (f"models/delay/sha256-{digit * 64}" for digit in "ab")
+FACTS = {"decided from": "2013-11-01", "to": "2013-11-30", "labelled rows after the last train row": 500}
+DAY = 86_400.0
+
+
+def _told(*triggers: str, **facts: Any) -> dict[str, Any]:
+    return {"triggers": list(triggers), "reasons": [f"{each} was found" for each in triggers], "facts": FACTS | facts}
+
+
+def _request(store: ArtifactStore, *triggers: str, model: str = MODEL, **facts: Any) -> RetrainRequest:
+    training_set = str(store.publish("training-sets", "delay", {"a": "1"}))
+    files = {"drift.json": canonical_json(_told(*triggers, **facts))}
+    drift = str(store.publish("drift-reports", "delay", files, derived_from={"reference": training_set}))
+    return RetrainRequest(
+        project="flights", model_name="delay", model=model, drift=drift, source="gs://raw", spec=RetrainSpec()
+    )
+
+
+@pytest.fixture(autouse=True)
+def _no_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (ENDPOINT, RUN_ID):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def server(kfp_server: KfpServer, monkeypatch: pytest.MonkeyPatch) -> KfpServer:
+    """A server that has the training pipeline."""
+    monkeypatch.setenv(ENDPOINT, kfp_server.endpoint)
+    api = KfpApi.connect()
+    api.upload_version(api.pipeline("flights-training").id, SPEC)
+    return kfp_server
+
+
+SPEC = """
+pipelineInfo: {name: flights-training}
+root:
+  dag: {tasks: {}}
+  inputDefinitions:
+    parameters:
+      store: {parameterType: STRING}
+      source: {parameterType: STRING}
+schemaVersion: 2.1.0
+sdkVersion: kfp-2.17.0
+"""
+
+
+@pytest.mark.parametrize(
+    ("on", "told", "age", "asks"),
+    [
+        (("drift", "decay"), _told(), 99, ""),
+        (("drift", "decay"), _told("decay", "drift"), 0, "decay+drift"),
+        (("decay",), _told("drift"), 99, ""),
+        ((), _told("decay"), 99, ""),
+        (("schedule",), _told(), 29.9, ""),
+        (("schedule",), _told(), 30, "schedule"),
+        (("volume",), _told(), 0, ""),
+        (("volume",), _told(**{"labelled rows after the last train row": 100_000}), 0, "volume"),
+    ],
+)
+def test_a_new_model_is_due_by_what_the_project_names(on: Any, told: Any, age: float, asks: str) -> None:
+    found, why = due(RetrainSpec(on=on), told, age)
+    assert found == asks and bool(why) == bool(asks)
+
+
+def test_cool_down_and_budget_hold_orders_back() -> None:
+    spec, now = RetrainSpec(cool_down_days=7, budget=2, budget_days=30), 100 * DAY
+    before = [Order(str(day), "run", MODEL, (), {}, day * DAY) for day in (75, 95)]
+    assert "given 5.0 days ago" in held_back(spec, before, now)
+    assert "2 orders were given in the last 30 days; the budget is 2" in held_back(spec, before, now + 3 * DAY)
+    assert held_back(spec, before, now + 6 * DAY) == held_back(spec, [], now) == ""
+
+
+def test_without_a_server_the_order_waits_and_is_given_once(store: ArtifactStore) -> None:
+    first = retrain(_request(store, "drift"), store)
+    assert first.action == "ordered" and first.run == f"flights-training-{first.cause[:12]}"
+    (order,) = Orders(store, "delay").all()
+    assert order.parameters == {"source": "gs://raw"} and order.reasons == ("drift was found",)
+    # Another day, and the order still waits: it comes first.
+    assert retrain(_request(store, "drift", to="2013-12-01"), store) == first
+    Orders(store, "delay").note(first.cause, "ended", exit_code=0)
+    assert retrain(_request(store, "drift"), store).action == "done"
+    held = retrain(_request(store, "drift", to="2013-12-01"), store)
+    assert held.action == "held back" and held.cause != first.cause and "cool_down_days" in held.reasons[0]
+    assert first.summary == f"{first.run} is ordered: drift was found"
+    assert held.summary == f"held back: {held.reasons[0]}" and "no new model is ordered" in held.warnings[0]
+
+
+def test_a_server_gets_one_run_however_often_it_is_asked(store: ArtifactStore, server: KfpServer) -> None:
+    first = retrain(_request(store, "decay"), store)
+    assert first.action == "submitted" and retrain(_request(store, "decay"), store) == first
+    (run,) = KfpApi.connect().runs()
+    assert run.name == first.run
+    assert run.parameters == {"store": store.address, "source": "gs://raw"}
+
+
+def test_a_server_without_the_pipeline_keeps_the_order(
+    store: ArtifactStore, kfp_server: KfpServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(ENDPOINT, kfp_server.endpoint)
+    monkeypatch.setenv(RUN_ID, "one")
+    with pytest.raises(ConfigurationError, match=r"no pipeline flights-training with a version.*the order is kept"):
+        retrain.function(_request(store, "decay"), store)
+    api = KfpApi.connect()
+    api.upload_version(api.pipeline("flights-training").id, SPEC)
+    assert retrain(_request(store, "decay"), store).action == "submitted"
+
+
+class _KilledError(BaseException):
+    """Ends a task as a kill does: nothing behind it runs."""
+
+
+@pytest.mark.parametrize("point", ["order", "submitting", "created", "submitted"])
+def test_killed_at_any_step_the_repeat_ends_with_one_run(
+    store: ArtifactStore, server: KfpServer, monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    monkeypatch.setenv(RUN_ID, "one")
+    kept, created = Orders.note, KfpApi.create_run
+
+    def noting(self: Orders, cause: str, what: str, **body: Any) -> bool:
+        if point == "order" and what == "submitting":
+            raise _KilledError
+        done = kept(self, cause, what, **body)
+        if point == what:
+            raise _KilledError
+        return done
+
+    def creating(self: KfpApi, *given: Any, **named: Any) -> Any:
+        run = created(self, *given, **named)
+        if point == "created":
+            raise _KilledError
+        return run
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Orders, "note", noting)
+        patch.setattr(KfpApi, "create_run", creating)
+        with pytest.raises(_KilledError):
+            retrain.function(_request(store, "decay"), store)
+    again = retrain.function(_request(store, "decay"), store)
+    assert again.action == "submitted" and len(list(KfpApi.connect().runs())) == 1
+    assert len(Orders(store, "delay").all()) == 1
+
+
+def test_where_another_task_was_killed_while_it_submitted_this_one_waits_and_then_goes_on(
+    store: ArtifactStore, server: KfpServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setenv(RUN_ID, "one")
+        patch.setattr(retraining, "_submit", lambda *_: None)
+        retrain.function(_request(store, "decay"), store)
+    monkeypatch.setenv(RUN_ID, "two")
+    late = retrain.function(_request(store, "decay"), store)
+    assert late.action == "under way" and f"{late.run} is submitted by another task" in late.summary
+    monkeypatch.setattr(causes, "SUBMITTING_LAPSES", -1.0)
+    assert retrain.function(_request(store, "decay"), store).action == "submitted"
+    assert len(list(KfpApi.connect().runs())) == 1
+
+
+def test_two_at_once_give_one_order_and_one_run(store: ArtifactStore, server: KfpServer) -> None:
+    request, found = _request(store, "decay"), list[RetrainResult]()
+    start = threading.Barrier(4)
+
+    def ask() -> None:
+        start.wait()
+        found.append(retrain.function(request, store))
+
+    threads = [threading.Thread(target=ask) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 4 and {each.action for each in found} <= {"submitted", "under way"}
+    assert len({each.cause for each in found}) == len(Orders(store, "delay").all()) == 1
+    assert len(list(KfpApi.connect().runs())) == 1
+
+
+def test_a_window_of_the_past_orders_nothing_and_takes_up_no_order(store: ArtifactStore) -> None:
+    retrain.function(_request(store, "decay"), store)
+    past = _request(store, "drift").model_copy(update={"until": "2013-12-01T00:00:00Z"})
+    found = retrain.function(past, store)
+    assert found.action == "nothing" and "orders no training" in found.reasons[0]
+    assert len(Orders(store, "delay").all()) == 1
+
+
+def _take(store: ArtifactStore, monkeypatch: pytest.MonkeyPatch, run: str) -> None:
+    monkeypatch.setenv(RUN_ID, run)
+    Orders(store, "delay").take("abc")
+
+
+def test_the_first_stage_of_a_training_finds_its_order_by_its_run_and_claims_it(
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    orders, asked = Orders(store, "delay"), PrepareRequest(model_name="delay")
+    for cause in ("abc", "def"):
+        orders.give(lambda _, cause=cause: Order(cause, f"flights-training-{cause}", MODEL, (cause,), {}, time.time()))
+    orders.note("def", "submitted", kfp_run="0c5e")
+
+    def ordered(run: str, request: PrepareRequest = asked) -> tuple[str, ...]:
+        monkeypatch.setenv(RUN_ID, run)
+        return prepare.function(request, store).ordered
+
+    assert ordered("flights-training-abc.2") == ("abc",) and ordered("0c5e") == ("def",)
+    assert ordered("somebody's own") == ordered("") == ordered("0c5e", PrepareRequest()) == ()
+    assert orders.attempts("abc") == ["flights-training-abc.2"] and orders.attempts("def") == ["0c5e"]
+    with pytest.raises(CauseTakenError, match=r"The run flights-training-abc\.2 trains for the cause abc"):
+        ordered("flights-training-abc.1")
+
+
+def test_an_order_is_claimed_for_one_run(store: ArtifactStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    for _ in range(2):
+        _take(store, monkeypatch, "one")
+    with pytest.raises(CauseTakenError, match="The run one trains for the cause"):
+        _take(store, monkeypatch, "two")
+    monkeypatch.setenv(RUN_ID, "one")
+    Attempt(store, "train").note("failed")  # KFP may try the task again.
+    with pytest.raises(CauseTakenError):
+        _take(store, monkeypatch, "two")
+    end = {"state": "failed", "last": time.time()}
+    store.record("runs/one/end.json", end)
+    monkeypatch.setenv(RUN_ID, "one")
+    Attempt(store, "train")  # Somebody retried the run in KFP, after its end.
+    with pytest.raises(CauseTakenError):
+        _take(store, monkeypatch, "two")
+    store.record("runs/one/end.2.json", end | {"last": time.time()})
+    _take(store, monkeypatch, "two")
+    with pytest.raises(CauseTakenError, match="run two"):
+        _take(store, monkeypatch, "three")
+    assert Orders(store, "delay").attempts("abc") == ["one", "two"]
+
+
+def test_a_run_that_gave_no_sign_for_long_may_be_followed(
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _take(store, monkeypatch, "one")
+    Attempt(store, "train")
+    with pytest.raises(CauseTakenError):
+        _take(store, monkeypatch, "two")
+    monkeypatch.setattr(causes, "TRAINING_LAPSES", -1.0)
+    _take(store, monkeypatch, "two")
+    store.record("runs/two/end.json", {"state": "succeeded", "last": time.time()})
+    with pytest.raises(CauseTakenError):
+        _take(store, monkeypatch, "three")
+
+
+def test_attempts_on_one_machine_follow_each_other(store: ArtifactStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    _take(store, monkeypatch, "flights-training-abc.1")
+    _take(store, monkeypatch, "flights-training-abc.2")
+    for run in ("flights-training-abc.1b", "other.3"):
+        with pytest.raises(CauseTakenError):
+            _take(store, monkeypatch, run)
+
+
+def test_two_runs_that_claim_at_once_are_told_apart(store: ArtifactStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    create = causes.create_record
+
+    def late(objects: Any, key: str, body: Any) -> bool:
+        if "training-001" in key and body["run"] == "two":
+            create(objects, key, body | {"run": "one"})
+        return create(objects, key, body)
+
+    monkeypatch.setattr(causes, "create_record", late)
+    with pytest.raises(CauseTakenError, match="run one"):
+        _take(store, monkeypatch, "two")

@@ -1,0 +1,179 @@
+"""Approval: one verdict, for some days, by other eyes; a promotion checks it against clock and store again."""
+
+import base64
+import json
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from gatehouse.errors import CorruptArtifactError
+from gatehouse.evaluation.spec import GatePolicy
+from gatehouse.registry import approval
+from gatehouse.registry.approval import ApprovalError, now
+from gatehouse.registry.ledger import Ledger
+from gatehouse.registry.promotion import promote
+from gatehouse.registry.registration import WrongEvaluationError
+from gatehouse.registry.state import Record, StaleVerdictError
+from gatehouse.store.records import whoami
+from tests.registry.gate import MANUAL, NAME, Gate
+
+FOUR_EYES = GatePolicy(approval="manual", four_eyes=True)
+
+
+@pytest.fixture
+def waiting(gate: Gate) -> Gate:
+    """A gate with one candidate that waits for a person."""
+    gate.run(gate.model(1), policy=MANUAL)
+    return gate
+
+
+def test_an_approval_is_signed_in_the_ledger_with_who_why_and_until_when(waiting: Gate) -> None:
+    waiting.approve(reason="the slices hold", by="grace")
+    record, verdict = Ledger(waiting.store, NAME).records()[-1], waiting.state.verdicts[0][1]
+    assert record.kind == "approved" and record.approval is not None
+    assert (record.approval.verdict, record.approval.by, record.reason) == (verdict.digest, "grace", "the slices hold")
+    assert record.approval.until[:10] == (now() + timedelta(days=7)).strftime("%Y-%m-%d")
+    assert record.provenance["by"] == "grace"
+    assert promote(waiting.store, NAME, 0).champion == 1
+
+
+def test_without_an_approval_nothing_is_promoted_but_to_shadow(waiting: Gate) -> None:
+    for alias in ("champion", "canary"):
+        with pytest.raises(ApprovalError, match=rf"{NAME}:1: .* found none"):
+            promote(waiting.store, NAME, 1, to=alias)
+    assert promote(waiting.store, NAME, 1, to="shadow").shadow == 1
+    assert promote(waiting.store, NAME, 1, "an outage", override=True).champion == 1
+
+
+def test_an_approval_expires_after_its_last_second(waiting: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+    waiting.approve(by="grace")
+    state = waiting.state
+    version, verdict = state.versions[0], state.verdicts[0][1]
+    last = datetime.fromisoformat(state.approvals[0].approval.until)  # type: ignore[union-attr]  # It was approved.
+    late = last + timedelta(seconds=1)
+    assert approval.require_approval(state, NAME, version, verdict, last).by == "grace"
+    assert approval.standing(state, verdict, last) == "awaiting promotion"
+    assert approval.standing(state, verdict, late) == "awaiting approval"
+    monkeypatch.setattr("gatehouse.registry.promotion.now", lambda: late)
+    with pytest.raises(ApprovalError, match="one by grace that expired"):
+        promote(waiting.store, NAME, 1)
+    monkeypatch.setattr("gatehouse.registry.promotion.now", lambda: last)
+    assert promote(waiting.store, NAME, 1).champion == 1
+
+
+def test_an_approval_is_valid_for_one_verdict_against_one_champion(waiting: Gate) -> None:
+    waiting.approve(by="grace")
+    other = GatePolicy(approval="manual", approval_days=3)
+    assert waiting.run(waiting.model(1), policy=other).decision == "awaiting approval"
+    with pytest.raises(ApprovalError, match="earlier verdicts"):
+        promote(waiting.store, NAME, 1)
+    waiting.approve(by="grace")
+    waiting.run(waiting.model(2))
+    with pytest.raises(StaleVerdictError):
+        promote(waiting.store, NAME, 1)
+
+
+def test_the_last_signature_counts(waiting: Gate) -> None:
+    waiting.approve(by="grace")
+    waiting.approve(word="reject", reason="not in this week", by="linus")
+    assert waiting.run(waiting.model(1), policy=MANUAL).decision == "rejected"
+    with pytest.raises(ApprovalError, match="linus rejected it: not in this week"):
+        promote(waiting.store, NAME, 1)
+    waiting.approve(by="grace")
+    assert promote(waiting.store, NAME, 1).champion == 1
+
+
+@pytest.mark.parametrize("by", ["ada", "submitter"])
+def test_under_four_eyes_neither_trainer_nor_submitter_approves(
+    gate: Gate, monkeypatch: pytest.MonkeyPatch, by: str
+) -> None:
+    monkeypatch.setenv("GATEHOUSE_USER", "submitter")
+    gate.run(gate.model(1), policy=FOUR_EYES)
+    with pytest.raises(ApprovalError, match=rf"\(ada, submitter\), found {by}"):
+        gate.approve(by=by)
+    with pytest.raises(ApprovalError, match="four eyes"):
+        promote(gate.store, NAME, 1, "I am sure", override=True, by=by)
+    gate.approve(by=by, word="reject")
+    gate.approve(by="grace")
+    assert promote(gate.store, NAME, 1).champion == 1
+
+
+@pytest.mark.parametrize("how", ["manual", "automatic"])
+@pytest.mark.parametrize("verdict", ["pass", "inconclusive", "refused"])
+def test_under_four_eyes_the_trainer_overrides_no_verdict(gate: Gate, how: str, verdict: str) -> None:
+    policy, model = GatePolicy.model_validate({"approval": how, "four_eyes": True}), gate.model(1)
+    gate.run(model, policy=MANUAL)
+    gate.register(model, gate.evaluate(model, "", verdict == "pass", policy, verdict), policy)
+    if gate.state.champion:
+        gate.run(gate.model(2))
+    for to in ("canary", "champion"):
+        with pytest.raises(ApprovalError, match="four eyes"):
+            promote(gate.store, NAME, 1, "I am sure", override=True, by="ada", to=to)
+    assert promote(gate.store, NAME, 1, "I looked", override=True, by="grace").champion == 1
+
+
+def test_four_eyes_need_to_know_who_trained(gate: Gate) -> None:
+    model = gate.model(1)
+    gate.run(model, policy=FOUR_EYES)
+    (key,) = gate.store.objects.list(f"provenance/{model}")
+    gate.store.objects.local_path(key).unlink()
+    with pytest.raises(ApprovalError, match="does not record who trained"):
+        gate.approve(by="grace")
+
+
+def test_a_person_gives_a_reason_and_names_a_version_that_passed(waiting: Gate) -> None:
+    with pytest.raises(ApprovalError, match="reason"):
+        waiting.approve(reason=" ")
+    with pytest.raises(ApprovalError, match="found version 4"):
+        waiting.approve(4)
+    model = waiting.model(1)
+    waiting.register(model, waiting.evaluate(model, "", good=False, policy=MANUAL), MANUAL)
+    with pytest.raises(ApprovalError, match="refused: bar roc_auc"):
+        waiting.approve(1)
+
+
+def test_a_promotion_verifies_what_the_verdict_is_bound_to(waiting: Gate) -> None:
+    waiting.approve(by="grace")
+    blob = waiting.store.path(waiting.model(1), "model.json")
+    blob.chmod(0o644)
+    text = blob.read_text()
+    blob.write_text(text.replace("1", "7"))
+    with pytest.raises(CorruptArtifactError, match=r"model\.json"):
+        promote(waiting.store, NAME, 1)
+    blob.write_text(text)
+    elsewhere = waiting.evaluate(waiting.model(2), "", policy=MANUAL)
+    planted = waiting.state.verdicts[0][1].model_copy(update={"evaluation": elsewhere})
+    records = iter([Record(kind="registered", version=1, verdict=planted)])
+    Ledger(waiting.store, NAME).extend(lambda state: next(records, None))
+    with pytest.raises(WrongEvaluationError, match=r"model: expected models/delays"):
+        promote(waiting.store, NAME, 1)
+
+
+def test_a_verdict_that_changes_while_it_is_signed_is_not_approved(
+    waiting: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = waiting.model(1)
+
+    def meanwhile() -> datetime:
+        waiting.register(model, waiting.evaluate(model, "", policy=FOUR_EYES), FOUR_EYES)
+        return now()
+
+    monkeypatch.setattr(approval, "now", meanwhile)
+    with pytest.raises(ApprovalError, match="judged again meanwhile"):
+        waiting.approve(by="grace")
+    assert waiting.state.approvals == ()
+
+
+def test_the_user_is_named_by_the_environment_then_by_the_service_account(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    token = tmp_path / "token"
+    body = base64.urlsafe_b64encode(json.dumps({"sub": "system:serviceaccount:ml:trainer"}).encode()).decode()
+    token.write_text(f"x.{body.rstrip('=')}.y")
+    monkeypatch.delenv("GATEHOUSE_USER", raising=False)
+    own = whoami()
+    monkeypatch.setattr("gatehouse.store.records._TOKEN", token)
+    assert whoami() == "system:serviceaccount:ml:trainer" != own
+    monkeypatch.setenv("GATEHOUSE_USER", "grace")
+    assert whoami() == "grace"
