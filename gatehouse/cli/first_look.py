@@ -148,13 +148,12 @@ def _notes(column: "SniffedColumn", sniffed: "Sniffed", hidden: bool) -> str:
 
     if column.left_out:
         return f"left out: {column.left_out}"
-    example = f", such as {column.such_as!r}" if column.such_as and not hidden else ""
     misfits = ""
     if column.almost and column.misfits:
-        misfits = f"text, because {column.misfits:,} values are not {column.almost}{example}"
+        misfits = f"text, because {column.misfits:,} values are not {column.almost}"
         misfits += "; sensitive, as personal values may have moved into it" if hidden else ""
     elif column.misfits:
-        misfits = f"{counted(column.misfits, 'value')} of another type will be rejected{example}"
+        misfits = f"{counted(column.misfits, 'value')} of another type will be rejected"
     notes = (
         looks_personal(column.name) and "its name looks personal: sensitive, no value of it is shown",
         column.form and (f"written as {column.form}" if "%" in column.form else f"{column.form} since 1970"),
@@ -165,7 +164,6 @@ def _notes(column: "SniffedColumn", sniffed: "Sniffed", hidden: bool) -> str:
         column.naive and "no zone is stated: UTC is assumed, unless --time-zone names another",
         column.name == sniffed.event_time and "orders the rows in time",
         column.why_text and f"text, as {column.why_text}",
-        column.note,
         misfits,
     )
     return "; ".join(note for note in notes if note)

@@ -436,7 +436,6 @@ def _template_values(
     name: str, table: str, source: Mapping[str, Any], roles: _Roles, alarm: float | None, train_rows: int
 ) -> dict[str, object]:
     """What the placeholders of the template stand for, but for `split`."""
-    from gatehouse.features.leakage.stage import MODEL_METRIC
     from gatehouse.metrics.judging import judging_of
     from gatehouse.metrics.tasks import TASKS
 
@@ -508,7 +507,7 @@ def _template_values(
         "slice": json.dumps(sql_name(sliced)) if sliced else "",
         "objective": judging.objective,
         "alarm_metric": alarm_metric,
-        "model_alarm": feature_alarm if alarm_metric == MODEL_METRIC else model_alarm,
+        "model_alarm": feature_alarm if alarm_metric == "roc_auc" else model_alarm,
         "table": table,
         "time_name": repr(roles.time),
         "key": key,

@@ -23,7 +23,7 @@ def print_manifests(
     """Print Kueue's objects for the teams of a profile, to be applied with kubectl."""
     import yaml
 
-    from gatehouse.launchers.kueue.manifests import manifests
+    from gatehouse.launchers.kueue import manifests
 
     platform = load_platform(profile)
     if platform.kueue is None:

@@ -398,9 +398,9 @@ def export(
     tolerance: Annotated[float, typer.Option(min=0.0, help="The largest accepted difference of a prediction.")] = 1e-5,
     store: StoreOption = "",
 ) -> None:
-    """Write a version as ONNX, from raw features to predictions; refused where onnxruntime predicts something else."""
+    """Write a version as ONNX, from prepared columns to scores; refused where onnxruntime predicts something else."""
     try:
-        from gatehouse.training.onnx.export import export_model
+        from gatehouse.training.onnx import export_model
     except ModuleNotFoundError as error:
         if error.name not in ("onnx", "onnxruntime", "onnxscript"):
             raise

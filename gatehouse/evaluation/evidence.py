@@ -25,7 +25,7 @@ from gatehouse.store.database import connect, out_of_memory, quoted
 from gatehouse.store.hidden_values import said_by
 from gatehouse.store.reference import Reference
 from gatehouse.store.store import ArtifactStore
-from gatehouse.training.learned import learned_parts
+from gatehouse.training.model_spec import learned_parts
 from gatehouse.training.scoring.predictor import Predictor
 
 DATA_CHECKS = ("validation", "leakage", "split_checks")

@@ -13,7 +13,7 @@ from gatehouse.store.identity import identity_of
 from gatehouse.store.reference import Reference
 from gatehouse.store.stage import Resources, StageModel, stage
 from gatehouse.store.store import ArtifactStore
-from gatehouse.training.learned import learned_parts
+from gatehouse.training.model_spec import learned_parts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

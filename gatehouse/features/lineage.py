@@ -27,7 +27,6 @@ class Lineage:
     """Columns as `raw.<table>.<column>`, values of a request as `request.<name>`.
 
     Attributes:
-        values: The value is computed from these columns.
         others: The view's queries name these columns too, for example in a filter or a join.
         exact: Whether sqlglot could follow the SQL; otherwise `values` are all columns of the tables read.
     """

@@ -31,11 +31,11 @@ def view_tables(store: ArtifactStore, feature_tables: str) -> dict[str, str]:
 
 def feature_files(store: ArtifactStore, feature_tables: str) -> dict[str, Files]:
     """The verified Parquet files of every view of the feature tables."""
-    found: dict[str, Files] = {}
+    files: dict[str, Files] = {}
     for name, reference in view_tables(store, feature_tables).items():
         entries = store.manifest(reference).files
-        found[name] = dict(zip((entry.path for entry in entries), store.paths(reference), strict=True))
-    return found
+        files[name] = dict(zip((entry.path for entry in entries), store.paths(reference), strict=True))
+    return files
 
 
 def settled_times(store: ArtifactStore, feature_tables: str) -> dict[str, datetime]:

@@ -83,7 +83,6 @@ class TrainingJob:
         program: Dotted name of the module that every worker runs, with the directory as its argument.
         processes: Number of workers on all machines together.
         timeout_minutes: Time limit of the job; waiting for machines is not counted.
-        model_size: Number of workers that share one copy of the model; `processes` is a multiple of it.
         builder: `package.module:builder` of a user's own model, whose code the workers also need; empty for none.
     """
 
@@ -91,7 +90,6 @@ class TrainingJob:
     program: str
     processes: int
     timeout_minutes: float
-    model_size: int = 1
     builder: str = ""
 
 

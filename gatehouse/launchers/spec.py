@@ -116,13 +116,8 @@ class ClusterLaunch(_Launch):
     shared_memory: str = operational("1Gi", pattern=_MEMORY, description="Size of /dev/shm, part of the pod's memory.")
     node_selector: dict[str, str] = operational({})
     tolerations: tuple[Toleration, ...] = operational(())
-    spot: tuple[Toleration, ...] = operational(
-        (), description="Taints of nodes that may be taken away at any time (spot nodes), which this job tolerates."
-    )
-    topology: Topology | None = operational(None)
     queue: str = operational("", description="Kueue's local queue; empty for none.")
     queue_priority: str = operational("", description="Kueue's workload priority class.")
-    suspend: bool = operational(False, description="Create the job suspended: somebody else starts it.")
     service_account: str = operational("")
     env: dict[str, str] = operational({})
     secrets: tuple[FromSecret, ...] = operational(STORE_SECRETS)
@@ -152,20 +147,6 @@ class ClusterLaunch(_Launch):
         return {key: value for key, value in data.items() if value is not None} if isinstance(data, dict) else data
 
 
-class Elastic(Spec):
-    """Limits of the number of nodes; a change of the world size may change bits of the model, and is recorded."""
-
-    min_nodes: int = Field(1, ge=1)
-    max_nodes: int = Field(ge=1)
-    max_restarts: int = Field(10, ge=0)
-
-    @model_validator(mode="after")
-    def _in_order(self) -> "Elastic":
-        if self.min_nodes > self.max_nodes:
-            raise ValueError(f"min_nodes={self.min_nodes} is more than max_nodes={self.max_nodes}")
-        return self
-
-
 class RunPolicy(Spec):
     """How the Training Operator handles a job as a whole."""
 
@@ -182,32 +163,13 @@ class PyTorchJobLaunch(ClusterLaunch):
     """A PyTorchJob of the Kubeflow Training Operator v1."""
 
     kind: Literal["pytorchjob"]
-    elastic: Elastic | None = operational(None)
     run_policy: RunPolicy = operational(RunPolicy())
     restart: Literal["ExitCode", "OnFailure", "Never"] = operational(
         "ExitCode", description="ExitCode: a pod starts again where it ends with 128 or more, as after a SIGTERM."
     )
+    topology: Topology | None = operational(None)
     priority: str = operational("", description="Kubernetes' priority class.")
     gang: Literal["", "volcano", "coscheduling"] = operational("", description="All pods are placed at once, or none.")
-    gang_queue: str = operational("", description="Volcano's queue.")
-
-    @model_validator(mode="after")
-    def _consistent(self) -> "PyTorchJobLaunch":
-        if self.gang_queue and self.gang != "volcano":
-            raise ValueError(f"gang_queue: expected only with gang: volcano, found gang: {self.gang or 'none'}")
-        if self.elastic and not self.elastic.min_nodes <= self.nodes <= self.elastic.max_nodes:
-            raise ValueError(
-                f"nodes={self.nodes}: expected between elastic.min_nodes={self.elastic.min_nodes} and "
-                f"elastic.max_nodes={self.elastic.max_nodes}"
-            )
-        if self.spot and self.restart == "Never":
-            raise ValueError("spot: a job on nodes that may be taken away needs restart: ExitCode or OnFailure")
-        return self
-
-    @property
-    def min_pods(self) -> int:
-        """Pods that must run for the job to run."""
-        return self.elastic.min_nodes if self.elastic else self.nodes
 
     @property
     def restarts(self) -> int | None:
@@ -216,25 +178,11 @@ class PyTorchJobLaunch(ClusterLaunch):
 
 
 class TrainJobLaunch(ClusterLaunch):
-    """A TrainJob of Kubeflow Trainer v2. Its runtime decides restarts, gang and priority class."""
+    """A TrainJob of Kubeflow Trainer v2. Its runtime decides restarts, gang, topology and priority class."""
 
     kind: Literal["trainjob"]
     runtime: str = operational("torch-distributed", pattern=_NAME, description="Name of the training runtime.")
     runtime_kind: Literal["ClusterTrainingRuntime", "TrainingRuntime"] = operational("ClusterTrainingRuntime")
-
-    @property
-    def min_pods(self) -> int:
-        """Pods that must run for the job to run."""
-        return self.nodes
-
-    @model_validator(mode="after")
-    def _consistent(self) -> "TrainJobLaunch":
-        if self.topology and self.topology.place == "spread" and self.topology.required:
-            raise ValueError(
-                "topology: a TrainJob cannot require spread: its pods would repel each other, and no two share a "
-                "domain. Leave required out, or spread them in its runtime"
-            )
-        return self
 
     @property
     def restarts(self) -> int | None:
@@ -245,23 +193,11 @@ class TrainJobLaunch(ClusterLaunch):
 Launch = Annotated[LocalLaunch | PyTorchJobLaunch | TrainJobLaunch, Field(discriminator="kind")]
 
 
-def division_problem(launch: Launch, processes: int, name: str, model_size: int = 1) -> str:
-    """The problem if the nodes cannot share a number of processes, the setting `name`, equally; empty if they can.
-
-    `model_size` processes share one copy of the model.
-    """
-    if isinstance(launch, LocalLaunch):
+def division_problem(launch: Launch, processes: int, name: str) -> str:
+    """The problem if the nodes cannot share a number of processes, the setting `name`, equally; empty if they can."""
+    if isinstance(launch, LocalLaunch) or processes % launch.nodes == 0:
         return ""
-    if processes % launch.nodes:
-        return (
-            f"launch.nodes={launch.nodes}: expected a divisor of {name}={processes}, because every node runs as many. "
-            "Change one of them."
-        )
-    share = processes // launch.nodes
-    if isinstance(launch, PyTorchJobLaunch) and launch.elastic and share % model_size:
-        return (
-            f"launch.elastic: a node runs {share} of {name}={processes}, expected a multiple of the {model_size} that "
-            "share one copy of the model (tensor_parallel x pipeline_parallel), because nodes come and go. Give each "
-            "node more processes, or remove launch.elastic."
-        )
-    return ""
+    return (
+        f"launch.nodes={launch.nodes}: expected a divisor of {name}={processes}, because every node runs as many. "
+        "Change one of them."
+    )

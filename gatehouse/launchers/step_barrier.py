@@ -100,17 +100,10 @@ def _agreement(answer: torch.Tensor) -> Agreement:
 
 
 def inject(faults: str, step: int, epoch: int | None) -> None:
-    """Inject faults into the last rank at the step, or at the end of the epoch, that they name.
+    """Inject faults, `<action>:<epoch>` or `<action>:@<step>` separated by commas, into the last rank.
 
-    Args:
-        faults: `<action>:<epoch>` or `<action>:@<step>`, separated by commas. The actions are kill, hang, raise,
-            preempt, and await, which waits until the job is preempted. An action that ends with `!` is taken only in
-            the first attempt.
-        step: Optimizer steps taken.
-        epoch: Number of the epoch that ended with this step; None if none did.
-
-    Raises:
-        ValueError: for the action raise.
+    The actions are kill, hang, raise, preempt, and await, which waits until the job is preempted. An action that ends
+    with `!` is taken only in the first attempt. `epoch` ended with this step, if it is not None.
     """
     for fault in faults.split(","):
         action, _, when = fault.partition(":")
@@ -118,15 +111,16 @@ def inject(faults: str, step: int, epoch: int | None) -> None:
             continue
         if action.endswith("!") and os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0":
             continue
-        if action == "preempt":
-            os.kill(int(os.environ[OWNER].partition(":")[0]), signal.SIGTERM)
-            time.sleep(1.0)
-        elif action.startswith("await"):
-            while not os.path.exists(os.environ[FLAG]):
-                time.sleep(0.01)
-        elif action.startswith("kill"):
-            os.kill(os.getpid(), signal.SIGKILL)
-        elif action.startswith("hang"):
-            time.sleep(600)
-        elif action.startswith("raise"):
-            raise ValueError(f"injected fault, step {step}")
+        match action.rstrip("!"):
+            case "preempt":
+                os.kill(int(os.environ[OWNER].partition(":")[0]), signal.SIGTERM)
+                time.sleep(1.0)
+            case "await":
+                while not os.path.exists(os.environ[FLAG]):
+                    time.sleep(0.01)
+            case "kill":
+                os.kill(os.getpid(), signal.SIGKILL)
+            case "hang":
+                time.sleep(600)
+            case "raise":
+                raise ValueError(f"injected fault, step {step}")

@@ -56,9 +56,7 @@ _TORCHRUN = "gatehouse.launchers.torchrun"
 _PR_SET_CHILD_SUBREAPER = 36
 _LOOK_SECONDS = 0.1
 _LONGEST_LOOK = 1.0
-"""Maximum seconds that one look adds to the silence of a rank. If this process was stopped in between (for example a
-paused container), the ranks were stopped too, and the time since the last look says nothing about them.
-"""
+"""Seconds that one look adds to the silence of a rank at most: if this process was paused, so were the ranks."""
 _END_SECONDS = 10.0
 """Time for checkpoint writers to finish and for processes to be ended, after torchrun has ended."""
 _FAILED_SECONDS = 1.0
@@ -70,21 +68,18 @@ class Options:
     """How the program is run on this machine.
 
     Attributes:
-        program: Dotted name of the module that the workers run.
         processes: Number of workers on this machine.
         directory: The job's directory; logs and the outcome are written there.
-        nodes: Minimum and maximum number of machines, `min:max`.
+        nodes: Number of machines.
         rendezvous: `host:port` of the rendezvous; empty for a single machine.
         run_id: Distinguishes jobs that use the same rendezvous.
-        max_restarts: How often all workers are restarted after one has died.
         grace_seconds: Seconds from SIGTERM to the end of all processes; shorter than the pod's grace period.
-        hang_seconds: How long a rank may make no progress.
     """
 
     program: str
     processes: int
     directory: Path
-    nodes: str = "1:1"
+    nodes: int = 1
     rendezvous: str = ""
     run_id: str = "gatehouse"
     max_restarts: int = 3
@@ -139,7 +134,7 @@ class Wrapper:
         ours |= {HANG: str(self._options.hang_seconds)}
         # Below ERROR, DDP warns on every rank about a setting that keeps resumed runs bit-identical.
         defaults = {"OMP_NUM_THREADS": "1", "TORCH_CPP_LOG_LEVEL": "ERROR"}
-        if _is_alone(self._options):
+        if not self._options.rendezvous:
             defaults["GLOO_SOCKET_IFNAME"] = "lo"
         environment = defaults | os.environ | ours | owner_env()
         agent = subprocess.Popen([sys.executable, "-m", _TORCHRUN, *_arguments(self._options)], env=environment)
@@ -223,16 +218,10 @@ def _arguments(options: Options) -> list[str]:
             # A machine counts as lost after three missed signs of life, one every two seconds.
             "--rdzv-conf=last_call_timeout=5,join_timeout=300,keep_alive_interval=2",
         ]
-    elif _is_alone(options):
+    else:
         arguments += ["--nnodes=1", "--standalone", "--local-addr=localhost"]
-    restarts = [] if "PET_MAX_RESTARTS" in os.environ else [f"--max-restarts={options.max_restarts}"]
-    logs = [f"--log-dir={options.directory}/torchrun", "--tee=3"]
-    return [*arguments, *restarts, *logs, "-m", options.program, str(options.directory)]
-
-
-def _is_alone(options: Options) -> bool:
-    """Whether the job has only this machine. In an elastic job, the operator names the rendezvous."""
-    return not options.rendezvous and "PET_RDZV_ENDPOINT" not in os.environ
+    arguments += [f"--max-restarts={options.max_restarts}", f"--log-dir={options.directory}/torchrun", "--tee=3"]
+    return [*arguments, "-m", options.program, str(options.directory)]
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from gatehouse.metrics.tasks import TASKS, declared_task
 from gatehouse.monitoring.spec import MonitoringSpec
 from gatehouse.store.manifest import Manifest
 from gatehouse.store.store import ArtifactStore
-from gatehouse.training.learned import learned_parts
+from gatehouse.training.model_spec import learned_parts
 
 if TYPE_CHECKING:
     import numpy as np

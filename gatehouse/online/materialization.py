@@ -37,7 +37,6 @@ class Materialized:
         rows: Number of keys to write or to remove.
         changed: Number of rows that changed the content of the store.
         since: The watermark before the run, in microseconds since 1970; None where there was none.
-        rewritten: Whether the whole view was written again.
     """
 
     view: str
@@ -61,15 +60,8 @@ def materialize_views(
     """Write everything that was known at `as_of` to the online store.
 
     Args:
-        store: The online store.
-        views: The views to write.
-        tables: Parquet files by view.
-        as_of: The time, with its zone.
         settled: By view, the time up to which the rows of its table are settled: the next table may replace rows known
             from then on. All rows of a view that is not named are settled.
-        rewrite: Write all rows, even if the store is at a later time.
-        step: Rows between two progress messages.
-        reference: Reference of the feature tables, which is stored with the watermark.
 
     Raises:
         StoreError: if the store cannot be reached, is already at a later time, or another run writes the view.

@@ -23,13 +23,6 @@ def online_features(
 ) -> pa.Table:
     """The table of features for online requests, in the form in which a predictor also scores a batch.
 
-    Args:
-        repository: The feature definitions that the online store was written with.
-        service: The feature service of the model.
-        online: The online store.
-        requests: Entity keys and request values by name.
-        now: The moment of the requests, with its zone.
-
     Returns:
         One row for each request, in order: entity keys, request values, features; null where nothing is known.
 

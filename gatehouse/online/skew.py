@@ -38,7 +38,6 @@ from gatehouse.store.store import ArtifactStore
 SAMPLE = 200
 FRESH, RECENT, CORRECTED, LATE, EXPIRED = "fresh", "recent", "corrected", "late", "expired"
 _EXAMPLES = 3
-_ATTEMPTS = 3
 _BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -47,9 +46,7 @@ class Compared:
     """The comparison of one feature for one kind of keys.
 
     Attributes:
-        cells: Number of keys compared.
         values: Number of keys with a value online or offline.
-        differing: Number of keys whose values differ.
         examples: Key, online value and offline value, as text, of the first keys that differ.
     """
 
@@ -100,17 +97,6 @@ class Skew:
             values[comparison.view] = values.get(comparison.view, 0) + comparison.values
         return tuple(view for view, count in values.items() if not count)
 
-    def why_unseen(self, view: OnlineView) -> str:
-        """Why no value of such a view was compared."""
-        keys = {comparison.kind: comparison.cells for comparison in self.compared if comparison.view == view.name}
-        if keys.get(FRESH):
-            return "its fresh rows have no values"
-        return (
-            f"all its rows are expired, older than its ttl of {view.ttl}"
-            if keys.get(EXPIRED)
-            else "no row of it is known"
-        )
-
 
 def decided_last(repository: Repository, tables: Mapping[str, Sequence[Path]], as_of: datetime) -> pa.Table:
     """The entity keys of the rows decided last, at most `SAMPLE`, whose label is known at `as_of`."""
@@ -133,11 +119,6 @@ def measure_skew(
     """Read a sample online, join the same keys offline at `as_of`, and compare.
 
     Args:
-        store: The online store, materialized up to `as_of`.
-        views: The views and features that are served.
-        tables: Parquet files by view.
-        recent: Entity keys of the rows decided last.
-        as_of: The time of both reads.
         since: The watermark of every view before this materialization; later rows about an earlier event are preferred.
         pushed: Views whose tables are pushed. Keys with rows that become known after `as_of` are excluded for them, as
             the pusher serves such rows once they are known.
@@ -219,7 +200,7 @@ def skew_reasons(skew: Skew, views: Iterable[OnlineView], max_skew: float) -> li
     of training.
     """
     reasons = [
-        f"{view.name}: no value was compared: {skew.why_unseen(view)}, so it is served empty"
+        f"{view.name}: no value was compared, as no row is known, all are expired (ttl {view.ttl}) or have no values"
         for view in views
         if view.name in skew.unseen and max_skew < 1
     ]
@@ -239,8 +220,6 @@ class Standing:
 
     Attributes:
         as_of: Up to this time the view was materialized or pushed.
-        feature_tables: Reference of the tables that were written.
-        pushed: Whether it was pushed after that.
         not_compared: Why there is no comparison: the view is being written, or the pushed batch is not on this machine.
     """
 
@@ -258,7 +237,7 @@ class Standing:
             "as_of": self.as_of.isoformat(),
             "feature_tables": self.feature_tables,
             "pushed": self.pushed,
-            "unseen": self.skew.why_unseen(self.view) if self.skew.unseen else "",
+            "unseen": bool(self.skew.unseen),
             "not_compared": self.not_compared,
             "left_out": self.skew.left_out,
             "values": self.skew.values,
@@ -296,34 +275,32 @@ def standing_skew(
         return decided_last(repository, raw_tables(store, inputs["snapshot"]), until)
 
     for view in map(online_view, views):
-        for _ in range(_ATTEMPTS):
-            state = online.state(view.name)
-            known, pushed_until = state.known or 0, state.pushed or 0
-            tables, pushed = state.tables or feature_tables, pushed_until > known
-            until = moment = _BEGINNING + timedelta(microseconds=known)
-            if pushed:
-                moment = _BEGINNING + timedelta(microseconds=pushed_until)
-                folder = streams_folder(store, project, Reference.parse(tables))
-                batch = BatchFolder(folder).state() if folder.is_dir() else None
-                if batch is None or batch.as_of != moment:
-                    actual = f"one up to {batch.as_of.isoformat()}" if batch else "none"
-                    why = (
-                        f"{view.name}: expected the batch that was pushed up to {moment.isoformat()} in {folder}, "
-                        f"found {actual}. Compare where `gatehouse features push` runs."
-                    )
-                    yield Standing(view, moment, tables, True, Skew(()), why)
-                    break
-                files = [*BatchFolder(folder).table(batch.number, view.name).values()]
-            else:
-                files = [*feature_files(store, tables)[view.name].values()]
-            pushed_views = [view.name] if pushed else []
-            skew = measure_skew(online, [view], {view.name: files}, decided(tables, until), moment, {}, pushed_views)
-            if online.state(view.name) == state and state.last == state.generation:
-                yield Standing(view, moment, tables, pushed, skew)
-                break
+        state = online.state(view.name)
+        known, pushed_until = state.known or 0, state.pushed or 0
+        tables, pushed = state.tables or feature_tables, pushed_until > known
+        until = _BEGINNING + timedelta(microseconds=known)
+        moment = _BEGINNING + timedelta(microseconds=max(known, pushed_until))
+        if pushed:
+            folder = streams_folder(store, project, Reference.parse(tables))
+            batch = BatchFolder(folder).state() if folder.is_dir() else None
+            if batch is None or batch.as_of != moment:
+                why = (
+                    f"{view.name}: expected the batch that was pushed up to {moment.isoformat()} in {folder}, found "
+                    f"{f'one up to {batch.as_of.isoformat()}' if batch else 'none'}. Compare where `gatehouse features "
+                    "push` runs."
+                )
+                yield Standing(view, moment, tables, True, Skew(()), why)
+                continue
+            files = [*BatchFolder(folder).table(batch.number, view.name).values()]
+        else:
+            files = [*feature_files(store, tables)[view.name].values()]
+        pushed_views = [view.name] if pushed else []
+        skew = measure_skew(online, [view], {view.name: files}, decided(tables, until), moment, {}, pushed_views)
+        if online.state(view.name) == state and state.last == state.generation:
+            yield Standing(view, moment, tables, pushed, skew)
         else:
             why = (
-                f"{view.name}: it was being written during {_ATTEMPTS} comparisons. Compare when that has ended; if "
-                "the writer was killed, run `gatehouse features materialize`."
+                f"{view.name}: it is being written. Compare when that has ended; if the writer was killed, run "
+                "`gatehouse features materialize`."
             )
             yield Standing(view, moment, tables, pushed, Skew(()), why)

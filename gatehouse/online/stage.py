@@ -10,7 +10,7 @@ from gatehouse.store.stage import Effects, Resources, StageModel, stage
 from gatehouse.store.store import ArtifactStore
 
 if TYPE_CHECKING:
-    from gatehouse.features.freshness.age import Freshness
+    from gatehouse.features.freshness.stage import Freshness
     from gatehouse.online.materialization import Materialized
     from gatehouse.online.skew import Skew
 
@@ -21,11 +21,6 @@ class MaterializeRequest(StageModel):
     """What to write to the online store: the rows of a service's views that were known at `as_of`.
 
     Attributes:
-        snapshot: Reference of the snapshot.
-        feature_tables: Reference of the feature tables.
-        definitions: Reference of the feature definitions.
-        project: Name of the project, whose online store is written.
-        service: Name of the feature service.
         as_of: Time up to which features are written, ISO 8601.
         max_skew: Share of differing values above which the verdict is fail.
         rewrite: Write all rows, even if the store is at a later time.
@@ -80,7 +75,7 @@ def materialize(request: MaterializeRequest, store: ArtifactStore) -> Materializ
     """
     from gatehouse.features.definitions.changes import require_one_meaning
     from gatehouse.features.definitions.repository import check_out
-    from gatehouse.features.freshness.age import freshness_of, newest_rows
+    from gatehouse.features.freshness.stage import freshness_of, newest_rows
     from gatehouse.features.table_files import feature_files, raw_tables, settled_times
     from gatehouse.online.materialization import materialize_views
     from gatehouse.online.skew import decided_last, measure_skew, skew_reasons

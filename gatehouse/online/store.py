@@ -67,8 +67,6 @@ class State:
         known: The watermark: all rows known up to it are written; None if there is none.
         settled: Rows known up to here do not change any more: the watermark, or earlier.
         past: Digest of the rows known up to `settled`, as the feature table gave them.
-        features: The columns that are written.
-        tables: Reference of the feature tables that were written up to the watermark; empty if it is not known.
         pushed: The newest `as_of` of the pushed batches; None without any.
     """
 
@@ -110,7 +108,6 @@ class OnlineStore(Protocol):
         """Write rows in any order, repeatedly if needed; per key the greatest (generation, event, created) stays.
 
         Args:
-            view: The view of the rows.
             rows: The columns of the view, among others. A row without an event removes the stored row of its key.
             generation: The generation of the rows; by default the newest that was begun, for pushed rows.
             as_of: A stored row of an earlier generation also stays if it became known after this time and its (event,
@@ -136,7 +133,6 @@ class OnlineStore(Protocol):
         Args:
             views: The views to read; views with the same keys need one look-up together.
             keys: One column per join key. Where a key is null, the features of its views are null.
-            now: The moment of the read; UTC where it has no zone.
 
         Raises:
             ConfigurationError: if a key column is missing or has another type than the view's key.

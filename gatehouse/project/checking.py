@@ -5,12 +5,12 @@ from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
 from gatehouse.configuration.yaml_lines import nearest
-from gatehouse.data.splitting.spec import GeographicSplit, SplitSpec
+from gatehouse.data.splitting.spec import SplitSpec
 from gatehouse.data.validation.contract import Contract
 from gatehouse.features.definitions.loading import in_repository
 from gatehouse.features.definitions.problems import source_problems
 from gatehouse.features.definitions.repository import Repository, without_history
-from gatehouse.features.feast_settings import settings_problems
+from gatehouse.features.definitions.settings import settings_problems
 from gatehouse.kfp_api.specs import problems_of
 from gatehouse.project.contract_rules import unrunnable_rules
 from gatehouse.project.project import Project, ProjectParts, definitions_of, read_project
@@ -43,9 +43,7 @@ def check_project(folder: Path, store: ArtifactStore | None = None) -> Project:
     if store is None or not store.exists(definitions_of(file, repository).reference):
         from gatehouse.features.computing.dry_run import dry_run
 
-        warnings: list[str] = []
-        parts.problems += _in_repository(repo, dry_run(repository, _tables(file), warnings=warnings))
-        parts.warnings += _in_repository(repo, warnings)
+        parts.problems += _in_repository(repo, dry_run(repository, _tables(file)))
     parts.problems += _in_repository(repo, _file_problems(file, repository))
     parts.problems += _in_repository(repo, settings_problems(repository.folder))
     service = repository.services.get(file.features.service)
@@ -164,12 +162,8 @@ def _split_columns(split: SplitSpec) -> Iterator[tuple[_Key, str]]:
     for feature, column in checks.availability.items():
         yield ("checks", "availability", feature), feature
         yield ("checks", "availability", feature), column
-    places = {"latitude": checks.latitude, "longitude": checks.longitude}
-    yield from ((("checks", key), name) for key, name in places.items() if name)
     for key in ("columns", "keys", "strata"):
         yield from (((key, index), name) for index, name in enumerate(getattr(split, key, ())))
-    if isinstance(split, GeographicSplit):
-        yield from ((("latitude",), split.latitude), (("longitude",), split.longitude))
 
 
 def _check_protected(parts: ProjectParts, file: ProjectFile, columns: list[str]) -> None:

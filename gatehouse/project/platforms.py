@@ -15,7 +15,7 @@ from gatehouse.configuration.strict import Strict
 from gatehouse.configuration.yaml_lines import load_model, read_text
 from gatehouse.data.snapshot.spec import window_of
 from gatehouse.errors import ConfigurationError
-from gatehouse.launchers.kueue.spec import Kueue
+from gatehouse.launchers.kueue import Kueue
 from gatehouse.launchers.spec import CREDENTIALS, SETTINGS, FromSecret, Toleration, Volume
 from gatehouse.monitoring.collecting import LATEST
 from gatehouse.project.project import Project

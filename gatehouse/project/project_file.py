@@ -58,7 +58,7 @@ class ProjectFile(Strict):
     training: TrainSpec
     launch: Annotated[
         Launch,
-        Field(description="Where training runs; changes no bit of a model, unless elastic nodes are added or lost."),
+        Field(description="Where training runs; changes no bit of a model."),
     ] = LocalLaunch()
     tuning: ExperimentSpec | None = Field(
         None, description="Search space and settings of the experiment; null trains with `training` as it is."
@@ -141,7 +141,7 @@ class ProjectFile(Strict):
             trained.append(("tuning.trial_settings", self._trial(self.tuning)))
         for section, spec in trained:
             parallel, name = spec.parallelism, f"{section}.parallelism.processes"
-            if problem := division_problem(self.launch, parallel.processes, name, parallel.model_size):
+            if problem := division_problem(self.launch, parallel.processes, name):
                 raise ValueError(problem)
         return self
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from gatehouse.errors import ConfigurationError, GatehouseError
-from gatehouse.registry.answers import provenance_of, settings_of, trained_as, training_of
+from gatehouse.registry.answers import provenance_of, settings_of, training_of
 from gatehouse.registry.comparison import Change, code_changes
 from gatehouse.registry.naming import named
 from gatehouse.store.records import changes
@@ -171,7 +171,7 @@ def beside(rebuild: Rebuild, model: str, again: str) -> Reproduced:
 def _differences(
     store: ArtifactStore, clean: ArtifactStore, model: str, again: str, made: list[Step]
 ) -> Iterator[Change]:
-    """Differences from the original training: the code of each stage, the environment, the world sizes."""
+    """Differences from the original training: the code of each stage, and the environment."""
     for step in made:
         now = declared_stages()[step.stage].sources()
         store.record(f"code/{now.digest}.json", now.to_json())
@@ -181,7 +181,3 @@ def _differences(
     for change in changes(*environments):
         if change[0] not in ("commit", "dirty"):
             yield Change.of("environment", *change)
-    sizes = store.manifest(trained_as(store, model)).details.get("world_sizes")
-    if sizes:
-        expected = "the same number from the first step to the last"
-        yield Change.of("world sizes", "processes, by step", sizes, expected)

@@ -48,10 +48,7 @@ class Axis:
     """One axis from `low` to `high`, in numbers of the data.
 
     Attributes:
-        label: The name of the axis.
-        log: Show logarithms; both ends are above 0.
         whole: Put ticks on whole numbers from 0 on only, as for a count.
-        times: The numbers are seconds since 1970.
         choices: Names of categories; category `i` is the number `i`, and `low` and `high` are ignored.
     """
 

@@ -21,13 +21,8 @@ class Series:
     """Lines and dots of one look; points that are not finite are left out.
 
     Attributes:
-        name: For the legend; empty for no entry.
-        points: The points of a line, in drawing order.
-        lines: Further lines.
-        dots: Where dots stand.
         titles: The tooltips of the dots; empty for none.
         style: `s0` to `s3`, `ref` (something to compare with), `soft` or `bad`; by default the next of `s0` to `s3`.
-        faint: Draw it pale.
     """
 
     name: str
@@ -58,11 +53,7 @@ def line_chart(
     """Series over two axes, the first on top; what lies outside of the axes is cut off.
 
     Args:
-        series: What is drawn.
-        x: The horizontal axis, or its label for an axis over all points.
-        y: The vertical axis, likewise.
         marks: Numbers on the horizontal axis with a dashed line, each with its tooltip.
-        size: In pixels.
     """
     points = [point for line in series for part in (line.points, *line.lines, line.dots) for point in part]
     points = [point for point in points if all(abs(value) < _FARTHEST for value in point)]
@@ -157,10 +148,6 @@ def histogram(
     Args:
         edges: The edges of the bins, ascending, one more than heights; with `times`, in seconds since 1970.
         groups: Name and heights of each group; a height that is not finite counts as 0.
-        x: Label of the horizontal axis.
-        y: Label of the vertical axis.
-        times: Label the horizontal axis with times.
-        size: In pixels.
     """
     finite = [(name, [height if math.isfinite(height) else 0.0 for height in heights]) for name, heights in groups]
     styles = series_styles([""] * len(groups))

@@ -98,7 +98,6 @@ def ticks(values: list[float], step: float) -> list[str]:
     """Labels of an axis: one number of decimals for all, thousands and more in k, M and G.
 
     Args:
-        values: The numbers at the ticks.
         step: Their distance; decides the decimals.
     """
     largest = max((abs(value) for value in values), default=0.0)

@@ -38,9 +38,7 @@ class Cell(NamedTuple):
     """A table cell that stands out.
 
     Attributes:
-        value: Text or a number.
         mark: `good`, `bad`, `warn`, `soft` (of less weight) or `best` (of its row).
-        note: A small second line.
     """
 
     value: Any
@@ -54,12 +52,6 @@ class Verdict:
 
     Attributes:
         word: `pass`, `fail`, `refused` or `warn`, which decides the colour.
-        text: A sentence; several lines become a list.
-        reasons: A list below the text.
-        warnings: A list of its own.
-        unchecked: What was not checked and why, a list of its own.
-        todo: What to do now.
-        title: Stands in place of the word.
     """
 
     word: str
@@ -97,7 +89,6 @@ def layout(
 
     Args:
         columns: The headers, if a row is a sequence of cells; else by header the key or attribute of each row.
-        rows: The rows; a cell is text, a number, None, or a `Cell`.
         percents: Headers of columns that are shares.
         marks: By index of a row, what makes it stand out, as in `Cell`.
 
@@ -170,10 +161,6 @@ def render(
 
     Args:
         template: Name of its file in `templates`, or the template itself.
-        title: The heading.
-        subtitle: A line below it.
-        verdict: The box below these.
-        **values: What the template shows.
     """
     # The page may use its own style sheet and nothing else.
     digest = base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()

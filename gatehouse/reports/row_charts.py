@@ -30,13 +30,7 @@ class Dot:
 def bar_chart(
     bars: Sequence[tuple[str, float]], markers: Sequence[tuple[str, float]] = (), bad: Collection[str] = ()
 ) -> Markup:
-    """Horizontal bars from zero with their values.
-
-    Args:
-        bars: Name and value; a value that is not finite has no bar.
-        markers: Name and value of dashed vertical lines.
-        bad: Names of bars in the colour of failures.
-    """
+    """Horizontal bars from zero with their values."""
     markers = [(name, value) for name, value in markers if math.isfinite(value)]
     spanned = [0.0, *(value for _, value in [*bars, *markers] if math.isfinite(value))]
     low, high = min(spanned), max(spanned)
@@ -57,8 +51,6 @@ def dot_chart(
     Args:
         dots: The rows; `mark` is empty, `bad` or `soft` (a row that counts less).
         x: Label of the axis. It spans all values, and the intervals of rows that are not `soft`.
-        markers: Name and value of dashed vertical lines.
-        names: What the full and the hollow dots are, for the legend.
     """
     markers = [(name, value) for name, value in markers if math.isfinite(value)]
     spanned = [value for dot in dots for value in (dot.value, dot.other)] + [value for _, value in markers]

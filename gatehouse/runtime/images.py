@@ -37,7 +37,6 @@ _TRAINING = _ALL | frozenset(
         "cmaes",
         "fastapi",
         "grpc",
-        "kubeflow",
         "kubernetes",
         "mlflow",
         "mmh3",

@@ -1,76 +1,36 @@
-"""Where a number that is not finite began: in the rows, a module's output, the loss, or a parameter's gradient."""
-
-from collections.abc import Callable
+"""Where a number that is not finite began: in the rows, the loss, or the gradient of a parameter."""
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
 from gatehouse.training.data.batches import Batch
-from gatehouse.training.parallel.mesh import Layout, local
-from gatehouse.training.parallel.parallelize import Execution
+from gatehouse.training.parallel.mesh import local
 
 ROWS = "the rows'"
 """How an origin in the data begins."""
 
 
 class DivergedError(ArithmeticError):
-    """The loss or the gradient is no longer finite, or the loss grew too much."""
+    """The loss or the gradient is no longer finite."""
 
 
-def origin(execution: Execution, batch: Batch, loss: Tensor, layout: Layout, again: Callable[[], None]) -> str:
-    """The first tensor that is not finite, on any process; collective, before the optimizer's step.
-
-    The batch's forward and backward pass are computed again to find it.
-
-    Args:
-        execution: With the gradient of the batch, which is overwritten.
-        batch: The rows of the gradient.
-        loss: The loss of the batch, shape ().
-        layout: The place of this process among all.
-        again: Resets the generators, so that the same random numbers are drawn as for the batch.
-    """
-    # Candidates sort by stage of the computation, then by place in the pipeline.
-    candidates: list[tuple[int, int, str]] = []
-    # The backward pass starts at the last parameter.
-    for name, parameter in reversed(list(execution.part.named_parameters())):
-        if parameter.grad is not None and not _finite(parameter.grad):
-            candidates.append((3, -layout.pipeline_rank, f"the gradient of {name}"))
-            break
-    outputs: list[str] = []
-
-    def watch(name: str) -> Callable[[nn.Module, object, object], None]:
-        def hook(module: nn.Module, inputs: object, output: object) -> None:
-            if isinstance(output, Tensor) and not _finite(output):
-                outputs.append(name)
-
-        return hook
-
-    # All processes call the model together, also one that has found something already.
-    again()
-    leaves = [(name, module) for name, module in execution.part.named_modules() if not list(module.children())]
-    handles = [module.register_forward_hook(watch(name)) for name, module in leaves]
-    try:
-        repeated = execution.backward(batch, 1.0)
-    finally:
-        for handle in handles:
-            handle.remove()
-    if outputs:
-        candidates.append((1, layout.pipeline_rank, f"the output of {outputs[0]}"))
-    if not loss.isfinite():
-        name = "a number that was finite when it was computed again" if repeated.isfinite() else "the loss"
-        candidates.append((2, 0, name))
+def origin(part: nn.Module, batch: Batch, loss: Tensor) -> str:
+    """The first that is not finite on any process: rows of the batch, its loss, or a gradient. Collective."""
+    candidates: list[tuple[int, str]] = []
     for name in ("numbers", "labels", "weights"):
         tensor = getattr(batch, name)
         if not tensor.isfinite().all():
             place = (~tensor.isfinite()).nonzero()[0].tolist()
-            candidates.append((0, 0, f"{ROWS} {name}" + (f", column {place[1]}" if len(place) > 1 else "")))
+            candidates.append((0, f"{ROWS} {name}" + (f", column {place[1]}" if len(place) > 1 else "")))
+    if not loss.isfinite():
+        candidates.append((1, "the loss"))
+    # The backward pass starts at the last parameter.
+    for name, parameter in reversed(list(part.named_parameters())):
+        if parameter.grad is not None and not torch.isfinite(local(parameter.grad)).all():
+            candidates.append((2, f"the gradient of {name}"))
             break
-    gathered: list[list[tuple[int, int, str]]] = [[]] * dist.get_world_size()
+    gathered: list[list[tuple[int, str]]] = [[]] * dist.get_world_size()
     dist.all_gather_object(gathered, candidates)
-    everywhere = [candidate for part in gathered for candidate in part]
-    return min(everywhere)[2] if everywhere else "a sum over finite tensors"
-
-
-def _finite(tensor: Tensor) -> bool:
-    return bool(torch.isfinite(local(tensor)).all())
+    everywhere = [candidate for own in gathered for candidate in own]
+    return min(everywhere)[1] if everywhere else "a sum over finite tensors"

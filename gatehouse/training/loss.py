@@ -27,8 +27,7 @@ class Loss:
     """One loss.
 
     Attributes:
-        kind: As its settings name it.
-        name: Of the validation metric that is this loss's mean.
+        name: The validation metric that is this loss's mean.
         total: Weighted sum over the rows of (logits, labels, weights, groups).
         weight: By what that sum is divided, from (labels, weights, groups).
         by_rows: Whether `weight` is the sum of weights, so that rows of weight one need no counting.

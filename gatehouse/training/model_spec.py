@@ -1,5 +1,7 @@
 """The settings of the models that can be trained: one spec each, told apart by `architecture`."""
 
+import math
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Discriminator, Field, Tag, TypeAdapter, model_validator
@@ -9,33 +11,13 @@ from gatehouse.store.identity import Spec
 Width = Annotated[int, Field(ge=1, le=65_536)]
 
 
-class _Network(Spec):
-    @property
-    def layers(self) -> int | None:
-        """Blocks that a pipeline may cut between; None before the network is built."""
-        return None
-
-    def indivisible(self, tensor: int) -> list[str]:
-        """Settings that cannot be divided into `tensor` equal parts, in words."""
-        return []
-
-
-class LinearSpec(_Network):
+class LinearSpec(Spec):
     """A linear model: one weight per number and one per category for each output."""
 
     architecture: Literal["linear"] = "linear"
 
-    @property
-    def layers(self) -> int | None:
-        """Blocks that a pipeline may cut between: one, so no pipeline cuts it."""
-        return 1
 
-    def indivisible(self, tensor: int) -> list[str]:
-        """Settings that cannot be divided into `tensor` equal parts, in words."""
-        return [f"a linear model is not cut; expected parallelism.tensor 1, found {tensor}"] if tensor > 1 else []
-
-
-class TabularMlpSpec(_Network):
+class TabularMlpSpec(Spec):
     """A multi-layer perceptron over numbers and embedded categories."""
 
     architecture: Literal["tabular_mlp"] = "tabular_mlp"
@@ -45,18 +27,8 @@ class TabularMlpSpec(_Network):
     dropout: float = Field(0.1, ge=0.0, lt=1.0, description="Share of a hidden layer's outputs dropped in training.")
     embedding_size: int = Field(16, ge=1, le=256, description="Largest number of dimensions of a category's embedding.")
 
-    @property
-    def layers(self) -> int | None:
-        """Blocks that a pipeline may cut between."""
-        return len(self.hidden)
 
-    def indivisible(self, tensor: int) -> list[str]:
-        """Settings that cannot be divided into `tensor` equal parts, in words."""
-        odd = any(width % tensor for width in self.hidden)
-        return [f"model.hidden {self.hidden} must be multiples of parallelism.tensor {tensor}"] if odd else []
-
-
-class FtTransformerSpec(_Network):
+class FtTransformerSpec(Spec):
     """FT-Transformer: every feature becomes a token, and a transformer reads the tokens."""
 
     architecture: Literal["ft_transformer"] = "ft_transformer"
@@ -66,19 +38,6 @@ class FtTransformerSpec(_Network):
     feed_forward: int = Field(128, ge=1, le=65_536, description="Hidden width of the feed-forward layers.")
     dropout: float = Field(0.1, ge=0.0, lt=1.0, description="Share of a block's outputs dropped in training.")
 
-    @property
-    def layers(self) -> int | None:
-        """Blocks that a pipeline may cut between."""
-        return self.blocks
-
-    def indivisible(self, tensor: int) -> list[str]:
-        """Settings that cannot be divided into `tensor` equal parts, in words."""
-        return [
-            f"model.{name} {value} must be a multiple of parallelism.tensor {tensor}"
-            for name, value in {"heads": self.heads, "feed_forward": self.feed_forward}.items()
-            if value % tensor
-        ]
-
     @model_validator(mode="after")
     def _heads_share_the_token(self) -> "FtTransformerSpec":
         if self.token_size % self.heads:
@@ -86,7 +45,7 @@ class FtTransformerSpec(_Network):
         return self
 
 
-class BuilderSpec(_Network):
+class BuilderSpec(Spec):
     """A network of your own, built by a function that the image of every task can import."""
 
     architecture: str = Field(
@@ -142,6 +101,27 @@ def network_spec(body: dict[str, Any]) -> NetworkSpec:
         ValidationError: if they are not the settings of a network.
     """
     return _NETWORK.validate_python(body)
+
+
+def cutting_problems(model: NetworkSpec, pipeline: int, tensor: int) -> Iterator[str]:
+    """Why a network cannot be cut into stages of a pipeline, or divided for tensor parallelism."""
+    if isinstance(model, BuilderSpec):
+        return
+    layers, sizes = 1, {"outputs": 1}
+    if isinstance(model, TabularMlpSpec):
+        layers, sizes = len(model.hidden), {"hidden": math.gcd(*model.hidden)}
+    elif isinstance(model, FtTransformerSpec):
+        layers, sizes = model.blocks, {"heads": model.heads, "feed_forward": model.feed_forward}
+    if pipeline > layers:
+        yield f"parallelism.pipeline {pipeline} is more than the model's {layers} blocks"
+    for name, size in sizes.items():
+        if size % tensor:
+            yield f"model.{name} must be a multiple of parallelism.tensor {tensor}"
+
+
+def learned_parts(configuration: Mapping[str, Any]) -> tuple[str, ...]:
+    """The parts of the split whose rows a model was trained on, by its manifest's configuration."""
+    return ("train", "validation") if configuration.get("stopping", {}).get("refit") else ("train",)
 
 
 def weights_file(architecture: str) -> str:

@@ -203,9 +203,7 @@ BUILDERS: dict[str, Callable[..., nn.Module]] = {
 def build_model(architecture: dict[str, Any]) -> nn.Module:
     """Build the module that an architecture of `model.json` describes.
 
-    Args:
-        architecture: `model` (its settings), `width` (numeric columns), `cardinalities` (ids of each categorical
-            column) and `outputs`.
+    It has `model` (its settings), `width` (numeric columns), `cardinalities` (ids by categorical column) and `outputs`.
 
     Raises:
         BuilderError: if its builder cannot be imported or builds something else.

@@ -62,11 +62,7 @@ def learning_rate(step: int, steps: int, spec: OptimizerSpec) -> float:
     """The rate at a step: a pure function, so that no checkpoint has to hold it.
 
     Linear warm-up to the peak, then down to a hundredth of it (`cosine`, `linear`), or constant at the peak.
-
-    Args:
-        step: From 0.
-        steps: Of the whole run, as if it were never stopped early.
-        spec: Schedule, peak and share of warm-up.
+    `steps` are those of the whole run, as if it were never stopped early; `step` counts from 0.
     """
     warmup = max(1, round(spec.warmup * steps))
     if step < warmup:
@@ -97,13 +93,6 @@ def gradient_norm(parameters: Sequence[nn.Parameter], layout: Layout) -> Tensor:
 
 
 def scale_gradients(parameters: Sequence[nn.Parameter], norm: Tensor, most: float, scale: float) -> None:
-    """Divide the gradients by `scale`, and then bring their norm down to at most `most`, in place.
-
-    Args:
-        parameters: The parameters of this process, with their gradients.
-        norm: Of the gradient before the division, shape ().
-        most: The largest norm.
-        scale: The factor that the gradient was multiplied by.
-    """
+    """Divide the gradients, whose norm is `norm`, by `scale`, and then bring it down to at most `most`, in place."""
     factor = torch.clamp(most / (norm / scale + 1e-6), max=1.0) / scale
     torch._foreach_mul_([local(parameter.grad) for parameter in parameters if parameter.grad is not None], factor)

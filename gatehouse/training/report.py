@@ -36,7 +36,7 @@ def page(store: ArtifactStore, reference: str) -> str:
         "model.html",
         f"Model {manifest.name}",
         settings.get("model.architecture", ""),
-        _verdict(history, best, loss, manifest.details.get("world_sizes")),
+        _verdict(history, best, loss),
         history=history,
         best=best,
         loss=loss.replace("_", " "),
@@ -53,13 +53,11 @@ def page(store: ArtifactStore, reference: str) -> str:
     )
 
 
-def _verdict(history: Sequence[Json], best: int, loss: str, world_sizes: Sequence[Any] | None) -> Verdict:
+def _verdict(history: Sequence[Json], best: int, loss: str) -> Verdict:
     last, warnings = history[-1]["epoch"], []
     refit = loss not in history[best]
     if best == last and not refit and len(history) > 1:
         warnings.append("The last epoch was the best: the model may improve with more epochs.")
-    if world_sizes:
-        warnings.append("The number of processes changed during training: a rerun gives other bits.")
     text = (
         f"Trained on train and validation rows for {last + 1} epochs, so no row was left to measure it."
         if refit

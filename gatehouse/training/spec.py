@@ -31,6 +31,7 @@ from gatehouse.training.model_spec import (
     TabularMlpSpec,
     XGBoostSpec,
     architecture_of,
+    cutting_problems,
 )
 
 _CLASSES = "Weight of each class from class 0, or `balanced`: inverse to how often a class is seen."
@@ -113,12 +114,6 @@ class DataSpec(TreesDataSpec):
         le=4096,
         description="Micro-batches of a step: gradients are accumulated over them, and pipeline stages work on "
         "several at once.",
-    )
-    shuffle_window: int = Field(
-        0,
-        ge=0,
-        description="Rows that are shuffled at a time, so that a step reads few places of the memory-mapped "
-        "arrays. For a train part larger than a worker's memory; 0 shuffles all rows.",
     )
 
     @model_validator(mode="after")
@@ -216,12 +211,6 @@ class StoppingSpec(_EarlyStopping):
 
     epochs: int = Field(10, ge=1, le=10_000, description="Passes over the train rows; early stopping may end before.")
     patience: int = Field(3, ge=1, description="Epochs without a better validation metric after which training stops.")
-    divergence: float = Field(
-        0.0,
-        ge=0.0,
-        description="Stop if the train loss of an epoch is more than this many times that of the first epoch; 0 for "
-        "never.",
-    )
 
 
 class RoundsSpec(_EarlyStopping):
@@ -298,11 +287,6 @@ class TreesParallelismSpec(Spec):
     processes: int = Field(1, ge=1, le=4096, description="Workers that torchrun starts.")
     threads: int = Field(1, ge=1, le=256, description="Threads of each worker.")
 
-    @property
-    def model_size(self) -> int:
-        """Processes that share one copy of the model: each has all of it."""
-        return 1
-
 
 class CheckpointSpec(Spec):
     """When checkpoints are written, besides the one on a new best metric and the one on preemption.
@@ -349,17 +333,12 @@ class NetworkTraining(Spec):
     @model_validator(mode="after")
     def _possible(self) -> "NetworkTraining":
         problems = _metric_problems(self.stopping.metric, self.loss)
-        ranking, layers = isinstance(self.loss, PairwiseLoss), self.model.layers
         pipeline, micro = self.parallelism.pipeline, self.data.accumulation
-        if layers is not None and pipeline > layers:
-            problems.append(f"parallelism.pipeline {pipeline} is more than the model's {layers} blocks")
-        if pipeline > 1 and ranking:
+        if pipeline > 1 and isinstance(self.loss, PairwiseLoss):
             problems.append("parallelism.pipeline: micro-batches of a ranking differ in size; expected 1")
         if pipeline > 1 and self.parallelism.pipeline_schedule == "1f1b" and micro < pipeline:
             problems.append(f"data.accumulation {micro} must be at least parallelism.pipeline {pipeline} for 1f1b")
-        problems += self.model.indivisible(self.parallelism.tensor)
-        if self.data.shuffle_window and ranking:
-            problems.append("data.shuffle_window: groups of a ranking are shuffled whole; set it to 0")
+        problems += cutting_problems(self.model, pipeline, self.parallelism.tensor)
         if (changes := self.optimizer.changes) and changes[-1].epoch >= self.stopping.epochs:
             problems.append(
                 f"optimizer.changes: expected epochs below stopping.epochs {self.stopping.epochs}, found "
@@ -401,11 +380,11 @@ def _metric_problems(metric: str, loss: LossSpec) -> list[str]:
         return []
     from gatehouse.metrics.catalogue import aliases, metrics_for
 
-    known = dict.fromkeys([task.losses[loss.kind], *metrics_for(task.name)])
-    if metric in known:
+    metrics = dict.fromkeys([task.losses[loss.kind], *metrics_for(task.name)])
+    if metric in metrics:
         return []
-    meant = nearest(metric, known, elsewhere=aliases())
-    return [f"stopping.metric: the loss {loss.kind} gives {', '.join(known)}, not {metric}{meant}"]
+    meant = nearest(metric, metrics, elsewhere=aliases())
+    return [f"stopping.metric: the loss {loss.kind} gives {', '.join(metrics)}, not {metric}{meant}"]
 
 
 def groups_of(annotation: Any) -> Iterator[tuple[str, type[BaseModel]]]:

@@ -1,8 +1,13 @@
 """The train stage: a training set and a spec become a model."""
 
+import logging
+import os
+import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
+from pathlib import Path
 
 from pydantic import Field
 
@@ -12,6 +17,8 @@ from gatehouse.store.identity import identity_of, operational
 from gatehouse.store.stage import Effects, Resources, StageModel, stage
 from gatehouse.store.store import ArtifactStore
 from gatehouse.training.spec import NetworkTraining, TrainSpec, beginning, builder_of
+
+logger = logging.getLogger(__name__)
 
 PROGRAM = "gatehouse.training.program"
 """The program of every worker: a change of it, or of what it imports, is a change of this stage."""
@@ -87,7 +94,6 @@ def _trained(request: TrainRequest, store: ArtifactStore) -> TrainResult:
     from gatehouse.launchers.launcher import LOG, METRICS, PLACE, RESULT, WEIGHTS, TrainingJob
     from gatehouse.tracking.provenance import capture_environment
     from gatehouse.tracking.shipping import close_spool, followed, open_spool, shipped_live
-    from gatehouse.training.checkpointing.kept import shared
     from gatehouse.training.data.job import PARTS, prepare_job
     from gatehouse.training.model_spec import weights_file
 
@@ -96,7 +102,7 @@ def _trained(request: TrainRequest, store: ArtifactStore) -> TrainResult:
     key, where = job_key(request), launcher(store)
     with (
         job_directory(store, f"train-{key}", PARTS) as directory,
-        shared(store, key, _beginnings(request), directory),
+        _shared_checkpoints(store, key, _beginnings(request), directory),
     ):
         prepared = prepare_job(store, request.training_set, request.split, request.transformation, spec, directory)
         name, params = request.model_name.removesuffix("-trial"), spec.model_dump(mode="json")
@@ -106,7 +112,6 @@ def _trained(request: TrainRequest, store: ArtifactStore) -> TrainResult:
             PROGRAM,
             spec.parallelism.processes,
             spec.operation.timeout_minutes,
-            model_size=spec.parallelism.model_size,
             builder=builder_of(spec),
         )
         # Until the model is published, any error is recorded as the reason why the run has none.
@@ -126,8 +131,6 @@ def _trained(request: TrainRequest, store: ArtifactStore) -> TrainResult:
             if (gains := result.get("importance")) is not None:  # By column of the trees.
                 names = prepared.transformation.column_names
                 description["importance"] = {names[int(column)]: gain for column, gain in gains.items()}
-            # Where the number of processes changed, the bits are another run's.
-            sizes = result.get("world_sizes", ())
             model = store.publish(
                 "models",
                 request.model_name,
@@ -138,7 +141,7 @@ def _trained(request: TrainRequest, store: ArtifactStore) -> TrainResult:
                 },
                 derived_from=inputs | {"transformation": request.transformation},
                 configuration=identity_of(spec),
-                details={"best_epoch": result["best_epoch"]} | ({"world_sizes": sizes} if len(sizes) > 1 else {}),
+                details={"best_epoch": result["best_epoch"]},
             )
         close_spool(store, spool, str(model))
         place = directory / PLACE
@@ -166,10 +169,9 @@ def job_key(request: TrainRequest) -> str:
 def forget_job(store: ArtifactStore, key: str) -> None:
     """Remove the directory and the kept checkpoints of a job, if there are any."""
     from gatehouse.launchers.job_directory import job_directory
-    from gatehouse.training.checkpointing.kept import drop
 
     with job_directory(store, f"train-{key}"):
-        drop(store, key)  # The directory is removed at the end.
+        shutil.rmtree(_kept(store, key), ignore_errors=True)  # The directory is removed at the end.
 
 
 def _beginnings(request: TrainRequest) -> Iterator[str] | None:
@@ -179,3 +181,35 @@ def _beginnings(request: TrainRequest) -> Iterator[str] | None:
         return None
     shorter = range((spec.stopping.epochs - 1) // segment * segment, 0, -segment)
     return (job_key(request.model_copy(update={"spec": beginning(spec, epochs)})) for epochs in shorter)
+
+
+@contextmanager
+def _shared_checkpoints(
+    store: ArtifactStore, key: str, beginnings: Iterable[str] | None, directory: Path
+) -> Iterator[None]:
+    """Start a job from the checkpoints of a shorter one, and keep its own where it ends well: they only save time.
+
+    Checkpoints in the job's directory are used before those of others; with None for `beginnings`, nothing is kept.
+    """
+    from gatehouse.launchers.launcher import CHECKPOINTS
+
+    if beginnings is None:
+        yield
+        return
+    own, copied = directory / CHECKPOINTS, directory / f"{CHECKPOINTS}.part"
+    shutil.rmtree(copied, ignore_errors=True)
+    kept = None if own.exists() else next(filter(Path.exists, (_kept(store, key) for key in beginnings)), None)
+    if kept is not None:
+        try:
+            shutil.copytree(kept, copied)
+            os.replace(copied, own)
+        except OSError as error:
+            logger.warning("%s cannot be copied, so the training begins anew: %s", kept, error)
+    yield
+    if own.exists():
+        shutil.rmtree(_kept(store, key), ignore_errors=True)
+        os.replace(own, _kept(store, key))
+
+
+def _kept(store: ArtifactStore, key: str) -> Path:
+    return store.local_folder / "scratch" / f"kept-{key}"

@@ -33,7 +33,7 @@ class TrainState:
     Attributes:
         part: The module with this process's weights; the names are unique over all stages of a pipeline.
         optimizer: With its state in place from the start (`build_optimizer`).
-        position: The next step of the sampler; the same on every process, and for any number of processes.
+        position: The next step of the sampler; the same on every process.
         best: Copy of the weights of the best epoch so far.
     """
 
@@ -68,11 +68,7 @@ class TrainState:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue where `state_dict` was taken; tensors are copied in place.
-
-        Without `rank`, as after a change of the number of processes, the train loss of the epoch begins at zero, and
-        the caller seeds the generators.
-        """
+        """Continue where `state_dict` was taken; tensors are copied in place."""
         own = {"model": dict(self.part.state_dict()), "best": self.best}
         own["optimizer"] = optimizer_state(self.part, self.optimizer)
         with torch.no_grad():
@@ -86,11 +82,8 @@ class TrainState:
         self.scaler.load_state_dict(progress.pop("scaler"))
         for name, value in progress.items():
             setattr(self.progress, name, value)
-        if "rank" not in state:
-            self.progress.loss = self.progress.weight = 0.0
-        else:
-            self.progress.loss = state["rank"]["loss"]
-            set_random_state(state["rank"]["generators"], self.device)
+        self.progress.loss = state["rank"]["loss"]
+        set_random_state(state["rank"]["generators"], self.device)
 
 
 def random_state(device: torch.device) -> dict[str, Any]:
@@ -129,18 +122,6 @@ def set_random_state(state: dict[str, Any], device: torch.device) -> None:
     torch.set_rng_state(state["torch"])
     if device.type == "cuda" and state["cuda"] is not None:
         torch.cuda.set_rng_state(state["cuda"], device)
-
-
-def drawn(device: torch.device) -> list[Tensor]:
-    """The state of torch's generators alone, which decides a step's dropout; takes microseconds."""
-    return [torch.get_rng_state(), *([torch.cuda.get_rng_state(device)] if device.type == "cuda" else [])]
-
-
-def draw_again(states: list[Tensor], device: torch.device) -> None:
-    """Reset torch's generators to what `drawn` returned, so that they draw the same numbers again."""
-    torch.set_rng_state(states[0])
-    for state in states[1:]:
-        torch.cuda.set_rng_state(state, device)
 
 
 def seed_all(seed: int) -> None:

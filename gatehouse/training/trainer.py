@@ -8,7 +8,6 @@ import hashlib
 import logging
 import math
 import time
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +30,7 @@ from gatehouse.training.optimizer import build_optimizer, gradient_norm, learnin
 from gatehouse.training.parallel.mesh import Layout, lay_out, whole
 from gatehouse.training.parallel.parallelize import parallelize
 from gatehouse.training.spec import NetworkTraining, measured_metrics
-from gatehouse.training.state import Progress, TrainState, draw_again, drawn, seed_all
+from gatehouse.training.state import Progress, TrainState, seed_all
 from gatehouse.training.validation import best_epoch, is_over, log_epochs, metrics_of, validation_scores
 
 logger = logging.getLogger(__name__)
@@ -83,10 +82,8 @@ class Trainer:
         """
         state, position = self.state, self.state.position
         self.barrier.beat(0)
-        restored = self.checkpointer.load(state)
+        self.checkpointer.load(state)
         self.barrier.beat(state.progress.step)
-        if restored is not None and not restored.same_world_size:
-            self._seed(position.epoch)
         log_epochs(self.metrics, state.progress.history)
         self.began = state.progress.step, time.monotonic()
         agreed = Agreement()
@@ -125,7 +122,6 @@ class Trainer:
             "history": history,
             "best_epoch": best_epoch(history, self.spec),
             "weights_sha256": hashlib.sha256(path.read_bytes()).hexdigest() if dist.get_rank() == 0 else "",
-            "world_sizes": self.checkpointer.world_sizes,
         }
 
     def _seed(self, epoch: int) -> None:
@@ -173,15 +169,14 @@ class Trainer:
         return own, float(total) / (self.layout.tensor_size * self.layout.pipeline_size)
 
     def _gradient(self, step: Step, batch: Batch, factor: float) -> tuple[float, Tensor, float]:
-        """Compute the gradient, again with half the scale where it is too large for fp16: no batch is left out.
+        """The loss, the norm of the gradient, and the scale that is in gradient and norm.
 
-        Returns:
-            The loss, the norm of the gradient, and the scale that is in both gradient and norm.
+        Where the gradient is too large for fp16, it is computed again with half the scale: no batch is left out.
         """
         scaler = self.state.scaler
         while True:
             self.optimizer.zero_grad(set_to_none=True)
-            scale, before = scaler.scale, drawn(self.device)
+            scale = scaler.scale
             loss = self.execution.backward(batch, factor * scale)
             norm = gradient_norm(self.parameters, self.layout)
             if torch.isfinite(norm):
@@ -191,7 +186,7 @@ class Trainer:
             dist.all_reduce(finite, dist.ReduceOp.MIN)
             if finite and scaler.shrink():
                 continue
-            began = origin(self.execution, batch, loss, self.layout, partial(draw_again, before, self.device))
+            began = origin(self.execution.part, batch, loss)
             raise DivergedError(
                 f"The gradient is not finite in epoch {step.epoch}, step {self.state.progress.step}: it began in "
                 f"{began}. {self.checkpointer.last} {_ROWS_ADVICE if began.startswith(ROWS) else _ADVICE}"
@@ -216,12 +211,6 @@ class Trainer:
             part = "validation" if name in row else "train"
             raise DivergedError(
                 f"The {part} {name} is not finite after epoch {epoch}. {self.checkpointer.last} {_ADVICE}"
-            )
-        first = progress.history[0][f"train_{name}"] if progress.history else math.inf
-        if (most := self.spec.stopping.divergence) and train_loss > most * first:
-            raise DivergedError(
-                f"The train {name} of epoch {epoch} is {train_loss:.6g}: over training.stopping.divergence={most:g} "
-                f"times that of the first epoch, {first:.6g}. {self.checkpointer.last} {_ADVICE}"
             )
         progress.history.append(row)
         log_epochs(self.metrics, [row])

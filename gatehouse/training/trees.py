@@ -174,7 +174,6 @@ class BoostingTrainer:
             "best_epoch": best,
             "weights_sha256": digest,
             "importance": {int(column.removeprefix("f")): gain for column, gain in sorted(importance.items())},
-            "world_sizes": self.checkpointer.world_sizes,
         }
 
     def _round(self, number: int) -> None:

@@ -44,11 +44,8 @@ def validation_scores(
 def metrics_of(scores: Tensor, rows: Rows, loss: Loss, names: Sequence[str]) -> dict[str, float]:
     """The mean loss and the other metrics of `names`, over all rows of a part.
 
-    Args:
-        scores: Logits of every row, float64, shape (rows,) or (rows, classes).
-        rows: The part.
-        loss: The training loss; its mean has the rows' weights, and takes precedence over a metric of its name.
-        names: Of the metrics.
+    `scores` are float64 logits, shape (rows,) or (rows, classes). The mean loss has the rows' weights, and takes
+    precedence over a metric of its name.
     """
     total, weight = sums_of(scores, rows, loss)
     metrics = {loss.name: total / weight if weight else 0.0}

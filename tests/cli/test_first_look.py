@@ -47,7 +47,7 @@ def test_from_a_file_to_a_report(tmp_path: Path, store: ArtifactStore) -> None:
     assert "601 rows, separated by ';', UTF-8, decimal comma, missing values are empty cells, NA" in output
     assert re.search(r"price +double +6 *\n", output) and "1 row repeat an earlier row" in output
     assert "seconds since 1970; orders the rows in time" in output
-    assert "1 value of another type will be rejected, such as 'x'" in output and "600 rows, 1 rejected" in output
+    assert "1 value of another type will be rejected" in output and "600 rows, 1 rejected" in output
     pages = output.split("report ", 1)[1].splitlines()[0].split(", ")
     assert [Path(page.strip()).is_file() for page in pages] == [True, True]
     # The folder of a project that is made next has the file's name: no folder may stand in its place.
@@ -119,7 +119,7 @@ def test_a_word_among_numbers_may_be_a_missing_value(store: ArtifactStore) -> No
     lines = "".join(f"{n},{'not there' if n % 40 == 0 else n}{',9' if n % 50 == 7 else ''}\n" for n in range(600))
     Path("t.csv").write_text("id,x\n" + lines)
     output = _try("t.csv", store).output
-    assert "15 values of another type will be rejected, such as 'not there'" in output
+    assert "15 values of another type will be rejected" in output
     assert "27 of 600 rows (4.5%) do not fit and are rejected, which needs reject_limit: 0.0675" in output
     output = _try("t.csv", store, "--nulls", "not there").output
     assert "x       int64       15" in output and "12 of 600 rows (2.0%) do not fit" in output

@@ -9,7 +9,6 @@ from typer.testing import CliRunner
 import gatehouse
 from gatehouse.cli import kueue
 from gatehouse.errors import ConfigurationError
-from gatehouse.launchers.kueue.spec import Kueue
 
 PROFILE = Path(gatehouse.__file__).parent / "pipelines" / "projects" / "flights" / "platforms" / "cluster.yaml"
 
@@ -47,17 +46,3 @@ def test_a_profile_whose_pods_would_not_be_admitted_is_refused(tmp_path: Path, c
     profile.write_text(yaml.safe_dump(body))
     with pytest.raises(ConfigurationError, match=said):
         CliRunner().invoke(kueue.app, ["manifests", str(profile)], catch_exceptions=False)
-
-
-@pytest.mark.parametrize(
-    ("changed", "said"),
-    [
-        ("nvidia.com/gpu: {nominal: 0.5", "nvidia.com/gpu: expected whole devices"),
-        ("nvidia.com/gpus: {nominal: 4", r"found nvidia.com/gpus \(did you mean nvidia.com/gpu\?\)"),
-    ],
-)
-def test_quotas_of_half_a_device_and_of_no_resource_are_refused(changed: str, said: str) -> None:
-    quotas = yaml.safe_load(f"here: {{cpu: {{nominal: 4}}, {changed}}}}}")
-    team = {"name": "a", "namespaces": ["a"], "quotas": quotas}
-    with pytest.raises(ValueError, match=said):
-        Kueue.model_validate({"flavors": [{"name": "here"}], "teams": [team]})

@@ -1,14 +1,15 @@
 """A store with the example's definitions, to which snapshots of January's flights are brought one after the other."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from pathlib import Path
 
+import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from gatehouse.features.computing.compute import go_back, run_macros
+from gatehouse.features.computing.compute import compute_view, go_back, run_macros, stage_tables
 from gatehouse.features.computing.stage import ComputeRequest, compute_features
 from gatehouse.features.database import connect, open_tables, set_time
 from gatehouse.features.definitions.repository import Repository
@@ -23,6 +24,15 @@ AS_OF = datetime(2013, 1, 22, tzinfo=UTC)
 SERVICE = "flight_delay"
 _TIMED = ("flights", "weather")
 _SUFFIXES = (".py", ".sql", ".yaml")
+
+
+def compute_views(
+    connection: duckdb.DuckDBPyConnection, repository: Repository, names: Iterable[str] = ()
+) -> dict[str, pa.Table]:
+    """The tables of the named views, or of all views, from the raw tables of a connection."""
+    views = [repository.views[name] for name in names or repository.views]
+    stage_tables(connection, repository, [view.query for view in views])
+    return {view.name: compute_view(connection, repository, view) for view in views}
 
 
 class Flights:

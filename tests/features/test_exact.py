@@ -2,7 +2,7 @@
 
 import math
 import re
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
@@ -125,18 +125,3 @@ def test_the_row_of_the_first_value_that_does_not_fit_is_named(column: pa.Array,
     chunks = pa.chunked_array([column.slice(0, 1), column.slice(1)])
     with pytest.raises(ConfigurationError, match=r"^key in row 2: "):
         cast_column(chunks, kind, row_of("key"))
-
-
-@pytest.mark.parametrize(
-    ("column", "kind", "expected"),
-    [
-        (pa.array([2.0, None]), pa.int64(), [2, None]),
-        (pa.array(["a", None]).dictionary_encode(), pa.string(), ["a", None]),
-        (pa.nulls(2), pa.int64(), [None, None]),
-        (pa.array([date(2024, 2, 1), None]), TIME, [datetime(2024, 2, 1, tzinfo=UTC), None]),
-        (pa.array(["2024-02-01T01:00+01:00", None]), TIME, [datetime(2024, 2, 1, tzinfo=UTC), None]),
-        (pa.array([1000, None], pa.timestamp("ns")), TIME, [datetime(1970, 1, 1, 0, 0, 0, 1, UTC), None]),
-    ],
-)
-def test_what_a_type_holds_is_taken_from_another(column: pa.Array, kind: pa.DataType, expected: list[Any]) -> None:
-    assert cast_column(pa.chunked_array([column]), kind, row_of("x")).to_pylist() == expected

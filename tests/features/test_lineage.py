@@ -7,12 +7,11 @@ import pyarrow as pa
 import pytest
 
 from gatehouse.errors import ConfigurationError
-from gatehouse.features.computing.compute import compute_views
 from gatehouse.features.database import connect, set_time
 from gatehouse.features.definitions.declarations import EVENT_TIMESTAMP, KNOWN_FROM, FeatureView
 from gatehouse.features.definitions.repository import Repository, View
 from gatehouse.features.lineage import Lineage, lineage_of
-from tests.features.flights import AS_OF
+from tests.features.flights import AS_OF, compute_views
 
 
 def traced(repository: Repository, sql: str, staging: str = "", macros: str = "") -> Lineage:

@@ -70,24 +70,3 @@ def test_a_training_that_waits_for_another_process_can_be_stopped(store: Artifac
     waiting.join(timeout=60)
     os.close(descriptor)
     assert len(errors) == 1
-
-
-@pytest.mark.parametrize("error", [FileExistsError, FileNotFoundError])
-def test_a_directory_that_is_removed_while_it_is_opened_is_made_again(
-    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch, error: type[OSError]
-) -> None:
-    """`mkdir` finds a directory that is gone when it looks again, or `open` finds none."""
-    scratch, removed = store.scratch, list[Path]()
-
-    def remove_once(name: str) -> Path:
-        directory = scratch(name)
-        if not removed:
-            removed.append(directory)
-            directory.rmdir()
-            if error is FileExistsError:
-                raise error(directory)
-        return directory
-
-    monkeypatch.setattr(store, "scratch", remove_once)
-    with job_directory(store, "job") as directory:
-        assert [directory] == removed and directory.exists()

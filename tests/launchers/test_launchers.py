@@ -29,7 +29,7 @@ from tests.conftest import Once
 from tests.stand_ins.kubernetes_api import Cluster, kubernetes
 from tests.stand_ins.kubernetes_pods import run_pods
 from tests.training.specs import vary
-from tests.training.trained import SPEC, request, train_once
+from tests.training.trained import SPEC, log_of, request, train_once
 
 REAL = os.environ.get("GATEHOUSE_TEST_KUBECONFIG", "")
 MARK = "GATEHOUSE_TEST_PLACE"
@@ -103,12 +103,6 @@ def trained(once: Once) -> tuple[ArtifactStore, TrainResult]:
     return train_once(once)
 
 
-def _log(store: ArtifactStore, model: str) -> list[str]:
-    (key,) = store.objects.list(f"measurements/{model}")
-    log: list[str] = json.loads(store.objects.get_bytes(key))["log"]
-    return log
-
-
 @pytest.mark.parametrize("place", POD_PLACES, indirect=True)
 def test_the_model_is_the_same_wherever_it_was_trained(
     place: Place, trained: tuple[ArtifactStore, TrainResult]
@@ -119,10 +113,10 @@ def test_the_model_is_the_same_wherever_it_was_trained(
         place.launch("kill!:0" if place.kind == "pytorchjob" else "")
         store, result = place.store, train(place.request(processes=2), place.store)
     assert result == trained[1]
-    log = _log(store, result.model)
-    told = [sum(f"epoch {epoch}/4" in line for line in log) for epoch in (1, 2, 3, 4)]
-    # On a busy machine the kill comes after the first epoch was told, and before it was kept.
-    assert told == [1, 1, 1, 1] or (place.kind == "pytorchjob" and sorted(told) == [1, 1, 1, 2])
+    log = log_of(store, result.model)
+    logged = [sum(f"epoch {epoch}/4" in line for line in log) for epoch in (1, 2, 3, 4)]
+    # On a busy machine the kill comes after the first epoch was logged, and before it was saved.
+    assert logged == [1, 1, 1, 1] or (place.kind == "pytorchjob" and sorted(logged) == [1, 1, 1, 2])
     failed = [line for line in log if "failed (exitcode:" in line]
     assert len(failed) == (place.kind == "pytorchjob"), "it did not come back at the first attempt"
     # The log is of the machine that has rank 0 in the end: its worker was killed, or lost the one that was.
@@ -135,7 +129,7 @@ def test_two_nodes_train_the_model_of_one(place: Place, trained: tuple[ArtifactS
     place.launch(nodes=2)
     result = train(place.request(processes=2), place.store)
     assert result == trained[1]
-    log = _log(place.store, result.model)
+    log = log_of(place.store, result.model)
     assert sum("epoch 4/4" in line for line in log) == 1
     assert list(place.store.objects.list("scratch/checkpoints")) == [], "checkpoints of a finished job"
     assert all(line.startswith("[gatehouse-") for line in log), "lines do not name their node"

@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -14,10 +13,9 @@ import pytest
 
 from gatehouse.launchers import wrapper
 from gatehouse.launchers.launcher import RESULT
-from gatehouse.launchers.rank_files import Beat, Heartbeat, Preempted
-from gatehouse.launchers.wrapper import PREEMPTED, HangDetector, stacks
+from gatehouse.launchers.rank_files import Heartbeat, Preempted
+from gatehouse.launchers.wrapper import PREEMPTED, HangDetector
 from gatehouse.runtime.process import descendants, start_time
-from tests.ports import free_port
 
 STAND_IN = "tests.training.stand_in"
 
@@ -103,10 +101,6 @@ def test_a_worker_that_is_always_killed_is_started_again_apart_and_ends_in_a_cod
     assert log.count("torch is there: True") == 4, "a worker imports again what torchrun has imported"
 
 
-def test_a_worker_that_fails_by_itself_ends_in_a_code_that_is_final(started: list[Job], tmp_path: Path) -> None:
-    assert _stand_in(started, tmp_path / "job", "fail", "--max-restarts", "0").ends() == 1
-
-
 def test_ranks_that_do_not_heed_the_flag_are_ended_when_the_grace_is_over(started: list[Job], tmp_path: Path) -> None:
     job = _stand_in(started, tmp_path / "job", "deaf", "--grace-seconds", "2")
     job.waits_for("world-2-1-0")
@@ -115,33 +109,6 @@ def test_ranks_that_do_not_heed_the_flag_are_ended_when_the_grace_is_over(starte
     assert job.ends() == 143
     assert 2 <= time.monotonic() - began < 120
     assert not (job.directory / PREEMPTED).exists()
-
-
-def _await_listener(address: str) -> None:
-    host, _, port = address.partition(":")
-    deadline = time.monotonic() + 60
-    while True:
-        try:
-            socket.create_connection((host, int(port)), timeout=1).close()
-            return
-        except OSError:
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
-
-
-def test_fewer_machines_go_on_when_one_is_gone(started: list[Job], tmp_path: Path) -> None:
-    meeting = f"localhost:{free_port()}"
-    options = ("--nodes", "1:2", "--rendezvous", meeting)
-    first = _stand_in(started, tmp_path / "job", "meet", *options)
-    _await_listener(meeting)
-    second = _stand_in(started, tmp_path / "job", "meet", *options)
-    for rank in range(4):
-        first.waits_for(f"world-4-{rank}-0")  # Who is killed before it is there is nobody's peer.
-    for pid in (second.process.pid, *descendants(second.process.pid)):
-        os.kill(pid, signal.SIGKILL)
-    first.waits_for("world-2-0-1")
-    (tmp_path / "job" / "finish").touch()
-    assert first.ends() == 0, first.log.read_text()
 
 
 def test_a_preempted_run_tells_what_it_saved_in_time_and_ends_in_a_code_worth_another_try(
@@ -167,80 +134,26 @@ class Clock:
         return self.now
 
 
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+def test_silence_is_counted_from_look_to_look_and_ends_with_a_beat(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     clock = Clock()
     monkeypatch.setattr(wrapper, "time", clock)
-    return clock
+    heartbeat, detector = Heartbeat(tmp_path, 0), HangDetector(tmp_path)
 
+    def silences(*steps: float) -> list[float]:
+        found = []
+        for seconds in steps:
+            clock.now += seconds
+            found += [silence.seconds for silence in detector.look()]
+        return found
 
-@pytest.fixture
-def heartbeat(tmp_path: Path) -> Heartbeat:
-    return Heartbeat(tmp_path, 0)
-
-
-def _silences(detector: HangDetector, clock: Clock, seconds: float, looks: int) -> list[float]:
-    """For how long rank 0 was silent at each look, one every `seconds`."""
-    found = []
-    for _ in range(looks):
-        clock.now += seconds
-        found += [silence.seconds for silence in detector.look()]
-    return found
-
-
-def test_a_rank_that_beats_between_two_looks_is_not_silent(tmp_path: Path, clock: Clock, heartbeat: Heartbeat) -> None:
-    detector = HangDetector(tmp_path)
-    for step in (1, 2, 2):  # Also where it makes progress within a step.
+    assert silences(0.5, 0.5, 0.5) == [0.0, 0.5, 1.0]
+    assert silences(3600.0) == [2.0], "the wrapper was paused for an hour, and so were its ranks"
+    for step in (1, 1):  # Also where it makes progress within a step.
         heartbeat.beat(step)
-        assert _silences(detector, clock, 0.5, 1) == [0.0]
-
-
-def test_silence_is_counted_from_look_to_look_and_ends_with_a_beat(
-    tmp_path: Path, clock: Clock, heartbeat: Heartbeat
-) -> None:
-    detector = HangDetector(tmp_path)
-    assert _silences(detector, clock, 0.5, 4) == [0.0, 0.5, 1.0, 1.5]
-    heartbeat.beat(1)
-    assert _silences(detector, clock, 0.5, 2) == [0.0, 0.5]
-
-
-def test_one_look_alone_never_makes_a_hang(tmp_path: Path, clock: Clock, heartbeat: Heartbeat) -> None:
-    """The wrapper was stopped for an hour, and so were its ranks: the next look says nothing about them."""
-    detector = HangDetector(tmp_path)
-    _silences(detector, clock, 0.5, 2)
-    assert _silences(detector, clock, 3600.0, 1) == [1.5]
-
-
-def test_a_number_that_reads_as_zero_once_makes_no_hang(tmp_path: Path, clock: Clock, heartbeat: Heartbeat) -> None:
-    detector = HangDetector(tmp_path)
-    heartbeat.beat(7)
-    _silences(detector, clock, 0.5, 2)
-    heartbeat._numbers[3] = 0
-    assert _silences(detector, clock, 0.5, 1) == [0.0]
-
-
-def test_a_restarted_rank_begins_anew(tmp_path: Path, clock: Clock, heartbeat: Heartbeat) -> None:
-    detector = HangDetector(tmp_path)
-    heartbeat.beat(1)
-    _silences(detector, clock, 0.5, 4)
+        assert silences(0.5) == [0.0]
     again = Heartbeat(tmp_path, 0)
-    again.beat(0)
-    assert _silences(detector, clock, 0.5, 2) == [0.0, 0.5]
-
-
-def test_a_file_counts_only_while_the_very_process_that_wrote_it_lives(
-    tmp_path: Path, clock: Clock, heartbeat: Heartbeat
-) -> None:
-    heartbeat.beat(5)
-    assert [silence.beat.step for silence in HangDetector(tmp_path).look()] == [5]
-    heartbeat._numbers[1] = int(start_time(os.getpid()) or 0) - 1
-    assert HangDetector(tmp_path).look() == [], "another process has the id of a rank that is gone"
-
-
-def test_a_rank_that_ends_before_it_is_asked_for_its_stacks_is_no_error(tmp_path: Path) -> None:
-    pid = os.fork()
-    if pid == 0:
-        os._exit(0)
-    os.waitpid(pid, 0)
-    (tmp_path / "stacks-0.txt").write_text("")
-    assert stacks(tmp_path, [Beat(0, pid, 1, 5, 5)], seconds=0.1) == {0: ""}
+    assert silences(0.5, 0.5) == [0.0, 0.5], "a restarted rank begins anew"
+    again._numbers[1] = int(start_time(os.getpid()) or 0) - 1
+    assert silences(0.5) == [], "another process has the id of a rank that is gone"

@@ -62,13 +62,6 @@ def test_feasts_own_client_reads_what_we_write(both: tuple[OnlineStore, FeatureS
     }
 
 
-def test_feasts_own_client_sees_corrections_and_no_stragglers(both: tuple[OnlineStore, FeatureStore]) -> None:
-    online, feast = both
-    for row in (("AA", 5, 5, 1), ("AA", 5, 9, 2), ("AA", 4, 20, 3)):
-        online.write(VIEW, counted(row))
-    assert served(feast, "AA")["count"] == [2]
-
-
 def test_feasts_own_client_keeps_expired_values_and_tells_their_time(both: tuple[OnlineStore, FeatureStore]) -> None:
     """The row is years older than its view's ttl: null to our readers, a value that counts as present to Feast's."""
     online, feast = both
@@ -79,12 +72,3 @@ def test_feasts_own_client_keeps_expired_values_and_tells_their_time(both: tuple
     assert result.event_timestamps[0].seconds == NOON.timestamp()
     assert result.statuses[0] == FieldStatus.PRESENT
     assert counts(online, "AA", datetime.now(UTC)) == [None, None]
-
-
-def test_feasts_own_client_sees_nothing_of_removed_rows_and_features(both: tuple[OnlineStore, FeatureStore]) -> None:
-    online, feast = both
-    online.write(VIEW, rows(("AA", 0, 0, 1.0, 1, "a", 1.0)), generation=1)
-    online.write(VIEW, rows(("B6", 0, 0, 1.0, 1, "a", 1.0)), generation=0)
-    online.sweep(VIEW, 1, ["delay"])
-    result = served(feast, "AA", "B6")
-    assert (result["delay"], result["count"]) == ([None, None], [1, None])

@@ -23,7 +23,7 @@ from gatehouse.online.materialization import Materialized, materialize_views
 from gatehouse.online.redis import RedisOnline
 from gatehouse.online.sqlite import SqliteOnline
 from gatehouse.online.store import OnlineStore, OnlineView, epoch_us
-from tests.features.online_rows import TIME, VIEW, at, counted, counts, rows
+from tests.features.online_rows import TIME, VIEW, at, counted, counts
 
 
 def run(
@@ -62,75 +62,11 @@ def test_only_what_became_known_since_is_written(online: OnlineStore, tmp_path: 
     assert [run(online, tmp_path, counted(*past, *later), minute).rows for minute in (10, 11)] == [0, 0]
 
 
-@pytest.mark.parametrize(
-    ("table", "minutes", "expected"),
-    [
-        pytest.param([("A", 10, 10, 1), ("B", 5, 25, 2)], (20, 25), ([1, None], [1, 2]), id="late row"),
-        pytest.param([("A", 10, 10, 1), ("A", 10, 25, 2)], (20, 25), ([1, None], [2, None]), id="correction"),
-        pytest.param([("A", 0, 0, 1), ("B", 20, 45, 2)], (20, 40), ([1, None], [None, None]), id="expired, not known"),
-    ],
-)
-def test_rows_arrive_once_they_are_known(
-    online: OnlineStore, tmp_path: Path, table: list[Any], minutes: tuple[int, int], expected: Any
-) -> None:
-    for minute, values in zip(minutes, expected, strict=True):
-        run(online, tmp_path, counted(*table), minute)
-        assert counts(online, "AB", at(minute)) == values
-
-
-def test_a_changed_column_rewrites_the_view(online: OnlineStore, tmp_path: Path) -> None:
-    table = counted(("A", 0, 0, 1), ("B", 1, 1, 2))
-    run(online, tmp_path, table, 4)
-    wider = OnlineView("delays", ("carrier",), ("count", "twice"), "event", "created", VIEW.ttl)
-    twice = table.append_column("twice", pa.array([2, 4], pa.int64()))
-    assert run(online, tmp_path, twice, 4, wider).rewritten
-    result = online.read([wider], pa.table({"carrier": ["A", "B"]}), at(4))
-    assert result.to_pydict() == {"count": [1, 2], "twice": [2, 4]}
-    gone = OnlineView("delays", ("carrier",), ("delay",), "event", "created", VIEW.ttl)
-    assert online.read([gone], pa.table({"carrier": ["A"]}), at(4))["delay"].to_pylist() == [None]
-
-
 def test_a_changed_past_rewrites_the_view(online: OnlineStore, tmp_path: Path) -> None:
     """As where a static table is corrected: nothing about its times shows that it changed. C is removed."""
     run(online, tmp_path, counted(("A", 0, 0, 1), ("B", 3, 3, 2), ("C", 3, 3, 3)), 4)
     assert run(online, tmp_path, counted(("A", 0, 0, 7), ("B", 2, 2, 8)), 4).rewritten
     assert counts(online, "ABC", at(4)) == [7, 8, None]
-
-
-def test_an_older_time_is_refused_without_rewrite(online: OnlineStore, tmp_path: Path) -> None:
-    table = counted(("A", 0, 0, 1), ("A", 10, 10, 2))
-    run(online, tmp_path, table, 20)
-    with pytest.raises(StoreError, match=r"holds delays as known at .*T12:20:00.* after this run's as_of .*T12:05:00"):
-        run(online, tmp_path, table, 5)
-    assert counts(online, "A", at(20)) == [2]
-    assert run(online, tmp_path, table, 5, rewrite=True).rewritten
-    assert counts(online, "A", at(5)) == [1]
-    assert run(online, tmp_path, table, 20).changed == 1
-    assert counts(online, "A", at(20)) == [2]
-
-
-def test_what_was_pushed_stays_only_until_the_table_says_otherwise(online: OnlineStore, tmp_path: Path) -> None:
-    """A, B: pushed as known later than the table then tells, B with no row there. C: pushed after the table's time."""
-    run(online, tmp_path, counted(("A", 0, 0, 1)), 4)
-    online.write(VIEW, counted(("A", 5, 8, 2), ("B", 6, 8, 3), ("C", 12, 12, 4)))
-    assert counts(online, "ABC", at(12)) == [2, 3, 4]
-    table = counted(("A", 0, 0, 1), ("A", 5, 5, 7), ("C", 5, 5, 8))
-    second = run(online, tmp_path, table, 10)
-    assert not second.rewritten and counts(online, "ABC", at(12)) == [7, None, 4]
-    assert counts(online, "ABC", at(10)) == [*joined(table, "AB", 10), 4]
-    run(online, tmp_path, pa.concat_tables([table, counted(("C", 11, 11, 9))]), 13)
-    assert counts(online, "ABC", at(13)) == [7, None, 9]
-
-
-def test_provisional_rows_are_replaced_without_a_rewrite(online: OnlineStore, tmp_path: Path) -> None:
-    """A is another row in the next table, B an older one, C none; D is settled, E new."""
-    old = [("B", 1, 1, 2), ("D", 2, 2, 4)]
-    run(online, tmp_path, counted(*old, ("A", 8, 8, 1), ("B", 8, 8, 9), ("C", 8, 8, 3)), 10, settled=5)
-    table = counted(*old, ("A", 7, 7, 5), ("E", 12, 12, 6))
-    second = run(online, tmp_path, table, 20, settled=15)
-    assert (second.rows, second.changed, second.rewritten) == (4, 4, False)
-    assert counts(online, "ABCDE", at(20)) == [5, 2, None, 4, 6] == joined(table, "ABCDE", 20)
-    assert run(online, tmp_path, counted(("D", 2, 2, 5)), 20, settled=15).rewritten
 
 
 KILLED = """
@@ -268,8 +204,3 @@ def test_any_sequence_of_tables_and_pushes_leaves_what_an_offline_join_gives(
             ]
             if later:
                 store.write(VIEW, counted(*later))
-
-
-def test_a_null_key_is_nobodys_row(online: OnlineStore, tmp_path: Path) -> None:
-    table = pa.concat_tables([counted(("A", 0, 0, 1)), rows((None, 0, 0, 0.0, 2, "", 0.0))])
-    assert run(online, tmp_path, table, 4).changed == 1

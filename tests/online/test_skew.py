@@ -1,7 +1,6 @@
 """The check after materializing: it takes the keys that go wrong, and counts what differs."""
 
 import copy
-import json
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -16,8 +15,7 @@ from gatehouse.online.report import skew_page
 from gatehouse.online.skew import Skew, measure_skew, skew_reasons
 from gatehouse.online.stage import report_body
 from gatehouse.online.store import OnlineStore, epoch_us
-from gatehouse.store.canonical import canonical_json
-from tests.features.online_rows import VIEW, at, counted, rows
+from tests.features.online_rows import VIEW, at, counted
 
 # A: ordinary. C: corrected with the same event time. L: late, below the first watermark. E: expired by minute 60.
 TABLE = counted(("A", 50, 50, 1), ("C", 50, 50, 2), ("C", 50, 55, 3), ("L", 35, 58, 4), ("E", 20, 20, 5))
@@ -87,17 +85,10 @@ def test_a_view_without_a_value_fails_and_its_page_names_it(online: OnlineStore,
     skew = measure_skew(online, [VIEW, weather], tables, RECENT, at(60), {})
     assert (skew.share, skew.unseen) == (0.0, ("weather",))
     (reason,) = reasons = skew_reasons(skew, [VIEW, weather], 0.5)
-    assert "weather: no value was compared" in reason and "ttl of 0:01:00" in reason
+    assert "weather: no value was compared" in reason and "ttl 0:01:00" in reason
     assert skew_reasons(skew, [VIEW, weather], 1.0) == []
-    assert "No value of weather was compared" in skew_page("delay", report_body(at(60), 0.0, skew, reasons, [], ()))
+    assert "weather: no value of it was compared" in skew_page("delay", report_body(at(60), 0.0, skew, reasons, [], ()))
     assert measure_skew(online, [weather], tables, RECENT, at(60), {}).share == 1.0
-
-
-def test_the_reason_why_nothing_was_compared(online: OnlineStore, tmp_path: Path) -> None:
-    table = rows(("A", 50, 50, None, None, None, None))
-    for sample, reason in ((table, "its fresh rows have no values"), (table[:0], "no row of it is known")):
-        pq.write_table(sample, path := tmp_path / "rows.parquet")
-        assert measure_skew(online, [VIEW], {"delays": [path]}, RECENT, at(60), {}).why_unseen(VIEW) == reason
 
 
 def test_keys_that_a_pusher_may_have_served_since_are_left_out(online: OnlineStore, path: Path) -> None:
@@ -106,20 +97,3 @@ def test_keys_that_a_pusher_may_have_served_since_are_left_out(online: OnlineSto
     assert (skew.left_out, skew.differing) == (2, {})
     compared = {comparison.kind: comparison.cells for comparison in skew.compared if comparison.feature == "count"}
     assert compared == {"fresh": 1, "recent": 2, "corrected": 0, "late": 0, "expired": 1}
-
-
-def test_the_report_names_what_differs(online: OnlineStore, path: Path) -> None:
-    results = materialize_views(online, [VIEW], {"delays": [path]}, at(60))
-    online.write(VIEW, counted(("A", 50, 51, 99)))
-    body = report_body(at(60), 0.0, measure(online, path), ["skew is above"], results, ())
-    page = skew_page("delay", json.loads(canonical_json(body)))
-    assert "skew is above" in page and "<td>count</td>" in page and "99" in page
-
-
-def test_values_that_are_not_numbers_are_the_same_as_themselves(online: OnlineStore, tmp_path: Path) -> None:
-    table = counted(("A", 50, 50, 1))
-    place = table.column_names.index("mean")
-    path = tmp_path / "nan.parquet"
-    pq.write_table(table.set_column(place, "mean", pa.array([float("nan")])), path)
-    materialize_views(online, [VIEW], {"delays": [path]}, at(60))
-    assert measure(online, path).differing == {}

@@ -4,7 +4,7 @@ import sqlite3
 
 import pytest
 
-from gatehouse.errors import ConfigurationError, SkewError
+from gatehouse.errors import SkewError
 from gatehouse.online.report import page
 from gatehouse.online.stage import MaterializeRequest, materialize
 from gatehouse.online.store import sqlite_file
@@ -50,8 +50,3 @@ def test_a_value_that_only_the_online_store_has_fails_the_verdict(flights: Fligh
     requirement = Requirement(verdict=result.verdict, reasons=result.reasons, report=result.report)
     with pytest.raises(SkewError, match="aircraft_seats"):
         require_no_skew.function(requirement, flights.store)
-
-
-def test_an_unknown_service_names_those_that_exist(flights: Flights) -> None:
-    with pytest.raises(ConfigurationError, match="no feature service 'other': expected one of flight_delay"):
-        materialize.function(request(flights, "flights", "other"), flights.store)

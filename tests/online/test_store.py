@@ -1,9 +1,7 @@
 """Both online stores: rows are kept by (event, created), and reading follows the rules of an offline join."""
 
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -21,19 +19,6 @@ from gatehouse.store.store import ArtifactStore
 from tests.features.online_rows import NOON, TIME, VIEW, at, counted, counts, read, rows
 
 
-def values(delay: Any, count: Any, name: Any, mean: Any) -> dict[str, Any]:
-    return {"delay": delay, "count": count, "name": name, "mean": mean}
-
-
-def test_values_come_back_as_they_were_written(online: OnlineStore) -> None:
-    online.write(VIEW, rows(("AA", 0, 1, 1.5, -3, "Zürich ✈", 0.1), ("B6", 0, 1, None, None, None, None)))
-    assert read(online, ["AA", "B6", "ZZ"], at(5)) == [
-        values(1.5, -3, "Zürich ✈", 0.1),
-        values(None, None, None, None),
-        values(None, None, None, None),
-    ]
-
-
 def test_a_key_that_is_null_has_no_features_and_takes_them_from_no_other(online: OnlineStore) -> None:
     online.write(VIEW, counted(("A", 0, 0, 1), ("B", 0, 0, 2)))
     keys = pa.table({"carrier": pa.array([None, "B", None, "A"], pa.string())})
@@ -47,32 +32,7 @@ def test_a_correction_arrives_and_a_straggler_or_a_repeated_row_does_not(online:
     assert online.write(VIEW, rows(("AA", 5, 9, 2.0, 2, "b", 2.0))) == 1
     assert online.write(VIEW, rows(("AA", 4, 20, 3.0, 3, "c", 3.0), ("AA", 5, 8, 4.0, 4, "d", 4.0))) == 0
     assert online.write(VIEW, rows(("AA", 5, 9, 5.0, 5, "e", 5.0), ("B6", 6, None, 2.0, 2, "b", 2.0))) == 0
-    assert read(online, ["AA"], at(10)) == [values(2.0, 2, "b", 2.0)]
-
-
-def test_rows_before_1970_have_the_order_of_their_times(online: OnlineStore) -> None:
-    view = OnlineView("old", ("carrier",), ("count",), "event")
-    times = [datetime(1960, 1, 1, tzinfo=UTC), datetime(1969, 12, 31, 23, tzinfo=UTC), datetime(1965, 1, 1, tzinfo=UTC)]
-    for number, time in enumerate(times):
-        online.write(view, pa.table({"carrier": ["A"], "event": pa.array([time], TIME), "count": [number]}))
-    assert online.read([view], pa.table({"carrier": ["A"]}), NOON)["count"].to_pylist() == [1]
-
-
-def test_views_with_the_same_keys_are_read_together_and_keep_their_order(online: OnlineStore) -> None:
-    other = OnlineView("weather", ("carrier",), ("temp",), "event")
-    online.write(VIEW, counted(("A", 0, 0, 1)))
-    online.write(other, pa.table({"carrier": ["A"], "event": pa.array([at(0)], TIME), "temp": [20]}))
-    result = online.read([other, VIEW], pa.table({"carrier": ["Z", "A"]}), at(1))
-    assert result.column_names == ["temp", *VIEW.features]
-    assert result["temp"].to_pylist() == [None, 20] and result["count"].to_pylist() == [None, 1]
-
-
-def test_two_keys_and_integers(online: OnlineStore) -> None:
-    view = OnlineView("pairs", ("origin", "hour"), ("value",), "event")
-    keys = {"origin": ["JFK"], "hour": pa.array([-7], pa.int64())}
-    table = pa.table({**keys, "event": pa.array([at(0)], TIME), "value": [True]})
-    online.write(view, table)
-    assert online.read([view], table.select(["hour", "origin"]), at(0))["value"].to_pylist() == [True]
+    assert read(online, ["AA"], at(10)) == [{"delay": 2.0, "count": 2, "name": "b", "mean": 2.0}]
 
 
 @pytest.mark.parametrize(
@@ -86,11 +46,6 @@ def test_two_keys_and_integers(online: OnlineStore) -> None:
 def test_keys_that_no_row_can_have_are_errors(online: OnlineStore, kind: str, keys: pa.Table) -> None:
     with pytest.raises(ConfigurationError, match="carrier"):
         online.read([replace(VIEW, kinds=(kind,))], keys, NOON)
-
-
-def test_a_row_exactly_as_old_as_the_ttl_counts_and_a_moment_without_a_zone_is_utc(online: OnlineStore) -> None:
-    online.write(VIEW, counted(("A", 0, 0, 1)))
-    assert [counts(online, "A", at(minute).replace(tzinfo=None)) for minute in (30, 30.001)] == [[1], [None]]
 
 
 def test_more_keys_than_one_command_takes(online: OnlineStore) -> None:

@@ -30,8 +30,8 @@ def test_fields_of_request_and_result_are_the_parameters() -> None:
     spec = component_of("check_leakage").component_spec
     inputs = {name: (given.type, given.default) for name, given in spec.inputs.items()}
     texts = ("store", "snapshot", "feature_tables", "training_set", "definitions")
-    numbers = {"alarm": ("Float", 0.95), "model_alarm": ("Float", 1.0), "cuts": ("Integer", 7)}
-    others = {"model_alarm_severity": ("String", "refuse"), "unchecked": ("Dict", {})}
+    numbers = {"alarm": ("Float", 0.95), "cuts": ("Integer", 7)}
+    others = {"unchecked": ("Dict", {})}
     others |= {"code": ("Dict", {}), "rerun": ("String", "")}
     assert inputs == dict.fromkeys(texts, ("String", None)) | numbers | others
     assert {name: given.type for name, given in spec.outputs.items()} == {

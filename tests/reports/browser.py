@@ -174,14 +174,3 @@ class Page:
         found = self._call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         assert "exceptionDetails" not in found, found["exceptionDetails"]
         return found["result"].get("value")
-
-    def press(self, key: str, text: str = "") -> None:
-        """Press one key: a name such as `Tab`, or a character with itself as `text`."""
-        codes = {"Tab": 9, "Enter": 13, "Escape": 27, " ": 32}
-        body = {"key": key, "windowsVirtualKeyCode": codes.get(key, ord(key[0].upper()))}
-        self._call("Input.dispatchKeyEvent", type="keyDown", **body, **({"text": text} if text else {}))
-        self._call("Input.dispatchKeyEvent", type="keyUp", **body)
-
-    def print_media(self) -> None:
-        """Show the page as it would be printed."""
-        self._call("Emulation.setEmulatedMedia", media="print")

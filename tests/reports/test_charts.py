@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gatehouse.reports.axes import Axis, Frame, drawn_axes, time_ticks
+from gatehouse.reports.axes import Axis, time_ticks
 from gatehouse.reports.charts import Bin, Series, distributions, histogram, line_chart, sparkline
 from gatehouse.reports.row_charts import Dot, bar_chart, dot_chart
 
@@ -23,16 +23,8 @@ def elements(chart: str, tag: str, mark: str) -> list[ET.Element]:
     return [element for element in ET.fromstring(chart).iter(SVG + tag) if mark in (element.get("class") or "").split()]
 
 
-def texts(chart: str) -> list[str]:
-    return [element.text or "" for element in ET.fromstring(chart).iter(SVG + "text")]
-
-
 def path_points(path: ET.Element) -> list[tuple[float, float]]:
     return [(float(x), float(y)) for x, y in re.findall(r"([\d.-]+),([\d.-]+)", path.get("d") or "")]
-
-
-def dots(chart: str) -> list[tuple[float, float]]:
-    return [(float(x), float(y)) for x, y in re.findall(r"M([\d.-]+),([\d.-]+)h0", chart)]
 
 
 def is_finite(chart: str) -> bool:
@@ -50,67 +42,11 @@ def test_a_line_runs_from_corner_to_corner() -> None:
     assert elements(chart, "line", "axis")[0].get("y1") == f"{line[0][1]:.1f}"
 
 
-def test_series_differ_and_the_first_is_on_top() -> None:
-    series = [Series("a", [(0, 0), (1, 1)]), Series("b", [(0, 1), (1, 0)]), Series("r", [(0, 0), (1, 0)], style="ref")]
-    chart = line_chart(series, "x", "y")
-    plot = ET.fromstring(chart).find(f".//{SVG}svg[@class='clip']")
-    assert plot is not None
-    assert [path.get("class") for path in plot] == ["series ref dashed", "series s1", "series s0"]
-    assert {"x", "y"} <= set(texts(chart))
-    assert [sample.tail for sample in ET.fromstring(chart).iter("svg")] == ["a", "b", "r"]
-
-
-def test_points_that_are_not_finite_are_left_out_and_a_single_point_is_a_dot() -> None:
-    chart = line_chart([Series("a", [(0, 0), (math.nan, 1), (1, math.inf), (1, 1)])], "x", "y")
-    assert len(path_points(elements(chart, "path", "series")[0])) == 2
-    assert len(dots(line_chart([Series("a", [(1, 1)])], "x", "y"))) == 1
-
-
-@pytest.mark.parametrize("series", [[], [Series("a")], [Series("a", [(math.nan, math.nan)])]])
-def test_a_chart_of_nothing_says_so(series: list[Series]) -> None:
-    assert "no data" in texts(line_chart(series, "x", "y"))
-
-
 @given(POINTS, st.booleans())
 def test_line_charts_survive_odd_numbers(points: list[tuple[float, float]], log: bool) -> None:
     x, y = (Axis.of("a", [point[index] for point in points], log) for index in (0, 1))
     assert is_finite(line_chart([Series("a", points, lines=[points], dots=points)], x, y))
     assert is_finite(line_chart([Series("a", points)], "x", "y"))
-
-
-def test_dots_on_one_pixel_are_one_and_few_have_tooltips() -> None:
-    assert len(dots(line_chart([Series("", dots=[(0.5, 0.5)] * 1000)], "x", "y"))) == 1
-    assert "<title>trial 7</title>" in line_chart([Series("", dots=[(0.5, 0.5)], titles=["trial 7"])], "x", "y")
-
-
-def test_a_logarithm_puts_equal_ratios_at_equal_distances() -> None:
-    series = Series("", dots=[(0.001, 1), (0.01, 1), (0.1, 1)])
-    chart = line_chart([series], Axis("rate", 0.001, 0.1, log=True), Axis("loss", 0, 2))
-    (a, _), (b, _), (c, _) = dots(chart)
-    assert b - a == pytest.approx(c - b, abs=1)
-    assert re.findall(r">(0\.0?0?1)<", chart) == ["0.001", "0.01", "0.1"]
-
-
-@pytest.mark.parametrize(
-    ("ends", "log", "labels"),
-    [
-        ((3, 5), False, ["3", "4", "5"]),
-        ((3, 5), True, ["3", "4", "5"]),
-        ((1, 64), True, ["1", "2", "5", "10", "20", "50"]),
-        ((0, 1), False, ["0", "1"]),
-    ],
-)
-def test_whole_numbers_have_whole_ticks(ends: tuple[int, int], log: bool, labels: list[str]) -> None:
-    axis = Axis.of("layers", ends, log, whole=True)
-    assert [label for _, label in axis.ticks(*axis.ends)] == labels
-
-
-def test_categories_stand_beside_each_other_under_their_names() -> None:
-    names = ("relu", "gelu <b>", "a name that is too long for an axis")
-    chart = line_chart([Series("", dots=[(0, 1), (1, 1), (2, 1)])], Axis("activation", choices=names), "loss")
-    labels = {text.text: float(text.get("x", "0")) for text in ET.fromstring(chart).iter(f"{SVG}text")}
-    places = [labels[name] for name in ("relu", "gelu <b>", "a name that is …")]
-    assert [x for x, _ in dots(chart)] == pytest.approx(places, abs=1)
 
 
 def at(text: str) -> float:
@@ -131,21 +67,6 @@ def test_times_have_round_ticks(low: str, high: str, labels: list[str]) -> None:
     assert [label for _, label in time_ticks(at(low), at(high))] == labels
 
 
-@given(st.floats(at("0100-01-01"), at("9000-01-01")), st.floats(1e-3, 1e11))
-def test_there_are_never_more_dates_than_fit(low: float, span: float) -> None:
-    ticks = time_ticks(low, min(at("9900-01-01"), low + span))
-    assert len(ticks) <= 6 and all(low - 1e-3 <= tick <= low + span + 1e-3 for tick, _ in ticks)
-
-
-def test_labels_of_an_axis_do_not_overlap() -> None:
-    frame = Frame(60, 10, 130, 200, at("2013-11-15"), at("2013-12-14"), 0, 1)
-    drawn = "".join(drawn_axes(frame, "began", "seconds", time_ticks))
-    assert len(re.findall(r">2013-", drawn)) == 1
-    chart = line_chart([Series("a", [(0, 0.7301), (1, 0.7374)])], "x", "y")
-    (left, label), *_ = re.findall(r'<text x="([\d.]+)" y="[\d.]+" text-anchor="end">([\d.]+)</text>', chart)
-    assert float(left) - 6.7 * len(label) > 20, "the name of the axis stands there"
-
-
 def test_a_histogram_is_as_high_as_its_bins() -> None:
     (outline,) = elements(histogram([0, 1, 2], [("a", [1, 2])], "x", "y"), "path", "series")
     heights = [y for _, y in path_points(outline)]
@@ -153,33 +74,6 @@ def test_a_histogram_is_as_high_as_its_bins() -> None:
     assert heights[0] - heights[3] == pytest.approx(2 * (heights[0] - heights[1]), abs=0.2)
     with pytest.raises(ValueError, match="zip"):
         histogram([0, 1, 2], [("b", [1])], "x", "y")
-
-
-def steps(path: ET.Element) -> list[tuple[str, float]]:
-    """The moves of an outline: `M`, `V` or `H`, with where they lead (of `M` the height)."""
-    moves = re.findall(r"([MVH])([\d.,-]+)", path.get("d") or "")
-    return [(move, float(place.split(",")[-1])) for move, place in moves]
-
-
-def test_a_distribution_is_filled_and_another_lies_over_it() -> None:
-    bins = [Bin(0, 1, 0.25), Bin(1, 3, 0.5)]
-    chart = distributions([("now", bins), ("before", bins)], "a column", (0, 4), size=(212, 100))
-    (own,) = elements(chart, "path", "own")
-    other, key = elements(chart, "path", "other")
-    assert own.get("d") == other.get("d") != key.get("d")
-    floor, low, first, high, second, end = (place for _, place in steps(own))
-    assert floor == end == 80
-    assert floor - high == pytest.approx(2 * (floor - low), abs=1)
-    assert (first, second) == (6 + 50, 6 + 150)
-    assert {"now", "before"} <= set(texts(chart))
-    alone = distributions([("now", bins)], "x", (0, 1), ends=("2024-01-01", "<2024>"))
-    assert texts(alone) == ["2024-01-01", "<2024>"] and not elements(alone, "path", "other")
-
-
-def test_bins_are_cut_off_at_the_ends_of_the_axis() -> None:
-    bins = [Bin(-10, -5, 1.0), Bin(-5, 0.5, 1.0), Bin(0.5, 9, 1.0), Bin(9, 10, 1.0)]
-    (own,) = elements(distributions([("now", bins)], "x", (0, 1), size=(112, 100)), "path", "own")
-    assert [place for move, place in steps(own) if move == "H"] == [56, 106]
 
 
 @given(st.lists(st.tuples(st.floats(-1e9, 1e9), st.floats(0.001, 1e6), st.floats(0, 1e9)), max_size=6))
@@ -207,25 +101,3 @@ def test_bars_are_as_long_as_their_values() -> None:
     zero = bars[0][0]
     assert [end - zero for _, end in bars] == pytest.approx([100 / 3, 200 / 3, -100 / 3, 0], abs=0.02)
     assert {start for start, _ in bars} == {zero}
-
-
-def test_a_marker_stands_at_its_value_and_names_of_close_markers_move_apart() -> None:
-    chart = bar_chart([("a", 1.0), ("b", 4.0)], [("limit", 1.0)])
-    assert row_lines(chart, "dashed") == [(25.0, 25.0)] * 2
-    assert re.findall(r'<text x="([\d.]+)%"[^>]*>limit<', chart) == ["25.00"]
-    chart = dot_chart([Dot("a", 0.0), Dot("b", 100.0)], "x", [("floor", 50.0), ("all rows", 50.5)])
-    anchors = {text.text: text.get("text-anchor") for text in ET.fromstring(chart).iter(f"{SVG}text")}
-    assert (anchors["floor"], anchors["all rows"]) == ("end", "start")
-
-
-def test_an_interval_of_a_row_that_counts_less_is_cut_off() -> None:
-    chart = dot_chart([Dot("a", 0.7, 0.69, 0.71), Dot("b", 0.7, -5.0, 5.0, mark="soft")], "x")
-    first, second = row_lines(chart, "range")
-    assert second == (0, 100) and first[1] - first[0] > 50
-
-
-def test_names_and_values_are_text_beside_each_bar() -> None:
-    chart = bar_chart([("a_long<name>", 0.5), ("b", 0.25)])
-    rows = [[span.text for span in row.iter("span")] for row in ET.fromstring(chart)]
-    assert [row[-1] for row in rows] == ["0.5000", "0.2500"]
-    assert "a_<wbr/>long&lt;name&gt;" in chart

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gatehouse.reports.format import column_format, cut, duration, number, percent, share, ticks
+from gatehouse.reports.format import column_format, number, percent, share
 
 
 @pytest.mark.parametrize(
@@ -66,35 +66,6 @@ def test_shares() -> None:
     ]
 
 
-def test_a_long_text_is_cut_and_its_length_given() -> None:
-    assert [cut("x" * 5000, 10), cut("x" * 10, 10)] == ["xxxxxxxxxx… (5,000 characters)", "x" * 10]
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(0, "0 s"), (59.6, "1 min"), (3725, "1 h 2 min"), (86400, "1 d"), (90061, "1 d 1 h"), (-7200, "−2 h")],
-)
-def test_a_span_of_time_has_two_units_at_most(seconds: float, text: str) -> None:
-    assert duration(seconds) == text
-
-
 @given(st.floats() | st.integers())
 def test_every_number_can_be_written(value: float) -> None:
     assert number(value)
-
-
-@pytest.mark.parametrize(
-    ("values", "step", "labels"),
-    [
-        ([0.0, 0.2, 0.4], 0.2, ["0.0", "0.2", "0.4"]),
-        ([0.0, 0.25], 0.25, ["0.00", "0.25"]),
-        ([-0.002, 0.0], 0.002, ["−0.002", "0.000"]),
-        ([0.0, 20000.0], 20000.0, ["0", "20k"]),
-        ([0.0, 5e7], 5e7, ["0", "50M"]),
-        ([0.0, 2e-6], 2e-6, ["0", "2.0e-06"]),
-        ([1.5e-5, 2e-5], 5e-6, ["1.5e-05", "2.0e-05"]),
-        ([0.0, 500.0, 1000.0], 500.0, ["0", "500", "1000"]),
-    ],
-)
-def test_ticks(values: list[float], step: float, labels: list[str]) -> None:
-    assert ticks(values, step) == labels

@@ -4,22 +4,13 @@ import base64
 import hashlib
 import re
 from html.parser import HTMLParser
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from jinja2 import UndefinedError
 
-from gatehouse.reports.contents import page as contents_page
 from gatehouse.reports.page import Cell, Verdict, environment, render
-from gatehouse.reports.rendering import rendered
-from gatehouse.reports.style import COLOURS, STYLE
-from gatehouse.store.canonical import canonical_json
-from gatehouse.store.manifest import Column
-from gatehouse.store.store import ArtifactStore
-from tests.store.memory_objects import Memory, MemoryObjects
 
 EVERYTHING = """
 {{ p.facts({text: text, "reference": "models/a/sha256-0"}) }}
@@ -109,20 +100,6 @@ def test_nothing_outside_the_page_is_needed_and_the_policy_allows_its_style_alon
     assert "script" not in policy and "script" not in Outline(html).tags
 
 
-def test_a_template_that_names_what_is_not_there_is_refused() -> None:
-    with pytest.raises(UndefinedError, match="absent"):
-        drawn("{{ absent }}")
-
-
-def test_sections_have_a_table_of_contents_and_a_way_past_it() -> None:
-    body = '{% call p.section("A") %}{% endcall %}{% call p.section("B", "", 7) %}{% endcall %}'
-    html = drawn(body)
-    assert re.findall(r'<li><a href="#(s\d)">', html) == ["s1", "s2"]
-    assert '<a href="#s2">B</a> <small>7</small>' in html
-    assert html.index('class="skip" href="#main"') < html.index("<nav") < html.index('id="main"')
-    assert "nav" not in Outline(drawn('{% call p.section("Only") %}{% endcall %}')).tags
-
-
 def test_the_verdict_comes_first_with_warnings_and_what_was_not_checked() -> None:
     warnings = [f"warning {number}" for number in range(9)]
     verdict = Verdict("pass", "Run `a <x>`.", (), warnings, ["the moon"], "Sleep, not ` alone.", "Kept")
@@ -149,68 +126,3 @@ def test_the_verdict_comes_first_with_warnings_and_what_was_not_checked() -> Non
 )
 def test_cells_of_tables(columns: Any, rows: Any, cell: str) -> None:
     assert cell in drawn('{{ p.table(columns, rows, percents=["rate"]) }}', columns=columns, rows=rows)
-
-
-@pytest.mark.parametrize("rows", [[[1, 2], [1]], [[1], [1]]])
-def test_a_row_of_the_wrong_length_is_refused(rows: Any) -> None:
-    with pytest.raises(ValueError, match=r"expected 2 cells|zip"):
-        drawn('{{ p.table(["a", "b"], rows) }}', rows=rows)
-
-
-@pytest.mark.parametrize("dark", [False, True])
-def test_text_and_shapes_have_contrast(dark: bool) -> None:
-    """WCAG 2.2, level AA: 4.5 for text, 3 for shapes, on what lies behind it."""
-    light_part, dark_part, _ = COLOURS.split(":root {")[1:]
-    colours = dict(re.findall(r"--([\w-]+): (#\w{6});", dark_part if dark else light_part))
-
-    def luminance(colour: str) -> float:
-        parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
-        linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
-        return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
-
-    def contrast(first: str, second: str) -> float:
-        darker, lighter = sorted((luminance(colours[first]), luminance(colours[second])))
-        return (lighter + 0.05) / (darker + 0.05)
-
-    text = [(ink, paper) for ink in ("ink", "soft", "good", "bad", "warn", "a") for paper in ("page", "tint")]
-    text += [(ink, f"{mark}-tint") for mark in ("good", "bad", "warn") for ink in ("ink", mark)]
-    text += [("page", disc) for disc in ("soft", "good", "bad", "warn", "ink")]
-    assert [pair for pair in text if contrast(*pair) < 4.5] == []
-    assert [shape for shape in ("axis", "a", "b", "c", "d") if contrast(shape, "page") < 3] == []
-    assert [name for name in colours if f"var(--{name})" not in STYLE] == []
-
-
-def test_the_page_of_any_artifact_draws_numbers_as_bars_and_lists_the_rest(store: ArtifactStore) -> None:
-    counts = {f"2024-{month:02d}": month * 1000 for month in range(1, 13)}
-    source = store.publish("datasets", "d", {"a": b"1"})
-    artifact = store.publish(
-        "profiles",
-        "delays",
-        {"counts.json": canonical_json(counts), "texts.json": '{"x": "1"}', "empty.json": "{}"},
-        columns=[Column("dest", "string")],
-        rows=1234,
-        derived_from={"dataset": source},
-        configuration={"names": ["<b>"], "window": ""},
-    )
-    html = contents_page(store, str(artifact))
-    assert "<h1>profiles of delays</h1>" in html and "1,234 rows" in html and str(source) in html
-    assert html.count('<line class="bar"') == 12
-    assert [html.index(month) for month in counts] == sorted(html.index(month) for month in counts)
-    assert "texts.json" in html and "dest" in html and "&lt;b&gt;" in html and "<dt>window" not in html
-    many = canonical_json({f"{number:04d}": number for number in range(1234)})
-    html = contents_page(store, str(store.publish("profiles", "many", {"numbers.json": many})))
-    assert html.count('<line class="bar"') == 100 and "the first 100 of 1,234" in html
-
-
-def test_the_page_of_a_far_store_is_copied_whole_into_a_folder_of_the_user(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("GATEHOUSE_CACHE", str(tmp_path))
-    store = ArtifactStore(MemoryObjects(Memory()))
-    artifact = store.publish("profiles", "x", {"counts.json": '{"2013-01": 3}'})
-    page = rendered(store, artifact)
-    assert page.is_relative_to(tmp_path)
-    assert page.stat().st_mode & 0o777 == 0o444  # Installed when it was finished.
-    assert "2013-01" in page.read_text()
-    assert rendered(store, artifact) == page
-    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [page]

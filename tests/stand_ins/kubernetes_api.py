@@ -39,7 +39,6 @@ class Cluster:
     Attributes:
         scenario: What happens to a job that is created.
         faults: What befalls the next requests: an HTTP status, `reset`, `close` or `gone` (both for watches), or None.
-            Watches of pods, which a thread of the launcher makes beside the others, are spared.
         forbidden: The rights that nobody has, as group, resource and verb.
         requests: Every request that was made, as `<method> <path>`, that of a watch with `?watch`.
         asked: API group, resource and verb of every request, as a role grants them.
@@ -273,8 +272,7 @@ class _Handler(Handler):
         asked, watches = _asked(self.command, url.path, query), query.get("watch") == "true"
         self.cluster.requests.append(f"{self.command} {url.path}" + "?watch" * watches)
         self.cluster.asked.add(asked)
-        is_spared = asked == ("", "pods", "watch") or not self.cluster.faults
-        fault = None if is_spared else self.cluster.faults.popleft()
+        fault = self.cluster.faults.popleft() if self.cluster.faults else None
         if asked in self.cluster.forbidden:
             self._status(403, "forbidden")
         elif fault == "reset":
@@ -285,10 +283,8 @@ class _Handler(Handler):
             self._status(401, "Unauthorized")
         elif url.path.endswith("/log"):
             self._log(url.path.split("/")[-2], query)
-        elif watches and url.path.endswith("/pods"):
-            self._watch_pods(query)
         elif watches:
-            self._watch(url.path, query, fault)
+            self._watch(query, fault)
         else:
             getattr(self, f"_{self.command.lower()}")(url.path, query, body)
 
@@ -354,31 +350,16 @@ class _Handler(Handler):
         self.cluster.delete(path)
         return self.answer(200, {"kind": "Status", "status": "Success"})
 
-    def _watch(self, path: str, query: dict[str, str], fault: object) -> None:
+    def _watch(self, query: dict[str, str], fault: object) -> None:
+        """Send the pods as they are, or every change since a version, and then every change."""
+        name, _, value = query["labelSelector"].partition("=")
+        until, cluster = time.monotonic() + float(query["timeoutSeconds"]), self.cluster
         self._begin_stream()
         if fault == "close":
             return
         if fault == "gone":
             self._chunk(json.dumps({"type": "ERROR", "object": {"kind": "Status", "code": 410}}))
             return
-        bookmark = {"kind": "Status", "metadata": {"resourceVersion": query["resourceVersion"]}}
-        self._chunk(json.dumps({"type": "BOOKMARK", "object": bookmark}))
-        until = time.monotonic() + float(query["timeoutSeconds"])
-        key = f"{path}/{query['fieldSelector'].partition('=')[2]}"
-        while time.monotonic() < until:
-            with self.cluster.changed:
-                job = self.cluster.jobs.get(key)
-                if job is None or job["metadata"]["resourceVersion"] != query["resourceVersion"]:
-                    self._chunk(json.dumps({"type": "MODIFIED" if job else "DELETED", "object": job}))
-                    break
-                self.cluster.changed.wait(until - time.monotonic())
-        self._end_stream()
-
-    def _watch_pods(self, query: dict[str, str]) -> None:
-        """Send the pods as they are, or every change since a version, and then every change."""
-        name, _, value = query["labelSelector"].partition("=")
-        until, cluster = time.monotonic() + float(query["timeoutSeconds"]), self.cluster
-        self._begin_stream()
         with cluster.changed:
             since = int(query.get("resourceVersion") or (cluster.changes[-1][0] if cluster.changes else 0))
             present = () if "resourceVersion" in query else cluster.pods.values()

@@ -92,19 +92,8 @@ def environment_of(job: Object, rank: int, port: int) -> dict[str, str]:
         return counts | {"PET_NODE_RANK": str(rank)} | places
     spec = job["spec"]
     found = {"PYTHONUNBUFFERED": "1"}
-    if "Master" in spec["pytorchReplicaSpecs"]:
-        world = nodes * int(spec.get("nprocPerNode", "1"))
-        found |= meeting | places | {"WORLD_SIZE": str(world), "RANK": str(rank), "PET_NODE_RANK": str(rank)}
+    world = nodes * int(spec.get("nprocPerNode", "1"))
+    found |= meeting | places | {"WORLD_SIZE": str(world), "RANK": str(rank), "PET_NODE_RANK": str(rank)}
     if "nprocPerNode" in spec:
         found["PET_NPROC_PER_NODE"] = spec["nprocPerNode"]
-    elastic = spec.get("elasticPolicy")
-    if elastic is None:
-        return found | {"PET_NNODES": str(nodes)}
-    bounds = [elastic[name] for name in ("minReplicas", "maxReplicas") if name in elastic]
-    found |= {"PET_RDZV_ENDPOINT": f"localhost:{port}", "PET_RDZV_BACKEND": elastic.get("rdzvBackend", "c10d")}
-    found["PET_NNODES"] = ":".join(map(str, bounds or [nodes]))
-    named = {"maxRestarts": "PET_MAX_RESTARTS", "nProcPerNode": "PET_NPROC_PER_NODE", "rdzvId": "PET_RDZV_ID"}
-    found |= {variable: str(elastic[name]) for name, variable in named.items() if name in elastic}
-    if "rdzvConf" in elastic:
-        found["PET_RDZV_CONF"] = "".join(f"{one['key']}={one['value']}," for one in elastic["rdzvConf"])
-    return found
+    return found | {"PET_NNODES": str(nodes)}

@@ -14,7 +14,6 @@ import pytest
 from gatehouse.data.messages.values import DoesNotFit
 from gatehouse.data.snapshot.stage import SnapshotRequest
 from gatehouse.data.sources.catalog import parse_source
-from gatehouse.data.splitting.divide import divide
 from gatehouse.errors import GatehouseError, HiddenValueError
 from gatehouse.evaluation import footprint
 from gatehouse.evaluation.integration import child
@@ -34,7 +33,6 @@ from gatehouse.store.run import RUN_ID
 from gatehouse.store.stage import STAGES, StageModel, declared_stages
 from gatehouse.store.store import ArtifactStore
 from gatehouse.training.transformation.columns import table_of_rows, texts_of
-from tests.data.splitting.conftest import opened, spec_of
 
 SECRET = "918273"
 NOON = datetime(2024, 1, 1, 12, tzinfo=UTC)
@@ -45,12 +43,6 @@ class Request(StageModel):
     """What any stage may be asked about."""
 
     data: str
-
-
-def _split(folder: Path) -> str:
-    columns = {"key": [1], "latitude": [float(SECRET)], "longitude": [0.0]}
-    spec = spec_of(strategy="geographic", latitude="latitude", longitude="longitude")
-    return " ".join(divide(spec, opened(folder, columns)).problems)
 
 
 def _decisions(_: Path) -> str:
@@ -66,7 +58,6 @@ def _message(_: Path) -> object:
 
 
 READERS: dict[str, Callable[[Path], object]] = {
-    "split": _split,
     "decisions": _decisions,
     "message": _message,
     "slices": lambda _: slice_columns(pa.table({"name": [f"x{SECRET}"]}), EvaluationSpec(slices={"a": "name::INT"})),

@@ -17,7 +17,6 @@ from tests.source_tree import ROOT
 OTHERS = {
     "adbc_driver_manager": "adbc-driver-manager",
     "google": "google-cloud-storage",
-    "kubeflow": "kubeflow-training",
     "ruamel": "ruamel-yaml",
 }
 OTHERS |= {"grpc": "grpcio", "mlflow": "mlflow-skinny", "pynvml": "nvidia-ml-py", "sklearn": "scikit-learn"}

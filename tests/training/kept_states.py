@@ -19,7 +19,6 @@ class Keeper:
     taken: list[dict[str, Any]]
     step: int = 1
     due = False
-    world_sizes = ((0, 1),)
     last = ""
 
     def load(self, state: TrainState) -> None:

@@ -6,7 +6,6 @@ where there is no GPU, and refuses to compute gradients in a process that was fo
 """
 
 import json
-import shutil
 import sys
 import time
 import traceback
@@ -23,7 +22,6 @@ import torch.distributed.tensor
 import torch.multiprocessing as mp
 
 from gatehouse.launchers.step_barrier import Agreement, StepBarrier
-from gatehouse.training.checkpointing.checkpointer import Restored
 from gatehouse.training.spec import CheckpointSpec, NetworkTraining, train_spec
 from gatehouse.training.state import TrainState
 from gatehouse.training.trainer import Trainer
@@ -76,10 +74,6 @@ def _run(name: str, rank: int, folder: Path, spec: NetworkTraining, case: dict[s
         raise
     finally:
         dist.destroy_process_group()
-    if name == "fsdp" and rank == 0:
-        dist.init_process_group("gloo", init_method=f"{rendezvous}-alone", rank=0, world_size=1)
-        _train(Trainer(spec, architecture, directory / "alone"), directory / "alone.json")
-        dist.destroy_process_group()
 
 
 def _lay_out(directory: Path, folder: Path) -> None:
@@ -101,10 +95,9 @@ class Ending(StepBarrier):
 
 
 def _interrupt(spec: NetworkTraining, architecture: dict[str, Any], directory: Path) -> None:
-    """Train with real checkpoints, end by an error, and go on; a copy as it was then is left for fewer processes."""
+    """Train with real checkpoints, end by an error, and go on."""
     spec = spec.model_copy(update={"checkpoints": CheckpointSpec(every_steps=1)})
-    for each in (directory, directory.with_name("alone")):
-        _lay_out(each, directory.parents[1])
+    _lay_out(directory, directory.parents[1])
     dist.barrier()
     trainer = Trainer(spec, architecture, directory)
     trainer.barrier = Ending()
@@ -113,12 +106,10 @@ def _interrupt(spec: NetworkTraining, architecture: dict[str, Any], directory: P
     trainer = Trainer(spec, architecture, directory)
     load = trainer.checkpointer.load
 
-    def loaded(state: TrainState) -> Restored | None:
-        restored = load(state)
-        assert restored is not None and restored.step == 2
-        if dist.get_rank() == 0:
-            shutil.copytree(directory / "checkpoints", directory.with_name("alone") / "checkpoints")
-        return restored
+    def loaded(state: TrainState) -> int | None:
+        step = load(state)
+        assert step == 2
+        return step
 
     trainer.checkpointer.load = loaded  # type: ignore[method-assign, assignment]
     _train(trainer, directory.with_suffix(".json"))

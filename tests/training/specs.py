@@ -1,6 +1,11 @@
-"""Trainings for tests, by the last parts of their settings' names: `network(hidden=(8,), epochs=3)`."""
+"""Trainings for tests, by the last parts of their settings' names: `network(hidden=(8,), epochs=3)`; and their rows."""
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
 
 from gatehouse.training.spec import NetworkTraining, TreesTraining, changed, train_spec
 
@@ -49,3 +54,24 @@ def architecture(
         "cardinalities": cardinalities,
         "outputs": outputs,
     }
+
+
+def write_rows(
+    folder: Path,
+    labels: Callable[[npt.NDArray[Any]], npt.NDArray[Any]],
+    *,
+    rows: tuple[int, int] = (400, 100),
+    width: int = 2,
+    cardinalities: tuple[int, ...] = (3,),
+    **extra: npt.NDArray[Any],
+) -> None:
+    """Write the arrays of train and validation; `labels` makes the label from the first number."""
+    draw = np.random.default_rng(1)
+    for part, count in zip(("train", "validation"), rows, strict=True):
+        (folder / part).mkdir(parents=True)
+        numbers = draw.normal(size=(count, width)).astype(np.float32)
+        ids = np.stack([draw.integers(0, size, count) for size in cardinalities], axis=1)
+        arrays = {"numbers": numbers, "ids": ids, "labels": labels(numbers[:, 0])}
+        arrays |= {name: array[:count] for name, array in extra.items()}
+        for name, array in arrays.items():
+            np.save(folder / part / f"{name}.npy", array.astype(np.float32 if array.dtype.kind == "f" else np.int64))

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from gatehouse.launchers.rank_files import FLAG, OUTCOME, Flag, Heartbeat, Preempted
-from gatehouse.runtime.process import die_with_parent, start_time
+from gatehouse.runtime.process import die_with_parent
 
 
 def preload(directory: Path) -> bool:
@@ -38,11 +38,6 @@ def main() -> None:
             sys.exit(3)
         if rank == 1 and action["what"] == "hang":
             wait_for_ever(directory)
-        if action["what"] == "meet":
-            finished = (directory / "finish").exists()  # Peers that end well are gone as well.
-            step = action["steps"] if finished else 1
-            if not finished:
-                meet(directory)
         if action["what"] != "deaf" and Flag.read(Path(os.environ[FLAG])):
             Preempted(step, saved=True).write(Path(os.environ[OUTCOME]))
             return
@@ -53,15 +48,6 @@ def wait_for_ever(directory: Path) -> None:
     finish = f"import sys, time; sys.stdin.read(); time.sleep(0.5); open({str(directory / 'written')!r}, 'w')"
     with subprocess.Popen([sys.executable, "-S", "-c", finish], stdin=subprocess.PIPE, process_group=0):
         time.sleep(600)
-
-
-def meet(directory: Path) -> None:
-    """End when a peer is gone, as a collective would."""
-    world, attempt = os.environ["WORLD_SIZE"], os.environ["TORCHELASTIC_RESTART_COUNT"]
-    for path in directory.glob(f"world-{world}-*-{attempt}"):
-        peer = path.read_text()  # Empty for a moment, while it is written.
-        if peer and start_time(int(peer)) is None:
-            sys.exit(1)
 
 
 if __name__ == "__main__":

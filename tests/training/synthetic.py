@@ -45,13 +45,13 @@ def publish_training_set(
     row_group: int | None = None,
     definitions: str = "",
     snapshot: str = "",
-    **told: Any,
+    **more: Any,
 ) -> str:
-    """Publish `rows` as a training set, with what its details tell beside the usual; returns its reference."""
+    """Publish `rows` as a training set, with `more` details; returns its reference."""
     with store.workspace() as workspace:
         path = workspace / "part-00000.parquet"
         pq.write_table(rows, path, row_group_size=row_group)
-        details: dict[str, Any] = {"entity_keys": ["flight_id"], "numeric": NUMERIC, "categorical": CATEGORICAL, **told}
+        details: dict[str, Any] = {"entity_keys": ["flight_id"], "numeric": NUMERIC, "categorical": CATEGORICAL, **more}
         columns = [Column(field.name, str(field.type), field.nullable) for field in rows.schema]
         reference = store.publish(
             "training-sets",

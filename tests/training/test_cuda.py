@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 import torch
 
@@ -13,7 +14,7 @@ from gatehouse.launchers.local import LocalLauncher
 from gatehouse.launchers.spec import LocalLaunch
 from gatehouse.launchers.step_barrier import FAULT
 from gatehouse.training.spec import CheckpointSpec, NetworkTraining
-from tests.training.specs import architecture, network, vary
+from tests.training.specs import architecture, network, vary, write_rows
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
@@ -45,28 +46,19 @@ SPECS = {
 }
 
 
-def _write_rows(folder: Path, rows: int, kind: str) -> None:
-    folder.mkdir(parents=True)
-    draw = np.random.default_rng(rows)
-    numbers = draw.normal(size=(rows, WIDTH)).astype(np.float32)
-    signal = numbers[:, 0] + 0.3 * draw.normal(size=rows)
-    labels = {"binary": signal > 0, "multiclass": np.digitize(signal, (-0.5, 0.5)), "pairwise": signal > 0}
-    arrays = {
-        "numbers": numbers,
-        "ids": draw.integers(0, 5, (rows, len(CARDINALITIES))),
-        "labels": labels.get(kind, signal).astype(np.float32),
-    }
-    if kind == "pairwise":
-        arrays["groups"] = np.arange(rows) // 10
-    for name, array in arrays.items():
-        np.save(folder / f"{name}.npy", array)
-
-
 def _job(directory: Path, spec: NetworkTraining) -> Path:
-    for part, rows in (("train", TRAIN), ("validation", VALIDATION)):
-        _write_rows(directory / part, rows, spec.loss.kind)
+    noise, kind = 0.3 * np.random.default_rng(3).normal(size=TRAIN), spec.loss.kind
+
+    def labels(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        signal = values + noise[: len(values)]
+        if kind == "multiclass":
+            return np.digitize(signal, (-0.5, 0.5)).astype(np.float32)
+        return (signal > 0).astype(np.float32) if kind in ("binary", "pairwise") else signal
+
+    extra = {"groups": np.arange(TRAIN) // 10} if kind == "pairwise" else {}
+    write_rows(directory, labels, rows=(TRAIN, VALIDATION), width=WIDTH, cardinalities=(5, 5), **extra)
     settings = spec.model_dump(mode="json", exclude={"operation": {"timeout_minutes"}})
-    body = architecture(spec, WIDTH, CARDINALITIES, OUTPUTS.get(spec.loss.kind, 1))
+    body = architecture(spec, WIDTH, CARDINALITIES, OUTPUTS.get(kind, 1))
     (directory / JOB).write_text(json.dumps({"spec": settings, "architecture": body, "hidden": []}))
     return directory
 
@@ -105,18 +97,3 @@ def test_it_learns_and_a_killed_run_ends_in_the_bits_of_another_one(
     resumed = _trained(tmp_path / "killed", spec)
     assert resumed["weights_sha256"] == first["weights_sha256"]
     assert resumed["history"] == first["history"]
-
-
-def test_a_value_that_is_not_finite_is_told_by_its_row(tmp_path: Path) -> None:
-    directory = _job(tmp_path / "job", MLP)
-    numbers = np.load(directory / "train/numbers.npy")
-    numbers[17, 2] = np.inf
-    np.save(directory / "train/numbers.npy", numbers)
-    with pytest.raises(TrainingFailedError, match="The gradient is not finite in epoch 0"):
-        _trained(directory, MLP)
-
-
-def test_more_processes_than_gpus_are_refused(tmp_path: Path) -> None:
-    processes = torch.cuda.device_count() + 1
-    with pytest.raises(TrainingFailedError, match="expected a GPU for each process of this machine"):
-        _trained(tmp_path, vary(MLP, processes=processes))

@@ -72,15 +72,3 @@ def test_a_row_of_weight_zero_changes_neither_loss_nor_gradient(task: str) -> No
     assert float(total.detach()) == pytest.approx(
         float(loss.total(logits.detach()[kept], labels[kept], weights[kept], groups[kept]))
     )
-
-
-def test_only_pairs_of_one_group_are_made() -> None:
-    loss = loss_of(network(loss="pairwise", group="day").loss)
-    groups, labels = torch.arange(200_000) % 50_000, torch.arange(200_000) // 50_000
-    logits = -torch.log(labels.double() + 1)
-    one = loss.total(logits[::50_000], labels[::50_000], torch.ones(4), groups[::50_000])
-    # Pairs of all rows would be 40,000,000,000.
-    assert float(loss.total(logits, labels, torch.ones(200_000), groups)) == pytest.approx(50_000 * float(one))
-    assert float(loss.weight(labels, torch.ones(200_000), groups)) == 50_000 * 6
-    weights = torch.rand(200_000, generator=torch.Generator().manual_seed(1))
-    assert float(loss.weight(torch.ones(200_000), weights, groups)) == 0.0, "equal labels make no pair"

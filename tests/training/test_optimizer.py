@@ -1,10 +1,8 @@
 """The optimizer steps a process's own parts of spread tensors, to the bits of a step on the whole ones."""
 
-import inspect
-import sys
 from collections.abc import Iterator
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 import torch
@@ -12,7 +10,6 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.testing._internal.distributed.fake_pg import FakeStore
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from gatehouse.training.optimizer import build_optimizer, gradient_norm, optimizer_state, scale_gradients
 from gatehouse.training.spec import OptimizerSpec
@@ -24,22 +21,6 @@ SPEC = OptimizerSpec(weight_decay=0.1)
 ROWS, COLUMNS = 5, 3
 
 
-class Asked(TorchDispatchMode):
-    """Notes each operation that is done on a DTensor."""
-
-    def __init__(self) -> None:
-        from torch.distributed.tensor import DTensor
-
-        super().__init__()
-        self.operations: list[str] = []
-        self._spread = DTensor
-
-    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if any(issubclass(kind, self._spread) for kind in types):
-            self.operations.append(str(function))
-        return function(*args, **(kwargs or {}))
-
-
 @pytest.fixture
 def second_of_two() -> Iterator[None]:
     """This process is rank 1 of two; the other one does not exist."""
@@ -48,17 +29,16 @@ def second_of_two() -> Iterator[None]:
     dist.destroy_process_group()
 
 
-def _stepped(weight: Tensor, gradients: list[Tensor]) -> tuple[Tensor, dict[str, Tensor], list[str]]:
-    """The weight and the optimizer's state after a step with each gradient, and what DTensor was asked."""
+def _stepped(weight: Tensor, gradients: list[Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+    """The weight and the optimizer's state after a step with each gradient."""
     model = nn.Module()
     model.weight, model.bias = nn.Parameter(weight), nn.Parameter(torch.ones(2))
-    optimizer, asked = build_optimizer(model, SPEC), Asked()
+    optimizer = build_optimizer(model, SPEC)
     for number, gradient in enumerate(gradients):
         model.weight.grad, model.bias.grad = gradient, torch.ones(2)
         optimizer.param_groups[0]["lr"] = 0.1 / (1 + number)
-        with asked:
-            optimizer.step()
-    return model.weight.detach(), optimizer_state(model, optimizer), asked.operations
+        optimizer.step()
+    return model.weight.detach(), optimizer_state(model, optimizer)
 
 
 @pytest.mark.parametrize("cut", [True, False], ids=["cut", "whole"])
@@ -68,13 +48,13 @@ def test_a_spread_weight_takes_the_bits_of_a_whole_one(second_of_two: None, cut:
     came = Shard(0) if cut else Replicate()
     mesh = init_device_mesh("cpu", (2,))
     weight, gradients = torch.randn(ROWS, COLUMNS), list(torch.randn(3, ROWS, COLUMNS))
-    wanted, wanted_state, _ = _stepped(weight.clone(), gradients)
+    wanted, wanted_state = _stepped(weight.clone(), gradients)
 
     def spread(tensor: Tensor, placement: "Placement") -> Tensor:
         mine = tensor.chunk(2)[1].clone() if placement.is_shard() else tensor
         return DTensor.from_local(mine, mesh, [placement], run_check=False, shape=tensor.shape, stride=tensor.stride())
 
-    found, state, asked = _stepped(spread(weight, Shard(0)), [spread(gradient, came) for gradient in gradients])
+    found, state = _stepped(spread(weight, Shard(0)), [spread(gradient, came) for gradient in gradients])
     assert state.keys() == wanted_state.keys()
     for spread_one, whole in [(found, wanted)] + [
         (state[f"weight.{slot}"], wanted_state[f"weight.{slot}"]) for slot in ("exp_avg", "exp_avg_sq")
@@ -83,18 +63,6 @@ def test_a_spread_weight_takes_the_bits_of_a_whole_one(second_of_two: None, cut:
         assert spread_one.placements == (Shard(0),) and spread_one.shape == whole.shape
         assert torch.equal(spread_one.to_local(), whole.chunk(2)[1])
     assert torch.equal(state["bias.exp_avg"], wanted_state["bias.exp_avg"])
-    arithmetic = [operation for operation in asked if operation.endswith(("_.Scalar", "_.Tensor", "_.default"))]
-    assert not arithmetic, "DTensor was asked how an operation of the step is done"
-
-
-def test_a_step_does_without_the_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "torch._dynamo", None)
-    for method in (torch.optim.AdamW.add_param_group, torch.optim.AdamW.zero_grad):
-        # Where torch keeps what the compiler made of the method when it was last called.
-        monkeypatch.delattr(inspect.unwrap(method), "__dynamo_disable", raising=False)
-    optimizer = build_optimizer(nn.Linear(2, 1), SPEC)
-    optimizer.step()
-    optimizer.zero_grad()
 
 
 ALONE = SimpleNamespace(mesh=None)

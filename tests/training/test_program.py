@@ -1,15 +1,12 @@
 """The training program, in the test's own process: which errors are final, and how it ends with each."""
 
 import json
-import os
 import sys
 import traceback
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Literal
 
-import numpy as np
 import pyarrow as pa
 import pytest
 import torch.distributed as dist
@@ -19,7 +16,6 @@ from gatehouse.launchers import torchrun as agent
 from gatehouse.launchers.launcher import FAILURE, JOB
 from gatehouse.training import program
 from gatehouse.training.divergence import DivergedError
-from gatehouse.training.spec import ComputeSpec
 from tests.training.specs import network
 
 
@@ -64,30 +60,11 @@ def test_an_error_that_says_all_ends_the_program_without_frames(
     assert isinstance(ended, ends) and (ends is KeyError or ended.args == (message,))
 
 
-def _later() -> RuntimeError:
-    error = RuntimeError("a worker's thread failed")
-    error.__cause__ = ValueError("918273")
-    return error
-
-
-_ROW = 918273  # Not in the line that a traceback shows.
-
-
-def _too_much() -> MemoryError:
-    try:
-        np.zeros((1 << 30, _ROW))
-    except MemoryError as error:
-        return error
-    raise AssertionError("there is no such memory")
-
-
 @pytest.mark.parametrize("hidden", [(), ("name",)])
 @pytest.mark.parametrize(
     ("failed", "restarted"),
     [
         (lambda: IndexError("Target 918273 is out of bounds"), False),
-        (_later, True),
-        (_too_much, True),
         (lambda: pa.ArrowMemoryError("malloc of size 918273 failed"), True),
         (lambda: pa.ArrowNotImplementedError("918273"), True),
     ],
@@ -104,14 +81,3 @@ def test_a_training_process_quotes_no_row_where_a_column_is_sensitive(
     assert ("918273" in failure + "".join(traceback.format_exception(ended))) == (not hidden)
     assert restarted or not hidden or "IndexError, whose words are not shown" in failure
     assert (failure == "") == restarted
-
-
-@pytest.mark.parametrize(("device", "forked"), [("cpu", True), ("cuda", False)])
-def test_workers_on_gpus_are_not_forked_and_others_see_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, device: Literal["cpu", "cuda"], forked: bool
-) -> None:
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
-    spec = network(compute=ComputeSpec(device=device))
-    (tmp_path / JOB).write_text(json.dumps({"spec": spec.model_dump(mode="json")}))
-    assert program.preload(tmp_path) is forked
-    assert os.environ["CUDA_VISIBLE_DEVICES"] == ("" if forked else "0")

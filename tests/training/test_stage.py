@@ -6,34 +6,19 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
-import numpy.typing as npt
 import pytest
-import torch
 
-from gatehouse.errors import ConfigurationError
-from gatehouse.launchers.choose import LAUNCH
 from gatehouse.launchers.launcher import TrainingFailedError
-from gatehouse.launchers.local import LocalLauncher
 from gatehouse.launchers.step_barrier import FAULT
 from gatehouse.store.identity import identity_of
 from gatehouse.store.run import RUN_ID, events
 from gatehouse.store.store import ArtifactStore
-from gatehouse.training.data.job import prepare_job
-from gatehouse.training.models import build_model
-from gatehouse.training.scoring.predictor import Predictor
 from gatehouse.training.spec import beginning
 from gatehouse.training.stage import TrainRequest, TrainResult, _beginnings, forget_job, job_key, train
 from tests.conftest import Once
 from tests.training import synthetic
 from tests.training.specs import vary
-from tests.training.trained import SPEC, followed, request, train_once
-
-
-def _log(store: ArtifactStore, model: str) -> list[str]:
-    (key,) = store.objects.list(f"measurements/{model}")
-    log: list[str] = json.loads(store.objects.get_bytes(key))["log"]
-    return log
+from tests.training.trained import SPEC, followed, log_of, request, train_once
 
 
 @pytest.fixture(scope="session")
@@ -47,7 +32,7 @@ def test_a_run_that_is_killed_and_preempted_goes_on_and_ends_in_the_same_bits_in
     monkeypatch.setenv(FAULT, "kill!:@12,preempt:@19")
     result = train(request(store), store)
     assert result == trained[1]
-    log = "\n".join(_log(store, result.model))
+    log = "\n".join(log_of(store, result.model))
     for says in (
         "first to end, with SIGKILL|exitcode: -9",
         r"Resumed from checkpoint \d+ after step 1[23]\.",
@@ -64,15 +49,15 @@ def test_a_run_that_its_experiment_stops_saves_and_goes_on_when_it_is_asked_for_
     store: ArtifactStore, trained: tuple[ArtifactStore, TrainResult], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(RUN_ID, "run-1")
-    told, result = followed(request(store), store, stop_after=1)
-    assert result is None and sorted(told) == [0, 1]
+    reported, result = followed(request(store), store, stop_after=1)
+    assert result is None and sorted(reported) == [0, 1]
     assert [event.event for _, event in events(store, "run-1") if event.stage == "train"] == ["started", "stopped"]
     again, result = followed(request(store), store)
     assert result == trained[1]
     history = trained[0].read_json(result.model, "history.json")
-    assert [{"epoch": epoch} | row for epoch, row in again.items()] == history, "the epochs before are told again"
-    assert all(again[epoch] == row for epoch, row in told.items())
-    assert any("Resumed from checkpoint" in line for line in _log(store, result.model)), "it began anew"
+    assert [{"epoch": epoch} | row for epoch, row in again.items()] == history, "the epochs before are reported again"
+    assert all(again[epoch] == row for epoch, row in reported.items())
+    assert any("Resumed from checkpoint" in line for line in log_of(store, result.model)), "it began anew"
 
 
 def test_a_training_goes_on_from_what_another_one_of_the_same_beginning_has_kept(
@@ -88,7 +73,7 @@ def test_a_training_goes_on_from_what_another_one_of_the_same_beginning_has_kept
     assert sorted(path.name for path in scratch.iterdir()) == [f"kept-{job_key(kept)}", "metrics"]
 
     gone_on = train(request(store, whole).model_copy(update={"segment": 2}), store)
-    log = "\n".join(_log(store, gone_on.model))
+    log = "\n".join(log_of(store, gone_on.model))
     assert [log.count(f"epoch {epoch}/4") for epoch in (1, 2, 3, 4)] == [0, 0, 1, 1], log
     assert [row["epoch"] for row in store.read_json(gone_on.model, "history.json")] == [0, 1, 2, 3]
 
@@ -123,22 +108,6 @@ def test_the_manifest_names_its_origin_and_nothing_that_varies(
     assert result.metrics["log_loss"] == min(row["log_loss"] for row in store.read_json(result.model, "history.json"))
 
 
-def test_the_run_of_a_job_that_ends_without_a_model_says_why(
-    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked = request(store)
-    about = store.scratch("metrics") / job_key(asked) / "about.json"
-    monkeypatch.setenv(LAUNCH, '{"kind": "pytorchjob", "nodes": "two"}')
-    with pytest.raises(ConfigurationError, match=LAUNCH):
-        train(asked, store)
-    assert not about.exists(), "nothing began"
-    monkeypatch.delenv(LAUNCH)
-    monkeypatch.setattr(LocalLauncher, "run", lambda *_: None)
-    with pytest.raises(FileNotFoundError):
-        train(asked, store)
-    assert "FileNotFoundError" in json.loads(about.read_text())["error"] and (about.parent / "closed").exists()
-
-
 @pytest.mark.parametrize("sensitive", [(), ("name",)])
 def test_the_processes_of_the_stage_quote_no_row_where_a_column_is_sensitive(
     store: ArtifactStore, monkeypatch: pytest.MonkeyPatch, sensitive: tuple[str, ...]
@@ -155,36 +124,6 @@ def test_the_processes_of_the_stage_quote_no_row_where_a_column_is_sensitive(
     written = [path.read_text(errors="replace") for path in Path(store.address).rglob("*") if path.is_file()]
     assert any("injected fault, step 1" in each for each in (str(raised.value), *written)) == (not sensitive)
     assert not sensitive or "ValueError, whose words are not shown, as columns are" in str(raised.value)
-
-
-def test_a_predictor_scores_as_training_did(trained: tuple[ArtifactStore, TrainResult]) -> None:
-    store, result = trained
-    asked = request(store)
-    validation = synthetic.rows_of(store, asked.training_set, asked.split, "validation")
-    labels = validation["label"].to_numpy()
-    scores = Predictor.load(store, result.model).predict(validation)
-    assert scores.dtype == np.float64
-    loss = -np.mean(np.where(labels == 1, np.log(scores), np.log1p(-scores)))
-    assert loss == pytest.approx(result.metrics["log_loss"], abs=1e-6)
-
-
-def test_a_predictor_gives_the_same_bits_whatever_the_threads(store: ArtifactStore, tmp_path: Path) -> None:
-    spec = vary(SPEC, hidden=(512, 512))
-    prepared = prepare_job(store, *synthetic.fitted_data(store), spec, tmp_path)
-    torch.manual_seed(1)
-    weights = build_model(prepared.architecture).state_dict()
-    description = {"architecture": prepared.architecture, "transformation": prepared.transformation.to_json()}
-    predictor = Predictor(description, weights)
-    before = torch.get_num_threads()
-    scores: dict[int, list[npt.NDArray[np.float64]]] = {1: [], 2: []}
-    try:
-        for threads in scores:
-            torch.set_num_threads(threads)
-            scores[threads] = [predictor.predict(synthetic.table(rows)) for rows in range(1, 12)]
-            assert torch.get_num_threads() == threads, "the caller's number of threads was changed"
-    finally:
-        torch.set_num_threads(before)
-    assert all(np.array_equal(one, two) for one, two in zip(scores[1], scores[2], strict=True))
 
 
 def test_the_stage_module_imports_neither_torch_nor_arrow() -> None:

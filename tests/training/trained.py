@@ -1,6 +1,7 @@
 """A model that two processes trained undisturbed: what disturbed trainings, and those in other places, must end in."""
 
 import contextvars
+import json
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
@@ -48,18 +49,25 @@ def train_once(once: Once) -> tuple[ArtifactStore, TrainResult]:
     return ArtifactStore.open(folder / "store"), result
 
 
+def log_of(store: ArtifactStore, model: str) -> list[str]:
+    """The log of the training that ended in a model."""
+    (key,) = store.objects.list(f"measurements/{model}")
+    log: list[str] = json.loads(store.objects.get_bytes(key))["log"]
+    return log
+
+
 def followed(
     request: TrainRequest, store: ArtifactStore, stop_after: int = -1
 ) -> tuple[dict[int, dict[str, float]], TrainResult | None]:
-    """Train, perhaps stopped after an epoch: what a follower was told by epoch, and the result; None where stopped."""
-    told: dict[int, dict[str, float]] = defaultdict(dict)
+    """Train, perhaps stopped after an epoch: a follower's metrics by epoch, and the result; None where stopped."""
+    reported: dict[int, dict[str, float]] = defaultdict(dict)
     stop = Stop()
 
     def hear(points: Sequence[Point]) -> None:
         for point in points:
             if point.name in ("train_log_loss", "log_loss", "roc_auc"):
-                told[point.step][point.name] = point.value
-        if stop_after in told:
+                reported[point.step][point.name] = point.value
+        if stop_after in reported:
             stop.ask()
 
     def begin() -> TrainResult:
@@ -70,6 +78,6 @@ def followed(
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(FAULT, f"await:{stop_after}")
         try:
-            return told, contextvars.copy_context().run(begin)
+            return reported, contextvars.copy_context().run(begin)
         except TrainingStoppedError:
-            return told, None
+            return reported, None

@@ -23,9 +23,7 @@ class DoesNotFit(Exception):
     """A message does not fit its declaration. Its text becomes data, so it is not called an error.
 
     Attributes:
-        reason: What was expected.
         column: The first value that does not fit; empty if it is the message itself.
-        found: What was found, as a message shows it; empty if there is nothing to show.
     """
 
     def __init__(self, reason: str, column: str = "", found: str = "") -> None:
@@ -123,10 +121,6 @@ def boolean(value: Any, typed: bool) -> bool:
 
 def moment(value: Any, zone: ZoneInfo | None = None) -> datetime:
     """A time in ISO 8601, to the microsecond at most, converted to UTC.
-
-    Args:
-        value: The time as text.
-        zone: Where a time without a zone was measured.
 
     Raises:
         Unfit: if it is no such time; if it has no zone and `zone` is not given; or if clocks in `zone` showed this

@@ -16,27 +16,13 @@ from gatehouse.data.sources.casts import plain_array, read_as, read_texts
 NULLS = ("", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None", "none", "?", "-", "--", "\\N", "#N/A", ".")
 _MOST_MISFITS = 0.05
 _HEAD = 200
-_LONGEST_EXAMPLE = 20
 _LIKE_A_DAY = r"^(?:\d{1,4}|[A-Za-z]{3,9})[-./ ](?:\d{1,2}|[A-Za-z]{3}),?[-./ ]\d"
 _PADDED = r"^[ \t]*[+-]?0\d+[ \t]*$"
 _LONG = r"^[ \t]*[+-]?0*[1-9]\d{15,}[ \t]*$"
 _DAYS = ("%d.%m.%Y", "%m/%d/%Y", "%d/%m/%Y", "%Y/%m/%d", "%d-%m-%Y", "%b %d %Y", "%d %b %Y", "%d-%b-%Y", "%B %d, %Y")
 _FORMATS = (*(f"{day}{clock}" for day in _DAYS for clock in ("", " %H:%M", " %H:%M:%S")), "%m/%d/%y")
 _THOUSANDS = {sign: rf"^[+-]?[1-9]\d{{0,2}}(?:[{sign}]\d{{3}})+$" for sign in ".,"}
-_TIME_WORDS = {
-    "time",
-    "times",
-    "date",
-    "dates",
-    "datetime",
-    "timestamp",
-    "when",
-    "epoch",
-    "created",
-    "updated",
-    "at",
-    "ts",
-}
+_TIME_WORD = re.compile("times?|dates?|datetime|timestamp|when|epoch|created|updated|at|ts")
 _NO_TIMES = {"id", "ids", "by"}
 """Words that, after a word for a time, make it something else, as in created_by."""
 _YEARS = (631_152_000, 4_102_444_800)
@@ -48,18 +34,13 @@ class SniffedColumn:
     """A column.
 
     Attributes:
-        kind: The type that its values have.
         form: How it writes times, as `times` of a table has it.
         naive: Whether its times state no zone.
-        missing: Rows without a value.
         misfits: Values of another type; their rows would be rejected, or they make the column a text.
-        such_as: The first of the misfits if it is short.
         almost: The type that most values of a text column have.
         why_text: Why numbers of it are read as text.
         also: Another format that all its times fit.
         epoch: The unit in which its numbers are times of the years 1990 to 2100 since 1970.
-        left_out: Why it is left out of a snapshot.
-        note: What else to know of how it is read.
     """
 
     name: str
@@ -69,13 +50,11 @@ class SniffedColumn:
     naive: bool = False
     missing: int = 0
     misfits: int = 0
-    such_as: str = ""
     almost: str = ""
     why_text: str = ""
     also: str = ""
     epoch: str = ""
     left_out: str = ""
-    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -115,7 +94,6 @@ class TextColumn:
         self._signed = {".": False, ",": False}
         self._misfits = dict.fromkeys(_CANDIDATES, 0)
         """Ways to read the column that are still possible, with how many values do not fit."""
-        self._such_as: dict[_Candidate, str] = {}
         self._rows = self._padded = self._long = 0
         self._low, self._high = float("inf"), float("-inf")
 
@@ -133,15 +111,12 @@ class TextColumn:
             sample = data.take(pa.array(range(0, len(data), -(-len(data) // _HEAD))))
             like_days = 2 * _matching(sample, _LIKE_A_DAY) >= len(sample)  # Each format takes long to try.
             possible = (candidate for candidate in _CANDIDATES if like_days or not candidate.form)
-            self._misfits = {each: 0 for each in possible if 2 * len(each.misfits(sample)) <= len(sample)}
+            self._misfits = {way: 0 for way in possible if 2 * len(way.misfits(sample)) <= len(sample)}
         self._rows += len(data)
         for candidate in list(self._misfits):
-            odd = candidate.misfits(data)
-            self._misfits[candidate] += len(odd)
+            self._misfits[candidate] += len(candidate.misfits(data))
             if 2 * self._misfits[candidate] > self._rows:
                 del self._misfits[candidate]
-            elif len(odd):
-                self._such_as.setdefault(candidate, odd[0].as_py().decode(errors="replace"))
         if any(candidate.kind is not ColumnType.timestamp for candidate in self._misfits):
             self._padded += _matching(texts, _PADDED)
             self._long += _matching(texts, _LONG)
@@ -166,8 +141,7 @@ class TextColumn:
             return replace(text, why_text=f"{self._padded:,} of its numbers begin with 0, which a number would lose")
         if chosen.kind is ColumnType.double and self._long:
             return replace(text, why_text=f"{self._long:,} of its numbers have over 15 digits, which a double loses")
-        such_as = self._such_as.get(chosen, "")
-        text = replace(text, misfits=fewest, such_as=such_as if len(such_as) <= _LONGEST_EXAMPLE else "")
+        text = replace(text, misfits=fewest)
         if fewest > max(1, _MOST_MISFITS * self._rows):
             return replace(text, almost=str(chosen.kind))
         column = replace(text, kind=chosen.kind, form=chosen.form, decimal=chosen.decimal)
@@ -180,8 +154,6 @@ class TextColumn:
         """The column with the decimal sign of the file; numbers that it may change a thousandfold stay texts.
 
         Args:
-            column: The column as `sniffed` gives it.
-            decimal: The decimal sign of the file.
             delimiter: Between cells; next to semicolons, points often stand between thousands.
             sure: Whether some column shows that this is the decimal sign.
         """
@@ -210,7 +182,7 @@ def with_epoch(column: SniffedColumn, low: float, high: float) -> SniffedColumn:
     factors = {unit: 10 ** (6 - digits) for unit, digits in EPOCHS.items()}
     unit = next((unit for unit, factor in factors.items() if first * factor <= low <= high <= last * factor), "")
     words = re.findall(r"[a-z]+", re.sub(r"([a-z])([A-Z])", r"\1 \2", column.name).lower())
-    named = max((place for place, word in enumerate(words) if word in _TIME_WORDS), default=len(words))
+    named = max((place for place, word in enumerate(words) if _TIME_WORD.fullmatch(word)), default=len(words))
     if unit and named < len(words) and not _NO_TIMES.intersection(words[named:]):
         return replace(column, kind=ColumnType.timestamp, form=unit)
     return replace(column, epoch=unit)
@@ -218,21 +190,18 @@ def with_epoch(column: SniffedColumn, low: float, high: float) -> SniffedColumn:
 
 def typed_column(name: str, declared: pa.DataType) -> SniffedColumn:
     """How a column of Parquet is read, by its type."""
-    kind, note = plain_array(pa.array([], declared)).type, ""
+    kind = plain_array(pa.array([], declared)).type
     types = pa.types
     if types.is_boolean(kind):
         chosen = ColumnType.bool
     elif types.is_integer(kind) or types.is_duration(kind) or (types.is_decimal(kind) and kind.scale <= 0):
         chosen = ColumnType.int64
-        note = f"durations, read as whole numbers in the unit {kind.unit}" if types.is_duration(kind) else ""
     elif types.is_floating(kind) or types.is_decimal(kind):
         chosen = ColumnType.double
-        if types.is_decimal(kind) and kind.precision > 15:
-            note = f"decimals of up to {kind.precision} digits, of which a double keeps 15"
     elif types.is_timestamp(kind) or types.is_date(kind):
         return SniffedColumn(name, ColumnType.timestamp, naive=getattr(kind, "tz", None) is None)
     elif types.is_null(kind) or read_as(pa.array([], kind), ColumnType.string):
         chosen = ColumnType.string
     else:
         return SniffedColumn(name, ColumnType.string, left_out=f"a snapshot cannot hold the type {kind}")
-    return SniffedColumn(name, chosen, note=note)
+    return SniffedColumn(name, chosen)

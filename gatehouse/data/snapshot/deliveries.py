@@ -9,7 +9,6 @@ of snapshot and window.
 
 import logging
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -22,8 +21,6 @@ from gatehouse.store.store import ArtifactStore
 
 logger = logging.getLogger(__name__)
 
-_READERS = 16
-
 
 @dataclass(frozen=True)
 class Table:
@@ -33,7 +30,6 @@ class Table:
         reading: Digest of all that decides how a part becomes a blob: code, declaration and window.
         event_time: The column that its parts' first and last event time are of.
         origin: What names the types of its columns, as `files (.csv)`.
-        times: How the source writes times that are not in ISO 8601, by column.
     """
 
     dataset: str
@@ -71,8 +67,6 @@ class Delivery:
     """One snapshot of a source.
 
     Attributes:
-        state: The state of the source, which makes the read repeatable.
-        backfill: The reason for which rows of the earlier snapshot may change; empty for none.
         look: Whether it was a first look, from which nothing is trained: no later snapshot is compared with it.
     """
 
@@ -104,18 +98,6 @@ class Deliveries:
         if self._newest is not None and self._newest.snapshot == snapshot:
             return self._newest
         return next((delivery for delivery in self._newest_first() if delivery.snapshot == snapshot), None)
-
-    def unrecorded(self) -> str:
-        """A snapshot of this source and window that the store holds though no record is left; empty for none."""
-        if self._newest or next(self._newest_first(), None):
-            return ""
-        references = list(self._store.references("snapshots", self._source))
-        with ThreadPoolExecutor(_READERS) as readers:
-            manifests = readers.map(self._store.manifest, references)
-            snapshots = [str(each.reference) for each in manifests if each.details.get("window") == self._window]
-        # Another run may have recorded and published it since the first look.
-        self.__dict__.pop("_newest", None)
-        return snapshots[0] if snapshots and not next(self._newest_first(), None) else ""
 
     def add(self, delivery: Delivery) -> None:
         """Record a snapshot, unless the newest record says the same."""

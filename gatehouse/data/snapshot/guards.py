@@ -11,8 +11,6 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
 
-import duckdb
-
 from gatehouse.data.snapshot.deliveries import Table
 from gatehouse.data.snapshot.parts import Stored
 from gatehouse.data.snapshot.spec import Guards, Policy, TableSpec
@@ -22,18 +20,15 @@ from gatehouse.errors import DeliveryError, MissingArtifactError
 from gatehouse.store.database import connect, quoted, text_literal
 
 _MEMORY = 256 << 20
-_SHOWN_COLUMNS = 4
-_ROWS_ALIKE = 100
 _AHEAD = timedelta(days=1)
 """More than clocks and zones differ by."""
 
 
 class Finding(NamedTuple):
-    """What one guard found. No record keeps the advice, which may show a row."""
+    """What one guard found."""
 
     guard: str
     message: str
-    advice: str = ""
 
     def policy(self, guards: Guards) -> Policy:
         """What follows; a finding without a guard of its own is a warning."""
@@ -46,10 +41,7 @@ class Case:
     """A table as it is delivered now, and as it was.
 
     Attributes:
-        origin: What it is read from now.
-        earlier: The table in the newest earlier snapshot; None for none.
         path: Gives a local file with the rows of a stored part.
-        workspace: For what does not fit memory.
         same: Whether the source is unchanged, so that other rows come from another declaration or other code.
     """
 
@@ -67,7 +59,6 @@ def judge(case: Case, backfill: str) -> list[str]:
     """Check a table against every guard but those of the clock.
 
     Args:
-        case: The table.
         backfill: The reason for which earlier rows may change; empty for none.
 
     Returns:
@@ -82,8 +73,10 @@ def judge(case: Case, backfill: str) -> list[str]:
     findings = [finding for finding in findings if finding.policy(guards) != "accept"]
     meant = "rewrite" if backfill else ""
     if failed := [finding for finding in findings if finding.policy(guards) == "fail" and finding.guard != meant]:
-        listed = " ".join(f"{finding.message}{finding.advice}" for finding in failed)
-        raise DeliveryError(f"Table {case.name}: {listed} Nothing was published.")
+        listed = " ".join(finding.message for finding in failed)
+        advice = " If it is meant, run again with the reason as `backfill`."
+        advice *= any(finding.guard == "rewrite" for finding in failed)
+        raise DeliveryError(f"Table {case.name}: {listed}{advice} Nothing was published.")
     passed = f" Let pass as a backfill: {backfill.rstrip('.')}." if backfill else ""
     return [
         f"Table {case.name}: {finding.message}{passed if finding.guard == 'rewrite' else ''}" for finding in findings
@@ -159,21 +152,18 @@ def _history(case: Case, earlier: Table) -> Iterator[Finding]:
     allowance = case.spec.availability_lag if guards.rewrite_allowance is None else guards.rewrite_allowance
     settled, on_time = newest - allowance, newest - guards.late_allowance
     try:
-        columns, retyped = _common_columns(case, gone)
+        columns = _common_columns(case, gone)
         if time not in columns or (earlier.event_time or time) != time:
             yield _not_judged(f"the earlier snapshot has another event time than {time}.")
             return
-        counts, first = _compare(case, columns, new, gone, same, settled, on_time)
+        counts = _compare(case, columns, new, gone, same, settled, on_time)
     except MissingArtifactError as error:
         yield _not_judged(str(error))
         return
-    if retyped:
-        yield _not_judged(f"by {', '.join(retyped)}: declared as another type than before. The other columns were.")
     if counts["gone"]:
         why = "; the source is unchanged, so its declaration or the code that reads it changed" if case.same else ""
         changed = f"{counts['gone']:,} rows of the earlier snapshot up to {settled.isoformat()} changed or went"
-        advice = f"{first} If it is meant, run again with the reason as `backfill`."
-        yield Finding("rewrite", f"rewrite: {changed}, expected none{why}.", advice)
+        yield Finding("rewrite", f"rewrite: {changed}, expected none{why}.")
     if counts["late"]:
         limit = f"{on_time.isoformat()}, the newest event time of the earlier snapshot minus guards.late_allowance"
         yield Finding("late", f"late: {counts['late']:,} new rows are older than {limit}.")
@@ -205,8 +195,8 @@ def _compare(
     same: list[Stored],
     settled: datetime,
     on_time: datetime,
-) -> tuple[dict[str, int], str]:
-    """Counts of settled rows that are gone, and of added rows that are late or there already; and the first gone row.
+) -> dict[str, int]:
+    """Counts of settled rows that are gone, and of added rows that are late or there already.
 
     A row that was completed or changed keeps its event time, so it is not late: a row is late if it adds to its time.
     """
@@ -216,7 +206,7 @@ def _compare(
     overlapping = [part for part in same if part.last >= since and part.first <= until]
     apart = not overlapping and all(part.last < since for part in gone)
     if oldest is not None and oldest >= on_time and apart:
-        return {"gone": 0, "late": 0, "again": 0}, ""
+        return {"gone": 0, "late": 0, "again": 0}
     time, selected = quoted(case.spec.event_time), ", ".join(map(quoted, columns))
     with connect(spill=case.workspace / "guards", most=_MEMORY) as database:
         database.sql("SET TimeZone='UTC'")
@@ -236,40 +226,19 @@ def _compare(
             "again": "SELECT count(*) FROM (SELECT * FROM added INTERSECT ALL "
             "(SELECT * FROM overlapping_rows UNION ALL SELECT * FROM gone_rows))",
         }
-        counts = {name: int(database.sql(query).fetchall()[0][0]) for name, query in queries.items()}
-        return counts, _first_gone(database, time, case.spec) if counts["gone"] else ""
+        return {name: int(database.sql(query).fetchall()[0][0]) for name, query in queries.items()}
 
 
-def _first_gone(database: duckdb.DuckDBPyConnection, time: str, spec: TableSpec) -> str:
-    """The first settled row that is gone, and what differs in the row of its time that is most like it."""
-
-    def rows(table: str, most: int) -> list[dict[str, str]]:
-        first = f"SELECT * FROM {table} WHERE {time} = (SELECT min({time}) FROM missed) ORDER BY ALL LIMIT {most}"
-        relation = database.sql(f"SELECT COLUMNS(*)::VARCHAR FROM ({first})")
-        return [dict(zip(relation.columns, values, strict=True)) for values in relation.fetchall()]
-
-    def text(row: dict[str, str]) -> str:
-        values = [f"{name}={'***' if name in spec.sensitive else value}" for name, value in row.items()]
-        return ", ".join(values[:_SHOWN_COLUMNS] + ["…"] * (len(values) > _SHOWN_COLUMNS))
-
-    [gone] = rows("missed", 1)
-    changes = [
-        {name: value for name, value in row.items() if value != gone[name]} for row in rows("added", _ROWS_ALIKE)
-    ]
-    return f" First {text(gone)}: now {text(min(changes, key=len)) if changes else 'not there'}."
-
-
-def _common_columns(case: Case, gone: list[Stored]) -> tuple[list[str], list[str]]:
-    """The declared columns that the parts that are gone have too, and those among them that had another type.
-
-    All parts that are there now have the declared columns; earlier ones may be of another declaration.
-    """
+def _common_columns(case: Case, gone: list[Stored]) -> list[str]:
+    """The declared columns that the parts that are gone have with the same type; new parts have all of them."""
     import pyarrow.parquet as pq
 
     earlier = [pq.read_schema(case.path(part)) for part in gone]
-    shared = [field for field in schema_of(case.spec.columns) if all(field.name in schema.names for schema in earlier)]
-    retyped = [field.name for field in shared if any(schema.field(field.name).type != field.type for schema in earlier)]
-    return [field.name for field in shared if field.name not in retyped], retyped
+    return [
+        field.name
+        for field in schema_of(case.spec.columns)
+        if all(field.name in schema.names and schema.field(field.name).type == field.type for schema in earlier)
+    ]
 
 
 def _appended(case: Case, new: list[Stored], gone: list[Stored]) -> datetime | None:

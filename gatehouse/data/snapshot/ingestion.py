@@ -38,9 +38,6 @@ class Opened:
     """An opened source with its history.
 
     Attributes:
-        state: Its state, as `Source.state` gives it.
-        deliveries: The earlier snapshots.
-        code: Digest of the code that reads it.
         backfill: The reason for which rows of the earlier snapshot may change; empty for none.
     """
 
@@ -106,8 +103,6 @@ def take(opened: Opened, store: ArtifactStore, *, anew: bool = False) -> Deliver
     """Read, judge and publish every table; nothing is published before everything is read and judged.
 
     Args:
-        opened: The source.
-        store: Where it is published.
         anew: Read everything again that the source still has, and verify the blobs of the rest.
 
     Raises:
@@ -115,25 +110,12 @@ def take(opened: Opened, store: ArtifactStore, *, anew: bool = False) -> Deliver
         DeliveryError: if a guard refuses what was delivered.
     """
     spec, window = opened.spec, opened.window
-    warnings = []
-    if unrecorded := opened.deliveries.unrecorded():
-        if spec.forgets and not opened.backfill:
-            raise SourceError(
-                f"Source {spec.name}: the store holds {unrecorded}, but no usable record of what it was read from. "
-                "Rows that the source dropped since then would be missing in the next snapshot. Restore "
-                f"sources/{spec.name} in the store from a copy, or run again with a reason as `backfill` to start "
-                "over with what the source still has."
-            )
-        warnings.append(
-            f"The parts of {unrecorded} are not on record, so no guard could compare this delivery with it."
-        )
-        logger.warning("%s", warnings[0])
     if not any(table.event_time for table in spec.tables.values()):
         raise SourceError(f"Source {spec.name}: no table states its event_time, so the snapshot has no watermark.")
     parts = {name: _stored(name, table, opened, store, anew) for name, table in spec.tables.items()}
     for name, table in spec.tables.items():
         _require_rows(name, table, parts[name], window)
-    warnings += _judged(opened, parts, store)
+    warnings = _judged(opened, parts, store)
     tables: dict[str, Table] = {}
     for name, table in spec.tables.items():
         dataset, rows, rejected = _publish(name, table, parts[name], store)
@@ -280,7 +262,6 @@ def shards(rows: int, count: int = 0) -> list[Shard]:
     """Row ranges over all files of a table, of sizes that differ by one row at most.
 
     Args:
-        rows: Rows of the table.
         count: How many; 0 for one every `ROWS_PER_SHARD` rows. Never so many that one row is over 5 % of a shard.
     """
     most = rows // _FEWEST_ROWS_PER_SHARD

@@ -53,7 +53,6 @@ class Stored:
     Attributes:
         fingerprint: Identifies its content before it is read; empty if the source cannot tell.
         position: Where the source goes on after it.
-        digest: Logical digest of its rows.
         first: Oldest event time, ISO 8601 in UTC; empty without one.
         read: Number of rows that fit their declaration, in the window or not.
         reason: Why the first row was rejected, without its value: no erasure reaches a record.
@@ -113,11 +112,7 @@ def store_parts(
     As many parts are in memory as there are threads. The result does not depend on their number.
 
     Args:
-        parts: What the source yields.
-        spec: The table.
-        window: Only rows whose event time is in it; None for all.
         known: Parts of earlier snapshots of the same source, declaration, window and code, by fingerprint.
-        store: Where the blobs go.
         verify: Read the bytes of known blobs rather than believe their length.
 
     Raises:

@@ -23,7 +23,6 @@ class Group:
 
     Attributes:
         column: Whose value does not fit; empty if it is the row itself.
-        reason: What was expected.
     """
 
     column: str
@@ -36,11 +35,6 @@ def groups_of(store: ArtifactStore, reference: Reference | str, examples: int = 
     """The rejected rows of a table by column and reason, the most frequent first.
 
     Sensitive values were hidden when the rows were rejected, and are in no file.
-
-    Args:
-        store: Where they are.
-        reference: Of the rejected rows.
-        examples: How many examples of each reason.
     """
     from gatehouse.store.database import connect
 
@@ -63,4 +57,8 @@ def rejected_of(store: ArtifactStore, reference: Reference | str) -> list[Refere
     if named.kind == KIND:
         return [named]
     datasets = {str(named), *store.manifest(named).derived_from.values()}
-    return [each for each in store.references(KIND) if store.manifest(each).derived_from.get("dataset") in datasets]
+    return [
+        reference
+        for reference in store.references(KIND)
+        if store.manifest(reference).derived_from.get("dataset") in datasets
+    ]

@@ -39,12 +39,6 @@ _ENDINGS = (".csv", ".tsv", ".txt")
 _WINDOWS_LETTERS = re.compile(rb"[\x80\x82-\x8c\x8e\x91-\x9c\x9e\x9f]")
 _DELIMITERS = ",;\t|"
 _ROWS_CUT = 20_000
-_OTHER_FORMATS = {
-    b"PK\x03\x04": "an Excel file or a zip",
-    b"\xd0\xcf\x11\xe0": "an old Excel file",
-    b"\x1f\x8b": "gzip without the ending .gz",
-    b"PAR1": "Parquet without the ending .parquet",
-}
 csv.field_size_limit(2**31 - 1)
 
 
@@ -54,8 +48,6 @@ class Sniffed:
 
     Attributes:
         delimiter: Between its cells; empty for Parquet.
-        nulls: Texts that stand for a missing value.
-        rows: Its rows, without those that are uneven.
         uneven: Rows that have more or fewer cells than the header; they would be rejected.
         event_time: The column whose times order the rows; empty for none.
         missing_as: Those of `nulls` that occur in a CSV.
@@ -108,10 +100,6 @@ class Sniffed:
 
 def sniff(path: Path, nulls: Sequence[str] = ()) -> Sniffed:
     """Look at a CSV file, also a gzipped one, or at Parquet. The first column of times orders the rows.
-
-    Args:
-        path: The file.
-        nulls: More texts that stand for a missing value in a CSV.
 
     Raises:
         DeclarationError: if it is no CSV with a header, and no Parquet, or if it is Parquet and `nulls` are named.
@@ -171,7 +159,7 @@ def _sniff_csv(path: Path, nulls: Sequence[str]) -> Sniffed:
             f"{path}: expected text in UTF-8, UTF-16, cp1252 or latin-1, found bytes that are none."
         ) from None
     texts = [TextColumn(name) for name in header]
-    rows, uneven, marks, digests = 0, 0, pa.array({*NULLS, *nulls}), []
+    rows, uneven, marks, hashes = 0, 0, pa.array({*NULLS, *nulls}), []
     table = FileTable(
         member=path.name,
         delimiter=delimiter,
@@ -191,8 +179,8 @@ def _sniff_csv(path: Path, nulls: Sequence[str]) -> Sniffed:
             uneven += raw.rejected.num_rows if raw.rejected is not None else 0
             for column, cells in zip(texts, raw.table.columns, strict=True):
                 column.look(cells.combine_chunks(), marks)
-            hashes = connection.from_arrow(raw.table.rename_columns(names)).project(f"hash({', '.join(named)})")
-            digests.append(next(iter(hashes.fetchnumpy().values())))
+            cells = connection.from_arrow(raw.table.rename_columns(names))
+            hashes.append(cells.project(f"hash({', '.join(named)}) AS hash").fetchnumpy()["hash"])
     if not rows:
         raise DeclarationError(f"{path.name}: expected rows below the header, found none.")
     pairs = [(column, column.sniffed()) for column in texts]
@@ -204,7 +192,7 @@ def _sniff_csv(path: Path, nulls: Sequence[str]) -> Sniffed:
     all_nulls = (*_DEFAULT_NULLS, *sorted({*marked, *nulls} - set(_DEFAULT_NULLS)))
     columns = [replace(column, missing=sum(text.nulls[null] for null in all_nulls)) for text, column in pairs]
     missing_as = tuple(null for null in all_nulls if any(text.nulls[null] for text in texts))
-    repeated = rows - len(np.unique(np.concatenate(digests)))
+    repeated = rows - len(np.unique(np.concatenate(hashes)))
     return Sniffed(
         encoding, delimiter, decimal, all_nulls, tuple(columns), rows, uneven, missing_as=missing_as, repeated=repeated
     )
@@ -221,11 +209,8 @@ def _encoding(path: Path) -> str:
         while data := stream.read(2**20):
             if first and data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
                 return "utf-16"
-            for sign, found in _OTHER_FORMATS.items() if first else ():
-                if data.startswith(sign):
-                    raise DeclarationError(f"{path}: expected a CSV, found {found}. Save it as CSV, or rename it.")
             if b"\0" in data:
-                raise DeclarationError(f"{path}: expected text, found a NUL byte. Save it as UTF-8.")
+                raise DeclarationError(f"{path}: expected text, found a NUL byte. Save it as CSV in UTF-8.")
             try:
                 is_utf8 = is_utf8 and decoder.decode(data) is not None
             except UnicodeDecodeError:
@@ -255,11 +240,7 @@ def _shape(path: Path, encoding: str) -> tuple[str, list[str]]:
         width, count = Counter(map(len, rows)).most_common(1)[0] if rows else (0, 0)
         return (width > 1, count, width), delimiter, rows
 
-    (many, _, width), delimiter, rows = max((cut(delimiter) for delimiter in _DELIMITERS), key=lambda found: found[0])
-    if not many:
-        (_, _, blanks), blank, by_blanks = cut(" ")
-        if 1 < blanks == len(by_blanks[0]):
-            width, delimiter, rows = blanks, blank, by_blanks
+    (_, _, width), delimiter, rows = max((cut(delimiter) for delimiter in _DELIMITERS), key=lambda shape: shape[0])
     first, second = [*rows, [], []][:2]
     if first and first[0].startswith("{"):
         raise DeclarationError(f"{path.name}: expected a CSV, found JSON. Write it as CSV or Parquet.")
@@ -298,12 +279,6 @@ def source_of(sniffed: Sniffed, path: Path, name: str, delivered: str) -> dict[s
     """The declaration that reads a file as it was sniffed, as `source` of a project has it.
 
     A file without times gets one that all its rows have, in a column of its own.
-
-    Args:
-        sniffed: How the file is read.
-        path: The file.
-        name: Of the source and its table.
-        delivered: The time that all rows have if they have none of their own, ISO 8601 in UTC.
 
     Raises:
         DeclarationError: if every column is left out.

@@ -38,10 +38,6 @@ class SnapshotResult(StageModel):
 
     Attributes:
         as_of: The newest availability time in it, ISO 8601 in UTC.
-        rows: Rows by table.
-        rejected: References of the rejected rows, by table.
-        rejected_rows: Rejected rows by table.
-        warnings: Warnings of all guards.
         delivery: Warnings without those by the clock: the same in every run while the snapshot is the newest.
         unchanged: Whether the source was unchanged, so that nothing was read.
     """

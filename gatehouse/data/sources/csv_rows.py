@@ -5,10 +5,8 @@ rounds 1.5 to a whole number, cuts nanoseconds and reads 1e400 as infinity witho
 takes five times as long when half of the rows do not fit.
 """
 
-import codecs
 import csv
 import io
-import json
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -36,7 +34,6 @@ from gatehouse.data.sources.files import FilesBase, FileTable
 from gatehouse.errors import DeclarationError, SourceError
 
 _PARSED_AT_ONCE = 2**20
-_DELIMITERS = {";": "';'", "\t": "a tab", "|": "'|'", ",": "','"}
 csv.field_size_limit(2**31 - 1)
 
 
@@ -45,7 +42,6 @@ class CsvRows:
     """Reads the blocks of one file.
 
     Attributes:
-        nulls: Texts that stand for a missing value.
         time_zone: Zone of times that state none; empty refuses them.
         header: Names of the columns in the file, as `shown_names` gives them.
     """
@@ -68,11 +64,6 @@ class CsvRows:
             raise SourceError(
                 f"Table {name}: {file} is empty, expected a first line with the columns {', '.join(spec.columns)}."
             )
-        if beginning.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-            raise DeclarationError(
-                f"Table {name}: {file} begins as UTF-16 does, expected UTF-8. Set source.tables.{name}.encoding to "
-                "utf-16."
-            )
         line = beginning[: header_end(beginning, spec.delimiter.encode())].removeprefix(BOM)
         cells = _cells(line, spec.delimiter)
         header = shown_names(cells, spec)
@@ -81,13 +72,6 @@ class CsvRows:
             raise SourceError(
                 f"Table {name}: {file} has columns of one name (repeated: {', '.join(repeated)}). Rename them."
             )
-        for other, words in _DELIMITERS.items() if not set(header) & set(spec.columns) else ():
-            if len(set(_cells(line, other)) & set(spec.columns)) > 1:
-                raise DeclarationError(
-                    f"Table {name}: {file} is separated by {words}, expected "
-                    f"{_DELIMITERS.get(spec.delimiter, repr(spec.delimiter))}. Set source.tables.{name}.delimiter to "
-                    f"{json.dumps(other)}."
-                )
         check_columns(name, header, spec)
         return cls(name, file, spec, source.nulls, source.time_zone, header)
 
@@ -95,7 +79,6 @@ class CsvRows:
         """The rows of a block without the header.
 
         Args:
-            block: Whole rows.
             lines_before: Counts the lines of the file before the block; called only if a row does not fit.
 
         Raises:

@@ -274,9 +274,7 @@ class KeyOrder:
     Columns are compared one after the other: numbers and times by value, text by its UTF-8 bytes.
 
     Args:
-        name: The table's name, for messages.
         columns: Its key; without columns nothing is checked.
-        sensitive: Columns whose values are not shown.
     """
 
     def __init__(self, name: str, columns: tuple[str, ...], sensitive: Collection[str] = ()) -> None:

@@ -27,8 +27,6 @@ class Reject(NamedTuple):
     Attributes:
         place: Where it stands: `events.csv, line 202`.
         column: The first column whose value does not fit; empty if it is the row itself.
-        reason: What was expected; the same for all such values of a column.
-        found: What was found, as a message shows it.
         raw: The row as the source gave it; hidden in a table with sensitive columns.
     """
 
@@ -124,11 +122,8 @@ def declare(pieces: Iterable[pa.Table], spec: TableSpec, *, name: str, place: Pl
     """Cast a part to the declared columns, in the declared order. Undeclared columns are left out, absent ones null.
 
     Args:
-        pieces: The part's rows as the source gives them.
         spec: The declaration; by `on_invalid`, a row that does not fit is an error or is rejected.
-        name: The table's name, for messages.
         place: Names a row for messages: from its piece, its number there, and its number within the part.
-        time_zone: Zone of times that state none; empty refuses them.
 
     Raises:
         DeclarationError: naming table, row, column, what was expected and what was found.
@@ -173,11 +168,9 @@ def _misfit(reject: Reject, table: str, delivered: pa.DataType, spec: TableSpec,
         return DeclarationError(
             f"Table {table}, {reject}. Correct the row, or declare on_invalid: reject to set such rows aside."
         )
-    epoch = kind is ColumnType.timestamp and (pa.types.is_integer(delivered) or pa.types.is_floating(delivered))
-    advice = f"times: {{{reject.column}: seconds}} reads numbers since 1970. " * epoch
     return DeclarationError(
         f"Table {table}, {reject.place}, column {reject.column}: {reject.reason} (declared as {kind}), found the type "
-        f"{delivered}. {advice}Declare the column's own type, or convert it in the query."
+        f"{delivered}. Declare the column's own type, or convert it in the query."
     )
 
 

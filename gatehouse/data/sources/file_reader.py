@@ -49,11 +49,7 @@ class FileReader:
         self._identities: dict[str, str] = {}
 
     def state(self) -> Mapping[str, Any]:
-        """By table: name, size and identity of its files; of a pinned archive, its digest, without fetching it.
-
-        Raises:
-            SourceError: if a file is missing.
-        """
+        """By table: name, size and identity of its files; of a pinned archive, its digest, without fetching it."""
         if isinstance(self._spec, SdistSource) and not self._folder():
             pinned = f"sha256:{self._spec.sha256}"
             return {name: {"archive": pinned, "member": table.member} for name, table in self._spec.tables.items()}
@@ -70,11 +66,7 @@ class FileReader:
         return {"name": file.name, "bytes": file.size(), "identity": self._identity(file)}
 
     def parts(self, table: str, known: tuple[KnownPart, ...]) -> Iterator[Part]:
-        """The blocks and runs of a table's files, in order.
-
-        Raises:
-            SourceError: if a file is missing, is not what its name says, or has other columns than declared.
-        """
+        """The blocks and runs of a table's files, in order."""
         spec = self._spec.tables[table]
         in_files = spec.in_files()
         parts = (part for file in self._files(table) for part in self._file_parts(table, in_files, file, known))

@@ -17,7 +17,6 @@ CSV = (".csv", ".tsv", ".txt")
 JSON_LINES = (".jsonl", ".ndjson")
 TYPED = (".parquet", ".arrow", ".feather", ".ipc")
 KINDS = (*CSV, *JSON_LINES, *TYPED)
-_OF_TEXT, _OF_CSV = ("encoding",), ("delimiter", "decimal")
 
 
 def suffix_of(name: str) -> str:
@@ -52,11 +51,6 @@ class FileTable(TableSpec):
             raise ValueError(f"delimiter: expected no quote, letter, digit or decimal sign, found {self.delimiter!r}")
         if self.order_by and not self.sort_on_ingest:
             raise ValueError("order_by: rows of files stand in the files' order; to have another, add sort_on_ingest")
-        suffix = suffix_of(self.member)
-        useless = (*_OF_CSV, *_OF_TEXT) if suffix in TYPED else _OF_CSV if suffix in JSON_LINES else ()
-        for key in useless:
-            if getattr(self, key) != FileTable.model_fields[key].default:
-                raise ValueError(f"{key}: has no effect on {self.member}: leave it out")
         return self
 
     def in_files(self) -> "FileTable":
@@ -88,14 +82,6 @@ class FilesBase(SourceBase):
         "holds one block in memory.",
     )
     tables: dict[str, FileTable] = Field(min_length=1)
-
-    @model_validator(mode="after")
-    def _has_cells_that_are_texts(self) -> "FilesBase":
-        members = [table.member for table in self.tables.values()]
-        usual = set(self.nulls) == set(FilesBase.model_fields["nulls"].default)
-        if not usual and all(suffix_of(member) in (*JSON_LINES, *TYPED) for member in members):
-            raise ValueError(f"nulls: has no effect on {', '.join(members)}: leave it out")
-        return self
 
 
 class FolderSource(FilesBase):

@@ -41,7 +41,6 @@ class JsonRows:
         """The rows of a block.
 
         Args:
-            block: Whole lines.
             lines_before: Counts the lines of the file before the block; called only if a row does not fit.
 
         Raises:
@@ -72,10 +71,6 @@ def rows_of(
     """The rows of messages in their order.
 
     Args:
-        messages: The messages.
-        spec: Their declaration.
-        name: The table's name, for messages.
-        time_zone: Zone of times that state none; empty refuses them.
         delivered: Takes the keys that occur, with the kind of value that JSON gives them.
 
     Raises:

@@ -1,8 +1,5 @@
 """Bounded reads of Kafka topics: from the offsets of the earlier snapshot to the high watermarks at the first look."""
 
-import json
-import logging
-import os
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -11,18 +8,23 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
+from gatehouse.data.messages.clients import (
+    kafka_consumer,
+    kafka_partitions,
+    kafka_settings,
+    moment_of,
+    unreachable,
+)
 from gatehouse.data.snapshot.spec import SourceBase
 from gatehouse.data.sources.base import KnownPart, Part, Raw
-from gatehouse.data.sources.messages import Message, StreamReader, StreamTable, moment_of
-from gatehouse.errors import DeclarationError, SourceError
+from gatehouse.data.sources.messages import Message, StreamReader, StreamTable
+from gatehouse.errors import SourceError
 from gatehouse.runtime.redaction import said
 from gatehouse.store.identity import operational
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer
     from confluent_kafka import Message as KafkaMessage
-
-_log = logging.getLogger(__name__)
 
 
 class KafkaTable(StreamTable):
@@ -65,7 +67,7 @@ class KafkaReader(StreamReader):
     def __init__(self, spec: KafkaSource) -> None:
         super().__init__(spec.name, spec.tables, spec.time_zone)
         self._spec = spec
-        self._settings = _settings(spec.settings_env)
+        self._settings = kafka_settings(spec.settings_env)
         self._opened: Consumer | None = None
         self._ends: dict[str, dict[int, tuple[int, int]]] = {}
         self._lock = threading.Lock()
@@ -78,11 +80,7 @@ class KafkaReader(StreamReader):
             self._opened = None
 
     def state(self) -> Mapping[str, Any]:
-        """By table: the topic, the offset after the newest message of each partition, and its declaration.
-
-        Raises:
-            SourceError: if the cluster cannot be reached or lacks a topic.
-        """
+        """By table: the topic, the offset after the newest message of each partition, and its declaration."""
         ends = {name: {str(part): high for part, (_, high) in self._watermarks(name).items()} for name in self._tables}
         return {name: self._declaration(name) | {"to": ends[name]} for name in self._tables}
 
@@ -92,9 +90,6 @@ class KafkaReader(StreamReader):
         The full runs of `known` are yielded without being read. The short last one of a partition is read again
         together with what came after it; if the topic no longer holds it whole, it stays as it is and a new run
         begins after it. A run has fewer messages than offsets if the topic was compacted or has transactions.
-
-        Raises:
-            SourceError: if messages expired before they were read, or the cluster goes away.
         """
         size = self._spec.messages_per_part
         for partition, (low, high) in sorted(self._watermarks(table).items()):
@@ -132,15 +127,12 @@ class KafkaReader(StreamReader):
             topic, timeout = self._spec.tables[table].topic, self._spec.timeout_seconds
             try:
                 consumer = self._consumer()
-                metadata = consumer.list_topics(topic, timeout=timeout).topics[topic]
-                if metadata.error is not None or not metadata.partitions:
-                    raise DeclarationError(f"Table {table}: the cluster has no topic {topic!r}: {metadata.error}.")
                 self._ends[table] = {
                     partition: consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=timeout)
-                    for partition in sorted(metadata.partitions)
+                    for partition in kafka_partitions(consumer, topic, timeout)
                 }
             except KafkaException as error:
-                raise self._unreachable(table, said(error.args[0], bool(self._settings))) from None
+                raise self._unreachable(table, error.args[0]) from None
         return self._ends[table]
 
     def _rows(self, table: str, position: Mapping[str, Any]) -> Raw:
@@ -187,42 +179,12 @@ class KafkaReader(StreamReader):
         raise self._unreachable(table, silent)
 
     def _consumer(self) -> "Consumer":
-        from confluent_kafka import Consumer
-
         if self._opened is None:
-            settings = {
-                "bootstrap.servers": self._spec.servers,
-                "group.id": "gatehouse",
-                **self._settings,
-                "enable.auto.commit": False,
-                "enable.partition.eof": True,
-                "auto.offset.reset": "error",
-                "isolation.level": "read_committed",
-            }
-            self._opened = Consumer(settings, logger=_log)
+            self._opened = kafka_consumer(self._spec.servers, self._settings, "gatehouse")
         return self._opened
 
-    def _unreachable(self, table: str, error: str) -> SourceError:
-        return SourceError(
-            f"Source {self._spec.name}, table {table}: the cluster cannot be read: {error}. "
-            "Nothing was published; check the servers and the settings, and run again."
-        )
-
-
-def _settings(variable: str) -> dict[str, Any]:
-    if not variable:
-        return {}
-    try:
-        settings = json.loads(os.environ.get(variable, ""))
-    except ValueError:
-        settings = None
-    if not isinstance(settings, dict):
-        raise DeclarationError(
-            f"The environment variable {variable}: expected a JSON object of librdkafka settings, found "
-            f"{'something else' if os.environ.get(variable) else 'that it is not set'}. Set it, or correct "
-            "source.settings_env."
-        )
-    return settings
+    def _unreachable(self, table: str, error: object) -> SourceError:
+        return unreachable(f"Source {self._spec.name}, table {table}: the cluster", error, bool(self._settings))
 
 
 def _message(message: "KafkaMessage") -> Message:

@@ -63,11 +63,7 @@ class LakehouseReader(Opened):
         self._opened.clear()
 
     def state(self) -> Mapping[str, Any]:
-        """By table: its id, its version, and its declaration.
-
-        Raises:
-            SourceError: if a table or version cannot be read.
-        """
+        """By table: its id, its version, and its declaration."""
         return {name: self._identify(name) for name in self._tables}
 
     def _identify(self, table: str, *, version: bool = True) -> dict[str, Any]:
@@ -87,9 +83,6 @@ class LakehouseReader(Opened):
         """Runs of `rows_per_part` rows of each data file; of a table that is sorted on ingest, runs of the sorted rows.
 
         A file whose parts are all known is not read. A file whose rows the log does not count is one part.
-
-        Raises:
-            SourceError: if the table has what cannot be read, a file is gone, or a value does not fit.
         """
         fingerprints, size = {part.fingerprint for part in known}, self._source.rows_per_part
         parts = (part for file in self._files(table) for part in self._file_parts(file, table, fingerprints))

@@ -3,14 +3,12 @@
 import itertools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
 from gatehouse.data.snapshot.spec import ColumnType, TableSpec
 from gatehouse.data.sources.base import KnownPart, Opened, Raw
-from gatehouse.errors import SourceError
 from gatehouse.store.canonical import digest_of
 
 Envelope = Literal["id", "offset", "partition", "key", "time"]
@@ -47,12 +45,7 @@ class StreamTable(TableSpec):
 
 @dataclass(frozen=True)
 class Message:
-    """One message.
-
-    Attributes:
-        payload: A JSON object, or fields of text, or nothing.
-        envelope: What the server says of it.
-    """
+    """One message."""
 
     place: Callable[[], str]
     payload: bytes | Mapping[str, bytes] | None
@@ -90,18 +83,3 @@ class StreamReader(Opened):
         from gatehouse.data.sources.json_rows import rows_of
 
         return rows_of(messages, self._tables[table], name=table, time_zone=self._time_zone)
-
-
-def moment_of(milliseconds: int) -> datetime:
-    """The time so many milliseconds after 1970.
-
-    Raises:
-        SourceError: if it is beyond the year 9999.
-    """
-    try:
-        return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=milliseconds)
-    except OverflowError:
-        raise SourceError(
-            f"A message was sent {milliseconds:,} milliseconds after 1970, which is after the year 9999. Correct the "
-            "clock or the ids of the sender."
-        ) from None

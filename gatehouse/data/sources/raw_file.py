@@ -27,9 +27,7 @@ class RawFile:
 
     Attributes:
         name: Its path below the source's place; orders the files, and names this one in messages.
-        path: Where it is.
         files: The fsspec file system that has it; None for this machine's own.
-        encoding: Of its text; empty for UTF-8.
     """
 
     name: str
@@ -64,9 +62,6 @@ class RawFile:
 
     def identity(self, *, anew: bool = False) -> str:
         """The checksum that a store elsewhere has of it, else a digest of the bytes.
-
-        Args:
-            anew: Ask the store elsewhere again.
 
         Raises:
             SourceError: if it cannot be read, or is gone.

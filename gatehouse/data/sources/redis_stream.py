@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field, model_validator
 
+from gatehouse.data.messages.clients import moment_of, redis_client, unreachable
 from gatehouse.data.snapshot.spec import SourceBase
 from gatehouse.data.sources.base import KnownPart, Part, Raw, Url, address
-from gatehouse.data.sources.messages import Message, StreamReader, StreamTable, moment_of
+from gatehouse.data.sources.messages import Message, StreamReader, StreamTable
 from gatehouse.errors import DeclarationError, SourceError
-from gatehouse.runtime.redaction import holds_password, said
+from gatehouse.runtime.redaction import holds_password
 from gatehouse.store.identity import operational
 
 if TYPE_CHECKING:
@@ -73,11 +74,7 @@ class RedisStreamReader(StreamReader):
             self._opened = None
 
     def state(self) -> Mapping[str, Any]:
-        """By table: the stream, the id of its newest message, and its declaration.
-
-        Raises:
-            SourceError: if the server cannot be reached or lacks a stream.
-        """
+        """By table: the stream, the id of its newest message, and its declaration."""
         return {name: self._declaration(name) | {"to": self._watermark(name)} for name in self._tables}
 
     def parts(self, table: str, known: tuple[KnownPart, ...] = ()) -> Iterator[Part]:
@@ -85,9 +82,6 @@ class RedisStreamReader(StreamReader):
 
         The full runs of `known` are yielded without being read. Its short last one is read again together with what
         came after it; if the stream no longer holds it whole, it stays as it is and a new run begins after it.
-
-        Raises:
-            SourceError: if messages may have been trimmed before they were read, or the server goes away.
         """
         newest, kept, after = self._watermark(table), self._unchanged(table, known), ""
         if not kept and known and not self._between(table, known[0].position["from"], known[0].position["from"]):
@@ -162,12 +156,8 @@ class RedisStreamReader(StreamReader):
         return self._newest[table]
 
     def _redis(self) -> "Redis":
-        from redis import Redis
-
         if self._opened is None:
-            self._opened = Redis.from_url(
-                self._url, socket_timeout=self._spec.timeout_seconds, socket_connect_timeout=self._spec.timeout_seconds
-            )
+            self._opened = redis_client(self._url, self._spec.timeout_seconds)
         return self._opened
 
     @contextmanager
@@ -178,11 +168,8 @@ class RedisStreamReader(StreamReader):
         try:
             yield
         except (RedisError, OSError, TypeError, ValueError) as error:  # the last two are about the URL's parameters
-            raise SourceError(
-                f"Source {self._spec.name}, table {table}: Redis cannot be read: "
-                f"{said(error, holds_password(self._url))}. Nothing was published; check the server, the user and the "
-                "password, and run again."
-            ) from None
+            what = f"Source {self._spec.name}, table {table}: Redis"
+            raise unreachable(what, error, holds_password(self._url)) from None
 
 
 def _message(spec: RedisStreamTable, entry: _Entry) -> Message:

@@ -5,7 +5,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
-from urllib.parse import urlsplit
 
 from pydantic import ConfigDict, Field, model_validator
 
@@ -74,8 +73,6 @@ class SqlSource(SourceBase):
     def _names_a_database(self) -> "SqlSource":
         if bool(self.url) == bool(self.url_env):
             raise ValueError("give either url or url_env")
-        if why := _nothing_to_read(self.url, self.tables):
-            raise ValueError(f"url: {why}")
         return self
 
 
@@ -101,9 +98,6 @@ class SqlReader(Opened):
 
         For `append_only` the last key and the count; else the value of `version_query`; else a digest of the rows,
         which reads them all.
-
-        Raises:
-            SourceError: if the database cannot be reached or lacks a table or column.
         """
         return {name: self._identify(name) for name in self._spec.tables}
 
@@ -143,10 +137,6 @@ class SqlReader(Opened):
 
         Of an `append_only` table, the full runs of `known` are yielded again without being read, and the rest is read
         from the last key on. A part holds its rows, so drop each before taking the next.
-
-        Raises:
-            SourceError: if the keys are no total order, a value does not fit, rows were added below the last key of an
-                `append_only` table or removed there, or the database goes away.
         """
         spec, size = self._spec.tables[table], self._spec.rows_per_part
         after: Any = None
@@ -316,8 +306,6 @@ class SqlReader(Opened):
         from gatehouse.data.sources.databases import connect
 
         if self._opened is None:
-            if why := _nothing_to_read(self._url, self._spec.tables):
-                raise SourceError(f"Source {self._spec.name}, {self._spec.url_env}: {why}.")
             self._opened = connect(self._url)
         return self._opened
 
@@ -335,17 +323,6 @@ class SqlReader(Opened):
                 f"Source {self._spec.name}, table {table}: the database ended the read: {words}. Nothing was "
                 "published; correct it and run again."
             ) from None
-
-
-def _nothing_to_read(url: str, tables: Mapping[str, SqlTable]) -> str:
-    """Why a database in memory has no rows: it begins empty, so DuckDB can only query files; empty if it may have."""
-    parts, names = urlsplit(url), ", ".join(name for name, table in tables.items() if table.table)
-    scheme = parts.scheme.partition("+")[0]
-    if scheme not in ("sqlite", "duckdb") or parts.path.removeprefix("/") not in ("", ":memory:"):
-        return ""
-    if scheme == "sqlite":
-        return "an SQLite database in memory is empty: expected a file, e.g. sqlite:///data/shop.db"
-    return f"a DuckDB database in memory has no tables: expected a query of files, found table ({names})" * bool(names)
 
 
 def canonical_query(query: str) -> str:

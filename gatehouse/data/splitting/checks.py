@@ -12,13 +12,11 @@ import numpy.typing as npt
 
 from gatehouse.data.splitting.divide import PAIRS, PARTS, Partition, Parts, Rows, unit_of
 from gatehouse.data.splitting.duplicates import COPIES, Shared, shared_rows
-from gatehouse.data.splitting.geography import near_pairs
 from gatehouse.data.splitting.profile import MIN_ROWS, Profile, profile_of
 from gatehouse.data.splitting.spec import (
     CheckName,
     Checks,
     EntitySplit,
-    GeographicSplit,
     GroupSplit,
     KFoldSplit,
     RandomSplit,
@@ -37,7 +35,6 @@ NAMES: tuple[CheckName, ...] = get_args(CheckName)
 PASSED, FAILED, NOTED, COULD_NOT_RUN = "passed", "failed", "noted", "could not run"
 USABLE = "parts"
 """The check that each part has rows, labels that differ, and times, without which nothing can leak."""
-_POINTS = 20_000
 _MEANINGLESS = 0.2
 """Share of repeated rows from which on a part measures what a model remembers."""
 _MOSTLY_KNOWN = 0.5
@@ -56,8 +53,6 @@ class Check:
 
     Attributes:
         status: `passed`, `failed`, `noted` (a finding where the severity is `note`) or `could not run`.
-        severity: `fail`, `warn` or `note`: what a finding means.
-        said: The findings, or why it could not run, one sentence each.
         required: Whether the configuration demands that it runs and passes.
     """
 
@@ -136,8 +131,6 @@ def promised(spec: SplitSpec, training_set: TrainingSet) -> dict[CheckName, tupl
             in_time: dict[CheckName, tuple[Pair, ...]] = {"time_order": ahead, "label_maturity": ahead}
             together = PAIRS[:1] if spec.test_from else PAIRS
             return in_time | (_grouped(spec, training_set, together) if spec.unit in ("entity", "group") else {})
-        case GeographicSplit() if spec.buffer_km:
-            return {"geographic_neighbours": PAIRS}
     return {}
 
 
@@ -181,13 +174,11 @@ def _severity(name: CheckName, subject: Subject, pairs: set[Pair | None]) -> Sev
     """
     spec = subject.spec
     if name == "duplicates" and pairs:
-        repeated = (one.exact > _MEANINGLESS * one.rows and one.differ < COPIES for one in subject.shared())
+        repeated = (pair.exact > _MEANINGLESS * pair.rows and pair.differ < COPIES for pair in subject.shared())
         return "fail" if any(repeated) else "warn"
     if name == "availability" or (name == "group_overlap" and spec.checks.groups and (not pairs or None in pairs)):
         return "fail"
     if name in ("duplicates", "near_duplicates"):
-        return "warn"
-    if name == "geographic_neighbours" and spec.checks.neighbours_km:
         return "warn"
     by_row = isinstance(spec, RandomSplit | StratifiedSplit) or (isinstance(spec, KFoldSplit) and not spec.test_from)
     return "warn" if name == "decision_time_drift" and by_row else "note"
@@ -371,32 +362,6 @@ def _availability(subject: Subject) -> Iterator[Finding]:
         raise CannotRun(f"{len(remaining)} features have no column that says when they were known: {names}")
 
 
-def _geographic_neighbours(subject: Subject) -> Iterator[Finding]:
-    spec, checks = subject.spec, subject.spec.checks
-    if isinstance(spec, GeographicSplit):
-        names, distance = (spec.latitude, spec.longitude), spec.buffer_km
-    else:
-        names, distance = (checks.latitude, checks.longitude), checks.neighbours_km
-    if not all(names) or not distance:
-        raise CannotRun(
-            "no distance or no place is configured: set `buffer_km`, or `checks.neighbours_km` with latitude and "
-            "longitude"
-        )
-    subject.training_set.require(names)
-    columns = np.stack([subject.training_set.numbers(name) for name in names], axis=1)
-    present = np.asarray(np.isfinite(columns).all(axis=1), np.bool_)
-    places = {name: np.unique(columns[rows[present[rows]]] + 0.0, axis=0) for name, rows in subject.parts.items()}
-    nowhere = [name for name in PARTS if not len(places[name])]
-    if nowhere:
-        raise CannotRun(f"no row of {', '.join(nowhere)} has a place in {', '.join(names)}")
-    for earlier, later in PAIRS:
-        sample = places[later][:: max(1, -(-len(places[later]) // _POINTS))]
-        near = near_pairs((sample[:, 0], sample[:, 1]), (places[earlier][:, 0], places[earlier][:, 1]), distance)
-        if near:
-            text = f"{near} of {len(sample)} places of {later} are closer than {distance:g} km to a row of {earlier}"
-            yield (earlier, later), text
-
-
 def _moved(subject: Subject, names: Iterable[str]) -> Iterator[Finding]:
     bound = subject.spec.checks.psi
     small: set[str] = set()
@@ -422,7 +387,6 @@ _CHECKS: dict[CheckName, Callable[[Subject], Iterable[Finding]]] = {
     "duplicates": _repeated("exact", "the features of"),
     "near_duplicates": _repeated("near", "nearly the features of"),
     "availability": _availability,
-    "geographic_neighbours": _geographic_neighbours,
     "decision_time_drift": lambda subject: _moved(subject, [subject.training_set.decision_time]),
     "feature_drift": lambda subject: _moved(subject, subject.features()),
 }

@@ -8,17 +8,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from fractions import Fraction
-from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from gatehouse.data.splitting.geography import Grid, near_other_part
 from gatehouse.data.splitting.spec import (
     EntitySplit,
     Fractions,
-    GeographicSplit,
     GroupSplit,
     KFoldSplit,
     RandomSplit,
@@ -31,7 +28,6 @@ from gatehouse.data.splitting.stable_hash import Flags, Hashes, seed_of
 from gatehouse.data.splitting.training_set import Times, TrainingSet
 from gatehouse.errors import ConfigurationError
 from gatehouse.runtime.counting import counted
-from gatehouse.store.hidden_values import unless_hidden
 
 PARTS = ("train", "validation", "test")
 PAIRS = (("train", "validation"), ("train", "test"), ("validation", "test"))
@@ -70,8 +66,6 @@ def divide(spec: SplitSpec, training_set: TrainingSet) -> Partition:
     match spec:
         case TimeSplit() | RollingOriginSplit():
             return _by_time(spec, training_set)
-        case GeographicSplit():
-            return _by_place(spec, training_set)
         case KFoldSplit():
             return _in_folds(spec, training_set)
         case RandomSplit() | EntitySplit() | GroupSplit() | StratifiedSplit():
@@ -260,36 +254,6 @@ def _in_folds(spec: KFoldSplit, training_set: TrainingSet) -> Partition:
 
     left_out = _left_out({"gap": gap & ~null, _LEAVE: null})
     return Partition(parts(spec.folds - 1), left_out, spec.folds, fold, problems)
-
-
-def _by_place(spec: GeographicSplit, training_set: TrainingSet) -> Partition:
-    training_set.require([spec.latitude, spec.longitude])
-    latitude, longitude = training_set.numbers(spec.latitude), training_set.numbers(spec.longitude)
-    null = np.isnan(latitude) | np.isnan(longitude)
-    problems = [
-        f"{counted(int(wrong.sum()), 'row')} with a {name} outside {low} to {high} degrees, "
-        + unless_hidden(f"the first {values[wrong][0]:g}")
-        for name, values, low, high in ((spec.latitude, latitude, -90, 90), (spec.longitude, longitude, -180, 360))
-        if (wrong := (values < low) | (values > high)).any()
-    ]
-    if null.any() and spec.null_keys == "refuse":
-        problems.append(
-            f"{counted(int(null.sum()), 'row')} without a place in {spec.latitude} and {spec.longitude}. Correct the "
-            "entity rows, or set `null_keys: leave_out`"
-        )
-    codes = np.full(training_set.rows, NONE, np.int8)
-    buffered = np.zeros(training_set.rows, np.bool_)
-    if not problems:
-        placed = np.flatnonzero(~null)
-        grid, start = Grid(spec.cell_km), seed_of(spec.seed, "cell")
-        part_of = partial(by_threshold, fractions=spec.fractions)
-        points = (latitude[placed], longitude[placed])
-        codes[placed] = part_of(grid.hashes(*grid.cells(*points), start))
-        if spec.buffer_km:
-            buffered[placed] = near_other_part(grid, *points, spec.buffer_km, start, part_of)
-        codes[buffered] = NONE
-    left_out = _left_out({"buffer": buffered, _LEAVE: null})
-    return Partition(rows_of(codes), left_out, problems=tuple(problems))
 
 
 def by_threshold(hashes: Hashes, fractions: Fractions) -> Codes:

@@ -20,7 +20,6 @@ CheckName = Literal[
     "duplicates",
     "near_duplicates",
     "availability",
-    "geographic_neighbours",
     "decision_time_drift",
     "feature_drift",
 ]
@@ -87,9 +86,6 @@ class Checks(Spec):
     availability: dict[str, str] = Field(
         {}, description="For a feature, the timestamp column that says when its value was known."
     )
-    latitude: str = Field("", description="Column of the latitude in degrees, if the strategy is not geographic.")
-    longitude: str = Field("", description="Column of the longitude in degrees.")
-    neighbours_km: float = Field(0.0, ge=0, description="Distance below which two rows are neighbours; 0: no check.")
 
 
 class _Split(Spec):
@@ -126,9 +122,9 @@ class TimeSplit(_Split):
     @model_validator(mode="after")
     def _in_order(self) -> "TimeSplit":
         bounds = [self.train_from, self.train_until, self.validation_until, self.test_until]
-        given = [bound for bound in bounds if isinstance(bound, datetime)]
-        if any(earlier >= later for earlier, later in itertools.pairwise(given)):
-            found = ", ".join(f"{bound:%Y-%m-%d %H:%M}" for bound in given)
+        times = [bound for bound in bounds if isinstance(bound, datetime)]
+        if any(earlier >= later for earlier, later in itertools.pairwise(times)):
+            found = ", ".join(f"{bound:%Y-%m-%d %H:%M}" for bound in times)
             raise ValueError(f"expected train_from < train_until < validation_until < test_until, found {found}")
         before = [bound for bound in bounds if isinstance(bound, timedelta)]
         if len(before) == 2 and before[0] <= before[1]:
@@ -170,27 +166,6 @@ class GroupSplit(_InFractions):
 
     strategy: Literal["group"] = Field(description="By group.")
     columns: Columns = Field(min_length=1, description="Columns whose values together are the group.")
-
-
-class GeographicSplit(_InFractions):
-    """All rows of a cell of the Earth's surface are in one part, by a seeded hash of the cell.
-
-    A row closer than the buffer to a cell of another part, whether that cell has rows or not, is in no part.
-    """
-
-    strategy: Literal["geographic"] = Field(description="By place.")
-    latitude: str = Field("latitude", description="Column of the latitude in degrees, -90 to 90.")
-    longitude: str = Field("longitude", description="Column of the longitude in degrees, -180 to 360.")
-    cell_km: float = Field(100.0, ge=1, le=5000, description="Height and width of a cell in kilometres, about.")
-    buffer_km: float = Field(0.0, ge=0, description="Rows so close to a cell of another part are in no part.")
-
-    @model_validator(mode="after")
-    def _buffer_inside_cell(self) -> "GeographicSplit":
-        if self.buffer_km >= self.cell_km / 2:
-            raise ValueError(
-                f"buffer_km: expected less than half of cell_km ({self.cell_km:g}), found {self.buffer_km:g}"
-            )
-        return self
 
 
 class KFoldSplit(_Hashed):
@@ -278,14 +253,12 @@ SplitSpec = Annotated[
     | Annotated[StratifiedSplit, Tag("stratified")]
     | Annotated[EntitySplit, Tag("entity")]
     | Annotated[GroupSplit, Tag("group")]
-    | Annotated[GeographicSplit, Tag("geographic")]
     | Annotated[KFoldSplit, Tag("k_fold")]
     | Annotated[RollingOriginSplit, Tag("rolling_origin")],
     Discriminator(
         _strategy,
         custom_error_type="strategy",
-        custom_error_message="expected one of time, random, stratified, entity, group, geographic, k_fold, "
-        "rolling_origin",
+        custom_error_message="expected one of time, random, stratified, entity, group, k_fold, rolling_origin",
     ),
 ]
 STRATEGIES = (
@@ -294,7 +267,6 @@ STRATEGIES = (
     StratifiedSplit,
     EntitySplit,
     GroupSplit,
-    GeographicSplit,
     KFoldSplit,
     RollingOriginSplit,
 )

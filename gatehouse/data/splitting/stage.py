@@ -20,12 +20,7 @@ if TYPE_CHECKING:
 
 
 class SplitRequest(StageModel):
-    """A training set and the strategy that divides it.
-
-    Attributes:
-        training_set: Reference of the training set.
-        spec: The strategy, as a SplitSpec.
-    """
+    """A training set and the strategy that divides it."""
 
     training_set: str
     spec: SplitSpec
@@ -35,12 +30,8 @@ class SplitResult(StageModel):
     """What was divided.
 
     Attributes:
-        split: Reference of the parts.
         folds: Reference of the folds; empty where the strategy has none.
-        split_checks: Reference of the checks and of what was measured.
         rows: Rows of each part, and rows in no part, by reason.
-        checks: `passed`, `failed`, `noted` or `could not run` by check.
-        warnings: What a check found that does not end the run.
     """
 
     split: str

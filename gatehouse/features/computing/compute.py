@@ -54,25 +54,13 @@ def stage_table(connection: duckdb.DuckDBPyConnection, repository: Repository, n
     run(connection, f"CREATE TABLE staging.{quoted(name)} AS\n{repository.staging[name]}", f"staging/{name}.sql")
 
 
-def compute_views(
-    connection: duckdb.DuckDBPyConnection, repository: Repository, names: Iterable[str] = ()
-) -> dict[str, pa.Table]:
-    """Compute the feature tables of the named views, or of all views.
-
-    A table has the keys, the event timestamp, the time since which the row is known, and the features. Rows without an
-    event timestamp or without a known time are left out. The known time is never before the event. Where the variables
-    `from` and `until` are set, only rows with event times between them are given. Rows are sorted by key, event
-    timestamp and known time.
-
-    Raises ConfigurationError naming the view whose query does not run, or lacks a column that its definition promises.
-    """
-    views = [repository.views[name] for name in names or repository.views]
-    stage_tables(connection, repository, [view.query for view in views])
-    return {view.name: compute_view(connection, repository, view) for view in views}
-
-
 def compute_view(connection: duckdb.DuckDBPyConnection, repository: Repository, view: View) -> pa.Table:
-    """The table of one view, as `compute_views` describes it. The staging tables that it reads must exist."""
+    """The table of one view: keys, event timestamp, the time since which a row is known, features; in total order.
+
+    The staging tables that it reads must exist. Rows without an event timestamp or a known time are left out. The known
+    time is never before the event. Where the variables `from` and `until` are set, only rows with event times between
+    them are given.
+    """
     keep_view(connection, repository, view, "__computed")
     table = connection.sql(f"FROM __computed ORDER BY {', '.join(map(quoted, view.columns))}").to_arrow_table()
     connection.execute("DROP TABLE __computed")

@@ -12,23 +12,20 @@ from gatehouse.features.computing.compute import SQL_TYPES, compute_view, go_bac
 from gatehouse.features.computing.labels import labelled_rows
 from gatehouse.features.computing.on_demand import on_demand_features
 from gatehouse.features.database import connect, quoted, set_time
-from gatehouse.features.definitions.repository import Repository, View
+from gatehouse.features.definitions.repository import Repository
 from gatehouse.features.definitions.sql_text import names_read, query_problems
 
 _RAW_TYPES = {"int64": "BIGINT", "double": "DOUBLE", "string": "VARCHAR", "bool": "BOOLEAN", "timestamp": "TIMESTAMPTZ"}
 _ARROW_TYPES = {"FLOAT": pa.float32(), "DOUBLE": pa.float64(), "VARCHAR": pa.string()}
 
 
-def dry_run(
-    repository: Repository, tables: Mapping[str, Mapping[str, str]], warnings: list[str] | None = None
-) -> list[str]:
+def dry_run(repository: Repository, tables: Mapping[str, Mapping[str, str]]) -> list[str]:
     """List the problems of a repository's queries, in the order in which the queries run.
 
     A query that reads a failed staging table is not run, and no problem is reported for it. If the macros fail, no
     query is run.
 
     `tables` has the declared type of every column (`int64`, `double`, `string`, `bool`, `timestamp`), by raw table.
-    `warnings` receives the columns of views that no feature takes.
     """
     problems: list[str] = []
     failed: set[str] = set()
@@ -46,19 +43,17 @@ def dry_run(
             return [str(error)]  # Any query may read a macro.
         for file, query, run in _steps(repository, connection):
             name = file.removeprefix("staging/").removesuffix(".sql")
-            found = [*query_problems(file, query)]
-            if not found and not failed.isdisjoint(names_read("staging", query, repository.staging)):
+            mistakes = [*query_problems(file, query)]
+            if not mistakes and not failed.isdisjoint(names_read("staging", query, repository.staging)):
                 failed.add(name)
                 continue
-            if not found:
+            if not mistakes:
                 try:
                     run()
-                    if file.startswith("views/") and warnings is not None:
-                        warnings += _unused_columns(connection, repository.views[name.removeprefix("views/")])
                 except ConfigurationError as error:
-                    found.append(str(error))
-            problems += found
-            if found:
+                    mistakes.append(str(error))
+            problems += mistakes
+            if mistakes:
                 failed.add(name)
     return problems
 
@@ -86,11 +81,3 @@ def _steps(
     for name, query in repository.known.items():
         connection.execute(f"DROP TABLE IF EXISTS raw.{quoted(name)}")
         yield f"known/{name}.sql", query, partial(go_back, connection, repository, name)
-
-
-def _unused_columns(connection: duckdb.DuckDBPyConnection, view: View) -> Iterator[str]:
-    available = [view.spec.available.column] if view.spec.available else []
-    declared = {column.lower() for column in (*view.columns, *available)}
-    columns = connection.sql(f"SELECT * FROM (\n{view.query}\n) LIMIT 0").columns
-    if unused := [column for column in columns if column.lower() not in declared]:
-        yield f"views/{view.name}.sql: {', '.join(unused)}: computed, but not under the features of {view.name}"

@@ -79,7 +79,6 @@ class Plan:
     Attributes:
         spans: The event times to compute, in order; empty where nothing changed.
         settled: Time from which its sources can still add rows.
-        parent: Reference of the earlier table; empty for none.
         earlier: The table that the spans are added to; None where the whole view is computed.
         corrected: Where the whole view is computed: files of the earlier table that hold corrected versions.
     """

@@ -38,12 +38,15 @@ def changed_hours(
     """
     if before == after:
         return []
-    entries = [{entry.sha256: entry for entry in store.manifest(one).files} for one in (before, after)]
+    entries = [{entry.sha256: entry for entry in store.manifest(dataset).files} for dataset in (before, after)]
     # Files are counted, because a table can hold the same file twice.
-    held = [Counter(entry.sha256 for entry in store.manifest(one).files) for one in (before, after)]
+    counts = [Counter(entry.sha256 for entry in store.manifest(dataset).files) for dataset in (before, after)]
     files = [
-        [store.verified_path(Reference.parse(one), own[digest]) for digest in surplus.elements()]
-        for one, own, surplus in ((before, entries[0], held[0] - held[1]), (after, entries[1], held[1] - held[0]))
+        [store.verified_path(Reference.parse(dataset), own[digest]) for digest in surplus.elements()]
+        for dataset, own, surplus in (
+            (before, entries[0], counts[0] - counts[1]),
+            (after, entries[1], counts[1] - counts[0]),
+        )
     ]
     store.require_readable(before)
     # Times without a zone are faster: with a zone, DuckDB asks a calendar for every row.
@@ -70,8 +73,8 @@ def newest_event(
     """The newest event time of a table; None where it has none."""
     newest = f"SELECT max({quoted(source.event_time)})::TIMESTAMPTZ AS newest FROM {rows_of(store.paths(dataset))}"
     query = f"SELECT {_within_calendar('newest', UTC)} FROM ({newest})"
-    found: datetime | None = connection.execute(query).fetchall()[0][0]
-    return found
+    newest_event: datetime | None = connection.execute(query).fetchall()[0][0]
+    return newest_event
 
 
 def spans_to_compute(
@@ -102,13 +105,13 @@ def shifted(moment: datetime, by: timedelta) -> datetime:
 
 def merged(spans: Iterable[Span]) -> list[Span]:
     """Spans in order, where spans that overlap or touch are joined."""
-    found: list[Span] = []
+    spans_in_order: list[Span] = []
     for span in sorted(spans):
-        if found and span.start <= found[-1].end:
-            found[-1] = Span(found[-1].start, max(found[-1].end, span.end))
+        if spans_in_order and span.start <= spans_in_order[-1].end:
+            spans_in_order[-1] = Span(spans_in_order[-1].start, max(spans_in_order[-1].end, span.end))
         else:
-            found.append(span)
-    return found
+            spans_in_order.append(span)
+    return spans_in_order
 
 
 def rows_needed(span: Span, source: Source, window: timedelta | None) -> str:
@@ -122,7 +125,7 @@ def rows_needed(span: Span, source: Source, window: timedelta | None) -> str:
 
 
 def choose_span(connection: duckdb.DuckDBPyConnection, span: Span) -> None:
-    """Set the variables `from` and `until`: `compute_views` gives the rows with event times between them."""
+    """Set the variables `from` and `until`: `compute_view` gives the rows with event times between them."""
     set_time(connection, "from", span.start if span.start > BEGINNING else None)
     set_time(connection, "until", span.end if span.end < END else None)
 

@@ -12,9 +12,6 @@ class ComputeRequest(StageModel):
     """A snapshot, the feature definitions to run on it, and earlier feature tables.
 
     Attributes:
-        snapshot: Reference of the snapshot.
-        definitions: Reference of the feature definitions.
-        project: Name of the project.
         parent: Reference of earlier feature tables to add to; empty to compute all tables whole.
     """
 

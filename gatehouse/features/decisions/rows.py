@@ -46,12 +46,6 @@ def decided_rows(connection: duckdb.DuckDBPyConnection, repository: Repository) 
 def given_rows(connection: duckdb.DuckDBPyConnection, repository: Repository, path: Path, as_of: datetime) -> pa.Table:
     """Read the rows of a file, in the columns and order of `decided_rows`; other columns of the file are ignored.
 
-    Args:
-        connection: Any database.
-        repository: States the keys, and the request values of on-demand views.
-        path: A CSV file with a header, or a Parquet file.
-        as_of: Time up to which everything is known.
-
     Raises:
         ConfigurationError: if the file cannot be read, lacks a column or has a column of another type; or if a row
             lacks a key or a time, is after `as_of`, or occurs twice.

@@ -12,11 +12,6 @@ class DecisionsRequest(StageModel):
     """Which decisions to retrieve, and the feature service to join.
 
     Attributes:
-        snapshot: Reference of the snapshot.
-        feature_tables: Reference of the feature tables.
-        definitions: Reference of the feature definitions.
-        service: Name of the feature service.
-        as_of: The newest time that the snapshot covers, ISO 8601.
         since: Only decisions from this time on, ISO 8601; empty for all.
         until: Only decisions before this time, ISO 8601; empty for all up to `as_of`.
         keys: Reference of keys and times to score instead of the label's decisions; empty for the label's decisions.

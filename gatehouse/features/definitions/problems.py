@@ -105,7 +105,7 @@ def view_problems(view: FeatureView) -> Iterator[str]:
         "event_time_only": view.event_time_only,
         "available": view.available is not None,
     }
-    chosen = [name for name, given in declared.items() if given]
+    chosen = [name for name, is_declared in declared.items() if is_declared]
     if len(chosen) > 1:
         yield f"{view.name}: expected one of available, static and event_time_only, found {' and '.join(chosen)}"
     elif not chosen:

@@ -66,8 +66,6 @@ class Repository:
     Attributes:
         entities: Type of the join key by entity.
         sources: Raw tables that grow in time, by name.
-        streams: Raw tables whose rows also arrive as messages, by name.
-        macros: SQL run before everything else.
         staging: Staging query by name; each query comes after those that it reads.
         known: Query by raw table that gives the table as it stood at `as_of`; tables without one have no history.
     """

@@ -1,28 +1,18 @@
 """Feast's settings of a feature repository: what `feature_store.yaml` says."""
 
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from gatehouse.configuration.yaml_lines import nearest, read_text, read_yaml, shown
+from gatehouse.configuration.yaml_lines import at_line, lines_of, read_text, read_yaml, shown
 from gatehouse.errors import ConfigurationError
 
 SETTINGS_FILE = "feature_store.yaml"
 OFFLINE_STORE = "gatehouse.features.point_in_time.offline_store.AsofOfflineStore"
-ONLINE_STORES = {
-    "sqlite": (
-        *("type", "path", "vector_enabled", "similarity", "text_search_enabled"),
-        "enable_openai_compatible_store",
-    ),
-    "redis": (
-        *("type", "redis_type", "client", "sentinel_master", "connection_string", "key_ttl_seconds"),
-        *("full_scan_for_deletion", "skip_dedup"),
-    ),
-}
-"""The online stores that work here, each with the settings that Feast has for it."""
+ONLINE_STORES = ("sqlite", "redis")
 KEY_VERSION = 3
 """The version of Feast's `serialize_entity_key` in which `features.online.feast_layout` writes keys."""
-_KEY_VERSION = "entity_key_serialization_version"
 
 
 def read_settings(folder: Path) -> dict[str, Any]:
@@ -45,30 +35,36 @@ def read_settings(folder: Path) -> dict[str, Any]:
 
 
 def store_problems(settings: Mapping[str, Any]) -> Iterator[str]:
-    """Stores in Feast's settings that are none of those that work here, each with its key."""
+    """Stores in Feast's settings that do not work here, each with its key."""
     offline, online = settings.get("offline_store"), settings.get("online_store") or "sqlite"
     kind = offline.get("type") if isinstance(offline, dict) else offline
     if kind != OFFLINE_STORE:
-        yield (
-            f"offline_store.type: expected {OFFLINE_STORE}, whose joins are point-in-time, found "
-            f"{shown(kind) if kind else 'none'}"
-        )
-    kind = online.get("type", "sqlite") if isinstance(online, dict) else online
-    if not isinstance(kind, str) or kind not in ONLINE_STORES:
-        meant = nearest(str(kind), ONLINE_STORES)
-        yield f"online_store.type: expected one of {', '.join(ONLINE_STORES)}{meant}, found {shown(kind)}"
-    elif isinstance(online, dict):
-        if kind == "redis" and online.get("redis_type", "redis") != "redis":
-            yield f"online_store.redis_type: expected redis, found {shown(online['redis_type'])}"
-        for key in map(str, online):
-            if key not in ONLINE_STORES[kind]:
-                advice = nearest(key, ONLINE_STORES[kind], 0.7) or f"; Feast has {', '.join(ONLINE_STORES[kind])}"
-                yield f"online_store.{key}: there is no such key for {kind}{advice}"
-    version = settings.get(_KEY_VERSION, KEY_VERSION)
+        yield f"offline_store.type: expected {OFFLINE_STORE}, found {shown(kind) if kind else 'none'}"
+    online = online if isinstance(online, dict) else {"type": online}
+    kind = online.get("type", "sqlite")
+    if kind not in ONLINE_STORES:
+        yield f"online_store.type: expected one of {', '.join(ONLINE_STORES)}, found {shown(kind)}"
+    if online.get("redis_type", "redis") != "redis":
+        yield f"online_store.redis_type: expected redis, found {shown(online['redis_type'])}"
+    version = settings.get("entity_key_serialization_version", KEY_VERSION)
     if version != KEY_VERSION:
-        yield (
-            f"{_KEY_VERSION}: expected {KEY_VERSION}, in which the online store holds its keys, found {shown(version)}"
-        )
+        yield f"entity_key_serialization_version: expected {KEY_VERSION}, found {shown(version)}"
+
+
+def settings_problems(folder: Path) -> Iterator[str]:
+    """Stores that do not work here, and a project name that Feast refuses, each with its line."""
+    try:
+        settings = read_settings(folder)
+    except ConfigurationError as error:
+        yield str(error)
+        return
+    problems = [*store_problems(settings)]
+    online, project = settings.get("online_store") or {}, str(settings.get("project", ""))
+    kind = online.get("type", "sqlite") if isinstance(online, dict) else online
+    if kind == "sqlite" and not re.fullmatch(r"[A-Za-z0-9]\w*", project, re.ASCII):
+        problems.append(f"project: expected letters, digits and '_', found {shown(project)}")
+    lines = lines_of((folder / SETTINGS_FILE).read_text())
+    yield from (at_line(SETTINGS_FILE, lines, problem) for problem in problems)
 
 
 def feast_name(project: str) -> str:

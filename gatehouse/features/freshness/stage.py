@@ -3,11 +3,21 @@
 The age depends on the time of measuring, so it is stored beside the feature tables as a measurement.
 """
 
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
+from gatehouse.features.definitions.declarations import EVENT_TIMESTAMP, KNOWN_FROM
 from gatehouse.store.stage import Effects, Resources, StageModel, stage
 from gatehouse.store.store import ArtifactStore
+
+if TYPE_CHECKING:
+    from gatehouse.features.definitions.repository import View
+    from gatehouse.features.table_files import Files
+
+Newest = tuple[datetime | None, datetime | None, int]
+"""The time of a view's newest known event, when its newest row became known, and the rows that become known later."""
 
 
 class FreshnessRequest(StageModel):
@@ -16,10 +26,7 @@ class FreshnessRequest(StageModel):
     If a source stops, its `as_of` stops too. Measured from `as_of`, the views then look as fresh as before.
 
     Attributes:
-        feature_tables: Reference of the feature tables.
-        definitions: Reference of the feature definitions.
         as_of: Time of the run, ISO 8601.
-        against: What age is measured from: `as_of` or `clock`.
     """
 
     feature_tables: str
@@ -53,7 +60,6 @@ def freshness(request: FreshnessRequest, store: ArtifactStore) -> FreshnessResul
     The result is recorded under `measurements/`, beside the feature tables.
     """
     from gatehouse.features.definitions.repository import check_out
-    from gatehouse.features.freshness.age import freshness_of, newest_rows
     from gatehouse.features.table_files import feature_files
 
     moment = datetime.now(UTC) if request.against == "clock" else datetime.fromisoformat(request.as_of)
@@ -72,3 +78,70 @@ def freshness(request: FreshnessRequest, store: ArtifactStore) -> FreshnessResul
     record = {"stage": "freshness", "moment": moment.isoformat(), "against": request.against, "hours": hours}
     store.append(f"measurements/{request.feature_tables}", record | {"stale": list(result.stale)})
     return result
+
+
+@dataclass(frozen=True)
+class Freshness:
+    """The freshness of a view at a moment, from the rows that are known at that moment.
+
+    Attributes:
+        known: Time since its newest row became known. This row can be a correction of an old event.
+        ahead: Number of rows that become known only later, because the clock is behind or the tables are of a later
+            time.
+    """
+
+    view: str
+    allowed: timedelta | None
+    age: timedelta | None
+    known: timedelta | None
+    ahead: int
+
+    @property
+    def stale(self) -> bool:
+        """Whether the view is older than allowed; a view with a limit and no known row is stale."""
+        return self.allowed is not None and (self.age is None or self.age > self.allowed)
+
+    @property
+    def reason(self) -> str:
+        """Why the view is stale, and what was expected."""
+        seconds = timedelta(seconds=1)
+        newest = "no row is known" if self.age is None else f"its newest event is {self.age // seconds * seconds} old"
+        later = f"; {self.ahead} rows become known only later" if self.ahead else ""
+        return f"{self.view}: {newest}, expected {self.allowed} at most{later}"
+
+
+def newest_rows(views: "Iterable[View]", tables: "Mapping[str, Files]", moment: datetime) -> dict[str, Newest]:
+    """The newest rows of each view that is not static; rows that become known after `moment` do not count.
+
+    A view whose query fills a time grid up to `as_of` is always fresh, whatever its sources hold.
+    """
+    from gatehouse.features.database import connect, quoted, rows_of, time_literal
+
+    event, known_from = quoted(EVENT_TIMESTAMP), quoted(KNOWN_FROM)
+    known = f"{known_from} <= {time_literal(moment)}"
+    with connect() as connection:
+        return {
+            view.name: connection.execute(
+                f"SELECT max({event}) FILTER ({known}), max({known_from}) FILTER ({known}), "
+                f"count(*) FILTER (NOT {known}) FROM {rows_of([*tables[view.name].values()])}"
+            ).fetchall()[0]
+            for view in views
+        }
+
+
+def freshness_of(views: "Iterable[View]", newest: Mapping[str, Newest], moment: datetime) -> list[Freshness]:
+    """The freshness of views at `moment`, in their order, from their newest rows."""
+    measured = []
+    for view in views:
+        event, known, ahead = newest[view.name]
+        age, since_known = (None if time is None else moment - time for time in (event, known))
+        measured.append(Freshness(view.name, view.spec.freshness, age, since_known, ahead))
+    return measured
+
+
+def show(result: FreshnessResult, metrics: Any) -> None:
+    """Fill KFP's typed output (Metrics): the number of stale views, and the age of every view in hours."""
+    metrics.log_metric("stale views", len(result.stale))
+    for view, hours in result.hours.items():
+        if hours is not None:
+            metrics.log_metric(f"{view}: hours old", hours)

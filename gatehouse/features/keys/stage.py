@@ -13,7 +13,6 @@ class TakeKeysRequest(StageModel):
 
     Attributes:
         keys: Path or URL of a CSV or Parquet file, or a reference of published keys; empty for none.
-        name: Name of the artifact.
     """
 
     keys: str

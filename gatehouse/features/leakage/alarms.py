@@ -1,15 +1,10 @@
-"""Measures how well one feature alone, or all of them together, predicts the label; too well is a sign of leakage."""
-
-import math
-from dataclasses import dataclass
+"""Measures how well one feature alone predicts the label; too well is a sign of leakage."""
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from gatehouse.data.statistics.linear_model import LinearModel
-from gatehouse.metrics.arithmetic.intervals import NORMAL
 from gatehouse.metrics.classification import roc_auc
 from gatehouse.metrics.tasks import Task
 
@@ -17,8 +12,6 @@ Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 _SMOOTHING = 20.0
 _LEAST_ROWS = 100
-_MOST_ROWS = 100_000
-_FITTED = 0.7
 
 
 def single_feature_auc(
@@ -107,38 +100,3 @@ def places(values: Floats, groups: Integers) -> Floats:
     placed = np.empty(len(values))
     placed[order] = (mean - np.repeat(first, sizes)) / np.repeat(sizes, sizes)
     return placed
-
-
-@dataclass(frozen=True)
-class Together:
-    """ROC AUC of a linear model on rows later than its training rows, with the bounds of its 95 % interval."""
-
-    area: float
-    low: float
-    high: float
-
-
-def joint_auc(
-    training_set: pa.Table, label: str, decision_time: str, numeric: list[str], categorical: list[str]
-) -> Together | None:
-    """Fit on the first 70 % of the rows by time and measure on the rest; at most 100,000 rows, evenly spaced, are used.
-
-    The labels are 0 and 1. The interval is that of Hanley and McNeil (1982).
-
-    Returns:
-        The ROC AUC; None where the first or the last rows have fewer than 100 rows of either label.
-    """
-    order = pc.sort_indices(training_set[decision_time]).to_numpy()
-    rows = training_set.take(pa.array(order[:: -(-len(order) // _MOST_ROWS) or 1]))
-    labels = pc.cast(rows[label], pa.float64()).to_numpy()
-    end = int(_FITTED * len(labels))
-    counts = [(int(part.sum()), int(len(part) - part.sum())) for part in (labels[:end], labels[end:])]
-    if min(map(min, counts)) < _LEAST_ROWS:
-        return None
-    fitted = LinearModel.fit("binary", rows.slice(0, end), labels[:end], numeric, categorical)
-    area = roc_auc(labels[end:], fitted.predict(rows.slice(end)))
-    positive, negative = counts[1]
-    of_positives, of_negatives = area / (2 - area), 2 * area**2 / (1 + area)
-    spread = (positive - 1) * (of_positives - area**2) + (negative - 1) * (of_negatives - area**2)
-    reach = NORMAL * math.sqrt(max(0.0, area * (1 - area) + spread) / (positive * negative))
-    return Together(area, area - reach, min(1.0, area + reach))

@@ -77,12 +77,7 @@ class Replay:
     """A training set, with everything it was made from.
 
     Attributes:
-        connection: A database of `features.database`; tables of an earlier replay are removed.
-        repository: The feature definitions.
-        tables: Raw Parquet files by table.
-        feature_tables: The Parquet files of every view as it was computed.
         training_set: As it was retrieved: entity keys, decision_time and features; with rows.
-        views: Features by view.
     """
 
     connection: duckdb.DuckDBPyConnection

@@ -1,9 +1,7 @@
 """The stage that judges whether a training set holds only what was known at decision time."""
 
 import math
-from collections.abc import Mapping
-from dataclasses import asdict
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import Field
 
@@ -15,10 +13,8 @@ from gatehouse.store.stage import Resources, StageModel, stage
 from gatehouse.store.store import ArtifactStore
 
 REPORT = "leakage.json"
-MODEL_METRIC = "roc_auc"
-"""Measures all features together for two classes: the policy's leakage alarm for this metric applies to them."""
 _INPUTS = ("training_set", "feature_tables", "snapshot", "definitions")
-_JUDGED_BY = ("alarm", "model_alarm", "model_alarm_severity", "cuts", "unchecked")
+_JUDGED_BY = ("alarm", "cuts", "unchecked")
 _ADVICE = "If that cannot be mended, state the view with a reason under features.unchecked in project.yaml."
 
 
@@ -26,13 +22,6 @@ class LeakageRequest(StageModel):
     """A training set, everything it was made from, and how it is judged.
 
     Attributes:
-        snapshot: Reference of the snapshot.
-        feature_tables: Reference of the feature tables.
-        training_set: Reference of the training set.
-        definitions: Reference of the feature definitions.
-        alarm: ROC AUC above which a single feature counts as a leak.
-        model_alarm: ROC AUC above which the gate refuses a model as leaky; 1 for no alarm, or for another task.
-        model_alarm_severity: What the gate's alarm does; where it only warns, this check only warns too.
         cuts: At how many moments of its own rows each view is replayed; all views are also replayed at the middle
             decision.
         unchecked: Views that need not be checked, each with the reason; any other view that cannot be checked fails.
@@ -43,8 +32,6 @@ class LeakageRequest(StageModel):
     training_set: str
     definitions: str
     alarm: float = 0.95
-    model_alarm: float = 1.0
-    model_alarm_severity: Literal["refuse", "warn"] = "refuse"
     cuts: int = 7
     unchecked: dict[str, Reason] = Field(default_factory=dict)
 
@@ -73,7 +60,7 @@ def check_leakage(request: LeakageRequest, store: ArtifactStore) -> LeakageResul
 
     from gatehouse.features.database import connect
     from gatehouse.features.definitions.repository import check_out, tables_of, without_history
-    from gatehouse.features.leakage.alarms import joint_auc, single_feature_auc
+    from gatehouse.features.leakage.alarms import single_feature_auc
     from gatehouse.features.leakage.replay import Difference, Replay
     from gatehouse.features.table_files import feature_files, raw_tables
     from gatehouse.metrics.tasks import TASKS
@@ -126,35 +113,27 @@ def check_leakage(request: LeakageRequest, store: ArtifactStore) -> LeakageResul
     predicted = "the label" if task.has_classes else "whether the label is above its median"
     if group:
         predicted = f"by its place among the rows of a {group} whether the label is above the median there"
-    together = None
-    if request.model_alarm < 1 and task.output == "probability":
-        together = joint_auc(
-            training_set, details["label"], details["decision_time"], details["numeric"], details["categorical"]
-        )
-
     first: dict[tuple[str, str], str] = {}
     for difference in differences:
         text = f"{difference}. Stamp the rows of the view with the time since when their values are known"
         first.setdefault((difference.view, difference.feature), text)
-    reasons = [*first.values(), *_loud_features(areas, request, predicted), *refused]
-    model_warnings = list[str]()
-    if together and together.area > request.model_alarm:
-        text = (
-            f"a linear model of all features predicts the label with ROC AUC {together.area:.3f} "
-            f"({together.low:.3f} to {together.high:.3f}), above leakage_alarm in policy.yaml "
-            f"({request.model_alarm:g}), so the gate would "
-            f"{'refuse' if request.model_alarm_severity == 'refuse' else 'warn of'} every better model. "
-            "If a model can be that good, write "
-            f"leakage_alarm: {{roc_auc: {_at_least(together.area):g}}} or higher in policy.yaml"
+    loud = {name: area for name, area in sorted(areas.items()) if area > request.alarm}
+    alarms = [
+        f"{name} alone predicts {predicted} with ROC AUC {area:.3f}, above the alarm of {request.alarm:g}: it may hold "
+        "the outcome"
+        for name, area in loud.items()
+    ]
+    if alarms:
+        alarms[-1] += (
+            ". Take what is not known at the decision out of `features` of its view in definitions.py. If all is "
+            f"known, write features.leakage_alarm: {math.ceil(1000 * max(loud.values())) / 1000:g} in project.yaml"
         )
-        failing = request.model_alarm_severity == "refuse" and together.low > request.model_alarm
-        (reasons if failing else model_warnings).append(text)
+    reasons = [*first.values(), *alarms, *refused]
     warnings = [
         f"{name}: not checked, as {unchecked[name]}. {reason}. Once that is mended, remove the view from "
         "features.unchecked."
         for name, reason in accepted.items()
     ]
-    warnings += model_warnings
     verdict = "fail" if reasons else "pass"
     status = {name: "not checked" if name in unchecked else "replayed" for name in views}
     body = {
@@ -169,8 +148,6 @@ def check_leakage(request: LeakageRequest, store: ArtifactStore) -> LeakageResul
         "cuts": cuts,
         "differences": [difference.as_dict() for difference in differences],
         "single_feature_auc": {name: round(area, 6) for name, area in areas.items()},
-        "together": asdict(together) if together else None,
-        "model_alarm": request.model_alarm,
     }
     # The manifest stays after an erasure, so its warnings hold no value of a row.
     lasting = [f"{name}: not checked, with the reason: {request.unchecked[name]}" for name in accepted]
@@ -180,30 +157,6 @@ def check_leakage(request: LeakageRequest, store: ArtifactStore) -> LeakageResul
         {REPORT: canonical_json(body)},
         derived_from={name: getattr(request, name) for name in _INPUTS},
         configuration={name: getattr(request, name) for name in _JUDGED_BY},
-        details={"verdict": verdict, "warnings": [*lasting, *model_warnings]},
+        details={"verdict": verdict, "warnings": lasting},
     )
     return LeakageResult(leakage=str(reference), verdict=verdict, reasons=tuple(reasons), warnings=tuple(warnings))
-
-
-def _loud_features(areas: Mapping[str, float], request: LeakageRequest, predicted: str) -> list[str]:
-    """A reason for every feature above the alarm; the last one with what to do."""
-    above = {name: area for name, area in sorted(areas.items()) if area > request.alarm}
-    texts = [
-        f"{name} alone predicts {predicted} with ROC AUC {area:.3f}, above the alarm of {request.alarm:g}: it may hold "
-        "the outcome"
-        for name, area in above.items()
-    ]
-    if texts:
-        least = _at_least(max(above.values()))
-        texts[-1] += (
-            ". Take what is not known at the decision out of `features` of its view in definitions.py. If all is "
-            f"known, write features.leakage_alarm: {least:g} in project.yaml"
-        )
-        if request.model_alarm < least:
-            texts[-1] += f", and leakage_alarm: {{roc_auc: {least:g}}} or higher in policy.yaml"
-    return texts
-
-
-def _at_least(area: float) -> float:
-    """The lowest alarm of three digits that does not ring."""
-    return math.ceil(1000 * area) / 1000

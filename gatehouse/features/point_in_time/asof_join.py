@@ -58,7 +58,6 @@ class Joined:
 
     Attributes:
         keys: Column of the entity rows by key column of the table; empty for a view without entities.
-        event: Column with the event timestamp.
         features: Output name by feature column.
         created: Column with the created timestamp; empty for none. A null in it counts as known at the event.
         ttl: How long a row stays fresh; None or zero for ever.

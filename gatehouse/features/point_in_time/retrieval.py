@@ -35,18 +35,18 @@ def retrieve(feast: FeatureStore, repository: Repository, service: str, rows: pa
     Raises:
         ConfigurationError: if there is no such service, or as `with_on_demand`.
     """
-    wanted = repository.service(service)
+    definition = repository.service(service)
     path = workspace / "entity_rows.parquet"
     write_parquet(rows, path)
     keys = ", ".join(map(quoted, repository.entity_keys))
     query = f"SELECT {keys}, decision_time AS event_timestamp FROM {rows_of([path])}"
-    views = {name: list(repository.views[name].spec.features) for name in wanted.views}
+    views = {name: list(repository.views[name].spec.features) for name in definition.views}
     stored = [name for names in views.values() for name in names]
     joined = feast.get_historical_features(
         entity_df=query, features=[f"{view}:{name}" for view, names in views.items() for name in names]
     ).to_arrow()
-    on_demand = [repository.on_demand[name] for name in wanted.on_demand]
-    kinds = {name: kind for view in wanted.views for name, kind in repository.views[view].spec.features.items()}
+    on_demand = [repository.on_demand[name] for name in definition.on_demand]
+    kinds = {name: kind for view in definition.views for name, kind in repository.views[view].spec.features.items()}
     kinds |= {name: kind for view in on_demand for name, kind in view.spec.features.items()}
     table = rows.drop_columns([*repository.request_values().keys() - repository.request_values(service).keys()])
     for name in stored:

@@ -18,10 +18,6 @@ class RetrieveRequest(StageModel):
     """Which feature service to join to the snapshot's entity rows.
 
     Attributes:
-        snapshot: Reference of the snapshot.
-        feature_tables: Reference of the feature tables.
-        definitions: Reference of the feature definitions.
-        service: Name of the feature service.
         as_of: Time at which labels must be known, ISO 8601.
     """
 
@@ -60,19 +56,19 @@ def retrieve_training_set(request: RetrieveRequest, store: ArtifactStore) -> Ret
             set_time(connection, "as_of", datetime.fromisoformat(request.as_of))
             rows, set_aside = entity_rows(connection, repository)
         with applied(repository, feature_files(store, request.feature_tables), workspace) as feast:
-            found = retrieve(feast, repository, request.service, rows, workspace)
+            training_set = retrieve(feast, repository, request.service, rows, workspace)
         tables = view_tables(store, request.feature_tables)
         versions = {
-            name: {"version": repository.views[name].spec.version, "table": tables[name]} for name in found.views
+            name: {"version": repository.views[name].spec.version, "table": tables[name]} for name in training_set.views
         }
-        write_parquet(found.table, workspace / PART)
+        write_parquet(training_set.table, workspace / PART)
         reference = store.publish(
             "training-sets",
             request.service,
             {PART: workspace / PART},
-            columns=_columns(found.table),
-            rows=found.table.num_rows,
-            rows_per_file={PART: found.table.num_rows},
+            columns=_columns(training_set.table),
+            rows=training_set.table.num_rows,
+            rows_per_file={PART: training_set.table.num_rows},
             derived_from={
                 "snapshot": request.snapshot,
                 "feature_tables": request.feature_tables,
@@ -81,10 +77,10 @@ def retrieve_training_set(request: RetrieveRequest, store: ArtifactStore) -> Ret
             configuration={"service": request.service, "as_of": request.as_of},
             details={
                 "entity_keys": list(repository.entity_keys),
-                "views": found.views,
+                "views": training_set.views,
                 "versions": versions,
-                "numeric": found.numeric,
-                "categorical": found.categorical,
+                "numeric": training_set.numeric,
+                "categorical": training_set.categorical,
                 "label": "label",
                 "task": repository.label.task,
                 "classes": list(repository.label.classes),
@@ -94,7 +90,7 @@ def retrieve_training_set(request: RetrieveRequest, store: ArtifactStore) -> Ret
                 "set_aside": set_aside,
             },
         )
-    return RetrieveResult(training_set=str(reference), rows=found.table.num_rows, set_aside=set_aside)
+    return RetrieveResult(training_set=str(reference), rows=training_set.table.num_rows, set_aside=set_aside)
 
 
 def _columns(table: "pa.Table") -> list[Column]:

@@ -33,7 +33,7 @@ _TIMEOUTS = ApiTimeouts(request=10.0, retry=10.0)
 _JOBS = {"pytorchjob": ("kubeflow.org", "pytorchjobs"), "trainjob": ("trainer.kubeflow.org", "trainjobs")}
 _QUEUES = ("kueue.x-k8s.io", "localqueues")
 _SERVING = ("serving.kserve.io", "inferenceservices")
-_ON_JOBS = ("create", "delete", "get", "patch", "watch")
+_ON_JOBS = ("create", "delete", "get", "patch")
 RIGHTS = {(*resource, verb) for resource in _JOBS.values() for verb in _ON_JOBS} | {
     ("", "pods", "get"),
     ("", "pods", "list"),

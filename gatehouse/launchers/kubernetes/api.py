@@ -3,7 +3,6 @@
 import json
 import logging
 import os
-import random
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -11,6 +10,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from tenacity import RetryCallState, Retrying, retry_if_exception, stop_before_delay, wait_random_exponential
 
 from gatehouse.launchers.launcher import ClusterError
 
@@ -20,7 +21,7 @@ _NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 _TRANSIENT = (408, 429, 500, 502, 503, 504)
 _GONE = 410
 _CONFLICTS = (404, 409, _GONE)
-_TOKEN_ATTEMPTS = 4
+_TOKEN_ATTEMPTS = 3
 
 
 class ApiConflict(Exception):
@@ -39,7 +40,8 @@ class ApiTimeouts:
         request: For the answer to one request.
         retry: For the first successful answer when requests fail one after another.
         first_pause, longest_pause: Upper limits of the pauses between two attempts; the limit doubles each time.
-        resync, min_interval: Longest and shortest time between two looks; a watch reports changes in between.
+        resync, min_interval: Longest and shortest time between two looks at a job.
+        watch: After which a watch is opened again.
         cleanup: For all requests together that remove the job when the launcher must end.
     """
 
@@ -47,8 +49,9 @@ class ApiTimeouts:
     retry: float = 300.0
     first_pause: float = 0.5
     longest_pause: float = 20.0
-    resync: float = 15.0
+    resync: float = 5.0
     min_interval: float = 1.0
+    watch: float = 60.0
     cleanup: float = 20.0
 
 
@@ -69,7 +72,6 @@ class KubernetesApi:
         self._kubeconfig = kubeconfig
         self.namespace = "default"
         self._until = float("inf")
-        self._refused_watches: set[tuple[int, str]] = set()
         self._client = self._load()
 
     def _load(self) -> Any:
@@ -162,37 +164,6 @@ class KubernetesApi:
         if rest:
             yield rest
 
-    def wait_for_change(self, path: str, name: str, version: str, seconds: float) -> None:
-        """Return when the object `name` under `path` changes, or after `seconds`.
-
-        A watch that breaks, that the server closes, or that is too old for the server (410) returns after
-        `ApiTimeouts.min_interval`: the caller looks at the object in any case. A watch that is refused returns after
-        `seconds`, because the next one would be refused too.
-        """
-        from kubernetes.client.exceptions import ApiException
-
-        began = time.monotonic()
-        query = {
-            "watch": "true",
-            "fieldSelector": f"metadata.name={name}",
-            "resourceVersion": version,
-            "timeoutSeconds": max(1, round(seconds)),
-        }
-        least = self.timeouts.min_interval
-        try:
-            for line in self.lines(path, query, silence=seconds):
-                if json.loads(line).get("type") != "BOOKMARK":
-                    break
-        except ApiException as error:
-            if _is_refusal(error):
-                least = seconds
-                self._warn_of_watch(error, path)
-        except Exception as error:
-            logger.debug("A watch broke: %s", _short(error))
-        rest = least - (time.monotonic() - began)
-        if rest > 0:
-            time.sleep(min(rest, seconds))
-
     def changes(self, path: str, selector: str, ended: threading.Event) -> Iterator[dict[str, Any]]:
         """The objects under `path` that a label selector chooses: as they are, then after each change, until `ended`.
 
@@ -201,7 +172,7 @@ class KubernetesApi:
         """
         from kubernetes.client.exceptions import ApiException
 
-        version, seconds = "", max(1, round(self.timeouts.resync))
+        version, seconds = "", max(1, round(self.timeouts.watch))
         query = {"watch": "true", "labelSelector": selector, "allowWatchBookmarks": "true", "timeoutSeconds": seconds}
         while not ended.is_set():
             try:
@@ -216,25 +187,19 @@ class KubernetesApi:
                         yield event["object"]
             except ApiException as error:
                 version = "" if error.status == _GONE else version
-                if _is_refusal(error):
-                    self._warn_of_watch(error, path)
+                if error.status and error.status not in (401, *_TRANSIENT, *_CONFLICTS):
+                    logger.warning(
+                        "The cluster refuses to watch %s with HTTP %d (%s): it lists them every %g s instead, "
+                        "and may miss some. Give its service account the role of docs/launchers.md.",
+                        path.rpartition("/")[2],
+                        error.status,
+                        error.reason,
+                        self.timeouts.resync,
+                    )
                     return
             except Exception as error:
                 logger.debug("A watch broke: %s", _short(error))
             ended.wait(self.timeouts.min_interval)
-
-    def _warn_of_watch(self, error: Any, path: str) -> None:
-        what = path.rpartition("/")[2]
-        if (error.status, what) not in self._refused_watches:
-            logger.warning(
-                "The cluster refuses with HTTP %d (%s) to watch %s. The launcher looks at them every %g s instead. "
-                "403: give the launcher's service account the role of docs/launchers.md.",
-                error.status,
-                error.reason,
-                what,
-                self.timeouts.resync,
-            )
-        self._refused_watches.add((error.status, what))
 
     def _json(self, method: str, path: str, **arguments: Any) -> dict[str, Any]:
         def send() -> Any:
@@ -272,39 +237,44 @@ class KubernetesApi:
         import urllib3
         from kubernetes.client.exceptions import ApiException
 
-        until = min(self._until, time.monotonic() + self.timeouts.retry)
-        bound, denied = self.timeouts.first_pause, 0
-        while True:
-            try:
-                return send()
-            except (ApiException, urllib3.exceptions.HTTPError, OSError, ValueError) as error:
-                status = getattr(error, "status", 0) or 0
-                if status in _CONFLICTS:
-                    raise ApiConflict(status) from error
-                denied += status == 401
-                if status == 401 and denied < _TOKEN_ATTEMPTS:
-                    self._client = self._load()
-                elif status and status not in _TRANSIENT:
-                    raise ClusterError(
-                        f"The cluster refuses a request of the launcher with HTTP {status}: {_message(error)}\nThe "
-                        f"request was {what}. 401: log in again; 403: give the launcher's service account the role of "
-                        "docs/launchers.md; 422: the message names the field."
-                    ) from error
-                retry_after = str((getattr(error, "headers", None) or {}).get("Retry-After", ""))
-                pause = random.uniform(bound / 2, bound) + (float(retry_after) if retry_after.isdigit() else 0.0)
-                if time.monotonic() + pause > until:
-                    raise ClusterError(
-                        "The cluster's API does not answer, or answers with errors only.\nThe last was "
-                        f"{_short(error)} to {what}. Run again when it answers, to find a running job again."
-                    ) from error
-                logger.info("The cluster's API failed (%s): again in %.1f s.", _short(error), pause)
-                time.sleep(pause)
-                bound = min(bound * 2, self.timeouts.longest_pause)
+        failures = (ApiException, urllib3.exceptions.HTTPError, OSError, ValueError)
+        denied = 0
 
+        def is_transient(error: BaseException) -> bool:
+            nonlocal denied
+            status = getattr(error, "status", 0) or 0
+            if status == 401 and denied < _TOKEN_ATTEMPTS:
+                denied, self._client = denied + 1, self._load()
+                return True
+            return isinstance(error, failures) and (not status or status in _TRANSIENT)
 
-def _is_refusal(error: Any) -> bool:
-    """Whether the same request would be refused again."""
-    return bool(error.status) and error.status not in (401, *_TRANSIENT, *_CONFLICTS)
+        def log(state: RetryCallState) -> None:
+            error = state.outcome.exception() if state.outcome else None
+            logger.info("The cluster's API failed (%s): again in %.1f s.", _short(error), state.upcoming_sleep)
+
+        retrying = Retrying(
+            retry=retry_if_exception(is_transient),
+            wait=wait_random_exponential(self.timeouts.first_pause, self.timeouts.longest_pause),
+            stop=stop_before_delay(min(self._until - time.monotonic(), self.timeouts.retry)),
+            before_sleep=log,
+            reraise=True,
+        )
+        try:
+            return retrying(send)
+        except failures as error:
+            status = getattr(error, "status", 0) or 0
+            if status in _CONFLICTS:
+                raise ApiConflict(status) from error
+            if status and status not in _TRANSIENT:
+                raise ClusterError(
+                    f"The cluster refuses a request of the launcher with HTTP {status}: {_message(error)}\nThe "
+                    f"request was {what}. 401: log in again; 403: give the launcher's service account the role of "
+                    "docs/launchers.md; 422: the message names the field."
+                ) from error
+            raise ClusterError(
+                "The cluster's API does not answer, or answers with errors only.\nThe last was "
+                f"{_short(error)} to {what}. Run again when it answers, to find a running job again."
+            ) from error
 
 
 def _message(error: Exception) -> str:
@@ -313,6 +283,6 @@ def _message(error: Exception) -> str:
     return _short(error)
 
 
-def _short(error: Exception) -> str:
+def _short(error: BaseException | None) -> str:
     status = getattr(error, "status", 0)
     return f"HTTP {status} {getattr(error, 'reason', '')}" if status else f"{type(error).__name__}"

@@ -87,7 +87,7 @@ class ClusterLauncher:
         """
         if stop_here().asked():
             raise stopped()
-        if problem := division_problem(self._launch, job.processes, "training.parallelism.processes", job.model_size):
+        if problem := division_problem(self._launch, job.processes, "training.parallelism.processes"):
             raise LaunchError(problem)
         for name in (RESULT, WEIGHTS, FAILURE, PLACE):
             (job.directory / name).unlink(missing_ok=True)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from gatehouse.launchers.spec import ClusterLaunch, PyTorchJobLaunch, TrainJobLaunch
+from gatehouse.launchers.spec import ClusterLaunch, PyTorchJobLaunch, Topology, TrainJobLaunch
 
 LAUNCH = "gatehouse.dev/launch"
 JOB_DIGEST = "gatehouse.dev/job"
@@ -48,93 +48,39 @@ class JobEnd:
 
 
 class Operator(Protocol):
-    """One kind of object that trains."""
+    """One kind of object that trains.
+
+    Attributes:
+        label: The label that all pods of a job have, and no others; its value is the job's name.
+        success: The condition of a job that has succeeded; one that failed has the condition `Failed`.
+    """
 
     kind: str
     resource: str
     container: str
+    label: str
+    success: str
 
     def build(self, job: ClusterJob) -> dict[str, Any]:
         """The object of a job, as it is sent to the API."""
 
-    def pod_labels(self, name: str) -> dict[str, str]:
-        """The labels that all pods of the job `name` have, and no others."""
-
-    def end(self, job: dict[str, Any]) -> JobEnd | None:
-        """How a job ended, from its object; None if it has not ended."""
-
 
 class PyTorchJobs:
-    """PyTorchJobs of the Kubeflow Training Operator v1, built with the models of kubeflow-training."""
+    """PyTorchJobs of the Kubeflow Training Operator v1."""
 
     kind = "PyTorchJob"
     resource = "kubeflow.org/v1/namespaces/{namespace}/pytorchjobs"
     container = "pytorch"
+    label = "training.kubeflow.org/job-name"
+    success = "Succeeded"
 
     def __init__(self, launch: PyTorchJobLaunch) -> None:
         self._launch = launch
 
-    def pod_labels(self, name: str) -> dict[str, str]:
-        """The label that the operator gives to the job's pods."""
-        return {"training.kubeflow.org/job-name": name}
-
     def build(self, job: ClusterJob) -> dict[str, Any]:
-        """One Master and the other nodes as Workers; only Workers if the job is elastic."""
-        from kubeflow.training import models
-        from kubernetes.client import ApiClient
-
-        launch = self._launch
-        template = self._template(job)
-
-        def replica(count: int) -> Any:
-            return models.KubeflowOrgV1ReplicaSpec(replicas=count, restart_policy=launch.restart, template=template)
-
-        elastic_policy, scheduling_policy = None, None
-        if elastic := launch.elastic:
-            replicas = {"Worker": replica(launch.nodes)}
-            elastic_policy = models.KubeflowOrgV1ElasticPolicy(
-                min_replicas=elastic.min_nodes,
-                max_replicas=elastic.max_nodes,
-                max_restarts=elastic.max_restarts,
-                rdzv_backend="c10d",
-                rdzv_id=job.launch,
-            )
-        else:
-            workers = {"Worker": replica(launch.nodes - 1)} if launch.nodes > 1 else {}
-            replicas = {"Master": replica(1), **workers}
-        if launch.gang:
-            wait = round(launch.scheduling_minutes * 60) if launch.gang == "coscheduling" else None
-            scheduling_policy = models.KubeflowOrgV1SchedulingPolicy(
-                min_available=launch.min_pods,
-                queue=launch.gang_queue or None,
-                priority_class=launch.priority or None,
-                schedule_timeout_seconds=wait,
-            )
-        policy = launch.run_policy
-        body = models.KubeflowOrgV1PyTorchJob(
-            api_version="kubeflow.org/v1",
-            kind=self.kind,
-            metadata=_metadata(job, launch),
-            spec=models.KubeflowOrgV1PyTorchJobSpec(
-                nproc_per_node=str(job.processes),
-                pytorch_replica_specs=replicas,
-                elastic_policy=elastic_policy,
-                run_policy=models.KubeflowOrgV1RunPolicy(
-                    clean_pod_policy=policy.clean_pods,
-                    backoff_limit=policy.backoff_limit,
-                    active_deadline_seconds=job.deadline_seconds,
-                    ttl_seconds_after_finished=policy.keep_seconds,
-                    suspend=launch.suspend,
-                    scheduling_policy=scheduling_policy,
-                ),
-            ),
-        )
-        serialized: dict[str, Any] = ApiClient().sanitize_for_serialization(body)
-        return serialized
-
-    def _template(self, job: ClusterJob) -> dict[str, Any]:
-        launch = self._launch
-        own, mounts = _volumes(launch)
+        """One Master, and the other nodes as Workers."""
+        launch, policy = self._launch, self._launch.run_policy
+        volumes, mounts = _volumes(launch)
         container = {
             "name": self.container,
             "image": job.image,
@@ -143,19 +89,36 @@ class PyTorchJobs:
             "resources": _resources(launch),
             "volumeMounts": mounts,
         }
-        placed = _placement(launch, self.pod_labels(job.name), constraints=True)
-        spec = {"containers": [container], "volumes": own} | placed
+        pod = {"containers": [container], "volumes": volumes} | _placement(launch)
         # The operator checks the job's own deadline only when a pod changes. At this deadline the kubelet ends a pod.
-        spec["activeDeadlineSeconds"] = job.deadline_seconds
+        pod["activeDeadlineSeconds"] = job.deadline_seconds
         if launch.priority:
-            spec["priorityClassName"] = launch.priority
+            pod["priorityClassName"] = launch.priority
+        if launch.topology:
+            pod |= _topology(launch.topology, {"matchLabels": {self.label: job.name}})
+        run_policy: dict[str, Any] = {
+            "cleanPodPolicy": policy.clean_pods,
+            "backoffLimit": policy.backoff_limit,
+            "activeDeadlineSeconds": job.deadline_seconds,
+            "ttlSecondsAfterFinished": policy.keep_seconds,
+        }
         if launch.gang:
-            spec["schedulerName"] = _SCHEDULERS[launch.gang]
-        return {"metadata": _pod_metadata(launch), "spec": spec}
+            pod["schedulerName"] = _SCHEDULERS[launch.gang]
+            run_policy["schedulingPolicy"] = {"minAvailable": launch.nodes}
+            if launch.priority:
+                run_policy["schedulingPolicy"]["priorityClass"] = launch.priority
+        template = {"metadata": _pod_metadata(launch), "spec": pod}
 
-    def end(self, job: dict[str, Any]) -> JobEnd | None:
-        """How the job ended, by its conditions `Succeeded` and `Failed`."""
-        return _end(job, "Succeeded")
+        def replica(count: int) -> dict[str, Any]:
+            return {"replicas": count, "restartPolicy": launch.restart, "template": template}
+
+        workers = {"Worker": replica(launch.nodes - 1)} if launch.nodes > 1 else {}
+        spec = {
+            "nprocPerNode": str(job.processes),
+            "pytorchReplicaSpecs": {"Master": replica(1), **workers},
+            "runPolicy": run_policy,
+        }
+        return {"apiVersion": "kubeflow.org/v1", "kind": self.kind, "metadata": _metadata(job, launch), "spec": spec}
 
 
 class TrainJobs:
@@ -164,37 +127,30 @@ class TrainJobs:
     kind = "TrainJob"
     resource = "trainer.kubeflow.org/v1alpha1/namespaces/{namespace}/trainjobs"
     container = "node"
+    label = "jobset.sigs.k8s.io/jobset-name"
+    success = "Complete"
 
     def __init__(self, launch: TrainJobLaunch) -> None:
         self._launch = launch
 
-    def pod_labels(self, name: str) -> dict[str, str]:
-        """The label that JobSet gives to the job's pods."""
-        return {"jobset.sigs.k8s.io/jobset-name": name}
-
     def build(self, job: ClusterJob) -> dict[str, Any]:
-        """The TrainJob, without the settings that belong to its runtime (restarts, gang, priority class)."""
+        """The TrainJob, without the settings that belong to its runtime (restarts, gang, topology, priority class)."""
         launch = self._launch
-        own, mounts = _volumes(launch)
-        containers = [{"name": self.container, "volumeMounts": mounts}]
-        placed = _placement(launch, self.pod_labels(job.name), constraints=False)
-        pod = {"metadata": _pod_metadata(launch), "spec": {"volumes": own, "containers": containers} | placed}
-        replicated = {"name": "node", "template": {"spec": {"template": pod}}}
+        volumes, mounts = _volumes(launch)
+        pod = {"volumes": volumes, "containers": [{"name": self.container, "volumeMounts": mounts}]}
+        template = {"metadata": _pod_metadata(launch), "spec": pod | _placement(launch)}
+        replicated = {"name": "node", "template": {"spec": {"template": template}}}
         patch = {
             "manager": "gatehouse.dev/launcher",
             "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": [replicated]}}},
         }
+        runtime = {"apiGroup": "trainer.kubeflow.org", "kind": launch.runtime_kind, "name": launch.runtime}
         return {
             "apiVersion": "trainer.kubeflow.org/v1alpha1",
             "kind": self.kind,
             "metadata": _metadata(job, launch),
             "spec": {
-                "runtimeRef": {
-                    "apiGroup": "trainer.kubeflow.org",
-                    "kind": launch.runtime_kind,
-                    "name": launch.runtime,
-                },
-                "suspend": launch.suspend,
+                "runtimeRef": runtime,
                 "activeDeadlineSeconds": job.deadline_seconds,
                 "trainer": {
                     "image": job.image,
@@ -208,13 +164,9 @@ class TrainJobs:
             },
         }
 
-    def end(self, job: dict[str, Any]) -> JobEnd | None:
-        """How the job ended, by its conditions `Complete` and `Failed`."""
-        return _end(job, "Complete")
 
-
-def _end(job: dict[str, Any], success: str) -> JobEnd | None:
-    """How a job ended; a condition with status False has not happened."""
+def job_end(job: dict[str, Any], success: str) -> JobEnd | None:
+    """How a job ended; None if it has not ended. A condition with status False has not happened."""
     conditions = job.get("status", {}).get("conditions") or []
     for kind in ("Failed", success):
         for condition in conditions:
@@ -279,15 +231,8 @@ def _volumes(launch: ClusterLaunch) -> tuple[list[dict[str, Any]], list[dict[str
     return volumes, mounts
 
 
-def _placement(launch: ClusterLaunch, pods: dict[str, str], *, constraints: bool) -> dict[str, Any]:
-    """Fields of a pod's spec that say on which nodes it may run, and with which service account.
-
-    Args:
-        launch: The settings.
-        pods: The labels that all pods of the job have, and no others.
-        constraints: Whether the operator supports topology spread constraints. If not, spread pods get an anti-affinity
-            to each other.
-    """
+def _placement(launch: ClusterLaunch) -> dict[str, Any]:
+    """Fields of a pod's spec that say on which nodes it may run, and with which service account."""
     placed: dict[str, Any] = {"terminationGracePeriodSeconds": launch.grace_seconds}
     if launch.service_account:
         placed["serviceAccountName"] = launch.service_account
@@ -295,24 +240,24 @@ def _placement(launch: ClusterLaunch, pods: dict[str, str], *, constraints: bool
         placed["imagePullSecrets"] = [{"name": name} for name in launch.pull_secrets]
     if launch.node_selector:
         placed["nodeSelector"] = dict(launch.node_selector)
-    if launch.tolerations or launch.spot:
-        tolerations = [toleration.model_dump() for toleration in (*launch.tolerations, *launch.spot)]
+    if launch.tolerations:
+        tolerations = [toleration.model_dump() for toleration in launch.tolerations]
         placed["tolerations"] = [{name: value for name, value in row.items() if value} for row in tolerations]
-    topology, selector = launch.topology, {"matchLabels": dict(pods)}
-    if topology and topology.place == "spread" and constraints:
+    return placed
+
+
+def _topology(topology: Topology, pods: dict[str, Any]) -> dict[str, Any]:
+    """Fields of a pod's spec that place it relative to the other pods of its job, which the selector `pods` chooses."""
+    if topology.place == "spread":
         constraint = {
             "maxSkew": 1,
             "topologyKey": topology.key,
             "whenUnsatisfiable": "DoNotSchedule" if topology.required else "ScheduleAnyway",
-            "labelSelector": selector,
+            "labelSelector": pods,
         }
-        placed["topologySpreadConstraints"] = [constraint]
-    elif topology:
-        term = {"topologyKey": topology.key, "labelSelector": selector}
-        when = "DuringSchedulingIgnoredDuringExecution"
-        if topology.required:
-            rule: dict[str, Any] = {f"required{when}": [term]}
-        else:
-            rule = {f"preferred{when}": [{"weight": 100, "podAffinityTerm": term}]}
-        placed["affinity"] = {"podAffinity" if topology.place == "pack" else "podAntiAffinity": rule}
-    return placed
+        return {"topologySpreadConstraints": [constraint]}
+    term = {"topologyKey": topology.key, "labelSelector": pods}
+    if topology.required:
+        return {"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
+    weighed = {"weight": 100, "podAffinityTerm": term}
+    return {"affinity": {"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [weighed]}}}

@@ -68,28 +68,18 @@ class OwnedJob:
         """
         metadata = body["metadata"]
         metadata |= {"annotations": metadata["annotations"] | {LAUNCHER: self._owner}} | self._owner_reference()
-        until = time.monotonic() + self._api.timeouts.retry
-        while True:
-            try:
-                job = self._api.create(self.path, body)
-            except ApiConflict as conflict:
-                if conflict.status == 404:
-                    raise ClusterError(
-                        f"The cluster knows no {body['kind']} here: its operator is not installed, or there is no such "
-                        f"namespace.\nThe request was POST {self.path}."
-                    ) from conflict
-                if existing := self.find():
-                    return existing
-                if time.monotonic() > until:
-                    raise ClusterError(
-                        f"The cluster refused the job with HTTP {conflict.status}, although it has no job of this "
-                        f"name.\nThe request was POST {self.path}. Run again."
-                    ) from conflict
-                time.sleep(self._api.timeouts.min_interval)
-            else:
-                self.uid = job["metadata"]["uid"]
-                logger.info("Created the %s %s.", body["kind"], self.name)
-                return job
+        try:
+            job = self._api.create(self.path, body)
+        except ApiConflict as conflict:
+            if conflict.status != 404 and (existing := self.find()):
+                return existing
+            raise ClusterError(
+                f"The cluster refused the {body['kind']} with HTTP {conflict.status}. 404: its operator is not "
+                f"installed, or there is no such namespace; else run again.\nThe request was POST {self.path}."
+            ) from conflict
+        self.uid = job["metadata"]["uid"]
+        logger.info("Created the %s %s.", body["kind"], self.name)
+        return job
 
     def current(self) -> dict[str, Any]:
         """The job as it is now.

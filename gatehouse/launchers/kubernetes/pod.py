@@ -8,18 +8,16 @@ import argparse
 import json
 import logging
 import os
-import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 
 from gatehouse.errors import GatehouseError, StaleSpecError, StoreError
-from gatehouse.launchers.kubernetes.pod_metrics import node_count, node_name, rendezvous_options, sending_metrics
+from gatehouse.launchers.kubernetes.pod_metrics import node_count, rendezvous_options, sending_metrics
 from gatehouse.launchers.kubernetes.transfer import (
     fetch_inputs,
     program_code,
@@ -37,7 +35,6 @@ from gatehouse.launchers.launcher import (
     RETRY_CODE,
 )
 from gatehouse.store.store import ArtifactStore
-from gatehouse.tracking.shipping import SPOOL
 
 logger = logging.getLogger(__name__)
 
@@ -86,11 +83,10 @@ def _run(store: ArtifactStore, arguments: argparse.Namespace, directory: Path) -
             f"expected {record.code[:12]}, found {code[:12]}. Give launch.image the image of the train task."
         )
     os.environ |= {CHECKPOINT_STORE: arguments.store, CHECKPOINT_NAME: record.digest}
-    _, name, launch = arguments.folder.split("/")
+    launch = arguments.folder.rpartition("/")[2]
     grace = max(arguments.grace - _UPLOAD_SECONDS, arguments.grace / 2)
     options = [f"--grace-seconds={grace}", f"--hang-seconds={arguments.hang}", *rendezvous_options(launch)]
-    spool = _spool(directory, name)
-    with sending_metrics(store, arguments.folder, spool):
+    with sending_metrics(store, arguments.folder, directory / METRICS):
         command = [record.program, str(arguments.processes), str(directory), *options]
         wrapper = subprocess.Popen([sys.executable, "-m", _WRAPPER, *command])
         signal.signal(signal.SIGTERM, lambda number, frame: wrapper.send_signal(number))
@@ -107,32 +103,7 @@ def _run(store: ArtifactStore, arguments: argparse.Namespace, directory: Path) -
         until = time.monotonic() + _RESULT_SECONDS
         while not reported_end(store, arguments.folder) and time.monotonic() < until:
             time.sleep(_RESULT_POLL_SECONDS)
-    if ended < RETRY_CODE:
-        _remove(spool)
     return ended
-
-
-def _spool(directory: Path, name: str) -> Path:
-    """Folder for the metrics of this node.
-
-    With `GATEHOUSE_SPOOL`, it is a folder of this node on that volume. The next pod of the node finds there what this
-    one could not send.
-    """
-    spool = directory / METRICS
-    if volume := os.environ.get(SPOOL):
-        kept = Path(volume) / name / node_name()
-        kept.mkdir(parents=True, exist_ok=True)
-        spool.symlink_to(kept)
-    return spool
-
-
-def _remove(spool: Path) -> None:
-    """Remove the spool, also on a volume: everything is sent, and no pod follows this one."""
-    kept = spool.resolve()
-    shutil.rmtree(kept, ignore_errors=True)
-    if kept != spool:
-        with suppress(OSError):  # The folder of the job may still hold the spool of another node.
-            kept.parent.rmdir()
 
 
 if __name__ == "__main__":

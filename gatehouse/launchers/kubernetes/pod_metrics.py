@@ -25,29 +25,21 @@ from gatehouse.tracking.spool import Point, Position, SpoolWriter, discard, drop
 
 
 def node_count() -> str:
-    """How many nodes the job has; `min:max` for an elastic job."""
+    """How many nodes the job has."""
     return os.environ.get("PET_NNODES", "1")
 
 
-def node_name() -> str:
-    """An id that distinguishes this node from the others of its job, and stays the same for a replacement pod.
-
-    It is the rank of the node, or the name of the pod if the operator gives no rank, as in an elastic job.
-    """
-    return os.environ.get("PET_NODE_RANK") or os.uname().nodename
-
-
 def rendezvous_options(launch: str) -> list[str]:
-    """Options of the wrapper for the rendezvous of a launch; none for one node, and for an elastic job.
+    """Options of the wrapper for the rendezvous of a launch; none for one node.
 
     For several nodes, operators set a static rendezvous, which a restarted node cannot join again. With a store on the
     first node, it can.
     """
     nodes = node_count()
-    if nodes == "1" or "PET_RDZV_ENDPOINT" in os.environ:
+    if nodes == "1":
         return []
     endpoint = f"{os.environ['PET_MASTER_ADDR']}:{os.environ['PET_MASTER_PORT']}"
-    return [f"--nodes={nodes}:{nodes}", f"--rendezvous={endpoint}", f"--run-id={launch}"]
+    return [f"--nodes={nodes}", f"--rendezvous={endpoint}", f"--run-id={launch}"]
 
 
 logger = logging.getLogger(__name__)
@@ -80,7 +72,7 @@ class _Sender:
     def __init__(self, store: ArtifactStore, folder: str, spool: Path) -> None:
         self._store, self._prefix, self._spool = store, f"{folder}/metrics", spool
         self._position = Position()
-        self._dropped = dropped(spool)  # On a volume, earlier pods have reported these.
+        self._dropped = 0
         self._machine, self._began = Machine(os.getpid()), time.monotonic()
 
     def send(self) -> None:
@@ -88,7 +80,7 @@ class _Sender:
 
         With several nodes, the names of the load's metrics contain the name of the node.
         """
-        node = "" if node_count() == "1" else f"{node_name()}/"
+        node = "" if node_count() == "1" else f"{os.environ['PET_NODE_RANK']}/"
         now, step = time.time(), round(time.monotonic() - self._began)
         try:
             sampled = [

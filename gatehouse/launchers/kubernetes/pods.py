@@ -19,12 +19,6 @@ def runs(pod: Pod) -> bool:
     return _status(pod).get("phase") in ("Running", "Succeeded")
 
 
-def started_at(pods: Iterable[Pod]) -> str:
-    """When the last of the running pods was started (RFC 3339); empty if none runs."""
-    states = [state.get("running", {}) for pod in pods for state in _states(pod)]
-    return max((state["startedAt"] for state in states if "startedAt" in state), default="")
-
-
 def unschedulable(pods: Iterable[Pod]) -> str:
     """The scheduler's message about a pod without a node; empty if there is none."""
     for pod in pods:
@@ -118,9 +112,9 @@ class Attempts:
         failures: How often the pod of each name has ended and was to start again, over all attempts.
     """
 
-    def __init__(self, min_pods: int, restarts: int | None = None) -> None:
-        """Start without pods; `min_pods` must run for the job to run, and a pod may restart so often (None: any)."""
-        self._min_pods, self._restarts = min_pods, restarts
+    def __init__(self, nodes: int, restarts: int | None = None) -> None:
+        """Start without pods; `nodes` must run for the job to run, and a pod may restart so often (None: any)."""
+        self._nodes, self._restarts = nodes, restarts
         self._pods: dict[str, Pod] = {}
         self._present: dict[str, tuple[str, int, int]] = {}
         self._gone: set[str] = set()
@@ -144,7 +138,7 @@ class Attempts:
             now = {pod["metadata"]["uid"]: pod for pod in pods}
             for pod in now.values():
                 self._count(pod)
-            enough = sum(map(runs, now.values())) >= self._min_pods
+            enough = sum(map(runs, now.values())) >= self._nodes
             self._pods = now if enough else self._pods | now
 
     def observe(self, pod: Pod) -> bool:

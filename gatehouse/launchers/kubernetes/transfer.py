@@ -1,9 +1,8 @@
 """Copies the files of a job through the store: data to the pods, and weights and result back to the launcher.
 
-A pod cannot read the launcher's directory. The launcher stores the files as blobs. Before it creates the job, it writes
-a record that lists them, `jobs/<name>/<launch>/job.json`. Pods append how the job ended to
-`jobs/<name>/<launch>/ended`. No manifest lists the blobs, so garbage collection removes them after the launcher's
-lease on them has ended. The weights stay, because the manifest of the model lists them.
+Before the launcher creates the job, it stores the files as blobs, and a record that lists them,
+`jobs/<name>/<launch>/job.json`. Pods append how the job ended to `jobs/<name>/<launch>/ended`. No manifest lists the
+blobs, so garbage collection removes them after the launcher's lease on them has ended; those of the weights stay.
 """
 
 import json
@@ -28,16 +27,8 @@ from gatehouse.store.store import ArtifactStore
 _OUTPUTS = (RESULT, WEIGHTS, FAILURE, METRICS, LOG, PLACE, "torchrun")
 
 
-@dataclass(frozen=True)
-class Inputs:
-    """The files of a job's directory, as entries of the store's blobs."""
-
-    entries: tuple[FileEntry, ...]
-
-    @property
-    def digest(self) -> str:
-        """SHA-256 over paths and contents."""
-        return sha256_bytes(canonical_json([asdict(entry) for entry in self.entries]).encode())
+Inputs = tuple[FileEntry, ...]
+"""The files of a job's directory, as entries of the store's blobs."""
 
 
 @contextmanager
@@ -61,7 +52,7 @@ def uploaded_inputs(store: ArtifactStore, directory: Path) -> Iterator[Inputs]:
         # Garbage collection may have removed a blob before the lease began.
         stats = store.objects.stats(entry.blob for entry in entries)
         side_by_side(store.objects, keep, [directory / entry.path for entry in entries if stats[entry.blob] is None])
-        yield Inputs(entries)
+        yield entries
 
 
 @dataclass(frozen=True)
@@ -76,7 +67,7 @@ class JobRecord:
 
 def job_digest(inputs: Inputs, code: str) -> str:
     """Identifies what is trained. Two launches with the same digest share their checkpoints."""
-    return digest_of([inputs.digest, code])
+    return digest_of([[asdict(entry) for entry in inputs], code])
 
 
 def program_code(program: str, builder: str) -> str:
@@ -91,7 +82,7 @@ def program_code(program: str, builder: str) -> str:
 def write_record(store: ArtifactStore, folder: str, inputs: Inputs, job: TrainingJob, **about: Any) -> str:
     """Write the record of a job; returns its SHA-256, by which pods verify it."""
     program = {"program": job.program, "builder": job.builder, "code": program_code(job.program, job.builder)}
-    body = {"inputs": [asdict(entry) for entry in inputs.entries], "about": about} | program
+    body = {"inputs": [asdict(entry) for entry in inputs], "about": about} | program
     data = canonical_json(body).encode()
     store.objects.put_bytes(f"{folder}/job.json", data)
     return sha256_bytes(data)
@@ -110,10 +101,9 @@ def fetch_inputs(store: ArtifactStore, folder: str, digest: str, directory: Path
             f"{folder}/job.json was altered: expected SHA-256 {digest}, found {sha256_bytes(data)}. Start the job anew."
         )
     body = json.loads(data)
-    entries = [FileEntry(**entry) for entry in body["inputs"]]
-    _fetch(store, folder, entries, directory)
-    code = str(body["code"])
-    return JobRecord(str(body["program"]), str(body["builder"]), code, job_digest(Inputs(tuple(entries)), code))
+    inputs = tuple(FileEntry(**entry) for entry in body["inputs"])
+    _fetch(store, folder, inputs, directory)
+    return JobRecord(body["program"], body["builder"], body["code"], job_digest(inputs, body["code"]))
 
 
 def report_success(store: ArtifactStore, folder: str, directory: Path) -> None:

@@ -6,14 +6,14 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 from gatehouse.errors import LauncherError
 from gatehouse.launchers.kubernetes import pods as pod_status
 from gatehouse.launchers.kubernetes.api import ApiConflict, KubernetesApi
 from gatehouse.launchers.kubernetes.logs import PodLogs
-from gatehouse.launchers.kubernetes.operators import PROGRESS, Operator
+from gatehouse.launchers.kubernetes.operators import PROGRESS, Operator, job_end
 from gatehouse.launchers.kubernetes.ownership import OwnedJob
 from gatehouse.launchers.kubernetes.pods import Attempts, Pod
 from gatehouse.launchers.launcher import (
@@ -34,9 +34,10 @@ _EVENTS = 3
 
 
 class JobWatch:
-    """Checks a job and its pods whenever the job changes, and at regular intervals.
+    """Looks at a job and its pods whenever a pod changes, and at regular intervals.
 
-    Pods that come and go between two looks are watched in a thread: docs/decisions/kubernetes-watch.md.
+    A thread watches the pods, so that those count which come and go between two looks:
+    docs/decisions/kubernetes-watch.md.
     """
 
     def __init__(
@@ -54,17 +55,16 @@ class JobWatch:
         self._api, self._operator, self._owned, self._logs, self._reported = api, operator, owned, logs, reported
         self._on_look = on_look
         self._core = f"/api/v1/namespaces/{owned.namespace}"
-        labels = operator.pod_labels(owned.name)
-        self._selector = ",".join(f"{name}={value}" for name, value in labels.items())
-        self._attempts = Attempts(launch.min_pods, launch.restarts)
-        self._deadlines = Deadlines(launch, launch.min_pods, minutes, logs.tail, self.events)
-        self._progress, self._version = self._current_progress(), ""
+        self._selector = f"{operator.label}={owned.name}"
+        self._attempts = Attempts(launch.nodes, launch.restarts)
+        self._deadlines = Deadlines(launch, minutes, logs.tail, self.events)
+        self._progress = self._current_progress()
 
     def resume(self, job: dict[str, Any]) -> None:
         """Continue from the state that the earlier launcher wrote on the job's object."""
         progress = json.loads(job["metadata"]["annotations"].get(PROGRESS, "{}"))
         self._attempts.resume(progress)
-        self._deadlines.resume(job, self.pods(), progress)
+        self._deadlines.resume(progress, job["metadata"]["creationTimestamp"])
 
     def until_success(self) -> None:
         """Return when the job has succeeded.
@@ -72,7 +72,7 @@ class JobWatch:
         Raises:
             LauncherError: if the job did not succeed, was deleted, or exceeded a deadline.
         """
-        ended = threading.Event()
+        ended, changed = threading.Event(), threading.Event()
 
         def follow() -> None:
             for pod in self._api.changes(f"{self._core}/pods", self._selector, ended):
@@ -80,12 +80,14 @@ class JobWatch:
                     return
                 if self._attempts.observe(pod):
                     self._logs.follow([pod])
+                changed.set()
 
         threading.Thread(target=follow, name=f"pods-{self._owned.name}", daemon=True).start()
         try:
             while (left := self._look()) is not None:
-                pause = max(0.001, min(self._api.timeouts.resync, left))
-                self._api.wait_for_change(self._owned.path, self._owned.name, self._version, pause)
+                changed.wait(max(0.001, min(self._api.timeouts.resync, left)))
+                ended.wait(self._api.timeouts.min_interval)
+                changed.clear()
         except (ClusterError, TrainingCancelledError) as error:
             first = self._attempts.first()
             raise type(error)(f"{error}\n{self._logs.tail(first, ask=False)}" if first else str(error)) from error
@@ -95,13 +97,12 @@ class JobWatch:
     def _look(self) -> float | None:
         """Seconds until the next deadline, or None if the job has succeeded."""
         job = self._owned.current()
-        self._version = job["metadata"]["resourceVersion"]
         pods = self.pods()
         self._logs.follow(pods)
         if job["spec"].get("runPolicy", {}).get("suspend"):  # Kueue preempts like this.
             self._attempts.suspend()
         self._on_look()
-        if end := self._operator.end(job):
+        if end := job_end(job, self._operator.success):
             if end.succeeded:
                 return None
             late = end.reason == "DeadlineExceeded" or "active longer than specified deadline" in end.message
@@ -168,7 +169,6 @@ class Deadlines:
     the job ran.
 
     Attributes:
-        min_pods: Pods that must run for the job to run.
         minutes: How long it may run.
         tail: Returns the last log lines of a pod.
         events: Returns the cluster's events about the job.
@@ -179,7 +179,6 @@ class Deadlines:
     """
 
     launch: ClusterLaunch
-    min_pods: int
     minutes: float
     tail: Callable[[Pod], str]
     events: Callable[[], str]
@@ -193,27 +192,15 @@ class Deadlines:
         """The state that a later launcher needs; it changes only when the job starts or stops running."""
         return {"ran": round(self.ran), "since": self.changed_at, "runs": self.running_since is not None}
 
-    def resume(self, job: Mapping[str, Any], pods: list[Pod], progress: Mapping[str, Any]) -> None:
-        """Continue for a job that another launcher has watched."""
-        now = time.monotonic()
+    def resume(self, progress: Mapping[str, Any], created: str) -> None:
+        """Continue for a job that another launcher has watched.
+
+        What the job did when that launcher last looked counts as what it did until now.
+        """
+        self.changed_at = progress.get("since") or created
+        since = time.monotonic() - _age(self.changed_at)
         self.ran = progress.get("ran", 0.0)
-        unchanged = _age(progress.get("since") or job["metadata"]["creationTimestamp"])
-        # The job may have begun to wait when its waiting pods were created, as a pod that was evicted is created again;
-        # without such pods, when its conditions changed.
-        waiting = [pod["metadata"].get("creationTimestamp", "") for pod in pods if not pod_status.runs(pod)]
-        changed = [row.get("lastTransitionTime", "") for row in job.get("status", {}).get("conditions") or []]
-        waits = [_age(at) for at in (waiting or changed) if at]
-        if self._runs(pods):
-            began = _age(at) if (at := pod_status.started_at(pods)) else 0.0
-            began = max(unchanged, began) if progress.get("runs") else began
-            self.waiting_since, self.running_since, self.changed_at = None, now - began, _ago(began)
-        elif progress.get("runs"):
-            # It stopped running while no launcher watched. If the time is not known, waiting starts now.
-            waited = min((wait for wait in waits if wait < unchanged), default=0.0)
-            self.ran, self.waiting_since, self.changed_at = self.ran + unchanged - waited, now - waited, _ago(waited)
-        else:
-            waited = min([unchanged, *waits])
-            self.waiting_since, self.changed_at = now - waited, _ago(waited)
+        self.waiting_since, self.running_since = (None, since) if progress.get("runs") else (since, None)
 
     def check(self, pods: list[Pod]) -> float:
         """Seconds until the next deadline, for the job's present pods.
@@ -238,10 +225,10 @@ class Deadlines:
         if self._runs(pods):
             self.waiting_since = None
             if self.running_since is None:
-                self.running_since, self.changed_at = now, _ago(0)
+                self.running_since, self.changed_at = now, _now()
         elif self.waiting_since is None:
             self.ran += 0.0 if self.running_since is None else now - self.running_since
-            self.waiting_since, self.running_since, self.changed_at = now, None, _ago(0)
+            self.waiting_since, self.running_since, self.changed_at = now, None, _now()
         ran = self.ran + (0.0 if self.running_since is None else now - self.running_since)
         if (left := self.minutes * 60 - ran) <= 0:
             raise timed_out(self.minutes, self.tail(pods[0]) if pods else "")
@@ -256,16 +243,16 @@ class Deadlines:
                 f"{message}\nAsk for less (launch.resources), tolerate more nodes, or wait longer."
             )
         raise SchedulingTimeoutError(
-            f"Training did not start within {allowed}.\n{sum(map(pod_status.runs, pods))} of {self.min_pods} pods run. "
-            f"{self.events()}Look at the queue and the quota of the namespace, or wait longer."
+            f"Training did not start within {allowed}.\n{sum(map(pod_status.runs, pods))} of {self.launch.nodes} pods "
+            f"run. {self.events()}Look at the queue and the quota of the namespace, or wait longer."
         )
 
     def _runs(self, pods: list[Pod]) -> bool:
-        return sum(map(pod_status.runs, pods)) >= self.min_pods
+        return sum(map(pod_status.runs, pods)) >= self.launch.nodes
 
 
-def _ago(seconds: float) -> str:
-    return (datetime.now(UTC) - timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _age(at: str) -> float:

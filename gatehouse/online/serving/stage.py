@@ -20,7 +20,6 @@ class CompareOnlineRequest(StageModel):
     """A training set whose feature service is read online.
 
     Attributes:
-        training_set: Reference of the training set.
         max_skew: Share of differing values above which the verdict is fail.
     """
 

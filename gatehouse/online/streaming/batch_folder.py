@@ -50,10 +50,7 @@ class BatchState(BaseModel):
         number: The number of the micro-batch; 0 for the tables from which the pusher started.
         quiet_until: The last moment before the first message of the micro-batch arrived.
         as_of: Time up to which everything is known. All rows known until then are settled.
-        started_from: The feature tables from which the pusher started.
-        views: Names of the views that are pushed.
         positions: The position of the last message included, by table and partition.
-        newest: The newest event time by table.
         changed: The hours of event time in which the micro-batch changes rows, by table; None for any hour.
         counts: Numbers of messages by table: `rows`, of which some are `repeated` (nothing new, or replaced within the
             batch) and some `late`; and `misfits`, which were rejected.
@@ -123,14 +120,7 @@ class BatchFolder:
         keys: Mapping[str, Sequence[str]],
         misfits: Sequence[Misfit],
     ) -> None:
-        """Store the rows of a batch beside those of the batches before it; all of them or none.
-
-        Args:
-            state: The state after the batch.
-            rows: The rows of the batch by table, one per key.
-            keys: The key columns of every table.
-            misfits: Rejected messages.
-        """
+        """Store the rows of a batch beside those of the batches before it; all of them or none."""
         new = self.folder / f"{state.number}.new"
         shutil.rmtree(new, ignore_errors=True)
         new.mkdir()

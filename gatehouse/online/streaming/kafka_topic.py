@@ -1,23 +1,25 @@
 """Messages of all partitions of a Kafka topic; the group's committed offsets show what was acknowledged."""
 
-import json
-import logging
 import os
 import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, KafkaError, KafkaException, TopicPartition
 
-from gatehouse.errors import DeclarationError, SourceError
-from gatehouse.online.streaming.stream import Message, Position, milliseconds, moment_of
-from gatehouse.runtime.redaction import said
+from gatehouse.data.messages.clients import (
+    kafka_consumer,
+    kafka_partitions,
+    kafka_settings,
+    moment_of,
+    unreachable,
+)
+from gatehouse.errors import SourceError
+from gatehouse.online.streaming.stream import Message, Position, milliseconds
 
 if TYPE_CHECKING:
     from confluent_kafka import Message as KafkaMessage
-
-logger = logging.getLogger(__name__)
 
 SETTINGS = "GATEHOUSE_KAFKA_SETTINGS"
 _SILENCE_SECONDS = 30.0
@@ -29,27 +31,11 @@ class KafkaMessages:
 
     def __init__(self, servers: str, topic: str, group: str, since: datetime, after: Mapping[str, Position]) -> None:
         self._topic, self._servers = topic, servers
+        settings = kafka_settings(SETTINGS if os.environ.get(SETTINGS) else "")
+        self._secret = bool(settings)
         try:
-            own_settings = json.loads(os.environ.get(SETTINGS) or "{}")
-        except ValueError:
-            own_settings = None
-        if not isinstance(own_settings, dict):
-            raise SourceError(f"The environment variable {SETTINGS}: expected a JSON object of librdkafka settings.")
-        self._secret = bool(own_settings)
-        settings: dict[str, Any] = {
-            "bootstrap.servers": servers,
-            **own_settings,
-            "group.id": group,
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-            "auto.offset.reset": "error",
-            "isolation.level": "read_committed",
-        }
-        try:
-            self._consumer = Consumer(settings, logger=logger)
-            metadata = self._consumer.list_topics(topic, timeout=_SILENCE_SECONDS).topics[topic]
-            if metadata.error is not None or not metadata.partitions:
-                raise DeclarationError(f"The cluster at {servers} has no topic {topic!r}: {metadata.error}.")
+            self._consumer = kafka_consumer(servers, settings, group)
+            partitions = kafka_partitions(self._consumer, topic, _SILENCE_SECONDS)
             self._consumer.assign(
                 [
                     TopicPartition(
@@ -57,12 +43,12 @@ class KafkaMessages:
                         number,
                         after[str(number)][0] + 1 if str(number) in after else self._offset_from(number, since),
                     )
-                    for number in sorted(metadata.partitions)
+                    for number in partitions
                 ]
             )
         except KafkaException as error:
             raise self._unreachable(error.args[0]) from None
-        self._partitions = frozenset(map(str, metadata.partitions))
+        self._partitions = frozenset(map(str, partitions))
         self._ended: set[str] = set()
         self._silent = dict.fromkeys(self._partitions, 0.0)
 
@@ -120,11 +106,7 @@ class KafkaMessages:
         return int(offset if offset >= 0 else end)
 
     def _unreachable(self, error: "KafkaError | str") -> SourceError:
-        reason = error if isinstance(error, str) else said(error, self._secret)
-        return SourceError(
-            f"The topic {self._topic} at {self._servers} cannot be read: {reason}. Check the servers and the settings "
-            f"in {SETTINGS}, and start again: nothing is lost."
-        )
+        return unreachable(f"The topic {self._topic} at {self._servers}", error, self._secret)
 
 
 def _message(record: "KafkaMessage") -> Message:

@@ -109,14 +109,10 @@ def next_tables(
     """The files of every view's table at `until`, from those at `since`.
 
     Args:
-        repository: The definitions.
-        views: The views to compute.
-        raw: The raw tables at `until`.
         files: The files of every view's table at `since`. All rows known until then stay.
         changed: Hours of event time in which raw rows are new or changed, by table; None for any hour.
         since: Time up to which the tables are known.
         until: Time up to which the tables are known afterwards; a row that is late is known from then on.
-        folder: For new files.
     """
     plans = {view.name: _spans(repository, view, changed, since + MICROSECOND) for view in views}
     result = dict(files)
@@ -133,7 +129,7 @@ def next_tables(
             if spans := plans[view.name]:
                 earlier = Earlier(files[view.name], files[view.name], since + MICROSECOND)
                 kept = f"features.{quoted(view.name)}"
-                written = next_table(connection, view, earlier, spans, kept, until, folder / view.name).files
+                written = next_table(connection, view, earlier, spans, kept, until, folder / view.name)
                 result[view.name] = {name: path for name, path in written.items() if isinstance(path, Path)}
     return result
 

@@ -34,7 +34,6 @@ class MicroBatches:
     """The messages of several tables in the order of arrival, one micro-batch at a time.
 
     Args:
-        streams: Streams by table.
         since: A message with an earlier time of arrival counts as arrived at this time.
         interval: Length of the interval of one micro-batch; intervals are counted from the year 1 on.
         clock: Gives the time now, to detect messages with a future time, which do not move the time of arrival.

@@ -46,10 +46,7 @@ class Start:
     """The feature tables from which pushing starts.
 
     Attributes:
-        reference: Their reference.
         as_of: Time up to which they know everything.
-        raw: Files of the raw tables from which they were computed, by table.
-        tables: Files of the feature tables, by view.
     """
 
     reference: str
@@ -80,8 +77,6 @@ class RowReader:
 
     Args:
         source: The table, with its event time, and how long before that time a row may be known.
-        schema: The columns of the table.
-        key: Columns that may not be null.
     """
 
     def __init__(self, source: Source, schema: pa.Schema, key: Sequence[str]) -> None:
@@ -129,13 +124,8 @@ class Pusher:
     """Pushes the views of a repository that read the streamed tables.
 
     Args:
-        repository: The definitions.
-        start: The feature tables from which it starts.
-        batches: The folder with the rows that arrived since then.
         online: The online store; it must be materialized up to the start.
-        tables: The raw tables whose messages are pushed.
         names: Names of the views to push; if empty, all views that can be pushed.
-        step: Called after each step with its name; tests end the process there.
     """
 
     repository: Repository
@@ -326,14 +316,10 @@ def push_streams(
     """Push micro-batches until the process ends; with `until_idle`, until nothing arrives for `wait` seconds.
 
     Args:
-        pusher: The pusher.
         open_streams: Opens the streams, by table, after the messages included in the given state.
-        interval: Length of a micro-batch by the streams' own clock.
         wait: Seconds without a message after which the newest interval is over.
-        until_idle: Whether to end when nothing more arrives.
         clock: Gives the time now, to detect messages with a future time, and to write rows that become known in
             silence.
-        progress: Called after every batch.
 
     Raises:
         SourceError: if a stream cannot be read, or has lost messages.

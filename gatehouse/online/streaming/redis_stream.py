@@ -6,11 +6,11 @@ from datetime import datetime
 from typing import Any
 from urllib.parse import urlsplit
 
-from redis import Redis
 from redis.exceptions import RedisError, ResponseError
 
+from gatehouse.data.messages.clients import moment_of, redis_client, unreachable
 from gatehouse.errors import SourceError
-from gatehouse.online.streaming.stream import Message, Position, milliseconds, moment_of
+from gatehouse.online.streaming.stream import Message, Position, milliseconds
 
 _PARTITION = ""  # The only one.
 _LAST_OF_MILLISECOND = 2**64 - 1
@@ -23,9 +23,7 @@ class RedisMessages:
 
     def __init__(self, url: str, stream: str, group: str, since: datetime, after: Mapping[str, Position]) -> None:
         parts = urlsplit(url)
-        self._redis: Redis = Redis.from_url(
-            parts._replace(query="").geturl(), socket_timeout=_SILENCE_SECONDS, socket_connect_timeout=_SILENCE_SECONDS
-        )
+        self._redis = redis_client(parts._replace(query="").geturl(), _SILENCE_SECONDS)
         self._server = parts.hostname or parts.path
         self._stream, self._group = stream, group
         self._begin: Position = (milliseconds(since) - 1, _LAST_OF_MILLISECOND)
@@ -80,10 +78,7 @@ class RedisMessages:
         try:
             yield
         except (RedisError, OSError) as error:
-            raise SourceError(
-                f"The stream {self._stream} in Redis at {self._server} cannot be read: {type(error).__name__}. Check "
-                "the server, the user and the password, and start again: nothing is lost."
-            ) from None
+            raise unreachable(f"The stream {self._stream} in Redis at {self._server}", error, secret=True) from None
 
 
 def _message(identity: bytes, entry: Mapping[bytes, bytes]) -> Message:

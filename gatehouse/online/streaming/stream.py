@@ -13,7 +13,6 @@ Position = tuple[int, ...]
 CLOCK_TOLERANCE = timedelta(minutes=5)
 """How much the clocks of two machines may differ."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_LAST = datetime.max.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True)
@@ -21,10 +20,7 @@ class Message:
     """One message.
 
     Attributes:
-        partition: The partition of the stream; empty if the stream has only one.
         position: Its position in the partition, greater than those before it.
-        time: When it arrived, as its envelope says.
-        payload: A JSON object, or fields of text; None for a message without a value.
     """
 
     partition: str
@@ -93,8 +89,3 @@ def open_stream(url: str, group: str, since: datetime, after: Mapping[str, Posit
 def milliseconds(moment: datetime) -> int:
     """The millisecond since 1970 in which a time lies."""
     return (moment - _EPOCH) // timedelta(milliseconds=1)
-
-
-def moment_of(number: int) -> datetime:
-    """The time `number` milliseconds after 1970, limited to the years 1970 to 9999."""
-    return _EPOCH + timedelta(milliseconds=max(number, 0)) if number < milliseconds(_LAST) else _LAST

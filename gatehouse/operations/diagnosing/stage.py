@@ -7,7 +7,7 @@ from gatehouse import __version__
 from gatehouse.errors import GatehouseError
 from gatehouse.launchers.choose import LAUNCH, launch_of, launcher
 from gatehouse.launchers.launcher import JOB, RESULT, TrainingJob
-from gatehouse.launchers.spec import LocalLaunch, PyTorchJobLaunch
+from gatehouse.launchers.spec import LocalLaunch
 from gatehouse.operations.diagnosing.reach import failed, passed, store_finding, tracking_finding
 from gatehouse.store.stage import Effects, Resources, StageModel, stage
 from gatehouse.store.store import ArtifactStore
@@ -87,8 +87,7 @@ def recover(request: RecoverRequest, store: ArtifactStore) -> RecoverResult:
     """
     launch = launch_of(os.environ.get(LAUNCH, ""))
     if not isinstance(launch, LocalLaunch):  # One worker on each of two nodes, so that pods must reach each other.
-        elastic = {"elastic": None} if isinstance(launch, PyTorchJobLaunch) else {}
-        launch = launch.model_copy(update={"nodes": _WORKERS, **elastic})
+        launch = launch.model_copy(update={"nodes": _WORKERS})
     with store.workspace() as folder:
         directory = folder / "doctor"
         directory.mkdir()

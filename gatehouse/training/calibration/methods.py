@@ -20,15 +20,11 @@ _TEMPERATURE_STEPS, _LEAST, _MOST = 200, 1e-3, 1e3
 
 
 def fit_platt(probabilities: Floats, labels: Floats) -> Platt:
-    """Slope and intercept with the least log loss, against targets that are slightly inside of 0 and 1.
+    """Slope and intercept with the least log loss of labels 0 and 1, shape (rows,), by their probabilities.
 
     Platt (1999): with P positive and N negative rows, the targets are (P + 1) / (P + 2) and 1 / (N + 2), so that
     separable classes give a finite slope. Newton's method; a step that does not help is halved (Lin, Lin and Weng
     2007).
-
-    Args:
-        probabilities: Of the positive label, shape (rows,); not all equal.
-        labels: 0 or 1, shape (rows,); both occur.
 
     Raises:
         CalibrationError: if the probability does not rise with the label.
@@ -73,13 +69,6 @@ def fit_isotonic(probabilities: Floats, labels: Floats) -> Isotonic:
     is kept between 1 / (rows + 2) and 1 less that: no number of rows shows that something never happens, and one such
     row would make the log loss infinite.
 
-    Args:
-        probabilities: Of the positive label, shape (rows,).
-        labels: 0 or 1, shape (rows,); both occur.
-
-    Returns:
-        Breakpoints: between them the function is a straight line, beyond them constant.
-
     Raises:
         CalibrationError: if the rate of positive labels rises nowhere with the probability.
     """
@@ -110,9 +99,7 @@ def fit_isotonic(probabilities: Floats, labels: Floats) -> Isotonic:
 def fit_temperature(probabilities: Floats, labels: Floats) -> Temperature:
     """The temperature with the least log loss (Guo et al. 2017), by Newton's method within bounds that close in.
 
-    Args:
-        probabilities: Of each class, shape (rows, classes).
-        labels: Number of the class, shape (rows,).
+    `probabilities` have the shape (rows, classes), `labels` are numbers of classes, shape (rows,).
 
     Raises:
         CalibrationError: if no temperature from 0.001 to 1000 is best.
@@ -155,11 +142,6 @@ def choose_threshold(labels: Floats, probabilities: Floats, rule: ThresholdSpec)
 
     It lies half way between the lowest probability that is called positive and the next lower one, so that the last
     digits of a probability decide nothing. At least one row is positive.
-
-    Args:
-        labels: 0 or 1, shape (rows,); both occur.
-        probabilities: Of the positive label, shape (rows,).
-        rule: How it is chosen.
 
     Raises:
         CalibrationError: if no threshold keeps the rule.

@@ -9,7 +9,7 @@ from gatehouse.store.reference import Reference
 from gatehouse.store.stage import Resources, StageModel, stage
 from gatehouse.store.store import ArtifactStore
 from gatehouse.training.calibration.spec import CalibrationError, CalibrationSpec
-from gatehouse.training.learned import learned_parts
+from gatehouse.training.model_spec import learned_parts
 
 _PART = "validation"
 _BINS, _LEAST_OF_A_LABEL = 20, 10

@@ -78,7 +78,6 @@ class BackgroundWriter:
         self._lock = os.open(Path(share.folder) / f"writer-{share.rank}.lock", os.O_RDWR | os.O_CREAT, 0o644)
         fcntl.flock(self._lock, fcntl.LOCK_SH)
         self._sent = 0
-        self._request: Request | None = None
         self._process = self._start()
 
     def _start(self) -> subprocess.Popen[bytes]:
@@ -102,7 +101,7 @@ class BackgroundWriter:
             self._process = self._start()
         body = asdict(request)
         write_json(self._values, body.pop("values"))
-        self._sent, self._request = request.sequence, request
+        self._sent = request.sequence
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(body).encode() + b"\n")
         self._process.stdin.flush()
@@ -124,12 +123,10 @@ class BackgroundWriter:
             time.sleep(_LOOK_SECONDS)
         return self.idle
 
-    def abandon(self) -> Request | None:
-        """End the writer at once; returns the request that it was writing."""
-        unfinished = None if self.idle else self._request
+    def abandon(self) -> None:
+        """End the writer at once."""
         self._process.kill()
         self._process.wait()
-        return unfinished
 
     def let_go(self) -> None:
         """Send no more requests: the writer finishes its last one, and ends."""

@@ -8,7 +8,6 @@ import fcntl
 import logging
 import os
 import time
-from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Protocol
@@ -16,15 +15,14 @@ from typing import Any, Protocol
 import torch
 import torch.distributed as dist
 
-from gatehouse.errors import GatehouseError
 from gatehouse.launchers.launcher import CHECKPOINT_NAME, CHECKPOINT_STORE, CHECKPOINTS
 from gatehouse.launchers.timeouts import collective_seconds
 from gatehouse.store.objects.opening import open_objects
 from gatehouse.training.checkpointing.background import BackgroundWriter, StagingBuffer
 from gatehouse.training.checkpointing.format import BEST, CheckpointStore, Saved, TornCheckpointError
-from gatehouse.training.checkpointing.plan import PRIVATE, Plan, flatten, make_plan, structure_of
-from gatehouse.training.checkpointing.reader import read_state
+from gatehouse.training.checkpointing.plan import PRIVATE, Plan, flatten, make_plan, read_state, structure_of
 from gatehouse.training.checkpointing.writer import Request, Share, near, scratch, write_share
+from gatehouse.training.parallel.mesh import local
 from gatehouse.training.spec import CheckpointSpec
 
 logger = logging.getLogger(__name__)
@@ -40,21 +38,14 @@ _ORPHANS_AHEAD = 2
 
 
 class TrainingState(Protocol):
-    """Everything that decides how a run continues, such as `TrainState`."""
+    """Everything that decides how a run continues, such as `TrainState`.
 
-    def state_dict(self) -> dict[str, Any]:
-        """The state, nested; the entry `rank` belongs to this rank alone."""
+    The entry `rank` of its nested state belongs to this rank alone.
+    """
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Load a state of `state_dict`; without the entry `rank` after a change of the world size."""
+    def state_dict(self) -> dict[str, Any]: ...  # noqa: D102
 
-
-@dataclass(frozen=True)
-class Restored:
-    """Where a run resumes."""
-
-    step: int
-    same_world_size: bool
+    def load_state_dict(self, state: dict[str, Any]) -> None: ...  # noqa: D102
 
 
 class Checkpointer:
@@ -72,7 +63,6 @@ class Checkpointer:
         alone = not (dist.is_initialized() and dist.get_world_size() > 1)
         self._group = None if alone else dist.new_group(backend="gloo", timeout=timedelta(seconds=collective_seconds()))
         self._rank, self._world = (0, 1) if alone else (dist.get_rank(), dist.get_world_size())
-        self._world_sizes: tuple[tuple[int, int], ...] = ((0, self._world),)
         self._sequence = 0
         self._last_step = -1
         self._last_time = time.monotonic()
@@ -87,19 +77,14 @@ class Checkpointer:
         return cls(directory / CHECKPOINTS, policy, far=far, name=os.environ.get(CHECKPOINT_NAME, directory.name))
 
     @property
-    def world_sizes(self) -> list[list[int]]:
-        """Pairs of a step and the number of ranks that the run has had from it on."""
-        return [list(pair) for pair in self._world_sizes]
-
-    @property
     def last(self) -> str:
         """A sentence about the last checkpoint, for the error of a run that halts."""
         if self._last_step < 0:
             return "No checkpoint was taken before."
         return f"The last checkpoint was taken after step {self._last_step}."
 
-    def load(self, state: TrainingState) -> Restored | None:
-        """Load the last whole checkpoint into `state`; None, and nothing is changed, where there is none.
+    def load(self, state: TrainingState) -> int | None:
+        """Load the last whole checkpoint of as many ranks; returns its step, or None where there is none.
 
         A torn checkpoint is skipped with a warning that names it.
         """
@@ -115,7 +100,12 @@ class Checkpointer:
             sources.append(CheckpointStore(open_objects(self._far), self._far_prefix))
         numbers = [sequence for store in sources for sequence in store.sequences()]
         # Newest first; of the same number the folder before the far store, from which a rank fetches what it lacks.
-        candidates = [(-saved.sequence, place) for place, store in enumerate(sources) for saved in store.saved()]
+        candidates = [
+            (-saved.sequence, place)
+            for place, store in enumerate(sources)
+            for saved in store.saved()
+            if saved.world_size == self._world
+        ]
         box = [(max(numbers, default=0), sorted(candidates))]
         if self._group is not None:
             dist.broadcast_object_list(box, src=0, group=self._group)
@@ -125,20 +115,19 @@ class Checkpointer:
             self._sequence += _ORPHANS_AHEAD
         for negative, place in candidates:
             if (saved := self._verified(sources[place], -negative)) is not None:
-                return self._restore(state, sources[place], saved)
+                state.load_state_dict(read_state(sources[place], saved, state.state_dict(), self._rank))
+                self._last_step, self._last_time = saved.step, time.monotonic()
+                if self._rank == 0:
+                    logger.info("Resumed from checkpoint %d after step %d.", saved.sequence, saved.step)
+                return saved.step
         return None
 
     def maybe_save(
         self, state: TrainingState, step: int, *, due: bool = False, epoch_ended: bool = False, best: bool = False
     ) -> bool:
-        """Take a checkpoint where one is due after `step` steps; returns whether one was taken.
+        """Take a checkpoint after `step` steps, if the policy asks for one; returns whether one was taken.
 
-        Args:
-            state: To be saved.
-            step: Steps that are done.
-            due: Whether the ranks agreed that it is time (see `due`).
-            epoch_ended: Whether this step was the last of an epoch.
-            best: Whether a validation metric was the best so far.
+        `due` says whether the ranks agreed that it is time, and `best` whether a validation metric was the best so far.
         """
         every = self._policy.every_steps
         interval = (due or (every is not None and step % every == 0)) and step != self._last_step
@@ -210,29 +199,22 @@ class Checkpointer:
         settled = self._writer is None or self._writer.wait(_PATIENCE_SECONDS)
         same = self._plan is not None and self._plan.structure == structure_of(tensors, values)
         same, whole = self._agree(same, self._writer is None or not self._writer.failed)
-        if not settled:
-            # The writer is late: it finds no processor time, or waits for a part that is lost. This process takes over,
-            # and skips what the writer has stored already.
-            assert self._writer is not None and self._buffer is not None
-            pending = self._writer.abandon()
-            if pending is not None and whole:
-                logger.warning("Training waits for the checkpoint before. Let checkpoints be due less often.")
-                try:
-                    share, memory = self._share(_DEADLINE_SECONDS), self._buffer.tensors
-                    write_share(share, pending, memory, lambda: False, lambda: None)
-                except GatehouseError as error:
-                    logger.warning("%s", error)
+        if self._writer is not None and not settled:
+            # The writer finds no processor time, or waits for a part that is lost.
+            logger.warning("Training waits for the checkpoint before. Let checkpoints be due less often.")
+            if not (whole and self._writer.wait(_DEADLINE_SECONDS)):
+                self._writer.abandon()
         if not same:
             plan = make_plan(tensors, values, self._group)
             self.finish()
             self._plan, self._buffer = plan, StagingBuffer(plan)
             self._writer = BackgroundWriter(self._share(_PEERS_SECONDS), self._buffer)
         assert self._plan is not None and self._buffer is not None and self._writer is not None
-        self._buffer.copy(self._plan.pieces(tensors))
+        self._buffer.copy([local(tensors[chunk.key]) for chunk in self._plan.chunks])
         self._sequence += 1
         self._last_step, self._last_time = step, time.monotonic()
         own = {path: value for path, value in values.items() if path in self._plan.values}
-        return self._writer, Request(self._sequence, step, self._world_sizes, reasons, own)
+        return self._writer, Request(self._sequence, step, reasons, own)
 
     def _share(self, peers_seconds: float) -> Share:
         assert self._plan is not None
@@ -249,25 +231,6 @@ class Checkpointer:
             far_prefix=self._far_prefix,
             peers_seconds=peers_seconds,
         )
-
-    def _restore(self, state: TrainingState, store: CheckpointStore, saved: Saved) -> Restored:
-        restored = read_state(store, saved, state.state_dict(), self._rank)
-        same = saved.world_size == self._world
-        if not same:
-            restored.pop(PRIVATE, None)  # Either every rank continues with its own entry, or none does.
-        state.load_state_dict(restored)
-        self._last_step, self._last_time = saved.step, time.monotonic()
-        self._world_sizes = saved.world_sizes if same else (*saved.world_sizes, (saved.step, self._world))
-        if self._rank == 0:
-            logger.info("Resumed from checkpoint %d after step %d.", saved.sequence, saved.step)
-            if not same:
-                logger.warning(
-                    "The checkpoint was written by %d ranks and is read by %d: no sample is dropped or repeated, but "
-                    "the bits of the weights may differ from those of a run on one world size.",
-                    saved.world_size,
-                    self._world,
-                )
-        return Restored(saved.step, same)
 
     def _verified(self, store: CheckpointStore, sequence: int) -> Saved | None:
         """The checkpoint if all of it is whole: each rank reads, and fetches, its share of the files."""

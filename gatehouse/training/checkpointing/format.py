@@ -55,7 +55,6 @@ class Saved:
     Attributes:
         sequence: Counts the checkpoints of a run; the newest has the highest.
         step: Steps that were done when it was taken.
-        world_sizes: Pairs of a step and the number of ranks from it on.
         reasons: Of it: interval, epoch, best, preemption.
         uniform: Whether all ranks hold the same names (not so with pipeline parallelism).
         parts: SHA-256 of each rank's part.
@@ -63,7 +62,6 @@ class Saved:
 
     sequence: int
     step: int
-    world_sizes: tuple[tuple[int, int], ...]
     reasons: tuple[str, ...]
     uniform: bool
     parts: tuple[str, ...]
@@ -160,10 +158,7 @@ class CheckpointStore:
         body = json.loads(text)
         if body.pop("format") != FORMAT:
             raise self._torn(sequence, MANIFEST, f"is not of the format {FORMAT}")
-        world_sizes = tuple((int(step), int(size)) for step, size in body["world_sizes"])
-        return Saved(
-            **body | {"world_sizes": world_sizes, "reasons": tuple(body["reasons"]), "parts": tuple(body["parts"])},
-        )
+        return Saved(**body | {"reasons": tuple(body["reasons"]), "parts": tuple(body["parts"])})
 
     def part(self, saved: Saved, rank: int) -> Part:
         """One rank's part, verified against the manifest.

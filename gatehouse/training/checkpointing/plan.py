@@ -1,28 +1,21 @@
-"""Nested training state as flat leaves, and which rank writes which piece of it. Nothing is pickled.
+"""Nested training state as flat leaves: which rank writes which of them, and how they are read. Nothing is pickled.
 
-A plan comes from torch.distributed.checkpoint's planner, used as a library; it is made again only when names or shapes
-change. Of values that several ranks hold alike, the lowest rank writes them. Where every rank has whole tensors, as
-with DDP, no planner is needed, and no rank waits for its import, which takes half as long as torch's.
+A plan is made again only when names or shapes change. The lowest rank writes what several ranks hold alike.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+import mmap
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from gatehouse.errors import ConfigurationError
-from gatehouse.training.checkpointing.format import Chunk
-from gatehouse.training.parallel.mesh import is_spread
-
-if TYPE_CHECKING:
-    from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
-    from torch.distributed.checkpoint.planner import WriteItem
-
-T = TypeVar("T")
+from gatehouse.training.checkpointing.format import CheckpointStore, Chunk, Saved
+from gatehouse.training.parallel.mesh import local, offsets_of
 
 PRIVATE = "rank"
 """The entry of the state that belongs to one rank alone, such as its random number generators."""
@@ -107,27 +100,18 @@ class Plan:
     """What this rank writes.
 
     Attributes:
-        structure: Names, shapes and kinds that the plan was made for.
-        items: Pieces of tensors, in the order of `chunks`; empty where each chunk is a whole tensor.
-        chunks: Place of each piece in this rank's file.
+        structure: Names, shapes and placements that the plan was made for.
+        chunks: Place of each tensor, or of this rank's part of it, in this rank's file.
         bytes: Length of the file.
         values: Paths of the other values that this rank writes.
         uniform: Whether all ranks hold the same paths.
     """
 
     structure: tuple[Any, ...]
-    items: "tuple[WriteItem, ...]"
     chunks: tuple[Chunk, ...]
     bytes: int
     values: frozenset[str]
     uniform: bool
-
-    def pieces(self, tensors: Mapping[str, Tensor]) -> list[Tensor]:
-        """The local tensors to be copied, one for each chunk, each of shape `chunk.sizes`."""
-        if not self.items:
-            return [tensors[chunk.key] for chunk in self.chunks]
-        planner = _planner(tensors)
-        return [cast(Tensor, planner.resolve_data(item)) for item in self.items]
 
 
 def structure_of(tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -140,61 +124,76 @@ def structure_of(tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> tu
 
 def make_plan(tensors: Mapping[str, Tensor], values: Mapping[str, Any], group: dist.ProcessGroup | None) -> Plan:
     """Agree with all ranks of `group` on which rank writes what; without a group this process writes everything."""
-    rank, world_size = (dist.get_rank(group), dist.get_world_size(group)) if group else (0, 1)
-
-    def exchanged(own: T) -> list[T]:
-        gathered = [own] * world_size
-        if group:
-            dist.all_gather_object(gathered, own, group=group)
-        return gathered
-
-    every = exchanged((sorted([*tensors, *values]), any(map(is_spread, tensors.values()))))
-    lower = {path for paths, _ in every[:rank] for path in paths}
-    items: tuple[WriteItem, ...] = ()
-    if any(sharded for _, sharded in every):
-        planner = _planner(tensors)
-        agreed, _ = planner.create_global_plan(exchanged(planner.create_local_plan()))
-        items = tuple(agreed[rank].items)
-        unplaced: Iterable[Chunk] = map(_chunk, items)
-    else:
-        unplaced = (_whole(path, tensor) for path, tensor in tensors.items() if path not in lower)
-    chunks, end = [], 0
-    for chunk in unplaced:
-        chunks.append(replace(chunk, at=end))
-        end += -(-chunk.bytes // _ALIGNMENT) * _ALIGNMENT
-    shared = [[path for path in paths if not path.startswith(f"{PRIVATE}/")] for paths, _ in every]
+    chunks = {}
+    for path, tensor in tensors.items():
+        part, dtype = local(tensor), str(tensor.dtype).removeprefix("torch.")
+        chunk = Chunk(path, dtype, tuple(tensor.shape), offsets_of(tensor), tuple(part.shape), 0, part.nbytes)
+        chunks[path, chunk.offsets] = chunk
+    paths = sorted([*tensors, *values])
+    rank, everywhere = 0, [(paths, chunks.keys() | {(path, ()) for path in values})]
+    if group:
+        rank = dist.get_rank(group)
+        everywhere *= dist.get_world_size(group)
+        dist.all_gather_object(everywhere, everywhere[0], group=group)
+    lower = {place for _, places in everywhere[:rank] for place in places}
+    placed, end = [], 0
+    for place, chunk in chunks.items():
+        if place not in lower:
+            placed.append(replace(chunk, at=end))
+            end += -(-chunk.bytes // _ALIGNMENT) * _ALIGNMENT
+    shared = [[path for path in paths if not path.startswith(f"{PRIVATE}/")] for paths, _ in everywhere]
     return Plan(
         structure=structure_of(tensors, values),
-        items=items,
-        chunks=tuple(chunks),
+        chunks=tuple(placed),
         bytes=end,
-        values=frozenset(values) - lower,
+        values=frozenset(path for path in values if (path, ()) not in lower),
         uniform=all(paths == shared[0] for paths in shared),
     )
 
 
-def _whole(path: str, tensor: Tensor) -> Chunk:
-    size = tuple(tensor.shape)
-    return Chunk(path, _name(tensor.dtype), size, (0,) * tensor.dim(), size, 0, tensor.nbytes)
+def read_state(store: CheckpointStore, saved: Saved, state: Mapping[str, Any], rank: int) -> dict[str, Any]:
+    """The state of one rank as a checkpoint of as many ranks has it, nested as in `state_dict()`.
 
+    Tensors of `state` that have the shape of the saved ones are filled in place; a rank fills its own part of a spread
+    one. A tensor that `state` does not have comes whole, unless ranks hold different names: then only the names of
+    `state` are read. The entry `rank` comes from the rank of the same number.
 
-def _planner(tensors: Mapping[str, Tensor]) -> "DefaultSavePlanner":
-    from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
+    Raises:
+        TornCheckpointError: if a part or file is not as the manifest says.
+    """
+    own = f"{PRIVATE}/{rank}/"
 
-    planner = DefaultSavePlanner(
-        flatten_state_dict=False, flatten_sharded_tensors=False, dedup_save_to_lowest_rank=True
-    )
-    planner.set_up_planner(dict(tensors))
-    return planner
+    def public(path: str) -> str:
+        """The path `rank/3/generators` as the state of rank 3 names it."""
+        return f"{PRIVATE}/{path.removeprefix(own)}" if path.startswith(own) else path
 
+    current, values = flatten(state)
+    names = current.keys() | values.keys()
 
-def _chunk(item: "WriteItem") -> Chunk:
-    data = item.tensor_data
-    assert data is not None
-    dtype, sizes = data.properties.dtype, tuple(data.chunk.sizes)
-    length = torch.Size(sizes).numel() * dtype.itemsize
-    return Chunk(item.index.fqn, _name(dtype), tuple(data.size), tuple(data.chunk.offsets), sizes, 0, length)
+    def is_read(path: str) -> bool:
+        if path.startswith(f"{PRIVATE}/"):
+            return path.startswith(own)
+        return saved.uniform or path in names
 
-
-def _name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
+    leaves: dict[str, Any] = {}
+    for number in range(saved.world_size):
+        part = store.part(saved, number)
+        leaves |= {public(path): value for path, value in part.values.items() if is_read(path)}
+        memory = None
+        for chunk in part.chunks:
+            if not is_read(chunk.key):
+                continue
+            path, dtype = public(chunk.key), getattr(torch, chunk.dtype)
+            target = leaves.get(path, current.get(path))
+            if target is None or tuple(target.shape) != chunk.size or target.dtype != dtype:
+                target = torch.empty(chunk.size, dtype=dtype)
+            leaves[path] = target = target.detach()
+            if not chunk.bytes or (offsets_of(target), tuple(local(target).shape)) != (chunk.offsets, chunk.sizes):
+                continue
+            if memory is None:
+                with open(store.file(saved, part), "rb") as stream:
+                    # Copy on write, as torch takes no read-only memory.
+                    mapped = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_COPY)
+                memory = torch.frombuffer(mapped, dtype=torch.uint8)
+            local(target).copy_(memory[chunk.at : chunk.at + chunk.bytes].view(dtype).view(chunk.sizes))
+    return unflatten(leaves)

@@ -40,14 +40,10 @@ _LAST_SECONDS = 5.0
 
 @dataclass(frozen=True)
 class Share:
-    """What a rank writes into every checkpoint.
+    """What a rank writes into every checkpoint; see `Plan` and `Saved`.
 
     Attributes:
-        folder: Of the checkpoints, seen by all ranks of a machine.
-        rank, world_size: The rank, and the number of ranks.
-        chunks: Place of each piece in the file.
-        bytes: Length of the file.
-        uniform: As in the manifest.
+        folder: The checkpoints, seen by all ranks of a machine.
         keep: How many checkpoints are kept.
         complete: Whether the folder sees all ranks; with several machines, only the far store does.
         far, far_prefix: Address of the artifact store and prefix in it; empty where checkpoints stay in the folder.
@@ -73,7 +69,6 @@ class Request:
 
     sequence: int
     step: int
-    world_sizes: tuple[tuple[int, int], ...]
     reasons: tuple[str, ...]
     values: dict[str, Any]
 
@@ -104,7 +99,7 @@ def write_share(
 
     Args:
         share: What this rank writes.
-        request: Which checkpoint.
+        request: The checkpoint.
         memory: The bytes of the file.
         abandoned: Whether the process that asked for it is gone: rank 0 then waits for the others only as long as they
             need to finish, and nothing goes to the far store.
@@ -130,7 +125,7 @@ def write_share(
                     f"part within {limit:.0f} s. The one before it stays in use."
                 )
             time.sleep(_LOOK_SECONDS)
-        store.commit(Saved(request.sequence, request.step, request.world_sizes, request.reasons, share.uniform, parts))
+        store.commit(Saved(request.sequence, request.step, request.reasons, share.uniform, parts))
         store.prune(share.keep)
 
     try:

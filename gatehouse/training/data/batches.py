@@ -4,9 +4,6 @@ Which rows a process takes is a pure function of seed, epoch, step and place, ne
 rows follows from (seed, epoch) alone, so a global batch holds the same rows for any number of processes. Each global
 batch is cut into equal shares, one per process and micro-batch; where it does not divide, a share is filled up with
 rows of weight zero, so that every process takes every step and no row counts twice.
-
-With a window, blocks of neighbouring rows are shuffled, and then the rows of each window of such blocks: rows are read
-from a few places at a time, as data larger than memory needs.
 """
 
 import math
@@ -23,7 +20,6 @@ from torch import Tensor
 from gatehouse.training.spec import NetworkTraining
 
 ARRAYS, OPTIONAL_ARRAYS = ("numbers", "ids", "labels"), ("weights", "groups")
-BLOCK = 4096
 PREFETCH_SECONDS = 0.01
 """Time between two checks, at the end of an epoch, of whether the thread that prefetches has ended."""
 
@@ -91,57 +87,25 @@ class Share:
 class RowSampler:
     """Samples rows one by one."""
 
-    def __init__(self, rows: int, batch_size: int, seed: int, *, window: int = 0, full: bool = False) -> None:
-        """Sample from `rows` rows.
+    def __init__(self, rows: int, batch_size: int, seed: int, *, full: bool = False) -> None:
+        """Sample from `rows` rows, `batch_size` in a global batch; the last batch of an epoch may have fewer.
 
-        Args:
-            rows: How many there are.
-            batch_size: Rows of a global batch; the last of an epoch may have fewer.
-            seed: Of the order.
-            window: Rows that are shuffled at a time; 0 shuffles all of them.
-            full: Fill up the last batch as well, so that all shares of a run have the same shape.
+        With `full` the last batch is filled up too, so that all shares of a run have the same shape.
         """
-        self.rows, self.batch_size, self.seed, self.window, self.full = rows, batch_size, seed, window, full
+        self.rows, self.batch_size, self.seed, self.full = rows, batch_size, seed, full
         self.steps = math.ceil(rows / batch_size)
-        self._last: tuple[tuple[int, int], Tensor] | None = None
+        self._last: tuple[int, Tensor] | None = None
 
     def share(self, epoch: int, step: int, place: int, places: int, micro: int = 1) -> Share:
         """The rows of the process at `place` of `places`, cut into `micro` micro-batches."""
-        start = step * self.batch_size
-        stop = min(start + self.batch_size, self.rows)
-        size = self.window or self.rows
-        windows = range(start // size, (stop - 1) // size + 1)
-        batch = torch.cat([self._window(epoch, n)[max(start - n * size, 0) : stop - n * size] for n in windows])
+        if self._last is None or self._last[0] != epoch:
+            generator = torch.Generator().manual_seed(self.seed * 1_000_003 + epoch)
+            self._last = epoch, torch.randperm(self.rows, generator=generator)
+        batch = self._last[1][step * self.batch_size : (step + 1) * self.batch_size]
         length = math.ceil((self.batch_size if self.full else len(batch)) / (places * micro))
         at = torch.arange(place * micro * length, (place + 1) * micro * length)
         real = at < len(batch)
         return Share(batch[torch.where(real, at, 0)], real, len(batch))
-
-    def _window(self, epoch: int, number: int) -> Tensor:
-        """Rows of one window in order; the last one is remembered."""
-        if self._last is None or self._last[0] != (epoch, number):
-            generator = torch.Generator().manual_seed(self.seed * 1_000_003 + epoch)
-            if not self.window:
-                order = torch.randperm(self.rows, generator=generator)
-            else:
-                blocks = torch.randperm(math.ceil(self.rows / BLOCK), generator=generator)
-                members = self._members(blocks, number)
-                generator.manual_seed((self.seed * 1_000_003 + epoch) * 1_000_003 + 1 + number)
-                order = members[torch.randperm(len(members), generator=generator)]
-            self._last = (epoch, number), order
-        return self._last[1]
-
-    def _members(self, blocks: Tensor, number: int) -> Tensor:
-        """Rows at places [number x window, (number + 1) x window) of the blocks, laid end to end in their order."""
-        sizes = torch.clamp(self.rows - blocks * BLOCK, max=BLOCK)
-        ends = sizes.cumsum(0)
-        start, stop = number * self.window, min((number + 1) * self.window, self.rows)
-        first = int(torch.searchsorted(ends, start, right=True))
-        last = int(torch.searchsorted(ends, stop))
-        chosen, lengths = blocks[first : last + 1], sizes[first : last + 1]
-        begins = int(ends[first] - sizes[first])
-        laid = torch.repeat_interleave(chosen * BLOCK - (lengths.cumsum(0) - lengths), lengths)
-        return (laid + torch.arange(len(laid)))[start - begins : stop - begins]
 
 
 class GroupSampler:
@@ -181,7 +145,7 @@ def sampler_of(rows: Rows, spec: NetworkTraining) -> RowSampler | GroupSampler:
         return GroupSampler(torch.unique_consecutive(rows.groups, return_counts=True)[1], size, seed)
     # A pipeline's buffers and a compiled graph are made for one shape.
     full = spec.parallelism.pipeline > 1 or spec.compute.compile
-    return RowSampler(len(rows), size, seed, window=spec.data.shuffle_window, full=full)
+    return RowSampler(len(rows), size, seed, full=full)
 
 
 @dataclass(frozen=True)

@@ -94,6 +94,16 @@ def local(tensor: Tensor) -> Tensor:
     return part
 
 
+def offsets_of(tensor: Tensor) -> tuple[int, ...]:
+    """Where the part that this process holds begins in the whole tensor, along each axis; zeros for a plain tensor."""
+    if not is_spread(tensor):
+        return (0,) * tensor.dim()
+    from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+
+    spread: Any = tensor
+    return tuple(compute_local_shape_and_global_offset(tensor.shape, spread.device_mesh, spread.placements)[1])
+
+
 def whole(tensor: Tensor) -> Tensor:
     """A spread tensor in its global shape, gathered from its processes; collective."""
     spread: Any = tensor

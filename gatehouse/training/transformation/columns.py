@@ -9,8 +9,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gatehouse.errors import GatehouseError
-from gatehouse.metrics.arithmetic.finite import told_not_finite
-from gatehouse.runtime.counting import counted
 from gatehouse.store.hidden_values import said_by
 
 _TEXT, _NUMBERS, _BOOLEANS, _NOTHING = "text", "numbers", "booleans", "nothing"
@@ -86,17 +84,11 @@ def type_of(column: pa.ChunkedArray) -> str:
     return "" if unknown else str(_plain(column.type))
 
 
-def numbers_of(
-    name: str, column: pa.ChunkedArray, kind: str = "", table: Columns | None = None
-) -> npt.NDArray[np.float64]:
-    """A numeric column as it was in training, NaN where a value is missing, shape (rows,).
+def numbers_of(name: str, column: pa.ChunkedArray, kind: str = "") -> npt.NDArray[np.float64]:
+    """A column of numbers or booleans as it was in training, NaN where a value is missing, shape (rows,).
 
-    Args:
-        name: Of the feature.
-        column: Integers, floating-point numbers, decimals or booleans.
-        kind: Its type in training. Numbers are rounded to it, so that a feature that was kept in single precision has
-            the same value when it comes in double precision.
-        table: The rows of the column; an error shows the first column of a wrong row.
+    Numbers are rounded to `kind`, their type in training, so that a feature that was kept in single precision has the
+    same value when it comes in double precision.
 
     Raises:
         FeatureError: if the column holds no numbers, or an infinity.
@@ -114,13 +106,8 @@ def numbers_of(
         plain = pc.cast(plain, pa.float64(), safe=False).cast(narrow, safe=False)
     values: npt.NDArray[np.float64] = pc.cast(plain, pa.float64(), safe=False).to_numpy()
     if np.isinf(values).any():
-        wrong = np.flatnonzero(np.isinf(values))
-        if table is None:
-            problem = f"{name}: {len(wrong):,} values are infinite; expected finite numbers or nulls"
-        else:
-            key, first, rows = table.column_names[0], int(wrong[0]), counted(len(values), "row")
-            problem = told_not_finite(name, wrong, rows, key, table[key][first], values[first])
-        raise FeatureError(f"Feature {problem}.", feature=name)
+        problem = f"{np.isinf(values).sum():,} values are infinite; expected finite numbers or nulls"
+        raise FeatureError(f"Feature {name}: {problem}.", feature=name)
     return values
 
 

@@ -1,6 +1,5 @@
 """Fitted transformations: raw feature columns to the arrays that a model reads, the same in training and serving."""
 
-import hashlib
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
@@ -58,20 +57,17 @@ class Numeric:
 class Categorical:
     """The ids of one categorical column; the vocabulary's begin at `FIRST_KNOWN`, in order.
 
-    Attributes:
-        buckets: Number of ids after the vocabulary, for the hashes of other values; 0 for none.
-        type: Arrow type in training; empty for any.
+    `type` is the Arrow type in training; empty for any.
     """
 
     name: str
     vocabulary: tuple[str, ...]
-    buckets: int = 0
     type: str = ""
 
     @property
     def cardinality(self) -> int:
         """Number of ids, including missing and unknown values."""
-        return FIRST_KNOWN + len(self.vocabulary) + self.buckets
+        return FIRST_KNOWN + len(self.vocabulary)
 
     @cached_property
     def _known(self) -> pa.StringArray:
@@ -81,13 +77,6 @@ class Categorical:
         """The id of each value, shape (rows,)."""
         places = pc.cast(pc.index_in(texts, value_set=self._known), pa.int64())
         ids: Ids = pc.fill_null(pc.add(places, FIRST_KNOWN), UNKNOWN).to_numpy().copy()
-        if self.buckets:
-            unknown = ids == UNKNOWN
-            digests = [
-                hashlib.sha256((text or "").encode()).digest() for text in texts.filter(pa.array(unknown)).to_pylist()
-            ]
-            first = FIRST_KNOWN + len(self.vocabulary)
-            ids[unknown] = [first + int.from_bytes(digest[:8], "big") % self.buckets for digest in digests]
         ids[pc.is_null(texts).to_numpy()] = MISSING
         return ids
 

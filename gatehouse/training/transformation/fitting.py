@@ -49,17 +49,17 @@ def fit(
 def _fit_numeric(name: str, table: Columns, spec: NumericSpec) -> Numeric:
     """All sums run over sorted values, so that the order of rows changes no bit."""
     column = table[name]
-    values = numbers_of(name, column, table=table)
-    known = np.sort(values[~np.isnan(values)]) + 0.0  # Of equal zeros, the negative one would be first or not.
-    absent = len(values) - len(known)
+    values = numbers_of(name, column)
+    present = np.sort(values[~np.isnan(values)]) + 0.0  # Of equal zeros, the negative one would be first or not.
+    absent = len(values) - len(present)
     indicator = spec.indicator == "always" or (spec.indicator == "when_missing" and absent > 0)
-    low, high = (_quantile(known, q) for q in spec.clip) if spec.clip and len(known) else (None, None)
-    clipped = np.clip(known, low, high)
+    low, high = (_quantile(present, q) for q in spec.clip) if spec.clip and len(present) else (None, None)
+    clipped = np.clip(present, low, high)
     fill = 0.0
     if spec.imputation == "constant":
         fill = spec.constant
-    elif len(known):
-        fill = _quantile(known, 0.5) if spec.imputation == "median" else float(clipped.mean())
+    elif len(present):
+        fill = _quantile(present, 0.5) if spec.imputation == "median" else float(clipped.mean())
     filled = _Filled(clipped, absent, fill)
     with np.errstate(over="ignore", invalid="ignore"):
         centre, scale = _normalised(filled, spec)
@@ -71,30 +71,30 @@ def _fit_numeric(name: str, table: Columns, spec: NumericSpec) -> Numeric:
 
 @dataclass(frozen=True)
 class _Filled:
-    """The clipped and imputed values of a column: `known` in ascending order, and `absent` times `fill`."""
+    """The clipped and imputed values of a column: `present` in ascending order, and `absent` times `fill`."""
 
-    known: Doubles
+    present: Doubles
     absent: int
     fill: float
 
     @property
     def rows(self) -> int:
-        return len(self.known) + self.absent
+        return len(self.present) + self.absent
 
     def mean(self) -> float:
-        return float((self.known.sum() + self.absent * self.fill) / self.rows) if self.rows else 0.0
+        return float((self.present.sum() + self.absent * self.fill) / self.rows) if self.rows else 0.0
 
     def deviation(self) -> float:
         mean = self.mean()
-        squares = ((self.known - mean) ** 2).sum() + self.absent * (self.fill - mean) ** 2
+        squares = ((self.present - mean) ** 2).sum() + self.absent * (self.fill - mean) ** 2
         return float(np.sqrt(squares / self.rows)) if self.rows else 0.0
 
     def ascending(self) -> Doubles:
-        return np.insert(self.known, np.searchsorted(self.known, self.fill), np.full(self.absent, self.fill))
+        return np.insert(self.present, np.searchsorted(self.present, self.fill), np.full(self.absent, self.fill))
 
 
-def _quantile(known: Doubles, share: float) -> float:
-    return float(known[int(share * (len(known) - 1))])
+def _quantile(present: Doubles, share: float) -> float:
+    return float(present[int(share * (len(present) - 1))])
 
 
 def _normalised(filled: _Filled, spec: NumericSpec) -> tuple[float, float]:
@@ -123,4 +123,4 @@ def _fit_categorical(name: str, column: pa.ChunkedArray, spec: CategoricalSpec) 
     pairs = zip(counts.field("values").to_pylist(), counts.field("counts").to_pylist(), strict=True)
     frequent = sorted((-count, value) for value, count in pairs if value is not None and count >= spec.min_count)
     kept = frequent[: spec.max_size] if spec.max_size else frequent
-    return Categorical(name, tuple(sorted(value for _, value in kept)), spec.buckets, type_of(column))
+    return Categorical(name, tuple(sorted(value for _, value in kept)), type_of(column))

@@ -47,12 +47,6 @@ class CategoricalSpec(Spec):
     max_size: int = Field(
         0, ge=0, description="Largest number of categories; the most frequent are kept; 0 for no limit."
     )
-    buckets: int = Field(
-        0,
-        ge=0,
-        le=1_000_000,
-        description="Number of ids that categories outside the vocabulary are hashed to; 0 makes them unknown.",
-    )
 
 
 class TransformationSpec(Spec):

@@ -68,19 +68,3 @@ def test_a_replaced_file_elsewhere_is_not_published(events: Events, monkeypatch:
     monkeypatch.setattr(FileReader, "_reads", replaced)
     with pytest.raises(SourceError, match="changed while it was read"):
         events.take(location="memory://gatehouse-changing")
-
-
-@pytest.mark.parametrize("name", ["events.csv", "e.parquet", "e.csv.gz"])
-def test_a_file_that_goes_away_is_named(events: Events, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    events.table = {"member": name}
-    if name != "events.csv":
-        (_parquet if name == "e.parquet" else _packed)(events.folder / name, 1.0)
-    really = FileReader._file_parts
-
-    def gone(*arguments: Any) -> Any:
-        (events.folder / name).unlink()
-        return really(*arguments)
-
-    monkeypatch.setattr(FileReader, "_file_parts", gone)
-    with pytest.raises(SourceError, match=f"{name} cannot be read: No such file"):
-        events.take()

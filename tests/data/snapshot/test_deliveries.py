@@ -1,8 +1,5 @@
 """The record of what was delivered: no snapshot is without one, and where it was lost all the same that is said."""
 
-import shutil
-from pathlib import Path
-
 import pytest
 
 from gatehouse.errors import DeliveryError
@@ -14,16 +11,6 @@ REWRITTEN = HEADER + rows(0, 600).replace(",50.0\n", ",51.0\n")
 
 def _records(events: Events) -> list[str]:
     return list(events.store.objects.list("sources/small"))
-
-
-def test_any_number_of_other_windows_hides_no_earlier_snapshot(events: Events) -> None:
-    events.block_bytes = 2**20
-    events.take()
-    for minute in range(55):
-        events.take(window=f"2024-01-01T00:{minute:02d}/2024-01-02")
-    events.write(REWRITTEN)
-    with pytest.raises(DeliveryError, match="rewrite: 1 rows"):
-        events.take()
 
 
 @pytest.mark.parametrize("published", [False, True])
@@ -48,26 +35,6 @@ def test_a_run_that_is_killed_as_it_publishes_leaves_no_snapshot_without_a_recor
             events.take()
     else:
         assert events.take().warnings == ()
-
-
-def test_what_was_recorded_but_never_published_is_no_earlier_snapshot_until_it_is(
-    events: Events, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with monkeypatch.context() as patched:
-        patched.setattr(ArtifactStore, "adopt", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
-        with pytest.raises(KeyboardInterrupt):
-            events.take()
-    assert events.take().warnings == ()
-    assert events.take().warnings == ()
-
-
-def test_a_lost_record_is_told_and_written_again(events: Events) -> None:
-    taken = events.take()
-    shutil.rmtree(Path(events.store.address) / "sources")
-    again = events.take()
-    assert again.snapshot == taken.snapshot
-    assert [f"The parts of {taken.snapshot} are not on record" in text for text in again.warnings] == [True]
-    assert events.take().warnings == again.warnings and len(_records(events)) == 1
 
 
 def test_no_record_holds_a_value_of_a_row_that_was_set_aside(events: Events) -> None:

@@ -8,8 +8,7 @@ import sys
 import pytest
 
 from gatehouse.errors import StoreError
-from gatehouse.store.store import ArtifactStore
-from tests.data.snapshot.conftest import HEADER, Events, rows
+from tests.data.snapshot.conftest import Events
 
 _TAKE = """
 import itertools, resource, sys
@@ -62,16 +61,3 @@ def test_no_space_left_is_an_error_that_says_so(events: Events) -> None:
         signal.signal(signal.SIGXFSZ, held)
     assert list(events.store.references()) == []
     assert events.take().rows == {"events": 600}
-
-
-def test_memory_does_not_grow_with_the_table(events: Events) -> None:
-    used, month = [], rows(0, 40_000)
-    for copies in (3, 18):
-        with open(events.csv, "w") as stream:
-            stream.write(HEADER)
-            for copy in range(copies):
-                stream.write(month.replace("2024-01-", f"{2000 + copy}-01-"))
-        events.store = ArtifactStore.open(f"{events.folder}-{copies}")
-        said, _ = _process(events, block=2**20).communicate()
-        used.append(int(said.split()[1]))
-    assert used[1] < used[0] + 40, f"{used} MiB"

@@ -10,7 +10,6 @@ import pytest
 
 from gatehouse.data.snapshot import parts
 from gatehouse.data.snapshot.ingestion import shards
-from gatehouse.errors import ConfigurationError, DeliveryError, SourceError
 from gatehouse.store.store import ArtifactStore
 from tests.data.snapshot.conftest import HEADER, Events, rows
 
@@ -71,28 +70,6 @@ def test_threads_and_the_order_in_which_blocks_arrive_do_not_matter(
     assert results[0] == results[1]
 
 
-@pytest.mark.parametrize("given", ["0", "-1", "many"])
-def test_a_number_of_threads_that_is_none_is_refused(
-    events: Events, monkeypatch: pytest.MonkeyPatch, given: str
-) -> None:
-    monkeypatch.setenv(parts.THREADS, given)
-    with pytest.raises(ConfigurationError, match="GATEHOUSE_INGEST_THREADS: expected a positive number"):
-        events.take()
-
-
-def test_a_file_that_changes_while_it_is_read_is_an_error(events: Events, monkeypatch: pytest.MonkeyPatch) -> None:
-    store_part = parts._store
-
-    def rewritten(*arguments):  # type: ignore[no-untyped-def]
-        events.csv.write_bytes(events.csv.read_bytes().replace(b"T00", b"T01"))
-        return store_part(*arguments)
-
-    monkeypatch.setattr(parts, "_store", rewritten)
-    with pytest.raises(SourceError, match=r"events\.csv changed while it was read"):
-        events.take()
-    assert list(events.store.references()) == []
-
-
 def test_two_at_once_agree(events: Events) -> None:
     with ThreadPoolExecutor(2) as pool:
         results = [run.result() for run in [pool.submit(events.take) for _ in range(2)]]
@@ -106,25 +83,6 @@ def test_shards_cover_all_rows_and_differ_by_less_than_a_twentieth(count: int, w
     assert sum(shard.rows for shard in made) == count
     sizes = [shard.rows for shard in made]
     assert max(sizes) <= 1.05 * min(sizes) or len(made) == 1
-
-
-def test_parts_that_the_source_cannot_tell_are_read_again_and_give_the_same(events: Events, reads: Reads) -> None:
-    events.table = {"sort_on_ingest": True}
-    first = events.take()
-    count = reads()
-    assert events.take().snapshot == first.snapshot and reads() == 0
-    events.write(HEADER + rows(0, 700))
-    assert events.take().warnings == ()
-    assert reads() >= count
-
-
-def test_a_record_of_another_version_is_passed_over(events: Events) -> None:
-    taken = events.take()
-    other = {"snapshot": taken.snapshot, "window": "", "warnings": [], "tables": {"events": {"new": 1}}}
-    events.store.append("sources/small/whole", other)
-    events.write(HEADER + rows(0, 600).replace(",50.0\n", ",51.0\n"))
-    with pytest.raises(DeliveryError, match="rewrite: 1 rows"):
-        events.take()
 
 
 def _flip(events: Events, key: str) -> None:
@@ -161,36 +119,3 @@ def test_a_forced_run_reads_every_part_again_and_replaces_altered_bytes(events: 
     _flip(events, events.dataset(taken).files[3].blob)
     assert events.take(force="b") == taken and events.store.verify(taken.snapshot)
     assert list(events.store.objects.list("quarantine"))
-
-
-@pytest.mark.parametrize("threads", [1, 3])
-def test_no_more_parts_are_held_than_threads_read(
-    events: Events, monkeypatch: pytest.MonkeyPatch, threads: int
-) -> None:
-    monkeypatch.setenv(parts.THREADS, str(threads))
-    held, most = [0], [0]
-    lock, gate = threading.Lock(), threading.Semaphore(0)
-    read = parts._store
-
-    def slowly(*arguments):  # type: ignore[no-untyped-def]
-        gate.acquire(timeout=0.05)
-        found = read(*arguments)
-        with lock:
-            held[0] -= 1
-        return found
-
-    def counted(source):  # type: ignore[no-untyped-def]
-        for part in source:
-            with lock:
-                held[0] += 1
-                most[0] = max(most[0], held[0])
-            yield part
-
-    stored = parts.store_parts
-    monkeypatch.setattr(parts, "_store", slowly)
-    monkeypatch.setattr(
-        "gatehouse.data.snapshot.ingestion.store_parts",
-        lambda source, *more, **named: stored(counted(source), *more, **named),
-    )
-    events.take()
-    assert most[0] == threads

@@ -40,16 +40,6 @@ def test_rejected_rows_are_kept_with_line_reason_and_text(events: Events) -> Non
     assert _rejected(events, events.take()) == rejected, "those of known parts are kept"
 
 
-def test_rows_next_to_a_rejected_one_stay_as_they_are(events: Events) -> None:
-    events.table = REJECT | {"reject_limit": 1.0, "columns": {"id": "int64", "at": "timestamp", "value": "string"}}
-    odd = '1,2024-01-01T00:00:00Z,"a\rb\n""c"", \\xe9 é"\n'
-    events.write((HEADER + odd + "x,2024-01-01T00:00:00Z,y\n").encode() + b"2,2024-01-01T00:00:00Z,\xe9\n")
-    taken = events.take()
-    assert events.read(taken)["value"].to_pylist() == ['a\rb\n"c", \\xe9 é']
-    raw = [row["raw"] for row in _rejected(events, taken)]
-    assert raw == ["x,2024-01-01T00:00:00Z,y", "2,2024-01-01T00:00:00Z,\\xe9"]
-
-
 def test_too_many_rejected_rows_are_an_error(events: Events) -> None:
     events.table = REJECT | {"reject_limit": 0.01}
     events.write(HEADER + rows(0, 600).replace("0.0\n", "many\n"))
@@ -113,16 +103,6 @@ def test_an_undeclared_name_is_in_no_warning_and_no_record_beside_a_sensitive_co
     assert "new_column: column 2 (name not shown): not declared" in warning
     [record] = events.store.objects.list("sources/small")
     assert b"secret" not in events.store.objects.get_bytes(record)
-
-
-def test_a_rejected_row_changes_no_dataset(events: Events) -> None:
-    events.table = REJECT
-    events.block_bytes = 2**20
-    events.write(HEADER + rows(0, 600))
-    before = events.dataset(events.take())
-    events.write(HEADER + rows(0, 600) + "600,soon,1\n")
-    taken = events.take()
-    assert taken.rejected and events.dataset(taken).reference == before.reference
 
 
 def test_rejected_rows_are_grouped_by_reason_with_the_first_examples(

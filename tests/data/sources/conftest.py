@@ -9,6 +9,10 @@ import duckdb
 import pgserver
 import pytest
 
+from tests.data.snapshot.conftest import events
+
+__all__ = ["events"]
+
 
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[pgserver.PostgresServer]:

@@ -1,6 +1,5 @@
 """Reading Delta tables, each a real one."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -78,58 +77,7 @@ def test_versions_and_tables_that_do_not_exist_are_named(tmp_path: Path) -> None
         read(source(tmp_path / "none"))
 
 
-def test_a_value_that_does_not_fit_is_named_or_set_aside(tmp_path: Path) -> None:
-    table = pa.table({"v": pa.array([1.0, 2.5, None, 4.0])})
-    deltalake.write_deltalake(str(tmp_path), table)
-    wanted: dict[str, Any] = {"columns": {"v": "int64"}}
-    with pytest.raises(SourceError, match=r"Table orders, row 1 of part-.*, column v: expected .*found 2.5"):
-        read(source(tmp_path, **wanted))
-    with DeltaReader(source(tmp_path, **wanted, on_invalid="reject")) as reader:
-        [part] = reader.parts("orders")
-        raw = part.read()
-    assert raw.table["v"].to_pylist() == [1, None, 4]
-    assert raw.rejected is not None
-    assert [{name: row[name] for name in ("column", "reason", "found", "raw")} for row in raw.rejected.to_pylist()] == [
-        {
-            "column": "v",
-            "reason": "expected int64 or a null",
-            "found": "2.5",
-            "raw": '{"v": 2.5}',
-        }
-    ]
-
-
 def test_a_table_with_deletion_vectors_is_refused_clearly(tmp_path: Path) -> None:
     deltalake.write_deltalake(str(tmp_path), rows(0, 10), configuration={"delta.enableDeletionVectors": "true"})
     with pytest.raises(SourceError, match=r"Table orders: the Delta table needs .*deletionVectors"):
         read(source(tmp_path))
-
-
-def test_a_file_whose_rows_the_log_does_not_count_is_one_part(tmp_path: Path) -> None:
-    append(tmp_path, 0, 350)
-    [log] = (tmp_path / "_delta_log").glob("*.json")
-    actions = [json.loads(line) for line in log.read_text().splitlines()]
-    for action in actions:
-        action.get("add", {}).pop("stats", None)
-    log.write_text("\n".join(json.dumps(action) for action in actions))
-    _, parts, table = read(source(tmp_path))
-    assert len(parts) == 1 and table.num_rows == 350
-
-
-def test_an_empty_table_has_no_rows_and_the_state_names_no_place(tmp_path: Path) -> None:
-    deltalake.DeltaTable.create(str(tmp_path), rows(0, 0).schema)
-    state, parts, _ = read(source(tmp_path))
-    assert parts == []
-    assert str(tmp_path) not in json.dumps(state)
-
-
-def test_rows_are_sorted_where_declared_and_rejected_rows_keep_their_place(tmp_path: Path) -> None:
-    for values in ([3.0, 1.0], [2.5, 2.0]):
-        deltalake.write_deltalake(str(tmp_path), pa.table({"v": values}), mode="append")
-    spec = source(tmp_path, columns={"v": "int64"}, sort_on_ingest=True, on_invalid="reject")
-    with DeltaReader(spec) as reader:
-        raws = [part.read() for part in reader.parts("orders")]
-    assert pa.concat_tables([raw.table for raw in raws])["v"].to_pylist() == [1, 2, 3]
-    rejected = pa.concat_tables([raw.rejected for raw in raws if raw.rejected is not None])
-    [place] = rejected["place"].to_pylist()
-    assert place.startswith("row 0 of part-")

@@ -1,6 +1,5 @@
 """Reading Iceberg tables, each a real one in a SQL catalog."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from pyiceberg.table import Table
 
 from gatehouse.data.sources.iceberg import IcebergSource
 from gatehouse.errors import SourceError
-from tests.data.sources.reading import AT, COLUMNS, read, rows
+from tests.data.sources.reading import COLUMNS, read, rows
 
 
 @pytest.fixture
@@ -68,13 +67,6 @@ def test_an_old_snapshot_reads_as_it_was(orders: Table, tmp_path: Path) -> None:
     assert again[0] == then[0] and again[2].equals(then[2])
 
 
-def test_a_large_file_is_cut_into_runs(orders: Table, tmp_path: Path) -> None:
-    orders.append(rows(0, 350))
-    _, parts, table = read(source(tmp_path))
-    assert [part.read().table.num_rows for part in parts] == [100, 100, 100, 50]
-    assert table.combine_chunks().equals(rows(0, 350))
-
-
 def test_rows_of_a_position_delete_file_are_left_out(orders: Table, tmp_path: Path) -> None:
     orders.append(rows(0, 350))
     whole = read(source(tmp_path))
@@ -122,23 +114,6 @@ def test_snapshots_and_tables_that_do_not_exist_are_named(orders: Table, tmp_pat
         read(source(tmp_path, identifier="shop.none"))
     with pytest.raises(SourceError, match="cannot be opened"):
         read(source(tmp_path, metadata=str(tmp_path / "none.metadata.json")))
-
-
-def test_a_renamed_and_added_column_reads_old_files_too(orders: Table, tmp_path: Path) -> None:
-    from pyiceberg.types import LongType
-
-    orders.append(rows(0, 2))
-    with orders.update_schema() as update:
-        update.rename_column("item", "what")
-        update.add_column("n", LongType())
-    columns = {"id": "int64", "what": "string", "at": "timestamp", "n": "int64"}
-    assert read(source(tmp_path, columns=columns))[2].to_pylist()[0] == {"id": 0, "what": "té", "at": AT, "n": None}
-
-
-def test_an_empty_table_has_no_parts_and_the_state_names_no_place(orders: Table, tmp_path: Path) -> None:
-    state, parts, _ = read(source(tmp_path))
-    assert parts == [] and state["orders"]["snapshot"] is None
-    assert str(tmp_path) not in json.dumps(state)
 
 
 def test_a_password_and_a_missing_catalog_are_refused() -> None:

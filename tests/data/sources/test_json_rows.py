@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -54,15 +53,6 @@ def test_a_row_that_does_not_fit_is_named_or_set_aside_alone(odd: str) -> None:
     assert raw.rejected is not None and raw.rejected["place"].to_pylist() == ["t.jsonl, line 13"]
 
 
-def test_rows_that_only_their_conversion_refuses_keep_their_place() -> None:
-    text = '{"v": "soon", "w": "a"}\n{"v": 5, "w": "b"}\n{"v": "2024-01-01T00:00:00Z", "w": "c"}\n{"v": "x"}\n'
-    raw = _rows(text, "timestamp", **REJECT).read(text.encode(), lambda: 0)
-    assert raw.table["w"].to_pylist() == ["c"]
-    assert raw.rejected is not None and raw.rejected["place"].to_pylist() == [
-        f"t.jsonl, line {line}" for line in (1, 2, 4)
-    ]
-
-
 @pytest.mark.parametrize("line", ['{"v": "secret", "w": "secret"}', '{"v": "secret"'])
 def test_sensitive_values_are_in_no_rejected_row(line: str) -> None:
     raw = _rows(line, "int64", sensitive=["w"], **REJECT).read(line.encode(), lambda: 0)
@@ -97,29 +87,3 @@ def test_a_text_in_place_of_a_number_is_another_type(events: Events) -> None:
     file.write_text(_lines(0, 100, int) + _lines(100, 200, str))
     with pytest.raises(DeliveryError, match=r"retyped_column: value \(was number, is text\)"):
         events.take()
-
-
-@pytest.mark.parametrize("kind", ["int64", "string", "double", "bool"])
-def test_a_key_that_no_row_has_is_a_missing_column_of_any_type(events: Events, kind: str) -> None:
-    events.table = {"member": "e.jsonl", "columns": {"id": "int64", "at": "timestamp", "value": "double", "né": kind}}
-    file = Path(events.folder / "e.jsonl")
-    file.write_text(_lines(0, 100, int))
-    with pytest.raises(DeliveryError, match="missing_column: né"):
-        events.take()
-    file.write_text(_lines(0, 100, int, né=None))
-    assert events.take().rows == {"events": 100}
-
-
-def test_rejected_rows_of_json_are_published(events: Events) -> None:
-    events.table = {"member": "e.jsonl"} | REJECT
-    (events.folder / "e.jsonl").write_text(_lines(0, 100, int) + '{"id": "x"}\n{"id": \n')
-    taken = events.take()
-    assert taken.rows == {"events": 100}
-    found = [row for path in events.store.paths(taken.rejected["events"]) for row in pq.read_table(path).to_pylist()]
-    assert [row["raw"] for row in found] == ['{"id": "x"}', '{"id": ']
-    assert [found[0][name] for name in ("place", "column", "reason", "found")] == [
-        "e.jsonl, line 101",
-        "id",
-        "expected int64 or a null",
-        "'x'",
-    ]

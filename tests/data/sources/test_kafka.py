@@ -10,10 +10,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_NOT_AVAILABLE, KafkaError, Producer
+from confluent_kafka import KafkaError, Producer
 
 from gatehouse.data.sources.base import KnownPart
-from gatehouse.data.sources.kafka import KafkaReader, KafkaSource, _message
+from gatehouse.data.sources.kafka import KafkaReader, KafkaSource
 from gatehouse.errors import DeclarationError, SourceError
 from tests.data.sources.reading import ids, take
 
@@ -96,24 +96,6 @@ def test_incremental_snapshots_hold_every_message_once_and_keep_their_full_parts
     assert take(source(cluster, topic))[1] == known
 
 
-def test_known_parts_are_not_fetched(cluster: Cluster, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    cluster.send(topic, 0, orders(0, 1000))
-    spec = source(cluster, topic, 100)
-    _, known, rows = take(spec)
-    cluster.send(topic, 0, orders(1000, 1010))
-    fetched: list[int] = []
-    consume = KafkaReader._consume
-
-    def counted(self: KafkaReader, *args: Any) -> Any:
-        messages = consume(self, *args)
-        fetched.append(len(messages))
-        return messages
-
-    monkeypatch.setattr(KafkaReader, "_consume", counted)
-    assert ids(take(spec, known, rows)[2]) == list(range(1010))
-    assert fetched == [10]
-
-
 def test_a_reader_killed_between_read_and_publish_loses_and_doubles_nothing(cluster: Cluster, topic: str) -> None:
     cluster.send(topic, 0, orders(0, 15))
     _, known, rows = take(source(cluster, topic))
@@ -188,20 +170,6 @@ def test_gaps_in_the_offsets_end_a_run_where_it_ends(
     assert [message.offset() for message in reader._consume("orders", 0, 0, 10)] == expected
 
 
-def test_messages_that_were_read_may_expire(cluster: Cluster, topic: str) -> None:
-    spec = source(cluster, topic)
-    cluster.send(topic, 0, orders(0, 15))
-    _, known, rows = take(spec)
-    for _ in range(4):
-        cluster.send(topic, 0, [{"id": 99, "item": "x" * 500_000}] * 4)
-        _, known, rows = take(spec, known, rows)
-    assert ids(rows) == [*range(15), *[99] * 16]
-    with KafkaReader(spec) as reader:
-        first = next(reader.parts("orders", known))
-        with pytest.raises(SourceError, match="no longer holds the offsets from 0 to 9"):
-            first.read()
-
-
 def test_messages_that_do_not_fit_are_set_aside_with_their_reason(cluster: Cluster, topic: str) -> None:
     values = [
         {"id": 1},
@@ -265,17 +233,3 @@ def test_settings_come_from_the_environment(cluster: Cluster, topic: str, monkey
     cluster.send(topic, 0, orders(0, 3))
     monkeypatch.setenv("EVENTS_SETTINGS", '{"client.id": "reader"}')
     assert ids(take(KafkaSource.model_validate(body))[2]) == [0, 1, 2]
-
-
-def test_a_message_without_a_time_has_none() -> None:
-    class Silent:
-        """A message of a broker that keeps no times, which the mock brokers always do."""
-
-        key = partition = offset = value = staticmethod(lambda: None)
-        timestamp = staticmethod(lambda: (TIMESTAMP_NOT_AVAILABLE, -1))
-
-    class Early(Silent):
-        timestamp = staticmethod(lambda: (TIMESTAMP_CREATE_TIME, -1))
-
-    assert _message(Silent()).envelope["time"] is None  # type: ignore[arg-type]  # it answers as one does
-    assert _message(Early()).envelope["time"] == datetime(1969, 12, 31, 23, 59, 59, 999000, UTC)  # type: ignore[arg-type]  # as above

@@ -54,17 +54,6 @@ def test_messages_become_typed_rows_in_fixed_runs(server: redis.Redis, redis_soc
     assert str(redis_socket) not in json.dumps(state)
 
 
-def test_messages_that_arrive_during_the_read_are_in_the_next_snapshot(server: redis.Redis, redis_socket: Path) -> None:
-    add(server, 0, 15)
-    with RedisStreamReader(source(redis_socket)) as reader:
-        reader.state()
-        parts = reader.parts("orders")
-        first = next(parts)
-        add(server, 15, 40)
-        rest = list(parts)
-    assert [part.position["messages"] for part in (first, *rest)] == [10, 5]
-
-
 def test_a_reader_killed_between_read_and_publish_loses_and_doubles_nothing(
     server: redis.Redis, redis_socket: Path
 ) -> None:
@@ -112,24 +101,6 @@ def test_a_stream_made_anew_is_not_taken_for_the_old_one(server: redis.Redis, re
         take(source(redis_socket), known, rows)
 
 
-def test_messages_that_do_not_fit_are_set_aside_with_their_reason(server: redis.Redis, redis_socket: Path) -> None:
-    for fields in ({"id": 1}, {"id": "x"}, {"id": 2**63}, {"item": b"\xff"}, {"id": 2, "item": "", "more": "?"}):
-        server.xadd("orders", fields)
-    with RedisStreamReader(source(redis_socket)) as reader:
-        [part] = reader.parts("orders")
-        raw = part.read()
-    assert raw.table.to_pylist() == [{"id": 1, "item": None}, {"id": 2, "item": ""}]
-    assert raw.rejected is not None
-    first, *others = raw.rejected.to_pylist()
-    assert len(others) == 2
-    assert (first["column"], first["reason"]) == ("id", "expected int64 or a null")
-    assert (first["found"], first["raw"]) == ("'x'", '{"id": "x"}')
-    with RedisStreamReader(source(redis_socket, on_invalid="fail")) as reader:
-        [part] = reader.parts("orders")
-        with pytest.raises(SourceError, match=r"Table orders: message \d+-\d+, column id: expected"):
-            part.read()
-
-
 def test_json_and_the_envelope_become_columns(server: redis.Redis, redis_socket: Path) -> None:
     server.xadd("orders", {"body": json.dumps({"id": 1, "at": "2024-07-01T12:00:00+02:00"})}, id="1700000000123-7")
     server.xadd("orders", {"other": "x"})
@@ -163,8 +134,3 @@ def test_a_missing_stream_and_a_missing_server_are_named(
     with pytest.raises(SourceError, match="Source events, table orders: Redis cannot be read") as caught:
         take(RedisStreamSource.model_validate(body))
     assert "s3cr3t" not in str(caught.value)
-
-
-def test_an_empty_stream_has_no_parts(server: redis.Redis, redis_socket: Path) -> None:
-    server.xgroup_create("orders", "readers", mkstream=True)
-    assert take(source(redis_socket))[1] == ()

@@ -1,6 +1,5 @@
 """Snapshots of databases, lakehouse tables and streams: whole, once, and at the price of what is new."""
 
-import shutil
 import sqlite3
 import subprocess
 import sys
@@ -19,7 +18,7 @@ import redis
 from gatehouse.data.snapshot import parts
 from gatehouse.data.snapshot.stage import SnapshotRequest, SnapshotResult, snapshot
 from gatehouse.data.sources.catalog import SourceSpec, parse_source
-from gatehouse.errors import CorruptArtifactError, SourceError
+from gatehouse.errors import CorruptArtifactError
 from gatehouse.store.store import ArtifactStore
 
 COLUMNS = {"id": "int64", "at": "timestamp"}
@@ -142,34 +141,6 @@ def test_what_a_stream_dropped_stays_in_its_snapshots_though_its_settings_change
     assert ids(take(spec, store), store) == list(range(320))
 
 
-def test_what_a_stream_dropped_before_it_was_read_ends_the_run(
-    server: redis.Redis, redis_socket: Path, store: ArtifactStore
-) -> None:
-    take(events(server, redis_socket, 0, 250), store)
-    before = set(store.references())
-    spec = events(server, redis_socket, 250, 320)
-    server.xtrim("orders", minid="1700000000300-0", approximate=False)
-    with pytest.raises(SourceError, match="no longer holds the message 1700000000249-0"):
-        take(spec, store)
-    assert set(store.references()) == before
-
-
-def test_a_stream_whose_record_is_lost_is_not_begun_anew_unless_told_to(
-    server: redis.Redis, redis_socket: Path, store: ArtifactStore
-) -> None:
-    take(events(server, redis_socket, 0, 250), store)
-    server.xtrim("orders", minid="1700000000249-0", approximate=False)
-    shutil.rmtree(Path(store.address) / "sources")
-    spec = events(server, redis_socket, 250, 255)
-    before = set(store.references())
-    with pytest.raises(SourceError, match=r"no usable record of what it was read from.*`backfill`"):
-        take(spec, store)
-    assert set(store.references()) == before
-    begun = snapshot(SnapshotRequest(source=spec, backfill="begun anew"), store)
-    assert ids(begun, store) == list(range(249, 255))
-    assert "are not on record" in begun.warnings[0]
-
-
 def test_a_forced_run_finds_altered_bytes_of_what_a_stream_dropped(
     server: redis.Redis, redis_socket: Path, store: ArtifactStore
 ) -> None:
@@ -185,12 +156,6 @@ def test_a_forced_run_finds_altered_bytes_of_what_a_stream_dropped(
         snapshot(SnapshotRequest(source=spec, force="b"), store)
 
 
-def test_only_files_can_be_read_elsewhere(tmp_path: Path, store: ArtifactStore) -> None:
-    spec = database(tmp_path, 0, 3)
-    with pytest.raises(SourceError, match="--source replaces only the folder or archive"):
-        snapshot(SnapshotRequest(source=spec, location="there"), store)
-
-
 def test_declaring_a_source_imports_no_driver() -> None:
     program = (
         "import sys, gatehouse.data.snapshot.stage\n"
@@ -199,15 +164,6 @@ def test_declaring_a_source_imports_no_driver() -> None:
     )
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert ended.stdout.strip() == "[]"
-
-
-def test_another_state_of_the_same_rows_is_the_same_snapshot(tmp_path: Path, store: ArtifactStore) -> None:
-    spec = lake(tmp_path, 0, 3)
-    before = take(spec, store)
-    properties = {"delta.logRetentionDuration": "interval 90 days"}
-    deltalake.DeltaTable(str(tmp_path / "lake")).alter.set_table_properties(properties)
-    after = take(spec, store)
-    assert after.snapshot == before.snapshot and not after.unchanged
 
 
 def test_other_rows_in_the_same_state_are_a_warning(tmp_path: Path, store: ArtifactStore) -> None:

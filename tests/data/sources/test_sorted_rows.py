@@ -1,7 +1,6 @@
 """Sorting on ingest: one order for the same rows however they come, in bounded memory, and nothing lost beside them."""
 
 import itertools
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -10,7 +9,6 @@ import pyarrow as pa
 from gatehouse.data.snapshot.logical_digest import logical_digest
 from gatehouse.data.snapshot.spec import ColumnType, TableSpec
 from gatehouse.data.sources.base import Part, Raw
-from gatehouse.data.sources.declared import Reject, rejected_table
 from gatehouse.data.sources.row_runs import sorted_parts
 from tests.data.snapshot.conftest import HEADER, Events, rows
 
@@ -42,26 +40,3 @@ def test_rejected_rows_of_sorted_tables_keep_their_place(events: Events) -> None
         "events.csv, line 502",
     ]
     assert taken.rows == {"events": 598}
-
-
-def test_rejected_rows_do_not_fill_the_memory(tmp_path: Path) -> None:
-    most, before = [0], pa.total_allocated_bytes()
-    text = "x" * 1000
-
-    def read(number: int) -> Raw:
-        most[0] = max(most[0], pa.total_allocated_bytes() - before)
-        rejected = rejected_table(Reject(f"line {row}", "", "none", "", text) for row in range(2000))
-        return Raw(pa.table({"value": [float(number)], "name": ["n"]}), rejected)
-
-    def parts() -> Iterator[Part]:
-        for number in range(20):
-            yield Part("", partial(read, number))
-
-    kept = 0
-    for part in sorted_parts(parts(), SPEC, tmp_path, 100):
-        raw = part.read()
-        kept += raw.rejected.num_rows if raw.rejected is not None else 0
-        most[0] = max(most[0], pa.total_allocated_bytes() - before)
-        del raw, part
-    assert kept == 40_000
-    assert most[0] < 12 * 2**20, f"{most[0] / 2**20:.0f} MiB"

@@ -1,9 +1,7 @@
 """SQL databases, each a real one: consistent reads, keys that continue, and values kept exactly, named or rejected."""
 
 import sqlite3
-import subprocess
-import sys
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +13,6 @@ import pytest
 from pydantic import ValidationError
 
 from gatehouse.data.sources.base import KnownPart, Part
-from gatehouse.data.sources.databases import _pieces
 from gatehouse.data.sources.sql import SqlReader, SqlSource
 from gatehouse.errors import DeclarationError, SourceError
 from tests.data.sources.reading import read
@@ -140,16 +137,6 @@ def test_a_query_keeps_its_colons_and_its_comment(url: str) -> None:
     assert table["item"].to_pylist() == ["12:30:45 :x"] * 3
 
 
-def test_a_duckdb_file_cannot_be_written_while_it_is_read(tmp_path: Path) -> None:
-    url = f"duckdb:///{tmp_path / 'shop.duckdb'}"
-    orders(url, 0, 3)
-    with SqlReader(source(url)) as reader:
-        reader.state()
-        program = f"import duckdb; duckdb.connect({str(tmp_path / 'shop.duckdb')!r})"
-        ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert "lock" in ended.stderr
-
-
 def test_a_server_that_goes_away_ends_the_read_with_a_clear_error(postgres: str) -> None:
     run(postgres, "CREATE TABLE orders AS SELECT i AS id, repeat('x', 1000) AS item FROM generate_series(1, 100000) i")
     with SqlReader(source(postgres, columns={"id": "int64", "item": "string"})) as reader:
@@ -216,34 +203,6 @@ def test_a_declaration_that_is_not_repeatable_is_refused(table: dict[str, Any], 
         source("sqlite:///x", **table)
 
 
-def test_a_query_needs_no_file_of_duckdb(tmp_path: Path) -> None:
-    path = tmp_path / "orders.csv"
-    path.write_text("id,item\n2,b\n1,a\n")
-    query = f"SELECT * FROM read_csv('{path}')"
-    body = {"query": query, "columns": {"id": "int64", "item": "string"}}
-    for url in ("duckdb:///:memory:", "duckdb://"):
-        _, _, table = read(source(url, **body))
-        assert table.to_pylist() == [{"id": 1, "item": "a"}, {"id": 2, "item": "b"}]
-
-
-@pytest.mark.parametrize(
-    ("url", "why"),
-    [
-        ("sqlite:///:memory:", "in memory is empty"),
-        ("sqlite+pysqlite://", "in memory is empty"),
-        ("duckdb:///:memory:", r"in memory has no tables: expected a query of files, found table \(orders\)"),
-    ],
-)
-def test_a_database_in_memory_says_before_a_run_why_there_is_nothing_to_read(
-    url: str, why: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with pytest.raises(ValidationError, match=f"url: .*{why}"):
-        source(url)
-    monkeypatch.setenv("SHOP_URL", url)
-    with pytest.raises(SourceError, match=f"Source shop, SHOP_URL: .*{why}"):
-        read(source("sqlite:///x").model_copy(update={"url": "", "url_env": "SHOP_URL"}))
-
-
 def as_known(parts: list[Part]) -> tuple[KnownPart, ...]:
     """What a snapshot remembers of parts."""
     return tuple(KnownPart(part.fingerprint, part.read().table.num_rows, part.position) for part in parts)
@@ -284,16 +243,6 @@ def count_fetched(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return fetched
 
 
-def test_the_short_last_part_is_read_again_and_a_known_part_can_be(url: str) -> None:
-    orders(url, 0, 25)
-    spec = source(url, append_only=True)
-    known = as_known(read(spec)[1])
-    orders(url, 25, 32)
-    _, parts, table = read(spec, known)
-    assert [part.read().table.num_rows for part in parts] == [10, 10, 10, 2]
-    assert table["id"].to_pylist() == list(range(32))
-
-
 def test_a_row_below_the_last_key_is_not_lost_silently(url: str) -> None:
     orders(url, 0, 10)
     orders(url, 11, 25)
@@ -322,13 +271,6 @@ def test_keys_of_several_columns_and_of_text_continue_where_they_ended(url: str)
         assert pa.concat_tables([part.read().table for part in continued]).equals(table.slice(3 * index))
 
 
-def test_times_as_keys_continue_where_they_ended(url: str) -> None:
-    orders(url, 0, 25)
-    spec = source(url, order_by=["placed", "id"], append_only=True)
-    _, parts, table = read(spec)
-    assert read(spec, as_known(parts))[2].equals(table)
-
-
 def test_ties_are_an_error_that_says_so(url: str) -> None:
     orders(url, 0, 25)
     run(url, "UPDATE orders SET id = 13 WHERE id = 14")
@@ -336,29 +278,6 @@ def test_ties_are_an_error_that_says_so(url: str) -> None:
         read(source(url))
     with pytest.raises(SourceError, match=r"several rows have the key id=13"):
         read(source(url, rows_per_part=14))
-
-
-def test_a_null_in_the_key_is_an_error(url: str) -> None:
-    orders(url, 0, 3)
-    run(url, "UPDATE orders SET id = NULL WHERE id = 1")
-    with pytest.raises(SourceError, match="order_by column id is null in 1 rows"):
-        read(source(url))
-
-
-def test_an_order_that_is_not_that_of_the_declared_type_is_an_error(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path / 'shop.db'}"
-    run(url, "CREATE TABLE orders (at text)")
-    run(url, "INSERT INTO orders VALUES ('2024-01-01 10:00:00+02:00'), ('2024-01-01 09:00:00+00:00')")
-    spec = source(url, columns={"at": "timestamp"}, order_by=["at"])
-    with pytest.raises(SourceError, match="the database puts the row with at="):
-        read(spec)
-
-
-def test_a_table_without_a_key_is_sorted_by_all_its_columns(url: str) -> None:
-    run(url, "CREATE TABLE orders (item text, n bigint)")
-    run(url, "INSERT INTO orders VALUES ('b', 1), ('a', 2), ('a', 1), ('a', 2), ('C', 1)")
-    spec = source(url, columns={"item": "string", "n": "int64"}, sort_on_ingest=True)
-    assert read(spec)[2].to_pydict() == {"item": ["C", "a", "a", "a", "b"], "n": [1, 1, 2, 2, 1]}
 
 
 @pytest.mark.parametrize(
@@ -396,18 +315,6 @@ def test_numbers_of_the_database_become_the_declared_ones(url: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["postgresql", "duckdb"])
-def test_numbers_and_times_that_are_written_in_one_way_only_become_text(
-    kind: str, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
-    url = request.getfixturevalue("postgres") if kind == "postgresql" else f"duckdb:///{tmp_path / 'a.duckdb'}"
-    run(url, "CREATE TABLE orders (id bigint, whole bigint, money numeric(30,2), made timestamp)")
-    run(url, "INSERT INTO orders VALUES (1, -7, 12345678901234567890.5, '2024-07-01 12:00:00')")
-    columns = {"id": "int64", "whole": "string", "money": "string", "made": "string"}
-    [row] = read(source(url, columns=columns))[2].to_pylist()
-    assert row == {"id": 1, "whole": "-7", "money": "12345678901234567890.50", "made": "2024-07-01 12:00:00.000000"}
-
-
-@pytest.mark.parametrize("kind", ["postgresql", "duckdb"])
 def test_times_dates_and_special_doubles(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     url = request.getfixturevalue("postgres") if kind == "postgresql" else f"duckdb:///{tmp_path / 'a.duckdb'}"
     run(url, "CREATE TABLE orders (id int, zoned timestamptz, naive timestamp, day date, v double precision)")
@@ -425,43 +332,6 @@ def test_times_dates_and_special_doubles(kind: str, tmp_path: Path, request: pyt
     for column in ("naive", "day"):
         with pytest.raises(SourceError, match=f"the row with id=1, column {column}: .*with its zone"):
             read(source(url, columns={"id": "int64", column: "timestamp"}, guards={"new_column": "accept"}))
-
-
-def test_a_time_that_never_comes_is_named_or_set_aside(postgres: str) -> None:
-    run(postgres, "CREATE TABLE orders (id int, at timestamptz)")
-    run(postgres, "INSERT INTO orders VALUES (1, '2024-01-01 00:00:00+00'), (2, 'infinity'), (3, '-infinity')")
-    columns = {"id": "int64", "at": "timestamp"}
-    with pytest.raises(SourceError, match=r"id=2, column at: .*found 'a time that is not in the years 1 to 9999'"):
-        read(source(postgres, columns=columns))
-    parts = read(source(postgres, columns=columns, on_invalid="reject", reject_limit=1))[1]
-    raw = parts[0].read()
-    assert raw.table["id"].to_pylist() == [1] and raw.rejected.num_rows == 2
-
-
-def test_bytes_are_refused_and_uuids_are_text(postgres: str) -> None:
-    run(postgres, "CREATE TABLE orders (id uuid, b bytea)")
-    run(postgres, "INSERT INTO orders VALUES ('00000000-0000-0000-0000-00000000000a', '\\x00')")
-    columns = {"id": "string"}
-    spec = source(postgres, columns=columns, guards={"new_column": "accept"})
-    assert read(spec)[2]["id"].to_pylist() == ["00000000-0000-0000-0000-00000000000a"]
-    with pytest.raises(SourceError, match=r"column b: expected text .* found the type binary"):
-        read(source(postgres, columns=columns | {"b": "string"}))
-
-
-def test_rows_that_do_not_fit_are_set_aside_where_declared(url: str) -> None:
-    run(url, "CREATE TABLE orders (id bigint, v double precision)")
-    run(url, "INSERT INTO orders VALUES (1, 1), (2, 2.5), (3, NULL), (4, 4)")
-    spec = source(url, rows_per_part=3, columns={"id": "int64", "v": "int64"}, on_invalid="reject")
-    with SqlReader(spec) as reader:
-        first, second = [part.read() for part in reader.parts("orders")]
-        before = reader.state()
-    assert first.table.to_pylist() == [{"id": 1, "v": 1}, {"id": 3, "v": None}]
-    assert first.rejected is not None and second.rejected is None
-    [rejected] = first.rejected.to_pylist()
-    assert (rejected["place"], rejected["column"], rejected["found"]) == ("the row with id=2", "v", "2.5")
-    assert rejected["raw"] == '{"id": 2, "v": 2.5}'
-    run(url, "UPDATE orders SET v = 3.5 WHERE id = 2")
-    assert read(spec)[0] != before
 
 
 def test_a_row_that_the_driver_quotes_is_not_shown_beside_a_sensitive_column(tmp_path: Path) -> None:
@@ -492,14 +362,6 @@ def test_no_value_of_a_row_that_does_not_fit_is_shown_beside_a_sensitive_column(
         assert {(row["found"], row["raw"]) for row in rejected} == {("a value that is not shown", "***")}
 
 
-def test_the_first_row_of_a_file_that_a_query_reads_is_not_shown(tmp_path: Path) -> None:
-    (tmp_path / "orders.csv").write_text("s3cr3t,name,id\n")
-    query = f"SELECT * FROM read_csv('{tmp_path / 'orders.csv'}', header = true)"
-    spec = source("duckdb:///:memory:", query=query, columns={"id": "int64", "name": "string"}, sensitive=["name"])
-    with pytest.raises(SourceError, match=r"not declared: column 1 \(name not shown\)\)"):
-        read(spec)
-
-
 @pytest.mark.parametrize(
     ("kind", "values", "kept"),
     [
@@ -528,30 +390,3 @@ def test_values_of_several_types_in_a_column_are_kept_exactly_or_set_aside(
     if aside:
         with pytest.raises(SourceError, match=r"the row with id=\d, column v: expected"):
             read(source(url, columns=columns))
-
-
-def test_values_that_arrow_has_no_type_for_are_never_taken_for_text() -> None:
-    rows = [(1, "a"), (2**70, "b"), (3, "\ud800"), (4, "d")]
-    found = [piece.to_pydict() for piece in _pieces(rows, ["n", "t"])]
-    assert found == [
-        {"n": [1], "t": ["a"]},
-        {"n": [str(2**70).encode()], "t": ["b"]},
-        {"n": [3], "t": [b"\\ud800"]},
-        {"n": [4], "t": ["d"]},
-    ]
-
-
-def test_no_time_becomes_a_date_or_loses_its_zone_beside_another() -> None:
-    values = [date(2024, 1, 1), datetime(2024, 1, 1, 5), datetime(2024, 1, 1, 5, tzinfo=UTC)]
-    found = [piece["v"][0].as_py() for piece in _pieces([(value,) for value in values], ["v"])]
-    assert found == values
-
-
-@pytest.mark.parametrize("value", ["'s3cr3t'", "2", "NULL"])
-def test_no_message_shows_what_is_sensitive(tmp_path: Path, value: str) -> None:
-    url = f"sqlite:///{tmp_path / 'shop.db'}"
-    run(url, "CREATE TABLE orders (name text, v)", f"INSERT INTO orders VALUES ('s3cr3t', 1), ('s3cr3t', {value})")
-    columns = {"name": "string", "v": "int64"}
-    with pytest.raises(SourceError, match="a value that is not shown") as caught:
-        read(source(url, columns=columns, order_by=["name"], sensitive=["name", "v"]))
-    assert "s3cr3t" not in str(caught.value)

@@ -74,12 +74,6 @@ def test_every_check_is_answered_and_none_passes_that_could_not_run(tmp_path: Pa
     assert checks["time_order"].said == ("the training set has no column decision_time",)
 
 
-def test_a_severity_of_the_configuration_counts(tmp_path: Path) -> None:
-    checks = checks_of(tmp_path, strategy="random", checks={"severity": {"time_order": "fail", "availability": "fail"}})
-    assert [name for name, one in checks.items() if one.ends_the_run] == ["time_order", "availability"]
-    assert checks["availability"].status == COULD_NOT_RUN
-
-
 def test_a_group_on_two_sides_is_counted(tmp_path: Path) -> None:
     kept = checks_of(tmp_path, **BY_GROUP)
     assert (kept["group_overlap"].status, kept["group_overlap"].severity) == (PASSED, "fail")
@@ -145,16 +139,6 @@ def test_a_feature_known_after_the_decision_is_found(tmp_path: Path) -> None:
     assert checks_of(tmp_path, columns, **IN_TIME, details=told)["availability"].status == PASSED
 
 
-def test_neighbours_across_parts_are_found(tmp_path: Path) -> None:
-    cells = {"strategy": "geographic", "cell_km": 200}
-    kept = checks_of(tmp_path, **cells, buffer_km=20)
-    assert (kept["geographic_neighbours"].status, kept["geographic_neighbours"].severity) == (PASSED, "fail")
-    distance = {"latitude": "latitude", "longitude": "longitude", "neighbours_km": 20}
-    checks = checks_of(tmp_path, strategy="random", checks=distance)
-    assert (checks["geographic_neighbours"].status, checks["geographic_neighbours"].severity) == (FAILED, "warn")
-    assert len(checks["geographic_neighbours"].said) == 3
-
-
 def test_a_column_that_moved_between_the_parts_is_found(tmp_path: Path) -> None:
     columns = _columns()
     columns["size"][4500:] += 2
@@ -197,23 +181,3 @@ def test_empty_parts_one_class_and_times_without_sense_are_all_told_at_once(tmp_
     )
     empty = checks_of(tmp_path, columns, **IN_TIME | {"validation_until": "2025-01-01"})
     assert empty["parts"].said[0].startswith("test: has no rows of 6,000; the decisions are from 2024-01-01T")
-
-
-def test_folds_are_looked_at_one_by_one(tmp_path: Path) -> None:
-    columns = _columns()
-    columns["label"][:1464] = 0
-    spec = {"strategy": "rolling_origin", "origins": 3, "horizon": "P30D", "test_from": "2024-05-01", "gap": "PT1H"}
-    said = checks_of(tmp_path, columns, **spec)["parts"].said
-    assert said == (
-        "fold 0: train: has 744 rows with label 0 and 0 with label 1; expected some of both",
-        "fold 0: validation: has 720 rows with label 0 and 0 with label 1; expected some of both",
-        "fold 1: train: has 1,464 rows with label 0 and 0 with label 1; expected some of both",
-    )
-
-
-def test_a_group_that_is_named_fails_and_one_that_is_not_promised_does_not(tmp_path: Path) -> None:
-    folds = {"strategy": "k_fold", "unit": "group", "columns": ["town"], "test_from": "2024-07-01", "gap": "PT2H"}
-    kept = checks_of(tmp_path, **folds, checks={"groups": ["key"]})
-    assert (kept["group_overlap"].status, kept["group_overlap"].severity) == (NOTED, "note")
-    broken = checks_of(tmp_path, **folds, checks={"groups": ["colour"]})
-    assert broken["group_overlap"].ends_the_run

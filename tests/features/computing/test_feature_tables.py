@@ -53,18 +53,6 @@ def test_a_corrected_row_adds_versions_and_what_was_known_stays(
             assert len(versions) == 2 and versions[0]["known_from"] == row["event_timestamp"]
 
 
-def test_the_newest_versions_are_the_rows_from_scratch(
-    flights: Flights, corrected: tuple[str, str, datetime, datetime]
-) -> None:
-    second = corrected[1]
-    scratch = flights.compute(flights.store.manifest(second).derived_from["snapshot"])
-    for view in flights.repository.views.values():
-        keys = ", ".join((*view.spec.entities, "event_timestamp"))
-        newest = f"true QUALIFY row_number() OVER (PARTITION BY {keys} ORDER BY known_from DESC) = 1"
-        rows = [{**row, "known_from": None} for row in flights.rows(second, view.name, newest)]
-        assert rows == [{**row, "known_from": None} for row in flights.rows(scratch, view.name)], view.name
-
-
 def test_files_that_nothing_changed_keep_their_bytes(flights: Flights) -> None:
     until = datetime(2013, 1, 6, 5, tzinfo=UTC)
     december = "SELECT * REPLACE (time_hour - INTERVAL 10 DAY AS time_hour) FROM raw.weather"
@@ -77,14 +65,3 @@ def test_files_that_nothing_changed_keep_their_bytes(flights: Flights) -> None:
     weeks = [f"known-{day}.parquet" for day in ("2012-12-17", "2012-12-24", "2012-12-31", "2013-01-07")]
     assert [*files[1]] == weeks
     assert [name for name in weeks if files[0].get(name) != files[1][name]] == weeks[2:]
-
-
-def test_one_changed_query_changes_one_view(flights: Flights) -> None:
-    snapshot = flights.snapshot(START + 3 * DAY, START + 4 * DAY)
-    first = flights.compute(snapshot)
-    definitions = flights.definitions(flights.changed("views/aircraft.sql", ("seats AS", "seats + 1 AS")))
-    second = flights.compute(snapshot, first, definitions)
-    differing = {name for name, one in flights.views(second).items() if one != flights.views(first)[name]}
-    assert differing == {"aircraft"}
-    assert flights.store.manifest(second).details["changed"] == {"aircraft": ["code views/aircraft.sql"]}
-    assert flights.store.manifest(second).files == ()

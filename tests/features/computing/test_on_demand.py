@@ -7,7 +7,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import torch
 
 from gatehouse.errors import ConfigurationError
 from gatehouse.features.computing.on_demand import on_demand_features, with_on_demand
@@ -18,11 +17,7 @@ from gatehouse.online.requests import online_features
 from gatehouse.online.sqlite import SqliteOnline
 from gatehouse.online.store import OnlineStore, online_view
 from gatehouse.store.store import ArtifactStore
-from gatehouse.training.models import build_model
-from gatehouse.training.scoring.predictor import Predictor
-from gatehouse.training.transformation.fitting import fit
-from tests.features.shops import AS_OF, DEFINITIONS, QUERIES, orders, retrieved, trade, write_repository
-from tests.training.specs import architecture, network
+from tests.features.shops import AS_OF, retrieved, write_repository
 
 
 @pytest.fixture(scope="module")
@@ -57,47 +52,6 @@ def test_a_training_set_has_the_values_of_requests_and_what_follows_from_them(
         named = row["region"] and row["currency"]
         assert row["place"] == (f"{row['region']} {row['currency'].upper()}" if named else None)
     assert 0 < table["share"].null_count < 60
-
-
-def test_a_double_keeps_its_64_bits_in_tables_training_set_and_online(store: ArtifactStore, tmp_path: Path) -> None:
-    doubles = DEFINITIONS.replace('"numeric"', '"double"')
-    table, details, sales = retrieved(store, tmp_path, "both", doubles)
-    assert details["numeric"] == ["turnover", "share"]
-    given = set(trade()["turnover"].to_pylist())
-    assert {*table["turnover"].to_pylist()} <= given | {None}
-    assert {*pq.read_table([*sales.values()])["turnover"].to_pylist()} == given
-    for row in table.to_pylist():
-        if row["share"] is not None:
-            assert row["share"] == row["amount"] / row["turnover"]
-    repository = read_repository(write_repository(tmp_path / "repo", **{"definitions.py": doubles}))
-    online = SqliteOnline(tmp_path / "online.db", "shops")
-    online.write(online_view(repository.views["sales"]), pq.read_table([*sales.values()]))
-    requests = table.select(["shop", "amount", "currency"]).to_pylist()
-    names = ["turnover", "share"]
-    assert online_features(repository, "both", online, requests, AS_OF).select(names) == table.select(names)
-    with applied(repository, {"sales": sales}, tmp_path) as feast:
-        assert str(feast.get_feature_view("sales").features[0].dtype) == "Float64"
-
-
-def test_batch_and_online_give_the_same_score_to_the_bit(
-    repository: Repository, training: tuple[pa.Table, dict[str, Any], OnlineStore, Files]
-) -> None:
-    table, details, online, _ = training
-    fitted = fit(table, details["numeric"], details["categorical"])
-    cardinalities = [column.cardinality for column in fitted.categorical]
-    described = architecture(network(hidden=(9, 5)), fitted.width, cardinalities)
-    torch.manual_seed(2)
-    weights = build_model(described).state_dict()
-    predictor = Predictor({"architecture": described, "transformation": fitted.to_json()}, weights)
-    batch = predictor.predict(table)
-    assert len(np.unique(batch)) > 60
-    requests = orders().select(["shop", "amount", "currency"]).take(pa.array(range(119, -1, -1))).to_pylist()
-    together = online_features(repository, "both", online, requests, AS_OF)
-    assert np.array_equal(predictor.predict(together), batch)
-    assert np.array_equal(predictor.predict_online(together.to_pylist()), batch)
-    for request, score in list(zip(requests, batch, strict=True))[::10]:
-        alone = online_features(repository, "both", online, [request], AS_OF)
-        assert np.array_equal(predictor.predict(alone), [score])
 
 
 def test_feasts_own_clients_get_the_same_features(
@@ -152,32 +106,3 @@ def test_a_query_that_is_not_of_one_row_is_refused(tmp_path: Path, query: str, m
         with_on_demand(changed.on_demand.values(), rows, alone=True)
     with pytest.raises(ConfigurationError, match="expected region among the features and request values"):
         on_demand_features(changed.on_demand["basket"], rows.drop_columns("region"))
-
-
-@pytest.mark.parametrize("kind", ["duckdb", "{type: dask}", ""])
-def test_another_offline_store_is_refused(tmp_path: Path, kind: str) -> None:
-    settings = QUERIES["feature_store.yaml"].split("offline_store:")[0] + f"offline_store: {kind}\n"
-    (write_repository(tmp_path / "repo") / "feature_store.yaml").write_text(settings)
-    with (
-        pytest.raises(ConfigurationError, match=r"offline_store.type: expected gatehouse\..*\.AsofOfflineStore"),
-        applied(read_repository(tmp_path / "repo"), {}, tmp_path),
-    ):
-        pass
-
-
-def test_the_problems_of_on_demand_views_are_listed_at_once(tmp_path: Path) -> None:
-    changed = DEFINITIONS.replace('views=("sales",),\n    request', 'views=("sale",),\n    request')
-    changed = changed.replace('"share": "numeric"', '"turnover": "numeric"')
-    changed = changed.replace('"amount": "numeric"', '"label": "numeric"')
-    changed = changed.replace('on_demand=("basket",)', 'on_demand=("basket", "bag")')
-    write_repository(
-        tmp_path, **{"definitions.py": changed, "on_demand__basket.sql": "SELECT getvariable('as_of') FROM rows"}
-    )
-    with pytest.raises(ConfigurationError) as caught:
-        read_repository(tmp_path)
-    text = str(caught.value)
-    assert "basket: views: no FeatureView 'sale'" in text
-    assert "basket: 'turnover' is also given by the view sales" in text
-    assert "basket: 'label' is also given by the label" in text
-    assert "both: on_demand: basket reads sale: add it to views" in text
-    assert "on_demand/basket.sql: the unknown parameter 'as_of': expected none" in text

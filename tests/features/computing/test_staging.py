@@ -46,14 +46,6 @@ def utc(*parts: int) -> datetime:
     return datetime(*parts, tzinfo=UTC)  # type: ignore[misc]  # the parts of a date are few
 
 
-def test_the_scheduled_departure_is_the_utc_hour_and_its_minute(repository: Repository) -> None:
-    winter = one_flight(repository, hour=9, minute=40, time_hour=utc(2013, 1, 5, 14))
-    summer = one_flight(repository, month=7, hour=9, minute=40, time_hour=utc(2013, 7, 5, 13))
-    assert winter["scheduled_at"] == utc(2013, 1, 5, 14, 40)
-    assert winter["decision_time"] == utc(2013, 1, 5, 12, 40)
-    assert summer["scheduled_at"] == utc(2013, 7, 5, 13, 40)
-
-
 @pytest.mark.parametrize(
     ("flight", "landed_at"),
     [
@@ -71,54 +63,6 @@ def test_arrivals_are_clock_times_at_the_destination(
     repository: Repository, flight: dict[str, Any], landed_at: datetime
 ) -> None:
     assert one_flight(repository, **flight)["landed_at"] == landed_at
-
-
-def test_every_landing_leaves_a_plausible_time_for_taxiing(
-    january: duckdb.DuckDBPyConnection, repository: Repository
-) -> None:
-    stage_tables(january, repository, ["FROM staging.flights"])
-    low, high, count = january.execute(
-        "SELECT min(taxi), max(taxi), count(*) FROM ("
-        "SELECT date_diff('minute', f.departed_at, f.landed_at) - r.air_time AS taxi "
-        "FROM staging.flights f JOIN raw.flights r "
-        "ON r.carrier = f.carrier AND r.flight = f.flight AND r.origin = f.origin "
-        "AND r.time_hour + to_minutes(r.minute) = f.scheduled_at WHERE r.air_time IS NOT NULL)"
-    ).fetchall()[0]
-    assert count > 17_000
-    assert low >= 1
-    assert high <= 240
-
-
-def test_cancelled_and_diverted_flights_are_set_aside(
-    january: duckdb.DuckDBPyConnection, repository: Repository
-) -> None:
-    set_time(january, "as_of", utc(2013, 2, 1))
-    rows, set_aside = entity_rows(january, repository)
-    cancelled, diverted, total = january.execute(
-        "SELECT count(*) FILTER (dep_time IS NULL), count(*) FILTER (dep_time IS NOT NULL AND arr_delay IS NULL), "
-        "count(*) FROM raw.flights"
-    ).fetchall()[0]
-    assert set_aside == {"cancelled": cancelled, "diverted": diverted}
-    assert rows.num_rows + cancelled + diverted == total
-
-
-@pytest.mark.parametrize(
-    ("declared", "values", "kind", "expected"),
-    [
-        *(({}, values, pa.int8(), [1, 0]) for values in ("(true), (false)", "('1'), ('0')", "(1::UTINYINT), (0)")),
-        ({"task": "regression"}, "(-1.5), (2)", pa.float64(), [2, -1.5]),
-        ({"task": "multiclass"}, "(0), (12)", pa.int32(), [12, 0]),
-        ({"task": "multiclass", "classes": ("it's", "b")}, "('it''s'), ('b')", pa.int32(), [1, 0]),
-        ({"task": "multiclass", "classes": ("10", "20")}, "(10), (20)", pa.int32(), [1, 0]),
-        ({"task": "ranking", "group": "origin"}, "(0), (2.5)", pa.float64(), [2.5, 0]),
-    ],
-)
-def test_labels_have_the_type_of_their_task(
-    repository: Repository, declared: Any, values: str, kind: pa.DataType, expected: list[float]
-) -> None:
-    with connect() as connection:
-        rows = _labelled(connection, repository, values, **declared)
-    assert rows["label"].type == kind and sorted(rows["label"].to_pylist(), reverse=True) == expected
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from gatehouse.errors import ConfigurationError
 from gatehouse.features.computing.previous.stage import PreviousRequest, previous_features
 from gatehouse.features.computing.spans import ALL_TIME
 from gatehouse.features.computing.stage import ComputeRequest, compute_features
-from gatehouse.features.computing.versions import Earlier, Files, next_table, redefined_table, rows_in
+from gatehouse.features.computing.versions import Earlier, Files, next_table, redefined_table
 from gatehouse.features.database import connect, write_parquet
 from gatehouse.features.definitions.declarations import Available, FeatureView
 from gatehouse.features.definitions.repository import View
@@ -25,7 +25,6 @@ from gatehouse.store.store import ArtifactStore
 from tests.features.publishing import publish_definitions
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 VIEW = View(
     "prices",
     FeatureView(name="prices", entities=("shop",), available=Available("told"), features={"price": "numeric"}),
@@ -214,14 +213,6 @@ def shop(tmp_path: Path) -> Shop:
     return Shop(tmp_path)
 
 
-def test_a_view_that_nothing_changed_keeps_its_reference(shop: Shop) -> None:
-    first = shop.compute(3)
-    second = shop.compute(4, first)
-    assert shop.table(first, "places") == shop.table(second, "places")
-    settled = shop.store.manifest(second).details["settled"]
-    assert settled == {"prices": day(3).isoformat(), "places": day(4).isoformat()}
-
-
 CORRECTED = "if(day = TIMESTAMPTZ '2024-01-01', 5, 1)"
 
 
@@ -240,29 +231,6 @@ def test_a_comment_changes_nothing_and_other_code_keeps_what_was_corrected(shop:
     assert origins == [shop.table(second, "prices")] * 2, "of what was corrected, not of the snapshot before"
 
 
-def test_a_static_view_of_a_table_that_grows_is_computed_whole(shop: Shop) -> None:
-    """Its rows have no time, so the hours that changed in the table say nothing about them."""
-    total = "SELECT shop, TIMESTAMPTZ '1970-01-01' AS event_timestamp, sum(amount) AS size FROM raw.sales GROUP BY shop"
-    first = shop.compute(3, queries={"views/places.sql": total})
-    second = shop.compute(4, first, queries={"views/places.sql": total})
-    assert [row[1:] for row in shop.rows(second, "places", "size")] == [((EPOCH - START).days, 3.0), (4, 4.0)]
-
-
-@pytest.mark.parametrize(
-    ("moment", "week"),
-    [("infinity", "9998-12-28"), ("20000-01-01", "9998-12-28"), ("0044-03-15 (BC)", "0001-01-01")],
-)
-def test_times_beyond_the_calendar_are_kept(
-    connection: duckdb.DuckDBPyConnection, tmp_path: Path, moment: str, week: str
-) -> None:
-    time = f"TIMESTAMPTZ '{moment}'"
-    query = f"SELECT 'a' AS shop, {time} AS event_timestamp, {time} AS known_from, 1::FLOAT AS price"
-    written = redefined_table(connection, VIEW, [], f"({query})", tmp_path)
-    assert {name: rows_in(file) for name, file in written.items()} == {f"known-{week}.parquet": 1}
-    kept = connection.sql(f"FROM '{tmp_path}/*.parquet' WHERE known_from = {time}")
-    assert len(kept.to_arrow_table()) == 1
-
-
 def test_the_choice_of_earlier_tables_stays(shop: Shop) -> None:
     assert shop.parent(1) == ""
     first = shop.compute(1)
@@ -270,22 +238,6 @@ def test_the_choice_of_earlier_tables_stays(shop: Shop) -> None:
     second = shop.compute(2, shop.parent(2))
     assert shop.parent(3) == first
     assert shop.parent(3, {"views/places.sql": QUERIES["views/places.sql"] + " WHERE true"}) == second
-
-
-def test_a_renamed_feature_needs_another_version_than_any_table_of_the_project_has(shop: Shop) -> None:
-    tables = shop.compute(3)
-    renamed = {
-        "definitions.py": DEFINITIONS.replace('"price"', '"cost"'),
-        "views/prices.sql": QUERIES["views/prices.sql"].replace("AS price", "AS cost"),
-    }
-    for days in (1, 3, 4):
-        with pytest.raises(ConfigurationError) as caught:
-            shop.parent(days, renamed)
-        expected = f"The feature tables {tables} and the present definitions define the same version"
-        assert str(caught.value).startswith(expected)
-        assert "prices: feature price removed: expected another version than 1" in str(caught.value)
-    renamed["definitions.py"] = renamed["definitions.py"].replace('name="prices"', 'name="prices", version=2')
-    assert [shop.parent(days, renamed) for days in (1, 3, 4)] == ["", tables, tables]
 
 
 def test_a_view_that_doubles_its_rows_is_refused(shop: Shop) -> None:

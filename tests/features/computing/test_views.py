@@ -1,19 +1,18 @@
 """Feature tables: trailing windows against a direct count, and the same bytes on every run."""
 
 import hashlib
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
 import duckdb
 import pytest
 
-from gatehouse.errors import ConfigurationError, OutOfMemoryError
-from gatehouse.features.computing.compute import compute_views, run, table_of
+from gatehouse.errors import ConfigurationError
+from gatehouse.features.computing.compute import run, table_of
 from gatehouse.features.database import connect, write_parquet
-from gatehouse.features.definitions.declarations import FeatureView
-from gatehouse.features.definitions.repository import Repository, View
+from gatehouse.features.definitions.repository import Repository
 from gatehouse.store.hidden_values import hiding
+from tests.features.flights import compute_views
 
 
 @pytest.mark.parametrize(
@@ -65,16 +64,6 @@ def test_duckdb_quotes_no_row_where_a_column_is_sensitive(
             if kind and sensitive:
                 assert f"{kind}, whose words are not shown, as columns are sensitive (who)" in said
             assert ("Slartibartfast" in said) == bool(kind and not sensitive)
-
-
-def test_memory_that_is_not_enough_for_a_view_is_no_mistake_in_it(repository: Repository) -> None:
-    spec = FeatureView(name="v", entities=("carrier",), features={"n": "numeric"}, static=True)
-    query = "SELECT '9E' AS carrier, now() AS event_timestamp, len(list(i)) AS n FROM range(20_000_000) AS t(i)"
-    with connect(most=50_000_000) as connection, pytest.raises(OutOfMemoryError) as raised:
-        compute_views(connection, replace(repository, views={"v": View("v", spec, query)}))
-    told = str(raised.value)
-    assert told.startswith("The feature repository's views/v.sql ran out of memory: this process may use ")
-    assert "`resources` in project.yaml" in told and not raised.value.permanent
 
 
 def test_the_same_tables_give_the_same_bytes_whatever_the_threads(

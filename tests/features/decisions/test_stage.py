@@ -65,20 +65,6 @@ def test_a_span_begins_with_its_first_moment_and_ends_before_its_last(flights: F
     assert times(since=first.isoformat(), until=last.isoformat()) == [time for time in whole if time < last]
 
 
-@pytest.mark.parametrize(
-    ("span", "message"),
-    [
-        ({"since": "2013-01-05", "until": "2013-01-05"}, "expected since before until"),
-        ({"until": "2014-01-01"}, "until at most 2013-01-08"),
-        ({"since": "yesterday"}, "since: expected a time such as .* found 'yesterday'"),
-        ({"until": "2012-01-01"}, "expected at least one between the beginning and 2012-01-01"),
-    ],
-)
-def test_a_span_that_is_none_is_named(flights: Flights, span: dict[str, str], message: str) -> None:
-    with pytest.raises(ConfigurationError, match=message):
-        retrieve_decisions.function(request(flights, **span), flights.store)
-
-
 def published(flights: Flights, table: pa.Table) -> str:
     """A reference of keys."""
     sink = pa.BufferOutputStream()
@@ -144,16 +130,3 @@ def test_keys_that_are_none_of_the_labels_rows_are_named(
     reference = published(flights, change(own_keys(flights)))
     with pytest.raises(ConfigurationError, match=message):
         retrieve_decisions.function(request(flights, keys=reference), flights.store)
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"keys": "keys/x", "since": "2013-01-03"},
-        {"unlabelled": True, "until": "2013-01-03"},
-        {"unlabelled": True, "keys": "keys/x"},
-    ],
-)
-def test_keys_spans_and_unlabelled_exclude_each_other(flights: Flights, options: dict[str, Any]) -> None:
-    with pytest.raises(ConfigurationError, match="found more than one of them"):
-        retrieve_decisions.function(request(flights, **options), flights.store)

@@ -86,17 +86,6 @@ def test_a_changed_meaning_needs_a_new_version(
     assert found == {"origin_weather": [needs, "version: 1 became 2"]}
 
 
-def test_a_change_is_that_of_the_views_that_read_it(repository: Repository, copy: Path) -> None:
-    edit(copy, "staging/weather.sql", "<= 200", "<= 150")
-    edit(copy, "views/aircraft.sql", "seats", "seats + 0")
-    edit(copy, "macros.sql", "total + prior", "prior + total")
-    found = changes(repository, read_repository(copy))
-    assert found.pop("origin_weather") == ["code staging/weather.sql"]
-    assert found.pop("aircraft") == ["code views/aircraft.sql"]
-    assert set(found) == {name for name in repository.views if name.endswith(("_traffic", "_record"))}
-    assert set(map(tuple, found.values())) == {("code macro shrunk",)}
-
-
 @pytest.mark.parametrize(
     "statement",
     [
@@ -117,23 +106,6 @@ def test_a_changed_macro_is_noticed_and_macros_run_again(repository: Repository,
         for changed in (found[0], *found):
             run_macros(connection, changed)
         assert connection.execute("SELECT twice(1)").fetchall() == [(3,)]
-
-
-@pytest.mark.parametrize(
-    "statement",
-    [
-        "CREATE FUNCTION twice(x) AS 2 * x",
-        "CREATE TEMP MACRO twice(x) AS 2 * x",
-        'CREATE MACRO "twice"(x) AS 2 * x',
-        "CREATE MACRO main.twice(x) AS 2 * x",
-        "SET VARIABLE factor = 2",
-    ],
-)
-def test_what_could_change_unnoticed_is_no_macro(copy: Path, statement: str) -> None:
-    macros = (copy / "macros.sql").read_text()
-    (copy / "macros.sql").write_text(f"{macros}; {statement};\n")
-    with pytest.raises(ConfigurationError, match=r"macros\.sql: expected only CREATE MACRO name\(\.\.\.\) AS"):
-        read_repository(copy)
 
 
 def test_what_a_view_reads_is_found_through_staging_and_macros(repository: Repository) -> None:

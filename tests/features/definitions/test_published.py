@@ -6,9 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from gatehouse.errors import ConfigurationError
 from gatehouse.features.database import connect
 from gatehouse.features.definitions.published import published_files
 from gatehouse.features.definitions.repository import Repository, check_out, read_repository
@@ -81,12 +78,3 @@ def _without_places(tree: Any) -> Any:
     if isinstance(tree, dict):
         return {key: _without_places(value) for key, value in tree.items() if not key.startswith("query_location")}
     return [_without_places(each) for each in tree] if isinstance(tree, list) else tree
-
-
-def test_definitions_of_another_format_are_refused(repository: Repository, tmp_path: Path) -> None:
-    store, files = ArtifactStore.open(tmp_path / "store"), published_files(repository)
-    body = json.loads(files["definitions.json"])
-    body["views"][0]["unknown"] = 2
-    other = store.publish("config", "flights", files | {"definitions.json": json.dumps(body).encode()})
-    with pytest.raises(ConfigurationError, match="unknown"):
-        check_out(store, str(other), tmp_path / "out")

@@ -9,10 +9,15 @@ import pytest
 
 from gatehouse.features.definitions.declarations import Available, FeatureView
 from gatehouse.features.definitions.repository import View
-from gatehouse.features.freshness.age import Freshness, freshness_of, newest_rows
-from gatehouse.features.freshness.report import show
-from gatehouse.features.freshness.stage import FreshnessRequest, FreshnessResult, freshness
-from gatehouse.features.spec import FeaturesSpec
+from gatehouse.features.freshness.stage import (
+    Freshness,
+    FreshnessRequest,
+    FreshnessResult,
+    freshness,
+    freshness_of,
+    newest_rows,
+    show,
+)
 from gatehouse.store.store import ArtifactStore
 from tests.features.publishing import publish_definitions
 
@@ -132,18 +137,3 @@ def test_freshness_is_a_metric_and_a_verdict_at_the_time_of_the_run(
     assert metrics.logged == {"stale views": 1, "sales: hours old": 7.0}
     in_time = request.model_copy(update={"as_of": (NOON - HOUR).isoformat()})
     assert freshness(in_time, store).verdict == "pass"
-
-
-def test_a_source_that_fell_silent_is_stale_by_the_clock_which_is_asked_by_default(
-    shop: tuple[ArtifactStore, FreshnessRequest],
-) -> None:
-    """Its newest row is five hours older than all that the sources know, and years old."""
-    store, request = shop
-    silent = request.model_copy(update={"as_of": (NOON - 2 * HOUR).isoformat()})
-    assert freshness(silent, store).verdict == "pass"
-    before = list(store.references())
-    result = freshness(FreshnessRequest(**silent.model_dump(exclude={"against"})), store)
-    hours = result.hours["sales"]
-    assert hours is not None and hours > 1000 and result.stale == ("sales",)
-    assert FeaturesSpec(repo="features", service="shop").freshness_against == "clock"
-    assert list(store.references()) == before

@@ -1,12 +1,10 @@
-"""Tests how well one feature alone, and all together, predict the label."""
-
-from datetime import UTC, datetime, timedelta
+"""Tests how well one feature alone predicts the label."""
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from gatehouse.features.leakage.alarms import joint_auc, single_feature_auc
+from gatehouse.features.leakage.alarms import single_feature_auc
 from gatehouse.metrics.tasks import BINARY, TASKS
 
 LABEL = [True, True, False, False]
@@ -60,13 +58,6 @@ def test_of_a_ranking_only_the_order_within_its_groups_is_told(kind: str) -> Non
     assert over_all["level"] > 0.9 and over_all["place"] < 0.7
 
 
-def test_equal_labels_and_groups_of_equal_labels_say_nothing() -> None:
-    table = pa.table({"label": [0, 1, 1, 2, 2, 2], "group": [1, 1, 1, 3, 3, 3], "x": [1.0, 2.0, 3.0, 9.0, 8.0, 7.0]})
-    assert single_feature_auc(table, "label", TASKS["ranking"], ["x"], [], "group") == {"x": 1.0}
-    table = pa.table({"label": [True, True], "x": [1.0, 2.0], "y": ["a", "b"]})
-    assert single_feature_auc(table, "label", BINARY, ["x"], ["y"]) == {"x": 0.5, "y": 0.5}
-
-
 @pytest.mark.parametrize(
     ("task", "labels", "values", "area"),
     [
@@ -80,38 +71,3 @@ def test_equal_labels_and_groups_of_equal_labels_say_nothing() -> None:
 def test_labels_of_other_tasks(task: str, labels: list[float], values: list[float], area: float) -> None:
     table = pa.table({"label": labels, "x": values})
     assert single_feature_auc(table, "label", TASKS[task], ["x"], []) == {"x": pytest.approx(area, abs=1e-4)}
-
-
-NAMES = ("label", "at", ["a", "b"], ["town"])
-START = datetime(2024, 1, 1, tzinfo=UTC)
-
-
-def _rows(count: int, weight: float) -> pa.Table:
-    generator = np.random.default_rng(5)
-    a, b, noise = generator.normal(size=(3, count))
-    order = generator.permutation(count)
-    return pa.table(
-        {
-            "a": a,
-            "b": b,
-            "town": pa.array(["x", "y"] * (count // 2)),
-            "label": pa.array((weight * (a + b) + noise > 0).astype(np.int8)),
-            "at": pa.array([START + timedelta(minutes=int(minute)) for minute in order], pa.timestamp("us", "UTC")),
-        }
-    )
-
-
-@pytest.mark.parametrize(("weight", "least", "most"), [(0.0, 0.4, 0.6), (3.0, 0.94, 1.0)])
-def test_the_interval_holds_what_the_features_tell(weight: float, least: float, most: float) -> None:
-    together = joint_auc(_rows(4000, weight), *NAMES)
-    assert together is not None and least < together.low < together.area < together.high <= most
-
-
-def test_rows_are_measured_that_are_later_than_those_fitted_on() -> None:
-    rows = _rows(4000, 3.0).sort_by("at")
-    turned = np.where(np.arange(4000) < 2800, 1, -1)
-    rows = rows.set_column(0, "a", pa.array(rows["a"].to_numpy() * turned)).set_column(
-        1, "b", pa.array(rows["b"].to_numpy() * turned)
-    )
-    together = joint_auc(rows, *NAMES)
-    assert together is not None and together.area < 0.1

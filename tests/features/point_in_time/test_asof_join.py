@@ -4,7 +4,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -99,14 +98,6 @@ def test_agrees_with_brute_force(
         assert join(entities, rows, ttl, created, memory) == brute_force(entities, rows, ttl, created)
 
 
-@given(
-    st.lists(st.integers(0, 3) | st.integers(2**60, 2**60 + 9) | st.integers(0, 2**63 - 1), max_size=40),
-)
-def test_places_are_sorted_stably_where_positions_leave_no_room_for_all_their_bits(values: list[int]) -> None:
-    array = np.array(values, np.int64)
-    assert search._argsort(array).tolist() == np.argsort(array, kind="stable").tolist()
-
-
 @pytest.mark.parametrize("kind", [pa.int8(), pa.uint8(), pa.int64(), pa.uint64()], ids=str)
 @pytest.mark.parametrize("spread", [False, True])
 def test_whole_numbers_match_at_both_ends_of_their_type(kind: pa.DataType, spread: bool) -> None:
@@ -124,14 +115,6 @@ def test_whole_numbers_match_at_both_ends_of_their_type(kind: pa.DataType, sprea
         view = Joined(table="rows", keys={"key": "key"}, event="event", features={"value": "value"})
         found = asof_join(connection, wanted, "time", [view])["value"].to_pylist()
     assert found == [*([3] if spread else []), 2, None, 0, None]
-
-
-def test_a_view_without_entities_joins_by_time_alone() -> None:
-    with connect() as connection:
-        connection.register("rows", pa.table({"event": pa.array([at(0), at(5)], TIME), "value": [1, 2]}))
-        wanted = pa.table({"time": pa.array([at(6), at(1)], TIME)})
-        found = asof_join(connection, wanted, "time", [Joined("rows", {}, "event", {"value": "value"})])
-    assert found["value"].to_pylist() == [2, 1]
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))

@@ -16,7 +16,6 @@ from feast.types import Int64
 
 from gatehouse.errors import ConfigurationError
 from gatehouse.features.point_in_time.asof_join import asof_batches
-from gatehouse.features.point_in_time.entity_rows import EntityRows
 from gatehouse.features.point_in_time.retrieval_job import AsofRetrievalMetadata
 from tests.features.point_in_time.feast_stores import NOON, TIME, minute, opened, source, write
 
@@ -74,13 +73,6 @@ def test_a_query_runs_once_and_its_rows_come_back_as_they_are(feast: FeatureStor
     assert found["trips"].to_pylist() == [10, None, 20, 10, None]
 
 
-def test_a_feature_may_not_hide_a_column_of_the_entity_rows(feast: FeatureStore) -> None:
-    with pytest.raises(ConfigurationError, match="The features trips would hide columns"):
-        feast.get_historical_features(entity_df=asked((1, 5), trips=[7]), features=["trips:trips"])
-    found = feast.get_historical_features(asked((1, 5), trips=[7]), ["trips:trips"], full_feature_names=True).to_arrow()
-    assert found["trips"].to_pylist() == [7] and found["trips__trips"].to_pylist() == [10]
-
-
 # Without entity rows
 
 
@@ -114,15 +106,6 @@ def test_a_tag_makes_a_view_follow_the_event_time_alone(tmp_path: Path) -> None:
     assert strict.metadata.point_in_time == {"trips": "bitemporal"}
 
 
-def test_the_tag_of_a_source_holds_for_materialization(tmp_path: Path) -> None:
-    tagged = source(tmp_path / "trips.parquet", tags={"gatehouse.point_in_time": "event-time-only"})
-    store = opened(tmp_path)
-    store.apply([DRIVER, trips_view(tmp_path, source=tagged)])
-    store.materialize(start_date=NOON - timedelta(days=1), end_date=NOON + timedelta(minutes=45))
-    online = store.get_online_features(features=["trips:trips"], entity_rows=[{"driver": 1}])
-    assert online.to_dict()["trips"] == [11]
-
-
 # Names
 
 
@@ -154,13 +137,6 @@ def on_demand(feast: FeatureStore) -> FeatureStore:
 
     feast.apply([totals])
     return feast
-
-
-def test_request_features_come_with_the_entity_rows(on_demand: FeatureStore) -> None:
-    frame = asked((1, 5), (2, 5), extra=[1, 2])
-    job = on_demand.get_historical_features(entity_df=frame, features=["trips:trips", "totals:total"])
-    assert job.to_arrow()["total"].to_pylist() == [11, 22]
-    assert job.to_arrow_batches().read_all()["total"].to_pylist() == [11, 22]
 
 
 # Batches and memory
@@ -207,13 +183,3 @@ def test_a_saved_dataset_comes_back(on_demand: FeatureStore, tmp_path: Path) -> 
     with pytest.raises(ConfigurationError, match=r"The saved dataset trips\.parquet exists"):
         on_demand.create_saved_dataset(from_=job, name="second", storage=storage)
     on_demand.create_saved_dataset(from_=job, name="second", storage=storage, allow_overwrite=True)
-
-
-@pytest.mark.parametrize(
-    "times",
-    [[1_370_088_000], [1_370_088_000.5], [True], pd.PeriodIndex(["2013-06"], freq="M"), ["noon"], ["01/02/2013"]],
-)
-def test_what_is_no_time_is_refused(times: Any) -> None:
-    """Seconds since 1970 could be taken for nanoseconds: then every feature would be null."""
-    with pytest.raises(ConfigurationError, match=r"event_timestamp: expected times, "):
-        EntityRows.of_frame(pd.DataFrame({"driver": [1], "event_timestamp": times}))

@@ -13,7 +13,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from feast import Entity, FeatureStore, FeatureView, Field, ValueType
-from feast.infra.offline_stores.file_source import SavedDatasetFileStorage
 from feast.types import Int64
 
 from gatehouse.errors import ConfigurationError
@@ -62,21 +61,6 @@ def rows(connection: duckdb.DuckDBPyConnection, where: str | Path, **options: An
     return [found for (found,) in connection.sql(f"SELECT trips FROM {scan}").fetchall()]
 
 
-def test_of_a_file_that_is_all_out_of_reach_only_the_statistics_are_read(tmp_path: Path) -> None:
-    """Feature tables are files by date without a date in their paths: their row groups say what they hold."""
-    for number in (0, 9):
-        write(tmp_path / "trips" / f"known-{number}.parquet", day(number))
-    old = tmp_path / "trips" / "known-0.parquet"
-    body = old.read_bytes()
-    footer = int.from_bytes(body[-8:-4], "little") + 8
-    old.write_bytes(body[:4] + b"\xff" * (len(body) - footer - 4) + body[-footer:])
-    store = opened(tmp_path)
-    store.apply(view(tmp_path / "trips", ttl=2 * DAY))
-    assert trips(store, 10) == [9]
-    with pytest.raises(ConfigurationError, match="A feature table cannot be read"):
-        trips(store, 1)
-
-
 def test_a_folder_is_read_with_all_that_is_below_it_in_the_order_of_names(
     tmp_path: Path, connection: duckdb.DuckDBPyConnection
 ) -> None:
@@ -87,13 +71,6 @@ def test_a_folder_is_read_with_all_that_is_below_it_in_the_order_of_names(
     assert rows(connection, tmp_path / "trips") == [2, 1, 0, 3]
     assert rows(connection, tmp_path / "trips" / "*.parquet") == [0, 3]
     assert rows(connection, tmp_path / "trips" / "**" / "c.p*") == [2, 3]
-
-
-@pytest.mark.parametrize("where", ["nothing.parquet", "empty", "*.parquet"])
-def test_a_source_without_files_is_an_error(where: str, tmp_path: Path, connection: duckdb.DuckDBPyConnection) -> None:
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(ConfigurationError, match=r"expected Parquet files at .*, found none"):
-        rows(connection, tmp_path / where)
 
 
 # Folders divided by date
@@ -173,29 +150,3 @@ def test_an_object_store_is_read_and_pruned(bucket: tuple[str, Proxy], tmp_path:
     assert trips(store, 5, 7.4) == [5, 7]
     assert downloads(proxy) == {str((NOON + number * DAY).date()) for number in (3, 4, 5, 6, 7)}
     assert proxy.count("HEAD") == 0, "the listing said all that HEAD would"
-
-
-@pytest.mark.parametrize(
-    ("path", "message"),
-    [("nothing", "found none"), ("other", r"found a\.csv"), ("trip", "found none")],
-)
-def test_what_cannot_be_read_from_an_object_store_is_an_error(
-    path: str, message: str, bucket: tuple[str, Proxy], tmp_path: Path
-) -> None:
-    store = opened(tmp_path)
-    store.apply(view(f"{bucket[0]}/{path}"))
-    with pytest.raises(ConfigurationError, match=message):
-        trips(store, 1)
-
-
-def test_a_saved_dataset_goes_to_an_object_store_and_comes_back(bucket: tuple[str, Proxy], tmp_path: Path) -> None:
-    address, _ = bucket
-    store = opened(tmp_path)
-    store.apply(view(f"{address}/trips"))
-    frame = pd.DataFrame({"driver": [1, 1], "event_timestamp": [NOON + 3 * DAY, NOON]})
-    job = store.get_historical_features(entity_df=frame, features=["trips:trips"])
-    storage = SavedDatasetFileStorage(path=f"{address}/saved/trips.parquet")
-    store.create_saved_dataset(from_=job, name="trips", storage=storage)
-    assert store.get_saved_dataset("trips").to_df()["trips"].tolist() == [3, 0]
-    with pytest.raises(ConfigurationError, match=r"The saved dataset trips\.parquet exists"):
-        store.create_saved_dataset(from_=job, name="again", storage=storage)

@@ -2,9 +2,7 @@
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pytest
 
-from gatehouse.errors import ConfigurationError
 from tests.features.flights import Flights
 
 
@@ -28,12 +26,3 @@ def test_every_entity_row_is_kept_once_in_order(flights: Flights) -> None:
     assert order == sorted(order)
     assert len(set(order)) == table.num_rows > 5_000
     assert table.schema.field("label").type == pa.int8()
-
-
-def test_the_same_request_gives_the_same_reference(flights: Flights) -> None:
-    assert flights.retrieve(flights.first_week) == flights.training_set
-
-
-def test_an_unknown_service_names_those_that_exist(flights: Flights) -> None:
-    with pytest.raises(ConfigurationError, match="no feature service 'other': expected one of flight_delay"):
-        flights.retrieve(flights.first_week, "other")

@@ -16,7 +16,6 @@ from kfp import components
 import gatehouse
 from gatehouse.data.sources.catalog import parse_source
 from gatehouse.errors import ConfigurationError
-from gatehouse.evaluation.gate import Terms
 from gatehouse.evaluation.integration.spec import IntegrationSpec
 from gatehouse.evaluation.probing.spec import ProbeSpec
 from gatehouse.kfp.compilation.compiling import compile_pipeline
@@ -61,21 +60,18 @@ def test_without_tuning_the_training_of_the_project_is_trained_with_the_seed_of_
     assert train_spec(as_written(given["spec"]["runtimeValue"]["constant"])) == flights.file.training
 
 
-def test_a_refit_and_a_leakage_alarm_that_only_warns_are_asked_for_by_the_project(
-    flights: Project, tmp_path: Path
-) -> None:
+def test_a_refit_and_a_leakage_alarm_are_those_of_the_project(flights: Project, tmp_path: Path) -> None:
     asked = flights.file.tuning.model_copy(update={"final_rows": "train_and_validation"})
-    policy = flights.policy.model_copy(update={"rules": {"leakage alarm": Terms(severity="warn")}})
     unsaid = flights.file.features.model_copy(update={"leakage_alarm": None})
     file = flights.file.model_copy(update={"tuning": asked, "features": unsaid})
-    project = replace(flights, file=file, policy=policy)
+    project = replace(flights, file=file)
     given = {}
     for name, each in {"usual": flights, "asked": project}.items():
         compiled = with_a_short_stack(compile_pipeline, "training", each, tmp_path / name)
         spec = read_spec(compiled)
         checked = spec.task("compute-features").constants["leakage"]
-        given[name] = [spec.task("train").constants["refit"], checked["model_alarm_severity"], checked["alarm"]]
-    assert given == {"usual": [False, "refuse", 0.80], "asked": [True, "warn", 0.95]}
+        given[name] = [spec.task("train").constants["refit"], checked["alarm"]]
+    assert given == {"usual": [False, 0.80], "asked": [True, 0.95]}
 
 
 def test_calibration_probes_and_integration_are_run_only_where_they_are_asked_for(flights: Project) -> None:

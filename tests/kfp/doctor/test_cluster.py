@@ -106,7 +106,7 @@ def test_a_cluster_that_has_everything_is_well(patient: Patient, monkeypatch: py
     assert found["secret gatehouse-credentials"].found == "it has alert-webhook"
     whom = {review["spec"]["user"] for review in patient.cluster.reviews}
     assert whom == {f"system:serviceaccount:{NAMESPACE}:pipeline-runner"}
-    assert len(patient.cluster.reviews) == 10
+    assert len(patient.cluster.reviews) == 9
 
 
 def test_a_profile_that_asks_for_no_gpus_needs_no_image_with_cuda(patient: Patient) -> None:

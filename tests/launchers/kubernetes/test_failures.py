@@ -3,6 +3,7 @@
 import contextvars
 import json
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -10,9 +11,11 @@ import pytest
 from gatehouse.launchers import launcher as ends
 from gatehouse.launchers.kubernetes.ownership import OwnedJob
 from gatehouse.launchers.kubernetes.transfer import report_failure
-from gatehouse.launchers.launcher import LOG, RESULT, STOP, Stop, TrainingJob
+from gatehouse.launchers.launcher import RESULT, STOP, Stop, TrainingJob
 from gatehouse.store.store import ArtifactStore
+from tests.launchers.kubernetes.conftest import Clock
 from tests.launchers.kubernetes.scenarios import (
+    Scenario,
     die,
     error_of,
     fail_again_and_again,
@@ -26,15 +29,7 @@ from tests.stand_ins.kubernetes_api import Cluster, kubernetes
 from tests.stand_ins.kubernetes_kinds import Object, container_of
 
 BACKOFF = "launch.run_policy.backoff_limit"
-
-
-def test_a_failed_job_says_how_its_first_pod_ended_with_the_end_of_its_log(
-    store: ArtifactStore, job: TrainingJob, kind: str
-) -> None:
-    first, rest = error_of(ends.TrainingFailedError, master_fails, store, job, kind)
-    assert first == "Training failed: a pod ended with exit code 1, expected 0."
-    assert "JobFailed: it failed 1 times" in rest
-    assert rest.splitlines()[-20:] == [f"line {number}" for number in range(10, 30)]
+EVICTION = {"type": "DisruptionTarget", "status": "True", "reason": "TerminationByKubelet", "message": "low on memory"}
 
 
 def _program_fails(cluster: Cluster, job: Object) -> None:
@@ -46,17 +41,6 @@ def _program_fails(cluster: Cluster, job: Object) -> None:
     cluster.conclude(job, succeeded=False)
 
 
-def test_an_error_of_the_program_is_the_cause(store: ArtifactStore, job: TrainingJob, kind: str) -> None:
-    first, _ = error_of(ends.TrainingFailedError, _program_fails, store, job, kind)
-    assert first == "Training failed: ValueError: no rows"
-
-
-def test_a_job_that_is_told_to_end_too_often_was_preempted(store: ArtifactStore, job: TrainingJob, kind: str) -> None:
-    first, rest = error_of(ends.EvictedError, fail_again_and_again(143), store, job, kind, **once(kind))
-    assert first == ends.EVICTED
-    assert "received a SIGTERM" in rest and "resume at its last checkpoint" in rest
-
-
 def _hangs(cluster: Cluster, job: Object) -> None:
     pod = cluster.add_pod(job)
     cluster.start(job, pod)
@@ -64,20 +48,60 @@ def _hangs(cluster: Cluster, job: Object) -> None:
     cluster.conclude(job, succeeded=False)
 
 
-@pytest.mark.parametrize("repeats", [True, False])
+def _deleted(cluster: Cluster, job: Object) -> None:
+    pod = cluster.add_pod(job)
+    cluster.start(job, pod)
+    cluster.say(pod, "epoch 1/2")
+    cluster.await_log("epoch 1/2")
+    cluster.delete(next(iter(cluster.jobs)))
+
+
+def _deadline_of_the_operator(cluster: Cluster, job: Object) -> None:
+    message = "Job is failed because it was active longer than specified deadline"
+    cluster.conclude(job, succeeded=False, reason="DeadlineExceeded", message=message)
+
+
+@pytest.mark.parametrize(
+    ("scenario", "error", "first", "rest"),
+    [
+        (_program_fails, ends.TrainingFailedError, "Training failed: ValueError: no rows", ""),
+        (_hangs, ends.TrainingFailedError, ends.HUNG, ""),
+        (fail_again_and_again(143), ends.EvictedError, ends.EVICTED, "received a SIGTERM"),
+        (fail_again_and_again(137, "OOMKilled"), ends.TrainingFailedError, "ran out of memory", "epoch 1/2"),
+        (fail_again_and_again(137, conditions=[EVICTION]), ends.EvictedError, ends.EVICTED, "Kubelet: low on memory"),
+        (_deleted, ends.TrainingCancelledError, "its job was deleted while it ran", "epoch 1/2"),
+        (_deadline_of_the_operator, ends.TrainingTimeoutError, "took longer than", ""),
+    ],
+)
+def test_each_cause_is_an_error_of_its_own(
+    store: ArtifactStore,
+    job: TrainingJob,
+    kind: str,
+    scenario: Scenario,
+    error: type[ends.LauncherError],
+    first: str,
+    rest: str,
+) -> None:
+    found, below = error_of(error, scenario, store, job, kind, **once(kind))
+    assert first in found and rest in below
+
+
+def test_a_failed_job_says_how_its_first_pod_ended_with_the_end_of_its_log(
+    store: ArtifactStore, job: TrainingJob, kind: str
+) -> None:
+    first, rest = error_of(ends.TrainingFailedError, master_fails, store, job, kind)
+    assert first == "Training failed: a pod ended with exit code 1, expected 0."
+    assert "JobFailed: it failed 1 times" in rest
+    assert rest.splitlines()[-20:] == [f"line {number}" for number in range(10, 30)]
+
+
+@pytest.mark.parametrize(("scenario", "repeats"), [(_program_fails, True), (_hangs, False)])
 def test_only_the_program_says_that_every_attempt_would_fail_so(
-    store: ArtifactStore, job: TrainingJob, repeats: bool
+    store: ArtifactStore, job: TrainingJob, scenario: Scenario, repeats: bool
 ) -> None:
     with pytest.raises(ends.TrainingFailedError) as caught:
-        run(_program_fails if repeats else _hangs, store, job, "pytorchjob")
-    assert caught.value.repeats == repeats and (ends.HUNG in str(caught.value)) != repeats
-
-
-def test_a_pod_that_runs_out_of_memory_too_often_is_told_so(store: ArtifactStore, job: TrainingJob, kind: str) -> None:
-    out_of_memory = fail_again_and_again(137, "OOMKilled")
-    first, rest = error_of(ends.TrainingFailedError, out_of_memory, store, job, kind, **once(kind))
-    assert "ran out of memory" in first
-    assert (f"failed 2 times, with {BACKOFF}=1" in rest) == (kind == "pytorchjob")
+        run(scenario, store, job, "pytorchjob")
+    assert caught.value.repeats == repeats
 
 
 def test_failures_before_the_launcher_began_count_too(
@@ -135,49 +159,28 @@ def test_the_failure_after_the_last_restart_ends_the_job_with_its_cause(store: A
     assert f"worker-0 failed 3 times, with {BACKOFF}=2" in rest and rest.endswith("life 3")
 
 
-@pytest.mark.parametrize("watched", [True, False])
-def test_pods_that_come_and_go_between_two_looks_count_where_pods_may_be_watched(
-    store: ArtifactStore, job: TrainingJob, watched: bool
-) -> None:
+def test_pods_that_come_and_go_between_two_looks_count(store: ArtifactStore, job: TrainingJob) -> None:
     def fail_three_times_at_once(cluster: Cluster, made: Object) -> None:
         pod: Object | None = cluster.add_pod(made)
         cluster.await_looks(2)
         for _ in range(3):
             assert pod is not None
             pod = cluster.fail(made, pod, 137, "OOMKilled")
-        assert pod is not None
-        cluster.start(made, pod)
-        cluster.await_looks(3)
-        del cluster.pods[pod["metadata"]["name"]]
-        if cluster.jobs:
-            succeed(cluster, made)
 
-    with kubernetes(fail_three_times_at_once) as cluster:
-        cluster.log = job.directory / LOG
-        if not watched:
-            cluster.forbidden.add(("", "pods", "watch"))
-        launcher = launcher_on(cluster, store, "pytorchjob", run_policy={"backoff_limit": 2})
-        if watched:
-            with pytest.raises(ends.TrainingFailedError, match="failed 3 times"):
-                launcher.run(job)
-        else:
-            launcher.run(job)
+    with kubernetes(fail_three_times_at_once) as cluster, pytest.raises(ends.TrainingFailedError, match="3 times"):
+        launcher_on(cluster, store, "pytorchjob", run_policy={"backoff_limit": 2}).run(job)
 
 
-def test_a_job_that_is_suspended_again_and_again_uses_no_restart(store: ArtifactStore, job: TrainingJob) -> None:
-    def preempted_and_resumed(cluster: Cluster, made: Object) -> None:
-        pod = cluster.add_pod(made)
-        for _ in range(3):
-            cluster.start(made, pod)
-            cluster.await_looks(2)
-            cluster.suspend(made, pod)
-            pod = cluster.resume(made)
+def _suspended_again_and_again(cluster: Cluster, job: Object) -> None:
+    pod = cluster.add_pod(job)
+    for _ in range(3):
+        cluster.start(job, pod)
         cluster.await_looks(2)
-        del cluster.pods[pod["metadata"]["name"]]
-        if cluster.jobs:
-            succeed(cluster, made)
-
-    run(preempted_and_resumed, store, job, "pytorchjob", run_policy={"backoff_limit": 1})
+        cluster.suspend(job, pod)
+        pod = cluster.resume(job)
+    cluster.await_looks(2)
+    del cluster.pods[pod["metadata"]["name"]]
+    succeed(cluster, job)
 
 
 def _evicted_and_started_again(cluster: Cluster, job: Object) -> None:
@@ -193,33 +196,17 @@ def _evicted_and_started_again(cluster: Cluster, job: Object) -> None:
     succeed(cluster, job)
 
 
-def test_a_pod_that_is_evicted_and_starts_again_is_no_failure(
-    store: ArtifactStore, job: TrainingJob, kind: str
-) -> None:
-    run(_evicted_and_started_again, store, job, kind)
-    assert (job.directory / LOG).read_text() == "epoch 1/2\nepoch 1/1\n"
-
-
-def test_a_job_that_ends_by_eviction_says_so(store: ArtifactStore, job: TrainingJob, kind: str) -> None:
-    condition = {"type": "DisruptionTarget", "status": "True", "reason": "TerminationByKubelet"}
-    evicted = fail_again_and_again(137, conditions=[condition | {"message": "The node was low on memory."}])
-    first, rest = error_of(ends.EvictedError, evicted, store, job, kind, **once(kind))
-    assert first == ends.EVICTED
-    assert "TerminationByKubelet: The node was low on memory." in rest and rest.endswith("epoch 1/2")
-
-
-def _deleted(cluster: Cluster, job: Object) -> None:
+def _pulled_at_last(cluster: Cluster, job: Object) -> None:
     pod = cluster.add_pod(job)
-    cluster.start(job, pod)
-    cluster.say(pod, "epoch 1/2")
-    cluster.await_log("epoch 1/2")
-    cluster.delete(next(iter(cluster.jobs)))
+    cluster.set_pod(job, pod, "Pending", {"waiting": {"reason": "ErrImagePull", "message": "time-out"}})
+    cluster.await_looks(2)
+    del cluster.pods[pod["metadata"]["name"]]
+    succeed(cluster, job)
 
 
-def test_a_job_that_somebody_deletes_was_cancelled(store: ArtifactStore, job: TrainingJob, kind: str) -> None:
-    first, rest = error_of(ends.TrainingCancelledError, _deleted, store, job, kind)
-    assert first == "Training was cancelled: its job was deleted while it ran."
-    assert rest.endswith("epoch 1/2")
+@pytest.mark.parametrize("scenario", [_suspended_again_and_again, _evicted_and_started_again, _pulled_at_last])
+def test_a_job_that_goes_on_has_not_failed(store: ArtifactStore, job: TrainingJob, scenario: Scenario) -> None:
+    run(scenario, store, job, "pytorchjob", run_policy={"backoff_limit": 1})
 
 
 def test_a_job_that_its_experiment_stops_is_deleted_at_once(store: ArtifactStore, job: TrainingJob, kind: str) -> None:
@@ -242,10 +229,66 @@ def test_a_job_that_its_experiment_stops_is_deleted_at_once(store: ArtifactStore
     contextvars.copy_context().run(begin)
 
 
-def _deadline_of_the_operator(cluster: Cluster, job: Object) -> None:
-    message = "Job is failed because it was active longer than specified deadline"
-    cluster.conclude(job, succeeded=False, reason="DeadlineExceeded", message=message)
+def _never_scheduled(cluster: Cluster, job: Object, clock: Clock) -> None:
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+    cluster.add_pod(job, conditions=[condition | {"message": "5 Insufficient nvidia.com/gpu."}])
+    cluster.await_looks(1)
+    clock.pass_minutes(31)
 
 
-def test_the_deadline_of_the_operator_is_a_timeout_too(store: ArtifactStore, job: TrainingJob, kind: str) -> None:
-    error_of(ends.TrainingTimeoutError, _deadline_of_the_operator, store, job, kind)
+def _never_admitted(cluster: Cluster, job: Object, clock: Clock) -> None:
+    cluster.events.append({"type": "Warning", "reason": "FailedCreate", "message": "exceeded quota: team"})
+    cluster.await_looks(1)
+    clock.pass_minutes(31)
+
+
+def _not_pulled(cluster: Cluster, job: Object, clock: Clock) -> None:
+    waiting = {"waiting": {"reason": "ImagePullBackOff", "message": "registry.example/none: not found"}}
+    cluster.set_pod(job, cluster.add_pod(job), "Pending", waiting)
+    cluster.await_looks(2)
+    clock.pass_minutes(6)
+
+
+def _misnamed_image(cluster: Cluster, job: Object, clock: Clock) -> None:
+    cluster.set_pod(job, cluster.add_pod(job), "Pending", {"waiting": {"reason": "InvalidImageName"}})
+
+
+def _runs_on(cluster: Cluster, job: Object, clock: Clock) -> None:
+    cluster.await_looks(1)
+    clock.pass_minutes(25)  # In the queue, which does not count.
+    pod = cluster.add_pod(job)
+    cluster.start(job, pod)
+    cluster.say(pod, "epoch 1/1000000")
+    cluster.await_log("epoch 1/1000000")
+    cluster.await_looks(2)
+    clock.pass_minutes(58)
+    cluster.await_looks(2)
+    assert cluster.jobs, "it was stopped before its 60 minutes"
+    clock.pass_minutes(3)
+
+
+@pytest.mark.parametrize(
+    ("scenario", "error", "first", "rest"),
+    [
+        (_never_scheduled, ends.UnschedulableError, "launch.scheduling_minutes=30: no node", "5 Insufficient nvidia"),
+        (_never_admitted, ends.SchedulingTimeoutError, "did not start within", "FailedCreate: exceeded quota: team"),
+        (_not_pulled, ends.ImagePullError, "cannot be pulled", "ImagePullBackOff: registry.example/none: not found"),
+        (_misnamed_image, ends.ImagePullError, "cannot be pulled", "InvalidImageName"),
+        (_runs_on, ends.TrainingTimeoutError, "timeout_minutes=60", "epoch 1/1000000"),
+    ],
+)
+def test_each_deadline_is_an_error_of_its_own(
+    store: ArtifactStore,
+    job: TrainingJob,
+    kind: str,
+    clock: Clock,
+    scenario: Callable[[Cluster, Object, Clock], None],
+    error: type[ends.LauncherError],
+    first: str,
+    rest: str,
+) -> None:
+    def with_clock(cluster: Cluster, made: Object) -> None:
+        scenario(cluster, made, clock)
+
+    found, below = error_of(error, with_clock, store, job, kind)
+    assert first in found and rest in below

@@ -26,11 +26,8 @@ ALL: dict[str, Any] = {
     "shared_memory": "8Gi",
     "node_selector": {"pool": "gpu"},
     "tolerations": [{"key": "nvidia.com/gpu", "effect": "NoSchedule"}],
-    "spot": [{"key": "spot", "operator": "Equal", "value": "true"}],
-    "topology": {"place": "pack", "key": "rack", "required": True},
     "queue": "team",
     "queue_priority": "high",
-    "suspend": True,
     "service_account": "trainer",
     "env": {"NCCL_DEBUG": "WARN"},
     "secrets": [{"variable": "TOKEN", "name": "tokens", "key": "mlflow", "optional": False}],
@@ -76,24 +73,18 @@ POD_METADATA = {
 }
 
 
-def _placed(label: str) -> dict[str, Any]:
-    term = {"topologyKey": "rack", "labelSelector": {"matchLabels": {label: "gatehouse-1"}}}
-    return {
-        "volumes": [
-            {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "8Gi"}},
-            {"name": "work", "emptyDir": {}},
-            {"name": "volume-0", "persistentVolumeClaim": {"claimName": "store", "readOnly": True}},
-        ],
-        "terminationGracePeriodSeconds": 60,
-        "serviceAccountName": "trainer",
-        "imagePullSecrets": [{"name": "registry"}],
-        "nodeSelector": {"pool": "gpu"},
-        "tolerations": [
-            {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"},
-            {"key": "spot", "operator": "Equal", "value": "true"},
-        ],
-        "affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}},
-    }
+POD: dict[str, Any] = {
+    "volumes": [
+        {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "8Gi"}},
+        {"name": "work", "emptyDir": {}},
+        {"name": "volume-0", "persistentVolumeClaim": {"claimName": "store", "readOnly": True}},
+    ],
+    "terminationGracePeriodSeconds": 60,
+    "serviceAccountName": "trainer",
+    "imagePullSecrets": [{"name": "registry"}],
+    "nodeSelector": {"pool": "gpu"},
+    "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}],
+}
 
 
 def _pytorchjob(**settings: Any) -> dict[str, Any]:
@@ -117,14 +108,14 @@ def test_a_pytorchjob_with_every_setting_is_exactly_this() -> None:
         "command": ["python", "-m", "pod"],
         "volumeMounts": MOUNTS,
     }
-    pod = _placed("training.kubeflow.org/job-name") | {
+    pod = POD | {
         "containers": [container],
         "priorityClassName": "batch",
         "schedulerName": "volcano",
         "activeDeadlineSeconds": 6300,
     }
     replica = {"replicas": 1, "restartPolicy": "ExitCode", "template": {"metadata": POD_METADATA, "spec": pod}}
-    built = _pytorchjob(**ALL, run_policy=own, priority="batch", gang="volcano", gang_queue="gpu")
+    built = _pytorchjob(**ALL, run_policy=own, priority="batch", gang="volcano")
     assert built == {
         "apiVersion": "kubeflow.org/v1",
         "kind": "PyTorchJob",
@@ -137,15 +128,14 @@ def test_a_pytorchjob_with_every_setting_is_exactly_this() -> None:
                 "backoffLimit": 5,
                 "activeDeadlineSeconds": 6300,
                 "ttlSecondsAfterFinished": 60,
-                "suspend": True,
-                "schedulingPolicy": {"minAvailable": 2, "queue": "gpu", "priorityClass": "batch"},
+                "schedulingPolicy": {"minAvailable": 2, "priorityClass": "batch"},
             },
         },
     }
 
 
 def test_a_trainjob_with_every_setting_is_exactly_this() -> None:
-    pod = _placed("jobset.sigs.k8s.io/jobset-name") | {"containers": [{"name": "node", "volumeMounts": MOUNTS}]}
+    pod = POD | {"containers": [{"name": "node", "volumeMounts": MOUNTS}]}
     replicated = {"name": "node", "template": {"spec": {"template": {"metadata": POD_METADATA, "spec": pod}}}}
     trainer = {
         "image": "registry/gatehouse@sha256:1",
@@ -161,7 +151,6 @@ def test_a_trainjob_with_every_setting_is_exactly_this() -> None:
         "metadata": METADATA,
         "spec": {
             "runtimeRef": {"apiGroup": "trainer.kubeflow.org", "kind": "ClusterTrainingRuntime", "name": "torch"},
-            "suspend": True,
             "activeDeadlineSeconds": 6300,
             "trainer": trainer,
             "runtimePatches": [
@@ -174,79 +163,37 @@ def test_a_trainjob_with_every_setting_is_exactly_this() -> None:
     }
 
 
-def test_one_node_is_a_master_alone() -> None:
-    spec = _pytorchjob()["spec"]
-    assert list(spec["pytorchReplicaSpecs"]) == ["Master"]
-    assert "elasticPolicy" not in spec and "schedulingPolicy" not in spec["runPolicy"]
-
-
-def test_an_elastic_job_has_workers_alone_between_its_bounds() -> None:
-    spec = _pytorchjob(nodes=3, elastic={"min_nodes": 2, "max_nodes": 4, "max_restarts": 7})["spec"]
-    assert {name: each["replicas"] for name, each in spec["pytorchReplicaSpecs"].items()} == {"Worker": 3}
-    assert spec["elasticPolicy"] == {
-        "minReplicas": 2,
-        "maxReplicas": 4,
-        "maxRestarts": 7,
-        "rdzvBackend": "c10d",
-        "rdzvId": "first",
-    }
-    assert spec["nprocPerNode"] == "2"
-
-
-def test_a_gang_of_an_elastic_job_is_as_small_as_it_may_run() -> None:
-    settings = {"nodes": 3, "elastic": {"min_nodes": 2, "max_nodes": 4}, "gang": "coscheduling"}
-    spec = _pytorchjob(**settings, scheduling_minutes=10)["spec"]
-    assert spec["runPolicy"]["schedulingPolicy"] == {"minAvailable": 2, "scheduleTimeoutSeconds": 600}
-    template = spec["pytorchReplicaSpecs"]["Worker"]["template"]
-    assert template["spec"]["schedulerName"] == "scheduler-plugins-scheduler"
-
-
-@pytest.mark.parametrize(("required", "otherwise"), [(True, "DoNotSchedule"), (False, "ScheduleAnyway")])
-def test_spread_pods_are_a_constraint_where_the_operator_takes_one(required: bool, otherwise: str) -> None:
-    topology = {"place": "spread", "required": required}
-    master = _pytorchjob(topology=topology)["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]
-    (constraint,) = master["topologySpreadConstraints"]
-    assert constraint["whenUnsatisfiable"] == otherwise
-    if required:
-        with pytest.raises(ValidationError, match="a TrainJob cannot require spread"):
-            _trainjob(topology=topology)
-        return
-    patch = _trainjob(topology=topology)["spec"]["runtimePatches"][0]["trainingRuntimeSpec"]["template"]
-    pod = patch["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
-    assert list(pod["affinity"]) == ["podAntiAffinity"]
-
-
-def test_what_the_environment_of_a_user_names_is_not_named_twice() -> None:
-    settings = {"env": {"AWS_REGION": "here", "AWS_DEFAULT_REGION": "there", "TMPDIR": "/scratch"}}
-    names = [each["name"] for each in _trainjob(**settings)["spec"]["trainer"]["env"]]
-    assert len(names) == len(set(names))
+def test_a_gang_is_all_nodes() -> None:
+    gang = _pytorchjob(nodes=3, gang="coscheduling")["spec"]
+    assert gang["runPolicy"]["schedulingPolicy"] == {"minAvailable": 3}
+    template = gang["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]
+    assert template["schedulerName"] == "scheduler-plugins-scheduler"
 
 
 @pytest.mark.parametrize(
-    ("settings", "message"),
+    ("topology", "expected"),
     [
-        ({"gang_queue": "gpu"}, "expected only with gang: volcano"),
-        ({"nodes": 5, "elastic": {"max_nodes": 4}}, "nodes=5: expected between"),
-        ({"elastic": {"min_nodes": 4, "max_nodes": 2}}, "min_nodes=4 is more than max_nodes=2"),
-        ({"spot": [{"key": "spot"}], "restart": "Never"}, "needs restart: ExitCode or OnFailure"),
-        ({"runtime": "torch"}, "Extra inputs are not permitted"),
-        ({"resources": {"memory": "4"}}, "String should match pattern"),
+        ({"place": "spread", "required": True}, {"whenUnsatisfiable": "DoNotSchedule", "maxSkew": 1}),
+        ({"place": "spread"}, {"whenUnsatisfiable": "ScheduleAnyway", "maxSkew": 1}),
+        ({"place": "pack", "required": True}, "required"),
+        ({"place": "pack"}, "preferred"),
     ],
 )
-def test_settings_that_cannot_be_are_refused(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValidationError, match=message):
-        PyTorchJobLaunch.model_validate({"kind": "pytorchjob"} | settings)
+def test_pods_are_placed_relative_to_each_other(topology: dict[str, Any], expected: Any) -> None:
+    pod = _pytorchjob(topology=topology | {"key": "rack"})["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]
+    others = {
+        "topologyKey": "rack",
+        "labelSelector": {"matchLabels": {"training.kubeflow.org/job-name": "gatehouse-1"}},
+    }
+    if topology["place"] == "spread":
+        assert pod["topologySpreadConstraints"] == [expected | others]
+    else:
+        ((when, [term]),) = pod["affinity"]["podAffinity"].items()
+        assert when.startswith(expected) and others in (term, term.get("podAffinityTerm"))
 
 
-@pytest.mark.parametrize("setting", ["gang", "priority", "run_policy", "elastic", "restart"])
-def test_what_the_runtime_of_a_trainjob_decides_is_refused_here(setting: str) -> None:
-    with pytest.raises(ValidationError, match=setting):
-        TrainJobLaunch.model_validate({"kind": "trainjob", setting: "x"})
-
-
-def test_the_stand_in_refuses_what_a_cluster_would_not_take() -> None:
-    built = _pytorchjob()
-    built["spec"]["runPolicy"]["backoffLimits"] = 3
-    built["spec"]["pytorchReplicaSpecs"]["Master"]["replicas"] = "1"
-    paths = {error.json_path for error in validator("PyTorchJob").iter_errors(built)}
-    assert paths == {"$.spec.runPolicy", "$.spec.pytorchReplicaSpecs.Master.replicas"}
+def test_a_trainjob_takes_no_setting_that_its_runtime_decides() -> None:
+    settings = ["gang", "priority", "run_policy", "restart", "topology"]
+    with pytest.raises(ValidationError) as caught:
+        TrainJobLaunch.model_validate({"kind": "trainjob"} | dict.fromkeys(settings, "x"))
+    assert sorted(str(error["loc"][0]) for error in caught.value.errors()) == sorted(settings)

@@ -5,11 +5,12 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
-from gatehouse.launchers.kubernetes import pod as program
+from gatehouse.launchers.kubernetes.api import KubernetesApi
+from gatehouse.launchers.kubernetes.logs import PodLogs
 from gatehouse.launchers.kubernetes.pod_metrics import rendezvous_options
 from gatehouse.store.store import ArtifactStore
 
@@ -29,28 +30,7 @@ def test_a_pod_that_is_told_to_end_while_it_fetches_ends_at_once(store: Artifact
         assert pod.wait(timeout=60) == 143
 
 
-@pytest.mark.parametrize("ranks", [True, False], ids=["ranks", "elastic"])
-def test_each_node_has_a_spool_of_its_own_and_leaves_nothing_on_the_volume(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ranks: bool
-) -> None:
-    monkeypatch.setenv("GATEHOUSE_SPOOL", str(tmp_path / "volume"))
-    monkeypatch.delenv("PET_NODE_RANK", raising=False)
-    spools = []
-    for node in ("0", "1"):
-        if ranks:
-            monkeypatch.setenv("PET_NODE_RANK", node)
-        else:  # The operator of an elastic job gives no rank. A pod that takes a node's place has its name.
-            monkeypatch.setattr(os, "uname", lambda node=node: SimpleNamespace(nodename=node))
-        (tmp_path / node).mkdir()
-        spools.append(program._spool(tmp_path / node, "gatehouse-1"))
-    program._remove(spools[0])
-    assert os.listdir(tmp_path / "volume" / "gatehouse-1") == ["1"]
-    program._remove(spools[1])
-    assert os.listdir(tmp_path / "volume") == []
-
-
 ONE = {"PET_NNODES": "1", "PET_NODE_RANK": "0", "PET_MASTER_ADDR": "job-master-0", "PET_MASTER_PORT": "23456"}
-ELASTIC = {"PET_NNODES": "1:4", "PET_RDZV_ENDPOINT": "job-worker-0:23456", "PET_RDZV_BACKEND": "c10d"}
 
 
 @pytest.mark.parametrize(
@@ -58,16 +38,25 @@ ELASTIC = {"PET_NNODES": "1:4", "PET_RDZV_ENDPOINT": "job-worker-0:23456", "PET_
     [
         ({}, []),
         (ONE, []),
-        (ELASTIC, []),
-        (ONE | {"PET_NNODES": "2"}, ["--nodes=2:2", "--rendezvous=job-master-0:23456", "--run-id=launch"]),
+        (ONE | {"PET_NNODES": "2"}, ["--nodes=2", "--rendezvous=job-master-0:23456", "--run-id=launch"]),
     ],
-    ids=["no operator", "one node", "elastic", "two nodes"],
+    ids=["no operator", "one node", "two nodes"],
 )
 def test_only_a_fixed_number_of_nodes_is_told_where_to_meet(
     monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], options: list[str]
 ) -> None:
-    for name in ONE | ELASTIC:
+    for name in ONE:
         monkeypatch.delenv(name, raising=False)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     assert rendezvous_options("launch") == options
+
+
+def test_lines_of_pods_are_kept_once_whatever_the_zone_of_their_node(tmp_path: Path) -> None:
+    logs = PodLogs(cast(KubernetesApi, None), "ml", "pytorch", tmp_path / "log", named=False)
+    one, other = ("2026-01-01T14:00:00.123456789+02:00 one", "2026-01-01T14:00:00.123456789+02:00 other")
+    for line in (one, other, one, "no time", "2026-01-01T12:00:00.13Z later", other):
+        logs._write("p", "u", line)
+    assert logs._query("u")["sinceTime"] == "2026-01-01T12:00:00Z"
+    logs.finish()
+    assert (tmp_path / "log").read_text().splitlines() == ["one", "other", "no time", "later"]

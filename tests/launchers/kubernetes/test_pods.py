@@ -57,13 +57,6 @@ def test_a_list_that_is_ahead_of_the_watch_counts_nothing_twice() -> None:
     assert attempts.observe(_pod("2")) and attempts.failures == {"master-0": 1}
 
 
-def test_the_pod_that_ended_too_often_is_the_cause_although_its_successor_runs() -> None:
-    attempts = Attempts(1, restarts=0)
-    attempts.observe(_pod("1", 137))
-    attempts.update([_pod("2")])
-    assert _uids(attempts) == ["1"]
-
-
 def test_a_container_that_the_node_starts_again_counts_once_for_each_start() -> None:
     attempts = Attempts(1, restarts=2)
     for restarts, code in ((0, 137), (1, 0), (3, 0)):
@@ -101,10 +94,3 @@ def test_a_pod_that_ends_as_it_is_deleted_counts_with_its_successor_and_not_wher
         attempts.update([_pod("2")])
         attempts.observe(_deleted(_pod("1", 143)))
     assert (+drained.failures, +suspended.failures) == ({"master-0": 1}, {})
-
-
-def test_nothing_is_recorded_where_nobody_counts() -> None:
-    attempts = Attempts(1)
-    for uid in ("1", "2"):
-        attempts.update([_pod(uid, 1)])
-    assert attempts.progress() == {} and attempts.exceeding() == ""

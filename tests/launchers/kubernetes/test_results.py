@@ -9,13 +9,12 @@ import pytest
 from gatehouse.errors import ConfigurationError
 from gatehouse.launchers.kubernetes.pod_metrics import sending_metrics
 from gatehouse.launchers.launcher import LOG, METRICS, RESULT, WEIGHTS, TrainingFailedError, TrainingJob
-from gatehouse.store.run import RUN_ID, Attempt
+from gatehouse.store.run import Attempt
 from gatehouse.store.store import ArtifactStore
 from gatehouse.tracking.machine import GPU_PERCENT, Machine
 from gatehouse.tracking.spool import Position, SpoolWriter, dropped, read
 from tests.launchers.kubernetes.scenarios import (
     Scenario,
-    end_without_a_model,
     error_of,
     launcher_on,
     master_fails,
@@ -100,54 +99,33 @@ def test_a_full_disk_costs_the_log_and_neither_model_nor_truth(
         assert "exit code 1" in first and "\nline 1" in rest
 
 
-def test_the_log_of_a_pod_that_has_ended_is_not_asked_for_again(store: ArtifactStore, job: TrainingJob) -> None:
-    def one_ends_early(cluster: Cluster, made: Object) -> None:
-        early = cluster.add_pod(made, "worker-0")
-        cluster.start(made, early)
-        cluster.say(early, "done")
-        cluster.end(made, early, 0)
-        cluster.await_log("done")
-        cluster.await_looks(3)
-        succeed(cluster, made)
-
-    cluster = run(one_ends_early, store, job, "pytorchjob")
-    assert len([each for each in cluster.requests if each.endswith("worker-0/log")]) <= 3
-
-
-def test_success_without_a_model_is_a_failure(store: ArtifactStore, job: TrainingJob, kind: str) -> None:
-    first, _ = error_of(TrainingFailedError, end_without_a_model, store, job, kind)
-    assert first.startswith("Training failed: the job reports success, but there is no result and weights")
-
-
-@pytest.mark.parametrize("what", ["named", "altered", "missing"])
-def test_success_with_a_model_that_does_not_verify_is_a_failure(
-    store: ArtifactStore, job: TrainingJob, tmp_path: Path, what: str
+@pytest.mark.parametrize(
+    ("what", "problem"),
+    [
+        ("no model", "there is no result and weights"),
+        ("others named", "the weights have SHA-256"),
+        ("altered", "its result does not verify"),
+        ("missing", "its result does not verify"),
+    ],
+)
+def test_success_without_a_model_that_verifies_is_a_failure(
+    store: ArtifactStore, job: TrainingJob, kind: str, tmp_path: Path, what: str, problem: str
 ) -> None:
-    def send(cluster: Cluster, made: Object) -> None:
-        folder = tmp_path / "pod"
-        folder.mkdir()
-        train(made, folder, named=b"others" if what == "named" else b"weights")
-        (blob,) = (path for path in Path(store.address).glob("blobs/*/*") if path.read_bytes() == b"weights")
-        if what != "named":
-            blob.unlink()
-        if what == "altered":
-            blob.write_bytes(b"Weights")
-        end_without_a_model(cluster, made)
+    def end(cluster: Cluster, made: Object) -> None:
+        if what != "no model":
+            folder = tmp_path / "pod"
+            folder.mkdir()
+            train(made, folder, named=b"others" if what == "others named" else b"weights")
+            (blob,) = (path for path in Path(store.address).glob("blobs/*/*") if path.read_bytes() == b"weights")
+            if what in ("altered", "missing"):
+                blob.unlink()
+            if what == "altered":
+                blob.write_bytes(b"Weights")
+        cluster.end(made, cluster.add_pod(made), 0)
+        cluster.conclude(made, succeeded=True)
 
-    first, rest = error_of(TrainingFailedError, send, store, job, "pytorchjob")
-    assert ("the weights have SHA-256" in first) == (what == "named")
-    assert ("its result does not verify" in first) == (what != "named"), rest
-
-
-def test_another_run_has_a_job_of_its_own(
-    store: ArtifactStore, job: TrainingJob, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with kubernetes(succeed) as cluster:
-        for each in ("run-1", "run-2"):
-            monkeypatch.setenv(RUN_ID, each)
-            launcher_on(cluster, store, "pytorchjob").run(job)
-        names = {made["metadata"]["name"] for made in cluster.created}
-    assert len(names) == 2
+    first, _ = error_of(TrainingFailedError, end, store, job, kind)
+    assert first.startswith("Training failed:") and problem in first
 
 
 def test_nodes_that_do_not_divide_the_processes_are_refused_before_anything_is_done(

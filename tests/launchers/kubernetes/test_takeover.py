@@ -2,14 +2,13 @@
 
 import json
 import threading
-from pathlib import Path
 
 import pytest
 
 from gatehouse.launchers.launcher import PLACE, WEIGHTS, ClusterError, TrainingJob
 from gatehouse.store.run import RUN_ID
 from gatehouse.store.store import ArtifactStore
-from tests.launchers.kubernetes.scenarios import IMPATIENT, launcher_on, run_and_die, succeed
+from tests.launchers.kubernetes.scenarios import launcher_on, run_and_die, succeed
 from tests.stand_ins.kubernetes_api import Cluster, kubernetes
 from tests.stand_ins.kubernetes_kinds import Object
 
@@ -79,24 +78,15 @@ def test_a_result_whose_launcher_was_killed_before_it_was_published_is_not_train
         assert len(cluster.created) == 2, "a model that is published is trained again where that is asked for"
 
 
-def test_a_launch_whose_result_is_gone_is_trained_again(store: ArtifactStore, job: TrainingJob) -> None:
-    with kubernetes(succeed) as cluster:
-        launcher_on(cluster, store, "pytorchjob").run(job)
-        (blob,) = (path for path in Path(store.address).glob("blobs/*/*") if path.read_bytes() == b"weights")
-        blob.unlink()
-        launcher_on(cluster, store, "pytorchjob").run(job)
-        assert len(cluster.created) == 2
-
-
 def test_a_launcher_whose_job_another_has_taken_over_leaves_it_alone(store: ArtifactStore, job: TrainingJob) -> None:
     with kubernetes(lambda *_: None) as cluster:
         old = launcher_on(cluster, store, "pytorchjob")
 
-        def meanwhile(*_: object) -> None:
+        def meanwhile(*_: object, **__: object) -> None:
             run_and_die(store, job, cluster)
             raise SystemExit(143)
 
-        old._api.wait_for_change = meanwhile  # type: ignore[method-assign]
+        old._api.list = meanwhile  # type: ignore[method-assign]
         with pytest.raises(SystemExit):
             old.run(job)
         assert len(cluster.jobs) == 1
@@ -132,20 +122,6 @@ def test_a_job_that_is_being_deleted_is_waited_for_and_then_created_again(
         launcher._api.get = look  # type: ignore[method-assign]
         launcher.run(job)
         assert len(cluster.created) == 2
-
-
-def test_a_job_whose_deletion_does_not_end_is_an_error_that_names_its_finalizers(
-    store: ArtifactStore, job: TrainingJob
-) -> None:
-    with kubernetes(lambda *_: None) as cluster:
-        run_and_die(store, job, cluster)
-        (old,) = cluster.jobs.values()
-        deleted = {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["kueue.x-k8s.io/managed-job"]}
-        old["metadata"] |= deleted
-        with pytest.raises(ClusterError, match="is still being deleted") as caught:
-            launcher_on(cluster, store, "pytorchjob", IMPATIENT).run(job)
-        assert "2026-01-01T00:00:00Z" in str(caught.value) and "kueue.x-k8s.io/managed-job" in str(caught.value)
-        assert len(cluster.created) == 1
 
 
 def test_a_launcher_in_a_pod_owns_its_job_and_takes_over_what_it_finds(

@@ -3,29 +3,16 @@
 import sqlite3
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from gatehouse.features.definitions.repository import read_repository
-from gatehouse.features.table_files import Files, feature_files
-from gatehouse.online import skew
+from gatehouse.features.table_files import Files
 from gatehouse.online.materialization import materialize_views
 from gatehouse.online.serving.stage import CompareOnlineRequest, CompareOnlineResult, compare_online
-from gatehouse.online.skew import Skew, measure_skew
-from gatehouse.online.store import OnlineStore, epoch_us, online_view, open_online, sqlite_file
+from gatehouse.online.store import online_view, open_online, sqlite_file
 from gatehouse.store.store import ArtifactStore
 from tests.features import shops
-
-SECOND = """places = FeatureView(
-    name="places",
-    entities=("shop",),
-    available=Available("event_timestamp"),
-    window=timedelta(0),
-    ttl=timedelta(days=3),
-    features={"place_of": "categorical"},
-)
-"""
 
 
 def compared(store: ArtifactStore, max_skew: float = 0.0) -> CompareOnlineResult:
@@ -90,57 +77,6 @@ def test_a_view_that_another_run_writes_is_not_compared(tmp_path: Path) -> None:
     online.swap("sales", online.state("sales"), replace(before, last=9))
     result = compared(store)
     assert result.verdict == "not checked" and "being written" in result.reasons[0]
-
-
-def test_a_view_that_was_pushed_from_elsewhere_is_left_out_and_the_others_are_compared(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    two = shops.DEFINITIONS.replace("basket =", SECOND + "basket =").replace(
-        'views=("sales",), on', 'views=("sales", "places"), on'
-    )
-    monkeypatch.setitem(
-        shops.QUERIES, "views/places.sql", "SELECT shop, day AS event_timestamp, region AS place_of FROM raw.trade"
-    )
-    monkeypatch.setattr(shops, "DEFINITIONS", two)
-    store = ArtifactStore.open(tmp_path / "store")
-    shops.retrieved(store, tmp_path, "both", written=two)
-    (tables,) = map(str, store.references("feature-tables", "shops"))
-    repository = read_repository(shops.write_repository(tmp_path / "repo", **{"definitions.py": two}))
-    online = open_online(store, "shops", repository.folder)
-    files = {name: [*paths.values()] for name, paths in feature_files(store, tables).items()}
-    materialize_views(
-        online, [online_view(repository.views[name]) for name in files], files, shops.AS_OF, reference=tables
-    )
-    before = online.state("sales")
-    online.swap("sales", before, replace(before, pushed=epoch_us(shops.AS_OF) + 1))
-    result = compared(store)
-    assert result.verdict == "pass" and result.values > shops.SHOPS
-    (reason,) = result.reasons
-    assert reason.startswith("sales: expected the batch that was pushed")
-    bodies = {body["view"]: body for body in store.read_json(result.comparison, "online.json")}
-    assert (bodies["sales"]["not_compared"], bodies["sales"]["values"]) == (reason, 0)
-    assert (bodies["places"]["not_compared"], bodies["places"]["values"]) == ("", result.values)
-    with sqlite3.connect(sqlite_file(store, "shops")) as connection:
-        connection.execute("UPDATE shops_places SET value = NULL WHERE feature_name = 'place_of'")
-    result = compared(store)
-    assert result.verdict == "fail" and "place_of" in result.reasons[0] and result.reasons[-1] == reason
-
-
-def test_a_view_that_is_written_meanwhile_is_compared_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = ArtifactStore.open(tmp_path / "store")
-    *_, sales = shops.retrieved(store, tmp_path, "both")
-    written(store, sales, tmp_path / "repo")
-    times = []
-
-    def meanwhile(online: OnlineStore, *arguments: Any) -> Skew:
-        times.append(online.state("sales"))
-        if len(times) == 1:
-            online.swap("sales", times[0], replace(times[0], past="written anew"))
-            return Skew(())
-        return measure_skew(online, *arguments)
-
-    monkeypatch.setattr(skew, "measure_skew", meanwhile)
-    assert compared(store).verdict == "pass" and len(times) == 2
 
 
 @pytest.mark.parametrize(

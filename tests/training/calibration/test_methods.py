@@ -17,7 +17,7 @@ from gatehouse.training.calibration.methods import (
     fit_platt,
     fit_temperature,
 )
-from gatehouse.training.calibration.spec import CostThreshold, FBetaThreshold, FixedThreshold, PrecisionThreshold
+from gatehouse.training.calibration.spec import CostThreshold, FBetaThreshold, PrecisionThreshold
 from gatehouse.training.scoring.calibration import Calibration, Temperature, log_odds
 
 SEEDS = given(st.integers(0, 2**32), st.integers(20, 400), st.integers(2, 60))
@@ -64,11 +64,6 @@ def test_platt_is_that_of_scikit_learn(seed: int, count: int, values: int) -> No
     assert abs(np.sum(off)) < 1e-7 * count and abs(np.sum(off * log_odds(scores))) < 1e-7 * count
 
 
-def test_platt_of_classes_that_are_apart_is_finite() -> None:
-    found = fit_platt(np.array([0.2] * 50 + [0.8] * 50), np.array([0.0] * 50 + [1.0] * 50))
-    assert found.apply(np.array([0.2, 0.8])) == pytest.approx([1 / 52, 51 / 52], abs=1e-9)
-
-
 def test_temperature_has_the_least_log_loss_and_keeps_the_order_of_classes() -> None:
     draw = np.random.default_rng(5)
     logits = draw.normal(0, 1, (2000, 4))
@@ -97,14 +92,6 @@ def test_probabilities_that_fall_with_the_label_are_refused(fit: Any) -> None:
     scores = np.linspace(0.1, 0.9, 100)
     with pytest.raises(CalibrationError, match="no better than chance"):
         fit(scores, (scores < 0.5).astype(np.float64))
-
-
-def test_isotonic_takes_rows_of_one_probability_together_whatever_their_order() -> None:
-    scores, labels = np.array([0.2, 0.2, 0.2, 0.7, 0.7]), np.array([0.0, 0.0, 1.0, 1.0, 0.0])
-    found = fit_isotonic(scores, labels)
-    assert (found.scores, found.values) == ((0.2, 0.7), (1 / 3, 0.5))
-    order = [2, 4, 0, 3, 1]
-    assert fit_isotonic(scores[order], labels[order]) == found
 
 
 def test_what_was_fitted_comes_back_from_json_and_treats_each_row_alone() -> None:
@@ -159,20 +146,7 @@ def test_no_other_threshold_is_better(rule: Any, given: list[tuple[int, int]]) -
     assert not higher or max(higher) <= max(every) - 1e-12 or (probabilities >= found).any()
 
 
-def test_it_lies_half_way_to_the_next_probability() -> None:
-    labels, probabilities = np.array([0.0, 0.0, 1.0, 1.0]), np.array([0.1, 0.2, 0.6, 0.9])
-    assert choose_threshold(labels, probabilities, RULES[0]) == pytest.approx(0.4)
-    assert choose_threshold(labels, probabilities, FixedThreshold(at=0.7)) == 0.7
-
-
 def test_of_equally_good_thresholds_it_is_the_highest() -> None:
     labels, probabilities = np.array([1.0, 0.0, 1.0, 0.0]), np.array([0.9, 0.7, 0.5, 0.3])
     rule = CostThreshold(rule="cost", false_positive=1.0, false_negative=1.0)
     assert choose_threshold(labels, probabilities, rule) == pytest.approx(0.8)
-
-
-def test_of_neighbouring_numbers_it_takes_the_right_one() -> None:
-    low = 0.5
-    high = float(np.nextafter(low, 1))
-    found = choose_threshold(np.array([0.0, 1.0]), np.array([low, high]), RULES[0])
-    assert (np.array([low, high]) >= found).tolist() == [False, True]

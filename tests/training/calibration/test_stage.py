@@ -5,20 +5,18 @@ import pytest
 
 from gatehouse.data.splitting.parts import read_part
 from gatehouse.errors import ConfigurationError
-from gatehouse.metrics.tasks import BINARY, TASKS
+from gatehouse.metrics.tasks import BINARY
 from gatehouse.store.store import ArtifactStore
 from gatehouse.tracking.provenance import lineage_of
 from gatehouse.training.calibration.spec import (
     CalibrationError,
     CalibrationSpec,
     FBetaThreshold,
-    FixedThreshold,
     PrecisionThreshold,
 )
 from gatehouse.training.calibration.stage import CalibrateRequest, CalibrateResult, calibrate
 from gatehouse.training.scoring.predictor import Predictor
-from tests.evaluation.candidates import publish_model
-from tests.evaluation.conftest import LENIENT, SPEC, Bench
+from tests.evaluation.conftest import Bench
 from tests.training.synthetic import publish_split, publish_training_set, table
 
 F1 = FBetaThreshold(rule="f_beta")
@@ -83,26 +81,6 @@ def test_the_threshold_decides_the_classes_of_the_candidate_and_of_nobody_else(b
     assert found.champion_metrics["accuracy"] == pytest.approx(np.mean((predicted >= 0.5) == (test.labels == 1)))
 
 
-def test_several_classes_get_a_temperature(tmp_path_factory: pytest.TempPathFactory) -> None:
-    import pyarrow as pa
-
-    store = ArtifactStore.open(tmp_path_factory.mktemp("classes"))
-    rows = table(1200)
-    label = rows["label"].to_numpy() + (rows["carrier"].to_numpy(zero_copy_only=False) == "UA")
-    rows = rows.set_column(1, "label", pa.array(label.astype(np.int8)))
-    training_set = publish_training_set(store, rows, task="multiclass")
-    split = publish_split(store, training_set, train=range(300), validation=range(300, 900), test=range(900, 1200))
-    model = publish_model(store, training_set, split, steps=300, loss="multiclass")
-    bench = Bench(store, training_set, split, {"good": model})
-    result = calibrated(bench)
-    told = store.read_json(result.model, "calibration.json")
-    assert told["method"] == "temperature" and told["parameters"]["temperature"] > 1
-    assert told["after"]["log_loss"] < told["before"]["log_loss"]
-    policy = LENIENT.model_copy(update={"slices": {}})
-    before, after = (bench.evaluate(each, policy=policy).metrics for each in (model, result.model))
-    assert after["accuracy"] == before["accuracy"] and after["log_loss"] < before["log_loss"]
-
-
 @pytest.mark.parametrize(
     ("spec", "said"),
     [
@@ -139,10 +117,3 @@ def test_a_model_that_is_calibrated_or_of_another_split_or_says_one_thing_is_ref
     model = lone.model(steps=2)
     with pytest.raises(CalibrationError, match="has 9 rows with label 1: expected at least 10 of either"):
         calibrated(lone, model, min_rows=20)
-
-
-def test_thresholds_of_a_task_without_them_are_found_before_anything_runs() -> None:
-    assert list(CalibrationSpec().problems(TASKS["binary"])) == []
-    assert "found regression" in next(CalibrationSpec().problems(TASKS["regression"]))
-    assert "only two classes" in next(CalibrationSpec(threshold=FixedThreshold(at=0.4)).problems(TASKS["multiclass"]))
-    assert SPEC.calibration_bins == 20

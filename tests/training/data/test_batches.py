@@ -3,15 +3,12 @@
 import math
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gatehouse.training.data import batches as sampler
 from gatehouse.training.data.batches import GroupSampler, Loader, Position, Rows, RowSampler, Step, ahead, gather
 from tests.training.specs import network
 
@@ -34,14 +31,6 @@ def test_a_row_that_only_fills_up_weighs_nothing_and_has_no_group() -> None:
     assert batch.numbers[0].tolist() == [10.0, 11.0]
     assert batch.weights.tolist() == [2.0, 2.0, 0.0]
     assert batch.groups.tolist() == [1, 0, -1]
-
-
-def test_arrays_are_mapped_and_optional_ones_may_be_missing(tmp_path: Path) -> None:
-    for name in ("numbers", "ids", "labels"):
-        np.save(tmp_path / f"{name}.npy", getattr(ROWS, name).numpy())
-    rows = Rows.load(tmp_path)
-    assert rows.weights is None
-    assert torch.equal(rows.numbers, ROWS.numbers)
 
 
 @pytest.mark.parametrize("prefetch", [0, 1, 3])
@@ -76,30 +65,6 @@ def test_an_error_while_reading_ahead_is_raised_where_the_step_is_taken() -> Non
         next(steps)
 
 
-def test_with_a_window_a_step_reads_few_pages_of_a_train_part_that_need_not_fit_into_memory(tmp_path: Path) -> None:
-    rows = 200_000
-    for name, shape, kind in (
-        ("numbers", (rows, 64), "float32"),
-        ("ids", (rows, 0), "int64"),
-        ("labels", (rows,), "float32"),
-    ):
-        np.lib.format.open_memmap(tmp_path / f"{name}.npy", mode="w+", dtype=np.dtype(kind), shape=shape).flush()
-    read = {}
-    for window in (0, 16_384):
-        mapped = Rows.load(tmp_path)
-        loader = Loader(mapped, network(batch_size=4096, shuffle_window=window, prefetch=0), 0, 1)
-        next(loader.from_position(Position()))
-        read[window] = _resident(tmp_path / "numbers.npy")
-        del mapped, loader
-    assert read[16_384] < read[0] / 2, read
-
-
-def _resident(path: Path) -> int:
-    """Kilobytes of a mapped file that this process has touched."""
-    _, _, after = Path("/proc/self/smaps").read_text().partition(str(path))
-    return int(after.partition("Rss:")[2].split()[0])
-
-
 Sampler = RowSampler | GroupSampler
 
 
@@ -116,7 +81,6 @@ def _rows(taken: Sampler, epoch: int, step: int, places: int, micro: int) -> lis
 @given(
     rows=st.integers(1, 400),
     batch_size=st.integers(1, 80),
-    window=st.sampled_from([0, 1, 7, 64, 1000]),
     full=st.booleans(),
     layouts=st.lists(st.tuples(st.integers(1, 5), st.integers(1, 3)), min_size=2, max_size=2),
     epoch=st.integers(0, 3),
@@ -125,13 +89,12 @@ def _rows(taken: Sampler, epoch: int, step: int, places: int, micro: int) -> lis
 def test_every_row_counts_once_also_where_the_world_changes_on_the_way(
     rows: int,
     batch_size: int,
-    window: int,
     full: bool,
     layouts: list[tuple[int, int]],
     epoch: int,
     data: st.DataObject,
 ) -> None:
-    before, after = (RowSampler(rows, batch_size, 7, window=window, full=full) for _ in range(2))
+    before, after = (RowSampler(rows, batch_size, 7, full=full) for _ in range(2))
     assert before.steps == math.ceil(rows / batch_size)
     change = data.draw(st.integers(0, before.steps))
     counted = [
@@ -166,8 +129,8 @@ def test_groups_stay_whole_and_count_once(
 
 
 def test_the_order_follows_from_seed_and_epoch_alone() -> None:
-    def order(seed: int, epoch: int, places: int = 1, window: int = 0) -> list[int]:
-        taken = RowSampler(64, 16, seed, window=window)
+    def order(seed: int, epoch: int, places: int = 1) -> list[int]:
+        taken = RowSampler(64, 16, seed)
         return [row for step in range(taken.steps) for row in _rows(taken, epoch, step, places, 1)]
 
     torch.manual_seed(1)
@@ -177,24 +140,3 @@ def test_the_order_follows_from_seed_and_epoch_alone() -> None:
     assert order(7, 0, places=4) == first
     assert order(7, 1) != first
     assert order(8, 0) != first
-    assert order(7, 0, window=16) != order(7, 1, window=16)
-
-
-def test_with_a_window_rows_come_from_few_places_at_a_time_and_yet_are_mixed() -> None:
-    rows, window = 40 * sampler.BLOCK + 17, 4 * sampler.BLOCK
-    taken = RowSampler(rows, 1000, 7, window=window)
-    first = torch.cat([taken.share(0, step, 0, 1).rows for step in range(window // 1000)])
-    blocks = (first // sampler.BLOCK).unique()
-    assert len(blocks) <= 5
-    assert int(blocks.max() - blocks.min()) > 5, "the blocks are neighbours: they were not shuffled"
-    assert len((taken.share(0, 0, 0, 1).rows // sampler.BLOCK).unique()) >= 4, "rows of a window were not mixed"
-
-
-def test_the_order_of_groups_is_drawn_once_an_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
-    drawn, draw = [], torch.randperm
-    monkeypatch.setattr(torch, "randperm", lambda *given, **named: drawn.append(given) or draw(*given, **named))
-    taken = GroupSampler(torch.tensor([3] * 40), 12, 7)
-    for epoch in (0, 1):
-        for step in range(taken.steps):
-            taken.share(epoch, step, 0, 2)
-    assert len(drawn) == 2

@@ -1,6 +1,5 @@
 """Preparing a job: what is refused and how it is named, the share of rows, and the lock on the job's directory."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +8,6 @@ import pyarrow as pa
 import pytest
 
 from gatehouse.errors import ConfigurationError
-from gatehouse.launchers.launcher import JOB
-from gatehouse.store.hidden_values import hiding
 from gatehouse.store.store import ArtifactStore
 from gatehouse.training.data.job import outputs_of, prepare_job, targets_of
 from gatehouse.training.data.parts import read_part
@@ -19,37 +16,6 @@ from tests.training import synthetic
 from tests.training.specs import network, vary
 
 SPEC = network(hidden=(8,), batch_size=128)
-
-
-def _with_labels(values: list[float | None]) -> pa.Table:
-    rows = synthetic.table()
-    labels = pa.array(values + [1.0, 0.0] * rows.num_rows, pa.float64())[: rows.num_rows]
-    return rows.set_column(1, "label", labels)
-
-
-@pytest.mark.parametrize(
-    ("labels", "message"),
-    [
-        ([None, None], "Label label: 2 of 1003 rows are null"),
-        ([float("nan")], "Label label: 1 of 1003 rows are not 0 or 1"),
-        ([2.0], "Label label: 1 of 1003 rows are not 0 or 1"),
-    ],
-)
-def test_labels_that_are_neither_0_nor_1_are_named(
-    store: ArtifactStore, tmp_path: Path, labels: list[float | None], message: str
-) -> None:
-    training_set = synthetic.publish_training_set(store, _with_labels(labels))
-    with pytest.raises(FeatureError, match=message):
-        prepare_job(store, training_set, synthetic.publish_split(store, training_set), "", SPEC, tmp_path)
-
-
-@pytest.mark.parametrize("rows", [range(0), range(1)])
-@pytest.mark.parametrize("part", ["train", "validation"])
-def test_a_part_without_both_labels_is_refused(store: ArtifactStore, tmp_path: Path, part: str, rows: range) -> None:
-    training_set = synthetic.publish_training_set(store, synthetic.table())
-    split = synthetic.publish_split(store, training_set, **{part: rows})
-    with pytest.raises(FeatureError, match=f"Part {part} of the split has . rows? with label 0 and . with label 1"):
-        prepare_job(store, training_set, split, "", SPEC, tmp_path)
 
 
 @pytest.mark.parametrize("rows", [synthetic.TRAIN + 1, 2_000_000_000])
@@ -62,37 +28,11 @@ def test_a_batch_of_more_rows_than_there_are_is_refused(store: ArtifactStore, tm
         prepare_job(store, *data, vary(SPEC, batch_size=rows), tmp_path)
 
 
-def test_the_processes_that_train_know_that_columns_are_sensitive(store: ArtifactStore, tmp_path: Path) -> None:
-    with hiding(lambda: {"name", "code"}):
-        prepare_job(store, *synthetic.fitted_data(store), SPEC, tmp_path)
-    assert json.loads((tmp_path / JOB).read_text())["hidden"] == ["code", "name"]
-
-
 def test_a_split_of_another_training_set_is_refused(store: ArtifactStore) -> None:
     training_set, _ = synthetic.lay_out(store)
     other = synthetic.publish_training_set(store, synthetic.table(seed=4))
     with pytest.raises(FeatureError, match="divides training-sets/flights"):
         read_part(store, training_set, synthetic.publish_split(store, other), "train")
-
-
-def test_nothing_of_validation_or_test_reaches_the_transformation(store: ArtifactStore, tmp_path: Path) -> None:
-    rows = synthetic.table()
-    changed = rows["distance"].to_numpy().copy()
-    changed[synthetic.TRAIN :] *= 1000
-    fitted = []
-    for table in (rows, rows.set_column(2, "distance", pa.array(changed))):
-        training_set = synthetic.publish_training_set(store, table)
-        split = synthetic.publish_split(store, training_set)
-        reference = synthetic.fitted(store, training_set, split)
-        fitted.append(prepare_job(store, training_set, split, reference, SPEC, tmp_path).transformation)
-    assert fitted[0] == fitted[1]
-
-
-def test_a_fraction_of_the_train_rows_is_spread_over_all_of_them(store: ArtifactStore, tmp_path: Path) -> None:
-    spec = vary(SPEC, train_fraction=0.1)
-    prepare_job(store, *synthetic.fitted_data(store), spec, tmp_path)
-    assert len(np.load(tmp_path / "train" / "labels.npy")) == 100
-    assert len(np.load(tmp_path / "validation" / "labels.npy")) == synthetic.VALIDATION
 
 
 def test_a_refit_has_the_rows_of_both_parts_in_one(store: ArtifactStore, tmp_path: Path) -> None:
@@ -129,15 +69,12 @@ def test_balanced_classes_weigh_the_same_in_all() -> None:
     assert targets["validation"].weights is None
 
 
-def test_groups_are_numbered_in_their_order() -> None:
-    tables = _tables(label=[0.0, 1.0, 2.0, 3.0, 4.0], day=["b", "a", None, "b", "a"])
-    target = targets_of(tables, "label", network(loss="pairwise", group="day").loss)["train"]
-    assert target.groups is not None and target.groups.tolist() == [0, 1, 2, 0, 1]
-
-
 @pytest.mark.parametrize(
     ("columns", "changes", "message"),
     [
+        ({"label": [0, None]}, {}, "1 of 2 rows are null"),
+        ({"label": [0.0, float("nan")]}, {}, "1 of 2 rows are not 0 or 1"),
+        ({"label": [1, 1]}, {}, "Part train of the split has 0 rows with label 0 and 2 with label 1"),
         ({"label": [0.0, 1.5]}, {"loss": "multiclass"}, "1 of 2 rows are not whole numbers from 0 to 9999"),
         ({"label": [0.0, float("inf")]}, {"loss": "mse"}, "1 of 2 rows are not finite numbers"),
         ({"label": [-1.0, 1.0]}, {"loss": "pairwise", "group": "label"}, "1 of 2 rows are not finite numbers from 0"),
@@ -154,9 +91,3 @@ def test_what_cannot_be_learned_from_is_named(
 ) -> None:
     with pytest.raises(FeatureError, match=message):
         targets_of(_tables(**columns), "label", network(**changes).loss)
-
-
-def test_a_class_that_training_never_sees_is_named() -> None:
-    tables = {"train": pa.table({"label": [0, 1]}), "validation": pa.table({"label": [0, 3]})}
-    with pytest.raises(FeatureError, match="validation of the split has labels that part train has not: 3"):
-        targets_of(tables, "label", network(loss="multiclass").loss)

@@ -15,13 +15,12 @@ from gatehouse.training.scoring.predictor import Predictor
 from gatehouse.training.spec import NetworkTraining
 from gatehouse.training.transformation.columns import FeatureError
 from gatehouse.training.transformation.fitting import fit
-from gatehouse.training.transformation.spec import CategoricalSpec, NumericSpec, TransformationSpec
+from gatehouse.training.transformation.spec import NumericSpec, TransformationSpec
 from tests.training import synthetic
 from tests.training.specs import architecture, network
 
 FEATURES = [*synthetic.NUMERIC, *synthetic.CATEGORICAL]
 SPEC = TransformationSpec(
-    categorical=CategoricalSpec(buckets=3),
     columns={
         "wind": NumericSpec(normalisation="quantile", imputation="mean"),
         "delay_rate": NumericSpec(clip=None, normalisation="none", imputation="constant", indicator="always"),
@@ -82,13 +81,6 @@ def test_any_row_scores_online_as_in_a_table_of_the_training_types(rows: list[di
     assert np.array_equal(np.concatenate([_PREDICTOR.predict_online([row]) for row in rows]), batch)
 
 
-def test_a_feature_in_single_precision_scores_alike_when_it_comes_in_double() -> None:
-    rows = synthetic.table()
-    narrow = rows.set_column(2, "distance", rows["distance"].cast(pa.float32()))
-    predictor = _predictor(narrow)
-    assert np.array_equal(predictor.predict(rows), predictor.predict(narrow))
-
-
 def test_a_numeric_category_keeps_its_id_when_missing_values_make_it_floating() -> None:
     rows = synthetic.table()
     codes = pa.array(np.arange(rows.num_rows) % 4, pa.int64())
@@ -117,17 +109,6 @@ def test_odd_values_are_named(change: dict[str, Any], message: str) -> None:
     row = _rows(synthetic.table(1))[0]
     with pytest.raises(FeatureError, match=message):
         _PREDICTOR.predict_online([row | change])
-
-
-def test_values_of_two_types_and_missing_features_are_named() -> None:
-    row = _rows(synthetic.table(1))[0]
-    with pytest.raises(FeatureError, match="carrier: expected values of one type in all rows"):
-        _PREDICTOR.predict_online([row, row | {"carrier": 7}])
-    del row["origin"]
-    with pytest.raises(FeatureError, match="Row 0: feature origin is missing, found distance, wind"):
-        _PREDICTOR.predict_online([row])
-    with pytest.raises(FeatureError, match="Feature columns wind, origin are missing"):
-        _PREDICTOR.predict(synthetic.table(1).drop_columns(["wind", "origin"]))
 
 
 def test_values_as_clients_send_them_are_taken() -> None:

@@ -23,13 +23,6 @@ def _fit(rows: pa.Table) -> Transformation:
     return fit(rows, synthetic.NUMERIC, synthetic.CATEGORICAL)
 
 
-def test_numbers_are_standardised_on_the_rows_it_was_fitted_on() -> None:
-    rows = synthetic.table()
-    numbers, _ = _fit(rows).apply(rows)
-    assert np.abs(numbers[:, 0].mean()) < 1e-5
-    assert numbers[:, 0].std() == pytest.approx(1.0, abs=1e-5)
-
-
 def test_missing_numbers_become_the_median_and_raise_their_indicator() -> None:
     rows = synthetic.table()
     numbers, _ = _fit(rows).apply(rows)
@@ -38,21 +31,6 @@ def test_missing_numbers_become_the_median_and_raise_their_indicator() -> None:
     assert (numbers[:, 3] == absent).all()
     assert len(np.unique(numbers[absent, 1])) == 1
     assert np.isfinite(numbers).all()
-
-
-def test_nan_counts_as_missing() -> None:
-    rows = synthetic.table()
-    as_nan = rows.set_column(3, "wind", pa.array(rows["wind"].to_numpy(), from_pandas=False))
-    assert as_nan["wind"].null_count == 0
-    fitted = _fit(rows)
-    assert np.array_equal(fitted.apply(as_nan)[0], fitted.apply(rows)[0])
-
-
-def test_a_number_far_outside_what_was_seen_is_clipped() -> None:
-    rows = synthetic.table()
-    fitted = _fit(rows)
-    extreme = rows.set_column(2, "distance", pa.array([1e12] * rows.num_rows))
-    assert np.abs(fitted.apply(extreme)[0][:, 0]).max() < 10
 
 
 def test_categories_missing_unknown_and_rare() -> None:
@@ -64,27 +42,10 @@ def test_categories_missing_unknown_and_rare() -> None:
     assert fitted.apply(odd)[1][:, 0].tolist() == [UNKNOWN, MISSING, UNKNOWN, 4]
 
 
-def test_a_constant_or_wholly_missing_column_gives_finite_numbers() -> None:
-    rows = synthetic.table()
-    rows = rows.set_column(2, "distance", pa.array([5.0] * rows.num_rows))
-    rows = rows.set_column(3, "wind", pa.nulls(rows.num_rows, pa.float64()))
-    numbers, _ = _fit(rows).apply(rows)
-    assert np.isfinite(numbers).all()
-
-
-def test_json_keeps_every_bit() -> None:
-    rows = synthetic.table()
-    fitted = _fit(rows)
-    again = Transformation.from_json(json.loads(json.dumps(fitted.to_json())))
-    assert again == fitted
-    for part in (0, 1):
-        assert np.array_equal(again.apply(rows)[part], fitted.apply(rows)[part])
-
-
 def test_infinities_text_and_missing_columns_are_named() -> None:
     rows = synthetic.table()
     endless = rows.set_column(2, "distance", pa.array([np.inf, -np.inf] + [1.0] * (rows.num_rows - 2)))
-    with pytest.raises(FeatureError, match=r"distance: NaN or infinite in 2 of [\d,]+ rows, first \w+ \S+: inf. Give "):
+    with pytest.raises(FeatureError, match="distance: 2 values are infinite"):
         _fit(endless)
     with pytest.raises(FeatureError, match="wind: expected numbers, found string"):
         _fit(rows.set_column(3, "wind", rows["carrier"]))
@@ -109,9 +70,7 @@ _NUMERIC_SPECS = st.builds(
 _SPECS = st.builds(
     TransformationSpec,
     numeric=_NUMERIC_SPECS,
-    categorical=st.builds(
-        CategoricalSpec, min_count=st.integers(1, 4), max_size=st.integers(0, 2), buckets=st.integers(0, 2)
-    ),
+    categorical=st.builds(CategoricalSpec, min_count=st.integers(1, 4), max_size=st.integers(0, 2)),
 )
 
 
@@ -152,7 +111,7 @@ def test_what_was_never_seen_stays_within_the_arrays(
         assert (given_id == MISSING) == (word is None)
         if word in column.vocabulary:
             assert given_id == FIRST_KNOWN + column.vocabulary.index(word)
-        elif word is not None and not column.buckets:
+        elif word is not None:
             assert given_id == UNKNOWN
         assert value is None or np.isnan(value) or not fitted.numeric[0].knots or 0 <= numbers[0, 0] <= 1
 
@@ -174,28 +133,11 @@ def test_numbers_are_scaled_to_0_to_1_or_ranked_or_left_as_they_are() -> None:
     assert ranks[3] == pytest.approx(0.4, abs=0.01)
 
 
-def test_ranks_of_many_values_are_their_shares() -> None:
-    values = np.random.default_rng(2).gamma(2.0, 5.0, 5000)
-    rows = pa.table({"x": values})
-    fitted = fit(rows, ["x"], [], TransformationSpec(numeric=NumericSpec(normalisation="quantile", clip=None)))
-    shares = values.argsort().argsort() / (len(values) - 1)
-    assert np.abs(fitted.apply(rows)[0][:, 0] - shares).max() < 2e-3
-    far = fitted.apply(pa.table({"x": [-1e9, 1e9]}))[0][:, 0]
-    assert far.tolist() == [0.0, 1.0]
-
-
-def test_a_vocabulary_keeps_the_most_frequent_and_hashes_the_rest() -> None:
+def test_a_vocabulary_keeps_the_most_frequent() -> None:
     words = ["d"] * 4 + ["b"] * 3 + ["a"] * 3 + ["c"] * 3 + ["e"]
-    spec = CategoricalSpec(min_count=2, max_size=3, buckets=2)
-    rows = pa.table({"c": words})
-    (column,) = fit(rows, [], ["c"], TransformationSpec(categorical=spec)).categorical
-    assert column.vocabulary == ("a", "b", "d")
-    assert column.cardinality == FIRST_KNOWN + 3 + 2
-    texts = pa.chunked_array([[*(f"word {n}" for n in range(50)), "a", None]])
-    ids = column.apply(texts).tolist()
-    assert set(ids[:50]) == {5, 6}
-    assert ids[50:] == [FIRST_KNOWN, MISSING]
-    assert column.apply(texts).tolist() == ids
+    spec = CategoricalSpec(min_count=2, max_size=3)
+    (column,) = fit(pa.table({"c": words}), [], ["c"], TransformationSpec(categorical=spec)).categorical
+    assert column.vocabulary == ("a", "b", "d") and column.cardinality == FIRST_KNOWN + 3
 
 
 def test_settings_of_single_columns_are_checked_all_at_once() -> None:

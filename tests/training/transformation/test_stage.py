@@ -64,10 +64,3 @@ def test_a_transformation_of_another_split_is_refused(store: ArtifactStore) -> N
     assert np.isfinite(read.apply(synthetic.table())[0]).all()
     with pytest.raises(FeatureError, match=f"was fitted on {split}, expected {other}"):
         read_transformation(store, training_set, other, fitted)
-
-
-def test_an_empty_train_part_is_named(store: ArtifactStore) -> None:
-    training_set = synthetic.publish_training_set(store, synthetic.table())
-    split = synthetic.publish_split(store, training_set, train=range(0))
-    with pytest.raises(FeatureError, match="has no rows to fit on"):
-        fit_transformation(FitRequest(training_set=training_set, split=split, model_name="flights"), store)

@@ -17,13 +17,7 @@ _RECORDS = "feature-parents"
 
 
 class PreviousRequest(StageModel):
-    """The snapshot and definitions for which earlier feature tables of the project are wanted.
-
-    Attributes:
-        snapshot: Reference of the snapshot.
-        definitions: Reference of the feature definitions.
-        project: Name of the project.
-    """
+    """The snapshot and definitions for which earlier feature tables of the project are wanted."""
 
     snapshot: str
     definitions: str

@@ -1,4 +1,4 @@
-"""The section `kueue` of a platform profile: the teams that share the cluster, and how."""
+"""The section `kueue` of a platform profile, the teams that share the cluster, and Kueue's objects for them."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -9,12 +9,11 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, StringConstraints, model_validator
 
 from gatehouse.configuration.strict import Strict
-from gatehouse.configuration.yaml_lines import nearest
 from gatehouse.launchers.spec import Toleration
 
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")]
-_RESOURCES = ("cpu", "memory", "ephemeral-storage", "pods", "nvidia.com/gpu", "amd.com/gpu", "google.com/tpu")
-"""Common resource names; other names are accepted unless they are similar to one of these."""
+Object = dict[str, Any]
+VERSION = "kueue.x-k8s.io/v1beta2"
 _UNITS = {
     "": Fraction(1),
     "m": Fraction(1, 1000),
@@ -130,12 +129,6 @@ class Kueue(Strict):
                         f"team {team.name}, flavor {flavor}: expected the same resources together in every flavor that "
                         f"has one of them (Kueue's resource groups), found {', '.join(sorted(group))}"
                     )
-                for resource, quota in quotas.items():
-                    amounts = [quota.nominal, quota.borrowing_limit or "0", quota.lending_limit or "0"]
-                    if "/" in resource and any(amount_of(amount) % 1000 for amount in amounts):
-                        yield f"team {team.name}, flavor {flavor}, {resource}: expected whole devices"
-                    if resource not in _RESOURCES and (suggestion := nearest(resource, _RESOURCES)):
-                        yield f"team {team.name}, flavor {flavor}: expected a resource, found {resource}{suggestion}"
 
     def groups(self, team: Team) -> list[tuple[tuple[str, ...], list[str]]]:
         """A team's resource groups in Kueue: resources that are counted together, and the flavors that have them."""
@@ -143,3 +136,73 @@ class Kueue(Strict):
         for flavor, quotas in team.quotas.items():
             groups.setdefault(frozenset(quotas), []).append(flavor)
         return [(tuple(sorted(resources)), flavors) for resources, flavors in groups.items()]
+
+
+def manifests(kueue: Kueue, queue: str) -> list[Object]:
+    """ResourceFlavors, WorkloadPriorityClasses, the Cohort, ClusterQueues and LocalQueues, in the order to apply them.
+
+    Args:
+        kueue: The teams.
+        queue: Name of the LocalQueue in each of their namespaces, which pods carry as a label.
+    """
+    return [
+        *(_object("ResourceFlavor", flavor.name, spec=_flavor(flavor)) for flavor in kueue.flavors),
+        *(_object("WorkloadPriorityClass", name, value=value) for name, value in kueue.priorities.items()),
+        _object("Cohort", kueue.cohort, spec={}),
+        *(_object("ClusterQueue", team.name, spec=_cluster_queue(kueue, team)) for team in kueue.teams),
+        *(
+            _object("LocalQueue", queue, namespace=namespace, spec={"clusterQueue": team.name})
+            for team in kueue.teams
+            for namespace in team.namespaces
+        ),
+    ]
+
+
+def _object(kind: str, name: str, *, namespace: str = "", **body: Any) -> Object:
+    metadata: Object = {"name": name} | ({"namespace": namespace} if namespace else {})
+    metadata["labels"] = {"app.kubernetes.io/managed-by": "gatehouse"}
+    return {"apiVersion": VERSION, "kind": kind, "metadata": metadata, **body}
+
+
+def _flavor(flavor: Flavor) -> Object:
+    spec: Object = {"nodeLabels": dict(flavor.node_labels)} if flavor.node_labels else {}
+    if flavor.tolerations:
+        spec["tolerations"] = [
+            {name: value for name, value in toleration.model_dump().items() if value}
+            for toleration in flavor.tolerations
+        ]
+    return spec
+
+
+def _cluster_queue(kueue: Kueue, team: Team) -> Object:
+    return {
+        "cohortName": kueue.cohort,
+        "fairSharing": {"weight": f"{team.weight:g}"},
+        "namespaceSelector": {
+            "matchExpressions": [
+                {"key": "kubernetes.io/metadata.name", "operator": "In", "values": sorted(team.namespaces)}
+            ]
+        },
+        "preemption": {"reclaimWithinCohort": kueue.reclaim, "withinClusterQueue": kueue.within_queue},
+        "queueingStrategy": kueue.order,
+        "resourceGroups": [
+            {
+                "coveredResources": list(resources),
+                "flavors": [
+                    {
+                        "name": flavor,
+                        "resources": [_quota(resource, team.quotas[flavor][resource]) for resource in resources],
+                    }
+                    for flavor in flavors
+                ],
+            }
+            for resources, flavors in kueue.groups(team)
+        ],
+    }
+
+
+def _quota(resource: str, quota: Quota) -> Object:
+    limits = {"borrowingLimit": quota.borrowing_limit, "lendingLimit": quota.lending_limit}
+    return {"name": resource, "nominalQuota": quota.nominal} | {
+        name: value for name, value in limits.items() if value is not None
+    }

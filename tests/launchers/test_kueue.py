@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from gatehouse.launchers.kueue.manifests import VERSION, manifests
-from gatehouse.launchers.kueue.spec import Kueue, amount_of
+from gatehouse.launchers.kueue import VERSION, Kueue, manifests
 from tests.stand_ins.kubernetes_kinds import validator_of
 
 PROFILE: dict[str, Any] = {
@@ -103,7 +102,3 @@ def test_objects_say_what_the_profile_says() -> None:
 def test_what_kueue_would_refuse_is_refused(profile: dict[str, Any], said: str) -> None:
     with pytest.raises(ValidationError, match=said):
         Kueue.model_validate(profile)
-
-
-def test_amounts_are_counted_in_thousandths() -> None:
-    assert [amount_of(one) for one in ("4", "500m", "1Ki", "1.5", "0.0001")] == [4000, 500, 1_024_000, 1500, 1]

@@ -1,1 +1,0 @@
-"""Teams that share one cluster: Kueue's objects from a platform profile."""

@@ -1,0 +1,158 @@
+"""A published model as one ONNX file, from prepared columns to scores, compared with the model on test rows."""
+
+import json
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gatehouse.errors import GatehouseError
+from gatehouse.metrics.tasks import Output, task_of_loss
+from gatehouse.store.canonical import canonical_json
+from gatehouse.store.store import ArtifactStore
+from gatehouse.training.data.parts import read_part
+from gatehouse.training.model_spec import weights_file
+from gatehouse.training.scoring.predictor import Predictor, read_weights, scorer
+
+TOLERANCE = 1e-5
+_ROWS = 1_000
+
+
+class ExportError(GatehouseError):
+    """The ONNX model predicts something else than the model."""
+
+    permanent = True
+
+
+@dataclass(frozen=True)
+class Exported:
+    """An exported model: the largest difference of a score on so many rows."""
+
+    model: bytes
+    rows: int
+    difference: float
+
+
+def export_model(store: ArtifactStore, model: str, tolerance: float = TOLERANCE) -> Exported:
+    """A published model as ONNX, compared on a thousand evenly spaced rows of its test part.
+
+    Raises:
+        ExportError: as `exported`.
+        MissingArtifactError, CorruptArtifactError: if the model or its data is not there or was altered.
+    """
+    predictor, inputs = Predictor.load(store, model), store.manifest(model).derived_from
+    architecture = predictor.description["architecture"]["model"]["architecture"]
+    weights = read_weights(architecture, store.path(model, weights_file(architecture)))
+    part = read_part(store, inputs["training_set"], inputs["split"], "test")
+    rows = part.thinned(min(1.0, _ROWS / max(part.num_rows, 1)))
+    notes = {"transformation": canonical_json(predictor.description["transformation"])}
+    if predictor.calibration is not None:
+        notes["calibration"] = canonical_json(predictor.calibration.to_json())
+    numbers, ids = predictor.transformation.apply(rows)
+    return exported(predictor.description["architecture"], weights, numbers, ids, notes, tolerance)
+
+
+def exported(
+    architecture: dict[str, Any],
+    weights: Any,
+    numbers: npt.NDArray[np.float32],
+    ids: npt.NDArray[np.int64],
+    notes: Mapping[str, str],
+    tolerance: float = TOLERANCE,
+) -> Exported:
+    """The model as ONNX, compared on prepared rows: numbers (rows, width) and category ids (rows, columns).
+
+    The inputs of a network are `numbers` and `ids`; that of trees is `rows`, of both in one array. The output is
+    `scores`; `notes` are the metadata of the file, beside the task.
+
+    Raises:
+        ExportError: if a score differs by more than is accepted.
+    """
+    import onnx
+    import onnxruntime
+
+    from gatehouse.training.scoring.trees import columns
+
+    task = task_of_loss(architecture["loss"])
+    if architecture["model"]["architecture"] == "xgboost":
+        model = _trees(weights)
+        feeds: dict[str, Any] = {"rows": columns(numbers, ids)}
+    else:
+        model, feeds = _network(architecture, weights, task.output), {"numbers": numbers, "ids": ids}
+    onnx.helper.set_model_props(model, dict(notes) | {"task": task.name})
+    onnx.checker.check_model(model)
+    data = bytes(model.SerializeToString(deterministic=True))
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    session = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+    inputs = {value.name: feeds[value.name] for value in session.get_inputs()}
+    expected = scorer(architecture, weights)(numbers, ids)
+    scores = np.asarray(session.run(None, inputs)[-1])
+    if task.output == "probability" and "rows" in feeds:  # Of two columns, the positive label's.
+        scores = scores[:, 1]
+    difference = float(np.max(np.abs(scores.reshape(expected.shape) - expected)))
+    if not difference <= tolerance:
+        raise ExportError(
+            f"onnxruntime and the model differ by {difference:.3g} on {len(numbers):,} rows: expected at most "
+            f"{tolerance:g}. Nothing was written; --tolerance accepts more."
+        )
+    return Exported(data, len(numbers), difference)
+
+
+def _trees(booster: Any) -> Any:
+    """The trees as onnxmltools converts them."""
+    import xgboost
+    from onnxmltools.convert import convert_xgboost
+    from onnxmltools.convert.common.data_types import FloatTensorType
+
+    body = json.loads(bytes(booster.save_raw("json")))
+    if body["learner"]["objective"]["name"] == "rank:pairwise":  # The converter knows no ranking: it has margins too.
+        body["learner"]["objective"] = {"name": "reg:squarederror", "reg_loss_param": {"scale_pos_weight": "1"}}
+        booster = xgboost.Booster(model_file=bytearray(json.dumps(body).encode()))
+    types = [("rows", FloatTensorType([None, booster.num_features()]))]
+    return convert_xgboost(booster, initial_types=types, target_opset=15)
+
+
+def _network(architecture: dict[str, Any], weights: Any, output: Output) -> Any:
+    """The module's own graph, as PyTorch exports it, with its scores in double precision."""
+    import onnx
+    import torch
+    from torch import Tensor, nn
+
+    from gatehouse.training.models import build_model
+    from gatehouse.training.scoring.networks import predictions
+
+    class Scores(nn.Module):
+        def __init__(self, model: nn.Module) -> None:
+            super().__init__()
+            self.model = model
+
+        def forward(self, numbers: Tensor, ids: Tensor) -> Tensor:
+            return predictions(output, self.model(numbers, ids).double())
+
+    model = build_model(architecture)
+    model.load_state_dict(weights)
+    inputs = (
+        torch.zeros(2, architecture["width"]),
+        torch.zeros(2, len(architecture["cardinalities"]), dtype=torch.long),
+    )
+    rows = torch.export.Dim("rows", min=1)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "network.onnx"
+        torch.onnx.export(
+            Scores(model).eval(),
+            inputs,
+            str(path),
+            input_names=["numbers", "ids"],
+            output_names=["scores"],
+            dynamic_shapes=({0: rows}, {0: rows}),
+            opset_version=18,
+            dynamo=True,
+            external_data=False,
+            verbose=False,
+        )
+        return onnx.load(path)
