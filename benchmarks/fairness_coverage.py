@@ -13,7 +13,7 @@ from gatehouse.evaluation.bootstrap import Units
 from gatehouse.evaluation.fairness import fairness_of
 from gatehouse.evaluation.spec import EvaluationSpec
 from gatehouse.metrics.metric import Predictions
-from gatehouse.metrics.tasks.binary import BINARY
+from gatehouse.metrics.tasks import BINARY
 
 GROUPS, SHIFTS, TRUTH = {2: 2_000, 15: 9_000}, (0.0, 0.05, 0.2), 600_000
 

@@ -16,7 +16,7 @@ import xgboost
 from gatehouse.data.statistics.linear_model import LinearModel
 from gatehouse.evaluation.bootstrap import Measured, Units, compared, on_draws, on_shuffled
 from gatehouse.metrics.classification import log_loss, roc_auc
-from gatehouse.metrics.tasks.binary import BINARY
+from gatehouse.metrics.tasks import BINARY
 
 _FEATURES = [f"feature_{number}" for number in range(5)]
 _LOGIT, _CONFIDENCE = -0.7, 0.95

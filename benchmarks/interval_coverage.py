@@ -15,7 +15,7 @@ from gatehouse.evaluation.bootstrap import Measured, Units, compared, interval, 
 from gatehouse.metrics.catalogue import metrics_for
 from gatehouse.metrics.classification import log_loss
 from gatehouse.metrics.metric import Predictions, all_on_draws, by_metric
-from gatehouse.metrics.tasks.found import TASKS
+from gatehouse.metrics.tasks import TASKS
 
 PER_GROUP, PER_RANKING = 5, 10
 _LEAST, _MOST, _SHARED = 0.93, 0.97, 0.7

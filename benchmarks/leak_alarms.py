@@ -18,7 +18,7 @@ import pandas as pd
 import pyarrow as pa
 
 from gatehouse.features.leakage.alarms import single_feature_auc
-from gatehouse.metrics.tasks.binary import BINARY
+from gatehouse.metrics.tasks import BINARY
 
 ALARMS = (0.80, 0.85, 0.90, 0.95, 0.97, 0.99, 0.995)
 _ROWS, _COLUMNS, _OF_A_CLASS, _CATEGORIES = (700, 60_000), (3, 80), 400, 200

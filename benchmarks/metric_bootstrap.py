@@ -18,7 +18,7 @@ from sklearn import metrics as sklearn
 from gatehouse.evaluation.bootstrap import Units
 from gatehouse.metrics.catalogue import metrics_for
 from gatehouse.metrics.metric import Predictions
-from gatehouse.metrics.tasks.found import TASKS
+from gatehouse.metrics.tasks import TASKS
 
 LEAST = {"binary": 10.0, "multiclass": 10.0, "regression": 3.0, "ranking": 10.0}
 _CLASSES, _GROUP, _DRAWS = 5, 20, 10

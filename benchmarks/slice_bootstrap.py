@@ -15,7 +15,7 @@ from sklearn import metrics as sklearn
 
 from gatehouse.evaluation.bootstrap import Measured, Units, on_draws
 from gatehouse.metrics.classification import log_loss, roc_auc
-from gatehouse.metrics.tasks.binary import BINARY
+from gatehouse.metrics.tasks import BINARY
 
 LEAST_RATIO, MOST_BYTES = 10.0, 1e9
 

@@ -12,7 +12,7 @@ from gatehouse.evaluation.spec import EvaluationSpec
 from gatehouse.evaluation.stage import evaluate
 from gatehouse.launchers.spec import ONLINE_STORE, LocalLaunch
 from gatehouse.launchers.timeouts import stage_minutes
-from gatehouse.metrics.tasks.judging import judging_of
+from gatehouse.metrics.judging import judging_of
 from gatehouse.online.serving.stage import compare_online
 from gatehouse.operations.requiring.stage import require_no_leakage
 from gatehouse.pipelines.data import Data, add_alert, add_data_tasks

@@ -436,8 +436,8 @@ def _template_values(
     name: str, table: str, source: Mapping[str, Any], roles: _Roles, alarm: float | None, train_rows: int
 ) -> dict[str, object]:
     """What the placeholders of the template stand for, but for `split`."""
-    from gatehouse.metrics.tasks.found import TASKS
-    from gatehouse.metrics.tasks.judging import judging_of
+    from gatehouse.metrics.judging import judging_of
+    from gatehouse.metrics.tasks import TASKS
 
     task = TASKS[roles.task]
     judging = judging_of(task)

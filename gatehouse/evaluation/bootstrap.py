@@ -40,14 +40,9 @@ class Units:
 
     @classmethod
     def of(cls, part: Part, resample_by: str, decision_time: str, key: str = "evaluation.resample_by") -> "Units":
-        """The units of the test rows.
+        """Rows with the same value of a column, or of the `day` or `week` of the decision time, at this key of a file.
 
-        Args:
-            part: The test rows.
-            resample_by: A column whose values are drawn whole, `day`, `week`, or nothing: then rows, or groups of
-                a ranking.
-            decision_time: The column whose day or week it is.
-            key: Where `resample_by` is set, for messages.
+        Without `resample_by` these are rows, or groups of a ranking.
 
         Raises:
             ConfigurationError: if there is no such column, or if it would split a group of a ranking.
@@ -126,12 +121,8 @@ class Measured:
 def on_draws(measured: Sequence[Measured], units: Units, samples: int, seed: int, order: Array | None = None) -> Array:
     """The numbers of each draw, shape (samples, numbers); only one draw is in memory at a time.
 
-    Args:
-        measured: What to measure.
-        units: What is drawn.
-        samples: Number of draws.
-        seed: Of the draws; calls with one seed use the same draws.
-        order: Row numbers in the order in which `measured` counts them, shape (rows,); None for ascending.
+    Calls with the same seed use the same draws. `order` has row numbers in the order in which `measured` counts them,
+    shape (rows,); None for ascending.
     """
     values = []
     for times in units.draws(samples, seed):
@@ -152,11 +143,11 @@ def percentiles(drawn: Array, outside: float, units: int | None = None) -> tuple
         outside: Share, below a half.
         units: How many units were drawn from; None for no correction.
     """
-    known = drawn[~np.isnan(drawn)]
-    if len(known) == 0:
+    drawn = drawn[~np.isnan(drawn)]
+    if len(drawn) == 0:
         return math.nan, math.nan
     outside = _level(outside, units)
-    low, high = np.quantile(known, (outside, 1 - outside), method="weibull")
+    low, high = np.quantile(drawn, (outside, 1 - outside), method="weibull")
     return float(low), float(high)
 
 
@@ -178,11 +169,11 @@ def interval(metric: Metric, drawn: Array, units: int, labels: Array, prediction
         labels: Shape (rows,).
         predictions: For the rows.
     """
-    known = drawn[~np.isnan(drawn[:, 0])]
+    drawn = drawn[~np.isnan(drawn[:, 0])]
     if not metric.groups:
-        return percentiles(known[:, 0], (1 - LEVEL) / 2, units)
+        return percentiles(drawn[:, 0], (1 - LEVEL) / 2, units)
     once = all_on_draws([metric], labels, predictions)(np.ones(len(labels)))
-    low, high = calibration_interval(np.array(once[1:]), known[:, 1:], _level((1 - LEVEL) / 2, units))
+    low, high = calibration_interval(np.array(once[1:]), drawn[:, 1:], _level((1 - LEVEL) / 2, units))
     return (min(low, once[0]), max(high, once[0])) if metric.has_interval else (low, high)
 
 
@@ -245,11 +236,11 @@ def compared(
         confidence: Of each one-sided bound, above a half.
         units: How many units were drawn from; None for no correction.
     """
-    ours, theirs = on_draws
+    candidate_values, champion_values = on_draws
     sign = 1.0 if metric.better == "lower" else -1.0
-    worse_by = sign * (ours - theirs)
-    known = worse_by[~np.isnan(worse_by)]
-    best, worst = percentiles(known, 1 - confidence, units)
+    worse_by = sign * (candidate_values - champion_values)
+    worse_by = worse_by[~np.isnan(worse_by)]
+    best, worst = percentiles(worse_by, 1 - confidence, units)
     return Comparison(
         metric=metric.name,
         candidate=candidate,
@@ -257,7 +248,7 @@ def compared(
         worse_by=metric.worse_by(candidate, champion),
         worst_bound=worst,
         best_bound=best,
-        standard_error=float(known.std(ddof=1)) if len(known) > 1 else np.nan,
+        standard_error=float(worse_by.std(ddof=1)) if len(worse_by) > 1 else np.nan,
         units=units,
     )
 

@@ -20,7 +20,7 @@ from gatehouse.errors import (
 )
 from gatehouse.evaluation.gate import NOT_TRIED, DataCheck, Origins, Seen, Suite
 from gatehouse.evaluation.integration.spec import FILE, GOLDEN, NOT_CHECKED, reasons_of
-from gatehouse.metrics.tasks.task import Task
+from gatehouse.metrics.tasks import Task
 from gatehouse.store.database import connect, out_of_memory, quoted
 from gatehouse.store.hidden_values import said_by
 from gatehouse.store.reference import Reference
@@ -41,26 +41,13 @@ class UnreadableLineageError(GatehouseError):
     """A model's training rows are unknown, or cannot be compared with the test rows."""
 
 
-def _is_erased(error: GatehouseError) -> bool:
-    """Whether an unreadable artifact was erased, and so will never be back."""
-    return isinstance(error, ErasedArtifactError)
-
-
 def _reason(error: GatehouseError) -> str:
     """Why something cannot be read. The words for an erased artifact are fixed, because they are data."""
-    return "it was erased from the store" if _is_erased(error) else str(error)
+    return "it was erased from the store" if isinstance(error, ErasedArtifactError) else str(error)
 
 
 def origins_of(store: ArtifactStore, model: str, training_set: str, split: str, split_checks: str) -> Origins:
-    """What is known of the data that a candidate was made from; it does not depend on the clock.
-
-    Args:
-        store: Holds all of it.
-        model: The candidate.
-        training_set: The training set that it is judged on.
-        split: The split that it is judged on.
-        split_checks: The checks of that split, which measured its parts; empty for none.
-    """
+    """What is known of the data that a candidate was made from; it does not depend on the clock."""
     missing, passing = _missing(store, model)
     try:
         checked = store.manifest(split_checks).derived_from.get("split") if split_checks else ""
@@ -74,7 +61,7 @@ def origins_of(store: ArtifactStore, model: str, training_set: str, split: str, 
             return Origins(missing, why, passing=passing)
         checks = store.read_json(split_checks, "checks.json")
     except _UNREADABLE as error:
-        return Origins(missing, _reason(error), passing=not _is_erased(error))
+        return Origins(missing, _reason(error), passing=not isinstance(error, ErasedArtifactError))
     details = store.manifest(training_set).details
     features = {*details.get("numeric", ()), *details.get("categorical", ())}
     psi = {name: column["psi"][1] for name, column in checks["columns"].items() if name in features}
@@ -83,7 +70,7 @@ def origins_of(store: ArtifactStore, model: str, training_set: str, split: str, 
 
 
 def _missing(store: ArtifactStore, model: str) -> tuple[tuple[str, ...], bool]:
-    """Kinds of artifacts that the candidate's lineage lacks; or why it cannot be read, and whether that may pass."""
+    """Kinds of artifacts that the candidate's lineage lacks, or why it cannot be read and whether it may be later."""
     made_from, pending = set[str](), [model]
     try:
         while pending:
@@ -91,7 +78,7 @@ def _missing(store: ArtifactStore, model: str) -> tuple[tuple[str, ...], bool]:
             pending.extend(set(parents) - made_from)
             made_from.update(parents)
     except _UNREADABLE as error:
-        return (_reason(error),), not _is_erased(error)
+        return (_reason(error),), not isinstance(error, ErasedArtifactError)
     kinds = {Reference.parse(reference).kind for reference in made_from}
     return tuple(f"no {kind}" for kind in _LINEAGE if kind not in kinds), False
 
@@ -105,15 +92,10 @@ def _age_days(parts: Mapping[str, Any], learned: Iterable[str]) -> float | None:
 
 
 def data_checks(store: ArtifactStore, references: Mapping[str, str], training_set: str) -> tuple[DataCheck, ...]:
-    """Verdicts and warnings of the checks of the data.
-
-    Args:
-        store: Holds the checks.
-        references: Of the checks, by name; empty for a check that was not given.
-        training_set: The training set that they must have checked, or whose snapshot.
+    """Verdicts and warnings of the checks of the data; a check without a reference was not given.
 
     Raises:
-        ConfigurationError: if one of them checked other data.
+        ConfigurationError: if one of them checked other data than this training set, or its snapshot.
     """
     checks = []
     snapshot = store.manifest(training_set).derived_from.get("snapshot", "")
@@ -137,14 +119,6 @@ def suite_of(store: ArtifactStore, reference: str, model: str, split: str, candi
     """The result of the integration suite, which fails if the candidate scores a golden row differently here.
 
     Rows that were removed from the test part, because a model was fitted on them, are not compared.
-
-    Args:
-        store: Holds the suite.
-        reference: Of the suite; empty for none.
-        model: Reference of the candidate.
-        split: Reference of the split.
-        candidate: The candidate as the evaluation scores with it.
-        part: The test rows that are judged on.
 
     Raises:
         ConfigurationError: if the suite tested another model, or other rows.
@@ -177,18 +151,10 @@ def suite_of(store: ArtifactStore, reference: str, model: str, split: str, candi
 def unseen_part(
     store: ArtifactStore, part: Part, training_set: str, split: str, models: Mapping[str, str], task: Task
 ) -> tuple[Part, Seen]:
-    """The test part without the rows that a model was fitted on, and how many were removed.
+    """The test part without the rows that one of the models, by role, was fitted on, and how many were removed.
 
     Groups of a ranking are removed whole. If the rest cannot be measured on, the part stays as it is, and the gate lets
     no rule decide by it.
-
-    Args:
-        store: Holds the models and their data.
-        part: The test part of `split`.
-        training_set: Reference of the training set with its rows.
-        split: Reference of the split, whose parts have no row in common.
-        models: References by role; empty for none.
-        task: Decides whether labels can be judged on.
     """
     taken, rows, unread, passing = np.zeros(len(part.rows), bool), {}, [], False
     for role, model in models.items():
@@ -200,7 +166,7 @@ def unseen_part(
                 seen |= _in_common(store, part, training_set, fitted_set, fitted_split)
         except (UnreadableLineageError, *_UNREADABLE) as error:
             unread.append(f"{role}: {_reason(error)}")
-            passing |= not _is_erased(error)
+            passing |= not isinstance(error, ErasedArtifactError)
         else:
             rows[role], taken = int(seen.sum()), taken | seen
     if not taken.any():

@@ -13,7 +13,7 @@ from gatehouse.evaluation.slices import OTHER, group, named_values
 from gatehouse.evaluation.spec import EvaluationSpec
 from gatehouse.metrics.classification import calibration_error_debiased
 from gatehouse.metrics.metric import Array, Predictions
-from gatehouse.metrics.tasks.task import Task
+from gatehouse.metrics.tasks import Task
 
 _CALIBRATION = "calibration_error"
 RatesOfDraw = Callable[[Array], dict[str, Array]]
@@ -32,14 +32,6 @@ def fairness_of(
 
     A group with fewer than `min_slice_rows` rows, fewer than 20 units of the bootstrap, or equal labels cannot be
     judged: measures are those of the other groups. A rate whose denominator has fewer than 20 units is unknown.
-
-    Args:
-        table: The test rows.
-        labels: Shape (rows,).
-        predictions: For the rows, by role; classes are those at the model's threshold.
-        spec: Names the columns.
-        task: Decides which measures there are.
-        units: What the bootstrap draws.
 
     Raises:
         ConfigurationError: if there is no such column.

@@ -130,6 +130,11 @@ class Comparison:
         """Whether there are too few units for bounds: draws of one unit are all the same."""
         return self.units is not None and self.units < LEAST_UNITS
 
+    @property
+    def few_units(self) -> str:
+        """A remark if there are too few units."""
+        return f"; bounds of {self.units} units mean nothing, at least {LEAST_UNITS} are needed" * self.too_few
+
     def smallest_shown(self, confidence: float) -> float:
         """The smallest regression that these test rows can show, in the metric's own unit.
 
@@ -178,14 +183,7 @@ NOT_TRIED = Suite()
 
 @dataclass(frozen=True)
 class Cost:
-    """The measured cost of a model.
-
-    Attributes:
-        hardware: The machine that it was measured on.
-        latency_ms: 95th percentile of the time to score a single row.
-        memory_mb: Peak memory of a process that scores with it; None if it was not measured.
-        measurement: Key of the record of the whole measurement.
-    """
+    """The measured cost of a model: 95th percentile of the time to score a row, and peak memory if it was measured."""
 
     hardware: str
     latency_ms: float
@@ -221,7 +219,7 @@ class Seen:
         left: Rows that no model was fitted on.
         lacking: Why nothing can be measured on `left`; then all rows are measured on, and none decides.
         unread: Roles whose training rows are unknown, and why.
-        passing: Whether something unreadable may be back later.
+        passing: Whether unreadable lineage may be readable later.
     """
 
     rows: Mapping[str, int]
@@ -250,7 +248,7 @@ class Origins:
         lacking: Why the parts of its split are unknown, in words.
         age_days: From the newest decision that it learned from to that of the test part; None without decision times.
         psi: Population stability index from train to test, by feature; None with too few rows.
-        passing: Whether something unreadable may be back later.
+        passing: Whether unreadable lineage may be readable later.
     """
 
     missing: tuple[str, ...] = ()
@@ -265,22 +263,13 @@ class Evidence:
     """The input of the rules.
 
     Attributes:
-        model: The candidate's manifest.
-        candidate: Its test metrics.
-        baseline: The same metrics of the baseline.
         comparison: Against the champion in the metric of the policy; None without a champion.
         slices: By metric, its value in every judged slice.
         slices_asked: Whether the policy itself states limits on slices; then at least one slice must be judged.
-        data_checks: Of the data that the candidate was made from.
-        cost: None if it was not measured.
         guessing: Against the candidate's own predictions of other rows; None if the policy does not ask for it.
         comparisons: Against the champion in every metric.
         slice_comparisons: Against the champion in the metric of the policy, by judged slice.
-        seen: Test rows that a model was fitted on; None if unknown.
         fairness: By protected column.
-        origins: Of the candidate's data; None if unknown.
-        integration: Result of the integration suite.
-        counted: Number of measured rows; None if unknown.
     """
 
     model: Manifest
@@ -307,9 +296,9 @@ class Family:
 
     Attributes:
         policy: Their part of the policy, whose fields are keys of `policy.yaml`.
-        rules: From a policy and the evidence to each rule that was applied, also one that holds.
-        names: What the names of their rules are or begin with.
-        of_rows: Whether they depend on what was measured on the test rows.
+        rules: From a policy and the evidence to each applied rule, also one that holds.
+        names: The names of their rules, or the first words of these names.
+        of_rows: Whether they depend on measurements on the test rows.
     """
 
     policy: type[Spec]
@@ -334,15 +323,10 @@ def families() -> tuple[Family, ...]:
 
 
 def judge(policy: Termed, evidence: Evidence) -> tuple[Rule, ...]:
-    """Apply every rule. The candidate passes if it breaks no rule that refuses; NaN breaks every rule that reads it.
+    """Apply every rule of the policy, which is resolved for the task. NaN breaks every rule that reads it.
 
     Improving one metric alone never breaks a rule, except for the leakage alarm, which distrusts metrics that are too
-    good. If there are too few test rows, or too few on which no model was fitted, a rule on them is not broken but
-    inconclusive.
-
-    Args:
-        policy: The promotion policy (`GatePolicy`), resolved for the task.
-        evidence: What was measured.
+    good. If too few test rows are left, a rule on them is not broken but inconclusive.
     """
     applied = [(family.of_rows, rule) for family in families() for rule in family.rules(policy, evidence)]
     rules = [(of_rows, replace(rule, **dict(policy.terms_of(rule.name)))) for of_rows, rule in applied]
@@ -351,10 +335,7 @@ def judge(policy: Termed, evidence: Evidence) -> tuple[Rule, ...]:
     return tuple(rule for _, rule in rules)
 
 
-NONE_REFUSES = (
-    "no rule of this policy can refuse a candidate, as each has severity: warn, so that every candidate passes; leave "
-    "out the severity of what a candidate must keep"
-)
+NONE_REFUSES = "every rule of the policy has severity: warn, so every candidate passes"
 
 
 def verdict_of(rules: tuple[Rule, ...]) -> Outcome:

@@ -1,11 +1,10 @@
-"""How far rates differ between the groups of a protected column: the measures of fairness, named as in Fairlearn."""
+"""The measures of fairness, with the names of Fairlearn: how far rates of the groups of a protected column differ."""
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-if TYPE_CHECKING:  # The policy, which every run reads, names measures: NumPy is there only where they are taken.
+if TYPE_CHECKING:  # The policy, which every run reads, names measures: reading it needs no NumPy.
     from gatehouse.metrics.metric import Array
 
 GroupMeasureName = Literal[
@@ -30,19 +29,16 @@ class GroupMeasure:
     """One measure of fairness.
 
     Attributes:
-        title: What reports call it.
-        tasks: The tasks that have it. With several classes it is measured for each against the rest; the worst counts.
+        tasks: The tasks that have it. With several classes the worst class against the rest counts.
         rates: Names of the rates that it compares; the worst of them counts.
         kind: A `ratio` is 1 where the groups are alike, and otherwise lower. A `difference` and the `largest` error are
             0 where the groups are alike, and otherwise higher.
-        most: The highest value that it can have.
     """
 
     title: str
     tasks: tuple[str, ...]
     rates: tuple[str, ...]
     kind: Literal["difference", "ratio", "largest"] = "difference"
-    most: float = 1.0
 
     @property
     def is_ratio(self) -> bool:
@@ -142,23 +138,19 @@ GROUP_MEASURES: Mapping[str, GroupMeasure] = {
     "group_calibration_error": GroupMeasure(
         "calibration error of the worst group", _BINARY, ("calibration_error",), "largest"
     ),
-    "mean_error_difference": GroupMeasure("mean error difference", ("regression",), ("mean_error",), most=math.inf),
-    "mean_prediction_difference": GroupMeasure(
-        "mean prediction difference", ("regression",), ("mean_prediction",), most=math.inf
-    ),
+    "mean_error_difference": GroupMeasure("mean error difference", ("regression",), ("mean_error",)),
+    "mean_prediction_difference": GroupMeasure("mean prediction difference", ("regression",), ("mean_prediction",)),
 }
 
 
 def group_measures_of(task: str) -> dict[str, GroupMeasure]:
     """The measures that a task has, by name."""
-    return {name: each for name, each in GROUP_MEASURES.items() if task in each.tasks}
+    return {name: measure for name, measure in GROUP_MEASURES.items() if task in measure.tasks}
 
 
 def problems_of(key: str, bounds: Mapping[GroupMeasureName, float], task: str) -> Iterator[str]:
-    """Bounds on measures that the task does not have, or that every model keeps or none can."""
+    """Bounds on measures that the task does not have."""
     offered = group_measures_of(task)
-    for name, bound in bounds.items():
+    for name in bounds:
         if name not in offered:
             yield f"{key}: the task {task} has the measures {', '.join(offered) or 'none'}; found {name}"
-        elif bound > (most := offered[name].most):
-            yield f"{key}.{name}: expected a value from 0 to {most:g}, found {bound:g}"

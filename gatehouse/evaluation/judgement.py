@@ -28,9 +28,9 @@ from gatehouse.evaluation.group_measures import Fairness
 from gatehouse.evaluation.slices import Slice, measured_slices
 from gatehouse.evaluation.spec import EvaluationSpec, GatePolicy
 from gatehouse.metrics.catalogue import measure, metric_named, metrics_for
+from gatehouse.metrics.judging import judging_of
 from gatehouse.metrics.metric import Array, Predictions, all_on_draws, by_metric
-from gatehouse.metrics.tasks.judging import judging_of
-from gatehouse.metrics.tasks.task import Task
+from gatehouse.metrics.tasks import Task
 from gatehouse.store.manifest import Manifest
 
 CANDIDATE, CHAMPION, BASELINE, CONSTANT = "candidate", "champion", "baseline", "constant"
@@ -38,23 +38,16 @@ CANDIDATE, CHAMPION, BASELINE, CONSTANT = "candidate", "champion", "baseline", "
 
 @dataclass(frozen=True)
 class Uncertainty:
-    """Intervals of all metrics, and how they were drawn.
+    """Intervals of all metrics, by role and metric, and how they were drawn.
 
     Attributes:
-        unit: What was drawn: `row`, `group`, `day`, `week`, or a column of the training set.
-        units: Number of units in the test rows.
-        samples: Number of draws.
-        intervals: By role and metric, the ends of the 95 % interval.
-        design_effect: By metric, the variance of the candidate's value over draws of units, divided by that over draws
-            of rows (in a ranking, groups) (Kish 1965): the test part is worth that many times fewer independent rows.
-            Empty if rows were drawn.
+        unit: The drawn unit: `row`, `group`, `day`, `week`, or a column of the training set.
     """
 
     unit: str
     units: int
     samples: int
     intervals: Mapping[str, Mapping[str, tuple[float, float]]]
-    design_effect: Mapping[str, float]
 
 
 @dataclass(frozen=True)
@@ -62,19 +55,9 @@ class Judgement:
     """The result of an evaluation.
 
     Attributes:
-        metrics: By role, by name.
-        uncertainty: Their intervals.
-        guessing: The candidate against its own predictions of other rows; None if the policy does not ask for it.
-        comparisons: The candidate against the champion in every metric; empty without a champion.
-        judged_by: The metric that the policy compares models in.
-        slices: The slices that the project names.
-        rules: The rules as they were applied.
-        unused: Names under `rules` of the policy that match none of these.
-        seen: Test rows that were removed because a model was fitted on them.
-        fairness: By each protected column.
-        unbounded: Protected columns that the policy sets no bound for.
-        integration: Result of the candidate's integration suite.
-        counted: Number of measured rows.
+        judged_by: The metric in which the policy compares models.
+        unused: Names under `rules` of the policy that match no applied rule.
+        unbounded: Protected columns without a bound in the policy.
     """
 
     metrics: Mapping[str, Mapping[str, float]]
@@ -132,22 +115,7 @@ def judged(
     origins: Origins | None = None,
     integration: Suite = NOT_TRIED,
 ) -> Judgement:
-    """Measure and judge predictions for the test rows.
-
-    Args:
-        task: Decides which metrics there are.
-        spec: What is measured.
-        asked: The promotion policy as it is written.
-        model: The candidate's manifest.
-        part: The test rows.
-        predictions: Of `candidate`, `baseline`, `constant`, and of `champion` if there is one.
-        units: What the bootstrap draws.
-        data_checks: Of the data that the candidate was made from.
-        cost: Measured cost of the candidate.
-        seen: Test rows that were removed because a model was fitted on them.
-        origins: What is known of the data that the candidate was made from.
-        integration: Result of the candidate's integration suite.
-    """
+    """Measure predictions for the test rows, by role, and judge the candidate by the policy as it is written."""
     labels, policy = part.labels, asked.resolved(judging_of(task))
     by, confidence = policy.champion.metric, policy.champion.confidence
     assert by is not None, "the policy is resolved"
@@ -223,39 +191,19 @@ def judged(
 def uncertainty_of(
     task: Task, labels: Array, predictions: Mapping[str, Predictions], units: Units, spec: EvaluationSpec
 ) -> tuple[Uncertainty, dict[str, dict[str, Array]]]:
-    """The intervals of all metrics of a task, and the values on each draw, by role and metric.
+    """The intervals of all metrics of a task, and the values on each draw, by role and metric; the candidate is first.
 
     Roles are measured one after another on the same draws, so only one is prepared at a time.
-
-    Args:
-        task: Decides which metrics there are.
-        labels: Shape (rows,).
-        predictions: For the rows, by role; the candidate first.
-        units: What is drawn.
-        spec: Number of draws and seed.
     """
     metrics = metrics_for(task.name)
-
-    def drawn_by_metric(read: Predictions, drawn_units: Units) -> dict[str, Array]:
+    drawn: dict[str, dict[str, Array]] = {}
+    intervals = {}
+    for role, read in predictions.items():
         measured = Measured(all_on_draws([*metrics.values()], labels, read))
-        values = on_draws([measured], drawn_units, spec.bootstrap_samples, spec.seed)
-        return dict(zip(metrics, by_metric([*metrics.values()], values), strict=True))
-
-    drawn = {role: drawn_by_metric(read, units) for role, read in predictions.items()}
-    number = units.number
-    intervals = {
-        role: {name: interval(metric, drawn[role][name], number, labels, read) for name, metric in metrics.items()}
-        for role, read in predictions.items()
-    }
-    effect: dict[str, float] = {}
-    candidate = next(iter(predictions))
-    single = Units.single(len(labels), predictions[candidate].groups)
-    if number < single.number:
-        alone = drawn_by_metric(predictions[candidate], single)
-        effect = {
-            name: float(np.nanvar(drawn[candidate][name][:, 0]) / spread)
-            for name, values in alone.items()
-            if (spread := np.nanvar(values[:, 0])) > 0
+        columns = by_metric([*metrics.values()], on_draws([measured], units, spec.bootstrap_samples, spec.seed))
+        by_name = dict(zip(metrics, columns, strict=True))
+        drawn[role] = {name: values[:, 0] for name, values in by_name.items()}
+        intervals[role] = {
+            name: interval(metrics[name], values, units.number, labels, read) for name, values in by_name.items()
         }
-    values_of = {role: {name: values[:, 0] for name, values in by_name.items()} for role, by_name in drawn.items()}
-    return Uncertainty(units.name, number, spec.bootstrap_samples, intervals, effect), values_of
+    return Uncertainty(units.name, units.number, spec.bootstrap_samples, intervals), drawn

@@ -13,16 +13,7 @@ from gatehouse.store.store import ArtifactStore
 
 
 def present(result: EvaluateResult, store: ArtifactStore, metrics: Any, roc: Any, report: Any, summary: Any) -> None:
-    """Fill KFP's typed outputs from an evaluation.
-
-    Args:
-        result: The evaluation.
-        store: Where it is.
-        metrics: A `dsl.Metrics`.
-        roc: A `dsl.ClassificationMetrics`, for the ROC curve and the confusion matrix.
-        report: A `dsl.HTML`.
-        summary: A `dsl.Markdown`.
-    """
+    """Fill KFP's typed outputs from an evaluation: `dsl.Metrics`, `ClassificationMetrics`, `HTML` and `Markdown`."""
     for name, value in result.metrics.items():
         metrics.log_metric(name, value)
     curves = store.read_json(result.evaluation, "curves.json")["candidate"]
@@ -47,7 +38,7 @@ def confusion_matrix(pairs: Sequence[Sequence[int]], classes: Sequence[str]) -> 
     """
     counts = {(label, predicted): rows for label, predicted, rows in pairs}
     numbers = sorted({number for pair in counts for number in pair}, key=lambda number: (number < 0, number))
-    named = [classes[each] if 0 <= each < len(classes) else f"class {each}" for each in numbers]
+    named = [classes[number] if 0 <= number < len(classes) else f"class {number}" for number in numbers]
     names = ["others" if number < 0 else name for number, name in zip(numbers, named, strict=True)]
     return names, [[counts.get((label, predicted), 0) for predicted in numbers] for label in numbers]
 

@@ -21,8 +21,8 @@ from gatehouse.evaluation.gate import (
 from gatehouse.evaluation.group_measures import FAIRNESS, fairness_from
 from gatehouse.evaluation.integration.spec import NOT_CHECKED
 from gatehouse.evaluation.spec import GatePolicy
-from gatehouse.metrics.tasks.found import TASKS
-from gatehouse.metrics.tasks.judging import judging_of
+from gatehouse.metrics.judging import judging_of
+from gatehouse.metrics.tasks import TASKS
 from gatehouse.store.manifest import Manifest
 from gatehouse.store.store import ArtifactStore
 
@@ -31,13 +31,9 @@ NOT_KNOWN = "not known"
 
 @dataclass(frozen=True)
 class Rejudged:
-    """The verdict of a policy on an evaluation.
+    """The verdict of a policy on an evaluation, with the rules that refuse or warn, and those that it cannot answer.
 
-    Attributes:
-        verdict: `pass`, `refused`, `inconclusive`, or `not known` if no rule refuses but one was not measured.
-        broken: Rules that do not hold and refuse, in words.
-        warnings: Rules that do not hold and warn.
-        not_measured: Names of rules that need numbers that the evaluation does not hold.
+    The verdict is `not known` if no rule refuses but one was not measured.
     """
 
     verdict: str
@@ -48,11 +44,6 @@ class Rejudged:
 
 def rejudged(store: ArtifactStore, evaluation: str, asked: GatePolicy) -> Rejudged:
     """Judge an evaluation by another policy than its own.
-
-    Args:
-        store: Holds the evaluation.
-        evaluation: Its reference.
-        asked: The policy as it is written.
 
     Raises:
         ConfigurationError: if the policy does not fit the task of the evaluation.

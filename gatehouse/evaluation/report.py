@@ -11,7 +11,7 @@ from gatehouse.evaluation.gate import Rule
 from gatehouse.evaluation.group_measures import FAIRNESS, GROUP_MEASURES
 from gatehouse.evaluation.spec import EvaluationSpec, GatePolicy
 from gatehouse.metrics.catalogue import metric_named
-from gatehouse.metrics.tasks.found import TASKS
+from gatehouse.metrics.tasks import TASKS
 from gatehouse.reports.advice import advised
 from gatehouse.reports.format import percent
 from gatehouse.reports.page import Cell, Verdict, render
@@ -105,7 +105,7 @@ def estimate(name: str, value: float | None, interval: Sequence[float] | None, m
 
 
 def _metrics(metrics: Json, uncertainty: Json, policy: GatePolicy) -> list[list[Any]]:
-    """One row per metric: the value of each role, the best marked, the bar and the design effect."""
+    """One row per metric: the value of each role, the best marked, and the bar."""
     rows = []
     for name in metrics["candidate"]:
         metric, values = metric_named(name), {role: metrics[role][name] for role in _ROLES if role in metrics}
@@ -117,8 +117,6 @@ def _metrics(metrics: Json, uncertainty: Json, policy: GatePolicy) -> list[list[
             bar = policy.bars.get(name)
             bounds = (("≥", bar.min), ("≤", bar.max)) if bar else ()
             row.append(", ".join(f"{sign} {bound:g}" for sign, bound in bounds if bound is not None))
-        if uncertainty["design_effect"]:
-            row.append(uncertainty["design_effect"].get(name))
         rows.append(row)
     return rows
 

@@ -1,9 +1,7 @@
 """Metrics of slices of the test rows, where a good average hides a bad corner."""
 
-import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,10 +13,9 @@ from gatehouse.evaluation.bootstrap import Measured, Units, compared, interval, 
 from gatehouse.evaluation.gate import Comparison
 from gatehouse.evaluation.spec import EvaluationSpec
 from gatehouse.metrics.catalogue import metric_named
+from gatehouse.metrics.judging import judging_of
 from gatehouse.metrics.metric import Array, Predictions, all_on_draws, by_metric
-from gatehouse.metrics.tasks.judging import judging_of
-from gatehouse.metrics.tasks.level import level_of
-from gatehouse.metrics.tasks.task import Task
+from gatehouse.metrics.tasks import Task
 from gatehouse.store.database import connect
 from gatehouse.store.hidden_values import said_by
 
@@ -72,9 +69,9 @@ def measured_slices(
         predictions: For the rows, of `candidate`, and of `champion` if there is one.
         spec: Which columns are sliced, and how many rows a slice needs to be judged.
         task: Decides when labels differ enough, and which metric is measured in every slice.
-        limits: Names of the metrics that slices are judged by.
-        judged_by: The metric that candidate and champion are compared in, and the confidence of its bounds.
-        units: What the bootstrap draws.
+        limits: Names of the metrics with a limit for slices.
+        judged_by: The metric in which candidate and champion are compared, and the confidence of its bounds.
+        units: The units of the bootstrap.
 
     Raises:
         ConfigurationError: if there is no such column, or if one splits the groups of a ranking.
@@ -104,8 +101,8 @@ def measured_slices(
     measured, metrics_of, start = [], [], 0
     for rows in members:
         enough = not task.lacks(labels[rows])
-        wanted = dict.fromkeys([objective, *((*limits, compared_in) if enough else ())])
-        metrics = [metric_named(name) for name in wanted]
+        needed = dict.fromkeys([objective, *((*limits, compared_in) if enough else ())])
+        metrics = [metric_named(name) for name in needed]
         metrics_of.append(metrics)
         for read in predictions.values():
             measured.append(Measured(all_on_draws(metrics, labels[rows], read.take(rows)), start, start + len(rows)))
@@ -139,7 +136,7 @@ def measured_slices(
             )
         size = len(rows) if groups is None else len(np.unique(groups[rows]))
         judged = not task.lacks(own) and size >= spec.min_slice_rows
-        level = level_of(task).of(own, labels)[0]
+        level = task.level.of(own, labels)[0]
         slices.append(Slice(name, len(rows), level, values, intervals, comparisons, judged))
     return slices
 
@@ -177,13 +174,8 @@ def slice_columns(table: pa.Table, spec: EvaluationSpec) -> dict[str, pa.Chunked
 def named_values(table: pa.Table, columns: Sequence[str], key: str) -> dict[str, pa.ChunkedArray]:
     """By column, the name of each row's group, `column=value`, shape (rows,); a null is a value of its own.
 
-    Args:
-        table: The test rows.
-        columns: Columns of it.
-        key: The key of the specification that names them.
-
     Raises:
-        ConfigurationError: if there is no such column.
+        ConfigurationError: if there is no such column; `key` is the key of the specification that names it.
     """
     if missing := [column for column in columns if column not in table.column_names]:
         raise ConfigurationError(
@@ -216,35 +208,3 @@ def _evaluated(table: pa.Table, name: str, expression: str) -> pa.ChunkedArray:
             f"{result.num_rows:,} for {expression!r}. Leave aggregates out."
         )
     return result["value"]
-
-
-def problems_of(expression: str, columns: Collection[str]) -> Iterator[str]:
-    """What is wrong with a SQL expression over rows with these columns; it needs no rows."""
-    parsed = _parsed(f"SELECT ({expression}) FROM rows")
-    if not expression.strip() or parsed.get("error"):
-        # Without the brackets, which the user did not write.
-        alone = _parsed(f"SELECT {expression}")
-        why = f": {alone['error_message'].splitlines()[0]}" if alone.get("error") else ""
-        yield f"expected one SQL expression, found {expression!r}{why}"
-    elif len(parsed["statements"]) != 1 or len(parsed["statements"][0]["node"]["select_list"]) != 1:
-        yield f"expected one SQL expression, found more in {expression!r}"
-    else:
-        unknown = sorted({name for name in _columns_in(parsed) if name not in columns})
-        yield from (f"expected columns of the training set, found {name} in {expression!r}" for name in unknown)
-
-
-def _parsed(query: str) -> Any:
-    with connect(threads=1) as database:
-        (parsed,) = database.execute("SELECT json_serialize_sql(?)", [query]).fetchone() or ()
-    return json.loads(parsed)
-
-
-def _columns_in(node: Any) -> Iterator[str]:
-    if isinstance(node, dict):
-        if node.get("class") == "COLUMN_REF":
-            yield node["column_names"][-1]
-        for child in node.values():
-            yield from _columns_in(child)
-    elif isinstance(node, list):
-        for child in node:
-            yield from _columns_in(child)

@@ -20,18 +20,16 @@ if TYPE_CHECKING:
 
     from gatehouse.data.splitting.parts import Part
     from gatehouse.evaluation.bootstrap import Units
-    from gatehouse.evaluation.gate import Cost, DataCheck
-    from gatehouse.evaluation.judgement import Judgement
+    from gatehouse.evaluation.gate import Cost
     from gatehouse.metrics.metric import Array, Predictions
-    from gatehouse.metrics.tasks.task import Task
+    from gatehouse.metrics.tasks import Task
     from gatehouse.training.scoring.predictor import Predictor
 
 
 class EvaluateRequest(StageModel):
-    """A candidate, the champion that it is compared with (empty for none), data, measures and policy.
+    """A candidate, the champion (empty for none), data, measures and policy.
 
-    The checks of the data are references too: of the contract (`validation`), for leakage and of the split; empty for
-    checks that were not made. Those given must have passed, and so must the candidate's `integration` suite.
+    `validation`, `leakage`, `split_checks` and `integration` are references of checks, empty for those not made.
     """
 
     model: str
@@ -47,7 +45,7 @@ class EvaluateRequest(StageModel):
 
 
 class EvaluateResult(StageModel):
-    """The evaluation, its verdict with the reasons unless it is a pass, warnings, test metrics; fairness in a line."""
+    """The evaluation, its verdict with reasons and warnings, test metrics, and fairness in a line (`summary`)."""
 
     evaluation: str
     verdict: Literal["pass", "refused", "inconclusive"]
@@ -57,7 +55,7 @@ class EvaluateResult(StageModel):
     champion_metrics: dict[str, float]
     baseline_metrics: dict[str, float]
     summary: str = ""
-    passing: bool = Field(False, description="What could not be read of the lineage may be back at the next request.")
+    passing: bool = Field(False, description="Lineage that cannot be read now may be readable later.")
 
     @property
     def provisional(self) -> bool:
@@ -66,7 +64,7 @@ class EvaluateResult(StageModel):
 
 
 class SelfComparisonError(GatehouseError):
-    """A candidate was about to be judged against itself."""
+    """The candidate is the champion."""
 
     permanent = True
 
@@ -97,15 +95,17 @@ def evaluate(request: EvaluateRequest, store: ArtifactStore) -> EvaluateResult:
         ScoringError: if a model cannot score the test rows.
     """
     from gatehouse.data.splitting.parts import read_part
-    from gatehouse.evaluation.evidence import data_checks, origins_of, suite_of, unseen_part
+    from gatehouse.evaluation.curves import curves_of
+    from gatehouse.evaluation.evidence import DATA_CHECKS, data_checks, origins_of, suite_of, unseen_part
+    from gatehouse.evaluation.group_measures import FAIRNESS
     from gatehouse.evaluation.judgement import BASELINE, CANDIDATE, CHAMPION, CONSTANT, judged
-    from gatehouse.metrics.tasks.judging import judging_of
+    from gatehouse.metrics.judging import judging_of
     from gatehouse.training.scoring.predictor import Predictor
 
     if request.champion == request.model:
         raise SelfComparisonError(
-            f"{request.model} is both candidate and champion: a model compared with itself always passes. Expected the "
-            "champion other than the candidate; `resolve` finds it."
+            f"{request.model} is both candidate and champion, and a model compared with itself always passes. Take the "
+            "champion that `resolve` finds."
         )
     candidate = Predictor.load(store, request.model)
     task, details = candidate.task, store.manifest(request.training_set).details
@@ -145,9 +145,56 @@ def evaluate(request: EvaluateRequest, store: ArtifactStore) -> EvaluateResult:
         origins,
         suite_of(store, request.integration, request.model, request.split, candidate, part),
     )
-    reference = _publish(request, store, policy, baseline, task, part, predictions, judgement, checks, cost)
+    names, bins = judging_of(task).curves, request.spec.calibration_bins
+    curves = {role: curves_of(names, part.labels, read, bins) for role, read in predictions.items() if role != CONSTANT}
+    verdict = {
+        "verdict": judgement.verdict,
+        "rules": [asdict(rule) for rule in judgement.rules],
+        "guessing": asdict(judgement.guessing) if judgement.guessing else None,
+        "comparison": asdict(judgement.comparison) if judgement.comparison else None,
+        "comparisons": {
+            name: asdict(comparison) | {"smallest_shown": comparison.smallest_shown(policy.champion.confidence)}
+            for name, comparison in judgement.comparisons.items()
+        },
+        "seen": asdict(judgement.seen) if judgement.seen else None,
+        "counted": asdict(judgement.counted) if judgement.counted else None,
+        "policy": identity_of(policy),
+        "warnings": [*judgement.warnings, *(f"{check.name}: {text}" for check in checks for text in check.warnings)],
+    }
+    if policy.cost.measures:  # Otherwise numbers that differ each time would be in an artifact without need.
+        verdict["cost"] = asdict(cost)
+    if request.integration:
+        verdict["integration"] = asdict(judgement.integration)
+    inputs = {"model": request.model, "champion": request.champion, "baseline": baseline}
+    inputs |= {name: getattr(request, name) for name in ("training_set", "split", *DATA_CHECKS, "integration")}
+    files = {
+        "metrics.json": judgement.metrics,
+        "uncertainty.json": asdict(judgement.uncertainty),
+        "slices.json": [asdict(entry) for entry in judgement.slices],
+        "curves.json": curves,
+        "verdict.json": verdict,
+    }
+    if judgement.fairness:
+        files[FAIRNESS] = [asdict(measured) for measured in judgement.fairness]
+    published = store.publish(
+        "evaluations",
+        Reference.parse(request.model).name,
+        {name: canonical_json(body) for name, body in files.items()},
+        derived_from={role: reference for role, reference in inputs.items() if reference},
+        configuration={"spec": identity_of(request.spec), "policy": identity_of(request.policy)},
+        details={
+            "verdict": judgement.verdict,
+            "task": task.name,
+            "rows": len(part.rows),
+            "level": {
+                "title": task.level.title,
+                "is_share": task.level.is_share,
+                "value": task.level.of(part.labels, part.labels)[0],
+            },
+        },
+    )
     return EvaluateResult(
-        evaluation=reference,
+        evaluation=str(published),
         verdict=judgement.verdict,
         reasons=tuple(str(rule) for rule in judgement.rules if rule.refuses),
         warnings=judgement.warnings,
@@ -197,7 +244,7 @@ def _predictions(store: ArtifactStore, role: str, reference: str, part: "Part", 
 
     from gatehouse.data.statistics.linear_model import LinearModel
     from gatehouse.evaluation.judgement import BASELINE, CHAMPION, CONSTANT
-    from gatehouse.metrics.tasks.outputs import EXPECTED, are_usable
+    from gatehouse.metrics.tasks import EXPECTED, are_usable
     from gatehouse.training.scoring.predictor import Predictor
 
     threshold = None
@@ -253,77 +300,11 @@ def by_class(predicted: "Array", learned: "Sequence[str]", labelled: "Sequence[s
             f"The model's classes are {', '.join(learned) or 'numbers'}, and those of the test rows "
             f"{', '.join(labelled) or 'numbers'}: expected names for both or for none. Train it again."
         )
-    known = predicted.shape[1]
+    classes = predicted.shape[1]
     if not labelled:
-        return np.pad(predicted, ((0, 0), (0, max(0, count - known))))
-    names = [*labelled, *(name for name in learned[:known] if name not in labelled)]
+        return np.pad(predicted, ((0, 0), (0, max(0, count - classes))))
+    names = [*labelled, *(name for name in learned[:classes] if name not in labelled)]
     ordered = np.zeros((len(predicted), len(names)))
-    for column, name in enumerate(learned[:known]):
+    for column, name in enumerate(learned[:classes]):
         ordered[:, names.index(name)] = predicted[:, column]
     return ordered
-
-
-def _publish(
-    request: EvaluateRequest,
-    store: ArtifactStore,
-    policy: GatePolicy,
-    baseline: str,
-    task: "Task",
-    part: "Part",
-    predictions: "dict[str, Predictions]",
-    judgement: "Judgement",
-    checks: "tuple[DataCheck, ...]",
-    cost: "Cost",
-) -> str:
-    from gatehouse.evaluation.curves import curves_of
-    from gatehouse.evaluation.evidence import DATA_CHECKS
-    from gatehouse.evaluation.group_measures import FAIRNESS
-    from gatehouse.evaluation.judgement import CONSTANT
-    from gatehouse.metrics.tasks.judging import judging_of
-    from gatehouse.metrics.tasks.level import level_of
-
-    names, bins, level = judging_of(task).curves, request.spec.calibration_bins, level_of(task)
-    curves = {role: curves_of(names, part.labels, read, bins) for role, read in predictions.items() if role != CONSTANT}
-    verdict = {
-        "verdict": judgement.verdict,
-        "rules": [asdict(rule) for rule in judgement.rules],
-        "guessing": asdict(judgement.guessing) if judgement.guessing else None,
-        "comparison": asdict(judgement.comparison) if judgement.comparison else None,
-        "comparisons": {
-            name: asdict(comparison) | {"smallest_shown": comparison.smallest_shown(policy.champion.confidence)}
-            for name, comparison in judgement.comparisons.items()
-        },
-        "seen": asdict(judgement.seen) if judgement.seen else None,
-        "counted": asdict(judgement.counted) if judgement.counted else None,
-        "policy": identity_of(policy),
-        "warnings": [*judgement.warnings, *(f"{check.name}: {text}" for check in checks for text in check.warnings)],
-    }
-    if policy.cost.measures:  # Otherwise numbers that differ each time would be in an artifact without need.
-        verdict["cost"] = asdict(cost)
-    if request.integration:
-        verdict["integration"] = asdict(judgement.integration)
-    inputs = {"model": request.model, "champion": request.champion, "baseline": baseline}
-    inputs |= {name: getattr(request, name) for name in ("training_set", "split", *DATA_CHECKS, "integration")}
-    files = {
-        "metrics.json": judgement.metrics,
-        "uncertainty.json": asdict(judgement.uncertainty),
-        "slices.json": [asdict(entry) for entry in judgement.slices],
-        "curves.json": curves,
-        "verdict.json": verdict,
-    }
-    if judgement.fairness:
-        files[FAIRNESS] = [asdict(measured) for measured in judgement.fairness]
-    published = store.publish(
-        "evaluations",
-        Reference.parse(request.model).name,
-        {name: canonical_json(body) for name, body in files.items()},
-        derived_from={role: reference for role, reference in inputs.items() if reference},
-        configuration={"spec": identity_of(request.spec), "policy": identity_of(request.policy)},
-        details={
-            "verdict": judgement.verdict,
-            "task": task.name,
-            "rows": len(part.rows),
-            "level": {"title": level.title, "is_share": level.is_share, "value": level.of(part.labels, part.labels)[0]},
-        },
-    )
-    return str(published)

@@ -97,7 +97,7 @@ def _prepare(pipeline_name: str, store: ArtifactStore, until: str) -> "Pipeline"
     del os.environ["_KFP_RUNTIME"]
     with without("docker"):
         importlib.import_module("kfp.local.task_dispatcher")
-    from gatehouse.metrics.tasks.judging import judging_of
+    from gatehouse.metrics.judging import judging_of
     from gatehouse.pipelines.catalog import build
     from gatehouse.project.checking import check_project
     from gatehouse.tracking.provenance import PRICES

@@ -7,6 +7,7 @@ from pydantic import AfterValidator
 
 from gatehouse.configuration.yaml_lines import nearest
 from gatehouse.errors import ConfigurationError
+from gatehouse.metrics.tasks import TASKS
 
 if TYPE_CHECKING:
     from gatehouse.metrics.metric import Array, Metric, Predictions
@@ -19,10 +20,10 @@ def metrics() -> "dict[str, Metric]":
     from gatehouse.metrics.metric import Metric
 
     declared = [
-        each
+        metric
         for module in (classification, ranking, regression)
-        for each in vars(module).values()
-        if isinstance(each, Metric)
+        for metric in vars(module).values()
+        if isinstance(metric, Metric)
     ]
     return {metric.name: metric for metric in sorted(declared, key=lambda metric: metric.name)}
 
@@ -51,6 +52,12 @@ def measure(task: str, labels: "Array", predictions: "Predictions") -> dict[str,
 def aliases() -> dict[str, str]:
     """Names of metrics in other programs, and their names here."""
     return {alias: metric.name for metric in metrics().values() for alias in metric.aliases}
+
+
+def is_minimized(measure: str) -> bool:
+    """Whether less is better of a metric, or of the mean of a loss."""
+    losses = {mean for task in TASKS.values() for mean in task.losses.values()}
+    return measure in losses or metric_named(measure).better == "lower"
 
 
 def _known(name: str) -> str:

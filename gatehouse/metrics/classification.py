@@ -81,7 +81,7 @@ def accuracy(labels: Array, classes: Array) -> Array:
     return np.asarray(np.asarray(labels) == classes, np.float64)
 
 
-@class_metric(title="balanced accuracy", chance={"binary": 0.5})
+@class_metric(title="balanced accuracy")
 def balanced_accuracy(counts: ClassCounts) -> float:
     """Mean recall of the classes that labels have (Brodersen et al. 2010)."""
     there = counts.labelled > 0
@@ -106,7 +106,7 @@ def f1(counts: ClassCounts) -> float:
     return counts.average(2 * counts.right, counts.labelled + counts.predicted)
 
 
-@class_metric(title="Matthews correlation", chance={"binary": 0.0, "multiclass": 0.0})
+@class_metric(title="Matthews correlation")
 def mcc(counts: ClassCounts) -> float:
     """The correlation of labels and predicted classes (Gorodkin 2004); 0 if one of them is constant."""
     rows = counts.labelled.sum()
@@ -165,7 +165,7 @@ def _binary_score_counter(positive: Array, scores: Array) -> Callable[[Array], t
     return count
 
 
-@ranked_metric(title="ROC AUC", chance={"binary": 0.5, "multiclass": 0.5}, aliases=("auc", "auroc", "roc"))
+@ranked_metric(title="ROC AUC", aliases=("auc", "auroc", "roc"))
 def roc_auc(hits: Array, rows: Array) -> float:
     """The chance that a positive row scores above a negative one, ties counting half; 0.5 with only one class.
 

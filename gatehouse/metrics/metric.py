@@ -1,8 +1,8 @@
 """What a metric is, and how a function is declared as one."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypedDict, Unpack
 
 import numpy as np
@@ -61,7 +61,6 @@ class Metric:
         reads: Which form of the predictions it reads; `groups` stands for scores and groups.
         function: From labels, shape (rows,), and what it reads to a number.
         form: Format of the number, as in Python's `format`.
-        chance: Value of a model that guesses, by task; a task whose value depends on the rows is left out.
         aliases: Its names in other programs, in lower case, for messages about unknown names.
         prepare: From labels and what it reads to a function from row counts of a draw to statistics. Metrics with the
             same `prepare` share the statistics. None measures the drawn rows again.
@@ -82,7 +81,6 @@ class Metric:
     reads: Reads
     function: Callable[..., float]
     form: str = ".4f"
-    chance: Mapping[str, float] = field(default_factory=dict, hash=False)
     aliases: tuple[str, ...] = ()
     prepare: Callable[..., Counted] | None = None
     of_counts: Callable[[Any], float] = float
@@ -143,43 +141,13 @@ class About(TypedDict, total=False):
     """What every declaration may add, as attributes of a `Metric`."""
 
     form: str
-    chance: Mapping[str, float]
     aliases: tuple[str, ...]
     caveat: str
 
 
-def metric(
-    *,
-    title: str,
-    better: Literal["higher", "lower"],
-    tasks: tuple[str, ...],
-    reads: Reads,
-    prepare: Callable[..., Counted] | None = None,
-    of_counts: Callable[[Any], float] = float,
-    gaps: Callable[[Any], Array] | None = None,
-    groups: int = 0,
-    has_interval: bool = True,
-    **about: Unpack[About],
-) -> Callable[[Callable[..., float]], Metric]:
-    """Declare a function of labels and of what it reads as the metric of its name."""
-
-    def declare(function: Callable[..., float]) -> Metric:
-        return Metric(
-            function.__name__,
-            title,
-            better,
-            tasks,
-            reads,
-            function,
-            prepare=prepare,
-            of_counts=of_counts,
-            gaps=gaps,
-            groups=groups,
-            has_interval=has_interval,
-            **about,
-        )
-
-    return declare
+def metric(**about: Any) -> Callable[[Callable[..., float]], Metric]:
+    """Declare a function of labels and of what it reads as the metric of its name; `about` has attributes of it."""
+    return lambda function: Metric(name=function.__name__, function=function, **about)
 
 
 def mean_metric(
@@ -197,13 +165,13 @@ def mean_metric(
         def of_mean(mean: float) -> float:
             return float(np.sqrt(mean) if root else mean)
 
-        def prepare(*given: Array) -> OnDraw:
-            numbers = np.asarray(by_row(*given), np.float64)
+        def prepare(*arrays: Array) -> OnDraw:
+            numbers = np.asarray(by_row(*arrays), np.float64)
             # Without BLAS: its threads cost more than the sum, and its last bits depend on the processor.
             return lambda times: of_mean(float(np.einsum("i,i", times, numbers)) / times.sum())
 
-        def measure(*given: Array) -> float:
-            return of_mean(by_row(*given).mean())
+        def measure(*arrays: Array) -> float:
+            return of_mean(by_row(*arrays).mean())
 
         return Metric(by_row.__name__, title, better, tasks, reads, measure, prepare=prepare, by_row=by_row, **about)
 

@@ -94,9 +94,7 @@ def _r2_on_draws(labels: Array, values: Array) -> OnDraw:
     return measure
 
 
-@metric(
-    title="R²", better="higher", tasks=("regression",), reads="scores", prepare=_r2_on_draws, chance={"regression": 0.0}
-)
+@metric(title="R²", better="higher", tasks=("regression",), reads="scores", prepare=_r2_on_draws)
 def r2(labels: Array, values: Array) -> float:
     """Share of the labels' variance that values explain; for equal labels 1 if all values are right, else 0."""
     errors = float(np.sum((values - labels) ** 2))

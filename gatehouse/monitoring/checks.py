@@ -9,8 +9,7 @@ import pyarrow.compute as pc
 
 from gatehouse.metrics.arithmetic.intervals import NORMAL
 from gatehouse.metrics.metric import Predictions
-from gatehouse.metrics.tasks.found import TASKS
-from gatehouse.metrics.tasks.level import level_of
+from gatehouse.metrics.tasks import TASKS
 from gatehouse.monitoring.decision import (
     ALARM,
     CHANCE,
@@ -180,7 +179,7 @@ def label_drift(spec: LabelDriftSpec, data: DataDriftSpec, rows: Rows, min_rows:
 
     Seasons and significance are set by `data`.
     """
-    level, labelled = level_of(TASKS[rows.task]), rows.labelled
+    level, labelled = TASKS[rows.task].level, rows.labelled
     if labelled.num_rows < min_rows:
         why = f"expected at least {min_rows:,} rows with a known label to judge, found {labelled.num_rows:,}"
         return Finding(LABEL, level.title, UNKNOWN, why)

@@ -7,7 +7,7 @@ import numpy as np
 from gatehouse.data.splitting.parts import read_part
 from gatehouse.evaluation.probing.probes import Feature, shuffled
 from gatehouse.metrics.catalogue import metric_named
-from gatehouse.metrics.tasks.judging import judging_of
+from gatehouse.metrics.judging import judging_of
 from gatehouse.store.store import ArtifactStore
 from gatehouse.training.scoring.predictor import Predictor
 

@@ -13,9 +13,9 @@ from gatehouse.data.splitting.parts import Part
 from gatehouse.evaluation.bootstrap import Measured, Units, interval, on_draws
 from gatehouse.metrics.arithmetic.intervals import NORMAL
 from gatehouse.metrics.catalogue import metric_named
+from gatehouse.metrics.judging import objective_of
 from gatehouse.metrics.metric import Metric, Predictions, all_on_draws
-from gatehouse.metrics.tasks.found import TASKS
-from gatehouse.metrics.tasks.judging import objective_of
+from gatehouse.metrics.tasks import TASKS
 from gatehouse.monitoring.decision import ALARM, CALIBRATION, CHANCE, IGNORED, PERFORMANCE, QUIET, UNKNOWN, Finding
 from gatehouse.monitoring.rows import TIME
 from gatehouse.monitoring.spec import CalibrationSpec, PerformanceSpec

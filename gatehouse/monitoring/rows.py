@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from gatehouse.errors import ConfigurationError, GatehouseError
-from gatehouse.metrics.tasks.found import TASKS, declared_task
+from gatehouse.metrics.tasks import TASKS, declared_task
 from gatehouse.monitoring.spec import MonitoringSpec
 from gatehouse.store.manifest import Manifest
 from gatehouse.store.store import ArtifactStore

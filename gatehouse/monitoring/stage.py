@@ -139,7 +139,7 @@ def monitor(request: MonitorRequest, store: ArtifactStore) -> MonitorResult:
 
 def _findings(request: MonitorRequest, store: ArtifactStore, rows: "Rows") -> "Iterator[Finding]":
     """The findings of all enabled checks; checks that need rows judge nothing if there are too few."""
-    from gatehouse.metrics.tasks.judging import objective_of
+    from gatehouse.metrics.judging import objective_of
     from gatehouse.monitoring import checks, decision, importance, performance
     from gatehouse.monitoring.decision import QUIET, UNKNOWN, Finding
     from gatehouse.training.scoring.predictor import Predictor

@@ -7,19 +7,17 @@ from pathlib import Path
 from gatehouse.configuration.yaml_lines import nearest
 from gatehouse.data.splitting.spec import SplitSpec
 from gatehouse.data.validation.contract import Contract
-from gatehouse.evaluation.gate import NONE_REFUSES
 from gatehouse.features.definitions.loading import in_repository
 from gatehouse.features.definitions.problems import source_problems
 from gatehouse.features.definitions.repository import Repository, without_history
 from gatehouse.features.definitions.settings import settings_problems
 from gatehouse.kfp_api.specs import problems_of
-from gatehouse.metrics.tasks.judging import judging_of
 from gatehouse.project.contract_and_source import unrunnable_rules
-from gatehouse.project.project import Project, ProjectParts, at_lines, definitions_of, read_project
+from gatehouse.project.project import Project, ProjectParts, definitions_of, read_project
 from gatehouse.project.project_file import PROJECT_FILE, ProjectFile
 from gatehouse.project.signatures import NAMES, parameters
 from gatehouse.store.store import ArtifactStore
-from gatehouse.training.spec import PairwiseLoss, task_of
+from gatehouse.training.spec import PairwiseLoss
 
 _Key = tuple[str | int, ...]
 
@@ -33,16 +31,11 @@ def check_project(folder: Path, store: ArtifactStore | None = None) -> Project:
         ConfigurationError: listing every problem, with file, line and key for YAML files.
     """
     parts = read_project(folder)
-    file, contract, policy, repository = parts.file, parts.contract, parts.policy, parts.repository
+    file, contract, repository = parts.file, parts.contract, parts.repository
     if file is None:
         return parts.project()
     if contract is not None:
         parts.add(file.contract, [*_contract_problems(file, contract)] or unrunnable_rules(file, contract))
-    if policy is not None:
-        refusing = policy.resolved(judging_of(task_of(file.training))).refusing()
-        tried = file.integration is not None and policy.terms_of("integration").severity == "refuse"
-        if not refusing and not tried:
-            parts.warnings += at_lines(parts.folder / file.policy, file.policy, [f"rules: {NONE_REFUSES}"])
     parts.add(PROJECT_FILE, _schedule_problems(file))
     if repository is None:
         return parts.project()
@@ -139,8 +132,6 @@ def _file_problems(file: ProjectFile, repository: Repository) -> Iterator[str]:
 
 def _name_problems(file: ProjectFile, views: list[str], features: list[str], columns: list[str]) -> Iterator[str]:
     """Names in `project.yaml` of views, features and columns of the training set that there are not."""
-    from gatehouse.evaluation.slices import problems_of as slice_problems
-
     evaluation, training, drift = file.evaluation, file.training, file.monitoring.data_drift
     column, feature = "a column of the training set", "a feature"
     for name in file.features.unchecked:
@@ -187,3 +178,19 @@ def _check_protected(parts: ProjectParts, file: ProjectFile, columns: list[str])
     for name in parts.policy.fairness if parts.policy else ():
         expected = f"a column that {file.contract} or evaluation.protected calls protected"
         parts.add(file.policy, _unknown(("fairness", name), name, [*file.evaluation.protected, *marked], expected))
+
+
+def slice_problems(expression: str, columns: Collection[str]) -> Iterator[str]:
+    """Problems of a SQL expression over rows with these columns."""
+    import sqlglot
+
+    try:
+        (tree,) = sqlglot.parse(f"SELECT {expression}", dialect="duckdb")
+        if not isinstance(tree, sqlglot.exp.Select) or len(tree.selects) != 1 or tree.args.get("from_"):
+            raise ValueError("it is more, or less, than one expression")
+    except (sqlglot.errors.SqlglotError, ValueError) as error:
+        yield f"expected one SQL expression, found {expression!r}: {str(error).splitlines()[0]}"
+    else:
+        names = {column.name for column in tree.find_all(sqlglot.exp.Column)}
+        for name in sorted(names - set(columns)):
+            yield f"expected columns of the training set, found {name} in {expression!r}"

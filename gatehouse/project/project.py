@@ -16,8 +16,8 @@ from gatehouse.evaluation.spec import GatePolicy
 from gatehouse.features.definitions.loading import FILE, in_repository
 from gatehouse.features.definitions.published import published_files
 from gatehouse.features.definitions.repository import Repository, read_repository
-from gatehouse.metrics.tasks.found import TASKS
-from gatehouse.metrics.tasks.judging import judging_of
+from gatehouse.metrics.judging import judging_of
+from gatehouse.metrics.tasks import TASKS
 from gatehouse.project.project_file import PROJECT_FILE, ProjectFile
 from gatehouse.runtime.counting import counted
 from gatehouse.store.manifest import Manifest

@@ -7,7 +7,7 @@ import yaml
 
 from gatehouse.errors import GatehouseError
 from gatehouse.metrics.catalogue import metric_named, metrics
-from gatehouse.metrics.tasks.found import TASKS
+from gatehouse.metrics.tasks import TASKS
 from gatehouse.registry.explanation import ExplainRequest, Explanation, explain
 from gatehouse.store.reference import Reference
 from gatehouse.store.store import ArtifactStore

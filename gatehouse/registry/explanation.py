@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from gatehouse.errors import ErasedArtifactError, MissingArtifactError
 from gatehouse.metrics.catalogue import metric_named, metrics
-from gatehouse.metrics.tasks.judging import objective_of
+from gatehouse.metrics.judging import objective_of
 from gatehouse.registry.answers import Answer, seven_answers
 from gatehouse.registry.naming import named
 from gatehouse.registry.state import Record

@@ -18,7 +18,7 @@ from torch.nn.functional import (
     mse_loss,
 )
 
-from gatehouse.metrics.tasks.found import task_of_loss
+from gatehouse.metrics.tasks import task_of_loss
 from gatehouse.training.spec import HuberLoss, LossSpec
 
 

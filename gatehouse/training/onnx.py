@@ -11,8 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gatehouse.errors import GatehouseError
-from gatehouse.metrics.tasks.found import task_of_loss
-from gatehouse.metrics.tasks.task import Output
+from gatehouse.metrics.tasks import Output, task_of_loss
 from gatehouse.store.canonical import canonical_json
 from gatehouse.store.store import ArtifactStore
 from gatehouse.training.data.parts import read_part

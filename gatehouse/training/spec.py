@@ -21,8 +21,7 @@ from pydantic import (
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from gatehouse.configuration.yaml_lines import nearest
-from gatehouse.metrics.tasks.found import task_of_loss
-from gatehouse.metrics.tasks.task import Task
+from gatehouse.metrics.tasks import Task, task_of_loss
 from gatehouse.store.identity import Spec, operational
 from gatehouse.training.model_spec import (
     EXPECTED,

@@ -8,9 +8,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from gatehouse.metrics.catalogue import metric_named
-from gatehouse.metrics.tasks.direction import is_minimized
-from gatehouse.metrics.tasks.found import task_of_loss
+from gatehouse.metrics.catalogue import is_minimized, metric_named
+from gatehouse.metrics.tasks import task_of_loss
 from gatehouse.tracking.spool import SpoolWriter
 from gatehouse.training.data.batches import Rows
 from gatehouse.training.loss import Loss

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from gatehouse.configuration.yaml_lines import nearest
 from gatehouse.training.model_spec import architecture_of
 from gatehouse.training.spec import SETTINGS, TrainSpec, changed, measured_metrics, own_metric, train_spec
-from gatehouse.tuning.parameters import combinations, deciding
+from gatehouse.tuning.parameters import samples
 from gatehouse.tuning.spec import MEASURES, ExperimentSpec
 
 _OF_THE_MODEL = ("model", "optimizer", "stopping")
@@ -74,15 +74,20 @@ def steps_of(spec: ExperimentSpec, base: TrainSpec) -> int:
 
 def starts(spec: ExperimentSpec, base: TrainSpec) -> list[TrainSpec]:
     """The training of a trial before its other parameters are chosen, for each model of the search."""
-    return [configured(base, chosen, spec.trial_settings) for chosen in _models(spec)]
+    return [configured(base, chosen, spec.trial_settings) for chosen in _models(samples(spec.parameters))]
 
 
-def _models(spec: ExperimentSpec) -> list[dict[str, Any]]:
-    """The choices of the parameters that select the model, one per model."""
-    selecting = [parameter for parameter in spec.parameters if parameter.name in ("model", "model.architecture")]
-    parents = [parent for parameter in selecting for parent in deciding(parameter, spec.parameters)]
-    names = {parameter.name for parameter in (*selecting, *parents)}
-    return list(combinations([parameter for parameter in spec.ordered if parameter.name in names], {}))
+_MODEL = ("model", "model.architecture")
+
+
+def _models(drawn: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The choices of the model in these configurations."""
+    models: list[dict[str, Any]] = []
+    for chosen in drawn:
+        model = {name: chosen[name] for name in _MODEL if name in chosen}
+        if model not in models:
+            models.append(model)
+    return models
 
 
 def none_held_out(base: TrainSpec, spec: ExperimentSpec | None) -> list[str]:
@@ -95,12 +100,7 @@ def none_held_out(base: TrainSpec, spec: ExperimentSpec | None) -> list[str]:
 
 
 def infeasible(spec: ExperimentSpec, base: TrainSpec) -> list[Problem]:
-    """Values that a trial cannot be trained with, under any condition, and objectives that training does not measure.
-
-    Args:
-        spec: The experiment.
-        base: The training whose settings are searched.
-    """
+    """Values with which no trial can be trained, and objectives that training does not measure."""
     spec = spec.aimed_at(own_metric(base))
     problems: dict[tuple[str | int, ...], Problem] = {}
     for problem in (*_setting_problems(spec, base), *_parameter_problems(spec, base)):
@@ -111,7 +111,7 @@ def infeasible(spec: ExperimentSpec, base: TrainSpec) -> list[Problem]:
 
 
 def _setting_problems(spec: ExperimentSpec, base: TrainSpec) -> Iterator[Problem]:
-    models = [(_architecture(base, chosen), chosen) for chosen in _models(spec)]
+    models = [(_architecture(base, chosen), chosen) for chosen in _models(samples(spec.parameters))]
     for name, value in spec.trial_settings.items():
         owners = [chosen for architecture, chosen in models if _has(architecture, name)]
         try:
@@ -128,20 +128,20 @@ def _setting_problems(spec: ExperimentSpec, base: TrainSpec) -> Iterator[Problem
 
 
 def _parameter_problems(spec: ExperimentSpec, base: TrainSpec) -> Iterator[Problem]:
+    drawn = samples(spec.parameters)
     for index, parameter in enumerate(spec.parameters):
         where = ("parameters", index, "name")
-        contexts = combinations(deciding(parameter, spec.parameters), {})
-        opened = [chosen for chosen in contexts if parameter.is_open(chosen)]
-        if not opened:
+        used = [chosen for chosen in drawn if parameter.is_open(chosen)]
+        if not used:
             yield where, parameter.name, f"{parameter.name}: no choice of its parents opens it"
-        for chosen in opened:
+        for model in _models([{name: chosen[name] for name in chosen if name != parameter.name} for chosen in used]):
             try:
-                start = configured(base, chosen)
+                start = configured(base, model)
             except ValidationError:
-                continue  # Reported for the parent.
+                continue  # Reported for the parameter that selects the model.
             for value in parameter.extremes:
                 try:
-                    configured(start, {**chosen, parameter.name: value}, spec.trial_settings)
+                    configured(start, {**model, parameter.name: value}, spec.trial_settings)
                 except ValidationError as error:
                     if why := _reason(parameter.name, error):
                         yield where, value, why
@@ -156,30 +156,27 @@ def _reason(name: str, error: ValidationError) -> str:
 
 
 def _measurement_problems(spec: ExperimentSpec, base: TrainSpec) -> Iterator[Problem]:
-    """Trials that train on the rows they are measured on, rungs beyond their end, and metrics that are not measured."""
+    """Trials that train on the rows they are measured on, and metrics that training does not measure."""
     refit = "a refit trains on the validation rows, which measure a trial; use final_rows: train_and_validation"
     measured_names: list[tuple[tuple[str | int, ...], str]] = [
         (("objective",) if len(spec.objective) == 1 else ("objective", index), objective.metric)
         for index, objective in enumerate(spec.objective)
     ]
-    measured_names += [(("constraints", index, "measure"), each.measure) for index, each in enumerate(spec.constraints)]
+    measured_names += [
+        (("constraints", index, "measure"), constraint.measure) for index, constraint in enumerate(spec.constraints)
+    ]
     for start in starts(spec, base):
         if start.stopping.refit:
             setting = "stopping.refit" in spec.trial_settings
             where = ("trial_settings",) if setting else ("training", "stopping", "refit")
             yield where, start.stopping.refit, f"stopping.refit: {refit}"
-        known = (*measured_metrics(start), *MEASURES)
+        available = (*measured_metrics(start), *MEASURES)
         for place, metric in measured_names:
-            if metric not in known:
+            if metric not in available:
                 from gatehouse.metrics.catalogue import aliases
 
-                meant = nearest(metric, known, elsewhere=aliases())
-                yield place, metric, f"expected {', '.join(known)}, or what training.stopping.metric names{meant}"
+                meant = nearest(metric, available, elsewhere=aliases())
+                yield place, metric, f"expected {', '.join(available)}, or what training.stopping.metric names{meant}"
     for index, parameter in enumerate(spec.parameters):
         if parameter.name == "stopping.refit":
             yield ("parameters", index, "name"), parameter.name, f"{parameter.name}: {refit}"
-    rule, steps = spec.early_stopping, steps_of(spec, base)
-    first = getattr(rule, "min_resource", 0)
-    if rule is not None and first > steps:
-        why = f"{rule.name}: expected at most the {steps} steps of a trial, as it stops none otherwise"
-        yield ("early_stopping", "min_resource"), first, why

@@ -6,7 +6,7 @@ import queue
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 from gatehouse.errors import ConfigurationError, GatehouseError
 from gatehouse.tuning.access.journal import SecondControllerError
@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 _HOUR = 3600.0
 LOOK_SECONDS = 1.0
-"""Interval at which the controller checks stop requests and the budget."""
+"""Interval of the checks of stop requests and the budget."""
 RETRIES = 2
 """How often a run restarts a trial after a failure that may be temporary, such as an eviction."""
 
@@ -36,30 +36,14 @@ class ExperimentStoppedError(ExperimentFailedError):
     permanent = True
 
 
-class Inbox(Protocol):
-    """A queue of events, which may come from any thread."""
-
-    def put(self, item: Event) -> None:
-        """Add an event."""
-
-    def get(self, *, timeout: float) -> Event:
-        """The next event.
-
-        Raises:
-            queue.Empty: if there is none for so many seconds.
-        """
-
-
 @dataclass(frozen=True)
 class Experiment:
     """The result of an experiment.
 
     Attributes:
-        trials: All trials, by number.
         best: The best trial, or the knee of the front.
         settings: The settings of `training` that the best was trained with, by dotted name.
         front: Numbers of the trials that no other trial dominates.
-        ended: Why it ended.
         steps: Total steps of all trials.
         seconds: Duration of each trial, by number.
         provisional: The trials that the next run tries again.
@@ -95,7 +79,7 @@ class Controller:
         stopped: Callable[[], bool] = lambda: False,
         notify: Callable[[int, str], None] = lambda number, line: None,
         price: float | None = None,
-        inbox: Inbox | None = None,
+        inbox: queue.SimpleQueue[Event] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Create a controller.
@@ -106,7 +90,7 @@ class Controller:
             stopped: Whether a person asked the experiment to end; called every second.
             notify: Called when a trial ends, with its number and a line about its result and the best trial so far.
             price: Price of an hour of trials; None if no price is known.
-            inbox: Queue of events.
+            inbox: Queue of events, from any thread.
             clock: Monotonic clock in seconds.
 
         Raises:
@@ -114,7 +98,7 @@ class Controller:
         """
         self._study, self._runner, self._stopped, self._price, self._clock = study, runner, stopped, price, clock
         self._notify, self._best = notify, best_trial(study.trials, study.spec)
-        self._inbox: Inbox = inbox or queue.SimpleQueue()
+        self._inbox = inbox or queue.SimpleQueue()
         self._endings = Endings(study)
         self._running: dict[int, _Running] = {}
         self._began, self._looked, self._flushed = clock() - study.elapsed, -math.inf, clock()
@@ -203,10 +187,9 @@ class Controller:
         elif isinstance(event, Failed):
             self._failed(event, running)
         else:
-            self._end(replace(self._trial(event), state="killed", reason="stopped from outside", job=event.job))
-
-    def _trial(self, event: Event) -> Trial:
-        return self._study.trials[event.number]
+            self._end(
+                replace(self._study.trials[event.number], state="killed", reason="stopped from outside", job=event.job)
+            )
 
     def _reported(self, event: Reported, running: _Running) -> None:
         """Pass a value to the pruner. Values reported after a trial was told to stop are ignored."""
@@ -241,7 +224,11 @@ class Controller:
 
     def _succeeded(self, event: Succeeded) -> None:
         trial = replace(
-            self._trial(event), model=event.model, metrics=event.values, measures=event.measures, job=event.job
+            self._study.trials[event.number],
+            model=event.model,
+            metrics=event.values,
+            measures=event.measures,
+            job=event.job,
         )
         values = objective_values(self._study.spec, event.values, event.measures)
         if not_finite := [f"{name} is {value}" for name, value in values.items() if not math.isfinite(value)]:
@@ -253,13 +240,11 @@ class Controller:
         if event.retry and running.retries < RETRIES and not self._is_stopped:
             logger.warning("trial %d is begun again: %s: %s", event.number, event.error, event.message)
             began = running.began
-            self._start(self._trial(event), running.retries + 1)
+            self._start(self._study.trials[event.number], running.retries + 1)
             self._running[event.number].began = began
         else:
-            failed = replace(
-                self._trial(event), state="failed", reason=event.error, message=event.message, job=event.job
-            )
-            self._end(replace(failed, provisional=event.provisional))
+            trial = replace(self._study.trials[event.number], state="failed", reason=event.error, job=event.job)
+            self._end(replace(trial, message=event.message, provisional=event.provisional))
 
     def _end(self, trial: Trial) -> None:
         now, running = self._clock(), self._running.pop(trial.number)

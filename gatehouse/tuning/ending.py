@@ -1,13 +1,9 @@
 """Decides when and why an experiment ends, and explains an end without a best trial."""
 
 import math
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
-
-import optuna
-from optuna.terminator import RegretBoundEvaluator
 
 from gatehouse.tuning.spec import Constraint, ExperimentSpec
 from gatehouse.tuning.study import ExperimentStudy
@@ -18,7 +14,6 @@ Ending = Literal[
     "stopped",
     "max_failed_trial_count",
     "goal",
-    "expected_improvement",
     "minutes",
     "cost",
     "steps",
@@ -30,9 +25,6 @@ Ending = Literal[
 LAST_TRIALS_END = ("exhausted", "generations", "max_trial_count")
 """Endings after which running trials may finish; after others they are stopped."""
 
-_LEAST_TRIALS = 20
-"""Number of successful trials from which Optuna can estimate the remaining improvement."""
-
 
 @dataclass(frozen=True)
 class Spent:
@@ -43,19 +35,13 @@ class Spent:
 
 
 class Endings:
-    """Decides whether an experiment ends; the estimate is made once per successful trial."""
+    """Decides whether an experiment ends."""
 
     def __init__(self, study: ExperimentStudy) -> None:
         self._study = study
-        self._estimated: dict[int, float] = {}
 
     def reason(self, spent: Spent, stopped: bool) -> Ending | None:
-        """Why the experiment ends now; None if it continues.
-
-        Args:
-            spent: What it has used.
-            stopped: Whether a person asked it to end.
-        """
+        """Why the experiment ends now; None if it continues. `stopped` says whether a person asked it to end."""
         spec, trials, population = self._study.spec, self._study.trials, self._study.population
         budget, waiting = spec.budget, self._study.waiting
         failed = sum(trial.state == "failed" and trial.number not in waiting for trial in trials)
@@ -75,22 +61,12 @@ class Endings:
             (population is not None and len(trials) >= population.trials, "generations"),
             (len(trials) >= spec.max_trial_count, "max_trial_count"),
         ]
-        ending = next((reason for holds, reason in reasons if holds), None)
-        return ending or ("expected_improvement" if self._hopeless() else None)
+        return next((reason for holds, reason in reasons if holds), None)
 
     @property
     def steps(self) -> int:
         """Total steps of all trials."""
         return sum(self._study.taken(trial) for trial in self._study.trials)
-
-    def _hopeless(self) -> bool:
-        least = self._study.spec.budget.expected_improvement
-        done = sum(trial.state == "succeeded" for trial in self._study.trials)
-        if least is None or done < _LEAST_TRIALS:
-            return False
-        if done not in self._estimated:
-            self._estimated[done] = expected_improvement(self._study.optuna, self._study.seed)
-        return self._estimated[done] <= least
 
 
 def configurations(spec: ExperimentSpec) -> int:
@@ -98,26 +74,8 @@ def configurations(spec: ExperimentSpec) -> int:
     return math.prod(len(values) for values in grid_of(spec).values())
 
 
-def expected_improvement(study: optuna.Study, seed: int) -> float:
-    """How much better than the best trial a trial could be: Optuna's regret bound (Makarova et al. 2022).
-
-    It holds with high probability where a Gaussian process describes the objective, and is in the objective's unit.
-    """
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-        bound = RegretBoundEvaluator(min_n_trials=_LEAST_TRIALS, seed=seed)
-        return float(bound.evaluate(study.get_trials(deepcopy=False), study.direction))
-
-
 def failure(trials: Sequence[Trial], spec: ExperimentSpec, ending: Ending, key: str) -> str:
-    """The message for an experiment that ended without a best trial.
-
-    Args:
-        trials: All trials.
-        spec: The experiment.
-        ending: Why it ended.
-        key: Key of its study.
-    """
+    """The message for an experiment, with the key of its study, that ended without a best trial."""
     states = [trial.state for trial in trials]
     failed = [trial for trial in trials if trial.state == "failed"]
     if ending == "max_failed_trial_count":

@@ -2,6 +2,7 @@
 
 import json
 import math
+import random
 from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from graphlib import CycleError, TopologicalSorter
@@ -15,8 +16,10 @@ from gatehouse.training.spec import setting_problem
 Value = Annotated[bool | int | float | str | tuple[int, ...] | dict[str, Any], WithJsonSchema({})]
 """A value of a setting of `training`, or of a group of settings."""
 
+_SAMPLES = 200
+
 Values = Annotated[Value | tuple[Value, ...], WithJsonSchema({})]
-"""A value, or a list of them."""
+"""A value, or a list of values."""
 
 
 class ParameterSpec(Spec):
@@ -91,7 +94,7 @@ class ParameterSpec(Spec):
     def internal(self, value: Any) -> float | int | None:
         """A value as Optuna stores it, with a choice as its index; None if the parameter has no such value."""
         if self.finite is not None:
-            values = [plain(each) for each in self.finite]
+            values = list(map(plain, self.finite))
             if plain(value) not in values:
                 return None
             return values.index(plain(value)) if self.type == "categorical" else value
@@ -101,7 +104,7 @@ class ParameterSpec(Spec):
     def words(self) -> str:
         """Its values in words."""
         if self.type == "categorical":
-            return f"one of {', '.join(str(plain(each)) for each in self.choices)}"
+            return f"one of {', '.join(str(plain(choice)) for choice in self.choices)}"
         return f"from {self.min:g} to {self.max:g}" + (f" in steps of {self.step:g}" if self.step else "")
 
     def opening(self, parent: str) -> tuple[Any, ...]:
@@ -112,8 +115,7 @@ class ParameterSpec(Spec):
     def is_open(self, chosen: Mapping[str, Any]) -> bool:
         """Whether the parameter is used with these values of its parents."""
         return all(
-            parent in chosen and plain(chosen[parent]) in [plain(each) for each in self.opening(parent)]
-            for parent in self.when
+            parent in chosen and plain(chosen[parent]) in map(plain, self.opening(parent)) for parent in self.when
         )
 
 
@@ -141,17 +143,16 @@ def condition_problems(parameters: Sequence[ParameterSpec]) -> Iterator[str]:
     """Problems of the conditions: unknown parents, values that a parent does not have, and cycles."""
     for parameter in parameters:
         for parent, value in parameter.when.items():
-            named = [other for other in parameters if other.name == parent]
-            if not named:
+            values = [other.finite for other in parameters if other.name == parent]
+            if not values:
                 yield f"parameters: {parameter.name}: when: there is no parameter {parent}"
                 continue
-            values = [other.finite for other in named]
             if None in values:
                 yield f"parameters: {parameter.name}: when: {parent} has no list of values that one could be of"
                 continue
-            possible = [each for choices in values for each in choices or ()]
+            possible = [choice for choices in values for choice in choices or ()]
             listed = value if isinstance(value, tuple) and value not in possible else (value,)
-            if missing := [each for each in listed if each not in possible]:
+            if missing := [choice for choice in listed if choice not in possible]:
                 yield f"parameters: {parameter.name}: when: {parent} is never {', '.join(map(str, missing))}"
     try:
         ordered(parameters)
@@ -159,45 +160,13 @@ def condition_problems(parameters: Sequence[ParameterSpec]) -> Iterator[str]:
         yield f"parameters: when: conditions lead in a circle: {' -> '.join(error.args[1])}"
 
 
-def exclude_each_other(one: ParameterSpec, other: ParameterSpec, parameters: Sequence[ParameterSpec]) -> bool:
-    """Whether no choice opens both, because they need different values of a common ancestor."""
-    first, second = _conditions(one, parameters), _conditions(other, parameters)
-    return any(not any(value in second[name] for value in first[name]) for name in first.keys() & second.keys())
-
-
-def _conditions(parameter: ParameterSpec, parameters: Sequence[ParameterSpec]) -> dict[str, tuple[Any, ...]]:
-    """The values that each parameter must have so that this one is used, including its parents' conditions."""
-    conditions = {parent: parameter.opening(parent) for parent in parameter.when}
-    for parent in parameter.when:
-        named = [each for each in parameters if each.name == parent]
-        if len(named) == 1:
-            conditions = _conditions(named[0], parameters) | conditions
-    return conditions
-
-
-def combinations(parameters: Sequence[ParameterSpec], chosen: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """All choices of finite parameters, in the given order, added to `chosen`; unused ones have no value.
-
-    Example:
-        >>> depth = ParameterSpec(name="model.max_depth", type="int", min=3, max=4)
-        >>> list(combinations([depth], {}))
-        [{'model.max_depth': 3}, {'model.max_depth': 4}]
-    """
-    if not parameters:
-        yield dict(chosen)
-        return
-    first, *rest = parameters
-    for value in (first.finite or ()) if first.is_open(chosen) else (None,):
-        yield from combinations(rest, chosen if value is None else {**chosen, first.name: value})
-
-
-def deciding(parameter: ParameterSpec, parameters: Sequence[ParameterSpec]) -> list[ParameterSpec]:
-    """The parameters that decide whether and for which model this one is used: its ancestors, and the model."""
-    ancestors, pending = set[str](), ["model", "model.architecture", *parameter.when]
-    while pending:
-        name = pending.pop()
-        named = [each for each in parameters if each.name == name and each is not parameter]
-        if name not in ancestors and named:
-            ancestors.add(name)
-            pending.extend(parent for each in named for parent in each.when)
-    return [each for each in ordered(parameters) if each.name in ancestors]
+def samples(parameters: Sequence[ParameterSpec]) -> list[dict[str, Any]]:
+    """Configurations drawn with a fixed seed, which show the conditions under which parameters are used together."""
+    draw, drawn = random.Random(0), []
+    for _ in range(_SAMPLES):
+        chosen: dict[str, Any] = {}
+        for parameter in ordered(parameters):
+            if parameter.is_open(chosen):
+                chosen[parameter.name] = draw.choice(parameter.finite or parameter.extremes)
+        drawn.append(chosen)
+    return drawn

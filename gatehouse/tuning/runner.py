@@ -17,15 +17,7 @@ class Reported:
 
 @dataclass(frozen=True)
 class Succeeded:
-    """A trial reached its end.
-
-    Attributes:
-        number: Number of the trial.
-        values: The metrics of its model on the validation part, by name.
-        measures: Measurements of the model, such as `size_bytes`.
-        model: Reference of the model.
-        job: Key of the training job.
-    """
+    """A trial reached its end: metrics of its model on the validation part, its measurements, and the job's key."""
 
     number: int
     values: dict[str, float]
@@ -39,11 +31,8 @@ class Failed:
     """A trial ended without a model.
 
     Attributes:
-        number: Number of the trial.
         error: Class of the error.
-        message: Its message.
         retry: Whether the trial is started again at once, for example after an eviction.
-        job: Key of the training job.
         provisional: Whether the reason is outside of the experiment, such as a time limit: the next run may succeed.
     """
 
@@ -87,10 +76,6 @@ class Runner(Protocol):
     def start(self, number: int, parameters: dict[str, Any], notify: Callable[[Event], None]) -> Handle:
         """Start a trial and return at once.
 
-        Starting a number again continues it: a running job is found, or training resumes from a checkpoint.
-
-        Args:
-            number: Number of the trial.
-            parameters: Its values that replace settings of training, by dotted name.
-            notify: Receives events, from any thread: any number of `Reported`, then one of the other events.
+        Starting a number again continues it: a running job is found, or training resumes from a checkpoint. `notify`
+        receives events, from any thread: any number of `Reported`, then one of the other events.
         """

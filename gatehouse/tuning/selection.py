@@ -44,14 +44,14 @@ def best_trial(trials: Sequence[Trial], spec: ExperimentSpec) -> Trial | None:
 
     def distance(values: tuple[float, ...]) -> float:
         scaled = ((value - low) / (high - low) for value, (low, high) in zip(values, ranges, strict=True) if high > low)
-        return math.fsum(each**2 for each in scaled)
+        return math.fsum(share**2 for share in scaled)
 
-    return min(zip(front, losses, strict=True), key=lambda each: distance(each[1]))[0] if front else None
+    return min(zip(front, losses, strict=True), key=lambda pair: distance(pair[1]))[0] if front else None
 
 
 def _losses(trial: Trial, spec: ExperimentSpec) -> tuple[float, ...]:
-    return tuple(trial.values[each.metric] * (1 if each.minimize else -1) for each in spec.objective)
+    return tuple(trial.values[aim.metric] * (1 if aim.minimize else -1) for aim in spec.objective)
 
 
-def _dominates(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
-    return one != other and all(mine <= its for mine, its in zip(one, other, strict=True))
+def _dominates(losses: tuple[float, ...], other: tuple[float, ...]) -> bool:
+    return losses != other and all(loss <= worse for loss, worse in zip(losses, other, strict=True))

@@ -1,16 +1,17 @@
 """An experiment in Katib's terms: objectives, algorithm, parameters, trials, budget."""
 
 from collections.abc import Iterator
+from itertools import combinations
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from gatehouse.metrics.tasks.direction import is_minimized
+from gatehouse.metrics.catalogue import is_minimized
 from gatehouse.store.identity import Spec, operational
 from gatehouse.store.reference import is_identity
 from gatehouse.training.spec import CHANGEABLE, setting_problem
 from gatehouse.tuning.algorithms import SEVERAL_OBJECTIVES, UNCONDITIONAL, Algorithm, EarlyStopping, TpeAlgorithm
-from gatehouse.tuning.parameters import ParameterSpec, Value, condition_problems, exclude_each_other, ordered
+from gatehouse.tuning.parameters import ParameterSpec, Value, condition_problems, ordered, samples
 
 MEASURES = ("size_bytes", "latency_ms")
 """Measurements of a trial's model besides validation metrics; smaller is better for each."""
@@ -63,14 +64,11 @@ class Budget(Spec):
     minutes: float | None = Field(None, gt=0, description="Minutes of the experiment.")
     cost: float | None = Field(None, gt=0, description="Cost of all trials, by the price table.")
     steps: int | None = Field(None, ge=1, description="Steps of all trials together.")
-    expected_improvement: float | None = Field(
-        None, gt=0, description="End when the expected improvement of the objective is at most this."
-    )
 
 
-def _objectives(given: Any) -> Any:
-    listed = given if isinstance(given, list | tuple) else [given]
-    return [{"metric": each} if isinstance(each, str) else each for each in listed]
+def _objectives(value: Any) -> Any:
+    objectives = value if isinstance(value, list | tuple) else [value]
+    return [{"metric": entry} if isinstance(entry, str) else entry for entry in objectives]
 
 
 class ExperimentSpec(Spec):
@@ -132,14 +130,10 @@ class ExperimentSpec(Spec):
         return self if self.objective else self.model_copy(update={"objective": (Objective(metric=metric),)})
 
     def described(self, steps: int) -> dict[str, Any]:
-        """The search as data, for `experiment.json`: what is searched, how, and under which limits.
-
-        Args:
-            steps: Steps of a whole trial.
-        """
+        """The search as data for `experiment.json`, with the steps of a whole trial."""
         body = self.model_dump(mode="json")
         kept = ("algorithm", "early_stopping", "parameters", "trial_settings", "budget", "constraints", "warm_start")
-        objectives = [{"metric": one.metric, "minimize": one.minimize, "goal": one.goal} for one in self.objective]
+        objectives = [{"metric": aim.metric, "minimize": aim.minimize, "goal": aim.goal} for aim in self.objective]
         return {"objectives": objectives, "steps_per_trial": steps, **{name: body[name] for name in kept}}
 
     def label(self, parameter: ParameterSpec) -> str:
@@ -150,95 +144,91 @@ class ExperimentSpec(Spec):
 
     @model_validator(mode="after")
     def _possible(self) -> "ExperimentSpec":
-        problems = [*self._setting_problems(), *self._warm_start_problems(), *condition_problems(self.parameters)]
-        problems = problems or [*self._overlaps(), *self._algorithm_problems(), *self._objective_problems()]
+        problems = [*condition_problems(self.parameters)] or [*self._setting_problems(), *self._search_problems()]
         if problems:
             raise ValueError("; ".join(problems))
         return self
 
     def _setting_problems(self) -> Iterator[str]:
+        """Settings that do not exist, or that two entries decide."""
         for name in self.trial_settings:
             if why := setting_problem(name):
                 yield f"trial_settings: {name}: {why}"
             if name in ("model", "model.architecture"):
                 yield f"trial_settings: {name}: the best configuration would have another model; remove it"
-
-    def _warm_start_problems(self) -> Iterator[str]:
         for reference in self.warm_start:
             if not (is_identity(reference) and reference.startswith("experiments/")):
-                yield (
-                    f"warm_start: expected references experiments/<name>/sha256-<64 hex>, found {reference!r}; "
-                    "copy it from gatehouse tuning list"
-                )
+                yield f"warm_start: expected references experiments/<name>/sha256-<64 hex>, found {reference!r}"
+        decided = [*self.trial_settings, "seed"]
+        for index, name in enumerate(decided):
+            for other in (*decided[index + 1 :], *(parameter.name for parameter in self.parameters)):
+                if _overlap(name, other):
+                    yield f"{other} and {name} overlap: decide each setting once"
+        overlapping: set[tuple[str, str]] = set()
+        for chosen in samples(self.parameters):
+            used = [parameter.name for parameter in self.parameters if parameter.is_open(chosen)]
+            overlapping.update(pair for pair in combinations(used, 2) if _overlap(*pair))
+        for name, other in sorted(overlapping):
+            yield f"parameters: {name} and {other} overlap: their conditions must exclude each other"
 
-    def _overlaps(self) -> Iterator[str]:
-        for index, one in enumerate(self.parameters):
-            for name in (*self.trial_settings, "seed"):
-                if _overlap(one.name, name):
-                    where = "a seed of its own" if name == "seed" else "trial_settings and parameters"
-                    yield f"parameters: {one.name} and {name} overlap: every setting stands once in {where}"
-            for other in self.parameters[index + 1 :]:
-                if _overlap(one.name, other.name) and not exclude_each_other(one, other, self.parameters):
-                    yield f"parameters: {one.name} and {other.name} overlap: their conditions must exclude each other"
-        settings = list(self.trial_settings)
-        for index, name in enumerate(settings):
-            for later in (*settings[index + 1 :], "seed"):
-                if _overlap(name, later):
-                    yield f"trial_settings: {name} and {later} overlap: every setting stands once"
-
-    def _algorithm_problems(self) -> Iterator[str]:
-        name = self.algorithm.name
-        if name in UNCONDITIONAL and any(each.when for each in self.parameters):
-            yield f"algorithm: {name} takes no conditions; remove when, or take random, tpe, gp or nsga2"
-        if name == "grid" and (endless := [each.name for each in self.parameters if each.finite is None]):
-            yield f"algorithm: grid needs parameters with a list of values, or with a step; found {', '.join(endless)}"
-        if name == "grid" and self.warm_start:
-            yield "warm_start: a grid tries all its configurations; remove it"
-        if name == "cmaes":
-            if any(each.type == "categorical" for each in self.parameters):
-                yield "algorithm: cmaes takes numbers only; give categorical parameters to tpe, gp or nsga2"
-            if sum(each.min != each.max for each in self.parameters) < 2:  # Optuna's own limit
-                yield "algorithm: cmaes needs two parameters at least; take tpe or gp for one"
+    def _search_problems(self) -> Iterator[str]:
+        """Algorithms and pruners that cannot search this space, or these objectives."""
+        algorithm, parameters = self.algorithm.name, self.parameters
+        metrics = [objective.metric for objective in self.objective]
+        several, pruned = len(metrics) > 1, self.early_stopping is not None
+        endless = [parameter.name for parameter in parameters if parameter.finite is None]
+        problems = [
+            (len(set(metrics)) < len(metrics), f"objective: expected each metric once, found {', '.join(metrics)}"),
+            (
+                several and algorithm not in SEVERAL_OBJECTIVES,
+                f"algorithm: {algorithm} takes one objective; for several there are {', '.join(SEVERAL_OBJECTIVES)}",
+            ),
+            (several and pruned, "early_stopping: trials can be stopped early by one objective only"),
+            (
+                not several and pruned and bool(set(metrics) & set(MEASURES)),
+                f"early_stopping: {', '.join(metrics)} is measured at the end of a trial only",
+            ),
+            (
+                algorithm in UNCONDITIONAL and any(parameter.when for parameter in parameters),
+                f"algorithm: {algorithm} takes no conditions; remove when, or take random, tpe, gp or nsga2",
+            ),
+            (
+                algorithm == "grid" and bool(endless),
+                f"algorithm: grid needs parameters with a list of values, or with a step; found {', '.join(endless)}",
+            ),
+            (algorithm == "grid" and bool(self.warm_start), "warm_start: a grid tries all its configurations"),
+            (
+                algorithm == "cmaes" and any(parameter.type == "categorical" for parameter in parameters),
+                "algorithm: cmaes takes numbers only; give categorical parameters to tpe, gp or nsga2",
+            ),
+            (
+                algorithm == "cmaes" and sum(parameter.min != parameter.max for parameter in parameters) < 2,
+                "algorithm: cmaes needs two parameters at least; take tpe or gp for one",  # Optuna's own limit.
+            ),
+        ]
         if self.algorithm.name == "population":
-            yield from self._population_problems(self.algorithm.population_size)
-
-    def _population_problems(self, size: int) -> Iterator[str]:
-        named = [each.name for each in self.parameters]
-        if not set(CHANGING).intersection(named):
-            yield f"algorithm: population needs a parameter that may change in training: {', '.join(CHANGING)}"
-        for name in (*named, *self.trial_settings):
-            if any(_overlap(name, own) for own in _OF_A_POPULATION):
-                yield f"{name}: a population decides it; members train to the epochs of training.stopping; remove it"
-        if self.max_trial_count < 2 * size:
-            yield (
-                f"max_trial_count: each generation of the population is {size} trials; expected at least {2 * size}, "
-                f"found {self.max_trial_count}"
-            )
-        if self.steps_per_trial:
-            yield "steps_per_trial: the steps of a population are epochs; remove it"
-        if self.early_stopping is not None:
-            yield "early_stopping: a population replaces its worst members; remove it"
-        if self.budget.expected_improvement is not None:
-            yield "budget: expected_improvement: members of a population are no independent trials; remove it"
-        if measured := [each.metric for each in self.objective if each.metric in MEASURES]:
-            yield f"objective: {measured[0]} is not measured while a member trains; take a metric"
-
-    def _objective_problems(self) -> Iterator[str]:
-        metrics = [each.metric for each in self.objective]
-        if len(set(metrics)) < len(metrics):
-            yield f"objective: expected each metric once, found {', '.join(metrics)}"
-        if len(metrics) > 1:
-            if self.algorithm.name not in SEVERAL_OBJECTIVES:
-                yield (
-                    f"algorithm: {self.algorithm.name} takes one objective; for several there are "
-                    f"{', '.join(SEVERAL_OBJECTIVES)}"
-                )
-            if self.early_stopping is not None:
-                yield "early_stopping: trials can be stopped early by one objective only; remove it, or objectives"
-            if self.budget.expected_improvement is not None:
-                yield "budget: expected_improvement: is of one objective only; remove it, or objectives"
-        elif self.early_stopping is not None and set(metrics) & set(MEASURES):
-            yield f"early_stopping: {metrics[0]} is measured at the end of a trial only; remove it"
+            names, least = [parameter.name for parameter in parameters], 2 * self.algorithm.population_size
+            own = [
+                name
+                for name in (*names, *self.trial_settings)
+                if any(_overlap(name, setting) for setting in _OF_A_POPULATION)
+            ]
+            measured = [metric for metric in metrics if metric in MEASURES]
+            problems += [
+                (
+                    not set(CHANGING).intersection(names),
+                    f"algorithm: population needs a parameter that may change in training: {', '.join(CHANGING)}",
+                ),
+                (bool(own), f"{', '.join(own)}: a population decides it; members train to training.stopping.epochs"),
+                (
+                    self.max_trial_count < least,
+                    f"max_trial_count: expected at least two generations, {least}, found {self.max_trial_count}",
+                ),
+                (bool(self.steps_per_trial), "steps_per_trial: the steps of a population are epochs; remove it"),
+                (pruned, "early_stopping: a population replaces its worst members; remove it"),
+                (bool(measured), f"objective: {', '.join(measured)} is not measured while a member trains"),
+            ]
+        yield from (message for applies, message in problems if applies)
 
 
 def _overlap(one: str, other: str) -> bool:

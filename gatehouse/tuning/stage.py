@@ -36,14 +36,9 @@ class TuneRequest(StageModel):
     """The search space, the data, and the starting point.
 
     Attributes:
-        training_set: Reference of the training set.
-        split: Reference of its split.
-        transformation: Reference of the transformation fitted on its train part.
         base: All settings that are not searched.
-        spec: The experiment.
-        model_name: Name of the model.
         seed: Seed of sampler and trials.
-        price: Price of an hour of trials where `budget.cost` ends the search by it; None for every other experiment.
+        price: Price of an hour of trials if `budget.cost` limits the search, else None.
     """
 
     training_set: str
@@ -88,7 +83,9 @@ class TuneResult(StageModel):
 
 def _builders(request: TuneRequest) -> str:
     """Digest of the builders of the base and of all models in the search."""
-    searched = [one.choices for one in request.spec.parameters if one.name in ("model", "model.architecture")]
+    searched = [
+        parameter.choices for parameter in request.spec.parameters if parameter.name in ("model", "model.architecture")
+    ]
     # A choice is a whole model, or the architecture alone.
     chosen = [
         str(choice.get("architecture", "") if isinstance(choice, dict) else choice)

@@ -93,7 +93,7 @@ class ExperimentStudy:
         return optuna.create_study(
             storage=self.storage,
             study_name=self.name,
-            directions=["minimize" if each.minimize else "maximize" for each in self.spec.objective],
+            directions=["minimize" if objective.minimize else "maximize" for objective in self.spec.objective],
             pruner=pruner_of(self.spec, self.steps),
             load_if_exists=True,
         )
@@ -117,7 +117,7 @@ class ExperimentStudy:
     @property
     def running(self) -> list[Trial]:
         """The trials that have not ended."""
-        return [each for each in self.trials if not each.ended]
+        return [trial for trial in self.trials if not trial.ended]
 
     @property
     def can_ask(self) -> bool:
@@ -145,7 +145,7 @@ class ExperimentStudy:
 
     def ask(self) -> Trial:
         """Create the next trial with the sampler's parameters, which depend on the ended and running trials."""
-        beside = tuple(each.number for each in self.trials if not each.ended or each.provisional)
+        beside = tuple(trial.number for trial in self.trials if not trial.ended or trial.provisional)
         number = len(self.trials)
         self.optuna.sampler = sampler_of(self.spec, self.seed, number)
         asked = self._next(number)
@@ -258,8 +258,8 @@ def objective_values(spec: ExperimentSpec, metrics: dict[str, float], measures: 
         KeyError: naming an objective without a measurement.
     """
     return {
-        each.metric: float(measures[each.metric] if each.metric in MEASURES else metrics[each.metric])
-        for each in spec.objective
+        name: float(measures[name] if name in MEASURES else metrics[name])
+        for name in (objective.metric for objective in spec.objective)
     }
 
 
@@ -274,13 +274,7 @@ def opened_study(
 ) -> Iterator[ExperimentStudy]:
     """Open the study of an experiment for its controller, and continue what an earlier controller left.
 
-    Args:
-        objects: The store with the lease, and with the journal if there is no database.
-        key: Key of the study.
-        spec: The experiment. With `resume_policy: never` nothing is kept.
-        seed: Seed of its suggestions.
-        steps: Steps of a whole trial.
-        warm: Configurations to try first.
+    With `resume_policy: never` nothing is kept. `warm` are configurations to try first.
 
     Raises:
         SecondControllerError: if the experiment has a controller.

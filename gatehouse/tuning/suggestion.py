@@ -159,10 +159,10 @@ class _CmaEs(optuna.samplers.BaseSampler):
         )
         solutions = [
             (
-                np.array([_to_unit(distribution, each.params[name]) for name, distribution in search_space.items()]),
-                sign * (each.value or 0.0),
+                np.array([_to_unit(distribution, earlier.params[name]) for name, distribution in search_space.items()]),
+                sign * (earlier.value or 0.0),
             )
-            for each in trials[self._algorithm.startup_trials :]
+            for earlier in trials[self._algorithm.startup_trials :]
         ]
         size = optimizer.population_size
         for start in range(0, len(solutions) - size + 1, size):

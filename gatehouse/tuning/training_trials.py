@@ -83,13 +83,7 @@ class TrainingTrials:
     ) -> None:
         """Prepare to train; trials' models are published under `<model_name>-trial`.
 
-        Args:
-            store: The artifact store.
-            data: The data of every trial.
-            model_name: Name of the model.
-            base: Every setting that is not searched.
-            spec: The experiment, with settings that replace those of `base` in a trial.
-            seed: Seed of every trial.
+        `base` has the settings that are not searched, and `seed` is the seed of every trial.
         """
         self.store, self.data, self.spec = store, data, spec
         self._base, self._name, self._seed = base, f"{model_name}-trial", seed
@@ -124,7 +118,7 @@ class TrainingTrials:
         try:
             spec = configured(self._base, parameters | {"seed": self._seed}, self.spec.trial_settings)
         except ValidationError as error:
-            problems = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
+            problems = "; ".join(f"{'.'.join(map(str, detail['loc']))}: {detail['msg']}" for detail in error.errors())
             raise ConfigurationError(f"The model cannot be trained with these values together: {problems}") from None
         algorithm = self.spec.algorithm
         segment = algorithm.interval if algorithm.name == "population" else 0
@@ -214,17 +208,11 @@ class _Trial:
 def measured(store: ArtifactStore, data: TrialData, model: str, spec: ExperimentSpec) -> dict[str, float]:
     """The measurements of a model that an experiment needs.
 
-    Args:
-        store: The artifact store.
-        data: The data it was trained on; single rows of the validation part are scored.
-        model: Reference of the model.
-        spec: The experiment.
-
-    Returns:
-        The needed ones of `size_bytes` of the weights; `latency_ms`, the median time for one row in milliseconds,
-        together with `latency_p99_ms`.
+    These are `size_bytes` of the weights; and `latency_ms`, the median time for one row of the validation part in
+    milliseconds, together with `latency_p99_ms`.
     """
-    needed = {each.metric for each in spec.objective} | {each.measure for each in spec.constraints}
+    needed = {objective.metric for objective in spec.objective}
+    needed |= {constraint.measure for constraint in spec.constraints}
     measures: dict[str, float] = {}
     if "size_bytes" in needed:
         files = store.manifest(model).files

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from gatehouse.data.splitting.parts import read_part
-from gatehouse.metrics.tasks.found import task_of_loss
+from gatehouse.metrics.tasks import task_of_loss
 from gatehouse.store.canonical import canonical_json
 from gatehouse.store.store import ArtifactStore
 from gatehouse.training.transformation.fitting import fit

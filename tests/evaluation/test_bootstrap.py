@@ -10,10 +10,14 @@ from scipy import stats
 
 from gatehouse.data.splitting.parts import Part
 from gatehouse.errors import ConfigurationError
-from gatehouse.evaluation.bootstrap import Measured, Units, on_draws, percentiles
+from gatehouse.evaluation.bootstrap import Measured, Units, holm, on_draws, percentiles
 from gatehouse.evaluation.judgement import uncertainty_of
 from gatehouse.evaluation.spec import EvaluationSpec
-from gatehouse.metrics.tasks.binary import BINARY
+from gatehouse.evaluation.stage import EvaluateRequest, _units
+from gatehouse.metrics.tasks import BINARY
+from gatehouse.store.canonical import canonical_json
+from gatehouse.store.store import ArtifactStore
+from tests.evaluation.conftest import LENIENT, SPEC
 
 
 def part(groups: Any = None) -> Part:
@@ -54,11 +58,6 @@ def test_rankings_are_drawn_by_group_and_no_unit_cuts_one() -> None:
         Units.of(part(groups), "plane", "decided")
 
 
-def test_a_column_that_is_not_there_is_named() -> None:
-    with pytest.raises(ConfigurationError, match=r"expected `day`, `week` or a column .*plane, decided\), found tail"):
-        Units.of(part(), "tail", "decided")
-
-
 def test_rows_of_a_unit_are_drawn_together_and_the_seed_decides() -> None:
     units = Units.of(part(), "plane", "")
     draws = np.array(list(units.draws(200, 3)))
@@ -75,7 +74,7 @@ def test_what_is_measured_of_some_rows_sees_the_draw_of_all() -> None:
     assert last.tolist() == [times[4] for times in units.draws(50, 7)]
 
 
-def test_rows_of_one_unit_that_are_alike_tell_less_and_the_design_effect_says_so() -> None:
+def test_rows_of_one_unit_that_are_alike_tell_less() -> None:
     draw = np.random.default_rng(5)
     labels = np.repeat(draw.integers(0, 2, 60).astype(float), 10)
     probabilities = np.repeat(draw.uniform(0.2, 0.8, 60), 10)
@@ -84,18 +83,9 @@ def test_rows_of_one_unit_that_are_alike_tell_less_and_the_design_effect_says_so
     spec = EvaluationSpec(bootstrap_samples=200)
     found, _ = uncertainty_of(BINARY, labels, models, units, spec)
     assert (found.unit, found.units, found.samples) == ("plane", 60, 200)
-    assert 6 < found.design_effect["log_loss"] < 16, "ten equal rows are one"
     alone, _ = uncertainty_of(BINARY, labels, models, Units("row", 600), spec)
-    assert alone.design_effect == {}
     wide, narrow = (each.intervals["candidate"]["log_loss"] for each in (found, alone))
     assert wide[1] - wide[0] > 2 * (narrow[1] - narrow[0])
-
-
-def test_percentiles_leave_out_on_average_what_they_say() -> None:
-    drawn = np.arange(1.0, 100)
-    assert percentiles(drawn, 0.05) == pytest.approx((5.0, 95.0)), "the 5th and the 95th of 99"
-    assert percentiles(np.append(drawn, np.nan), 0.05) == pytest.approx((5.0, 95.0)), "a draw without a number"
-    assert np.isnan(percentiles(np.full(3, np.nan), 0.05)).all()
 
 
 def test_percentiles_of_few_units_are_those_of_a_t_interval() -> None:
@@ -122,7 +112,40 @@ def test_intervals_hold_the_truth_about_as_often_as_they_say(grouped: bool) -> N
     assert 0.86 <= np.mean(held) <= 0.99
 
 
-def test_the_units_among_rows_are_counted() -> None:
-    rows = np.array([0, 1, 4])
-    assert Units("row", 5).among(rows) == 3
-    assert Units("day", 3, np.array([0, 0, 1, 1, 2])).among(rows) == 2
+def test_each_is_multiplied_by_what_is_left_and_none_is_below_a_smaller_one() -> None:
+    assert holm(np.array([0.01, 0.04, 0.03, 0.005])) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm(np.array([0.6, 0.9])).tolist() == [1.0, 1.0]
+    assert holm(np.array([])).tolist() == []
+
+
+def test_by_chance_at_most_a_twentieth_of_families_has_a_rejection() -> None:
+    draw = np.random.default_rng(0)
+    assert np.mean([holm(draw.random(20)).min() < 0.05 for _ in range(2000)]) == pytest.approx(0.05, abs=0.015)
+
+
+@pytest.mark.parametrize(
+    ("split", "resample_by", "units"),
+    [
+        ({"strategy": "group", "columns": ["shop", "size"]}, "", ("shop and size", 30)),
+        ({"strategy": "entity"}, "", ("shop", 10)),
+        ({"strategy": "random"}, "", ("row", 300)),
+        ({}, "", ("row", 300)),
+        ({"strategy": "group", "columns": ["shop"]}, "size", ("size", 3)),
+    ],
+)
+def test_units_are_what_the_project_names_or_the_split_keeps_together(
+    store: ArtifactStore, split: dict[str, object], resample_by: str, units: tuple[str, int]
+) -> None:
+    rows = np.arange(300)
+    table = pa.table({"shop": rows % 10, "size": rows % 3})
+    body = {"train.parquet": canonical_json([])}
+    reference = str(store.publish("splits", "sales", body, configuration=split))
+    request = EvaluateRequest(
+        model="m",
+        training_set="t",
+        split=reference,
+        policy=LENIENT,
+        spec=SPEC.model_copy(update={"resample_by": resample_by}),
+    )
+    found = _units(request, store, Part(rows, table, rows % 2.0), {"entity_keys": ["shop"]})
+    assert (found.name, found.number) == units

@@ -5,11 +5,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gatehouse.evaluation.bootstrap import Measured, Units, calibration_interval, interval, on_draws
+from gatehouse.evaluation.bootstrap import Measured, Units, interval, on_draws
 from gatehouse.evaluation.report import estimate
 from gatehouse.metrics.classification import calibration_error, calibration_error_debiased
 from gatehouse.metrics.metric import all_on_draws
-from gatehouse.metrics.tasks.binary import BINARY
+from gatehouse.metrics.tasks import BINARY
 
 
 def rows(seed: int, off: float) -> tuple[Any, Any]:
@@ -47,17 +47,6 @@ def test_the_interval_of_the_debiased_error_holds_it_and_that_of_the_plain_one_i
     assert out, "the test alone does not hold it"
     assert estimate("calibration_error", 0.0539, (0.0, 0.0083)) == ("0.0539", "n", "")
     assert estimate("calibration_error_debiased", 0.0, (0.0, 0.0083)) == ("0.0000", "n", "0.0000 to 0.0083")
-
-
-def test_where_nothing_is_left_to_chance_the_interval_is_the_error() -> None:
-    gaps = np.array([0.02, -0.01, 0.05])
-    assert calibration_interval(gaps, np.tile(gaps, (30, 1)), 0.025) == pytest.approx((0.08, 0.08), abs=1e-4)
-
-
-def test_rates_that_are_met_leave_an_interval_from_zero() -> None:
-    noise = np.random.default_rng(3).normal(scale=0.01, size=(200, 20))
-    low, high = calibration_interval(np.zeros(20), noise, 0.025)
-    assert low == 0 <= high < 0.01
 
 
 def test_gaps_sum_to_the_error_and_follow_it_on_a_draw() -> None:

@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gatehouse.evaluation.curves import POINTS, Curves, thin
+from gatehouse.evaluation.curves import POINTS, Curves
 from gatehouse.evaluation.curves import curves_of as curves_named
 from gatehouse.metrics.classification import roc_auc
-from gatehouse.metrics.tasks.binary import BINARY
-from gatehouse.metrics.tasks.judging import judging_of
+from gatehouse.metrics.judging import judging_of
+from gatehouse.metrics.tasks import BINARY
 
 
 def example(rows: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -38,23 +38,3 @@ def test_a_thinned_curve_has_the_area_of_the_whole() -> None:
     labels, scores = example(50_000)
     points = np.array(curves_of(labels, scores, 20)["roc"])
     assert np.trapezoid(points[:, 1], points[:, 0]) == pytest.approx(roc_auc(labels, scores), abs=5e-4)
-
-
-def test_thresholds_fall_along_the_curve() -> None:
-    points = np.array(curves_of(*example(5000), 20)["roc"])
-    assert (np.diff(points, axis=0)[:, :2] >= 0).all()
-    assert (np.diff(points[:, 2]) < 0).all()
-
-
-def test_calibration_groups_hold_every_row() -> None:
-    assert sum(point[2] for point in curves_of(*example(1001), 20)["calibration"]) == 1001
-
-
-def test_equal_scores_give_a_curve_of_two_points() -> None:
-    curves = curves_of(np.array([0, 1, 1]), np.full(3, 0.4), 20)
-    assert [point[:2] for point in curves["roc"]] == [[0, 0], [1, 1]]
-
-
-def test_a_short_curve_is_left_as_it_is() -> None:
-    points = np.column_stack([np.arange(POINTS), np.arange(POINTS)])
-    assert thin(points) is points

@@ -14,8 +14,8 @@ from gatehouse.evaluation.rules.bars import Bar
 from gatehouse.evaluation.rules.champion import ChampionRule
 from gatehouse.evaluation.spec import GatePolicy
 from gatehouse.metrics.catalogue import metric_named
-from gatehouse.metrics.tasks.binary import BINARY
-from gatehouse.metrics.tasks.judging import judging_of
+from gatehouse.metrics.judging import judging_of
+from gatehouse.metrics.tasks import BINARY
 from tests.evaluation.test_gate import COMPARISONS, METRICS, MODEL, POLICIES
 
 # Values on a grid, so that bounds are met exactly, and NaN.

@@ -11,7 +11,7 @@ from gatehouse.evaluation.gate import Comparison, Evidence, Rule, verdict_of
 from gatehouse.evaluation.rules.guessing import Guessing, guessing
 from gatehouse.metrics.catalogue import metrics_for
 from gatehouse.metrics.metric import Metric, Predictions, all_on_draws
-from gatehouse.metrics.tasks.found import TASKS
+from gatehouse.metrics.tasks import TASKS
 from tests.evaluation.test_gate import MODEL
 
 ROWS = 300
@@ -44,10 +44,6 @@ def test_only_who_is_better_at_the_worst_bound_passes(
     rules = _rule(worst, best, units)
     assert verdict_of(tuple(rules)) == verdict
     assert [rule.name for rule in rules] == ["guessing log_loss"]
-
-
-def test_a_policy_may_ask_for_none_of_it() -> None:
-    assert _rule(0.02, 0.01, policy=Guessing(better_than_guessing=None)) == []
 
 
 def _labels(task: str, draw: np.random.Generator) -> Any:
@@ -96,14 +92,6 @@ def test_who_knows_the_rows_is_shown_to_be_better_though_its_level_is_wrong(task
     labels = _labels(task, draw)
     known = _predictions(task, 2.0 * (labels - labels.mean()), draw)
     assert _shown(task, metrics_for(task)[name], labels, known) == "pass"
-
-
-@pytest.mark.parametrize("task", TASKS)
-def test_a_constant_knows_nothing(task: str) -> None:
-    labels = _labels(task, np.random.default_rng(3))
-    one = np.full((ROWS, 3), 1 / 3) if task == "multiclass" else np.full(ROWS, 0.6)
-    predictions = TASKS[task].read(one, GROUPS if task == "ranking" else None)
-    assert {_shown(task, metric, labels, predictions) for metric in metrics_for(task).values()} == {"refused"}
 
 
 def test_predictions_of_a_ranking_stay_in_their_group() -> None:

@@ -11,8 +11,8 @@ from gatehouse.evaluation.recorded import rejudged
 from gatehouse.evaluation.report import page
 from gatehouse.evaluation.spec import GatePolicy
 from gatehouse.evaluation.stage import evaluate
-from gatehouse.metrics.tasks.binary import BINARY
-from gatehouse.metrics.tasks.judging import judging_of
+from gatehouse.metrics.judging import judging_of
+from gatehouse.metrics.tasks import BINARY
 from gatehouse.store.canonical import canonical_json
 from gatehouse.store.store import ArtifactStore
 from tests.evaluation.conftest import LENIENT, Bench

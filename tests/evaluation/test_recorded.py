@@ -7,7 +7,6 @@ import pytest
 from gatehouse.errors import ConfigurationError
 from gatehouse.evaluation.gate import Terms
 from gatehouse.evaluation.recorded import rejudged
-from gatehouse.evaluation.report import page
 from gatehouse.evaluation.rules.bars import Bar
 from gatehouse.evaluation.rules.champion import ChampionRule
 from gatehouse.evaluation.rules.cost import CostBounds
@@ -104,19 +103,6 @@ def test_guessing_in_another_metric_or_confidence_was_not_measured_then(recorded
     asked = GatePolicy.model_validate({"must_beat_baseline": [], "leakage_alarm": {}, "slices": {}} | policy)
     found = rejudged(*recorded(lambda files: None), asked)
     assert (found.verdict, found.not_measured) == ("not known", ("guessing",))
-
-
-def test_a_bound_of_another_confidence_was_not_measured_then(recorded: Any) -> None:
-    policy = LENIENT.model_copy(update={"champion": ChampionRule(tolerance=0.02, confidence=0.99)})
-    found = rejudged(*recorded(lambda files: None), policy)
-    assert (found.verdict, found.not_measured) == ("not known", ("champion log_loss",))
-
-
-def test_the_page_has_a_column_of_bars_where_there_are_bars(recorded: Any) -> None:
-    def drawn(bars: dict[str, Any]) -> str:
-        return page(*recorded(lambda files: files["verdict"]["policy"].update(bars=bars)))
-
-    assert ">bar</th>" in drawn({"roc_auc": {"min": 0.6}}) and ">bar</th>" not in drawn({})
 
 
 def test_a_policy_of_another_task_is_refused(recorded: Any) -> None:

@@ -29,9 +29,3 @@ def test_two_arms_of_that_number_show_it_too(share: float) -> None:
     ours = draw.normal(0, 1.0 / np.sqrt(share * units), TRIALS)
     theirs = draw.normal(0, 0.8 / np.sqrt((1 - share) * units), TRIALS)
     assert np.mean(ours - theirs + Z * error <= 0.05) == pytest.approx(0.8, abs=0.01)
-
-
-def test_a_margin_of_nothing_and_an_unknown_error_have_no_size() -> None:
-    assert paired_units(FOUND, 0.95, 0.0) is None
-    assert paired_units(Comparison("rmse", 1, 1, 0, 0, 0, standard_error=np.nan, units=10), 0.95, 0.1) is None
-    assert parallel_units(Comparison("rmse", 1, 1, 0, 0, 0), (0.1, 0.1), 0.5, 0.95, 0.1) is None

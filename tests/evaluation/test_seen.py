@@ -10,7 +10,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from gatehouse.data.splitting.parts import read_part
-from gatehouse.evaluation import evidence as seen_module
 from gatehouse.evaluation.evidence import unseen_part
 from gatehouse.evaluation.gate import DataCheck, Evidence, Seen, Terms, judge, verdict_of
 from gatehouse.evaluation.recorded import rejudged
@@ -18,8 +17,8 @@ from gatehouse.evaluation.report import page
 from gatehouse.evaluation.rules.bars import Bar
 from gatehouse.evaluation.spec import GatePolicy
 from gatehouse.metrics.catalogue import measure
-from gatehouse.metrics.tasks.binary import BINARY
-from gatehouse.metrics.tasks.judging import judging_of
+from gatehouse.metrics.judging import judging_of
+from gatehouse.metrics.tasks import BINARY
 from gatehouse.store.manifest import Column
 from gatehouse.store.store import ArtifactStore
 from gatehouse.training.scoring.predictor import Predictor
@@ -109,11 +108,6 @@ def test_rows_that_a_champion_was_fitted_on_are_found_by_key_and_taken_out(judge
         assert seen == Seen(counted, 20, 20 - len(expected)), name
 
 
-def test_a_model_of_the_same_split_costs_no_look_at_keys(judged: Judged, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(seen_module, "_in_common", None)  # What would look at keys; a call of it fails.
-    assert judged.unseen(judged.fitted(training_set=judged.training_set, split=judged.split))[1].left == 20
-
-
 def test_lineage_that_cannot_be_read_is_told_and_takes_nothing_out(judged: Judged) -> None:
     store, rows, own = judged.store, judged.rows, judged.training_set
     gone = f"training-sets/flights/sha256-{'0' * 64}"
@@ -132,15 +126,6 @@ def test_lineage_that_cannot_be_read_is_told_and_takes_nothing_out(judged: Judge
         (found,) = seen.unread
         assert found.startswith("champion: ") and told in found, told
         assert (left, seen.rows) == ([*TEST], {"candidate": 0})
-
-
-def test_where_the_rest_cannot_be_judged_on_all_rows_are_measured(judged: Judged) -> None:
-    labels = judged.rows["label"].to_numpy()
-    ones = [row for row in TEST if labels[row]]
-    for train, lacking in ((TEST, "no rows"), (ones, "and 0 with label 1")):
-        left, seen = judged.unseen(judged.on(judged.training_set, train))
-        assert (left, seen.left) == ([*TEST], 20 - len(train)) and lacking in seen.lacking
-        assert "so all were measured on" in str(seen)
 
 
 def test_groups_of_a_ranking_go_whole(judged: Judged) -> None:

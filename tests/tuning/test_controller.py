@@ -10,42 +10,20 @@ from typing import Any
 import optuna
 import pytest
 
-from gatehouse.errors import ConfigurationError, StoreError
+from gatehouse.errors import StoreError
 from gatehouse.store.store import ArtifactStore
 from gatehouse.tuning.controller import Controller, Experiment, ExperimentFailedError
 from gatehouse.tuning.runner import Broken, Event, Failed, Handle, Reported, Stopped, Succeeded
 from gatehouse.tuning.spec import ExperimentSpec
 from gatehouse.tuning.study import ExperimentStudy, opened_study, read_study
 from tests.tuning.replaying import replay
-from tests.tuning.stand_in import DEPTH, RATE, SPACES, STEPS, Script, Scripted, experiment, failing, loss, trained
+from tests.tuning.stand_in import DEPTH, SPACES, STEPS, Script, Scripted, experiment, failing, loss, trained
 
 NAME = "sha256-test"
 
 
 def run(spec: ExperimentSpec, script: Script = trained, seed: int = 3, **given: Any) -> Experiment:
     return Controller(ExperimentStudy(spec, seed, STEPS, NAME), Scripted(script), **given).run()
-
-
-def test_each_trial_that_ends_is_told_with_the_best_so_far() -> None:
-    values = {0: 0.5, 2: 0.625, 3: 0.25, 4: 0.25}
-
-    def script(number: int, parameters: dict[str, Any]) -> Iterator[Event]:
-        value = values.get(number)
-        yield (
-            Failed(number, "OutOfMemoryError", "No memory.")
-            if value is None
-            else Succeeded(number, {"log_loss": value})
-        )
-
-    told: dict[int, str] = {}
-    run(experiment(max_trial_count=5), script, notify=told.__setitem__)
-    assert told == {
-        0: "trial 0: log_loss 0.5, best so far",
-        1: "trial 1 failed: OutOfMemoryError: No memory.; best so far is trial 0 with log_loss 0.5",
-        2: "trial 2: log_loss 0.625; best so far is trial 0 with log_loss 0.5",
-        3: "trial 3: log_loss 0.25, best so far",
-        4: "trial 4: log_loss 0.25; best so far is trial 3 with log_loss 0.25",
-    }
 
 
 class Killed(Exception):
@@ -102,12 +80,6 @@ def test_an_interrupted_experiment_is_the_one_that_was_not(store: ArtifactStore,
     assert gone_on.trials == whole.trials and gone_on.best == whole.best
     assert runner.started == list(range(runner.started[0], 14)) and runner.started[0] >= 5, "a trial was repeated"
     assert replay(spec, 3, STEPS, "k1", gone_on.trials) is None
-
-
-def test_another_seed_suggests_others() -> None:
-    one, other = (run(experiment(max_trial_count=3), seed=seed) for seed in (1, 2))
-    rates = {trial.parameters["optimizer.learning_rate"] for each in (one, other) for trial in each.trials}
-    assert len(rates) == 6
 
 
 class Threaded(Scripted):
@@ -183,16 +155,6 @@ def test_trials_are_pruned_as_by_optunas_own_loop(name: str) -> None:
     assert {trial.reason for trial in done.trials if trial.state == "early_stopped"} <= {
         f"pruned at step {step} of 4" for step in (1, 2, 3)
     }
-
-
-def test_a_pruned_trial_is_stopped_once_and_what_it_tells_later_counts_for_nothing() -> None:
-    runner = Scripted()
-    spec = experiment(max_trial_count=12, early_stopping="successive_halving", algorithm="random")
-    done = Controller(ExperimentStudy(spec, 3, STEPS, NAME), runner).run()
-    stopped = [trial for trial in done.trials if trial.state == "early_stopped"]
-    assert runner.stopped == [trial.number for trial in stopped]
-    assert all(trial.intermediate[-1][0] < STEPS and not trial.values and not trial.model for trial in stopped)
-    assert done.steps == sum(trial.intermediate[-1][0] for trial in done.trials)
 
 
 @pytest.mark.parametrize(
@@ -272,17 +234,6 @@ def test_an_experiment_ends_by_its_limits_and_says_which(given: dict[str, Any], 
     assert [trial.reason for trial in killed] == [f"the experiment ended: {ended}"] * len(killed)
 
 
-def test_a_budget_of_cost_needs_a_price() -> None:
-    with pytest.raises(ConfigurationError, match="expected a price of this machine"):
-        run(experiment(budget={"cost": 1.0}), price=None)
-
-
-def test_an_experiment_ends_where_no_improvement_is_expected() -> None:
-    spec = experiment(max_trial_count=200, budget={"expected_improvement": 0.05}, parameters=[RATE | {"log": False}])
-    done = run(spec)
-    assert done.ended == "expected_improvement" and 20 <= len(done.trials) < 200
-
-
 def test_an_experiment_that_is_asked_to_end_stops_its_trials() -> None:
     stopped: list[bool] = []
 
@@ -326,33 +277,6 @@ def test_constraints_decide_what_can_be_best_and_steer_the_sampler() -> None:
     assert [each.parameters for each in free.trials] != [each.parameters for each in done.trials]
     with pytest.raises(ExperimentFailedError, match=r"keeps to all constraints: size_bytes: at most 1, the"):
         run(experiment(max_trial_count=2, constraints=[{"measure": "size_bytes", "at_most": 1}]))
-
-
-def test_several_objectives_end_in_the_knee_of_their_front() -> None:
-    spec = experiment(
-        objective=["log_loss", "size_bytes"],
-        algorithm={"name": "nsga2", "population_size": 6},
-        parameters=SPACES["tpe"],
-        max_trial_count=24,
-    )
-    done = run(spec)
-    assert len(done.front) > 1 and done.best.number in done.front
-    assert all(set(trial.values) == {"log_loss", "size_bytes"} for trial in done.trials)
-
-
-def test_trials_of_a_controller_that_died_are_stopped_with_this_one() -> None:
-    """Whatever ends the controller, no trial runs on."""
-
-    class Broken(Scripted):
-        def start(self, number: int, parameters: dict[str, Any], told: Callable[[Event], None]) -> Any:
-            if number == 2:
-                raise OSError("no process can be started")
-            return super().start(number, parameters, lambda _: None)
-
-    runner = Broken()
-    with pytest.raises(OSError, match="no process"):
-        Controller(ExperimentStudy(experiment(parallel_trial_count=3), 3, STEPS, NAME), runner).run()
-    assert runner.stopped == [0, 1]
 
 
 def test_an_error_of_the_store_ends_the_controller_and_its_trials_are_gone_on_with(store: ArtifactStore) -> None:

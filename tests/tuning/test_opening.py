@@ -3,7 +3,6 @@
 import json
 import multiprocessing
 import os
-import socket
 import subprocess
 import sys
 import tempfile
@@ -15,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from gatehouse.errors import ConfigurationError, StoreError
+from gatehouse.errors import ConfigurationError
 from gatehouse.store.canonical import canonical_json
 from gatehouse.store.records import create_record, read_record, remove_record
 from gatehouse.store.store import ArtifactStore
@@ -26,11 +25,9 @@ from gatehouse.tuning.access.journal import (
     StoreJournal,
     ask_to_stop,
     is_asked_to_stop,
-    is_controlled,
     remember,
-    studies,
 )
-from gatehouse.tuning.access.storage import STORAGE, database
+from gatehouse.tuning.access.storage import STORAGE
 from gatehouse.tuning.controller import Controller
 from gatehouse.tuning.runner import Event, Succeeded
 from gatehouse.tuning.spec import ExperimentSpec
@@ -156,19 +153,6 @@ def test_an_experiment_is_asked_to_stop_until_another_run_begins_it(store: Artif
         assert not is_asked_to_stop(store.objects, "k1")
 
 
-def test_the_experiments_of_a_store_are_listed_with_what_they_are(store: ArtifactStore) -> None:
-    remember(store.objects, "k1", {"model_name": "flights"})
-    remember(store.objects, "k1", {"model_name": "another"})
-    store.objects.put_bytes("tuning/k0/stop.json", b"{}")
-    assert list(studies(store.objects)) == [("k1", {"model_name": "another", "run": ""})]
-
-
-def test_nothing_is_kept_of_an_experiment_that_is_never_resumed(store: ArtifactStore) -> None:
-    never = SPEC.model_copy(update={"resume_policy": "never"})
-    assert _controlled(store, never).started == _controlled(store, never).started == list(range(6))
-    assert not list(store.objects.list("tuning"))
-
-
 @pytest.fixture(params=["sqlite", "postgresql"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """An empty database."""
@@ -232,26 +216,6 @@ def test_the_best_configurations_of_earlier_experiments_that_fit_are_read_once_e
         best_configurations(store, experiment(warm_start=[unknown]))
 
 
-@pytest.mark.parametrize(
-    ("url", "found"),
-    [
-        ("no url", "found none"),
-        ("oracel://me:pa55word@db/studies?password=pa55word", "found oracel://db/studies: NoSuchModuleError"),
-        ("oracel://me:pa@55word@db/studies", "write each @ of the password as %40"),
-        ("oracel://me:pa@55/word@db", "write each @ of the password as %40"),
-        ("sqlite:////no/such/folder/studies.db\n", "found sqlite:////no/such/folder/studies.db: .*unable to open"),
-    ],
-)
-def test_a_database_that_cannot_be_opened_is_named_without_its_password(
-    monkeypatch: pytest.MonkeyPatch, url: str, found: str
-) -> None:
-    monkeypatch.setenv(STORAGE, url)
-    with pytest.raises(StoreError, match=rf"{STORAGE}: expected .*{found}") as raised:
-        database()
-    assert raised.value.exit_code == (StoreError if "sqlite" in url else ConfigurationError).exit_code
-    assert "55" not in str(raised.value) and "word@" not in str(raised.value)
-
-
 def _to_be_killed(folder: Path) -> None:
     """A controller, each of whose trials notes in a file when it is done."""
 
@@ -285,14 +249,3 @@ def test_a_controller_that_is_killed_at_any_point_loses_and_repeats_nothing(stor
     assert tuple(trials) == Controller(ExperimentStudy(TWELVE, 3, STEPS, "k1"), Scripted()).run().trials
     assert state == "ended" and set(done) == {f"done {number}" for number in range(12)}
     assert sum(done.values()) - len(done) <= 3, "a trial that had ended was run again"
-
-
-def test_a_controller_that_went_silent_elsewhere_counts_for_a_minute(tmp_path: Path) -> None:
-    store = ArtifactStore.open(tmp_path)
-    key = "tuning/k1/controller.json"
-    create_record(store.objects, key, {"host": "elsewhere", "process": 1})
-    assert is_controlled(store.objects, "k1")
-    os.utime(tmp_path / key, (time.time() - 3600,) * 2)
-    assert not is_controlled(store.objects, "k1")
-    create_record(store.objects, "tuning/k2/controller.json", {"host": socket.gethostname(), "process": 2**22 + 1})
-    assert not is_controlled(store.objects, "k2"), "no process of this machine has this number"

@@ -60,20 +60,6 @@ def test_a_trial_goes_on_with_what_it_has_reported(store: ArtifactStore) -> None
     assert second.seconds[1] > first.seconds[1], "the time of the first attempt is forgotten"
 
 
-def test_no_more_of_them_run_at_once_than_others(store: ArtifactStore) -> None:
-    spec = experiment(max_trial_count=4, max_failed_trial_count=4)
-    with pytest.raises(ExperimentFailedError):
-        run(store, spec, failing(*range(4), **LATE))
-    ended: list[int] = []
-
-    def script(number: int, parameters: dict[str, Any]) -> Any:
-        assert number == len(ended)
-        yield from trained(number, parameters)
-        ended.append(number)
-
-    assert run(store, spec, script)[1] == [0, 1, 2, 3]
-
-
 def test_too_many_of_them_end_this_run_and_the_next_begins_to_count_anew(store: ArtifactStore) -> None:
     spec = experiment(max_trial_count=6, max_failed_trial_count=1, parallel_trial_count=2)
     with pytest.raises(ExperimentFailedError, match=r"(?s)2 of .* at most 1.*The next run tries 2 of them again"):
@@ -83,29 +69,6 @@ def test_too_many_of_them_end_this_run_and_the_next_begins_to_count_anew(store: 
     assert "killed" in {trial.state for trial in trials} or len(trials) == 2
     done, began = run(store, spec)
     assert [trial.state for trial in done.trials] == ["succeeded"] * 6 and began == list(range(6))
-
-
-def test_failures_of_the_settings_count_in_every_run(store: ArtifactStore) -> None:
-    spec = experiment(max_failed_trial_count=1)
-    for began in ([0, 1, 2], []):
-        runner = Scripted(failing(0, 2))
-        with (
-            pytest.raises(ExperimentFailedError, match="2 of 3 trials failed") as raised,
-            opened_study(store.objects, "k1", spec, 3, STEPS) as study,
-        ):
-            Controller(study, runner).run()
-        assert runner.started == began and "next run" not in str(raised.value)
-
-
-@pytest.mark.parametrize(
-    "given", [{"objective": {"metric": "log_loss", "goal": 9.0}}, {"budget": {"steps": 2 * STEPS}}]
-)
-def test_a_search_that_is_over_tries_nothing_again(store: ArtifactStore, given: dict[str, Any]) -> None:
-    spec = experiment(**given)
-    first, _ = run(store, spec, failing(0, **LATE))
-    assert first.ended in ("goal", "steps") and numbers(first) == []
-    second, began = run(store, spec)
-    assert second.trials == first.trials and began == []
 
 
 def test_a_population_begins_anew_as_its_generations_follow_from_each_other(store: ArtifactStore) -> None:

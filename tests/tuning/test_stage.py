@@ -7,22 +7,22 @@ from typing import Any
 
 import pytest
 
-from gatehouse.errors import ConfigurationError
 from gatehouse.launchers.launcher import TrainingFailedError, stop_here, stopped, timed_out
 from gatehouse.store.canonical import canonical_json
 from gatehouse.store.run import RUN_ID, events
 from gatehouse.store.store import ArtifactStore
+from gatehouse.tracking.provenance import PRICES
 from gatehouse.tracking.shipping import FOLLOWER, RUN_TITLE
 from gatehouse.tracking.spool import Point
 from gatehouse.training.spec import NetworkTraining, beginning, changed, settings_of, train_spec
 from gatehouse.training.stage import TrainRequest, TrainResult, job_key
-from gatehouse.tuning import controller, stage, training_trials
+from gatehouse.tuning import controller, training_trials
 from gatehouse.tuning.access.journal import ask_to_stop
 from gatehouse.tuning.algorithms import Algorithm, RandomAlgorithm, TpeAlgorithm
 from gatehouse.tuning.configuration import infeasible
 from gatehouse.tuning.controller import ExperimentFailedError
 from gatehouse.tuning.reports.page import markdown, page
-from gatehouse.tuning.spec import ExperimentSpec
+from gatehouse.tuning.spec import Budget, ExperimentSpec
 from gatehouse.tuning.stage import TuneRequest, study_key, tune
 from tests.training.specs import network
 from tests.training.synthetic import fitted_data, publish_split
@@ -65,22 +65,14 @@ def _request(store: ArtifactStore, space: ExperimentSpec = SPACE) -> TuneRequest
 def test_an_experiment_without_objective_aims_at_the_metric_of_the_training(
     training: dict[str, Any], metric: str
 ) -> None:
-    given: dict[str, Any] = {
-        "training_set": "",
-        "split": "",
-        "transformation": "",
-        "base": training,
-        "model_name": "flights",
-    }
-    given["seed"] = 1
+    data = dict.fromkeys(("training_set", "split", "transformation"), "") | {"model_name": "flights", "seed": 1}
     rate = {"name": "optimizer.learning_rate", "type": "double", "min": 0.01, "max": 0.1}
-    plain, told = (
-        TuneRequest.model_validate(given | {"spec": {"parameters": [rate]} | objective})
+    implicit, explicit = (
+        TuneRequest.model_validate(data | {"base": training, "spec": {"parameters": [rate]} | objective})
         for objective in ({}, {"objective": metric})
     )
-    assert plain == told and [each.metric for each in plain.spec.objective] == [metric]
-    assert tune.key(plain) == tune.key(told)
-    assert not infeasible(ExperimentSpec.model_validate({"parameters": [rate]}), plain.base)
+    assert implicit == explicit and tune.key(implicit) == tune.key(explicit)
+    assert not infeasible(ExperimentSpec.model_validate({"parameters": [rate]}), implicit.base)
 
 
 def _simulated(
@@ -227,32 +219,6 @@ def test_a_trial_that_is_stopped_early_keeps_its_checkpoint_for_whoever_tries_th
     assert kept[1].exists()
 
 
-def test_the_record_of_a_run_says_how_trials_ended(store: ArtifactStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(RUN_ID, "run-1")
-    _simulate(monkeypatch, _simulated([]))
-    tune.function(_request(store), store)
-    happened = [event for _, event in events(store, "run-1", trials=True)]
-    lines = [event.body["message"] for event in happened if event.event == "trial"]
-    assert [line.split(":")[0] for line in lines] == ["trial 0", "trial 1", "trial 2"]
-
-
-def test_a_search_that_does_not_fit_the_training_is_refused(store: ArtifactStore) -> None:
-    space = SPACE.model_copy(update={"trial_settings": {"parallelism.processes": -1}})
-    with pytest.raises(ConfigurationError, match="The search space does not fit the training"):
-        tune.function(_request(store, space), store)
-
-
-def test_two_studies_that_find_the_same_publish_the_same(store: ArtifactStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    _simulate(monkeypatch, _simulated([], fails=lambda call: call % 3 == 1))
-    request = _request(store)
-    first = tune.function(request, store).experiment
-    key = study_key(request)
-    monkeypatch.setattr(stage, "study_key", lambda _: f"{key}-of-other-code")
-    monkeypatch.setattr(training_trials, "job_key", lambda request: f"other-{job_key(request)}")
-    assert tune.function(request, store).experiment == first
-    assert [each["study"] for each in store.measurements(first, "tune")] == [f"{key}-of-other-code", key]
-
-
 def test_an_experiment_that_somebody_stopped_goes_on_when_it_is_asked_for_again(
     store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -320,31 +286,22 @@ def test_the_same_request_gives_the_same_experiment_in_another_store(
     assert results[0] == results[1]
 
 
-def test_a_failed_trial_is_recorded_and_the_experiment_goes_on(
-    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    _simulate(monkeypatch, _simulated([], fails=lambda call: call == 1))
-    result = tune.function(_request(store), store)
-    trials = _trials(store, result.experiment)
-    assert [not trial["feasible"] for trial in trials] == [False, True, False]
-    assert (trials[1]["reason"], trials[1]["model"]) == ("TrainingFailedError", "")
-    assert "TrainingFailedError" in page(store, result.experiment)
-    (key,) = store.objects.list(f"measurements/{result.experiment}")
-    told = {"1": "Training failed: the gradient is not finite."}
-    assert json.loads(store.objects.get_bytes(key))["failed"] == told, "the log of a process is kept"
-
-
-def test_an_experiment_without_a_successful_trial_fails_with_all_reasons(
-    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    _simulate(monkeypatch, _simulated([], fails=lambda _: True))
-    with pytest.raises(ExperimentFailedError, match=r"None of 3 trials succeeded") as caught:
-        tune.function(_request(store), store)
-    assert [f"trial {number}: Training failed" in str(caught.value) for number in range(3)] == [True] * 3
-
-
 def test_data_that_no_trial_can_train_on_fails_the_experiment_by_name(store: ArtifactStore) -> None:
     request = _request(store)
     split = publish_split(store, request.training_set, validation=range(1))
     with pytest.raises(ExperimentFailedError, match=r"(?s)None of 3 trials succeeded .*Part validation of the split"):
         tune.function(request.model_copy(update={"split": split}), store)
+
+
+def test_a_price_is_in_the_key_where_it_ends_the_search_and_nowhere_else(
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limited = _request(store, SPACE.model_copy(update={"budget": Budget(cost=1.0)}))
+    keys = []
+    for price in ("0.02", "0.2"):
+        monkeypatch.setenv(PRICES, f'{{"per_hour": {{"default": {price}}}}}')
+        priced = limited.priced()
+        assert study_key(priced) == study_key(limited), "another price is another experiment"
+        assert _request(store).priced() == _request(store)
+        keys.append(tune.key(priced))
+    assert keys[0] != keys[1]

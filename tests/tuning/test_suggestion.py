@@ -9,7 +9,6 @@ import pytest
 from gatehouse.store.store import ArtifactStore
 from gatehouse.tuning.controller import Controller
 from gatehouse.tuning.study import ExperimentStudy, opened_study
-from gatehouse.tuning.suggestion import internal
 from tests.tuning.stand_in import CONDITIONAL, SPACES, STEPS, Scripted, experiment
 
 
@@ -33,12 +32,6 @@ def test_a_grid_tries_each_configuration_once() -> None:
     assert {each[1] for each in tried} == {0.0, 0.1, 0.2, 0.3, 0.4, 0.5}
 
 
-def test_sobol_fills_halves_evenly() -> None:
-    spec = experiment(parameters=SPACES["sobol"], algorithm="sobol", max_trial_count=33)
-    trials = Controller(ExperimentStudy(spec, 3, STEPS, "k"), Scripted()).run().trials[1:]
-    assert sum(trial.parameters["optimizer.weight_decay"] < 0.25 for trial in trials) == 16
-
-
 @pytest.mark.parametrize(("objective", "together"), [("log_loss", True), (["log_loss", "roc_auc"], False)])
 def test_tpe_takes_parameters_together_as_optunas_own_does_also_conditional_ones(
     objective: Any, together: bool, monkeypatch: pytest.MonkeyPatch
@@ -58,19 +51,6 @@ def test_tpe_takes_parameters_together_as_optunas_own_does_also_conditional_ones
         ours = trials()
     monkeypatch.setattr(optuna.samplers, "TPESampler", own)
     assert trials() == ours
-
-
-def test_values_go_to_optuna_and_back() -> None:
-    spec = experiment(
-        parameters=[*CONDITIONAL, {"name": "model.hidden", "type": "categorical", "choices": [[8], [16, 8]]}]
-    )
-    chosen: dict[str, Any] = {"model.architecture": "xgboost", "model.max_depth": 5, "model.hidden": [16, 8]}
-    assert internal(spec, chosen) == {"model.architecture": 1, "model.max_depth": 5, "model.hidden": 1}
-    assert internal(spec, chosen | {"model.architecture": "tabular_mlp"}) == {
-        "model.architecture": 0,
-        "model.hidden": 1,
-    }
-    assert internal(spec, {"model.max_depth": 4, "model.hidden": [9]}) == {}
 
 
 def test_cmaes_keeps_no_pickle_and_continues_after_an_interruption(store: ArtifactStore) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gatehouse.errors import ConfigurationError, MissingArtifactError, OutOfMemoryError, RepeatedError, StoreError
+from gatehouse.errors import MissingArtifactError, OutOfMemoryError, RepeatedError, StoreError
 from gatehouse.launchers.launcher import (
     EvictedError,
     ImagePullError,
@@ -98,10 +98,16 @@ def test_a_stopped_trial_leaves_its_epochs_to_the_next_of_its_configuration(
         (ZeroDivisionError(TOLD), False, False),
         (EvictedError(TOLD), True, True),
         (RepeatedError(TOLD, "TrainingFailedError", 1), False, False),
+        (StoreError(TOLD), None, None),
+        (SecondControllerError(TOLD), None, None),
     ],
 )
 def test_an_error_of_training_is_told_with_whether_another_attempt_may_help(
-    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch, error: Exception, retry: bool, provisional: bool
+    store: ArtifactStore,
+    monkeypatch: pytest.MonkeyPatch,
+    error: Exception,
+    retry: bool | None,
+    provisional: bool | None,
 ) -> None:
     def fail(*_: object) -> TrainResult:
         raise error
@@ -111,32 +117,13 @@ def test_an_error_of_training_is_told_with_whether_another_attempt_may_help(
     with _trials(store) as trials:
         trials.start(4, {RATE: 0.01}, told.put)
         (event,) = _until_ended(told, 1)
+    if retry is None:  # No trial can train then.
+        assert event == Broken(4, error)
+        return
     assert isinstance(event, Failed) and event.job
     name = error.name if isinstance(error, RepeatedError) else type(error).__name__
     assert (event.number, event.error, event.retry, event.provisional) == (4, name, retry, provisional)
     assert event.message == TOLD
-
-
-def test_values_that_no_model_can_have_together_fail_their_trial_alone(store: ArtifactStore) -> None:
-    told: queue.SimpleQueue[Event] = queue.SimpleQueue()
-    with _trials(store) as trials:
-        trials.start(0, {RATE: 7.0}, told.put)
-        (event,) = _until_ended(told, 1)
-    assert isinstance(event, Failed) and event.error == ConfigurationError.__name__ and RATE in event.message
-
-
-@pytest.mark.parametrize("error", [StoreError("The bucket does not answer."), SecondControllerError("Another.")])
-def test_what_no_trial_can_mend_is_told_as_such(
-    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch, error: Exception
-) -> None:
-    def fail(*_: object) -> TrainResult:
-        raise error
-
-    monkeypatch.setattr(training_trials, "train", fail)
-    told: queue.SimpleQueue[Event] = queue.SimpleQueue()
-    with _trials(store) as trials:
-        trials.start(0, {RATE: 0.01}, told.put)
-        assert _until_ended(told, 1) == [Broken(0, error)]
 
 
 def test_an_experiment_that_is_told_to_end_stops_what_runs(

@@ -28,7 +28,7 @@ from gatehouse.data.splitting.spec import (
 )
 from gatehouse.data.splitting.stable_hash import Flags
 from gatehouse.data.splitting.training_set import Labels, Times, TrainingSet
-from gatehouse.metrics.tasks.task import Task
+from gatehouse.metrics.tasks import Task
 from gatehouse.runtime.counting import counted
 
 NAMES: tuple[CheckName, ...] = get_args(CheckName)

@@ -6,7 +6,6 @@ import numpy as np
 
 from gatehouse.data.splitting.checks import Subject
 from gatehouse.data.splitting.divide import PARTS, Rows
-from gatehouse.metrics.tasks.level import level_of
 
 _BINS = 60
 _DIGITS = 6
@@ -24,7 +23,7 @@ def measures(subject: Subject) -> dict[str, Any]:
     - `columns`: by column, `psi` from train to validation, from train to test and from validation to test; None where
       there are too few rows.
     """
-    level = level_of(subject.training_set.task)
+    level = subject.training_set.task.level
     columns = {}
     for name, profile in subject.profiles().items():
         measured = (profile.psi(0, 1), profile.psi(0, 2), profile.psi(1, 2))
@@ -46,7 +45,7 @@ def measures(subject: Subject) -> dict[str, Any]:
 
 
 def _part(subject: Subject, rows: Rows) -> dict[str, Any]:
-    level = level_of(subject.training_set.task)
+    level = subject.training_set.task.level
     value, low, high = (
         round(bound, _DIGITS) for bound in level.of(subject.labels[rows], subject.labels[~np.isnan(subject.labels)])
     )

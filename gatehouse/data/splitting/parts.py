@@ -12,8 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from gatehouse.errors import GatehouseError
-from gatehouse.metrics.tasks.found import declared_task
-from gatehouse.metrics.tasks.task import Task
+from gatehouse.metrics.tasks import Task, declared_task
 from gatehouse.store.reference import Reference
 from gatehouse.store.store import ArtifactStore
 

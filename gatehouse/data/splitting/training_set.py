@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from gatehouse.data.splitting.stable_hash import Flags, Hashes, row_hashes
 from gatehouse.errors import ConfigurationError
-from gatehouse.metrics.tasks.found import declared_task
+from gatehouse.metrics.tasks import declared_task
 from gatehouse.store.manifest import Manifest
 from gatehouse.store.store import ArtifactStore
 

@@ -21,8 +21,7 @@ import pyarrow.compute as pc
 from scipy import sparse
 
 from gatehouse.metrics.arithmetic.elementary import logistic
-from gatehouse.metrics.tasks.found import TASKS
-from gatehouse.metrics.tasks.task import TaskName
+from gatehouse.metrics.tasks import TASKS, TaskName
 
 logger = logging.getLogger(__name__)
 

@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from gatehouse.metrics.tasks.task import TaskName
+from gatehouse.metrics.tasks import TaskName
 from gatehouse.store.canonical import canonical_json
 from gatehouse.store.stage import StageModel, stage
 from gatehouse.store.store import ArtifactStore
@@ -34,7 +34,7 @@ def fit_baseline(request: BaselineRequest, store: ArtifactStore) -> BaselineResu
     """
     from gatehouse.data.splitting.parts import read_part
     from gatehouse.data.statistics.linear_model import LinearModel
-    from gatehouse.metrics.tasks.found import TASKS
+    from gatehouse.metrics.tasks import TASKS
 
     manifest = store.manifest(request.training_set)
     first, *more = request.parts

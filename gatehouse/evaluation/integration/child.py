@@ -63,11 +63,6 @@ def run(
     return code, unless_hidden(lines[-1]) if lines else "it wrote nothing"
 
 
-def described(error: GatehouseError) -> dict[str, Any]:
-    """An error as a program of the suite writes it down."""
-    return {"name": type(error).__name__, "permanent": error.permanent, "message": str(error)}
-
-
 def require_permanent(error: Mapping[str, Any]) -> None:
     """Check that the error that a program recorded is permanent: that every further attempt would meet it too.
 

@@ -1,9 +1,11 @@
 """The settings and the checks of a candidate before it is judged."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from pydantic import Field
 
+from gatehouse.errors import GatehouseError
 from gatehouse.store.identity import Spec
 
 FILE, GOLDEN = "integration.json", "golden.parquet"
@@ -20,6 +22,11 @@ def reasons_of(checks: Sequence[Check]) -> dict[str, tuple[str, ...]]:
     shown = [(check["verdict"], f"{check['check']}: {check['found']}") for check in checks]
     unchecked = (f"{text} ({NOT_CHECKED})" for verdict, text in shown if verdict == NOT_CHECKED)
     return {"reasons": tuple(text for verdict, text in shown if verdict == FAIL), "warnings": tuple(unchecked)}
+
+
+def described(error: GatehouseError) -> dict[str, Any]:
+    """An error as a program of the suite writes it down."""
+    return {"name": type(error).__name__, "permanent": error.permanent, "message": str(error)}
 
 
 class IntegrationSpec(Spec):

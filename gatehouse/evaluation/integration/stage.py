@@ -32,12 +32,9 @@ _INPUTS = ("model", "training_set", "split", "tests", "online")
 
 
 class IntegrateRequest(StageModel):
-    """A candidate, the data whose test rows it scores, and the project's own tests.
+    """A candidate, the data whose test rows it scores, and the project's own tests with their time limit.
 
-    Attributes:
-        tests: Reference of the project's test files; empty for none.
-        online: Reference of the comparison of its online features with the offline ones; empty for none.
-        seconds: Time limit of the project's tests.
+    `online` is the comparison of its online features with the offline ones; empty for none.
     """
 
     model: str

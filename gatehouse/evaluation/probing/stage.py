@@ -24,14 +24,7 @@ _DIGITS = 9
 
 
 class ProbeRequest(StageModel):
-    """A model, and the data whose test rows are changed.
-
-    Attributes:
-        model: Reference of the model.
-        training_set: Reference of the training set.
-        split: Reference of its split.
-        spec: How it is probed, as a ProbeSpec.
-    """
+    """A model, and the data whose test rows are changed."""
 
     model: str
     training_set: str
@@ -66,7 +59,7 @@ def probe(request: ProbeRequest, store: ArtifactStore) -> ProbeResult:
     """
     from gatehouse.data.splitting.parts import read_part
     from gatehouse.metrics.catalogue import metric_named
-    from gatehouse.metrics.tasks.judging import judging_of
+    from gatehouse.metrics.judging import judging_of
     from gatehouse.training.scoring.predictor import Predictor, require_usable
 
     predictor = Predictor.load(store, request.model)
@@ -77,10 +70,10 @@ def probe(request: ProbeRequest, store: ArtifactStore) -> ProbeResult:
     require_usable(predicted, predictor.task)
     value = metric.measure(part.labels, predictor.read(predicted, part.groups))
     features = [
-        _probed(each, request.spec, number, predictor, part, metric, predicted, value)
-        for number, each in enumerate(_features(request, store, predictor))
+        _probed(feature, request.spec, number, predictor, part, metric, predicted, value)
+        for number, feature in enumerate(_features(request, store, predictor))
     ]
-    features.sort(key=lambda each: (-each["importance"]["mean"], each["name"]))
+    features.sort(key=lambda feature: (-feature["importance"]["mean"], feature["name"]))
     body = {"metric": metric.name, "value": round(value, _DIGITS), "rows": len(part.rows), "features": features}
     published = store.publish(
         "robustness",

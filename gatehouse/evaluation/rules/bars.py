@@ -19,10 +19,10 @@ class Bar(Spec):
 
     @model_validator(mode="before")
     @classmethod
-    def _by_side(cls, given: Any) -> Any:
-        if isinstance(given, (dict, Bar)):
-            return given
-        raise ValueError(f"expected min, max or both, as {{min: 0.7}}, found {given!r}")
+    def _by_side(cls, bounds: Any) -> Any:
+        if isinstance(bounds, (dict, Bar)):
+            return bounds
+        raise ValueError(f"expected min, max or both, as {{min: 0.7}}, found {bounds!r}")
 
     @model_validator(mode="after")
     def _bounds_something(self) -> "Bar":
@@ -41,11 +41,10 @@ class Bars(Spec):
 
 @family(Bars, "bar")
 def bars(policy: Bars, evidence: Evidence) -> Iterator[Rule]:
-    """That the candidate's value of each metric keeps its bounds."""
+    """The candidate's value of each metric keeps its bounds."""
     for name, bar in sorted(policy.bars.items()):
         value = evidence.candidate.get(name, math.nan)
-        found = figure(value)
         if bar.min is not None:
-            yield Rule(f"bar {name}", f"at least {bar.min:g}", found, value >= bar.min)
+            yield Rule(f"bar {name}", f"at least {bar.min:g}", figure(value), value >= bar.min)
         if bar.max is not None:
-            yield Rule(f"bar {name}", f"at most {bar.max:g}", found, value <= bar.max)
+            yield Rule(f"bar {name}", f"at most {bar.max:g}", figure(value), value <= bar.max)

@@ -10,12 +10,12 @@ from gatehouse.metrics.catalogue import MetricName, metric_named
 from gatehouse.store.identity import Spec
 
 _AS_GOOD = 0.02
-"""By how much less a linear candidate may be as good as the baseline, as a share of its value: its fit ends where
-the rows of validation are told best, and with other rows it would have been another epoch."""
+"""A linear candidate is as good as the baseline within this share of its value: early stopping ends its fit at another
+epoch with other validation rows."""
 
 
 class Baseline(Spec):
-    """What the baseline is beaten in."""
+    """The comparison with the baseline."""
 
     must_beat_baseline: tuple[MetricName, ...] | None = Field(
         None,
@@ -26,20 +26,20 @@ class Baseline(Spec):
     @field_validator("must_beat_baseline")
     @classmethod
     def _in_one_order(cls, metrics: tuple[str, ...] | None) -> tuple[str, ...] | None:
-        """The order of metrics has no meaning, so that it must not change what identifies the policy."""
+        """The order of metrics has no meaning, so it must not change the identity of the policy."""
         return metrics if metrics is None else tuple(sorted(set(metrics)))
 
 
 @family(Baseline)
 def baseline(policy: Baseline, evidence: Evidence) -> Iterator[Rule]:
-    """That the candidate is strictly better than the baseline in each metric; one that is linear itself, as good."""
+    """The candidate is strictly better than the baseline in each metric; a linear candidate is as good."""
     linear = evidence.model.configuration.get("model", {}).get("architecture") == "linear"
     for name in policy.must_beat_baseline or ():
         metric = metric_named(name)
-        ours, theirs = (values.get(name, math.nan) for values in (evidence.candidate, evidence.baseline))
-        better = metric.is_better(ours, theirs)
-        wanted = f"{'above' if metric.better == 'higher' else 'below'} the baseline's {figure(theirs)}"
+        candidate, base = (values.get(name, math.nan) for values in (evidence.candidate, evidence.baseline))
+        better = metric.is_better(candidate, base)
+        expected = f"{'above' if metric.better == 'higher' else 'below'} the baseline's {figure(base)}"
         if linear:
-            better = better or abs(ours - theirs) <= _AS_GOOD * abs(theirs)
-            wanted += f", or within {_AS_GOOD:.0%} of it, as the candidate is linear too"
-        yield Rule(f"baseline {name}", wanted, figure(ours), better)
+            better = better or abs(candidate - base) <= _AS_GOOD * abs(base)
+            expected += f", or within {_AS_GOOD:.0%} of it, as the candidate is linear too"
+        yield Rule(f"baseline {name}", expected, figure(candidate), better)

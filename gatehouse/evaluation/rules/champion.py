@@ -1,10 +1,10 @@
-"""The champion: the candidate is not worse than it, on the same test rows."""
+"""The champion: the candidate is not worse on the same test rows."""
 
 from collections.abc import Iterator
 
 from pydantic import Field, model_validator
 
-from gatehouse.evaluation.gate import LEAST_UNITS, Evidence, Rule, family, figure, side_of
+from gatehouse.evaluation.gate import Evidence, Rule, family, figure, side_of
 from gatehouse.metrics.catalogue import MetricName
 from gatehouse.store.identity import Spec
 
@@ -23,8 +23,7 @@ class ChampionRule(Spec):
         ge=0.0,
         allow_inf_nan=False,
         description="How much worse than the champion the candidate may be, in the metric's unit; null if "
-        "`relative_tolerance` "
-        "is used.",
+        "`relative_tolerance` is used.",
     )
     relative_tolerance: float = Field(
         0.005, ge=0.0, allow_inf_nan=False, description="The same as a share of the champion's value."
@@ -57,23 +56,16 @@ class Champion(Spec):
 
 @family(Champion, "champion", "improvement")
 def champion(policy: Champion, evidence: Evidence) -> Iterator[Rule]:
-    """That the candidate is not inferior to the champion, and better where that is asked."""
+    """The candidate is not inferior to the champion, and better if the policy asks for that."""
     rule, comparison = policy.champion, evidence.comparison
     if comparison is None:
         return
     ours, theirs = figure(comparison.candidate), figure(comparison.champion)
     tolerated = rule.tolerated(comparison.champion)
-    smallest, spans = (
-        comparison.smallest_shown(rule.confidence),
-        comparison.best_bound <= tolerated < comparison.worst_bound,
-    )
-    blind = spans and tolerated < smallest
+    smallest = comparison.smallest_shown(rule.confidence)
+    blind = comparison.best_bound <= tolerated < comparison.worst_bound and tolerated < smallest
     remark = f"; the smallest regression that these test rows can show is {smallest:.3g}" if blind else ""
-    remark = (
-        f"; bounds of {comparison.units} units mean nothing, at least {LEAST_UNITS} are needed"
-        if comparison.too_few
-        else remark
-    )
+    remark = comparison.few_units or remark
     yield Rule(
         f"champion {comparison.metric}",
         f"not worse than the champion's {theirs} by more than {tolerated:.3g} with {rule.confidence:.0%} confidence",

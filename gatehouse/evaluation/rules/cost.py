@@ -1,4 +1,4 @@
-"""Cost: how long a model may take for a row, how large it may be, and how much memory it may need."""
+"""Cost: latency, size and memory of a model."""
 
 from collections.abc import Iterator
 
@@ -9,7 +9,7 @@ from gatehouse.store.identity import Spec
 
 
 class CostBounds(Spec):
-    """Most that a model may cost; null for any. Times and memory hold for the machine that evaluates."""
+    """Limits, null for none; times and memory are those of the machine that evaluates."""
 
     latency_ms: float | None = Field(
         None,
@@ -29,32 +29,32 @@ class CostBounds(Spec):
 
     @property
     def measures(self) -> bool:
-        """Whether a number is needed that is measured, and so is another each time."""
+        """Whether a bounded number differs between measurements."""
         return self.latency_ms is not None or self.memory_mb is not None
 
 
 class Costs(Spec):
-    """What a model may cost."""
+    """Limits of the cost."""
 
     cost: CostBounds = Field(CostBounds(), description="Limits on the latency, size and memory of a model.")
 
 
 @family(Costs, "latency", "model size", "memory", of_rows=False)
 def cost(policy: Costs, evidence: Evidence) -> Iterator[Rule]:
-    """That the model keeps every bound; what was not measured keeps none."""
-    bounds, found = policy.cost, evidence.cost
-    where = f" on {found.hardware}" if found else ""
+    """The model keeps every bound; a number that was not measured keeps none."""
+    bounds, measured = policy.cost, evidence.cost
+    where = f" on {measured.hardware}" if measured else ""
     if (most := bounds.latency_ms) is not None:
-        value = found.latency_ms if found else None
+        value = measured.latency_ms if measured else None
         yield _rule("latency", most, value, "ms for 95 of 100 single rows", f"ms{where}")
     if (most := bounds.size_mb) is not None:
         size = sum(file.bytes for file in evidence.model.files) / 1e6
         yield _rule("model size", most, size, "MB", "MB")
     if (most := bounds.memory_mb) is not None:
-        value = found.memory_mb if found else None
+        value = measured.memory_mb if measured else None
         yield _rule("memory", most, value, "MB", f"MB{where}")
 
 
 def _rule(name: str, most: float, value: float | None, expected: str, unit: str) -> Rule:
-    found = "not measured" if value is None else f"{value:.4g} {unit}"
-    return Rule(name, f"at most {most:g} {expected}", found, value is not None and value <= most)
+    text = "not measured" if value is None else f"{value:.4g} {unit}"
+    return Rule(name, f"at most {most:g} {expected}", text, value is not None and value <= most)

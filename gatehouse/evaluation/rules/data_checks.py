@@ -1,4 +1,4 @@
-"""Checks of the data: each that was given has passed, and warnings stand or do not."""
+"""Checks of the data: all of them passed, and the policy allows or refuses their warnings."""
 
 from collections.abc import Iterator
 from typing import Literal
@@ -11,7 +11,7 @@ from gatehouse.store.identity import Spec
 
 
 class DataChecks(Spec):
-    """What warnings on the data mean."""
+    """The meaning of warnings on the data."""
 
     warnings: Literal["allow", "refuse"] = Field(
         "allow",
@@ -21,14 +21,14 @@ class DataChecks(Spec):
 
 @family(DataChecks, "validation", "leakage", "split checks", "warnings", of_rows=False)
 def data_checks(policy: DataChecks, evidence: Evidence) -> Iterator[Rule]:
-    """That the checks of the data passed, and without warnings where that is asked."""
+    """The checks of the data passed, without warnings if the policy asks for that."""
     for check in evidence.data_checks:
         if check.verdict != NOT_CHECKED:
             count = len(check.warnings)
             warned = f" with {count} warning{'s' * (count > 1)}" if count else ""
             yield Rule(check.name, "pass", check.verdict + warned, check.verdict == "pass")
     if policy.warnings == "refuse" and evidence.data_checks:
-        told = [f"{check.name}: {text}" for check in evidence.data_checks for text in check.warnings]
-        yield Rule("warnings", "none on the data", "; ".join(told) or "none", not told)
+        warnings = [f"{check.name}: {text}" for check in evidence.data_checks for text in check.warnings]
+        yield Rule("warnings", "none on the data", "; ".join(warnings) or "none", not warnings)
     elif policy.warnings == "refuse":
         yield Rule("warnings", "none on the data", "not checked: the evaluation was given no checks of the data", False)

@@ -9,7 +9,7 @@ from gatehouse.store.identity import Spec
 
 
 class Drift(Spec):
-    """How far features may have moved."""
+    """The limit of drift."""
 
     max_psi: float | None = Field(
         None,
@@ -21,7 +21,7 @@ class Drift(Spec):
 
 @family(Drift, of_rows=False)
 def drift(policy: Drift, evidence: Evidence) -> Iterator[Rule]:
-    """That no feature moved further; one of too few rows to tell keeps no bound."""
+    """No feature moved further than the limit; a feature of too few rows keeps no limit."""
     if (most := policy.max_psi) is None:
         return
     origins, expected = evidence.origins, f"a PSI of at most {most:g} from train to test"
@@ -34,7 +34,9 @@ def drift(policy: Drift, evidence: Evidence) -> Iterator[Rule]:
             yield Rule(f"drift {name}", expected, "not measured: too few rows", False, inconclusive=True)
         elif not value <= most:
             yield Rule(f"drift {name}", expected, f"{value:.4f}", False)
-    known = {name: value for name, value in origins.psi.items() if value is not None}
-    if len(known) == len(origins.psi) and max(known.values()) <= most:
-        worst = max(known, key=lambda name: (known[name], name))
-        yield Rule("drift", f"{expected}, of {len(known)} features", f"{known[worst]:.4f} at most, of {worst}", True)
+    measured = {name: value for name, value in origins.psi.items() if value is not None}
+    if len(measured) == len(origins.psi) and max(measured.values()) <= most:
+        worst = max(measured, key=lambda name: (measured[name], name))
+        yield Rule(
+            "drift", f"{expected}, of {len(measured)} features", f"{measured[worst]:.4f} at most, of {worst}", True
+        )

@@ -1,4 +1,4 @@
-"""Enough rows: as many test rows as a verdict needs."""
+"""Enough rows: a verdict needs a number of test rows."""
 
 from collections.abc import Iterator
 
@@ -11,7 +11,7 @@ LEAST_TEST_ROWS = 100
 
 
 class EnoughRows(Spec):
-    """How many test rows a verdict needs."""
+    """Numbers of test rows that a verdict needs."""
 
     least_test_rows: int = Field(
         LEAST_TEST_ROWS,
@@ -31,15 +31,15 @@ class EnoughRows(Spec):
 
 @family(EnoughRows, ENOUGH, of_rows=False)
 def enough_rows(policy: EnoughRows, evidence: Evidence) -> Iterator[Rule]:
-    """That enough rows were measured and, for classes, enough of them outside of the most frequent class."""
+    """Enough rows were measured and, for classes, enough of them outside of the most frequent class."""
     if (counted := evidence.counted) is None:
         return
-    asked = [(policy.least_test_rows, counted.units, "test rows")]
+    needed = [(policy.least_test_rows, counted.units, "test rows")]
     if counted.groups:
-        asked = [(policy.least_test_groups, counted.units, "groups of test rows")]
+        needed = [(policy.least_test_groups, counted.units, "groups of test rows")]
     if counted.rarer is not None:
-        asked.append((policy.least_rarer_rows, counted.rarer, "rows outside of the most frequent class"))
-    enough = all(found >= least for least, found, _ in asked)
-    expected = " and ".join(f"{least:,} {of}" for least, _, of in asked)
-    found = " and ".join(f"{found:,}" for _, found, _ in asked)
-    yield Rule(ENOUGH, f"at least {expected}", found, enough, inconclusive=not enough)
+        needed.append((policy.least_rarer_rows, counted.rarer, "rows outside of the most frequent class"))
+    enough = all(rows >= least for least, rows, _ in needed)
+    expected = " and ".join(f"{least:,} {of}" for least, _, of in needed)
+    counts = " and ".join(f"{rows:,}" for _, rows, _ in needed)
+    yield Rule(ENOUGH, f"at least {expected}", counts, enough, inconclusive=not enough)

@@ -1,4 +1,4 @@
-"""Fairness: how far the candidate may treat groups of a protected column differently."""
+"""Fairness: the largest difference between groups of a protected column."""
 
 from collections.abc import Iterator
 from typing import Annotated
@@ -17,14 +17,13 @@ class FairnessBounds(Spec):
 
     fairness: dict[str, dict[GroupMeasureName, Bound]] = Field(
         default_factory=dict,
-        description="Limits by protected column: the largest difference or error between its groups, the "
-        "smallest ratio.",
+        description="Limits by protected column: the largest difference or error between groups, the smallest ratio.",
     )
 
 
 @family(FairnessBounds)
 def fairness(policy: FairnessBounds, evidence: Evidence) -> Iterator[Rule]:
-    """That the interval of each measure keeps its bound, and every group can be judged."""
+    """The interval of each measure keeps its bound, and every group can be judged."""
     for column, bounds in sorted(policy.fairness.items()):
         measured = evidence.fairness.get(column)
         for name, bound in sorted(bounds.items()):

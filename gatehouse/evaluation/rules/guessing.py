@@ -1,10 +1,10 @@
-"""Guessing: the candidate is shown to know something of the rows."""
+"""Guessing: the candidate is shown to be better than a guess."""
 
 from collections.abc import Iterator
 
 from pydantic import Field
 
-from gatehouse.evaluation.gate import LEAST_UNITS, Evidence, Rule, family, figure, side_of
+from gatehouse.evaluation.gate import Evidence, Rule, family, figure, side_of
 from gatehouse.store.identity import Spec
 
 
@@ -23,20 +23,15 @@ class Guessing(Spec):
 
 @family(Guessing)
 def guessing(policy: Guessing, evidence: Evidence) -> Iterator[Rule]:
-    """That the candidate is better than its own predictions of other rows, at the bound that is worst for it too."""
+    """The candidate is better than its own predictions of other rows, also at its worst bound."""
     comparison, confidence = evidence.guessing, policy.better_than_guessing
     if comparison is None or confidence is None:
         return
-    few = (
-        f"; bounds of {comparison.units} units mean nothing, at least {LEAST_UNITS} are needed"
-        if comparison.too_few
-        else ""
-    )
     yield Rule(
         f"guessing {comparison.metric}",
         f"better than the {figure(comparison.champion)} of its own predictions of other rows, with {confidence:.0%} "
         "confidence",
-        f"{figure(comparison.candidate)}, at worst {side_of(comparison.worst_bound)}{few}",
+        f"{figure(comparison.candidate)}, at worst {side_of(comparison.worst_bound)}{comparison.few_units}",
         comparison.worst_bound < 0 and not comparison.too_few,
         inconclusive=comparison.best_bound < 0 <= comparison.worst_bound or comparison.too_few,
     )

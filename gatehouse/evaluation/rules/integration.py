@@ -1,4 +1,4 @@
-"""The integration suite: that a candidate passed it where it was run, or where the policy asks for it."""
+"""The integration suite: the candidate passed it, if it was run or the policy asks for it."""
 
 from collections.abc import Iterator
 
@@ -23,13 +23,13 @@ class Integration(Spec):
 
 @family(Integration, of_rows=False)
 def integration(policy: Integration, evidence: Evidence) -> Iterator[Rule]:
-    """That every check of the integration suite passed."""
+    """Every check of the integration suite passed."""
     suite = evidence.integration
     if suite.verdict != NOT_CHECKED or policy.require_integration:
         reasons = "; ".join(suite.reasons) or suite.verdict
         yield Rule("integration", "that the candidate passes its suite", reasons, suite.verdict == "pass")
     if policy.require_online:
-        unchecked = "; ".join(each for each in suite.warnings if each.startswith(ONLINE))
+        unchecked = "; ".join(warning for warning in suite.warnings if warning.startswith(ONLINE))
         compared = suite.online in ("pass", "fail") and not unchecked
         why = unchecked or (
             "the candidate was not tried" if suite.verdict == NOT_CHECKED else "a suite without this check"

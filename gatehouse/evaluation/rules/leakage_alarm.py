@@ -12,25 +12,24 @@ from gatehouse.store.identity import Spec
 
 
 class LeakageAlarm(Spec):
-    """Where the alarm rings, by metric."""
+    """The values of the alarm, by metric."""
 
     leakage_alarm: dict[MetricName, FiniteFloat] | None = Field(
         None,
-        description="By metric, the value that is too good to be true: a better model is refused, because it "
-        "probably uses a "
-        "leak.",
+        description="By metric, the value that is too good to be true: a better model is refused, because it probably "
+        "uses a leak.",
     )
 
 
 @family(LeakageAlarm)
 def leakage_alarm(policy: LeakageAlarm, evidence: Evidence) -> Iterator[Rule]:
-    """That no metric of the candidate is better than can be true."""
+    """No metric of the candidate is too good to be true."""
     for name, limit in sorted((policy.leakage_alarm or {}).items()):
         metric, value = metric_named(name), evidence.candidate.get(name, math.nan)
         expected = f"{metric.name} of at {'most' if metric.better == 'higher' else 'least'} {limit:g}"
         holds = metric.worse_by(value, limit) >= 0
-        found = "; ".join([figure(value), *([] if holds else _seen_before(evidence))])
-        yield Rule(f"leakage alarm {name}", expected, found, holds)
+        reasons = [figure(value), *([] if holds else _seen_before(evidence))]
+        yield Rule(f"leakage alarm {name}", expected, "; ".join(reasons), holds)
 
 
 def _seen_before(evidence: Evidence) -> list[str]:

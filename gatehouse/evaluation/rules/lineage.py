@@ -1,4 +1,4 @@
-"""Lineage: everything that a model was made from is named and there."""
+"""Lineage: all artifacts that a model was made from are in the store."""
 
 from collections.abc import Iterator
 
@@ -13,15 +13,15 @@ class Lineage(Spec):
 
     complete_lineage: bool = Field(
         False,
-        description="Refuse a candidate whose manifests do not lead to a snapshot, its configuration, feature "
-        "tables, training "
-        "set and split that are in the store; registration always requires that, and also who trained it and how.",
+        description="Refuse a candidate whose manifests do not lead to a snapshot, its configuration, feature tables, "
+        "training set and split that are in the store; registration always requires that, and also who trained it and "
+        "how.",
     )
 
 
 @family(Lineage, of_rows=False)
 def lineage(policy: Lineage, evidence: Evidence) -> Iterator[Rule]:
-    """That nothing is missing of what the candidate was made from."""
+    """Nothing is missing in the lineage of the candidate."""
     if policy.complete_lineage:
         missing = evidence.origins.missing if evidence.origins else ("not checked",)
         expected = "snapshot, configuration, feature tables, training set and split in the store"

@@ -11,7 +11,7 @@ from gatehouse.store.identity import Spec
 
 
 class RegressionRule(Spec):
-    """What may not be shown to be worse than the champion's, in all that is looked at together (Holm 1979)."""
+    """Comparisons with the champion that are tested together (Holm 1979)."""
 
     metrics: tuple[MetricName, ...] = Field((), description="Metrics that are compared on all test rows.")
     slices: bool = Field(
@@ -46,30 +46,30 @@ def regressions(policy: Regressions, evidence: Evidence) -> Iterator[Rule]:
     rule = policy.regressions
     if rule is None or evidence.comparison is None:
         return
-    given = {name: evidence.comparisons[name] for name in rule.metrics}
+    comparisons = {name: evidence.comparisons[name] for name in rule.metrics}
     if rule.slices:
-        given |= {f"in {name}": found for name, found in evidence.slice_comparisons.items()}
-    looked_at = {name: found for name, found in given.items() if not found.too_few}
-    adjusted = holm(np.array([_p_value(each, rule.relative_tolerance) for each in looked_at.values()]))
-    wanted = f"not shown to be worse than the champion by more than {rule.relative_tolerance:.3g} of its value"
+        comparisons |= {f"in {name}": comparison for name, comparison in evidence.slice_comparisons.items()}
+    tested = {name: comparison for name, comparison in comparisons.items() if not comparison.too_few}
+    adjusted = holm(np.array([_p_value(comparison, rule.relative_tolerance) for comparison in tested.values()]))
+    expected = f"not shown to be worse than the champion by more than {rule.relative_tolerance:.3g} of its value"
     shown = {
-        name: each
-        for (name, each), p_value in zip(looked_at.items(), adjusted, strict=True)
+        name: comparison
+        for (name, comparison), p_value in zip(tested.items(), adjusted, strict=True)
         if not p_value > 1 - rule.confidence
     }
-    for name, each in shown.items():
-        found = f"{each.worse_by:.5f} worse, with {rule.confidence:.0%} confidence in all {len(looked_at)}"
-        yield Rule(f"regression {name}", wanted, found, False)
-    few = f"; {len(given) - len(looked_at)} of too few units" if len(given) > len(looked_at) else ""
-    if not looked_at:
-        yield Rule("regressions", wanted, f"not checked: no metric and no judged slice{few}", False)
+    for name, comparison in shown.items():
+        worse = f"{comparison.worse_by:.5f} worse, with {rule.confidence:.0%} confidence in all {len(tested)}"
+        yield Rule(f"regression {name}", expected, worse, False)
+    few = f"; {len(comparisons) - len(tested)} of too few units" if len(comparisons) > len(tested) else ""
+    if not tested:
+        yield Rule("regressions", expected, f"not checked: no metric and no judged slice{few}", False)
     elif not shown:
-        yield Rule("regressions", f"{wanted}, in {len(looked_at)} metrics and slices", f"none{few}", True)
+        yield Rule("regressions", f"{expected}, in {len(tested)} metrics and slices", f"none{few}", True)
 
 
-def _p_value(found: Comparison, relative: float) -> float:
-    """Of being no more than tolerated worse, by the normal approximation of the bootstrap; 0 where nothing is known."""
-    beyond = found.worse_by - relative * abs(found.champion)
-    if found.standard_error > 0:
-        return 1 - NormalDist().cdf(beyond / found.standard_error)
+def _p_value(comparison: Comparison, relative: float) -> float:
+    """The p-value of a regression within the tolerance, by the normal approximation of the bootstrap; 0 if unknown."""
+    beyond = comparison.worse_by - relative * abs(comparison.champion)
+    if comparison.standard_error > 0:
+        return 1 - NormalDist().cdf(beyond / comparison.standard_error)
     return 1.0 if beyond <= 0 else 0.0

@@ -1,4 +1,4 @@
-"""Slices: a value that every judged slice of the test rows reaches."""
+"""Slices: every judged slice of the test rows keeps a limit."""
 
 from collections.abc import Iterator
 
@@ -19,20 +19,20 @@ class Slices(Spec):
 
 @family(Slices, "slices", "slice")
 def slices(policy: Slices, evidence: Evidence) -> Iterator[Rule]:
-    """That every judged slice reaches the limit of each metric."""
+    """Every judged slice keeps the limit of each metric."""
     for name, limit in sorted((policy.slices or {}).items()):
         metric, values = metric_named(name), evidence.slices.get(name, {})
-        wanted = f"{metric.name} of at {'least' if metric.better == 'higher' else 'most'} {limit:g}"
+        expected = f"{metric.name} of at {'least' if metric.better == 'higher' else 'most'} {limit:g}"
         if not values and evidence.slices_asked:
             yield Rule(f"slices {name}", "at least one judged slice", "0", False)
-        broken = {each: value for each, value in values.items() if not metric.keeps(value, limit)}
-        for each, value in broken.items():
-            yield Rule(f"slice {each}", wanted, figure(value), False)
+        broken = {slice_name: value for slice_name, value in values.items() if not metric.keeps(value, limit)}
+        for slice_name, value in broken.items():
+            yield Rule(f"slice {slice_name}", expected, figure(value), False)
         if values and not broken:
-            worst = max(values, key=lambda each: (metric.worse_by(values[each], limit), each))
+            worst = max(values, key=lambda slice_name: (metric.worse_by(values[slice_name], limit), slice_name))
             yield Rule(
                 "slices",
-                f"{wanted} in each of {len(values)}",
+                f"{expected} in each of {len(values)}",
                 f"{figure(values[worst])} at worst, in {worst}",
                 True,
             )

@@ -13,7 +13,7 @@ _DAY = timedelta(days=1)
 
 
 class TrainingAge(Spec):
-    """How old the training data may be."""
+    """The limit of the age."""
 
     max_training_age: Duration | None = Field(
         None,
@@ -26,14 +26,11 @@ class TrainingAge(Spec):
 
 @family(TrainingAge, of_rows=False)
 def training_age(policy: TrainingAge, evidence: Evidence) -> Iterator[Rule]:
-    """That the newest row that the candidate was trained on is not too old."""
+    """The newest row that the candidate was trained on is not too old."""
     if (most := policy.max_training_age) is None:
         return
     days = evidence.origins.age_days if evidence.origins else None
-    found = f"{days:.2f} days" if days is not None else f"not measured: {_why(evidence)}"
+    lacking = (evidence.origins and evidence.origins.lacking) or "the rows have no decision times"
+    age = f"{days:.2f} days" if days is not None else f"not measured: {lacking}"
     expected = f"at most {most / _DAY:g} days before the newest test row"
-    yield Rule("training age", expected, found, days is not None and days <= most / _DAY)
-
-
-def _why(evidence: Evidence) -> str:
-    return (evidence.origins and evidence.origins.lacking) or "the rows have no decision times"
+    yield Rule("training age", expected, age, days is not None and days <= most / _DAY)

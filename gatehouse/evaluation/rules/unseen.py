@@ -9,20 +9,19 @@ from gatehouse.store.identity import Spec
 
 
 class Unseen(Spec):
-    """How many test rows must be left."""
+    """Number of test rows that must be left."""
 
     least_unseen_rows: int = Field(
         100,
         ge=1,
         description="Test rows that the candidate or the champion was fitted on are removed. If fewer rows than this "
-        "are left, "
-        "the verdict is inconclusive.",
+        "are left, the verdict is inconclusive.",
     )
 
 
 @family(Unseen, UNSEEN, of_rows=False)
 def unseen(policy: Unseen, evidence: Evidence) -> Iterator[Rule]:
-    """That the lineage of both models can be read, and enough rows are left."""
+    """The lineage of both models can be read, and enough rows are left."""
     if (seen := evidence.seen) is None:
         return
     expected = "that each model tells which rows it was fitted on"

@@ -18,8 +18,7 @@ from gatehouse.features.computing.compute import (
 from gatehouse.features.database import quoted, text_literal
 from gatehouse.features.definitions.declarations import LabelView
 from gatehouse.features.definitions.repository import Repository
-from gatehouse.metrics.tasks.found import TASKS
-from gatehouse.metrics.tasks.task import Output
+from gatehouse.metrics.tasks import TASKS, Output
 from gatehouse.store.hidden_values import unless_hidden
 
 NO_LABEL = "no label"

@@ -11,7 +11,7 @@ from pydantic import Field, ValidationError
 from gatehouse.configuration.duration import Duration
 from gatehouse.configuration.yaml_lines import in_words, nearest, shown
 from gatehouse.errors import ConfigurationError
-from gatehouse.metrics.tasks.task import TaskName
+from gatehouse.metrics.tasks import TaskName
 from gatehouse.store.identity import Spec, operational
 
 Kind = Literal["numeric", "double", "categorical"]

@@ -14,7 +14,7 @@ from gatehouse.features.definitions.declarations import (
     Stream,
 )
 from gatehouse.features.definitions.loading import FILE, Definitions
-from gatehouse.metrics.tasks.found import TASKS
+from gatehouse.metrics.tasks import TASKS
 
 
 def problems_of(defined: Definitions) -> list[str]:

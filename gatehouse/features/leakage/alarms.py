@@ -6,8 +6,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gatehouse.metrics.classification import roc_auc
-from gatehouse.metrics.tasks.outcomes import outcomes
-from gatehouse.metrics.tasks.task import Task
+from gatehouse.metrics.tasks import Task
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
@@ -37,7 +36,7 @@ def single_feature_auc(
         outcome, differ = above_median(labels, groups)
         training_set, outcome, groups = training_set.filter(pa.array(differ)), outcome[differ], groups[differ]
     else:
-        outcome = outcomes(task, labels, labels)
+        outcome = task.outcomes(labels, labels)
     counts = np.bincount(outcome, minlength=2)
     targets = [outcome == number for number in ((1,) if len(counts) == 2 else range(len(counts)))]
     # A class with few rows is predicted well by chance.

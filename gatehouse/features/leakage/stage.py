@@ -63,7 +63,7 @@ def check_leakage(request: LeakageRequest, store: ArtifactStore) -> LeakageResul
     from gatehouse.features.leakage.alarms import single_feature_auc
     from gatehouse.features.leakage.replay import Difference, Replay
     from gatehouse.features.table_files import feature_files, raw_tables
-    from gatehouse.metrics.tasks.found import TASKS
+    from gatehouse.metrics.tasks import TASKS
 
     manifest = store.manifest(request.training_set)
     details, views = manifest.details, manifest.details["views"]

@@ -6,8 +6,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from gatehouse.errors import GatehouseError
-from gatehouse.metrics.tasks.found import TASKS
-from gatehouse.metrics.tasks.task import Output, Task
+from gatehouse.metrics.tasks import TASKS, Output, Task
 from gatehouse.store.identity import Spec
 
 Cost = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]

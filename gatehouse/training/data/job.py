@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from gatehouse.errors import ConfigurationError
 from gatehouse.launchers.launcher import JOB
-from gatehouse.metrics.tasks.found import TASKS, task_of_loss
+from gatehouse.metrics.tasks import TASKS, task_of_loss
 from gatehouse.store.hidden_values import hidden_columns
 from gatehouse.store.store import ArtifactStore
 from gatehouse.training.data.parts import Part, read_part

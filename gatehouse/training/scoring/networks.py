@@ -17,8 +17,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from gatehouse.metrics.tasks.found import task_of_loss
-from gatehouse.metrics.tasks.task import Output
+from gatehouse.metrics.tasks import Output, task_of_loss
 from gatehouse.training.models import build_model
 
 _ROWS = 64

@@ -13,9 +13,7 @@ import pyarrow as pa
 
 from gatehouse.errors import PredictionError
 from gatehouse.metrics.metric import Predictions
-from gatehouse.metrics.tasks.found import task_of_loss
-from gatehouse.metrics.tasks.outputs import EXPECTED, are_usable
-from gatehouse.metrics.tasks.task import Task
+from gatehouse.metrics.tasks import EXPECTED, Task, are_usable, task_of_loss
 from gatehouse.runtime.counting import counted
 from gatehouse.store.reference import Reference
 from gatehouse.store.store import ArtifactStore

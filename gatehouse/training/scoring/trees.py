@@ -8,8 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import xgboost
 
-from gatehouse.metrics.tasks.found import task_of_loss
-from gatehouse.metrics.tasks.task import Output
+from gatehouse.metrics.tasks import Output, task_of_loss
 from gatehouse.training.transformation.fitted import FIRST_KNOWN
 
 Doubles = npt.NDArray[np.float64]

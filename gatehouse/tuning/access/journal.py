@@ -92,13 +92,8 @@ class StoreJournal(BaseJournalBackend):
 def remember(objects: ObjectStore, study: str, about: dict[str, Any], run: str = "") -> None:
     """Describe an experiment for commands that list or resume it, replacing an earlier description.
 
-    An earlier stop request is withdrawn, unless the same run starts again, as KFP does after an eviction.
-
-    Args:
-        objects: The store.
-        study: Key of the experiment.
-        about: Its request, among other things. Only the controller with the lease may call this.
-        run: The pipeline run that asks for it; empty for none.
+    An earlier stop request is withdrawn, unless the same pipeline run starts again, as KFP does after an eviction. Only
+    the controller with the lease may call this.
     """
     key = f"{FOLDER}/{study}/about.json"
     earlier = read_record(objects, key)

@@ -2,11 +2,11 @@
 
 import functools
 import os
-import re
 import signal
 import sys
 import warnings
 from collections.abc import Callable
+from urllib.parse import urlsplit
 
 import optuna
 from optuna.exceptions import ExperimentalWarning
@@ -20,7 +20,6 @@ PROXY = "grpc://"
 PORT = 13000
 """Default port of Optuna's proxy."""
 _READY_SECONDS = 10.0
-_ADDRESS = re.compile(rf"{PROXY}(?P<host>[\w.-]+|\[[\w:.%]+\])(?::(?P<port>[0-9]{{1,5}}))?/*", re.ASCII)
 
 
 class StorageAddressError(ConfigurationError, StoreError):
@@ -43,17 +42,19 @@ def require_address(url: str) -> None:
     Raises:
         StorageAddressError: saying why, without a password.
     """
-    if url.startswith(PROXY):
-        _host_and_port(url)
-        return
-    from sqlalchemy.engine import make_url
-
-    require_encoded(url, STORAGE, StorageAddressError)
     try:
+        if url.startswith(PROXY):
+            _host_and_port(url)
+            return
+        from sqlalchemy.engine import make_url
+
+        require_encoded(url, STORAGE, StorageAddressError)
         parsed = make_url(url)
         if parsed.port is not None and not 0 < parsed.port < 2**16:
-            raise StoreError(f"port {parsed.port}: expected a number from 1 to 65535")
+            raise StoreError(f"expected a port from 1 to 65535, found {parsed.port}")
         parsed.get_dialect().import_dbapi()
+    except StorageAddressError:
+        raise
     except Exception as error:  # Drivers raise errors of any class.
         raise StorageAddressError(_message(url, error)) from None
 
@@ -74,7 +75,9 @@ def _opened(url: str) -> optuna.storages.BaseStorage:
     require_address(url)
     try:
         if not url.startswith(PROXY):
-            return optuna.storages.get_storage(_database_at(url))
+            # A connection that broke during a long training is replaced.
+            database = optuna.storages.RDBStorage(url, engine_kwargs={"pool_pre_ping": True})
+            return optuna.storages.get_storage(database)
         host, port = _host_and_port(url)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ExperimentalWarning)
@@ -85,52 +88,36 @@ def _opened(url: str) -> optuna.storages.BaseStorage:
         raise StoreError(_message(url, error)) from None
 
 
-def _database_at(url: str) -> optuna.storages.RDBStorage:
-    # A connection that broke during a long training is replaced.
-    return optuna.storages.RDBStorage(url, engine_kwargs={"pool_pre_ping": True})
-
-
 def _message(url: str, error: Exception) -> str:
     """Why a database or proxy cannot be used, without the password of its URL."""
     words = str(error) if isinstance(error, StoreError) else said(error.__cause__ or error, holds_password(url))
-    kind = "`gatehouse tuning serve-storage`" if url.startswith(PROXY) else "a database, such as postgresql+psycopg://…"
+    kind = f"{PROXY}HOST:PORT of `gatehouse tuning serve-storage`" if url.startswith(PROXY) else "a database"
     return f"{STORAGE}: expected the URL of {kind}, found {shown(url)}: {words or type(error).__name__}"
 
 
 def _host_and_port(url: str) -> tuple[str, int]:
-    """Where the proxy at this URL is; an IPv6 address is in brackets."""
-    parts = _ADDRESS.fullmatch(url)
-    if not parts or not 0 < (port := int(parts["port"] or PORT)) < 2**16:
-        raise StorageAddressError(
-            f"{STORAGE}: expected {PROXY}HOST or {PROXY}HOST:PORT, found {shown(url) or PROXY}. PORT is a number up to "
-            "65535, and the address has no user, password, path or query."
-        )
-    return parts["host"], port
+    """Host and port of the proxy at this URL, which has no user, password, path or query."""
+    parts = urlsplit(url)
+    host, port = parts.hostname, PORT if parts.port is None else parts.port
+    if not host or not port or "@" in parts.netloc or parts.path.strip("/") or parts.query or parts.fragment:
+        raise StoreError("expected a host and a port, and nothing else")
+    return (f"[{host}]" if ":" in host else host), port
 
 
 def serve(url: str, host: str, port: int, notify: Callable[[str], None]) -> None:
     """Serve the studies of a database through Optuna's gRPC proxy until SIGTERM.
 
-    Args:
-        url: URL of the database.
-        host: Address to listen on.
-        port: Port to listen on.
-        notify: Receives one line that says what is served and where, before the server starts.
+    `notify` receives one line about the database and the address before the server starts.
 
     Raises:
         ConfigurationError: if the URL names no database, or the server cannot listen on the address.
         StoreError: if the database cannot be opened.
     """
     if not url or url.startswith(PROXY):
-        found = f"found {shown(url)}, a proxy itself" if url else "found none: studies are in the artifact store"
-        raise ConfigurationError(f"{STORAGE}: expected the URL of a database, such as postgresql+psycopg://…, {found}.")
+        raise ConfigurationError(f"{STORAGE}: expected the URL of a database, found {shown(url) or 'none'}.")
     # Before the database is opened, which may take long: process 1 of a pod ignores SIGTERM.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    require_address(url)
-    try:
-        storage = optuna.storages.get_storage(_database_at(url))
-    except Exception as error:
-        raise StoreError(_message(url, error)) from None
+    storage = _opened(url)
     address = f"[{host}]" if ":" in host else host
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     notify(
@@ -142,6 +129,4 @@ def serve(url: str, host: str, port: int, notify: Callable[[str], None]) -> None
         try:
             optuna.storages.run_grpc_proxy_server(storage, host=address, port=port)
         except RuntimeError as error:
-            raise ConfigurationError(
-                f"{host}:{port}: expected an address on which a server can listen: {error}"
-            ) from error
+            raise ConfigurationError(f"{host}:{port}: the server cannot listen on this address: {error}") from error

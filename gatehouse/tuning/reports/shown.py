@@ -22,7 +22,6 @@ _ENDINGS = {
     "minutes": "budget.minutes were over",
     "cost": "budget.cost was spent",
     "steps": "budget.steps were trained",
-    "expected_improvement": "no trial is expected to be better by as much as budget.expected_improvement",
     "generations": "every member of the population trained to its last epoch",
     "exhausted": "every configuration of the search space was tried",
     "stopped": "somebody stopped it",
@@ -31,11 +30,7 @@ _ENDINGS = {
 
 @dataclass(frozen=True)
 class Dimension:
-    """One parameter of the search space with its condition: a setting may occur twice.
-
-    Attributes:
-        spec: Its description in the experiment.
-    """
+    """One parameter of the search space, as the experiment describes it; a setting may occur under two conditions."""
 
     spec: Body
 
@@ -114,6 +109,7 @@ class Objective:
         """The value of a trial; None if it has no finite value."""
         return finite((trial.get("values") or {}).get(self.metric))
 
+    @property
     def sign(self) -> int:
         """Factor that makes smaller values better."""
         return 1 if self.minimize else -1
@@ -121,14 +117,7 @@ class Objective:
 
 @dataclass(frozen=True)
 class Shown:
-    """An experiment.
-
-    Attributes:
-        name: Name of the model.
-        about: The content of `experiment.json`: what was searched, and how it ended.
-        trials: The content of `trials.json`: each trial, by number.
-        state: `ended`, or the state of an unpublished experiment in words.
-    """
+    """An experiment: the content of `experiment.json` and `trials.json`, and its state in words unless it has ended."""
 
     name: str
     about: Body
@@ -169,7 +158,7 @@ class Shown:
             return next((trial for trial in self.trials if trial["number"] == best), None)
         first = self.objectives[0]
         feasible = [trial for trial in self.succeeded if trial.get("feasible", True)] or self.succeeded
-        return min(feasible, key=lambda trial: (first.of(trial) or 0.0) * first.sign(), default=None)
+        return min(feasible, key=lambda trial: (first.of(trial) or 0.0) * first.sign, default=None)
 
     @cached_property
     def front(self) -> list[Body]:
@@ -179,7 +168,7 @@ class Shown:
 
     def ranked(self, objective: Objective) -> list[Body]:
         """Successful trials, best first by an objective."""
-        return sorted(self.succeeded, key=lambda trial: (objective.of(trial) or 0.0) * objective.sign())
+        return sorted(self.succeeded, key=lambda trial: (objective.of(trial) or 0.0) * objective.sign)
 
 
 def finite(value: Any) -> float | None:

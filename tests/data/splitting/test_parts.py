@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 
 from gatehouse.data.splitting.parts import UnusablePartError, read_part
-from gatehouse.metrics.tasks.binary import BINARY
+from gatehouse.metrics.tasks import BINARY
 from gatehouse.store.store import ArtifactStore
 from tests.training.synthetic import publish_split, publish_training_set, table
 

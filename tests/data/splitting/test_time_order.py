@@ -12,8 +12,7 @@ from pydantic import ValidationError
 from gatehouse.data.splitting.checks import decisions_out_of_order, labels_out_of_order, senseless_times, unusable
 from gatehouse.data.splitting.divide import PAIRS, PARTS, divide_by_time
 from gatehouse.data.splitting.spec import TimeSplit
-from gatehouse.metrics.tasks.binary import BINARY
-from gatehouse.metrics.tasks.found import TASKS
+from gatehouse.metrics.tasks import BINARY, TASKS
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
 

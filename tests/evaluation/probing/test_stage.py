@@ -1,20 +1,16 @@
 """The probe stage: what matters is seen to matter, what cannot be scored is said, and the same again is the same."""
 
-import numpy as np
 import pyarrow as pa
 import pytest
 
 from gatehouse.data.splitting.parts import read_part
-from gatehouse.errors import PredictionError
-from gatehouse.evaluation.probing.probes import Feature, probes_of, shuffled
-from gatehouse.evaluation.probing.report import page
+from gatehouse.evaluation.probing.probes import Feature, probes_of
 from gatehouse.evaluation.probing.spec import ProbeSpec
 from gatehouse.evaluation.probing.stage import ProbeRequest, ProbeResult, probe
 from gatehouse.metrics.classification import log_loss
-from gatehouse.metrics.tasks.binary import BINARY
+from gatehouse.metrics.tasks import BINARY
 from gatehouse.store.store import ArtifactStore
 from gatehouse.training.scoring.predictor import Predictor
-from gatehouse.training.transformation.fitted import FeatureError
 from tests.evaluation.candidates import publish_model
 from tests.evaluation.conftest import Bench
 from tests.training.synthetic import lay_out
@@ -60,26 +56,6 @@ def test_it_looks_at_as_many_rows_as_it_is_told_and_gives_the_same_again(bench: 
     assert probed(bench, rows=100, repeats=2, seed=8) != first
 
 
-def test_what_the_model_refuses_is_told(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    predict = Predictor.predict
-
-    def strict(self: Predictor, rows: pa.Table) -> object:
-        if rows["wind"].null_count == rows.num_rows:
-            raise FeatureError("Feature wind is <missing>.")
-        return predict(self, rows)
-
-    monkeypatch.setattr(Predictor, "predict", strict)
-    result = probed(bench, rows=150, repeats=3)
-    wind = next(
-        each
-        for each in bench.store.read_json(result.robustness, "robustness.json")["features"]
-        if each["name"] == "wind"
-    )
-    assert wind["changes"]["missing"] == {"refused": "FeatureError"}
-    drawn = page(bench.store, result.robustness)
-    assert "The model refuses rows with wind: missing." in drawn and "100 of 200 test rows" in drawn
-
-
 def test_a_value_out_of_range_lies_beyond_it_and_an_unknown_category_is_none_of_them() -> None:
     rows = pa.table(
         {
@@ -100,19 +76,3 @@ def test_a_value_out_of_range_lies_beyond_it_and_an_unknown_category_is_none_of_
         assert not set(unknown[name].to_pylist()) & set(rows[name].to_pylist())
     assert [name for name, _ in probes_of(Feature("yes", "categorical"), rows)] == ["missing"]
     assert [name for name, _ in probes_of(Feature("n", "numeric"), rows)] == ["missing"]
-
-
-def test_shuffling_keeps_the_values_and_every_other_column() -> None:
-    rows = pa.table({"a": list(range(50)), "b": list(range(50))})
-    mixed = shuffled(Feature("a", "numeric"), rows, np.random.default_rng(1))
-    assert mixed["a"].to_pylist() != rows["a"].to_pylist() and sorted(mixed["a"].to_pylist()) == rows["a"].to_pylist()
-    assert mixed["b"] == rows["b"]
-
-
-def test_a_model_that_gives_no_numbers_is_told_and_not_probed(bench: Bench) -> None:
-    broken = publish_model(bench.store, bench.training_set, bench.split, broken=True, name="broken")
-    data = {"training_set": bench.training_set, "split": bench.split}
-    with pytest.raises(
-        PredictionError, match=r"wrong predictions for 200 of 200 rows that it scored together, such as nan; expec"
-    ):
-        probe(ProbeRequest(model=broken, **data, spec=ProbeSpec()), bench.store)

@@ -5,8 +5,7 @@ import pyarrow as pa
 import pytest
 
 from gatehouse.features.leakage.alarms import single_feature_auc
-from gatehouse.metrics.tasks.binary import BINARY
-from gatehouse.metrics.tasks.found import TASKS
+from gatehouse.metrics.tasks import BINARY, TASKS
 
 LABEL = [True, True, False, False]
 

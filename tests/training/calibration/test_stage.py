@@ -5,7 +5,7 @@ import pytest
 
 from gatehouse.data.splitting.parts import read_part
 from gatehouse.errors import ConfigurationError
-from gatehouse.metrics.tasks.binary import BINARY
+from gatehouse.metrics.tasks import BINARY
 from gatehouse.store.store import ArtifactStore
 from gatehouse.tracking.provenance import lineage_of
 from gatehouse.training.calibration.spec import (

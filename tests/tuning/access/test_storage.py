@@ -106,8 +106,8 @@ def test_an_address_that_can_never_be_opened_is_refused_without_its_password(url
 @pytest.mark.parametrize(
     ("url", "arguments", "message"),
     [
-        ("", [], "found none: studies are in the artifact store"),
-        (" grpc://db\n", [], "found grpc://db, a proxy itself"),
+        ("", [], "found none"),
+        (" grpc://db\n", [], "found grpc://db"),
         ("sqlite://", ["--host", "192.0.2.1"], "192.0.2.1:13000"),
     ],
 )

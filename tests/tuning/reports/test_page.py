@@ -1,4 +1,4 @@
-"""The page of an experiment: what it says first, what it draws, and that nothing in an experiment breaks it."""
+"""The page of an experiment: its first lines, its sections, and values that must not break it."""
 
 import math
 import re
@@ -10,126 +10,78 @@ import pytest
 
 from gatehouse.store.canonical import canonical_json
 from gatehouse.store.store import ArtifactStore
-from gatehouse.tuning.reports.page import _verdict, axis_of_values, drawn, page
-from gatehouse.tuning.reports.shown import Shown
-from tests.reports.browser import Browser, launched
+from gatehouse.tuning.reports.page import axis_of_values, drawn, markdown, page
+from gatehouse.tuning.reports.shown import Objective, Shown
+from tests.reports.browser import launched
 from tests.tuning.reports.experiments import about, trials
 
 NASTY = "<script>document.title='owned'</script>"
 
 
 def text(html: str) -> str:
-    """What a reader sees, in one line."""
+    """The text of a page, in one line."""
     return " ".join(re.sub(r"<[^>]+>", " ", re.sub(r"<style>.*?</style>", "", html, flags=re.DOTALL)).split())
-
-
-def best_of(made: list[dict[str, Any]]) -> int:
-    ended = [one for one in made if one["state"] == "succeeded"]
-    return int(min(ended, key=lambda one: one["values"]["log_loss"])["number"])
-
-
-def test_the_page_of_a_population_shows_the_ancestors_of_its_best_member() -> None:
-    made = trials(9)
-    made[8]["parent"], made[5]["parent"], made[2]["parent"] = 5, 2, None
-    shown = text(drawn(Shown("flights", about(best_trial=8), made)))
-    lineage = shown.split("Lineage of the best trial")[-1].partition("History")[0]
-    assert (
-        re.search(r"\b2 .*\b5 .*\b8 ", lineage) and f"{made[5]['parameters']['optimizer.learning_rate']:.4g}" in lineage
-    )
-    assert "Lineage" not in text(drawn(Shown("flights", about(best_trial=2), made)))
-    assert ">parent</th>" in drawn(Shown("flights", about(), made))
-    assert ">parent</th>" not in drawn(Shown("flights", about(), trials(8)))
 
 
 def headings(html: str) -> list[str]:
     return re.findall(r"<h2[^>]*>([^<]*)", html)
 
 
-def test_the_page_of_an_artifact_says_what_is_best_and_why_it_ended(tmp_path: Path) -> None:
+def best_of(made: list[dict[str, Any]]) -> int:
+    ended = [trial for trial in made if trial["state"] == "succeeded"]
+    return int(min(ended, key=lambda trial: trial["values"]["log_loss"])["number"])
+
+
+def test_a_published_experiment(tmp_path: Path) -> None:
     store, made = ArtifactStore.open(tmp_path), trials(40)
-    body = about(best_trial=best_of(made), ended="goal")
+    body = about(best_trial=best_of(made), ended="goal", provisional=[10])
     files = {"experiment.json": canonical_json(body), "trials.json": canonical_json(made)}
-    html = page(store, str(store.publish("experiments", "flights", files)))
-    shown = text(html)
-    assert f"Trial {best_of(made)} of 40 is best" in shown
-    assert "The experiment ended because a trial reached the goal." in shown
+    reference = str(store.publish("experiments", "flights", files))
+    html = page(store, reference)
+    for shown in (text(html), markdown(store, reference)):
+        assert f"Trial {best_of(made)} of 40 is best" in shown and "a trial reached the goal" in shown
+        assert "The result is provisional: 1 trial failed" in shown and "NonFiniteLossError" in shown
     assert headings(html) == [
         "Best trial", "History", "Learning curves", "Importance", "Parameters", "Trials", "Search space",
     ]  # fmt: skip
+    assert re.findall(r"rung at step (\d+)", html) == ["1", "3"] and "fANOVA" in html
+    assert "hyperband" in text(html.partition("Search space</h2>")[2])
+    assert all(trial["reason"] in html and trial["model"] in html for trial in made)
 
 
-def test_every_trial_stands_there_with_its_state_its_reason_and_its_model() -> None:
-    made = trials(30)
-    html = drawn(Shown("flights", about(), made))
-    for one in made:
-        assert one["reason"] in html
-        assert one["model"] in html
-    assert html.count("NonFiniteLossError") == 1 + sum(one["state"] == "failed" for one in made)
-
-
-def test_rungs_are_marked_and_importance_names_its_method() -> None:
-    html = drawn(Shown("flights", about(), trials(60)))
-    assert re.findall(r"rung at step (\d+)", html) == ["1", "3"]
-    assert "(fANOVA), of the parameters that all trials have." in text(html)
-    assert "(PED-ANOVA)." in text(drawn(Shown("flights", about(), trials(400))))
-
-
-def test_several_objectives_have_a_front_with_its_knee() -> None:
+def test_several_objectives_have_a_front_with_its_knee_and_constraints() -> None:
     made = trials(40)
-    for one in made:
-        if one["values"]:
-            one["values"]["latency_ms"] = one["measures"]["latency_ms"]
-    knee = best_of(made)
-    two = [{"metric": "log_loss", "minimize": True}, {"metric": "latency_ms", "minimize": True}]
-    html = drawn(Shown("flights", about(objectives=two, early_stopping=None, best_trial=knee, front=[knee]), made))
+    for trial in made:
+        if trial["values"]:
+            trial["values"]["latency_ms"] = trial["measures"]["latency_ms"]
+            trial["feasible"] = trial["measures"]["latency_ms"] <= 5
+    knee, infeasible = best_of(made), sum(not trial["feasible"] for trial in made)
+    objectives = [{"metric": "log_loss", "minimize": True}, {"metric": "latency_ms", "minimize": True}]
+    limit = [{"measure": "latency_ms", "at_most": 5}]
+    body = about(objectives=objectives, early_stopping=None, best_trial=knee, front=[knee], constraints=limit)
+    html = drawn(Shown("flights", body, made))
     assert f"Trial {knee} is the knee of the Pareto front of 1 trials" in text(html)
-    assert "Pareto front" in headings(html)
-    assert "Importance of latency_ms" in headings(html)
+    assert {"Pareto front", "Importance of latency_ms", "Constraints"} <= set(headings(html))
+    assert html.count("breaks a constraint") == infeasible > 0
 
 
-def test_constraints_say_how_many_trials_break_them() -> None:
-    made = trials(30)
-    broken = [one for one in made if one["measures"] and one["measures"]["latency_ms"] > 5]
-    for one in broken:
-        one["feasible"] = False
-    html = drawn(Shown("flights", about(constraints=[{"measure": "latency_ms", "at_most": 5}]), made))
-    measured = sum(bool(one["measures"]) for one in made)
-    assert f"latency_ms at most 5 {measured} {len(broken)}" in text(html)
-    assert html.count("breaks a constraint") == len(broken)
-    made[best_of(made)]["feasible"] = False
-    kept = Shown("flights", about(), made).best
-    assert kept is not None
-    assert kept["feasible"]
+def test_the_ancestors_of_the_best_member_of_a_population() -> None:
+    made = trials(9)
+    made[8]["parent"], made[5]["parent"], made[2]["parent"] = 5, 2, None
+    lineage = text(
+        drawn(Shown("flights", about(best_trial=8), made))
+        .partition("Lineage of the best trial</h2>")[2]
+        .partition("<h2")[0]
+    )
+    assert re.search(r"\b2 .*\b5 .*\b8 ", lineage)
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 5])
-def test_few_trials_have_a_page(count: int) -> None:
-    html = drawn(Shown("flights", about(), trials(count)))
-    assert ("There is no trial." in html) == (count == 0)
-    assert (
-        len(re.findall(r'<tr[^>]*><td class="n', html.partition(">Trials</h2>")[2].partition("<section")[0])) == count
-    )
-
-
-def test_a_provisional_experiment_says_so_first() -> None:
-    made = trials(12)
-    said = [
-        _verdict(Shown("flights", about(best_trial=best_of(made), provisional=each), made)) for each in ([3, 5], [])
-    ]
-    assert [one.word for one in said] == ["warn", "pass"]
-    assert ["The result is provisional: 2 trials failed" in " ".join(one.warnings) for one in said] == [True, False]
-
-
-def test_where_all_failed_or_some_run_the_page_says_so() -> None:
-    running = [*trials(8), trials(9)[-1] | {"state": "running", "values": {}}]
-    shown = text(drawn(Shown("flights", about(ended="", trial_settings={}), running, state="Under way: 1 trial runs")))
-    assert "Under way: 1 trial runs" in shown and "is best so far" in shown
-    assert "ended because" not in shown and "settings of a trial" not in shown
-    made = [one | {"state": "failed", "values": {}, "reason": "OutOfMemoryError", "model": ""} for one in trials(7)]
-    shown = text(drawn(Shown("flights", about(ended="max_failed_trial_count"), made)))
-    assert "None of 7 trials succeeded." in shown
-    assert "more trials failed than max_failed_trial_count allows" in shown
-    assert "7 trials: OutOfMemoryError" in shown
+def test_a_running_experiment_of_few_trials(count: int) -> None:
+    html = drawn(Shown("flights", about(ended=""), trials(count), state="Under way"))
+    assert ("There is no trial." in html) == (count == 0) and "Under way" in html
+    table = html.partition(">Trials</h2>")[2].partition("<section")[0]
+    assert len(re.findall(r'<tr[^>]*><td class="n', table)) == count
 
 
 @pytest.mark.parametrize("odd", [math.nan, math.inf, None, "NaN", 1e300])
@@ -138,53 +90,40 @@ def test_values_that_are_no_numbers_break_nothing(odd: Any) -> None:
     made[3]["values"], made[3]["state"] = {"log_loss": odd}, "succeeded"
     made[4]["intermediate"] = [[1, odd], [2, 0.7]]
     html = drawn(Shown("flights", about(), made))
-    assert "nan," not in html
-    assert ",nan" not in html
+    assert "nan," not in html and ",nan" not in html
 
 
-def test_the_best_trial_is_in_every_chart_and_only_what_is_much_worse_lies_beyond() -> None:
-    good, bad = [0.5, *(0.6 + at / 1000 for at in range(30))], [4.0]
-    axis, beyond = axis_of_values("log_loss", [*good, *bad], 1)
-    assert axis.low < 0.5 < axis.high < 1
-    assert beyond == 1
-    axis, beyond = axis_of_values("roc_auc", [-value for value in [*good, *bad]], -1)
-    assert -1 < axis.low < -0.5 < axis.high
-    assert beyond == 1
-    few, beyond = axis_of_values("log_loss", [0.51, 0.63, 0.631, 0.632, 0.68], 1)
-    assert few.low < 0.51 < 0.68 < few.high
-    assert beyond == 0
+def test_only_values_that_are_much_worse_lie_beyond_a_chart() -> None:
+    values = [0.5, *(0.6 + at / 1000 for at in range(30)), 4.0]
+    axis, beyond = axis_of_values(Objective("log_loss", minimize=True), values)
+    assert axis.low < 0.5 < axis.high < 1 and beyond == 1
+    axis, beyond = axis_of_values(Objective("roc_auc", minimize=False), [-value for value in values])
+    assert -1 < axis.low < -0.5 < axis.high and beyond == 1
+    assert axis_of_values(Objective("log_loss", minimize=True), [0.51, 0.63, 0.68])[1] == 0
 
 
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    with launched(tmp_path_factory.mktemp("chromium")) as running:
-        yield running
-
-
-def test_it_fits_a_phone_and_runs_no_script_of_a_value(browser: Browser, tmp_path: Path) -> None:
+def test_it_fits_a_phone_and_runs_no_script_of_a_value(tmp_path: Path) -> None:
     made, spec = trials(30), about()
-    spec["parameters"] = [one for one in spec["parameters"] if not one.get("when")]
+    spec["parameters"] = [parameter for parameter in spec["parameters"] if not parameter.get("when")]
     spec["parameters"][0] = spec["parameters"][0] | {"choices": [NASTY, "Бустинг 🌲‮abc", [1, 2], {"a": True}]}
     spec["parameters"][1] = spec["parameters"][1] | {"name": NASTY}
-    for one in made:
-        at = one["number"] % 4
-        one["parameters"]["model.architecture"] = spec["parameters"][0]["choices"][at]
-        one["parameters"][NASTY] = one["parameters"].pop("data.train_fraction")
-        one["reason"] = NASTY
+    for trial in made:
+        trial["parameters"]["model.architecture"] = spec["parameters"][0]["choices"][trial["number"] % 4]
+        trial["parameters"][NASTY] = trial["parameters"].pop("data.train_fraction")
+        trial["reason"] = NASTY
     html = drawn(Shown(f"flights {NASTY}", spec, made))
     path = tmp_path / "page.html"
     # Without the page's own policy, so that nothing but escaping keeps the script from running.
     path.write_text(re.sub(r"<meta http-equiv=\"Content-Security-Policy\"[^>]*>", "", html))
-    seen = browser.page(width=390, phone=True).open(path)
-    assert "owned" not in seen.js("document.title").replace(NASTY, "")
-    assert seen.js("document.documentElement.scrollWidth") == 390
-    assert seen.console == []
-    assert "Бустинг 🌲" in seen.js("document.body.textContent")
+    with launched(tmp_path / "chromium") as browser:
+        seen = browser.page(width=390, phone=True).open(path)
+        assert "owned" not in seen.js("document.title").replace(NASTY, "")
+        assert seen.js("document.documentElement.scrollWidth") == 390
+        assert seen.console == [] and "Бустинг 🌲" in seen.js("document.body.textContent")
 
 
 def test_ten_thousand_trials_are_drawn_in_seconds_of_one_processor() -> None:
     began = time.process_time()
     html = drawn(Shown("flights", about(), trials(10_000)))
     assert time.process_time() - began < 40  # 5 s on a quiet machine: this catches what grows with the square.
-    assert "All 10,000 trials" in html
-    assert len(html) < 8_000_000
+    assert "All 10,000 trials" in html and len(html) < 8_000_000

@@ -1,9 +1,9 @@
-"""How evaluation and gate judge the models of each task; apart from the tasks, as nothing that trains depends on it."""
+"""How evaluation and gate judge the models of each task; training does not depend on it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from gatehouse.metrics.tasks.task import Task
+from gatehouse.metrics.tasks import Task
 
 
 @dataclass(frozen=True)
@@ -11,12 +11,12 @@ class Judging:
     """How evaluation and gate judge the models of a task.
 
     Attributes:
-        objective: The metric that a candidate must beat baseline and champion in, where a policy names none.
-        leakage_alarm: Values of metrics that are too good to be true, where a policy names none.
-        feature_alarm: ROC AUC above which one feature is taken for a leak, where a project names none.
-        slices: Values of metrics that every judged slice must reach, where a policy names none.
-        curves: Names of the curves that the evaluation holds, which are files of the room of metrics.
-        row_loss: Metric that is the mean of a loss of each row; empty where single rows have none.
+        objective: Default metric in which a candidate must beat baseline and champion.
+        leakage_alarm: Default values of metrics that are too good to be true.
+        feature_alarm: Default ROC AUC above which a single feature counts as a leak.
+        slices: Default values of metrics that every judged slice must reach.
+        curves: Names of the curves in an evaluation.
+        row_loss: Metric that is the mean of a loss per row; empty if single rows have none.
     """
 
     objective: str
@@ -69,5 +69,5 @@ def judging_of(task: Task) -> Judging:
 
 
 def objective_of(task: str) -> str:
-    """The metric by which models of a task, by its name, are compared; empty where none are judged."""
+    """The metric by which models of a task, by its name, are compared; empty for an unknown task."""
     return _JUDGED[task].objective if task in _JUDGED else ""
