@@ -31,7 +31,7 @@ STORES = {
     "Feast's default store": "dask",
 }
 TIMES_FASTER, PEAK_GB, TIMEOUT = 12, 1.0, 1200.0
-MEMORY_GB = 2.0  # What `memory_limit` is by default.
+MEMORY_GB = 2.0  # What a retrieval takes at most.
 
 
 def main() -> int:

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
-from gatehouse.features.point_in_time.feast_definitions import feast_objects_in
+from gatehouse.features.definitions.repository import read_repository
+from gatehouse.features.point_in_time.feast_definitions import feast_objects
 
-globals().update(feast_objects_in(Path(__file__).parent))
+globals().update(feast_objects(read_repository(Path(__file__).parent)))

@@ -53,8 +53,7 @@ def retrieve_decisions(request: DecisionsRequest, store: ArtifactStore) -> Decis
     from gatehouse.features.database import connect, open_tables, set_time, write_parquet
     from gatehouse.features.decisions.rows import decided_rows, given_rows, unlabelled_rows
     from gatehouse.features.definitions.repository import check_out
-    from gatehouse.features.point_in_time.feast_store import applied
-    from gatehouse.features.point_in_time.retrieval import retrieve
+    from gatehouse.features.point_in_time.feast_store import applied, retrieve
     from gatehouse.features.table_files import feature_files, raw_tables
 
     as_of, since, until = (_moment(name, getattr(request, name)) for name in ("as_of", "since", "until"))

@@ -22,10 +22,7 @@ _DELIMITERS = ",;\t|"
 
 
 def ending_of(name: str) -> str:
-    """The ending of the name of an entity file, in lower case.
-
-    Raises ConfigurationError if it is neither `.csv` nor `.parquet`.
-    """
+    """The ending of the name of an entity file, in lower case. Raises ConfigurationError for any other file."""
     for ending in (*_CSV, *_PARQUET):
         if name.lower().endswith(ending):
             return ending
@@ -37,15 +34,12 @@ def read_entity_rows(
 ) -> pa.Table:
     """Read the rows of a file, with all columns.
 
-    Columns of a CSV file that are named here get their type, and all others are text as it is written.
+    `path` is a CSV file in UTF-8 with a header, or a Parquet file. Columns of a CSV file that are named here get their
+    type, and all others are text as it is written. `values` has the kind of every request value, and `time` is the
+    column with the times, in ISO 8601 (dates are midnight in UTC); these columns may be missing.
 
-    `path` is a CSV file in UTF-8 with a header, or a Parquet file. `values` has the kind of every request value, whose
-    column may be missing. `time` is the column with the times, which may be missing; texts in it are ISO 8601, dates
-    are midnight in UTC.
-
-    Raises:
-        ConfigurationError: if there is no such file, it cannot be read, has a column twice, lacks a key, has a value of
-            another type, or has no rows.
+    Raises ConfigurationError if the file cannot be read, has no rows, has a column twice, lacks a key, or has a value
+    of another type.
     """
     name = path.name
     if not path.is_file():
@@ -75,10 +69,7 @@ def read_entity_rows(
 
 
 def _read_texts(path: Path) -> pa.Table:
-    """The columns of a CSV file as text, null where a field is empty.
-
-    The delimiter is the one of `,`, `;`, tab and `|` that the header has most often.
-    """
+    """The columns of a CSV file as text, null where a field is empty; the header has the delimiter most often."""
     packed = path.name.lower().endswith(".gz")
     with (gzip.open if packed else open)(path, "rt", encoding="utf-8-sig", newline="") as lines:
         header = next((line for line in lines if line.strip()), "")
@@ -97,7 +88,7 @@ def _read_texts(path: Path) -> pa.Table:
 def time_of(rows: pa.Table, column: str, name: str) -> str:
     """The name of the time column of rows: `column`, else `event_timestamp`, else the only timestamp.
 
-    Raises ConfigurationError naming the columns, if there is none, or several; or if all its times are null.
+    Raises ConfigurationError if there is none, or all its times are null.
     """
     expected = column or EVENT_TIMESTAMP
     if expected in rows.column_names and rows[expected].null_count == rows.num_rows:

@@ -30,7 +30,12 @@ class EntityRows:
         Raises ConfigurationError if there is no time column.
         """
         self.columns: list[str] = schema.names
-        self.time = _time_column(schema)
+        times = [column.name for column in schema if pa.types.is_timestamp(column.type)]
+        if TIME not in times and (TIME in schema.names or len(times) != 1):
+            raise ConfigurationError(
+                f"Entity rows: expected a column {TIME!r} or one timestamp, found {times or 'none'}. Cast or rename."
+            )
+        self.time: str = TIME if TIME in times else times[0]
         self._make = table
         self._table: pa.Table | None = None
 
@@ -38,8 +43,7 @@ class EntityRows:
     def of_frame(cls, frame: pd.DataFrame) -> "EntityRows":
         """The rows of a frame without its index; texts in `event_timestamp` are parsed as times.
 
-        Raises ConfigurationError if the times are numbers, whose unit is unknown, or cannot be parsed; or if there is
-        no time column.
+        Raises ConfigurationError if the times are missing, cannot be parsed, or are numbers, whose unit is unknown.
         """
         if TIME in frame and not pd.api.types.is_datetime64_any_dtype(frame[TIME]):
             kind = pd.api.types.infer_dtype(frame[TIME], skipna=True)
@@ -59,24 +63,33 @@ class EntityRows:
         return cls(table.schema, lambda: table)
 
     @classmethod
-    def of_query(cls, query: Callable[[SourceFiles], str], opened: Callable[[Path], Opened]) -> "EntityRows":
+    def of_query(cls, query: str, opened: Callable[[Path], Opened]) -> "EntityRows":
         """The rows of a DuckDB query, which runs once, when they are first needed.
 
         Raises ConfigurationError if the query cannot run, or its result has no time column.
         """
 
         def run(limit: str, read: Callable[[duckdb.DuckDBPyRelation], pa.Table]) -> pa.Table:
-            with tempfile.TemporaryDirectory() as spill, opened(Path(spill)) as (connection, files):
+            with tempfile.TemporaryDirectory() as spill, opened(Path(spill)) as (connection, _):
                 try:
-                    text = query(files).rstrip().rstrip(";")
-                    return read(connection.sql(f"FROM (\n{text}\n) {limit}"))
+                    return read(connection.sql(f"FROM (\n{query.rstrip().rstrip(';')}\n) {limit}"))
                 except duckdb.OutOfMemoryException:
                     raise  # The stage reports it: the query is not wrong.
                 except duckdb.Error as error:
                     raise ConfigurationError(f"The query of the entity rows does not run: {said_by(error)}") from error
 
+        def kept_on_disk(relation: duckdb.DuckDBPyRelation) -> pa.Table:
+            # The file is memory-mapped. It has no name, so it disappears with its last reader.
+            reader = relation.to_arrow_reader(1 << 17)
+            with tempfile.TemporaryDirectory(prefix="gatehouse-entity-rows-") as folder:
+                path = f"{folder}/rows.arrow"
+                with pa.OSFile(path, "wb") as sink, pa.ipc.new_file(sink, reader.schema) as writer:
+                    for batch in reader:
+                        writer.write_batch(batch)
+                return pa.ipc.open_file(pa.memory_map(path)).read_all()
+
         schema = run("LIMIT 0", lambda relation: relation.to_arrow_table()).schema
-        return cls(schema, lambda: run("", _kept_on_disk))
+        return cls(schema, lambda: run("", kept_on_disk))
 
     def table(self) -> pa.Table:
         """The rows."""
@@ -93,25 +106,3 @@ class EntityRows:
         scale = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}[times.type.unit]
         first, last = ends["min"].value * scale // 1000, -(-ends["max"].value * scale // 1000)
         return EPOCH + timedelta(microseconds=first), EPOCH + timedelta(microseconds=last)
-
-
-def _kept_on_disk(relation: duckdb.DuckDBPyRelation) -> pa.Table:
-    """The rows in a memory-mapped file. The file has no name, so it disappears with its last reader."""
-    reader = relation.to_arrow_reader(1 << 17)
-    with tempfile.TemporaryDirectory(prefix="gatehouse-entity-rows-") as folder:
-        path = f"{folder}/rows.arrow"
-        with pa.OSFile(path, "wb") as sink, pa.ipc.new_file(sink, reader.schema) as writer:
-            for batch in reader:
-                writer.write_batch(batch)
-        return pa.ipc.open_file(pa.memory_map(path)).read_all()
-
-
-def _time_column(schema: pa.Schema) -> str:
-    times = [column.name for column in schema if pa.types.is_timestamp(column.type)]
-    if TIME in times:
-        return TIME
-    if TIME in schema.names or len(times) != 1:
-        raise ConfigurationError(
-            f"Entity rows: expected a column {TIME!r} or one timestamp, found {times or 'none'}. Cast or rename."
-        )
-    return str(times[0])

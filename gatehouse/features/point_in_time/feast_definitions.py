@@ -1,6 +1,6 @@
 """Makes Feast objects from the repository's definitions, so that users write keys, freshness and features once."""
 
-from pathlib import Path
+from collections.abc import Mapping
 
 import pandas as pd
 import pyarrow as pa
@@ -18,18 +18,13 @@ from feast.types import FeastType, Float32, Float64, Int64, String
 
 from gatehouse.features.computing.on_demand import on_demand_features
 from gatehouse.features.definitions.declarations import EVENT_TIMESTAMP, KNOWN_FROM
-from gatehouse.features.definitions.repository import OnDemand, Repository, View, read_repository
+from gatehouse.features.definitions.repository import OnDemand, Repository
 from gatehouse.features.point_in_time.offline_store import EVENT_TIME_ONLY, POINT_IN_TIME
 
 _VALUE_TYPES = {"string": ValueType.STRING, "int64": ValueType.INT64}
 _KEY_TYPES: dict[str, FeastType] = {"string": String, "int64": Int64}
 _FEATURE_TYPES: dict[str, FeastType] = {"numeric": Float32, "double": Float64, "categorical": String}
 FeastObject = Entity | FeatureView | OnDemandFeatureView | FeatureService
-
-
-def feast_objects_in(folder: Path) -> dict[str, FeastObject]:
-    """The Feast objects of the repository in `folder`, by name. Raises ConfigurationError as `read_repository`."""
-    return feast_objects(read_repository(folder))
 
 
 def feast_objects(repository: Repository) -> dict[str, FeastObject]:
@@ -41,7 +36,24 @@ def feast_objects(repository: Repository) -> dict[str, FeastObject]:
         name: Entity(name=name, join_keys=[name], value_type=_VALUE_TYPES[kind])
         for name, kind in repository.entities.items()
     }
-    views = {name: _feature_view(repository, view, entities) for name, view in repository.views.items()}
+    views: dict[str, FeatureView] = {}
+    for name, view in repository.views.items():
+        spec = view.spec
+        keys = [Field(name=key, dtype=_KEY_TYPES[repository.entities[key]]) for key in spec.entities]
+        views[name] = FeatureView(
+            name=name,
+            entities=[entities[key] for key in spec.entities],
+            ttl=spec.ttl,
+            schema=[*keys, *_fields(spec.features)],
+            source=FileSource(
+                name=f"{name}_table",
+                path=str(repository.folder / "data" / f"{name}.parquet"),
+                timestamp_field=EVENT_TIMESTAMP,
+                created_timestamp_column=KNOWN_FROM,
+            ),
+            tags={"version": str(spec.version)} | ({POINT_IN_TIME: EVENT_TIME_ONLY} if spec.event_time_only else {}),
+            description=spec.description,
+        )
     on_demand = {name: _on_demand_view(view, views) for name, view in repository.on_demand.items()}
     services = {
         name: FeatureService(
@@ -70,12 +82,11 @@ def _on_demand_view(view: OnDemand, views: dict[str, FeatureView]) -> OnDemandFe
         features: pd.DataFrame = on_demand_features(view, pa.Table.from_pandas(rows, preserve_index=False)).to_pandas()
         return features
 
-    requested = [Field(name=name, dtype=_FEATURE_TYPES[kind]) for name, kind in spec.request.items()]
-    request = [RequestSource(name=f"{view.name}_request", schema=requested)] if requested else []
+    request = [RequestSource(name=f"{view.name}_request", schema=_fields(spec.request))] if spec.request else []
     return DeclaredOnDemandView(
         name=view.name,
         sources=[*(views[name] for name in spec.views), *request],
-        schema=[Field(name=name, dtype=_FEATURE_TYPES[kind]) for name, kind in spec.features.items()],
+        schema=_fields(spec.features),
         udf=computed,  # type: ignore[arg-type]  # Feast names the class of functions
         udf_string=view.query,
         mode="pandas",
@@ -83,23 +94,5 @@ def _on_demand_view(view: OnDemand, views: dict[str, FeatureView]) -> OnDemandFe
     )
 
 
-def _feature_view(repository: Repository, view: View, entities: dict[str, Entity]) -> FeatureView:
-    spec = view.spec
-    table = FileSource(
-        name=f"{view.name}_table",
-        path=str(repository.folder / "data" / f"{view.name}.parquet"),
-        timestamp_field=EVENT_TIMESTAMP,
-        created_timestamp_column=KNOWN_FROM,
-    )
-    return FeatureView(
-        name=view.name,
-        entities=[entities[key] for key in spec.entities],
-        ttl=spec.ttl,
-        schema=[
-            *(Field(name=key, dtype=_KEY_TYPES[repository.entities[key]]) for key in spec.entities),
-            *(Field(name=feature, dtype=_FEATURE_TYPES[kind]) for feature, kind in spec.features.items()),
-        ],
-        source=table,
-        tags={"version": str(spec.version)} | ({POINT_IN_TIME: EVENT_TIME_ONLY} if spec.event_time_only else {}),
-        description=spec.description,
-    )
+def _fields(kinds: Mapping[str, str]) -> list[Field]:
+    return [Field(name=name, dtype=_FEATURE_TYPES[kind]) for name, kind in kinds.items()]

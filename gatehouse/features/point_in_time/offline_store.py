@@ -5,9 +5,8 @@ entity rows are not dropped, merged or sorted, and ties always have the same res
 view uses the event time alone if its tag `gatehouse.point_in_time` says `event-time-only`.
 """
 
-import re
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -20,19 +19,16 @@ import pandas as pd
 import pyarrow as pa
 from feast import FeatureView, OnDemandFeatureView
 from feast.data_source import DataSource
-from feast.feature_logging import LoggingConfig, LoggingSource
 from feast.feature_view import DUMMY_ENTITY_ID
-from feast.infra.offline_stores.offline_store import OfflineStore, RetrievalJob
+from feast.infra.offline_stores.offline_store import OfflineStore, RetrievalJob, RetrievalMetadata
 from feast.infra.registry.base_registry import BaseRegistry
 from feast.repo_config import FeastConfigBaseModel, RepoConfig
-from feast.utils import compute_non_entity_date_range
-from pydantic import field_validator
+from feast.saved_dataset import SavedDatasetStorage
 
 from gatehouse.errors import ConfigurationError
 from gatehouse.features.database import connect, quoted, time_literal
 from gatehouse.features.point_in_time.asof_join import Joined, asof_batches
-from gatehouse.features.point_in_time.entity_rows import EPOCH, TIME, EntityRows
-from gatehouse.features.point_in_time.retrieval_job import AsofRetrievalJob, AsofRetrievalMetadata
+from gatehouse.features.point_in_time.entity_rows import EPOCH, EntityRows
 from gatehouse.features.point_in_time.source_files import SourceFiles
 from gatehouse.runtime import limits
 from gatehouse.store.hidden_values import said_by
@@ -42,9 +38,8 @@ POINT_IN_TIME = "gatehouse.point_in_time"
 BITEMPORAL, EVENT_TIME_ONLY = "bitemporal", "event-time-only"
 _BEGINNING = datetime.min.replace(tzinfo=UTC)
 _BATCH_ROWS = 1 << 17
-_SIZE = re.compile(r"(\d+)\s*(MB|GB|TB)")
 _MOST = 2 * 10**9
-_BYTES = {"MB": 10**6, "GB": 10**9, "TB": 10**12}
+Tables = Callable[[Path], Iterator[pa.Table]]
 
 
 class AsofOfflineStoreConfig(FeastConfigBaseModel):
@@ -53,17 +48,95 @@ class AsofOfflineStoreConfig(FeastConfigBaseModel):
     type: Literal["gatehouse.features.point_in_time.offline_store.AsofOfflineStore"] = (
         "gatehouse.features.point_in_time.offline_store.AsofOfflineStore"
     )
-    memory_limit: str = ""
-    """Memory that a retrieval may use besides its entity rows and the returned part, as `500MB` or `4GB`; other data is
-    kept on disk. At least 100MB. By default a quarter of the process's memory, at most 2GB.
-    """
 
-    @field_validator("memory_limit")
-    @classmethod
-    def _is_a_size(cls, value: str) -> str:
-        if value and _bytes(value) < 10**8:
-            raise ValueError(f"memory_limit: expected a size such as 500MB or 4GB, at least 100MB, found {value!r}")
-        return value
+
+class AsofRetrievalMetadata(RetrievalMetadata):
+    """Feast's metadata, and the time rule used for each view: `bitemporal` or `event-time-only`."""
+
+    def __init__(
+        self,
+        features: list[str],
+        keys: list[str],
+        min_event_timestamp: datetime | None,
+        max_event_timestamp: datetime | None,
+        point_in_time: dict[str, str],
+    ) -> None:
+        super().__init__(features, keys, min_event_timestamp, max_event_timestamp)
+        self.point_in_time = point_in_time
+
+
+class AsofRetrievalJob(RetrievalJob):
+    """A query that runs each time its result is requested."""
+
+    def __init__(
+        self,
+        tables: Tables,
+        full_feature_names: bool = False,
+        on_demand: Sequence[OnDemandFeatureView] = (),
+        metadata: Callable[[], RetrievalMetadata] | None = None,
+    ) -> None:
+        """Take the query.
+
+        `tables` gives the result in parts, at least one; it may write into the directory that it gets, which is removed
+        after the last part.
+        """
+        self._tables = tables
+        self._full_feature_names = full_feature_names
+        self._on_demand = list(on_demand)
+        self._metadata = metadata
+
+    def to_arrow_batches(self) -> pa.RecordBatchReader:
+        """The result with on-demand features, in batches, so that a result can be larger than memory.
+
+        Its temporary files are removed after the last batch, or when the reader is dropped.
+        """
+
+        def with_on_demand(part: pa.Table) -> pa.Table:
+            # Feast's own code computes the features.
+            job = AsofRetrievalJob(lambda _: iter([part]), self._full_feature_names, self._on_demand, self._metadata)
+            return job.to_arrow()
+
+        parts = map(with_on_demand, self._stored()) if self._on_demand else self._stored()
+        first = next(parts)
+        schema = first.schema
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            yield from first.to_batches()
+            for part in parts:
+                yield from part.cast(schema).to_batches()
+
+        return pa.RecordBatchReader.from_batches(schema, batches())
+
+    def _stored(self) -> Iterator[pa.Table]:
+        with tempfile.TemporaryDirectory(prefix="gatehouse-features-") as folder:
+            yield from self._tables(Path(folder))
+
+    def _to_arrow_internal(self, timeout: int | None = None) -> pa.Table:
+        tables = list(self._stored())
+        return tables[0] if len(tables) == 1 else pa.concat_tables(tables)
+
+    def _to_df_internal(self, timeout: int | None = None) -> pd.DataFrame:
+        frame: pd.DataFrame = self._to_arrow_internal().to_pandas()
+        return frame
+
+    @property
+    def full_feature_names(self) -> bool:
+        """Whether features are called `<view>__<feature>`."""
+        return self._full_feature_names
+
+    @property
+    def on_demand_feature_views(self) -> list[OnDemandFeatureView]:
+        """On-demand views that Feast computes on the result."""
+        return self._on_demand
+
+    @property
+    def metadata(self) -> RetrievalMetadata | None:
+        """The request and its time rules; None for data that Feast pulls from a source."""
+        return self._metadata() if self._metadata else None
+
+    def persist(self, storage: SavedDatasetStorage, allow_overwrite: bool = False, timeout: int | None = None) -> None:
+        """Raise a ConfigurationError: results belong into the artifact store."""
+        raise ConfigurationError("AsofOfflineStore saves no datasets: write the result of to_arrow_batches().")
 
 
 class AsofOfflineStore(OfflineStore):
@@ -84,31 +157,37 @@ class AsofOfflineStore(OfflineStore):
     ) -> RetrievalJob:
         """Join features to entity rows. `asof_join` states the rules.
 
-        `feature_refs` is `<view>:<feature>` of every wanted feature. `entity_df` is a frame, or a DuckDB query, which
-        runs once; its time is the column `event_timestamp`, else the only timestamp. None for every key with an event
-        in the range, each once, at the range's end. With `full_feature_names`, features are called
-        `<view>__<feature>`. `options` may have `start_date` and `end_date`, for use without entity rows, and
-        `filter_by_created_timestamp`, which makes an `event-time-only` view bitemporal.
+        `feature_refs` has `<view>:<feature>` for every feature. `entity_df` is a frame, or a DuckDB query, which runs
+        once; its time is the column `event_timestamp`, else the only timestamp. With `full_feature_names`, features
+        are called `<view>__<feature>`. The option `filter_by_created_timestamp` makes `event-time-only` views
+        bitemporal.
 
-        Raises:
-            ConfigurationError: if the entity rows lack a key, the time or an input of an on-demand view; if a feature
-                would hide a column; if a source cannot be read; or if a tag has an unknown value.
+        Raises ConfigurationError if the entity rows lack a column or have one with the name of a feature, a source
+        cannot be read, or a tag has an unknown value.
         """
+        if entity_df is None:
+            raise ConfigurationError("AsofOfflineStore joins features to entity rows: expected entity_df, found none.")
         strict = bool(options.get("filter_by_created_timestamp"))
         rules = {_name(view): BITEMPORAL if strict else _rule(view) for view in feature_views}
         on_demand = OnDemandFeatureView.get_requested_odfvs(feature_refs, project, registry)
-        since = None
-        if entity_df is None:
-            since, until = compute_non_entity_date_range(
-                feature_views, start_date=options.get("start_date"), end_date=options.get("end_date")
-            )
-            rows = EntityRows.of_query(_keys_in_range(feature_views, rules, since, until), partial(_opened, config))
-        elif isinstance(entity_df, str):
-            rows = EntityRows.of_query(lambda _: entity_df, partial(_opened, config))
+        if isinstance(entity_df, str):
+            rows = EntityRows.of_query(entity_df, partial(_opened, config))
         else:
             rows = EntityRows.of_frame(entity_df)
         plan = [_joined(view, feature_refs, full_feature_names, rules[_name(view)]) for view in feature_views]
-        _check_columns(rows, plan, on_demand)
+        columns = ", ".join(rows.columns)
+        required = {name for view in plan for name in view.keys.values()}
+        required |= {name for view in on_demand for name in view.get_request_data_schema()}
+        if missing := sorted(required - set(rows.columns)):
+            raise ConfigurationError(
+                f"The entity rows lack {', '.join(missing)}: expected the keys of the feature views and the inputs of "
+                f"on-demand views, found {columns}."
+            )
+        if hidden := sorted({name for view in plan for name in view.features.values()} & set(rows.columns)):
+            raise ConfigurationError(
+                f"The features {', '.join(hidden)} would hide columns of the entity rows, found {columns}. Rename the "
+                "columns, or ask for full_feature_names."
+            )
 
         def tables(folder: Path) -> Iterator[pa.Table]:
             table, span = rows.table(), rows.span()
@@ -117,15 +196,15 @@ class AsofOfflineStore(OfflineStore):
                 joins = []
                 for view, join in zip(feature_views, plan, strict=True):
                     oldest = first - view.ttl if view.ttl and view.ttl < first - _BEGINNING else None
-                    joins.append(replace(join, table=files.scan(view.batch_source, since or oldest, last)))
+                    joins.append(replace(join, table=files.scan(view.batch_source, oldest, last)))
                 # An eighth of the memory: three such parts exist besides DuckDB's quarter and the returned part.
-                yield from asof_batches(connection, table, rows.time, joins, folder, _memory(config) // 8)
+                yield from asof_batches(connection, table, rows.time, joins, folder, _memory() // 8)
 
         def metadata() -> AsofRetrievalMetadata:
             keys = [name for name in rows.columns if name != rows.time]
             return AsofRetrievalMetadata(feature_refs, keys, *(rows.span() or (EPOCH, EPOCH)), rules)
 
-        return AsofRetrievalJob(tables, full_feature_names, on_demand, metadata, config.repo_path)
+        return AsofRetrievalJob(tables, full_feature_names, on_demand, metadata)
 
     @staticmethod
     def pull_latest_from_table_or_query(
@@ -184,26 +263,9 @@ class AsofOfflineStore(OfflineStore):
             lambda scan: f"SELECT {columns} FROM {scan} WHERE {usable}",
         )
 
-    @staticmethod
-    def write_logged_features(
-        config: RepoConfig,
-        data: pa.Table | Path,
-        source: LoggingSource,
-        logging_config: LoggingConfig,
-        registry: BaseRegistry,
-    ) -> None:
-        """Raise a ConfigurationError: feature logs belong into the artifact store, not beside the feature tables."""
-        raise ConfigurationError("AsofOfflineStore does not write feature logs; publish them to the artifact store.")
-
     def validate_data_source(self, config: RepoConfig, data_source: DataSource) -> None:
-        """Open the source. Raises ConfigurationError if it cannot be read or lacks its time columns."""
-        names = {name for name, _ in self.get_table_column_names_and_types_from_data_source(config, data_source)}
-        mapped = {new: old for old, new in data_source.field_mapping.items()}
-        for column in (data_source.timestamp_field, data_source.created_timestamp_column):
-            if column and mapped.get(column, column) not in names:
-                raise ConfigurationError(
-                    f"The source {data_source.name}: expected the column {column}, found {', '.join(sorted(names))}."
-                )
+        """Open the source. Raises ConfigurationError if it cannot be read."""
+        self.get_table_column_names_and_types_from_data_source(config, data_source)
 
     def get_table_column_names_and_types_from_data_source(
         self, config: RepoConfig, data_source: DataSource
@@ -232,13 +294,13 @@ def _pulled(
             for batch in reader:
                 yield pa.Table.from_batches([batch])
 
-    return AsofRetrievalJob(tables, repo_path=config.repo_path)
+    return AsofRetrievalJob(tables)
 
 
 @contextmanager
 def _opened(config: RepoConfig, folder: Path) -> Iterator[tuple[duckdb.DuckDBPyConnection, SourceFiles]]:
     """A connection with a quarter of the memory and `folder` for temporary files, and the sources that it reads."""
-    with connect(folder / "spilled", _memory(config) // 4) as connection:
+    with connect(folder / "spilled", _memory() // 4) as connection:
         yield connection, SourceFiles(connection, config.repo_path)
 
 
@@ -252,13 +314,8 @@ def _explained(source: DataSource) -> Iterator[None]:
         raise ConfigurationError(f"The source {source.name} cannot be read: {said_by(error)}") from error
 
 
-def _memory(config: RepoConfig) -> int:
-    return _bytes(str(getattr(config.offline_store, "memory_limit", ""))) or min(_MOST, limits.memory() // 4)
-
-
-def _bytes(size: str) -> int:
-    match = _SIZE.fullmatch(size)
-    return int(match[1]) * _BYTES[match[2]] if match else 0
+def _memory() -> int:
+    return min(_MOST, limits.memory() // 4)
 
 
 def _columns(keys: list[str], features: list[str], event: str, created: str | None) -> str:
@@ -268,11 +325,8 @@ def _columns(keys: list[str], features: list[str], event: str, created: str | No
 
 
 def _usable(source: DataSource, event: str, created: str | None, start: datetime | None, end: datetime | None) -> str:
-    return _between(event, "" if _rule(source) == EVENT_TIME_ONLY else created or "", start, end)
-
-
-def _between(event: str, created: str, start: datetime | None, end: datetime | None) -> str:
     """SQL condition for rows with an event in [start, end] that were known at `end`."""
+    created = None if _rule(source) == EVENT_TIME_ONLY else created
     bounds = [f"{_in_utc(event)} >= {time_literal(start)}"] if start else []
     if end:
         bounds += [f"{time} <= {time_literal(end)}" for time in (_in_utc(event), _known_at(event, created))]
@@ -315,64 +369,14 @@ def _joined(view: FeatureView, feature_refs: list[str], full_names: bool, rule: 
     names = [name for owner, name in (ref.split(":", 1) for ref in feature_refs) if owner == _name(view)]
     prefix = view.projection.name_alias or view.name
     created = source.created_timestamp_column or ""
+    renamed = view.projection.join_key_map or {}
+    keys = [column.name for column in view.entity_columns if column.name != DUMMY_ENTITY_ID]
     return Joined(
         table="",
-        keys=_keys(view),
+        keys={in_table.get(key, key): renamed.get(key, key) for key in keys},
         event=in_table.get(source.timestamp_field, source.timestamp_field),
         created=in_table.get(created, created),
         features={in_table.get(name, name): f"{prefix}__{name}" if full_names else name for name in names},
         ttl=view.ttl,
         event_time_only=rule == EVENT_TIME_ONLY,
     )
-
-
-def _keys(view: FeatureView) -> dict[str, str]:
-    """For each key column of the view's table, the column of the entity rows."""
-    in_table = {new: old for old, new in view.batch_source.field_mapping.items()} if view.batch_source else {}
-    renamed = view.projection.join_key_map or {}
-    keys = [column.name for column in view.entity_columns if column.name != DUMMY_ENTITY_ID]
-    return {in_table.get(key, key): renamed.get(key, key) for key in keys}
-
-
-def _check_columns(rows: EntityRows, plan: list[Joined], on_demand: list[OnDemandFeatureView]) -> None:
-    """Refuse entity rows that lack a key or a request value, or have a column with the name of a feature."""
-    found = ", ".join(rows.columns)
-    keys = {name for view in plan for name in view.keys.values()}
-    requested = {name for view in on_demand for name in view.get_request_data_schema()}
-    if missing := sorted((keys | requested) - set(rows.columns)):
-        raise ConfigurationError(
-            f"The entity rows lack {', '.join(missing)}: expected the keys of the feature views and the inputs of "
-            f"on-demand views, found {found}."
-        )
-    if hidden := sorted({name for view in plan for name in view.features.values()} & set(rows.columns)):
-        raise ConfigurationError(
-            f"The features {', '.join(hidden)} would hide columns of the entity rows, found {found}. Rename the "
-            "columns, or ask for full_feature_names."
-        )
-
-
-def _keys_in_range(
-    views: list[FeatureView], rules: dict[str, str], since: datetime, until: datetime
-) -> Callable[[SourceFiles], str]:
-    """A query that gives every key with a usable event in the range once, at the range's end."""
-    keyed = [view for view in views if _keys(view)]
-    if len({frozenset(_keys(view).values()) for view in keyed}) > 1:
-        raise ConfigurationError(
-            f"The feature views {', '.join(view.name for view in keyed)} have different keys: expected entity rows, "
-            "found a range of time. Give entity_df, or ask for the views one by one."
-        )
-
-    def query(files: SourceFiles) -> str:
-        selects = []
-        for view in keyed:
-            join = _joined(view, [], False, rules[_name(view)])
-            pairs = sorted(join.keys.items(), key=lambda pair: pair[1])
-            columns = ", ".join(f"{quoted(key)} AS {quoted(name)}" for key, name in pairs)
-            usable = [_between(join.event, "" if join.event_time_only else join.created, since, until)]
-            usable += [f"{quoted(key)} IS NOT NULL" for key in join.keys]
-            scan = files.scan(view.batch_source, since, until)
-            selects.append(f"SELECT DISTINCT {columns} FROM {scan} WHERE {' AND '.join(usable)}")
-        time = f"{time_literal(until)} AS {TIME}"
-        return f"SELECT *, {time} FROM ({' UNION '.join(selects)}) ORDER BY ALL" if keyed else f"SELECT {time}"
-
-    return query

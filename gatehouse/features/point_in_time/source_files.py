@@ -45,11 +45,8 @@ class SourceFiles:
     ) -> str:
         """SQL that can follow FROM: all rows of `source` with an event from `since` to `until`, and possibly others.
 
-        `event` is the column of the event; by default as the source says.
-
-        Raises:
-            ConfigurationError: if the source is not of Parquet files, there are no files, a file is of another kind, or
-                the files' paths have no date for the tag `gatehouse.event_date`.
+        `event` is the column of the event; by default as the source says. Raises ConfigurationError if there are no
+        files, one is not Parquet, or the paths have no date for the tag `gatehouse.event_date`.
         """
         if not isinstance(source, FileSource) or not isinstance(source.file_format, ParquetFormat | None):
             kind = getattr(getattr(source, "file_format", None), "__class__", type(source)).__name__
@@ -61,7 +58,15 @@ class SourceFiles:
         first, last = (bound and bound.astimezone(UTC).date() for bound in (since, until))
         near = []
         for path in files:
-            day = _day(source, path, key) if key else None
+            day, text = None, _hive(path).get(key, "")
+            if key and text != _NO_DATE:
+                try:
+                    day = date.fromisoformat(text)
+                except ValueError as error:
+                    raise ConfigurationError(
+                        f"The source {source.name}: {EVENT_DATE} says that folders are named {key}=<YYYY-MM-DD>, found "
+                        f"{path}."
+                    ) from error
             if day is None or ((first is None or day >= first) and (last is None or day <= last)):
                 near.append(path)
         # Where no file is in the span, one file still gives the columns.
@@ -107,10 +112,10 @@ class SourceFiles:
                     f"The source {source.name}: expected Parquet files (*.parquet) below {source.path}, found "
                     f"{inside}. Move it, or give a pattern such as folder/*.parquet."
                 )
-            location, found = address, listed[address]
-            if found is not None:
+            location, reader = address, listed[address]
+            if reader is not None:
                 self._listed = self._listed or ListedFiles(self._connection)
-                location = self._listed.add(address, *found)
+                location = self._listed.add(address, *reader)
             files[inside or address.rsplit("/", 1)[-1]] = location
         if not files:
             raise ConfigurationError(f"The source {source.name}: expected Parquet files at {source.path}, found none.")
@@ -125,13 +130,3 @@ def _fits(path: str, pattern: str) -> bool:
 
 def _hive(path: str) -> dict[str, str]:
     return dict(part.split("=", 1) for part in path.split("/")[:-1] if "=" in part)
-
-
-def _day(source: FileSource, path: str, key: str) -> date | None:
-    value = _hive(path).get(key, "")
-    try:
-        return None if value == _NO_DATE else date.fromisoformat(value)
-    except ValueError as error:
-        raise ConfigurationError(
-            f"The source {source.name}: {EVENT_DATE} says that folders are named {key}=<YYYY-MM-DD>, found {path}."
-        ) from error

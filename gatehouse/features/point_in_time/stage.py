@@ -1,25 +1,17 @@
 """The stage that makes a training set: entity rows with labels, joined point-in-time to features by Feast."""
 
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 from gatehouse.store.manifest import Column
 from gatehouse.store.stage import Resources, StageModel, stage
 from gatehouse.store.store import ArtifactStore
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 PART = "part-00000.parquet"
 """File name of a training set."""
 
 
 class RetrieveRequest(StageModel):
-    """Which feature service to join to the snapshot's entity rows.
-
-    Attributes:
-        as_of: Time at which labels must be known, ISO 8601.
-    """
+    """Which feature service to join to the snapshot's entity rows; labels must be known at `as_of` (ISO 8601)."""
 
     snapshot: str
     feature_tables: str
@@ -45,8 +37,7 @@ def retrieve_training_set(request: RetrieveRequest, store: ArtifactStore) -> Ret
     from gatehouse.features.computing.labels import entity_rows
     from gatehouse.features.database import connect, open_tables, set_time, write_parquet
     from gatehouse.features.definitions.repository import check_out
-    from gatehouse.features.point_in_time.feast_store import applied
-    from gatehouse.features.point_in_time.retrieval import retrieve
+    from gatehouse.features.point_in_time.feast_store import applied, retrieve
     from gatehouse.features.table_files import feature_files, raw_tables, view_tables
 
     with store.workspace() as workspace:
@@ -66,7 +57,7 @@ def retrieve_training_set(request: RetrieveRequest, store: ArtifactStore) -> Ret
             "training-sets",
             request.service,
             {PART: workspace / PART},
-            columns=_columns(training_set.table),
+            columns=[Column(field.name, str(field.type), field.nullable) for field in training_set.table.schema],
             rows=training_set.table.num_rows,
             rows_per_file={PART: training_set.table.num_rows},
             derived_from={
@@ -91,7 +82,3 @@ def retrieve_training_set(request: RetrieveRequest, store: ArtifactStore) -> Ret
             },
         )
     return RetrieveResult(training_set=str(reference), rows=training_set.table.num_rows, set_aside=set_aside)
-
-
-def _columns(table: "pa.Table") -> list[Column]:
-    return [Column(field.name, str(field.type), field.nullable) for field in table.schema]

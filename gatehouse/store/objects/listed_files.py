@@ -6,7 +6,6 @@ this, so a file costs only its footer and the columns that are read, and unliste
 
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -109,22 +108,3 @@ def _list_gcs(place: str) -> dict[str, tuple[int, Read]]:
         raise OSError(f"{type(error).__name__}: {error}") from error
     below = [blob for blob in blobs if blob.name == prefix or blob.name.startswith(f"{prefix}/" if prefix else "")]
     return {f"gs://{bucket}/{blob.name}": (int(blob.size), reader(blob)) for blob in below}
-
-
-def upload(path: Path, address: str, options: Mapping[str, str]) -> None:
-    """Write a file to `address`, replacing an existing one.
-
-    Raises:
-        ConfigurationError: if it cannot be written.
-    """
-    protocol, _, place = address.partition("://")
-    try:
-        if protocol in _GCS:
-            from google.cloud.storage import Client
-
-            bucket, _, name = place.partition("/")
-            Client().bucket(bucket).blob(name).upload_from_filename(str(path))
-        else:
-            filesystem(protocol, skip_instance_cache=True, **options).put_file(str(path), place)
-    except (OSError, ImportError, ValueError) as error:
-        raise ConfigurationError(f"{address} cannot be written: {error}. Check the address and credentials.") from error

@@ -7,16 +7,13 @@ from typing import Any
 
 import pandas as pd
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from feast import Entity, FeatureStore, FeatureView, Field, RequestSource, ValueType
-from feast.infra.offline_stores.file_source import SavedDatasetFileStorage
 from feast.on_demand_feature_view import on_demand_feature_view
 from feast.types import Int64
 
-from gatehouse.errors import ConfigurationError
 from gatehouse.features.point_in_time.asof_join import asof_batches
-from gatehouse.features.point_in_time.retrieval_job import AsofRetrievalMetadata
+from gatehouse.features.point_in_time.offline_store import AsofRetrievalMetadata
 from tests.features.point_in_time.feast_stores import NOON, TIME, minute, opened, source, write
 
 DRIVER = Entity(name="driver", join_keys=["driver"], value_type=ValueType.INT64)
@@ -32,8 +29,8 @@ def trips_view(path: Path, **options: Any) -> FeatureView:
     }
     write(path / "trips.parquet", rows)
     schema = [Field(name="driver", dtype=Int64), Field(name="trips", dtype=Int64)]
-    given = {"ttl": timedelta(hours=2), "source": source(path / "trips.parquet"), "schema": schema} | options
-    return FeatureView(name="trips", entities=[DRIVER], **given)
+    fields = {"ttl": timedelta(hours=2), "source": source(path / "trips.parquet"), "schema": schema} | options
+    return FeatureView(name="trips", entities=[DRIVER], **fields)
 
 
 @pytest.fixture
@@ -67,27 +64,10 @@ def test_a_query_runs_once_and_its_rows_come_back_as_they_are(feast: FeatureStor
         "sum(i) OVER (ORDER BY i) AS wide FROM range(5) t(i) ORDER BY i DESC;"
     )
     job = feast.get_historical_features(entity_df=query, features=["trips:trips"])
-    found, again = job.to_arrow(), job.to_arrow()
-    assert found.equals(again)
-    assert found["wide"].type == pa.decimal128(38, 0)
-    assert found["trips"].to_pylist() == [10, None, 20, 10, None]
-
-
-# Without entity rows
-
-
-def test_a_range_gives_every_key_once_at_its_end(feast: FeatureStore) -> None:
-    def found(start: int, end: int) -> list[Any]:
-        start_date, end_date = minute(start, end)
-        job = feast.get_historical_features(features=["trips:trips"], start_date=start_date, end_date=end_date)
-        rows = job.to_arrow()
-        assert set(rows["event_timestamp"].to_pylist()) <= {end_date}
-        return list(zip(rows["driver"].to_pylist(), rows["trips"].to_pylist(), strict=True))
-
-    assert found(0, 45) == [(1, 10), (2, 20)]
-    assert found(0, 60) == [(1, 11), (2, 20)]
-    assert found(15, 60) == [(1, 11)], "driver 2 has no event in the range"
-    assert found(15, 45) == [], "what was not known at the end is no event"
+    rows = job.to_arrow()
+    assert rows.equals(job.to_arrow())
+    assert rows["wide"].type == pa.decimal128(38, 0)
+    assert rows["trips"].to_pylist() == [10, None, 20, 10, None]
 
 
 # The rule of time
@@ -110,23 +90,22 @@ def test_a_tag_makes_a_view_follow_the_event_time_alone(tmp_path: Path) -> None:
 
 
 def test_columns_of_a_source_may_be_mapped_to_other_names(tmp_path: Path) -> None:
-    rows = {"drv": [1, 2], "happened": minute(0, 0), "entered": minute(0, 0), "n": pa.array([10, 20], pa.int64())}
-    write(tmp_path / "raw.parquet", rows)
+    columns = {"drv": [1, 2], "happened": minute(0, 0), "entered": minute(0, 0), "n": pa.array([10, 20], pa.int64())}
+    write(tmp_path / "raw.parquet", columns)
     mapping = {"drv": "driver", "n": "trips", "happened": "event_timestamp", "entered": "created"}
     store = opened(tmp_path)
     store.apply([DRIVER, trips_view(tmp_path, source=source(tmp_path / "raw.parquet", field_mapping=mapping))])
-    found = store.get_historical_features(entity_df=asked((2, 5)), features=["trips:trips"]).to_arrow()
-    assert found["trips"].to_pylist() == [20]
+    rows = store.get_historical_features(entity_df=asked((2, 5)), features=["trips:trips"]).to_arrow()
+    assert rows["trips"].to_pylist() == [20]
     store.materialize(start_date=NOON - timedelta(days=1), end_date=NOON + timedelta(minutes=45))
     online = store.get_online_features(features=["trips:trips"], entity_rows=[{"driver": 2}])
     assert online.to_dict()["trips"] == [20]
 
 
-# On-demand views
+# Batches and memory
 
 
-@pytest.fixture
-def on_demand(feast: FeatureStore) -> FeatureStore:
+def test_batches_have_features_of_on_demand_views(feast: FeatureStore) -> None:
     @on_demand_feature_view(
         sources=[feast.get_feature_view("trips"), RequestSource(name="now", schema=[Field(name="extra", dtype=Int64)])],
         schema=[Field(name="total", dtype=Int64)],
@@ -136,10 +115,9 @@ def on_demand(feast: FeatureStore) -> FeatureStore:
         return pd.DataFrame({"total": frame["trips"].fillna(0).astype("int64") + frame["extra"]})
 
     feast.apply([totals])
-    return feast
-
-
-# Batches and memory
+    frame = asked((2, 5), (1, 45), (2, 5), extra=[1, 2, 3])
+    job = feast.get_historical_features(entity_df=frame, features=["trips:trips", "totals:total"])
+    assert job.to_arrow_batches().read_all()["total"].to_pylist() == [21, 12, 23]
 
 
 def test_batches_hold_what_the_table_holds_and_leave_nothing_behind(
@@ -165,21 +143,3 @@ def test_batches_hold_what_the_table_holds_and_leave_nothing_behind(
     trips = [None, 10, 20]
     expected = [11 if n % 3 == 1 and n % 90 >= 60 else trips[n % 3] for n in range(1000)]
     assert whole["trips"].to_pylist() == expected
-
-
-# Saved datasets and validation references
-
-
-def test_a_saved_dataset_comes_back(on_demand: FeatureStore, tmp_path: Path) -> None:
-    frame = asked((2, 5), (1, 45), (2, 5), extra=[1, 2, 3])
-    job = on_demand.get_historical_features(entity_df=frame, features=["trips:trips", "totals:total"])
-    storage = SavedDatasetFileStorage(path="saved/trips.parquet")
-    on_demand.create_saved_dataset(from_=job, name="first", storage=storage)
-    found = on_demand.get_saved_dataset("first").to_df()
-    assert found["driver"].tolist() == [2, 1, 2]
-    assert found["trips"].tolist() == [20, 10, 20] and found["total"].tolist() == [21, 12, 23]
-    assert pq.read_table(tmp_path / "saved" / "trips.parquet").column_names == [*frame, "trips", "total"]
-    assert [path.name for path in (tmp_path / "saved").iterdir()] == ["trips.parquet"]
-    with pytest.raises(ConfigurationError, match=r"The saved dataset trips\.parquet exists"):
-        on_demand.create_saved_dataset(from_=job, name="second", storage=storage)
-    on_demand.create_saved_dataset(from_=job, name="second", storage=storage, allow_overwrite=True)
