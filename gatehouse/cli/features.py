@@ -214,7 +214,7 @@ def lineage(
     sources = {f"{view.name}.{feature}": lineage_of(opened.repository, view, feature, columns) for feature in features}
     if as_json:
         listed = {
-            feature: {"values": columns_of.values, "others": columns_of.others, "exact": columns_of.exact}
+            feature: {"values": columns_of.values, "others": columns_of.named, "exact": columns_of.exact}
             for feature, columns_of in sources.items()
         }
         print_json({"known_from": known_from, "features": listed})
@@ -227,7 +227,7 @@ def lineage(
             if columns_of.exact
             else "values from (sqlglot cannot follow this SQL: all columns of its tables)"
         )
-        for heading, names in ((title, columns_of.values), ("rows may depend on", columns_of.others)):
+        for heading, names in ((title, columns_of.values), ("rows may depend on", columns_of.named)):
             console.print(f"  {heading}", style="dim")
             for line in _grouped(names) or ["none"]:
                 console.print(f"    {line}")

@@ -20,10 +20,7 @@ _ROW_GROUP = 1 << 17
 
 @contextmanager
 def connect(spill: Path | None = None, most: int = 0) -> Iterator[duckdb.DuckDBPyConnection]:
-    """A fresh in-memory DuckDB on UTC that installs nothing and draws no progress bar.
-
-    `spill` and `most` are as for `artifacts.database.connect`.
-    """
+    """A fresh in-memory DuckDB on UTC; `spill` and `most` are as for `gatehouse.store.database.connect`."""
     with _started(spill, most) as connection:
         connection.execute("SET enable_progress_bar = false; CREATE SCHEMA features")
         empty_schemas(connection)
@@ -32,16 +29,13 @@ def connect(spill: Path | None = None, most: int = 0) -> Iterator[duckdb.DuckDBP
 
 @contextmanager
 def cursor() -> Iterator[duckdb.DuckDBPyConnection]:
-    """A cursor of this process's DuckDB instance, for short queries: starting an instance takes 15 ms.
-
-    After a fatal error, also a translated one, the next cursor has another instance.
-    """
+    """A cursor of this process's DuckDB instance, for short queries: starting an instance takes 15 ms."""
     try:
         with shared().cursor() as connection:
             yield connection
     except Exception as error:
         if isinstance(error, duckdb.FatalException) or isinstance(error.__context__, duckdb.FatalException):
-            _forget()  # The instance is of no use any more.
+            _forget()  # The instance is of no use any more, also if the error was translated.
         raise
 
 

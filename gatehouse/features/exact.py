@@ -71,8 +71,18 @@ def cast_values(values: Iterable[object], kind: pa.DataType, place: Place) -> pa
 
     Raises ConfigurationError for the first value that is not of the type, such as NaN or an infinity.
     """
-    read = reader_of(kind, place(0))
-    return _read(values, lambda value: read(_plain(value, kind), True), kind, place)
+    reader = reader_of(kind, place(0))
+
+    def read(value: object) -> Any:
+        if isinstance(value, np.generic):
+            value = value.item()
+        if isinstance(value, float) and pa.types.is_integer(kind):
+            value = int(value) if value.is_integer() and abs(value) < _WHOLE_DOUBLES else value
+        if isinstance(value, Decimal) and value.is_finite():
+            value = int(value) if value == value.to_integral_value() else float(value)
+        return reader(value, True)
+
+    return _read(values, read, kind, place)
 
 
 def cast_texts(column: pa.ChunkedArray, kind: pa.DataType, place: Place) -> pa.ChunkedArray:
@@ -80,13 +90,23 @@ def cast_texts(column: pa.ChunkedArray, kind: pa.DataType, place: Place) -> pa.C
 
     Raises ConfigurationError for the first text that is not of the type.
     """
-    readers: dict[pa.DataType, Callable[[str], Any]] = {
-        pa.string(): text,
-        pa.int64(): _whole_text,
-        pa.float64(): _number_text,
-        TIME: lambda value: moment(value, _UTC),
-    }
-    return pa.chunked_array([_read(column.to_pylist(), readers[kind], kind, place)])
+
+    def read(value: str) -> Any:
+        if kind == TIME:
+            return moment(value, _UTC)
+        if kind == pa.int64():
+            if not _WHOLE.fullmatch(value) or len(value) > _SHOWN:
+                raise Unfit("a whole number")
+            return whole(int(value), True)
+        if kind == pa.float64():
+            number = float(value) if _NUMBER.fullmatch(value) else math.inf
+            exact = value.strip().lstrip("+-").isdecimal()
+            if math.isinf(number) or (exact and Decimal(value) != Decimal(number)):
+                raise Unfit("a number that a double holds")
+            return number
+        return text(value)
+
+    return pa.chunked_array([_read(column.to_pylist(), read, kind, place)])
 
 
 def cast_column(column: pa.ChunkedArray, kind: pa.DataType, place: Place) -> pa.ChunkedArray:
@@ -109,7 +129,17 @@ def cast_column(column: pa.ChunkedArray, kind: pa.DataType, place: Place) -> pa.
             raise ValueError("another family")
         return _cast(column, kind) if alike else pa.chunked_array([pa.nulls(len(column), kind)])
     except (pa.ArrowInvalid, ValueError):
-        row = _first_misfit(column, kind) if alike else pc.index(column.is_valid(), True).as_py()
+        row = pc.index(column.is_valid(), True).as_py()
+        if alike:  # The first row without which all rows before it can be cast, by bisection.
+            fitting, failing = 0, len(column)
+            while failing - fitting > 1:
+                middle = (fitting + failing) // 2
+                try:
+                    _cast(column.slice(0, middle), kind)
+                    fitting = middle
+                except (pa.ArrowInvalid, ValueError):
+                    failing = middle
+            row = failing - 1
         raise _refused(place(row), f"a value that the type {kind} holds", f"{column[row]} ({column.type})") from None
 
 
@@ -121,15 +151,6 @@ def _read(values: Iterable[Any], read: Callable[[Any], Any], kind: pa.DataType, 
         except Unfit as error:
             raise _refused(place(number), str(error), repr(value)) from None
     return pa.array(converted, kind)
-
-
-def _plain(value: object, kind: pa.DataType) -> object:
-    value = value.item() if isinstance(value, np.generic) else value
-    if isinstance(value, float) and pa.types.is_integer(kind) and value.is_integer() and abs(value) < _WHOLE_DOUBLES:
-        return int(value)
-    if isinstance(value, Decimal) and value.is_finite():
-        return int(value) if value == value.to_integral_value() else float(value)
-    return value
 
 
 def _finite(value: Any, typed: bool, kind: pa.DataType) -> float:
@@ -152,20 +173,6 @@ def _within_unit(time: datetime, kind: pa.DataType) -> datetime:
     return time
 
 
-def _whole_text(value: str) -> int:
-    if not _WHOLE.fullmatch(value) or len(value) > _SHOWN:
-        raise Unfit("a whole number")
-    return whole(int(value), True)
-
-
-def _number_text(value: str) -> float:
-    number = float(value) if _NUMBER.fullmatch(value) else math.inf
-    exact = value.strip().lstrip("+-").isdecimal()
-    if math.isinf(number) or (exact and Decimal(value) != Decimal(number)):
-        raise Unfit("a number that a double holds")
-    return number
-
-
 def _cast(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
     """Arrow's safe cast, which refuses all but that a number is too large for a shorter float."""
     converted = pc.cast(column, kind)
@@ -174,19 +181,6 @@ def _cast(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
         if pc.any(lost, min_count=0).as_py():
             raise ValueError(f"beyond {kind}")
     return converted
-
-
-def _first_misfit(column: pa.ChunkedArray, kind: pa.DataType) -> int:
-    """The first row without which all rows before it can be cast, by bisection."""
-    fitting, failing = 0, len(column)
-    while failing - fitting > 1:
-        middle = (fitting + failing) // 2
-        try:
-            _cast(column.slice(0, middle), kind)
-            fitting = middle
-        except (pa.ArrowInvalid, ValueError):
-            failing = middle
-    return failing - 1
 
 
 def _refused(place: str, expected: str, value: str) -> ConfigurationError:

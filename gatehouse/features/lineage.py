@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
-from sqlglot.lineage import Node, lineage
+from sqlglot.lineage import lineage
 
 from gatehouse.errors import ConfigurationError
 from gatehouse.features.definitions.repository import OnDemand, Repository, View, staged_by, tables_of
@@ -27,12 +27,12 @@ class Lineage:
     """Columns as `raw.<table>.<column>`, values of a request as `request.<name>`.
 
     Attributes:
-        others: The view's queries name these columns too, for example in a filter or a join.
+        named: Columns that the view's queries name besides, for example in a filter or a join.
         exact: Whether sqlglot could follow the SQL; otherwise `values` are all columns of the tables read.
     """
 
     values: tuple[str, ...]
-    others: tuple[str, ...]
+    named: tuple[str, ...]
     exact: bool = True
 
 
@@ -48,12 +48,12 @@ def lineage_of(repository: Repository, view: View | OnDemand, feature: str, colu
         name: repository.views[owner] for owner in view.spec.views for name in repository.views[owner].spec.features
     }
     values = {f"{REQUEST}.{name}" for name in view.spec.request if name.lower() in named}
-    others, exact = set[str](), True
+    besides, exact = set[str](), True
     for name, owner in owners.items():
         if name.lower() in named:
             before = _of_view(repository, owner, name, columns)
-            values, others, exact = values | {*before.values}, others | {*before.others}, exact and before.exact
-    return Lineage(tuple(sorted(values)), tuple(sorted(others - values)), exact)
+            values, besides, exact = values | {*before.values}, besides | {*before.named}, exact and before.exact
+    return Lineage(tuple(sorted(values)), tuple(sorted(besides - values)), exact)
 
 
 def _of_view(repository: Repository, view: View, feature: str, columns: Columns) -> Lineage:
@@ -78,16 +78,11 @@ def _of_view(repository: Repository, view: View, feature: str, columns: Columns)
     except (SqlglotError, ValueError, KeyError, AssertionError):
         every = sorted(f"raw.{table}.{name}" for table, names in read.items() for name in names)
         return Lineage(tuple(every), (), exact=False)
-    values = {_column(node) for node in root.walk() if not node.downstream and isinstance(node.expression, exp.Table)}
-    values = {name for name in values if name.startswith("raw.") and not name.endswith(".*")}
-    others = {f"raw.{table}.{name}" for table, names in read.items() for name in names if name.lower() in named}
-    return Lineage(tuple(sorted(values)), tuple(sorted(others - values)))
-
-
-def _column(node: Node) -> str:
-    table = node.expression
-    assert isinstance(table, exp.Table)
-    return f"{table.db}.{table.name}.{node.name.rpartition('.')[2]}".replace('"', "")
+    leaves = [(node.expression, node.name.rpartition(".")[2]) for node in root.walk() if not node.downstream]
+    names = {f"{table.db}.{table.name}.{column}" for table, column in leaves if isinstance(table, exp.Table)}
+    values = {name.replace('"', "") for name in names if name.startswith("raw.") and not name.endswith(".*")}
+    besides = {f"raw.{table}.{name}" for table, columns in read.items() for name in columns if name.lower() in named}
+    return Lineage(tuple(sorted(values)), tuple(sorted(besides - values)))
 
 
 def _names(file: str, text: str) -> set[str]:

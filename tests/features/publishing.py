@@ -4,8 +4,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from gatehouse.features.definitions.published import published_files
-from gatehouse.features.definitions.repository import read_repository
+from gatehouse.features.definitions.repository import published_files, read_repository
 from gatehouse.store.store import ArtifactStore
 
 

@@ -23,7 +23,7 @@ def traced(repository: Repository, sql: str, staging: str = "", macros: str = ""
 
 
 @pytest.mark.parametrize(
-    ("sql", "values", "others"),
+    ("sql", "values", "named"),
     [
         ("SELECT k, ts AS event_timestamp, a + b AS f FROM raw.t", "t.a t.b", "t.k t.ts"),
         ("WITH x AS (SELECT k, ts, a * 2 AS g FROM raw.t) SELECT k, ts, g AS f FROM x", "t.a", "t.k t.ts"),
@@ -41,17 +41,15 @@ def traced(repository: Repository, sql: str, staging: str = "", macros: str = ""
         ("SELECT k, ts, twice(a) AS f FROM raw.t", "t.a", "t.k t.ts"),
     ],
 )
-def test_the_sources_of_a_query(repository: Repository, sql: str, values: str, others: str) -> None:
-    found = traced(repository, sql, "SELECT k, ts, a AS g FROM raw.t WHERE b > 0", "CREATE MACRO twice(x) AS x * 2;")
-    assert [" ".join(name.removeprefix("raw.") for name in names) for names in (found.values, found.others)] == [
-        values,
-        others,
-    ]
+def test_the_sources_of_a_query(repository: Repository, sql: str, values: str, named: str) -> None:
+    lineage = traced(repository, sql, "SELECT k, ts, a AS g FROM raw.t WHERE b > 0", "CREATE MACRO twice(x) AS x * 2;")
+    columns = [" ".join(name.removeprefix("raw.") for name in names) for names in (lineage.values, lineage.named)]
+    assert columns == [values, named]
 
 
 def test_sql_that_sqlglot_cannot_follow_gives_all_columns_or_an_error(repository: Repository) -> None:
-    found = traced(repository, "SELECT k, ts, a AS g FROM raw.t")
-    assert not found.exact and found.values == ("raw.t.a", "raw.t.b", "raw.t.c", "raw.t.k", "raw.t.ts")
+    lineage = traced(repository, "SELECT k, ts, a AS g FROM raw.t")
+    assert not lineage.exact and lineage.values == ("raw.t.a", "raw.t.b", "raw.t.c", "raw.t.k", "raw.t.ts")
     with pytest.raises(ConfigurationError, match=r"views/v\.sql"):
         traced(repository, "SELECT k FROM (raw.t")
 
@@ -93,8 +91,8 @@ def test_a_feature_changes_only_with_its_sources(raw_tables: dict[str, Path], re
         sources = {}
         for view in (repository.views[name] for name in VIEWS):
             for feature in view.spec.features:
-                found = lineage_of(repository, view, feature, columns)
-                sources[view.name, feature] = {*found.values, *found.others}
+                lineage = lineage_of(repository, view, feature, columns)
+                sources[view.name, feature] = {*lineage.values, *lineage.named}
         changed = 0
         for table, column in ((table, column) for table, names in COLUMNS.items() for column in names):
             connection.register("rows", tables[table])

@@ -1,16 +1,18 @@
 """The feature repository as data: definitions with their SQL, staging queries in order. Reads only Python and SQL."""
 
-from collections.abc import Mapping
+import json
 from dataclasses import dataclass
 from datetime import timedelta
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
+from typing import Any
 
 from gatehouse.configuration.yaml_lines import read_text
 from gatehouse.errors import ConfigurationError
 from gatehouse.features.definitions.declarations import (
     EVENT_TIMESTAMP,
     KNOWN_FROM,
+    Entity,
     FeatureService,
     FeatureView,
     Kind,
@@ -19,24 +21,33 @@ from gatehouse.features.definitions.declarations import (
     Source,
     Stream,
 )
-from gatehouse.features.definitions.loading import FILE, PUBLISHED, Definitions, load_definitions, parse_definitions
+from gatehouse.features.definitions.loading import (
+    FILE,
+    KINDS,
+    PUBLISHED,
+    Definitions,
+    load_definitions,
+    name_of,
+    parse_definitions,
+)
 from gatehouse.features.definitions.problems import problems_of
+from gatehouse.features.definitions.settings import SETTINGS_FILE, read_settings
 from gatehouse.features.definitions.sql_text import (
     KNOWN_PARAMETERS,
     PARAMETERS,
+    code,
     macro_problems,
     names_read,
     parameter_problems,
 )
+from gatehouse.store.canonical import canonical_json
+from gatehouse.store.identity import identity_of, is_operational
 from gatehouse.store.store import ArtifactStore
 
 
 @dataclass(frozen=True)
 class View:
-    """A feature view with its query.
-
-    `kinds` are the types of its join keys, in their order; empty where they are not known.
-    """
+    """A feature view with its query; `kinds` are the types of its join keys, in their order, where known."""
 
     name: str
     spec: FeatureView
@@ -65,7 +76,6 @@ class Repository:
 
     Attributes:
         entities: Type of the join key by entity.
-        sources: Raw tables that grow in time, by name.
         staging: Staging query by name; each query comes after those that it reads.
         known: Query by raw table that gives the table as it stood at `as_of`; tables without one have no history.
     """
@@ -91,8 +101,8 @@ class Repository:
     def service(self, name: str) -> FeatureService:
         """A feature service by name. Raises ConfigurationError that lists the known services."""
         if name not in self.services:
-            known = ", ".join(sorted(self.services)) or "none"
-            raise ConfigurationError(f"There is no feature service {name!r}: expected one of {known}.")
+            services = ", ".join(sorted(self.services)) or "none"
+            raise ConfigurationError(f"There is no feature service {name!r}: expected one of {services}.")
         return self.services[name]
 
     def request_values(self, service: str = "") -> dict[str, Kind]:
@@ -119,21 +129,12 @@ def check_out(store: ArtifactStore, definitions: str, folder: Path) -> Repositor
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(store.read_bytes(definitions, entry.path))
     if not (folder / PUBLISHED).is_file():
-        raise ConfigurationError(
-            f"{definitions}: expected published feature definitions, found no {PUBLISHED} in it: an earlier version of "
-            "Gatehouse wrote this store. Run with another --store."
-        )
+        raise ConfigurationError(f"{definitions}: expected published feature definitions, found no {PUBLISHED} in it.")
     return _assembled(folder, parse_definitions((folder / PUBLISHED).read_text()), [])
 
 
 def read_repository(folder: Path) -> Repository:
-    """Read the feature repository in `folder`.
-
-    Raises:
-        ConfigurationError: listing every problem found: a wrong definition, a name that nothing defines, a view without
-            availability, a missing query, an unknown parameter, a feature that two views give, a cycle among the
-            staging queries.
-    """
+    """Read the feature repository in `folder`. Raises ConfigurationError that lists every problem."""
     problems: list[str] = []
     return _assembled(folder, load_definitions(folder, problems), problems)
 
@@ -161,8 +162,19 @@ def _assembled(folder: Path, defined: Definitions, problems: list[str]) -> Repos
         on_demand[name] = OnDemand(name, on_demand_spec, query("on_demand", name), inputs)
     rows = {label.name: query("labels", label.name) for label in defined.labels}
     problems += problems_of(defined)
-    staging = _in_order(queries("staging"), problems)
-    known = queries("known")
+    known, unordered = queries("known"), queries("staging")
+    graph = {
+        name: [read for read in names_read("staging", text, unordered) if read != name]
+        for name, text in unordered.items()
+    }
+    for name, reads in graph.items():
+        undefined = [read for read in reads if read not in graph]
+        problems += [f"staging/{name}.sql: reads staging.{read}, which nobody defines" for read in undefined]
+    staging = dict[str, str]()
+    try:
+        staging = {name: unordered[name] for name in TopologicalSorter(graph).static_order() if name in unordered}
+    except CycleError as error:
+        problems.append(f"staging: the queries read each other in a circle: {' -> '.join(error.args[1])}")
     path = folder / "macros.sql"
     macros = (read_text(path, path.name, problems) or "") if path.is_file() else ""
     problems += macro_problems(macros)
@@ -193,6 +205,43 @@ def _assembled(folder: Path, defined: Definitions, problems: list[str]) -> Repos
     )
 
 
+def published_files(repository: Repository) -> dict[str, bytes]:
+    """The published form of definitions, by path: only their meaning, without comments, layout and order of statements.
+
+    `definitions.json` holds what `definitions.py` defines, each query its SQL without comments, and
+    `feature_store.yaml` its settings as JSON, which is YAML too. Raises ConfigurationError if Feast's settings are no
+    YAML.
+    """
+
+    def body(definition: Any) -> dict[str, Any]:
+        # The fields that identify a definition, and its freshness, which a stage reads; descriptions are left out.
+        dumped = definition.model_dump(mode="json", exclude_defaults=True, exclude={"description"})
+        fields = type(definition).model_fields
+        return identity_of(definition) | {name: value for name, value in dumped.items() if is_operational(fields[name])}
+
+    queries = {f"views/{name}.sql": view.query for name, view in repository.views.items()}
+    queries |= {f"on_demand/{name}.sql": view.query for name, view in repository.on_demand.items()}
+    queries |= {f"staging/{name}.sql": query for name, query in repository.staging.items()}
+    queries |= {f"known/{name}.sql": query for name, query in repository.known.items()}
+    queries |= {f"labels/{repository.label.name}.sql": repository.entity_rows, "macros.sql": repository.macros}
+    # Definitions are sorted, as their order has no meaning; features of a view keep theirs, the order of columns.
+    defined: dict[str, list[Any]] = {
+        "entities": [Entity(name=name, type=kind) for name, kind in repository.entities.items()],
+        "views": [view.spec for view in repository.views.values()],
+        "on_demand": [view.spec for view in repository.on_demand.values()],
+        "services": [*repository.services.values()],
+        "labels": [repository.label],
+        "sources": [*repository.sources.values()],
+        "streams": [*repository.streams.values()],
+    }
+    bodies = {field: [body(definition) for definition in sorted(defined[field], key=name_of)] for field in KINDS}
+    texts = {path: code(query) for path, query in queries.items()}
+    texts[PUBLISHED] = json.dumps(bodies, separators=(",", ":"))
+    if (repository.folder / SETTINGS_FILE).is_file():
+        texts[SETTINGS_FILE] = canonical_json(read_settings(repository.folder))
+    return {path: text.encode() for path, text in texts.items()}
+
+
 def staged_by(repository: Repository, queries: list[str]) -> list[str]:
     """Names of the staging queries that `queries` read, directly or not; each comes after those that it reads."""
     needed: set[str] = set()
@@ -206,10 +255,7 @@ def staged_by(repository: Repository, queries: list[str]) -> list[str]:
 
 
 def tables_of(repository: Repository, queries: list[str]) -> list[str]:
-    """Names of the raw tables that `queries` read, directly or through staging tables, in alphabetical order.
-
-    A table that a source names is spelled as in the source; other tables are spelled as in the queries.
-    """
+    """Names of the raw tables that `queries` read, directly or through staging tables, in alphabetical order."""
     texts = [*queries, *(repository.staging[name] for name in staged_by(repository, queries))]
     return sorted({name for text in texts for name in names_read("raw", text, repository.sources)})
 
@@ -222,18 +268,3 @@ def without_history(repository: Repository, view: str) -> list[str]:
     if repository.views[view].spec.static:
         return []
     return [name for name in tables_of(repository, [repository.views[view].query]) if name not in repository.known]
-
-
-def _in_order(queries: Mapping[str, str], problems: list[str]) -> dict[str, str]:
-    graph = {
-        name: [read for read in names_read("staging", text, queries) if read != name] for name, text in queries.items()
-    }
-    for name, reads in graph.items():
-        problems.extend(
-            f"staging/{name}.sql: reads staging.{read}, which nobody defines" for read in reads if read not in graph
-        )
-    try:
-        return {name: queries[name] for name in TopologicalSorter(graph).static_order() if name in queries}
-    except CycleError as error:
-        problems.append(f"staging: the queries read each other in a circle: {' -> '.join(error.args[1])}")
-        return {}

@@ -21,7 +21,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -88,12 +88,7 @@ def joined(view: View, table: str, features: Sequence[str] = ()) -> Joined:
 
 @dataclass(frozen=True)
 class _Times:
-    """Times of rows.
-
-    Attributes:
-        ticks: Ticks since 1970 in UTC, shape (rows,); `NEVER` for a null.
-        fine: Whether a tick is a nanosecond and not a microsecond.
-    """
+    """Times as ticks since 1970 in UTC, shape (rows,); `NEVER` for a null. If `fine`, ticks are ns and not us."""
 
     ticks: Integers
     fine: bool = False
@@ -104,10 +99,6 @@ class _Times:
             return self.ticks
         bound = np.iinfo(np.int64).max // 1000
         return np.where(self.ticks == NEVER, NEVER, np.clip(self.ticks, -bound, bound) * 1000)
-
-    def take(self, rows: Integers) -> "_Times":
-        """The times of the rows with these numbers; shape (rows taken,)."""
-        return _Times(self.ticks[rows], self.fine)
 
 
 @dataclass(frozen=True)
@@ -121,7 +112,7 @@ class _Lookup:
 
 @dataclass(frozen=True)
 class _Piece:
-    """Features for the entity rows with numbers `rows`, ascending; None stands for all entity rows."""
+    """Features for the entity rows with numbers `rows`, ascending; None for all entity rows."""
 
     rows: Integers | None
     features: pa.Table
@@ -166,8 +157,7 @@ def asof_batches(
         Tables, at least one: the columns of `entity_rows`, unchanged and in order, then the features in the order of
         `views`.
 
-    Raises:
-        ConfigurationError: if a key of the entity rows cannot be compared with a view's key, or a table cannot be read.
+    Raises ConfigurationError if a key cannot be compared with a view's key, or a table cannot be read.
     """
     times = _times_of(entity_rows[time])
     joined_pieces: list[list[_Piece]] = [[] for _ in views]
@@ -191,21 +181,17 @@ def asof_batches(
             collect()
     size = max(1, memory // max(outputs, 1))
     for start in range(0, max(entity_rows.num_rows, 1), size):
-        yield _put_together(entity_rows.slice(start, size), start, views, joined_pieces)
-
-
-def _put_together(rows: pa.Table, start: int, views: Sequence[Joined], joined_pieces: list[list[_Piece]]) -> pa.Table:
-    """`rows` with their features; the first of these rows is entity row `start`."""
-    result = rows
-    for view, pieces in zip(views, joined_pieces, strict=True):
-        parts = [piece.between(start, start + rows.num_rows) for piece in pieces]
-        features = parts[0][1]
-        if len(parts) > 1:
-            order = np.argsort(np.concatenate([numbers for numbers, _ in parts]))
-            features = pa.concat_tables([part for _, part in parts]).take(order)
-        for column, name in view.features.items():
-            result = result.append_column(name, features[column])
-    return result
+        batch = entity_rows.slice(start, size)
+        stop = start + batch.num_rows
+        for view, pieces in zip(views, joined_pieces, strict=True):
+            parts = [piece.between(start, stop) for piece in pieces]
+            features = parts[0][1]
+            if len(parts) > 1:
+                order = np.argsort(np.concatenate([numbers for numbers, _ in parts]))
+                features = pa.concat_tables([part for _, part in parts]).take(order)
+            for column, name in view.features.items():
+                batch = batch.append_column(name, features[column])
+        yield batch
 
 
 def _join_piece(view: Joined, lookup: _Lookup, rows: pa.Table, spool: Path | None) -> _Piece:
@@ -233,7 +219,12 @@ def _pieces_of(
     """
     try:
         schema = connection.sql(f"SELECT * FROM {view.table} LIMIT 0").to_arrow_table().schema
-        columns, where = _columns(view, schema), f"FROM {view.table} WHERE {quoted(view.event)} IS NOT NULL"
+        columns = {name: quoted(name) for name in [*view.keys, *view.features]}
+        for name, alias in {view.event: _EVENT, **({view.created: _CREATED} if view.created else {})}.items():
+            # A timestamp is read as it is: a cast in DuckDB rounds nanoseconds to the nearest microsecond.
+            cast = "" if pa.types.is_timestamp(schema.field(name).type) else "::TIMESTAMPTZ"
+            columns[alias] = f"{quoted(name)}{cast} AS {alias}"
+        where = f"FROM {view.table} WHERE {quoted(view.event)} IS NOT NULL"
         select = f"SELECT {', '.join(columns.values())}"
         count = connection.execute(f"SELECT count(*) {where}").fetchall()[0][0] if len(times.ticks) else 0
         keys = {
@@ -273,7 +264,8 @@ def _divided(
     for number in np.unique(places):
         rows = np.flatnonzero(places == number)
         keys = {key: column.take(rows) for key, column in lookup.keys.items()}
-        yield pa.ipc.open_file(pa.memory_map(written[number])).read_all(), _Lookup(rows, lookup.times.take(rows), keys)
+        times = replace(lookup.times, ticks=lookup.times.ticks[rows])
+        yield pa.ipc.open_file(pa.memory_map(written[number])).read_all(), _Lookup(rows, times, keys)
 
 
 def _spread(rows: pa.RecordBatchReader, pieces: int, folder: Path) -> list[str]:
@@ -297,17 +289,6 @@ def _spread(rows: pa.RecordBatchReader, pieces: int, folder: Path) -> list[str]:
                     writer.write_batch(divided.slice(start, stop - start))
             position += len(batch)
     return names
-
-
-def _columns(view: Joined, schema: pa.Schema) -> dict[str, str]:
-    """The columns to read of a view: SQL by name of the column."""
-    columns = {name: quoted(name) for name in [*view.keys, *view.features]}
-    times = {view.event: _EVENT} | ({view.created: _CREATED} if view.created else {})
-    for name, called in times.items():
-        # A timestamp is read as it is: a cast in DuckDB rounds nanoseconds to the nearest microsecond.
-        cast = "" if pa.types.is_timestamp(schema.field(name).type) else "::TIMESTAMPTZ"
-        columns[called] = f"{quoted(name)}{cast} AS {called}"
-    return columns
 
 
 def _width_of(schema: pa.Schema, names: Iterable[str] = ()) -> int:
@@ -343,12 +324,12 @@ def _matches(view: Joined, lookup: _Lookup, rows: pa.Table) -> tuple[Integers, T
     targets = np.maximum(_placed(looked_up, span, moments), 0)
     # Entity rows are looked up in order: random access would miss the cache at every step of the search.
     by_place = _argsort(targets)
-    places_found = np.empty(count, np.int64)
-    places_found[by_place] = np.searchsorted(places, targets[by_place], side="right") - 1
-    matched = (places_found >= 0) & (looked_up >= 0) & (times != NEVER)
-    places_found[~matched] = 0
-    matched &= places[places_found] // span == looked_up
-    chosen = order[best[places_found]]
+    indices = np.empty(count, np.int64)
+    indices[by_place] = np.searchsorted(places, targets[by_place], side="right") - 1
+    matched = (indices >= 0) & (looked_up >= 0) & (times != NEVER)
+    indices[~matched] = 0
+    matched &= places[indices] // span == looked_up
+    chosen = order[best[indices]]
     if view.ttl:
         # No matching event is later than its entity row, so ages are positive; unsigned, 300 years fit in nanoseconds.
         age = (times - event[chosen]).view(np.uint64)
@@ -426,9 +407,9 @@ def _codes(view: Joined, rows: pa.Table, lookup: _Lookup) -> tuple[Integers, Int
     """A number for every key of the feature rows and the entity rows: equal keys, equal numbers; -1 for a null."""
     if not view.keys:
         return np.zeros(rows.num_rows, np.int64), np.zeros(len(lookup.times.ticks), np.int64)
-    first, *others = view.keys
+    first, *further = view.keys
     together = _encoded(rows[first], lookup.keys[first])
-    for key in others:
+    for key in further:
         more = _encoded(rows[key], lookup.keys[key])
         null = (together < 0) | (more < 0)
         _, together = np.unique(_placed(together, int(more.max(initial=0)) + 1, more), return_inverse=True)
@@ -455,7 +436,7 @@ def _encoded(feature_keys: pa.ChunkedArray, entity_keys: pa.ChunkedArray) -> Int
 
 
 def _times_of(column: pa.ChunkedArray) -> _Times:
-    """The times of a column of timestamps or dates, shape (rows,); a time without a zone is UTC."""
+    """The times of a column of timestamps or dates; a time without a zone is UTC."""
     if not pa.types.is_timestamp(column.type):
         column = column.cast(pa.timestamp("us"))
     ticks, per_second = _int64_of(column.cast(pa.int64())), _PER_SECOND[column.type.unit]
@@ -475,6 +456,6 @@ def _int64_of(column: pa.ChunkedArray | pa.Array, null: int = NEVER) -> Integers
     return np.concatenate([*parts, np.empty(0, np.int64)], dtype=np.int64)
 
 
-def _unless(wrong: Truths, values: Integers, others: Integers | int) -> Integers:
-    """`values`, replaced by `others` where `wrong` is true; shapes (rows,). Nothing is copied if none is wrong."""
-    return np.where(wrong, others, values) if wrong.any() else values
+def _unless(wrong: Truths, values: Integers, stand_ins: Integers | int) -> Integers:
+    """`values`, replaced by `stand_ins` where `wrong` is true; shapes (rows,). Nothing is copied if none is wrong."""
+    return np.where(wrong, stand_ins, values) if wrong.any() else values
