@@ -31,19 +31,15 @@ _FIELDS = {
 """The fields of `feast.types.Value` that are used here: number, protobuf type, Arrow type."""
 
 
-def _value_class() -> Any:
-    file = FileDescriptorProto(name="value.proto", package="gatehouse", syntax="proto3")
-    message = file.message_type.add(name="Value")
-    message.oneof_decl.add(name="val")
-    for name, (number, kind, _) in _FIELDS.items():
-        label = FieldDescriptorProto.LABEL_OPTIONAL
-        message.field.add(name=name, number=number, type=kind, label=label, oneof_index=0)
-    pool = DescriptorPool()
-    pool.Add(file)
-    return GetMessageClass(pool.FindMessageTypeByName("gatehouse.Value"))
-
-
-_Value = _value_class()
+_FILE = FileDescriptorProto(name="value.proto", package="gatehouse", syntax="proto3")
+_MESSAGE = _FILE.message_type.add(name="Value")
+_MESSAGE.oneof_decl.add(name="val")
+for _name, (_number, _kind, _) in _FIELDS.items():
+    _label = FieldDescriptorProto.LABEL_OPTIONAL
+    _MESSAGE.field.add(name=_name, number=_number, type=_kind, label=_label, oneof_index=0)
+_POOL = DescriptorPool()
+_POOL.Add(_FILE)
+_Value: Any = GetMessageClass(_POOL.FindMessageTypeByName("gatehouse.Value"))
 
 
 def field(view: str, feature: str) -> bytes:
@@ -61,26 +57,25 @@ def key_start(names: tuple[str, ...]) -> bytes:
 def entity_keys(names: tuple[str, ...], rows: pa.Table) -> Iterator[bytes]:
     """The key of every row, as Feast's `serialize_entity_key` in version 3 writes it.
 
-    Raises:
-        ConfigurationError: if a key is null, or neither text nor an integer.
+    Raises ConfigurationError if a key is null, or neither text nor an integer.
     """
+    serialized: list[list[bytes]] = []
+    for name in sorted(names):
+        column, values = rows[name], rows[name].to_pylist()
+        if column.null_count:
+            raise ConfigurationError(f"Entity key {name}: {column.null_count} of {len(column)} values are null.")
+        if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+            texts = [text.encode() for text in values]
+            serialized.append([struct.pack("<II", _STRING, len(text)) + text for text in texts])
+        elif not pa.types.is_integer(column.type):
+            raise ConfigurationError(f"Entity key {name}: expected text or an integer, found {column.type}.")
+        elif pa.types.is_int32(column.type):
+            serialized.append([struct.pack("<IIi", _INT32, 4, value) for value in values])
+        else:
+            serialized.append([struct.pack("<IIq", _INT64, 8, value) for value in values])
     start = key_start(names)
-    for values in zip(*(_key_values(name, rows[name]) for name in sorted(names)), strict=True):
-        yield start + b"".join(values)
-
-
-def _key_values(name: str, column: pa.ChunkedArray) -> list[bytes]:
-    kind = column.type
-    if column.null_count:
-        raise ConfigurationError(f"Entity key {name}: {column.null_count} of {len(column)} values are null.")
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        texts = [text.encode() for text in column.to_pylist()]
-        return [struct.pack("<II", _STRING, len(text)) + text for text in texts]
-    if not pa.types.is_integer(kind):
-        raise ConfigurationError(f"Entity key {name}: expected text or an integer, found {kind}.")
-    if pa.types.is_int32(kind):
-        return [struct.pack("<IIi", _INT32, 4, value) for value in column.to_pylist()]
-    return [struct.pack("<IIq", _INT64, 8, value) for value in column.to_pylist()]
+    for parts in zip(*serialized, strict=True):
+        yield start + b"".join(parts)
 
 
 def split_key(names: tuple[str, ...], key: bytes) -> tuple[tuple[str | int, ...], bytes]:
@@ -115,8 +110,7 @@ def timestamp(moment: int) -> bytes:
 def encoded(name: str, column: pa.ChunkedArray) -> list[bytes]:
     """Each value of a column as a serialized `feast.types.Value`; a null is the empty message.
 
-    Raises:
-        ConfigurationError: if Feast's layout does not support the column's type.
+    Raises ConfigurationError if Feast's layout does not support the column's type.
     """
     kind = pa.string() if pa.types.is_large_string(column.type) else column.type
     fields = [field for field, (_, _, arrow) in _FIELDS.items() if arrow == kind]

@@ -36,7 +36,7 @@ class Materialized:
     Attributes:
         rows: Number of keys to write or to remove.
         changed: Number of rows that changed the content of the store.
-        since: The watermark before the run, in microseconds since 1970; None where there was none.
+        since: The watermark before the run, in microseconds since 1970.
     """
 
     view: str
@@ -59,12 +59,10 @@ def materialize_views(
 ) -> list[Materialized]:
     """Write everything that was known at `as_of` to the online store.
 
-    Args:
-        settled: By view, the time up to which the rows of its table are settled: the next table may replace rows known
-            from then on. All rows of a view that is not named are settled.
+    `settled` has by view the time up to which the rows of its table are settled: the next table may replace rows known
+    from then on. All rows of a view that is not named are settled.
 
-    Raises:
-        StoreError: if the store cannot be reached, is already at a later time, or another run writes the view.
+    Raises StoreError if the store cannot be reached, is already at a later time, or another run writes the view.
     """
     results = []
     with connect() as connection:
@@ -165,8 +163,7 @@ def _select(
 ) -> int:
     """Create the table `features.to_write`: a row per key to write, without an event where the key has no fresh row.
 
-    Returns:
-        The number of keys: those with rows known after `since`, and the provisional ones.
+    The keys are those with rows known after `since`, and the provisional ones; their number is returned.
     """
     keys = ", ".join(map(quoted, view.keys))
     names = dict.fromkeys((*view.keys, view.event, *([view.created] if view.created else []), *view.features))

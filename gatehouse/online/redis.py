@@ -98,9 +98,8 @@ return 1
 def connect_redis(connection_string: str) -> "Redis":
     """A client for `host:port,name=value,...`, the form of Feast's settings. It connects at the first command.
 
-    Raises:
-        ConfigurationError: if the text has another form or names an unknown setting. The message shows no part of the
-            text, as a password may contain a comma.
+    Raises ConfigurationError if the text has another form or names an unknown setting. The message shows no part of the
+    text, as a password may contain a comma.
     """
     from redis import Redis
 

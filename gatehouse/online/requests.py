@@ -21,15 +21,10 @@ def online_features(
     requests: Sequence[Mapping[str, object]],
     now: datetime,
 ) -> pa.Table:
-    """The table of features for online requests, in the form in which a predictor also scores a batch.
+    """One row for each request, in order: entity keys, request values, features; null where nothing is known.
 
-    Returns:
-        One row for each request, in order: entity keys, request values, features; null where nothing is known.
-
-    Raises:
-        ConfigurationError: if there is no such service; if a request lacks a key or value, has a value of another type
-            or one that is not used; or if an on-demand view cannot be computed.
-        StoreError: if the online store cannot be reached.
+    Raises ConfigurationError if there is no such service, a request lacks a value or has one of another type or that is
+    not used, or an on-demand view cannot be computed; StoreError if the online store cannot be reached.
     """
     spec = repository.service(service)
     views = [repository.views[name] for name in spec.views]
@@ -55,9 +50,7 @@ def with_online(
 ) -> pa.Table:
     """Add a column per feature to rows of entity keys and request values; null where no fresh value is stored at `now`.
 
-    Raises:
-        ConfigurationError: if a key is missing or has another type than the view's; or as `with_on_demand`.
-        StoreError: if the online store cannot be reached.
+    Raises as `OnlineStore.read` and `with_on_demand`.
     """
     features = online.read([online_view(view) for view in views], rows, now)
     for name in features.column_names:

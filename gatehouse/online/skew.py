@@ -43,11 +43,9 @@ _BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True)
 class Compared:
-    """The comparison of one feature for one kind of keys.
+    """The comparison of one feature for one kind of keys; `values` counts the keys with a value online or offline.
 
-    Attributes:
-        values: Number of keys with a value online or offline.
-        examples: Key, online value and offline value, as text, of the first keys that differ.
+    `examples` are key, online value and offline value, as text, of the first keys that differ.
     """
 
     view: str
@@ -120,8 +118,8 @@ def measure_skew(
 
     Args:
         since: The watermark of every view before this materialization; later rows about an earlier event are preferred.
-        pushed: Views whose tables are pushed. Keys with rows that become known after `as_of` are excluded for them, as
-            the pusher serves such rows once they are known.
+        pushed: Views whose tables are pushed. Their keys with rows that become known after `as_of` are excluded, as the
+            pusher serves such rows once they are known.
     """
     compared: list[Compared] = []
     left_out = 0
@@ -216,11 +214,9 @@ def skew_reasons(skew: Skew, views: Iterable[OnlineView], max_skew: float) -> li
 
 @dataclass(frozen=True)
 class Standing:
-    """The present skew of one view.
+    """The present skew of one view, which was materialized or pushed up to `as_of`.
 
-    Attributes:
-        as_of: Up to this time the view was materialized or pushed.
-        not_compared: Why there is no comparison: the view is being written, or the pushed batch is not on this machine.
+    `not_compared` says why there is no comparison: the view is being written, or the pushed batch is elsewhere.
     """
 
     view: OnlineView
@@ -260,10 +256,8 @@ def standing_skew(
 
     `feature_tables` are used where the online store does not name those it was written from.
 
-    Raises:
-        ConfigurationError: if the online store has no rows of a view.
-        MissingArtifactError: if feature tables that were written no longer exist.
-        StoreError: if the online store cannot be reached.
+    Raises ConfigurationError if the online store has no rows of a view; MissingArtifactError if the feature tables no
+    longer exist; StoreError if the online store cannot be reached.
     """
     require_materialized(online, map(online_view, views))
 

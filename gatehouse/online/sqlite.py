@@ -60,13 +60,8 @@ class SqliteOnline:
             event = microseconds(part[view.event], [NEVER] * len(part))
             created = microseconds(part[view.created], event) if view.created else event
             values = zip(*(encoded(feature, part[feature]) for feature in view.features), strict=True)
-            texts = [
-                part[name].to_pylist() if _is_text(part[name].type) else [None] * len(part) for name in view.features
-            ]
             with self._transaction(view) as connection:
-                for key, happened, known, cells, shown in zip(
-                    keys, event, created, values, zip(*texts, strict=True), strict=True
-                ):
+                for key, happened, known, cells in zip(keys, event, created, values, strict=True):
                     place = (self._project, view.name, key)
                     query = f"SELECT generation, event, created FROM gatehouse_rows {_PLACE}"
                     stored = connection.execute(query, place).fetchone() or (-1, NEVER, NEVER)
@@ -84,9 +79,9 @@ class SqliteOnline:
                     connection.execute("INSERT OR REPLACE INTO gatehouse_rows VALUES (?, ?, ?, ?, ?, ?, ?)", row)
                     seconds = [int((_BEGINNING + timedelta(microseconds=time)).timestamp()) for time in times]
                     connection.executemany(
-                        f"INSERT OR REPLACE INTO {table} (entity_key, feature_name, value, value_text, event_ts, "
-                        "created_ts) VALUES (?, ?, ?, ?, ?, ?)",
-                        [(key, *cell, *seconds) for cell in zip(view.features, cells, shown, strict=True)],
+                        f"INSERT OR REPLACE INTO {table} (entity_key, feature_name, value, event_ts, created_ts) "
+                        "VALUES (?, ?, ?, ?, ?)",
+                        [(key, *cell, *seconds) for cell in zip(view.features, cells, strict=True)],
                     )
         return changed
 
@@ -171,7 +166,3 @@ class SqliteOnline:
                 connection.close()
         except sqlite3.Error as error:
             raise StoreError(f"The online store, the SQLite file {self._path}, cannot be used: {error}.") from error
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))

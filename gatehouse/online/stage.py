@@ -18,12 +18,10 @@ REPORT = "skew.json"
 
 
 class MaterializeRequest(StageModel):
-    """What to write to the online store: the rows of a service's views that were known at `as_of`.
+    """What to write to the online store: the rows of a service's views that were known at `as_of` (ISO 8601).
 
-    Attributes:
-        as_of: Time up to which features are written, ISO 8601.
-        max_skew: Share of differing values above which the verdict is fail.
-        rewrite: Write all rows, even if the store is at a later time.
+    If more than the share `max_skew` of the values differs, the verdict is fail. With `rewrite` all rows are written,
+    even if the store is at a later time.
     """
 
     snapshot: str
@@ -68,10 +66,8 @@ class MaterializeResult(StageModel):
 def materialize(request: MaterializeRequest, store: ArtifactStore) -> MaterializeResult:
     """Write what was known at `as_of` to the online store, read a sample back, and judge the skew.
 
-    Raises:
-        ConfigurationError: if there is no such service; if the online store's settings are wrong; or if a view has
-            another meaning than in the store, under the same version.
-        StoreError: if the online store cannot be reached, or is at a later time.
+    Raises ConfigurationError if there is no such service, the online store's settings are wrong, or a view has another
+    meaning than in the store, under the same version; StoreError if the store cannot be reached or is at a later time.
     """
     from gatehouse.features.definitions.changes import require_one_meaning
     from gatehouse.features.definitions.repository import check_out

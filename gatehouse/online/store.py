@@ -33,13 +33,9 @@ NEVER, FOREVER = -(2**62), 2**62  # Earlier and later than all times, in microse
 
 @dataclass(frozen=True)
 class OnlineView:
-    """One feature view as an online store holds it.
+    """One feature view as an online store holds it; the fields mean what they mean in `Joined`.
 
-    Attributes:
-        created: Column with the created timestamp; empty for none. A null in it counts as known at the event.
-        ttl: How long a row stays fresh; None or zero for ever.
-        event_time_only: Whether a row counts from its event time on, whenever it was created.
-        kinds: Types of the join keys, `string` or `int64`, in their order; empty where they are not known.
+    `kinds` are the types of the join keys, `string` or `int64`, in their order; empty where they are not known.
     """
 
     name: str
@@ -115,11 +111,8 @@ class OnlineStore(Protocol):
             provisional: The store notes the keys of rows known from this time on, which the next table may replace,
                 and forgets the other keys. By default it notes all keys.
 
-        Returns:
-            How many rows changed the content of the store.
-
-        Raises:
-            ConfigurationError: if Feast's layout does not support the type of a column.
+        Returns how many rows changed the content of the store. Raises ConfigurationError if Feast's layout does not
+        support the type of a column.
         """
         ...
 
@@ -130,12 +123,8 @@ class OnlineStore(Protocol):
     def read(self, views: Sequence[OnlineView], keys: pa.Table, now: datetime) -> pa.Table:
         """The features of `views` for each row of `keys`, in order; null where no fresh value is stored at `now`.
 
-        Args:
-            views: The views to read; views with the same keys need one look-up together.
-            keys: One column per join key. Where a key is null, the features of its views are null.
-
-        Raises:
-            ConfigurationError: if a key column is missing or has another type than the view's key.
+        `keys` has one column per join key; where a key is null, the features of its views are null. Raises
+        ConfigurationError if a key column is missing or has another type than the view's key.
         """
         ...
 
@@ -155,9 +144,8 @@ class OnlineStore(Protocol):
 def open_online(store: ArtifactStore, project: str, folder: Path) -> OnlineStore:
     """Open the online store that `feature_store.yaml` in `folder` names; an SQLite file is next to the artifact store.
 
-    Raises:
-        ConfigurationError: if the settings are wrong, or name an environment variable that is not set.
-        StoreError: if the SQLite file cannot be opened.
+    Raises ConfigurationError if the settings are wrong, or name an environment variable that is not set; StoreError if
+    the SQLite file cannot be opened.
     """
     body = read_settings(folder)
     for problem in store_problems(body):
@@ -237,13 +225,13 @@ def key_table(view: OnlineView, keys: Sequence[tuple[str | int, ...]]) -> pa.Tab
     return pa.table(dict(zip(view.keys, map(pa.array, columns), strict=True)))
 
 
-def online_view(view: View, features: Sequence[str] = ()) -> OnlineView:
-    """A repository view as an online store holds it, with all its features or some."""
+def online_view(view: View) -> OnlineView:
+    """A repository view as an online store holds it."""
     spec = view.spec
     return OnlineView(
         name=view.name,
         keys=tuple(spec.entities),
-        features=tuple(features or spec.features),
+        features=tuple(spec.features),
         event=EVENT_TIMESTAMP,
         created=KNOWN_FROM,
         ttl=spec.ttl,

@@ -31,26 +31,20 @@ def run_macros(connection: duckdb.DuckDBPyConnection, repository: Repository) ->
 
 
 def go_back(connection: duckdb.DuckDBPyConnection, repository: Repository, table: str) -> None:
-    """Create `raw.<table>` as it was at `as_of`, from `source.<table>`. One without a history is copied whole.
-
-    Raises ConfigurationError if `known/<table>.sql` does not run.
-    """
+    """Create `raw.<table>` as it was at `as_of`, from `source.<table>`. One without a history is copied whole."""
     query = repository.known.get(table, f"SELECT * FROM source.{quoted(table)}")
     run(connection, f"CREATE TABLE raw.{quoted(table)} AS\n{query}", f"known/{table}.sql")
 
 
 def stage_tables(connection: duckdb.DuckDBPyConnection, repository: Repository, queries: list[str]) -> None:
-    """Create the macros and the staging tables that `queries` read.
-
-    Raises ConfigurationError naming the file whose SQL does not run.
-    """
+    """Create the macros and the staging tables that `queries` read. Raises ConfigurationError as `run`."""
     run_macros(connection, repository)
     for name in staged_by(repository, queries):
         stage_table(connection, repository, name)
 
 
 def stage_table(connection: duckdb.DuckDBPyConnection, repository: Repository, name: str) -> None:
-    """Create one staging table. The staging tables that it reads must exist. Raises as `stage_tables`."""
+    """Create one staging table. The staging tables that it reads must exist. Raises ConfigurationError as `run`."""
     run(connection, f"CREATE TABLE staging.{quoted(name)} AS\n{repository.staging[name]}", f"staging/{name}.sql")
 
 
@@ -121,28 +115,20 @@ def interval(span: timedelta) -> str:
 
 
 def require_columns(connection: duckdb.DuckDBPyConnection, query: str, where: str, expected: Iterable[str]) -> None:
-    """Refuse a query that lacks a column which its definition states. Names are compared as in SQL, ignoring case.
-
-    Raises ConfigurationError naming the missing columns and the columns found; or as `run`.
-    """
-    found = table_of(connection, f"SELECT * FROM (\n{query}\n) LIMIT 0", where).column_names
-    lacking = sorted({name for name in expected if name.lower() not in {column.lower() for column in found}})
+    """Raises ConfigurationError if a query lacks a column that its definition states; SQL ignores the case of names."""
+    columns = table_of(connection, f"SELECT * FROM (\n{query}\n) LIMIT 0", where).column_names
+    lacking = sorted({name for name in expected if name.lower() not in {column.lower() for column in columns}})
     if lacking:
         raise ConfigurationError(
             f"The feature repository's {where}: expected the columns {', '.join(lacking)}, as {FILE} says, found only "
-            f"{', '.join(found)}. Give them by these names, or correct {FILE}."
+            f"{', '.join(columns)}."
         )
 
 
 def run(connection: duckdb.DuckDBPyConnection, query: str, where: str, above: int = 1) -> None:
-    """Run one statement of the repository.
+    """Run one statement of the repository, from the file `where`; `above` lines of `query` stand before the file's.
 
-    `where` is the file that it comes from. `above` is how many lines of `query` stand before the first line of the
-    file.
-
-    Raises:
-        ConfigurationError: naming the file and the line, if it does not run.
-        OutOfMemoryError: naming the file, if the memory is not enough for it.
+    Raises ConfigurationError naming the file and the line, if it does not run; OutOfMemoryError if memory is too small.
     """
     try:
         connection.execute(query)
@@ -151,12 +137,7 @@ def run(connection: duckdb.DuckDBPyConnection, query: str, where: str, above: in
 
 
 def table_of(connection: duckdb.DuckDBPyConnection, query: str, where: str) -> pa.Table:
-    """The rows of one query of the repository.
-
-    Raises:
-        ConfigurationError: naming the file and the line, if it does not run.
-        OutOfMemoryError: naming the file, if the memory is not enough for it.
-    """
+    """The rows of one query of the repository. Raises as `run`."""
     try:
         return connection.sql(query).to_arrow_table()
     except duckdb.Error as error:

@@ -80,7 +80,7 @@ class Plan:
         spans: The event times to compute, in order; empty where nothing changed.
         settled: Time from which its sources can still add rows.
         earlier: The table that the spans are added to; None where the whole view is computed.
-        corrected: Where the whole view is computed: files of the earlier table that hold corrected versions.
+        corrected: Files of the earlier table with corrected versions, where the whole view is computed.
     """
 
     view: View
@@ -101,14 +101,12 @@ def compute_tables(
 ) -> dict[str, tuple[Reference, datetime]]:
     """Compute and publish the table of every view.
 
-    `datasets` has the reference of each raw table, which know everything up to `as_of`. `parent` is the reference of
-    earlier feature tables; empty for none.
+    `datasets` has the references of the raw tables, which know everything up to `as_of`. `parent` is the reference of
+    earlier feature tables; empty for none. Raises ConfigurationError naming the file whose SQL does not run, or a table
+    that the snapshot lacks.
 
     Returns:
         By view its table, and the time from which its rows are provisional, as its sources can still add rows.
-
-    Raises:
-        ConfigurationError: naming the file whose SQL does not run, or a table that the snapshot lacks.
     """
     for table in tables_of(repository, [view.query for view in repository.views.values()]):
         if table not in datasets:
@@ -131,10 +129,7 @@ def compute_tables(
 def changed_views(
     store: ArtifactStore, repository: Repository, definitions: str, parent: str, folder: Path
 ) -> dict[str, list[str]]:
-    """List what changed since the definitions of earlier feature tables, by view.
-
-    Raises ConfigurationError if the meaning of a view changed but its version did not.
-    """
+    """What changed since the definitions of earlier feature tables, by view. Raises as `require_one_meaning`."""
     earlier = store.manifest(parent).derived_from["definitions"]
     if earlier == definitions:
         return {}
@@ -144,7 +139,6 @@ def changed_views(
 
 
 def _plan(sources: Sources, view: View, parent: str) -> Plan:
-    """What to compute of a view, where `parent` are earlier feature tables; empty for none."""
     store, repository = sources.store, sources.repository
     tables = tables_of(repository, [view.query])
     whole = Plan(view, (ALL_TIME,), sources.settled(tables))
@@ -176,19 +170,29 @@ def _plan(sources: Sources, view: View, parent: str) -> Plan:
 
 
 def _compute(sources: Sources, plans: Sequence[Plan]) -> Iterator[Plan]:
-    """Compute the rows of every view in the spans of its plan into `_kept`. Views with the same span share staging.
-
-    A plan is yielded when all its spans are computed.
-    """
+    """Compute the rows of every view into `_kept`, and yield its plan then. Views with the same span share staging."""
+    connection, repository = sources.connection, sources.repository
     yield from (plan for plan in plans if not plan.spans)
     for span in sorted({span for plan in plans for span in plan.spans}):
         reading = [plan for plan in plans if span in plan.spans]
-        _open_span(sources, span, [plan.view for plan in reading])
+        views = [plan.view for plan in reading]
+        windows = [view.spec.window for view in views if not view.spec.static]
+        window = None if None in windows else max((length for length in windows if length is not None), default=None)
+        queries = [view.query for view in views]
+        empty_schemas(connection)
+        for table in tables_of(repository, queries):
+            open_tables(connection, {table: sources.store.paths(sources.datasets[table])}, "source")
+            source, name = repository.sources.get(table), quoted(table)
+            needed = rows_needed(span, source, window) if source else "true"
+            connection.execute(f"CREATE VIEW raw.{name} AS SELECT * FROM source.{name} WHERE {needed}")
+        set_time(connection, "as_of", sources.as_of)
+        choose_span(connection, span)
+        stage_tables(connection, repository, queries)
         for plan in reading:
             kept, part = _kept(plan.view), _SPAN if span != plan.spans[0] else _kept(plan.view)
-            keep_view(sources.connection, sources.repository, plan.view, part)
+            keep_view(connection, repository, plan.view, part)
             if part != kept:
-                sources.connection.execute(f"INSERT INTO {kept} FROM {part}; DROP TABLE {part}")
+                connection.execute(f"INSERT INTO {kept} FROM {part}; DROP TABLE {part}")
             if span == plan.spans[-1]:
                 yield plan
 
@@ -196,23 +200,6 @@ def _compute(sources: Sources, plans: Sequence[Plan]) -> Iterator[Plan]:
 def _kept(view: View) -> str:
     """Name of the table with a view's rows that are not written to files yet."""
     return f"features.{quoted(view.name)}"
-
-
-def _open_span(sources: Sources, span: Span, views: Sequence[View]) -> None:
-    windows = [view.spec.window for view in views if not view.spec.static]
-    window = None if None in windows else max((length for length in windows if length is not None), default=None)
-    connection, repository = sources.connection, sources.repository
-    tables = tables_of(repository, [view.query for view in views])
-    empty_schemas(connection)
-    open_tables(connection, {table: sources.store.paths(sources.datasets[table]) for table in tables}, "source")
-    for table in tables:
-        source = repository.sources.get(table)
-        needed = rows_needed(span, source, window) if source else "true"
-        name = quoted(table)
-        connection.execute(f"CREATE VIEW raw.{name} AS SELECT * FROM source.{name} WHERE {needed}")
-    set_time(connection, "as_of", sources.as_of)
-    choose_span(connection, span)
-    stage_tables(connection, repository, [view.query for view in views])
 
 
 def _publish(sources: Sources, plan: Plan, workspace: Path) -> Reference:

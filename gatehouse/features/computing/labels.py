@@ -31,10 +31,8 @@ _TYPES: dict[Output, pa.DataType] = {"probability": pa.int8(), "probabilities": 
 def entity_rows(connection: duckdb.DuckDBPyConnection, repository: Repository) -> tuple[pa.Table, dict[str, int]]:
     """The entity rows that have a mature label, in the order of decisions, and the number set aside by reason.
 
-    Besides keys, times and label, the rows have the columns that the label view keeps, and the request values that
-    on-demand views read.
-
-    A label counts once it has arrived and its horizon is over. The later of these two times is its `label_time`.
+    The columns are keys, times, label, the columns that the label view keeps, and the request values of on-demand
+    views. A label counts once it has arrived and its horizon is over; its `label_time` is the later of these times.
 
     Raises ConfigurationError if the label's query does not run or lacks a column, or a label does not fit the task.
     """

@@ -15,11 +15,8 @@ from gatehouse.store.hidden_values import said_by
 def with_on_demand(views: Iterable[OnDemand], rows: pa.Table, *, alone: bool = False) -> pa.Table:
     """`rows` with the features of on-demand views added: the same rows in the same order, one column per feature.
 
-    `rows` has the features and request values that the views read, shape (rows, columns). With `alone`, some rows are
-    computed alone too, as in a request, and must have the same features.
-
-    Raises:
-        ConfigurationError: as `on_demand_features`; or if a row gives other features when it is computed alone.
+    `rows` has the features and request values that the views read. With `alone`, some rows are computed alone too, as
+    in a request. Raises ConfigurationError if these have other features then, or as `on_demand_features`.
     """
     for view in views:
         features = on_demand_features(view, rows)
@@ -38,12 +35,9 @@ def with_on_demand(views: Iterable[OnDemand], rows: pa.Table, *, alone: bool = F
 
 
 def on_demand_features(view: OnDemand, rows: pa.Table) -> pa.Table:
-    """The features of `view` for each of `rows`, in order.
+    """The features of `view` for each of `rows`, in order; values are cast to the kinds that the definitions state.
 
-    Values are cast to the kinds that the definitions state, so the query sees the same types wherever they come from.
-
-    Raises ConfigurationError if `rows` lacks a column, or the query does not run, lacks a feature, or gives more or
-    fewer rows.
+    Raises ConfigurationError if `rows` lacks a column, or the query does not run or gives more or fewer rows.
     """
     file = f"on_demand/{view.name}.sql"
     if missing := [name for name in view.inputs if name not in rows.column_names]:
@@ -52,9 +46,9 @@ def on_demand_features(view: OnDemand, rows: pa.Table) -> pa.Table:
             f"{', '.join(rows.column_names)}. Send them, or name the view that has them."
         )
     with cursor() as connection:
-        connection.register("given", rows.select(list(view.inputs)))
+        connection.register("inputs", rows.select(list(view.inputs)))
         query = (
-            f"WITH rows AS (SELECT {_cast(view.inputs)} FROM given) SELECT {_cast(view.spec.features)} FROM "
+            f"WITH rows AS (SELECT {_cast(view.inputs)} FROM inputs) SELECT {_cast(view.spec.features)} FROM "
             f"(\n{view.query}\n)"
         )
         try:

@@ -82,9 +82,8 @@ def spans_to_compute(
 ) -> list[Span]:
     """The event times of a view that changed source rows can affect, as few spans as possible.
 
-    A row with time t affects event times from `lead` before t until `window` after t.
-
-    `changed` has the changed hours by table; None if the whole table counts as changed.
+    A row with time t affects event times from `lead` before t until `window` after t. `changed` has the changed hours
+    by table; None if the whole table counts as changed.
     """
     spans: list[Span] = []
     for table, hours in changed.items():

@@ -9,11 +9,7 @@ from gatehouse.store.store import ArtifactStore
 
 
 class ComputeRequest(StageModel):
-    """A snapshot, the feature definitions to run on it, and earlier feature tables.
-
-    Attributes:
-        parent: Reference of earlier feature tables to add to; empty to compute all tables whole.
-    """
+    """A snapshot, the definitions to run on it, and earlier feature tables to add to, `parent` (empty for none)."""
 
     snapshot: str
     definitions: str

@@ -27,12 +27,9 @@ _ROWS_AT_ONCE = 1 << 17
 
 @dataclass(frozen=True)
 class Earlier:
-    """The earlier table of a view.
+    """The earlier table of a view: all its files, and the paths of those of the weeks from the first span on.
 
-    Attributes:
-        files: Its files by name, as they are stored, or as paths.
-        paths: Paths of its files of the weeks from the first span on.
-        settled: Rows from this time on were provisional: their sources could still add to them.
+    Rows from the time `settled` on were provisional: their sources could still add to them.
     """
 
     files: Mapping[str, Path | FileEntry]
@@ -59,7 +56,16 @@ def write_rows(
     query = f"SELECT {_columns(view)}, date_trunc('week', {within}) AS {_WEEK} FROM {rows} AS r"
     reader = connection.sql(f"{query} ORDER BY {_WEEK}, {_columns(view)}").to_arrow_reader(_ROWS_AT_ONCE)
     files: dict[str, Path] = {}
-    for week, parts in groupby(_weeks(reader), key=lambda part: part[0]):
+
+    def weeks() -> Iterator[tuple[datetime, pa.Table]]:
+        for batch in reader:
+            weeks = batch.column(_WEEK).to_numpy(zero_copy_only=False)
+            starts = np.flatnonzero(np.r_[len(weeks) > 0, weeks[1:] != weeks[:-1]])
+            part = pa.Table.from_batches([batch]).drop_columns(_WEEK)
+            for start, end in pairwise([*starts, len(weeks)]):
+                yield batch.column(_WEEK)[start].as_py(), part.slice(start, end - start)
+
+    for week, parts in groupby(weeks(), key=lambda part: part[0]):
         path = folder / f"{kind}{week_of(week)}{_SUFFIX}"
         write_parquet(pa.concat_tables([table for _, table in parts]).combine_chunks(), path)
         files[path.name] = path
@@ -70,25 +76,13 @@ def write_rows(
     return files
 
 
-def _weeks(reader: pa.RecordBatchReader) -> Iterator[tuple[datetime, pa.Table]]:
-    """Cut rows that are sorted by week into one table per week."""
-    for batch in reader:
-        weeks = batch.column(_WEEK).to_numpy(zero_copy_only=False)
-        starts = np.flatnonzero(np.r_[len(weeks) > 0, weeks[1:] != weeks[:-1]])
-        rows = pa.Table.from_batches([batch]).drop_columns(_WEEK)
-        for start, end in pairwise([*starts, len(weeks)]):
-            yield batch.column(_WEEK)[start].as_py(), rows.slice(start, end - start)
-
-
 def redefined_table(
     connection: duckdb.DuckDBPyConnection, view: View, corrected: Sequence[Path], computed: str, folder: Path
 ) -> Files:
     """The files of a table that is computed whole: it is new, or its definition changed.
 
     The new definition's values before a correction cannot be computed, since the sources hold corrected rows only. So a
-    corrected row counts as known from its last correction on.
-
-    `corrected` are the files of the earlier table with the versions that later source rows added.
+    corrected row counts as known from its last correction on. `corrected` are the earlier table's files of corrections.
     """
     if not corrected:
         return {**write_rows(connection, view, computed, folder)}

@@ -23,11 +23,8 @@ def decided_rows(connection: duckdb.DuckDBPyConnection, repository: Repository) 
     """The decisions that the label's query of entity rows gives, in the order of their time.
 
     Three variables of the connection limit the time: from `decided_since` on, before `decided_until`, and not after
-    `as_of`. The first two may be unset. The columns are the keys, decision_time, and the request values that on-demand
-    views read.
-
-    Raises:
-        ConfigurationError: if the query of the entity rows does not run or lacks a column.
+    `as_of`. The first two may be unset. The columns are the keys, decision_time, and the request values of on-demand
+    views. Raises ConfigurationError if the query does not run or lacks a column.
     """
     label, where = repository.label, f"labels/{repository.label.name}.sql"
     stage_tables(connection, repository, [repository.entity_rows])
@@ -43,12 +40,13 @@ def decided_rows(connection: duckdb.DuckDBPyConnection, repository: Repository) 
     )
 
 
-def given_rows(connection: duckdb.DuckDBPyConnection, repository: Repository, path: Path, as_of: datetime) -> pa.Table:
+def rows_of_file(
+    connection: duckdb.DuckDBPyConnection, repository: Repository, path: Path, as_of: datetime
+) -> pa.Table:
     """Read the rows of a file, in the columns and order of `decided_rows`; other columns of the file are ignored.
 
-    Raises:
-        ConfigurationError: if the file cannot be read, lacks a column or has a column of another type; or if a row
-            lacks a key or a time, is after `as_of`, or occurs twice.
+    Raises ConfigurationError if the file cannot be read, or lacks a column; or if a row has a value of another type,
+    lacks a key or a time, is after `as_of`, or occurs twice.
     """
     keys = {key: repository.entities[key] for key in repository.label.entities}
     values = repository.request_values()
@@ -90,10 +88,7 @@ def _faults(connection: duckdb.DuckDBPyConnection, columns: list[str], as_of: da
 def unlabelled_rows(connection: duckdb.DuckDBPyConnection, repository: Repository) -> pa.Table:
     """Decisions up to the variable `as_of` whose label is unknown or not final then; columns as in `decided_rows`.
 
-    Decisions that the label view itself sets aside, such as cancelled flights, are not among them.
-
-    Raises:
-        ConfigurationError: as `entity_rows`.
+    Decisions that the label view itself sets aside, such as cancelled flights, are left out. Raises as `entity_rows`.
     """
     stage_tables(connection, repository, [repository.entity_rows])
     labelled_rows(connection, repository)

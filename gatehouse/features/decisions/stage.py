@@ -14,7 +14,7 @@ class DecisionsRequest(StageModel):
     Attributes:
         since: Only decisions from this time on, ISO 8601; empty for all.
         until: Only decisions before this time, ISO 8601; empty for all up to `as_of`.
-        keys: Reference of keys and times to score instead of the label's decisions; empty for the label's decisions.
+        keys: Reference of keys and times to score instead of the label's decisions.
         unlabelled: Only decisions whose label is not known yet or younger than its horizon; the result may be empty.
     """
 
@@ -45,18 +45,24 @@ class DecisionsResult(StageModel):
 def retrieve_decisions(request: DecisionsRequest, store: ArtifactStore) -> DecisionsResult:
     """Join a feature service point-in-time to decisions whose outcome need not be known; no label is read.
 
-    Raises:
-        ConfigurationError: if the span does not parse or holds no decision; if more than one of span, keys and
-            unlabelled is given; if the keys are not those of the label's rows; if the definitions do not load; or if
-            there is no such service.
+    Raises ConfigurationError if the span does not parse or holds no decision, more than one of span, keys and
+    unlabelled is chosen, the keys are not those of the label's rows, or there is no such service.
     """
     from gatehouse.features.database import connect, open_tables, set_time, write_parquet
-    from gatehouse.features.decisions.rows import decided_rows, given_rows, unlabelled_rows
+    from gatehouse.features.decisions.rows import decided_rows, rows_of_file, unlabelled_rows
     from gatehouse.features.definitions.repository import check_out
     from gatehouse.features.point_in_time.feast_store import applied, retrieve
     from gatehouse.features.table_files import feature_files, raw_tables
 
-    as_of, since, until = (_moment(name, getattr(request, name)) for name in ("as_of", "since", "until"))
+    moments: list[datetime | None] = []
+    for name in ("as_of", "since", "until"):
+        text = getattr(request, name)
+        try:
+            moment = datetime.fromisoformat(text) if text else None
+        except ValueError as error:
+            raise ConfigurationError(f"{name}: expected a time such as 2013-01-31T14:00Z, found {text!r}.") from error
+        moments.append(moment.replace(tzinfo=moment.tzinfo or UTC) if moment else None)
+    as_of, since, until = moments
     if as_of is None or (until or as_of) > as_of or (since and since >= (until or as_of)):
         raise ConfigurationError(
             f"Decisions: expected since before until, and until at most {request.as_of}, the newest time that the "
@@ -75,7 +81,7 @@ def retrieve_decisions(request: DecisionsRequest, store: ArtifactStore) -> Decis
             if request.keys:
                 (file,) = store.manifest(request.keys).files
                 store.copy(request.keys, file.path, workspace / "keys" / file.path)
-                rows = given_rows(connection, repository, workspace / "keys" / file.path, as_of)
+                rows = rows_of_file(connection, repository, workspace / "keys" / file.path, as_of)
             else:
                 rows = (unlabelled_rows if request.unlabelled else decided_rows)(connection, repository)
         if request.unlabelled and not rows.num_rows:
@@ -110,13 +116,3 @@ def retrieve_decisions(request: DecisionsRequest, store: ArtifactStore) -> Decis
             },
         )
     return DecisionsResult(decisions=str(reference), rows=table.num_rows)
-
-
-def _moment(name: str, text: str) -> datetime | None:
-    if not text:
-        return None
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError as error:
-        raise ConfigurationError(f"{name}: expected a time such as 2013-01-31T14:00:00Z, found {text!r}.") from error
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

@@ -61,10 +61,7 @@ def changes(before: Repository, after: Repository) -> dict[str, list[str]]:
 
 
 def require_one_meaning(before: Repository, after: Repository, holder: str, views: Iterable[str]) -> None:
-    """Refuse views whose meaning differs from stored ones of the same version.
-
-    Raises ConfigurationError listing the changes that need a new version.
-    """
+    """Raises ConfigurationError listing the changes of views that keep their version, other than added features."""
     problems = []
     for name in sorted({*views} & before.views.keys() & after.views.keys()):
         old, new = before.views[name].spec, after.views[name].spec
@@ -80,19 +77,16 @@ def require_one_meaning(before: Repository, after: Repository, holder: str, view
         )
 
 
-def require_same_features(store: ArtifactStore, service: str, trained_on: str, given: str) -> None:
-    """Refuse rows to score whose definitions give a feature of a service another meaning than in training.
+def require_same_features(store: ArtifactStore, service: str, trained_on: str, computed_by: str) -> None:
+    """Raises ConfigurationError if definitions give a feature of a service another meaning than in training.
 
-    `trained_on` and `given` are references of the definitions that the model was trained on, and that made the rows.
-
-    Raises:
-        ConfigurationError: listing what changed, view by view.
+    `trained_on` and `computed_by` are references of the definitions of the model, and of the rows to score.
     """
-    if trained_on == given:
+    if trained_on == computed_by:
         return
     with store.workspace() as workspace:
         before = check_out(store, trained_on, workspace / "trained_on")
-        after = check_out(store, given, workspace / "given")
+        after = check_out(store, computed_by, workspace / "computed_by")
     read = before.service(service)
     changed = {name: lines for name, lines in changes(before, after).items() if name in read.views}
     for name in read.on_demand:
@@ -103,9 +97,9 @@ def require_same_features(store: ArtifactStore, service: str, trained_on: str, g
     if changed:
         lines = "".join(f"\n  - {name}: {', '.join(lines)}" for name, lines in sorted(changed.items()))
         raise ConfigurationError(
-            f"The model was trained on features of {trained_on}, but the rows have features of {given}, which computes "
-            f"features of the service {service} differently:{lines}\nTrain the model again, or score rows with "
-            "features of the definitions that it was trained on."
+            f"The model was trained on features of {trained_on}, but the rows have features of {computed_by}, which "
+            f"computes features of the service {service} differently:{lines}\nTrain the model again, or score rows "
+            "with features of the definitions that it was trained on."
         )
 
 
@@ -126,7 +120,6 @@ def changed_definition(before: FeatureView, after: FeatureView) -> list[str]:
 
 
 def _retyped_keys(view: FeatureView, before: Repository, after: Repository) -> list[str]:
-    """The keys of a view whose type changed."""
     both = [(key, before.entities[key], after.entities[key]) for key in view.entities if key in before.entities]
     return [f"entity {key}: {old} became {new}" for key, old, new in both if old != new]
 

@@ -7,7 +7,6 @@ import sys
 import traceback
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from gatehouse.errors import ConfigurationError
@@ -58,7 +57,26 @@ def load_definitions(folder: Path, problems: list[str]) -> Definitions:
 
     Raises ConfigurationError if there is no such file, or it does not run; the first wrong definition ends it.
     """
-    defined = list(vars(_run(folder / FILE)).values())
+    path = folder / FILE
+    spec = importlib.util.spec_from_file_location(_MODULE, path)
+    if spec is None or spec.loader is None or not path.is_file():
+        raise ConfigurationError(f"{FILE}: expected the feature definitions in the repository, found none.")
+    module = importlib.util.module_from_spec(spec)
+    written = sys.dont_write_bytecode
+    sys.dont_write_bytecode = True
+    try:
+        spec.loader.exec_module(module)
+    except SyntaxError as error:
+        file = Path(error.filename or FILE).name  # It may be one that the definitions import.
+        raise ConfigurationError(f"{file}:{error.lineno}: {error.msg}, found {(error.text or '').strip()!r}") from error
+    except (Exception, SystemExit) as error:
+        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+        place = f"{FILE}:{lines[-1]}" if lines else FILE
+        ran = "" if isinstance(error, ConfigurationError) else f" does not run: {type(error).__name__}"
+        raise ConfigurationError(f"{place}{ran}: {error}") from error
+    finally:
+        sys.dont_write_bytecode = written
+    defined = list(vars(module).values())
     by_name: dict[str, dict[str, Any]] = {}
     for field, kind in KINDS.items():
         by_name[field] = {}
@@ -74,10 +92,7 @@ def load_definitions(folder: Path, problems: list[str]) -> Definitions:
 
 
 def parse_definitions(text: str) -> Definitions:
-    """Parse a published `definitions.json`, as `published_files` writes it.
-
-    Raises ConfigurationError if another version of the code wrote it.
-    """
+    """Parse a published `definitions.json`. Raises ConfigurationError if another version of the code wrote it."""
     body = json.loads(text)
     by_name: dict[str, dict[str, Any]] = {}
     try:
@@ -88,8 +103,7 @@ def parse_definitions(text: str) -> Definitions:
                 by_name[field][name_of(definition)] = definition
     except (KeyError, ValueError, ConfigurationError) as error:
         raise ConfigurationError(
-            f"{PUBLISHED}: expected definitions as this version publishes them, found {error}. Run the pipeline again, "
-            "which publishes them anew."
+            f"{PUBLISHED}: expected definitions as this version publishes them, found {error}. Run the pipeline again."
         ) from error
     labels = [*by_name.pop("labels").values()]
     return Definitions(**by_name, labels=labels)
@@ -98,29 +112,6 @@ def parse_definitions(text: str) -> Definitions:
 def name_of(definition: Any) -> str:
     """The name of a definition; for a source or a stream the name of its table."""
     return str(getattr(definition, "name", "") or definition.table)
-
-
-def _run(path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(_MODULE, path)
-    if spec is None or spec.loader is None or not path.is_file():
-        raise ConfigurationError(f"{path.name}: expected the feature definitions in the repository, found none.")
-    module = importlib.util.module_from_spec(spec)
-    written = sys.dont_write_bytecode
-    sys.dont_write_bytecode = True
-    try:
-        spec.loader.exec_module(module)
-    except SyntaxError as error:
-        file = Path(error.filename or path.name).name  # It may be one that the definitions import.
-        raise ConfigurationError(f"{file}:{error.lineno}: {error.msg}, found {(error.text or '').strip()!r}") from error
-    except (Exception, SystemExit) as error:
-        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
-        place = f"{path.name}:{lines[-1]}" if lines else path.name
-        ran = f" does not run: {type(error).__name__}"
-        message = f": {error}" if isinstance(error, ConfigurationError) else f"{ran}: {error}"
-        raise ConfigurationError(place + message) from error
-    finally:
-        sys.dont_write_bytecode = written
-    return module
 
 
 def in_repository(repo: str, message: str) -> list[str]:

@@ -43,9 +43,9 @@ def source_problems(
             yield f"{FILE}: Source {name}: table: expected a table of the source {expected}"
         elif (kind := tables[name].get(source.event_time)) != "timestamp":
             times = [column for column, declared in tables[name].items() if declared == "timestamp"]
-            found = f"{source.event_time}, which is {kind}" if kind else source.event_time
+            actual = f"{source.event_time}, which is {kind}" if kind else source.event_time
             suggestion = nearest(source.event_time, times)
-            yield f"{FILE}: Source {name}: event_time: expected one of {', '.join(times)}, found {found}{suggestion}"
+            yield f"{FILE}: Source {name}: event_time: expected one of {', '.join(times)}, found {actual}{suggestion}"
     for name, stream in streams.items():
         for column in stream.key if name in tables else ():
             if column not in tables[name]:
@@ -54,7 +54,6 @@ def source_problems(
 
 
 def _unknown_names(defined: Definitions) -> Iterator[str]:
-    """Names that nothing defines, with those that may be meant."""
     named: list[tuple[str, str, Iterable[str], Collection[str]]] = [
         (f"Stream {table}: table", "Source", [table], defined.sources) for table in defined.streams
     ]
@@ -66,8 +65,9 @@ def _unknown_names(defined: Definitions) -> Iterator[str]:
         named.append((f"{reader.name}: views", "FeatureView", reader.views, defined.views))
     for service in defined.services.values():
         named.append((f"{service.name}: on_demand", "OnDemandView", service.on_demand, defined.on_demand))
-    for where, kind, names, known in named:
-        yield from (f"{where}: no {kind} {name!r}{nearest(name, known)}" for name in names if name not in known)
+    for where, kind, names, defined_names in named:
+        unknown = [name for name in names if name not in defined_names]
+        yield from (f"{where}: no {kind} {name!r}{nearest(name, defined_names)}" for name in unknown)
 
 
 def _repeated_names(defined: Definitions) -> Iterator[str]:
@@ -119,7 +119,6 @@ def view_problems(view: FeatureView) -> Iterator[str]:
 
 
 def _label_problems(label: LabelView) -> Iterator[str]:
-    """Problems of a label view on its own."""
     task = TASKS[label.task]
     present = {*label.entities, label.label, "decision_time", "label", "label_time"}
     if again := sorted(name for name in {*label.keeps} if name in present or label.keeps.count(name) > 1):

@@ -16,10 +16,7 @@ KEY_VERSION = 3
 
 
 def read_settings(folder: Path) -> dict[str, Any]:
-    """Read `feature_store.yaml` in a folder.
-
-    Raises ConfigurationError if the file is missing, is not YAML, or is not a mapping.
-    """
+    """Read `feature_store.yaml` in a folder. Raises ConfigurationError if it is missing or no YAML mapping."""
     path = folder / SETTINGS_FILE
     if not path.is_file():
         raise ConfigurationError(f"{SETTINGS_FILE}: expected Feast's settings in the feature repository, found none.")
@@ -27,8 +24,6 @@ def read_settings(folder: Path) -> dict[str, Any]:
     if (text := read_text(path, SETTINGS_FILE, problems)) is None:
         raise ConfigurationError(problems[0])
     body = read_yaml(text, SETTINGS_FILE)
-    if body is None:
-        raise ConfigurationError(f"{SETTINGS_FILE}: expected keys with Feast's settings, found an empty file.")
     if not isinstance(body, dict):
         raise ConfigurationError(f"{SETTINGS_FILE}: expected keys with Feast's settings, found {shown(body)}.")
     return body

@@ -93,13 +93,14 @@ def macro_problems(text: str) -> list[str]:
     ]
 
 
-def parameter_problems(file: str, query: str, known: tuple[str, ...]) -> list[str]:
-    """Problems with the parameters of a query: each must be `getvariable` of one of the `known` names."""
-    expected = "expected " + (" or ".join(f"getvariable('{name}')" for name in known) or "none")
+def parameter_problems(file: str, query: str, parameters: tuple[str, ...]) -> list[str]:
+    """Problems with the parameters of a query: each must be `getvariable` of one of the `parameters`."""
+    expected = "expected " + (" or ".join(f"getvariable('{name}')" for name in parameters) or "none")
     positional = dict.fromkeys(re.findall(r"\?|\$\w+", _blanked(query, " ", '""')))
     problems = [f"{file}: the positional parameter {text}: {expected}" for text in positional]
     named = dict.fromkeys(_VARIABLE.findall(code(query)))
-    return problems + [f"{file}: the unknown parameter {name!r}: {expected}" for name in named if name not in known]
+    unknown = [name for name in named if name not in parameters]
+    return problems + [f"{file}: the unknown parameter {name!r}: {expected}" for name in unknown]
 
 
 def query_problems(file: str, query: str) -> Iterator[str]:

@@ -21,12 +21,9 @@ Newest = tuple[datetime | None, datetime | None, int]
 
 
 class FreshnessRequest(StageModel):
-    """Feature tables, and what their age is measured from.
+    """Feature tables, and what their age is measured from; `as_of` is the time of the run, ISO 8601.
 
     If a source stops, its `as_of` stops too. Measured from `as_of`, the views then look as fresh as before.
-
-    Attributes:
-        as_of: Time of the run, ISO 8601.
     """
 
     feature_tables: str
@@ -86,8 +83,7 @@ class Freshness:
 
     Attributes:
         known: Time since its newest row became known. This row can be a correction of an old event.
-        ahead: Number of rows that become known only later, because the clock is behind or the tables are of a later
-            time.
+        ahead: Number of rows that become known only later.
     """
 
     view: str

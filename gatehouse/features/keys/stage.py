@@ -9,11 +9,7 @@ KIND = "keys"
 
 
 class TakeKeysRequest(StageModel):
-    """Where the table is.
-
-    Attributes:
-        keys: Path or URL of a CSV or Parquet file, or a reference of published keys; empty for none.
-    """
+    """Path or URL of a CSV or Parquet file, or a reference of published keys; empty for none."""
 
     keys: str
     name: str
@@ -34,9 +30,8 @@ class TakeKeysResult(StageModel):
 def take_keys(request: TakeKeysRequest, store: ArtifactStore) -> TakeKeysResult:
     """Publish a file of keys and times as it is.
 
-    Raises:
-        ConfigurationError: if there is no such file, it is neither CSV nor Parquet, or the reference is not of keys.
-        MissingArtifactError: if the reference is not in the store.
+    Raises ConfigurationError if there is no such file, it is neither CSV nor Parquet, or the reference is not of keys;
+    MissingArtifactError if the reference is not in the store.
     """
     import fsspec
 

@@ -42,42 +42,33 @@ def single_feature_auc(
     # A class with few rows is predicted well by chance.
     least = 1 if len(counts) == 2 else _LEAST_ROWS
     targets = [y for y in targets if least <= y.sum() <= len(y) - least]
-    kinds = {**dict.fromkeys(numeric, _numeric), **dict.fromkeys(categorical, _categorical)}
-    return {
-        name: max((area_of(training_set[name], y, groups) for y in targets), default=0.5)
-        for name, area_of in kinds.items()
-    }
 
+    def area(y: np.ndarray, scores: np.ndarray) -> float:
+        return roc_auc(y, places(scores, groups) if len(groups) else scores)
 
-def _numeric(column: pa.ChunkedArray, y: np.ndarray, groups: np.ndarray) -> float:
-    values = pc.cast(column, pa.float64()).to_numpy(zero_copy_only=False)
-    unknown = np.isnan(values)
-    best = 0.5
-    for stand_in in (-np.inf, np.inf) if unknown.any() else (0.0,):
-        area = _area(y, np.where(unknown, stand_in, values), groups)
-        best = max(best, area, 1 - area)
-    return best
-
-
-def _categorical(column: pa.ChunkedArray, y: np.ndarray, groups: np.ndarray) -> float:
-    codes = pc.fill_null(pc.cast(column, pa.string()), "\0null").combine_chunks().dictionary_encode().indices.to_numpy()
-    counts = np.bincount(codes)
-    rates = (np.bincount(codes, weights=y) + _SMOOTHING * y.mean()) / (counts + _SMOOTHING)
-    return max(0.5, _area(y, rates[codes], groups))
-
-
-def _area(y: np.ndarray, scores: np.ndarray, groups: np.ndarray) -> float:
-    return roc_auc(y, places(scores, groups) if len(groups) else scores)
+    areas = dict.fromkeys((*numeric, *categorical), 0.5)
+    for name in numeric:
+        values = pc.cast(training_set[name], pa.float64()).to_numpy(zero_copy_only=False)
+        unknown = np.isnan(values)
+        for stand_in in (-np.inf, np.inf) if unknown.any() else (0.0,):
+            for y in targets:
+                score = area(y, np.where(unknown, stand_in, values))
+                areas[name] = max(areas[name], score, 1 - score)
+    for name in categorical:
+        texts = pc.fill_null(pc.cast(training_set[name], pa.string()), "\0null").combine_chunks()
+        codes = texts.dictionary_encode().indices.to_numpy()
+        counts = np.bincount(codes)
+        for y in targets:
+            rates = (np.bincount(codes, weights=y) + _SMOOTHING * y.mean()) / (counts + _SMOOTHING)
+            areas[name] = max(areas[name], area(y, rates[codes]))
+    return areas
 
 
 def above_median(labels: Floats, groups: Integers) -> tuple[Integers, npt.NDArray[np.bool_]]:
     """Whether each label is above the median of its group, and whether the group has different labels; shape (rows,).
 
-    Where no label is above it, because most have the largest, those at the median count.
-
-    Args:
-        labels: Shape (rows,), without NaN.
-        groups: Number of each row's group, shape (rows,); from 0, and every number occurs.
+    Where no label is above it, because most have the largest, those at the median count. `labels` have no NaN, and
+    `groups` has the number of each row's group, from 0, where every number occurs.
     """
     ordered = labels[np.lexsort((labels, groups))]
     sizes = np.bincount(groups)

@@ -36,12 +36,10 @@ _BEGINNING = datetime(1, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True)
 class Difference:
-    """A feature whose replayed values differ from the stored ones.
+    """A feature whose replayed values differ from the stored ones, in the `feature table` or the `training set`.
 
-    Attributes:
-        where: `feature table` or `training set`.
-        cut: The moment to which the raw tables were restored, ISO 8601.
-        first: Keys and times of the first row that differs.
+    `cut` is the moment to which the raw tables were restored, and `first` the keys and times of the first row that
+    differs.
     """
 
     where: str
@@ -74,11 +72,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Replay:
-    """A training set, with everything it was made from.
-
-    Attributes:
-        training_set: As it was retrieved: entity keys, decision_time and features; with rows.
-    """
+    """A training set as it was retrieved, with rows, and everything it was made from."""
 
     connection: duckdb.DuckDBPyConnection
     repository: Repository
@@ -88,12 +82,7 @@ class Replay:
     views: Mapping[str, Sequence[str]]
 
     def run(self, count: int) -> tuple[list[dict[str, Any]], list[Difference]]:
-        """Replay every cut of the plan.
-
-        Returns:
-            Each cut as in the report, with the number of rows of the training set and of each view that were compared;
-            and the differences.
-        """
+        """Replay every cut of the plan: the cuts as in the report, with numbers of rows compared; the differences."""
         cuts, differences = list[dict[str, Any]](), list[Difference]()
         for cut, views in self.plan(count).items():
             rows, compared, differing = self.compare(cut, views)
@@ -133,8 +122,7 @@ class Replay:
     def compare(self, cut: datetime, names: Sequence[str]) -> tuple[int, dict[str, int], list[Difference]]:
         """Replay views at one cut, and compare their rows in (cut - `WINDOW`, cut].
 
-        Returns:
-            The number of entity rows compared, the number of feature rows compared by view, and the differences.
+        Returns the number of entity rows compared, the number of feature rows compared by view, and the differences.
         """
         connection, repository = self.connection, self.repository
         queries = [repository.views[name].query for name in names]
@@ -148,7 +136,18 @@ class Replay:
             view, files = repository.views[name], self.feature_tables[name]
             keep_view(connection, repository, view, _table(name))
             if corrected := [path for file, path in files.items() if file.startswith(CORRECTED)]:
-                _replay_corrections(connection, view, corrected, cut)
+                # The raw tables hold corrected rows only, so earlier versions cannot be computed from them: rows that
+                # were corrected later are replaced by their versions that were known at the cut.
+                open_tables(connection, {f"corrected {name}": corrected}, "features")
+                keys = (*view.spec.entities, EVENT_TIMESTAMP)
+                match = " AND ".join(f"c.{quoted(key)} IS NOT DISTINCT FROM n.{quoted(key)}" for key in keys)
+                known = f"EXISTS (FROM features.{quoted(f'corrected {name}')} AS c WHERE {match})"
+                columns = ", ".join(map(quoted, view.columns))
+                connection.execute(
+                    f"CREATE OR REPLACE TABLE {_table(name)} AS SELECT {columns} FROM {_table(name)} AS n "
+                    f"WHERE NOT {known} UNION ALL SELECT {columns} FROM features.{quoted(name)} AS n "
+                    f"WHERE {known} AND {quoted(KNOWN_FROM)} <= {time_literal(cut)}"
+                )
         for name in names:
             compared[name], differing = _compare_tables(connection, repository.views[name], cut)
             differences += differing
@@ -206,25 +205,6 @@ def cut_times(moments: pa.ChunkedArray, count: int) -> list[datetime]:
 
 def _table(view: str) -> str:
     return f"replayed.{quoted(view)}"
-
-
-def _replay_corrections(
-    connection: duckdb.DuckDBPyConnection, view: View, corrected: Sequence[Path], cut: datetime
-) -> None:
-    """Replace rows that were corrected later by the versions of them that were known at the cut.
-
-    The raw tables hold corrected rows only, so earlier versions cannot be computed from them.
-    """
-    open_tables(connection, {f"corrected {view.name}": corrected}, "features")
-    keys = (*view.spec.entities, EVENT_TIMESTAMP)
-    match = " AND ".join(f"c.{quoted(name)} IS NOT DISTINCT FROM n.{quoted(name)}" for name in keys)
-    known = f"EXISTS (FROM features.{quoted(f'corrected {view.name}')} AS c WHERE {match})"
-    columns = ", ".join(map(quoted, view.columns))
-    connection.execute(
-        f"CREATE OR REPLACE TABLE {_table(view.name)} AS SELECT {columns} FROM {_table(view.name)} AS n "
-        f"WHERE NOT {known} UNION ALL SELECT {columns} FROM features.{quoted(view.name)} AS n "
-        f"WHERE {known} AND {quoted(KNOWN_FROM)} <= {time_literal(cut)}"
-    )
 
 
 def _compare_tables(

@@ -27,11 +27,24 @@ def leakage_page(service: str, body: Mapping[str, Any]) -> str:
             marks[index] = "bad" if differing else "warn"
     columns = ("where", "view", "feature", "cut", "rows", "first", "stored", "replayed")
     keys = [", ".join(f"{name}={value}" for name, value in row["first"].items()) for row in differences]
+    cuts, warnings = body["cuts"], body["warnings"]
+    unchecked = [f"{name}: {status}" for name, status in body["views"].items() if status != "replayed"]
+    if body["reasons"]:
+        stamp = "correct what is named, so that each row is stamped with the moment when its values were known."
+        todo = stamp if differences else "do what the last sentence of each reason says."
+        verdict = Verdict("fail", "\n".join(body["reasons"]), (), warnings, unchecked, todo)
+    else:
+        of_views, of_set = sum(sum(cut["views"].values()) for cut in cuts), sum(cut["rows"] for cut in cuts)
+        sentence = (
+            f"No compared value was used before it was known: {counted(of_views, 'row')} of views and "
+            f"{of_set:,} of the training set's {counted(body['rows'], 'row')}, at {counted(len(cuts), 'cut')}."
+        )
+        verdict = Verdict("warn" if warnings else "pass", sentence, (), warnings, unchecked)
     areas = sorted(body["single_feature_auc"].items(), key=lambda item: (-item[1], item[0]))
     return render(
         "leakage.html",
         f"Leakage check of {service}",
-        verdict=_verdict(body),
+        verdict=verdict,
         body=body,
         views=views,
         marks=marks,
@@ -43,18 +56,3 @@ def leakage_page(service: str, body: Mapping[str, Any]) -> str:
         shown=_SHOWN,
         alarms={index: "bad" for index, (_, area) in enumerate(areas) if area > body["alarm"]},
     )
-
-
-def _verdict(body: Mapping[str, Any]) -> Verdict:
-    cuts, warnings = body["cuts"], body["warnings"]
-    unchecked = [f"{name}: {status}" for name, status in body["views"].items() if status != "replayed"]
-    if body["reasons"]:
-        stamp = "correct what is named, so that each row is stamped with the moment when its values were known."
-        todo = stamp if body["differences"] else "do what the last sentence of each reason says."
-        return Verdict("fail", "\n".join(body["reasons"]), (), warnings, unchecked, todo)
-    of_views, of_set = sum(sum(cut["views"].values()) for cut in cuts), sum(cut["rows"] for cut in cuts)
-    sentence = (
-        f"No compared value was used before it was known: {counted(of_views, 'row')} of views and "
-        f"{of_set:,} of the training set's {counted(body['rows'], 'row')}, at {counted(len(cuts), 'cut')}."
-    )
-    return Verdict("warn" if warnings else "pass", sentence, (), warnings, unchecked)

@@ -21,10 +21,8 @@ _ADVICE = "If that cannot be mended, state the view with a reason under features
 class LeakageRequest(StageModel):
     """A training set, everything it was made from, and how it is judged.
 
-    Attributes:
-        cuts: At how many moments of its own rows each view is replayed; all views are also replayed at the middle
-            decision.
-        unchecked: Views that need not be checked, each with the reason; any other view that cannot be checked fails.
+    Every view is replayed at `cuts` moments of its own rows, and at the middle decision. The views in `unchecked`, each
+    with a reason, may go unchecked; any other view that cannot be checked fails.
     """
 
     snapshot: str
@@ -142,7 +140,7 @@ def check_leakage(request: LeakageRequest, store: ArtifactStore) -> LeakageResul
         "warnings": warnings,
         "alarm": request.alarm,
         "rows": training_set.num_rows,
-        "told": predicted,
+        "predicted": predicted,
         "views": status | {name: "declared static" for name in views if repository.views[name].spec.static},
         "planned": request.cuts,
         "cuts": cuts,

@@ -17,11 +17,7 @@ Verdict = Literal["pass", "fail", "not checked"]
 
 
 class CompareOnlineRequest(StageModel):
-    """A training set whose feature service is read online.
-
-    Attributes:
-        max_skew: Share of differing values above which the verdict is fail.
-    """
+    """A training set whose feature service is read online; above the share `max_skew` of differences it fails."""
 
     training_set: str
     max_skew: float = 0.0

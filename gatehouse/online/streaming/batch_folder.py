@@ -52,8 +52,7 @@ class BatchState(BaseModel):
         as_of: Time up to which everything is known. All rows known until then are settled.
         positions: The position of the last message included, by table and partition.
         changed: The hours of event time in which the micro-batch changes rows, by table; None for any hour.
-        counts: Numbers of messages by table: `rows`, of which some are `repeated` (nothing new, or replaced within the
-            batch) and some `late`; and `misfits`, which were rejected.
+        counts: Numbers of messages by table: `rows`, `repeated` and `late` ones among these, and rejected `misfits`.
     """
 
     model_config = ConfigDict(frozen=True)

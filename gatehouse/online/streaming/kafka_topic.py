@@ -4,7 +4,6 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, KafkaError, KafkaException, TopicPartition
 
@@ -17,9 +16,6 @@ from gatehouse.data.messages.clients import (
 )
 from gatehouse.errors import SourceError
 from gatehouse.online.streaming.stream import Message, Position, milliseconds
-
-if TYPE_CHECKING:
-    from confluent_kafka import Message as KafkaMessage
 
 SETTINGS = "GATEHOUSE_KAFKA_SETTINGS"
 _SILENCE_SECONDS = 30.0
@@ -36,16 +32,19 @@ class KafkaMessages:
         try:
             self._consumer = kafka_consumer(servers, settings, group)
             partitions = kafka_partitions(self._consumer, topic, _SILENCE_SECONDS)
-            self._consumer.assign(
-                [
-                    TopicPartition(
-                        topic,
-                        number,
-                        after[str(number)][0] + 1 if str(number) in after else self._offset_from(number, since),
-                    )
-                    for number in partitions
-                ]
-            )
+            assigned = []
+            for number in partitions:
+                if str(number) in after:
+                    offset = after[str(number)][0] + 1
+                else:
+                    # The end is asked first: a message that arrives between the two requests is after this end, and so
+                    # is read. Without a message at `since` or later, reading begins at the end.
+                    partition = TopicPartition(topic, number, milliseconds(since))
+                    _, end = self._consumer.get_watermark_offsets(partition, timeout=_SILENCE_SECONDS)
+                    first = self._consumer.offsets_for_times([partition], timeout=_SILENCE_SECONDS)[0].offset
+                    offset = first if first >= 0 else end
+                assigned.append(TopicPartition(topic, number, offset))
+            self._consumer.assign(assigned)
         except KafkaException as error:
             raise self._unreachable(error.args[0]) from None
         self._partitions = frozenset(map(str, partitions))
@@ -66,7 +65,15 @@ class KafkaMessages:
             heard.add(partition)
             if error is None:
                 self._ended.discard(partition)
-                messages.append(_message(record))
+                number, offset, value = record.partition(), record.offset(), record.value()
+                kind, sent = record.timestamp()
+                if kind == TIMESTAMP_NOT_AVAILABLE or number is None or offset is None:
+                    raise SourceError(
+                        f"The message {offset} of partition {partition} has no timestamp, so it is unknown since when "
+                        "its features are known. Configure the topic to set timestamps (message.timestamp.type)."
+                    )
+                payload = value.encode() if isinstance(value, str) else value
+                messages.append(Message(partition, (offset,), moment_of(sent), payload))
             elif error.code() == KafkaError._PARTITION_EOF:
                 self._ended.add(partition)
             elif error.code() in _LOST:
@@ -97,24 +104,5 @@ class KafkaMessages:
         """As `MessageStream.close`."""
         self._consumer.close()
 
-    def _offset_from(self, partition: int, since: datetime) -> int:
-        """The offset of the first message at `since` or later; the end of the partition if there is none."""
-        # The end is asked first: a message that arrives between the two requests is after this end, and so is read.
-        _, end = self._consumer.get_watermark_offsets(TopicPartition(self._topic, partition), timeout=_SILENCE_SECONDS)
-        place = TopicPartition(self._topic, partition, milliseconds(since))
-        offset = self._consumer.offsets_for_times([place], timeout=_SILENCE_SECONDS)[0].offset
-        return int(offset if offset >= 0 else end)
-
-    def _unreachable(self, error: "KafkaError | str") -> SourceError:
+    def _unreachable(self, error: KafkaError | str) -> SourceError:
         return unreachable(f"The topic {self._topic} at {self._servers}", error, self._secret)
-
-
-def _message(record: "KafkaMessage") -> Message:
-    partition, offset, value = record.partition(), record.offset(), record.value()
-    kind, sent = record.timestamp()
-    if kind == TIMESTAMP_NOT_AVAILABLE or partition is None or offset is None:
-        raise SourceError(
-            f"The message {offset} of partition {partition} has no timestamp, so it is unknown since when its features "
-            "are known. Configure the topic to set timestamps (message.timestamp.type)."
-        )
-    return Message(str(partition), (offset,), moment_of(sent), value.encode() if isinstance(value, str) else value)

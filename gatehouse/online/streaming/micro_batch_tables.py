@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import duckdb
 import pyarrow as pa
 
 from gatehouse.errors import ConfigurationError
@@ -48,10 +47,8 @@ class RawTables:
 def streamed_views(repository: Repository, tables: Sequence[str], names: Sequence[str] = ()) -> list[View]:
     """The named views, or all that can be pushed from these tables.
 
-    A view can be pushed if it reads one of the tables, is not static, and has a window.
-
-    Raises:
-        ConfigurationError: if there is none, or a named view cannot be pushed, with the reason.
+    A view can be pushed if it reads one of the tables, is not static, and has a window. Raises ConfigurationError if
+    there is none, or a named view cannot be pushed, with the reason.
     """
     reasons = {}
     for name, view in repository.views.items():
@@ -106,20 +103,39 @@ def next_tables(
     until: datetime,
     folder: Path,
 ) -> dict[str, Files]:
-    """The files of every view's table at `until`, from those at `since`.
+    """The files of every view's table at `until`, from `files`, those at `since`.
 
-    Args:
-        files: The files of every view's table at `since`. All rows known until then stay.
-        changed: Hours of event time in which raw rows are new or changed, by table; None for any hour.
-        since: Time up to which the tables are known.
-        until: Time up to which the tables are known afterwards; a row that is late is known from then on.
+    All rows known until `since` stay; a row that is late is known from `until` on. `changed` has the hours of event
+    time in which raw rows are new or changed, by table; None for any hour.
     """
-    plans = {view.name: _spans(repository, view, changed, since + MICROSECOND) for view in views}
+    unsettled, plans = since + MICROSECOND, dict[str, list[Span]]()
+    for view in views:
+        hours = {table: changed[table] for table in tables_of(repository, [view.query]) if table in changed}
+        spans = spans_to_compute(hours, repository.sources, view.spec.window)
+        staged = [repository.staging[name] for name in staged_by(repository, [view.query])]
+        if any(map(_AS_OF.search, [view.query, repository.macros, *staged])):
+            # As time passes, rows of past events may appear, as far back as the view's window.
+            spans.append(Span(shifted(unsettled, -(view.spec.window or timedelta(0))), END))
+        elif spans:
+            spans.append(Span(unsettled, END))
+        plans[view.name] = merged(spans)
     result = dict(files)
     with connect() as connection:
         for span in sorted({span for spans in plans.values() for span in spans}):
             computed = [view for view in views if span in plans[view.name]]
-            _open_span(connection, repository, raw, span, computed, until)
+            # Open the raw rows that the views need in the span, and run the staging queries.
+            window = max(view.spec.window or timedelta(0) for view in computed)
+            queries = [view.query for view in computed]
+            empty_schemas(connection)
+            for table in tables_of(repository, queries):
+                open_tables(connection, {table: raw.snapshot[table]}, "source")
+                source = repository.sources.get(table)
+                needed = rows_needed(span, source, window) if source else "true"
+                rows = raw.query(repository, table)
+                connection.execute(f"CREATE VIEW raw.{quoted(table)} AS SELECT * FROM ({rows}) WHERE {needed}")
+            set_time(connection, "as_of", until)
+            choose_span(connection, span)
+            stage_tables(connection, repository, queries)
             for view in computed:
                 kept = f"features.{quoted(view.name)}"
                 keep_view(connection, repository, view, kept if span == plans[view.name][0] else "__part")
@@ -127,49 +143,11 @@ def next_tables(
                     connection.execute(f"INSERT INTO {kept} FROM __part")
         for view in views:
             if spans := plans[view.name]:
-                earlier = Earlier(files[view.name], files[view.name], since + MICROSECOND)
+                earlier = Earlier(files[view.name], files[view.name], unsettled)
                 kept = f"features.{quoted(view.name)}"
                 written = next_table(connection, view, earlier, spans, kept, until, folder / view.name)
                 result[view.name] = {name: path for name, path in written.items() if isinstance(path, Path)}
     return result
-
-
-def _spans(
-    repository: Repository, view: View, changed: Mapping[str, Sequence[datetime] | None], since: datetime
-) -> list[Span]:
-    """The event times of a view to compute again; rows that become known from `since` on are not settled."""
-    tables = tables_of(repository, [view.query])
-    hours = {table: changed[table] for table in tables if table in changed}
-    spans = spans_to_compute(hours, repository.sources, view.spec.window)
-    texts = [view.query, repository.macros, *(repository.staging[name] for name in staged_by(repository, [view.query]))]
-    if any(map(_AS_OF.search, texts)):
-        # As time passes, rows of past events may appear, as far back as the view's window.
-        return merged([*spans, Span(shifted(since, -(view.spec.window or timedelta(0))), END)])
-    return merged([*spans, Span(since, END)]) if spans else []
-
-
-def _open_span(
-    connection: duckdb.DuckDBPyConnection,
-    repository: Repository,
-    raw: RawTables,
-    span: Span,
-    views: Sequence[View],
-    as_of: datetime,
-) -> None:
-    """Open the raw rows that views need in a span, and run the staging queries."""
-    window = max(view.spec.window or timedelta(0) for view in views)
-    queries = [view.query for view in views]
-    empty_schemas(connection)
-    for table in tables_of(repository, queries):
-        open_tables(connection, {table: raw.snapshot[table]}, "source")
-        source = repository.sources.get(table)
-        needed = rows_needed(span, source, window) if source else "true"
-        connection.execute(
-            f"CREATE VIEW raw.{quoted(table)} AS SELECT * FROM ({raw.query(repository, table)}) WHERE {needed}"
-        )
-    set_time(connection, "as_of", as_of)
-    choose_span(connection, span)
-    stage_tables(connection, repository, queries)
 
 
 def _same_key(key: Sequence[str]) -> str:

@@ -19,7 +19,7 @@ _READ = 1000  # Messages that are read from a stream at once.
 class ArrivedMessage:
     """A message and its place in the order of arrival; within a partition `time` never decreases.
 
-    `flaw` says why it cannot be used, whatever its content is: its time is ahead of this machine's clock.
+    `flaw` says why it cannot be used: its time is ahead of this machine's clock.
     """
 
     time: datetime
@@ -33,10 +33,8 @@ class ArrivedMessage:
 class MicroBatches:
     """The messages of several tables in the order of arrival, one micro-batch at a time.
 
-    Args:
-        since: A message with an earlier time of arrival counts as arrived at this time.
-        interval: Length of the interval of one micro-batch; intervals are counted from the year 1 on.
-        clock: Gives the time now, to detect messages with a future time, which do not move the time of arrival.
+    A message with a time before `since` counts as arrived at `since`. Micro-batches have the length `interval`, counted
+    from the year 1 on. Messages with a time after the `clock` do not move the time of arrival.
     """
 
     def __init__(
@@ -47,8 +45,8 @@ class MicroBatches:
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._streams, self._since, self._interval, self._clock = streams, since, interval, clock
-        self._held: list[ArrivedMessage] = []
-        # Arrival of the newest message that was held before all streams were last read.
+        self._pending: list[ArrivedMessage] = []
+        # Arrival of the newest message that was pending before all streams were last read.
         self._newest_before_last_read: datetime | None = None
         self._reached: dict[tuple[str, str], datetime] = {}
 
@@ -60,20 +58,25 @@ class MicroBatches:
         """
         until = time.monotonic() + wait
         while True:
-            unread = [table for table in self._streams if self._held and self._may_have_more_of_first(table)]
-            if self._held and not unread and self._is_after_first(self._newest_before_last_read):
+            unread: list[str] = []
+            for table, stream in self._streams.items() if self._pending else ():
+                # A stream may have unread messages of the first interval.
+                reached = [self._reached.get((table, name), _BEGINNING) for name in stream.behind]
+                if not all(map(self._is_after_first, reached)):
+                    unread.append(table)
+            if self._pending and not unread and self._is_after_first(self._newest_before_last_read):
                 break
             if self._read(unread, max(0.0, until - time.monotonic())):
                 until = time.monotonic() + wait
             elif time.monotonic() >= until and not self._is_behind():
                 break
-        first = [message for message in self._held if not self._is_after_first(message.time)]
-        self._held = self._held[len(first) :]
+        first = [message for message in self._pending if not self._is_after_first(message.time)]
+        self._pending = self._pending[len(first) :]
         return first
 
     def _read(self, unread: list[str], wait: float) -> int:
         """Read more messages, first from streams that may have some of the first interval; returns their number."""
-        count, newest = len(self._held), self._held[-1].time if self._held else None
+        count, newest = len(self._pending), self._pending[-1].time if self._pending else None
         # Do not wait where something can be read at once, or where the interval may be over already.
         pause = 0.0 if self._is_behind() or self._is_after_first(newest) else wait / len(self._streams)
         for table in unread or self._streams:
@@ -87,20 +90,15 @@ class MicroBatches:
                     )
                 else:
                     reached = self._reached[place] = max(message.time, reached)
-                self._held.append(ArrivedMessage(reached, table, message.partition, message.position, message, flaw))
-        self._held.sort()
+                self._pending.append(ArrivedMessage(reached, table, message.partition, message.position, message, flaw))
+        self._pending.sort()
         if not unread:
             self._newest_before_last_read = newest
-        return len(self._held) - count
+        return len(self._pending) - count
 
     def _is_after_first(self, moment: datetime | None) -> bool:
-        """Whether a time lies after the interval of the first message that is held."""
-        return moment is not None and self._number(moment) > self._number(self._held[0].time)
-
-    def _may_have_more_of_first(self, table: str) -> bool:
-        """Whether a stream may have unread messages of the first interval."""
-        reached = (self._reached.get((table, name), _BEGINNING) for name in self._streams[table].behind)
-        return any(not self._is_after_first(moment) for moment in reached)
+        """Whether a time lies after the interval of the first pending message."""
+        return moment is not None and self._number(moment) > self._number(self._pending[0].time)
 
     def _is_behind(self) -> bool:
         return any(stream.behind for stream in self._streams.values())

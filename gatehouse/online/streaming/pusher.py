@@ -23,7 +23,7 @@ from gatehouse.data.messages.values import DoesNotFit, body_of
 from gatehouse.errors import ConfigurationError
 from gatehouse.features.database import connect, quoted, rows_of, time_literal
 from gatehouse.features.definitions.declarations import EVENT_TIMESTAMP, KNOWN_FROM, Source
-from gatehouse.features.definitions.repository import Repository, View
+from gatehouse.features.definitions.repository import Repository
 from gatehouse.features.exact import reader_of
 from gatehouse.features.table_files import Files, feature_files, raw_tables
 from gatehouse.online.store import OnlineStore, epoch_us, online_view
@@ -43,11 +43,7 @@ _EARLIEST = datetime(1900, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True)
 class Start:
-    """The feature tables from which pushing starts.
-
-    Attributes:
-        as_of: Time up to which they know everything.
-    """
+    """The feature tables from which pushing starts, which know everything up to `as_of`."""
 
     reference: str
     as_of: datetime
@@ -73,11 +69,7 @@ def start_from(store: ArtifactStore, feature_tables: str) -> Start:
 
 
 class RowReader:
-    """Reads the rows of one table from messages.
-
-    Args:
-        source: The table, with its event time, and how long before that time a row may be known.
-    """
+    """Reads the rows of one table from messages."""
 
     def __init__(self, source: Source, schema: pa.Schema, key: Sequence[str]) -> None:
         self._source, self._key = source, key
@@ -90,12 +82,9 @@ class RowReader:
         self._readers = {column.name: reader_of(column.type, f"{what} {column.name}") for column in schema}
 
     def read(self, message: Message, arrived: datetime) -> dict[str, Any]:
-        """The row that a message holds.
+        """The row of a message. Fields that the table lacks are ignored; columns that the message lacks are null.
 
-        Fields that the table lacks are ignored; columns that the message lacks are null.
-
-        Raises:
-            DoesNotFit: if it holds no row, or its event time is further after its arrival than the table allows.
+        Raises DoesNotFit if it holds no row, or its event time is further after its arrival than the table allows.
         """
         body, typed = body_of(message.payload), isinstance(message.payload, bytes)
         row: dict[str, Any] = {}
@@ -121,11 +110,9 @@ class RowReader:
 
 @dataclass
 class Pusher:
-    """Pushes the views of a repository that read the streamed tables.
+    """Pushes the views of a repository that read the streamed tables; `names` are by default all that can be pushed.
 
-    Args:
-        online: The online store; it must be materialized up to the start.
-        names: Names of the views to push; if empty, all views that can be pushed.
+    The online store must be materialized up to the start.
     """
 
     repository: Repository
@@ -147,10 +134,8 @@ class Pusher:
     def resume(self) -> BatchState:
         """The current state, after finishing a batch whose rows are stored and which is not current yet.
 
-        The first call fills the folder with the tables from which the pusher starts.
-
-        Raises:
-            ConfigurationError: if other views were pushed in this folder.
+        The first call fills the folder with the tables from which the pusher starts. Raises ConfigurationError if other
+        views were pushed in this folder.
         """
         names = tuple(view.name for view in self.views)
         state = self.batches.state()
@@ -285,22 +270,19 @@ class Pusher:
             while (stored := self.online.state(view.name)).pushed is None or stored.pushed < as_of:
                 if self.online.swap(view.name, stored, replace(stored, pushed=as_of)):
                     break
-            if rows := _known_between(view, [*self.batches.table(state.number, view.name).values()], since, until):
+            conditions = [f"{KNOWN_FROM} <= {time_literal(until)}"]
+            conditions += [f"{quoted(key)} IS NOT NULL" for key in view.spec.entities]
+            conditions += [f"{KNOWN_FROM} > {time_literal(since)}"] if since else []
+            conditions += [f"{EVENT_TIMESTAMP} >= {time_literal(until - view.spec.ttl)}"] if view.spec.ttl else []
+            keys = ", ".join(map(quoted, view.spec.entities))
+            files = [*self.batches.table(state.number, view.name).values()]
+            with connect() as connection:
+                rows = connection.sql(
+                    f"SELECT * FROM {rows_of(files)} WHERE {' AND '.join(conditions)} QUALIFY row_number() OVER "
+                    f"(PARTITION BY {keys} ORDER BY {EVENT_TIMESTAMP} DESC, {KNOWN_FROM} DESC) = 1"
+                ).to_arrow_table()
+            if rows.num_rows:
                 self.online.write(online_view(view), rows)
-
-
-def _known_between(view: View, files: Sequence[Path], since: datetime | None, until: datetime) -> pa.Table:
-    """The newest row of every key that became known in (since, until] and is not expired at `until`."""
-    conditions = [f"{KNOWN_FROM} <= {time_literal(until)}"]
-    conditions += [f"{quoted(key)} IS NOT NULL" for key in view.spec.entities]
-    conditions += [f"{KNOWN_FROM} > {time_literal(since)}"] if since else []
-    conditions += [f"{EVENT_TIMESTAMP} >= {time_literal(until - view.spec.ttl)}"] if view.spec.ttl else []
-    keys = ", ".join(map(quoted, view.spec.entities))
-    with connect() as connection:
-        return connection.sql(
-            f"SELECT * FROM {rows_of(files)} WHERE {' AND '.join(conditions)} QUALIFY row_number() OVER "
-            f"(PARTITION BY {keys} ORDER BY {EVENT_TIMESTAMP} DESC, {KNOWN_FROM} DESC) = 1"
-        ).to_arrow_table()
 
 
 def push_streams(
@@ -315,15 +297,11 @@ def push_streams(
 ) -> BatchState:
     """Push micro-batches until the process ends; with `until_idle`, until nothing arrives for `wait` seconds.
 
-    Args:
-        open_streams: Opens the streams, by table, after the messages included in the given state.
-        wait: Seconds without a message after which the newest interval is over.
-        clock: Gives the time now, to detect messages with a future time, and to write rows that become known in
-            silence.
+    `open_streams` opens the streams, by table, after the messages included in a state. After `wait` seconds without a
+    message the newest interval is over. Rows that become known in silence are written by the `clock`.
 
-    Raises:
-        SourceError: if a stream cannot be read, or has lost messages.
-        StoreError: if the online store cannot be reached, or another pusher works in the folder.
+    Raises SourceError if a stream cannot be read, or has lost messages; StoreError if the online store cannot be
+    reached, or another pusher works in the folder.
     """
     with pusher.batches.opened():
         state = pusher.resume()

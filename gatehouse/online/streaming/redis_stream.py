@@ -50,7 +50,11 @@ class RedisMessages:
                 "any more, so messages after it may have been trimmed before they were read. Check the name in the "
                 "URL, or push from newer feature tables."
             )
-        messages = [_message(*entry) for entry in answer[0][1]] if answer else []
+        messages = []
+        for identity, entry in answer[0][1] if answer else ():
+            fields: dict[str, Any] = {name.decode("utf-8", "backslashreplace"): value for name, value in entry.items()}
+            position, payload = _position(identity), fields["json"] if set(fields) == {"json"} else fields
+            messages.append(Message(_PARTITION, position, moment_of(position[0]), payload))
         self._behind = len(messages) >= limit
         if messages:
             self._after = messages[-1].position
@@ -79,12 +83,6 @@ class RedisMessages:
             yield
         except (RedisError, OSError) as error:
             raise unreachable(f"The stream {self._stream} in Redis at {self._server}", error, secret=True) from None
-
-
-def _message(identity: bytes, entry: Mapping[bytes, bytes]) -> Message:
-    fields: dict[str, Any] = {name.decode("utf-8", "backslashreplace"): value for name, value in entry.items()}
-    position = _position(identity)
-    return Message(_PARTITION, position, moment_of(position[0]), fields["json"] if set(fields) == {"json"} else fields)
 
 
 def _text(position: Position) -> str:

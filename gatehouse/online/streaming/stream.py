@@ -17,11 +17,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True)
 class Message:
-    """One message.
-
-    Attributes:
-        position: Its position in the partition, greater than those before it.
-    """
+    """One message; its position is greater than those before it in the partition."""
 
     partition: str
     position: Position
@@ -33,12 +29,9 @@ class MessageStream(Protocol):
     """The messages of one raw table, read by one reader at a time."""
 
     def read(self, limit: int, wait: float) -> Sequence[Message]:
-        """At most `limit` messages after those read before, in order within their partition.
+        """At most `limit` messages after those read before, in order within their partition; waits for the first.
 
-        Waits `wait` seconds for the first of them.
-
-        Raises:
-            SourceError: if the stream cannot be reached, or messages that were never read are gone.
+        Raises SourceError if the stream cannot be reached, or messages that were never read are gone.
         """
         ...
 
@@ -57,17 +50,13 @@ class MessageStream(Protocol):
 
 
 def open_stream(url: str, group: str, since: datetime, after: Mapping[str, Position]) -> MessageStream:
-    """Open the stream at `url`.
+    """Open `redis://host:port/0?stream=<key>` or `kafka://host:port,host:port?topic=<name>`.
 
-    Args:
-        url: `redis://host:port/0?stream=<key>` or `kafka://host:port,host:port?topic=<name>`.
-        group: The name under which the stream shows acknowledged messages.
-        since: Where nothing was read yet, start with the messages of this millisecond.
-        after: The last message included, by partition. The stream's own acknowledgements are not used: they can be
-            further ahead if the reader's folder was lost.
+    The stream shows acknowledged messages under the name `group`. Reading begins after the messages `after`, by
+    partition; where nothing was read yet, with the millisecond `since`. The stream's own acknowledgements are not used:
+    they can be further ahead if the reader's folder was lost.
 
-    Raises:
-        ConfigurationError: if the URL names no stream, or its password is not percent-encoded.
+    Raises ConfigurationError if the URL names no stream, or its password is not percent-encoded.
     """
     parts = urlsplit(require_encoded(url, "The stream's URL"))
     query = {name: values[0] for name, values in parse_qs(parts.query).items()}

@@ -7,7 +7,6 @@ the same choice, even if other tables were computed in between.
 from datetime import datetime
 
 from gatehouse.features.table_files import view_tables
-from gatehouse.store.manifest import Manifest
 from gatehouse.store.records import read_records
 from gatehouse.store.reference import Reference
 from gatehouse.store.stage import Effects, Resources, StageModel, stage
@@ -17,7 +16,7 @@ _RECORDS = "feature-parents"
 
 
 class PreviousRequest(StageModel):
-    """The snapshot and definitions for which earlier feature tables of the project are wanted."""
+    """The snapshot and definitions to which earlier feature tables of the project are chosen."""
 
     snapshot: str
     definitions: str
@@ -45,8 +44,8 @@ def previous_features(request: PreviousRequest, store: ArtifactStore) -> Previou
 
     The chosen tables are the newest of an older snapshot with the same source and start, or of the same snapshot with
     other definitions. A recorded choice stays, so that an unchanged source is computed once. Before a new choice, the
-    definitions are compared with those of all feature tables of the project, of any snapshot. Tables of which a file is
-    missing cannot be added to: then another choice is made.
+    definitions are compared with those of all feature tables of the project, of any snapshot. If a file of the chosen
+    tables is missing, another choice is made.
 
     Raises ConfigurationError if a view has another meaning than in one of them, under the same version.
     """
@@ -69,34 +68,23 @@ def previous_features(request: PreviousRequest, store: ArtifactStore) -> Previou
             if present and store.exists(definitions):
                 earlier = check_out(store, definitions, workspace / str(number))
                 require_one_meaning(earlier, present, f"The feature tables {reference}", present.views)
-    parent = _newest(request, store, tables)
-    store.append(folder, key | {"parent": parent})
-    return PreviousResult(feature_tables=parent)
-
-
-def _newest(request: PreviousRequest, store: ArtifactStore, tables: list[Reference]) -> str:
-    """The newest tables that fit. If equally new, those of this snapshot first, then those of these definitions."""
     now = store.manifest(request.snapshot)
     fitting: list[tuple[datetime, bool, bool, str]] = []
     for reference in tables:
         manifest = store.manifest(reference)
-        if not _fits(store, manifest, request.snapshot, now):
+        snapshot = manifest.derived_from["snapshot"]
+        same, alike = snapshot == request.snapshot, manifest.derived_from["definitions"] == request.definitions
+        if (same and alike) or not all(map(store.exists, manifest.derived_from.values())):
             continue
-        same = manifest.derived_from["snapshot"] == request.snapshot
-        alike = manifest.derived_from["definitions"] == request.definitions
-        if not (same and alike) and all(map(store.exists, manifest.derived_from.values())):
-            fitting.append((datetime.fromisoformat(manifest.details["as_of"]), same, alike, str(reference)))
-    return max(fitting)[3] if fitting else ""
-
-
-def _fits(store: ArtifactStore, manifest: Manifest, snapshot: str, now: Manifest) -> bool:
-    """Whether tables are of this snapshot, or of an older one with the same source and start."""
-    other = manifest.derived_from["snapshot"]
-    if other == snapshot:
-        return True
-    if Reference.parse(other).name != Reference.parse(snapshot).name or not store.exists(other):
-        return False
-    then = store.manifest(other)
-    starts = [str(manifest.details.get("window", "")).split("/")[0] for manifest in (then, now)]
-    older = datetime.fromisoformat(then.details["as_of"]) < datetime.fromisoformat(now.details["as_of"])
-    return starts[0] == starts[1] and older
+        if not same:  # An older snapshot must have the same source and start.
+            then = store.manifest(snapshot)
+            starts = [str(details.get("window", "")).split("/")[0] for details in (then.details, now.details)]
+            older = datetime.fromisoformat(then.details["as_of"]) < datetime.fromisoformat(now.details["as_of"])
+            name = Reference.parse(snapshot).name
+            if name != Reference.parse(request.snapshot).name or starts[0] != starts[1] or not older:
+                continue
+        fitting.append((datetime.fromisoformat(manifest.details["as_of"]), same, alike, str(reference)))
+    # If equally new, those of this snapshot come first, then those of these definitions.
+    parent = max(fitting)[3] if fitting else ""
+    store.append(folder, key | {"parent": parent})
+    return PreviousResult(feature_tables=parent)
