@@ -71,7 +71,7 @@ def materialize(request: MaterializeRequest, store: ArtifactStore) -> Materializ
     """
     from gatehouse.features.definitions.changes import require_one_meaning
     from gatehouse.features.definitions.repository import check_out
-    from gatehouse.features.freshness.stage import freshness_of, newest_rows
+    from gatehouse.features.freshness.stage import freshness_of
     from gatehouse.features.table_files import feature_files, raw_tables, settled_times
     from gatehouse.online.materialization import materialize_views
     from gatehouse.online.skew import decided_last, measure_skew, skew_reasons
@@ -100,8 +100,7 @@ def materialize(request: MaterializeRequest, store: ArtifactStore) -> Materializ
     skew = measure_skew(online, views, paths, recent, as_of, {result.view: result.since for result in written})
     reasons = skew_reasons(skew, views, request.max_skew)
     verdict = "fail" if reasons else "pass"
-    aging = [view for view in served if not view.spec.static]
-    fresh = freshness_of(aging, newest_rows(aging, files, as_of), as_of)
+    fresh = freshness_of([view for view in served if not view.spec.static], files, as_of)
     body = report_body(as_of, request.max_skew, skew, reasons, written, fresh)
     report = store.publish(
         "materializations",

@@ -1,6 +1,6 @@
 """Computes the feature tables of a snapshot: all rows of a new or changed view, else only what new data changes."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -116,14 +116,19 @@ def compute_tables(
             )
     with connect() as connection:
         sources = Sources(connection, store, repository, datasets, as_of)
-        plans = [_plan(sources, view, parent) for view in repository.views.values()]
+        plans = {name: _plan(sources, view, parent) for name, view in repository.views.items()}
+        computed = compute_spans(
+            connection,
+            repository,
+            {name: plan.spans for name, plan in plans.items()},
+            as_of,
+            lambda table: store.paths(datasets[table]),
+            lambda table: f"FROM source.{quoted(table)}",
+        )
         # A table is written while the next one is computed, because writing alone does not keep all cores busy.
         with ThreadPoolExecutor(1, "feature-tables") as writer:
-            written = {
-                plan.view.name: (plan.settled, writer.submit(_publish, sources, plan, workspace))
-                for plan in _compute(sources, plans)
-            }
-        return {name: (written[name][1].result(), written[name][0]) for name in repository.views}
+            written = {name: writer.submit(_publish, sources, plans[name], workspace) for name in computed}
+        return {name: (written[name].result(), plan.settled) for name, plan in plans.items()}
 
 
 def changed_views(
@@ -169,41 +174,52 @@ def _plan(sources: Sources, view: View, parent: str) -> Plan:
     return Plan(view, tuple(spans), whole.settled, table, Earlier(files, paths, settled))
 
 
-def _compute(sources: Sources, plans: Sequence[Plan]) -> Iterator[Plan]:
-    """Compute the rows of every view into `_kept`, and yield its plan then. Views with the same span share staging."""
-    connection, repository = sources.connection, sources.repository
-    yield from (plan for plan in plans if not plan.spans)
-    for span in sorted({span for plan in plans for span in plan.spans}):
-        reading = [plan for plan in plans if span in plan.spans]
-        views = [plan.view for plan in reading]
+def compute_spans(
+    connection: duckdb.DuckDBPyConnection,
+    repository: Repository,
+    spans: Mapping[str, Sequence[Span]],
+    as_of: datetime,
+    paths: Callable[[str], Sequence[Path]],
+    rows: Callable[[str], str],
+) -> Iterator[str]:
+    """Compute the rows of views in their spans, by view; views with the same span share staging tables.
+
+    `paths` gives the files of a raw table, readable as `source.<table>`, and `rows` the SQL of its rows. A view is
+    yielded when all its rows are in the table `computed_rows`.
+    """
+    yield from (name for name in spans if not spans[name])
+    for span in sorted({span for of_view in spans.values() for span in of_view}):
+        views = [repository.views[name] for name in spans if span in spans[name]]
         windows = [view.spec.window for view in views if not view.spec.static]
         window = None if None in windows else max((length for length in windows if length is not None), default=None)
         queries = [view.query for view in views]
         empty_schemas(connection)
         for table in tables_of(repository, queries):
-            open_tables(connection, {table: sources.store.paths(sources.datasets[table])}, "source")
-            source, name = repository.sources.get(table), quoted(table)
+            open_tables(connection, {table: paths(table)}, "source")
+            source = repository.sources.get(table)
             needed = rows_needed(span, source, window) if source else "true"
-            connection.execute(f"CREATE VIEW raw.{name} AS SELECT * FROM source.{name} WHERE {needed}")
-        set_time(connection, "as_of", sources.as_of)
+            connection.execute(f"CREATE VIEW raw.{quoted(table)} AS SELECT * FROM ({rows(table)}) WHERE {needed}")
+        set_time(connection, "as_of", as_of)
         choose_span(connection, span)
         stage_tables(connection, repository, queries)
-        for plan in reading:
-            kept, part = _kept(plan.view), _SPAN if span != plan.spans[0] else _kept(plan.view)
-            keep_view(connection, repository, plan.view, part)
-            if part != kept:
-                connection.execute(f"INSERT INTO {kept} FROM {part}; DROP TABLE {part}")
-            if span == plan.spans[-1]:
-                yield plan
+        for view in views:
+            computed = computed_rows(view)
+            if span == spans[view.name][0]:
+                keep_view(connection, repository, view, computed)
+            else:
+                keep_view(connection, repository, view, _SPAN)
+                connection.execute(f"INSERT INTO {computed} FROM {_SPAN}; DROP TABLE {_SPAN}")
+            if span == spans[view.name][-1]:
+                yield view.name
 
 
-def _kept(view: View) -> str:
+def computed_rows(view: View) -> str:
     """Name of the table with a view's rows that are not written to files yet."""
     return f"features.{quoted(view.name)}"
 
 
 def _publish(sources: Sources, plan: Plan, workspace: Path) -> Reference:
-    view, folder, kept = plan.view, workspace / plan.view.name, _kept(plan.view)
+    view, folder, kept = plan.view, workspace / plan.view.name, computed_rows(plan.view)
     store, repository = sources.store, sources.repository
     with sources.connection.cursor() as connection:
         if plan.earlier is None:

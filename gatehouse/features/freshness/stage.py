@@ -16,9 +16,6 @@ if TYPE_CHECKING:
     from gatehouse.features.definitions.repository import View
     from gatehouse.features.table_files import Files
 
-Newest = tuple[datetime | None, datetime | None, int]
-"""The time of a view's newest known event, when its newest row became known, and the rows that become known later."""
-
 
 class FreshnessRequest(StageModel):
     """Feature tables, and what their age is measured from; `as_of` is the time of the run, ISO 8601.
@@ -63,7 +60,7 @@ def freshness(request: FreshnessRequest, store: ArtifactStore) -> FreshnessResul
     with store.workspace() as workspace:
         repository = check_out(store, request.definitions, workspace / "feature_repo")
     views = [view for view in repository.views.values() if not view.spec.static]
-    measured = freshness_of(views, newest_rows(views, feature_files(store, request.feature_tables), moment), moment)
+    measured = freshness_of(views, feature_files(store, request.feature_tables), moment)
     hours = {view.view: None if view.age is None else round(view.age / timedelta(hours=1), 3) for view in measured}
     stale = [view for view in measured if view.stale]
     result = FreshnessResult(
@@ -106,32 +103,23 @@ class Freshness:
         return f"{self.view}: {newest}, expected {self.allowed} at most{later}"
 
 
-def newest_rows(views: "Iterable[View]", tables: "Mapping[str, Files]", moment: datetime) -> dict[str, Newest]:
-    """The newest rows of each view that is not static; rows that become known after `moment` do not count.
+def freshness_of(views: "Iterable[View]", tables: "Mapping[str, Files]", moment: datetime) -> list[Freshness]:
+    """The freshness at `moment` of views that are not static, in their order, from the files of their tables.
 
     A view whose query fills a time grid up to `as_of` is always fresh, whatever its sources hold.
     """
     from gatehouse.features.database import connect, quoted, rows_of, time_literal
 
     event, known_from = quoted(EVENT_TIMESTAMP), quoted(KNOWN_FROM)
-    known = f"{known_from} <= {time_literal(moment)}"
+    is_known, measured = f"{known_from} <= {time_literal(moment)}", list[Freshness]()
     with connect() as connection:
-        return {
-            view.name: connection.execute(
-                f"SELECT max({event}) FILTER ({known}), max({known_from}) FILTER ({known}), "
-                f"count(*) FILTER (NOT {known}) FROM {rows_of([*tables[view.name].values()])}"
+        for view in views:
+            newest_event, newest_known, ahead = connection.execute(
+                f"SELECT max({event}) FILTER ({is_known}), max({known_from}) FILTER ({is_known}), "
+                f"count(*) FILTER (NOT {is_known}) FROM {rows_of([*tables[view.name].values()])}"
             ).fetchall()[0]
-            for view in views
-        }
-
-
-def freshness_of(views: "Iterable[View]", newest: Mapping[str, Newest], moment: datetime) -> list[Freshness]:
-    """The freshness of views at `moment`, in their order, from their newest rows."""
-    measured = []
-    for view in views:
-        event, known, ahead = newest[view.name]
-        age, since_known = (None if time is None else moment - time for time in (event, known))
-        measured.append(Freshness(view.name, view.spec.freshness, age, since_known, ahead))
+            age, since_known = (None if time is None else moment - time for time in (newest_event, newest_known))
+            measured.append(Freshness(view.name, view.spec.freshness, age, since_known, ahead))
     return measured
 
 

@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 from gatehouse.features.computing.compute import go_back, keep_view, run_macros, stage_tables
 from gatehouse.features.database import empty_schemas, open_tables, quoted, set_time, time_literal
 from gatehouse.features.definitions.declarations import EVENT_TIMESTAMP, KNOWN_FROM
-from gatehouse.features.definitions.repository import Repository, View, tables_of
+from gatehouse.features.definitions.repository import Repository, tables_of
 from gatehouse.features.point_in_time.asof_join import asof_join, joined
 from gatehouse.features.table_files import CORRECTED, Files
 
@@ -149,8 +149,24 @@ class Replay:
                     f"WHERE {known} AND {quoted(KNOWN_FROM)} <= {time_literal(cut)}"
                 )
         for name in names:
-            compared[name], differing = _compare_tables(connection, repository.views[name], cut)
-            differences += differing
+            # Stored rows of the view in the window against the replayed ones; a row without a match differs.
+            view, known = repository.views[name], quoted(KNOWN_FROM)
+            keys = [*view.spec.entities, EVENT_TIMESTAMP, KNOWN_FROM]
+            within = f"{known} > {time_literal(cut - WINDOW)} AND {known} <= {time_literal(cut)}"
+            match = " AND ".join(f"s.{quoted(key)} IS NOT DISTINCT FROM r.{quoted(key)}" for key in keys)
+            columns = [f"coalesce(s.{quoted(key)}, r.{quoted(key)}) AS {quoted(key)}" for key in keys]
+            columns += [f"s.{quoted(feature)} AS {quoted(feature)}" for feature in view.spec.features]
+            columns += [f"r.{quoted(feature)} AS {quoted(_REPLAYED + feature)}" for feature in view.spec.features]
+            both = connection.sql(
+                f"SELECT {', '.join(columns)}, s.here IS NULL OR r.here IS NULL AS alone "
+                f"FROM (SELECT *, true AS here FROM features.{quoted(name)} WHERE {within}) AS s "
+                f"FULL JOIN (SELECT *, true AS here FROM {_table(name)} WHERE {within}) AS r "
+                f"ON {match} ORDER BY {', '.join(map(quoted, keys))}"
+            ).to_arrow_table()
+            compared[name], place = both.num_rows, both.select(keys)
+            for feature in view.spec.features:
+                values = both[feature], both[_REPLAYED + feature]
+                differences.append(_difference("feature table", name, cut, place, feature, *values, both["alone"]))
         times = self.training_set["decision_time"]
         after = pc.greater(times, pa.scalar(cut - WINDOW, _TIME))
         stored = self.training_set.filter(pc.and_(after, pc.less_equal(times, pa.scalar(cut, _TIME))))
@@ -205,35 +221,6 @@ def cut_times(moments: pa.ChunkedArray, count: int) -> list[datetime]:
 
 def _table(view: str) -> str:
     return f"replayed.{quoted(view)}"
-
-
-def _compare_tables(
-    connection: duckdb.DuckDBPyConnection, view: View, cut: datetime
-) -> tuple[int, list[Difference | None]]:
-    """Compare one view's stored rows in the window with the replayed ones; a row without a match differs."""
-    keys = [*view.spec.entities, EVENT_TIMESTAMP, KNOWN_FROM]
-    known = quoted(KNOWN_FROM)
-    within = f"{known} > {time_literal(cut - WINDOW)} AND {known} <= {time_literal(cut)}"
-    match = " AND ".join(f"s.{quoted(name)} IS NOT DISTINCT FROM r.{quoted(name)}" for name in keys)
-    columns = [f"coalesce(s.{quoted(name)}, r.{quoted(name)}) AS {quoted(name)}" for name in keys]
-    for feature in view.spec.features:
-        columns += [
-            f"s.{quoted(feature)} AS {quoted(feature)}",
-            f"r.{quoted(feature)} AS {quoted(_REPLAYED + feature)}",
-        ]
-    both = connection.sql(
-        f"SELECT {', '.join(columns)}, s.here IS NULL OR r.here IS NULL AS alone "
-        f"FROM (SELECT *, true AS here FROM features.{quoted(view.name)} WHERE {within}) AS s "
-        f"FULL JOIN (SELECT *, true AS here FROM {_table(view.name)} WHERE {within}) AS r "
-        f"ON {match} ORDER BY {', '.join(map(quoted, keys))}"
-    ).to_arrow_table()
-    differences = [
-        _difference(
-            "feature table", view.name, cut, both.select(keys), name, both[name], both[_REPLAYED + name], both["alone"]
-        )
-        for name in view.spec.features
-    ]
-    return both.num_rows, differences
 
 
 def _difference(

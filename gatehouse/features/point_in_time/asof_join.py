@@ -313,7 +313,14 @@ def _matches(view: Joined, lookup: _Lookup, rows: pa.Table) -> tuple[Integers, T
     position = _int64_of(rows[_POSITION]) if _POSITION in rows.column_names else None
     events, knowns, moments = _ticks(event, known, times, max(int(codes.max()), int(looked_up.max())) + 2)
     span = int(max(events.max(), knowns.max(), moments.max())) + 1
-    order, places = _order(_placed(codes, span, events), created, position)
+    places = _placed(codes, span, events)
+    order = _argsort(places)
+    places = places[order]
+    # Only ties are sorted by created and position too, as they are few.
+    tied = _tied(places)
+    rows_tied = order[tied]
+    order_of_rows = rows_tied if position is None else position[rows_tied]
+    order[tied] = rows_tied[np.lexsort((order_of_rows, created[rows_tied], places[tied]))]
     if (known > event).any():
         places = _placed(codes, span, knowns)[order]
         along = _argsort(places)
@@ -343,19 +350,6 @@ def _placed(codes: Integers, span: int, ticks: Integers) -> Integers:
     places = codes * span
     places += ticks
     return places
-
-
-def _order(places: Integers, created: Integers, position: Integers | None) -> tuple[Integers, Integers]:
-    """The row numbers sorted by place (key and event), created and position; and the places in that order.
-
-    Only ties are sorted by all three, as they are few. Without `position`, the row number is the position.
-    """
-    order = _argsort(places)
-    ordered = places[order]
-    tied = _tied(ordered)
-    rows = order[tied]
-    order[tied] = rows[np.lexsort((rows if position is None else position[rows], created[rows], ordered[tied]))]
-    return order, ordered
 
 
 def _argsort(values: Integers) -> Integers:

@@ -44,9 +44,21 @@ def read_entity_rows(
     name = path.name
     if not path.is_file():
         raise ConfigurationError(f"{path}: expected a file of entity rows, CSV or Parquet, found none.")
-    is_text = ending_of(name) in _CSV
+    is_text, packed = ending_of(name) in _CSV, name.lower().endswith(".gz")
     try:
-        rows = _read_texts(path) if is_text else pq.ParquetFile(path).read()
+        if is_text:
+            with (gzip.open if packed else open)(path, "rt", encoding="utf-8-sig", newline="") as lines:
+                header = next((line for line in lines if line.strip()), "")
+            delimiter = max(_DELIMITERS, key=header.count)
+            names = next(csv.reader([header], delimiter=delimiter), [])
+            texts = pa.csv.ConvertOptions(
+                column_types=dict.fromkeys(names, pa.string()), null_values=[""], strings_can_be_null=True
+            )
+            parsing = pa.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
+            with pa.input_stream(str(path), compression="gzip" if packed else None) as file:
+                rows = pa.csv.read_csv(file, parse_options=parsing, convert_options=texts)
+        else:
+            rows = pq.ParquetFile(path).read()
     except (OSError, EOFError, UnicodeDecodeError, pa.ArrowException) as error:
         raise ConfigurationError(f"{name} cannot be read: {said_by(error)}") from error
     if missing := [key for key in keys if key not in rows.column_names]:
@@ -66,23 +78,6 @@ def read_entity_rows(
             cast = cast_texts if is_text else cast_column
             rows = rows.set_column(place, field.name, cast(rows[place], kind, row_of(f"{name}: {field.name}")))
     return rows
-
-
-def _read_texts(path: Path) -> pa.Table:
-    """The columns of a CSV file as text, null where a field is empty; the header has the delimiter most often."""
-    packed = path.name.lower().endswith(".gz")
-    with (gzip.open if packed else open)(path, "rt", encoding="utf-8-sig", newline="") as lines:
-        header = next((line for line in lines if line.strip()), "")
-    delimiter = max(_DELIMITERS, key=header.count)
-    names = next(csv.reader([header], delimiter=delimiter), [])
-    with pa.input_stream(str(path), compression="gzip" if packed else None) as file:
-        return pa.csv.read_csv(
-            file,
-            parse_options=pa.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
-            convert_options=pa.csv.ConvertOptions(
-                column_types=dict.fromkeys(names, pa.string()), null_values=[""], strings_can_be_null=True
-            ),
-        )
 
 
 def time_of(rows: pa.Table, column: str, name: str) -> str:

@@ -29,17 +29,17 @@ def quickly() -> Iterator[None]:
     """
     typeguard: Any = importlib.import_module("typeguard")  # Feast requires it.
     checked = typeguard.typechecked
-    typeguard.typechecked = _unchecked
+
+    def unchecked(target: object = None, **_: object) -> object:
+        return target if target is not None else unchecked
+
+    typeguard.typechecked = unchecked
     try:
         with warnings.catch_warnings(), without("torch"):
             warnings.simplefilter("ignore")
             yield
     finally:
         typeguard.typechecked = checked
-
-
-def _unchecked(target: object = None, **_: object) -> object:
-    return target if target is not None else _unchecked
 
 
 with quickly():

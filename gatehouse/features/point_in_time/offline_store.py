@@ -53,15 +53,8 @@ class AsofOfflineStoreConfig(FeastConfigBaseModel):
 class AsofRetrievalMetadata(RetrievalMetadata):
     """Feast's metadata, and the time rule used for each view: `bitemporal` or `event-time-only`."""
 
-    def __init__(
-        self,
-        features: list[str],
-        keys: list[str],
-        min_event_timestamp: datetime | None,
-        max_event_timestamp: datetime | None,
-        point_in_time: dict[str, str],
-    ) -> None:
-        super().__init__(features, keys, min_event_timestamp, max_event_timestamp)
+    def __init__(self, point_in_time: dict[str, str], *arguments: Any) -> None:
+        super().__init__(*arguments)
         self.point_in_time = point_in_time
 
 
@@ -202,7 +195,7 @@ class AsofOfflineStore(OfflineStore):
 
         def metadata() -> AsofRetrievalMetadata:
             keys = [name for name in rows.columns if name != rows.time]
-            return AsofRetrievalMetadata(feature_refs, keys, *(rows.span() or (EPOCH, EPOCH)), rules)
+            return AsofRetrievalMetadata(rules, feature_refs, keys, *(rows.span() or (EPOCH, EPOCH)))
 
         return AsofRetrievalJob(tables, full_feature_names, on_demand, metadata)
 
@@ -221,22 +214,8 @@ class AsofOfflineStore(OfflineStore):
 
         The time rule is that of the source's tag, as Feast does not pass the view.
         """
-        columns = _columns(join_key_columns, feature_name_columns, timestamp_field, created_timestamp_column)
-        usable = _usable(data_source, timestamp_field, created_timestamp_column, start_date, end_date)
-        created = _known_at(timestamp_field, created_timestamp_column)
-        order = f"{_in_utc(timestamp_field)} DESC, {created} DESC, position DESC"
-        keys = ", ".join(quoted(key) for key in join_key_columns if key != DUMMY_ENTITY_ID)
-        partition = f"PARTITION BY {keys} " if keys else ""
-        return _pulled(
-            config,
-            data_source,
-            timestamp_field,
-            (start_date, end_date),
-            lambda scan: (
-                f"SELECT {columns} FROM (SELECT *, row_number() OVER () AS position FROM {scan}) WHERE {usable} "
-                f"QUALIFY row_number() OVER ({partition}ORDER BY {order}) = 1 ORDER BY position"
-            ),
-        )
+        columns = join_key_columns, feature_name_columns, timestamp_field, created_timestamp_column
+        return _pulled(config, data_source, *columns, start_date, end_date, newest=True)
 
     @staticmethod
     def pull_all_from_table_or_query(
@@ -253,15 +232,8 @@ class AsofOfflineStore(OfflineStore):
 
         Feast's local engine materializes from this and keeps the newest row of every key.
         """
-        columns = _columns(join_key_columns, feature_name_columns, timestamp_field, created_timestamp_column)
-        usable = _usable(data_source, timestamp_field, created_timestamp_column, start_date, end_date)
-        return _pulled(
-            config,
-            data_source,
-            timestamp_field,
-            (start_date, end_date),
-            lambda scan: f"SELECT {columns} FROM {scan} WHERE {usable}",
-        )
+        columns = join_key_columns, feature_name_columns, timestamp_field, created_timestamp_column
+        return _pulled(config, data_source, *columns, start_date, end_date)
 
     def validate_data_source(self, config: RepoConfig, data_source: DataSource) -> None:
         """Open the source. Raises ConfigurationError if it cannot be read."""
@@ -283,13 +255,40 @@ class AsofOfflineStore(OfflineStore):
 def _pulled(
     config: RepoConfig,
     source: DataSource,
+    keys: list[str],
+    features: list[str],
     event: str,
-    span: tuple[datetime | None, datetime | None],
-    query: Callable[[str], str],
+    created: str | None,
+    start: datetime | None,
+    end: datetime | None,
+    newest: bool = False,
 ) -> AsofRetrievalJob:
+    """The rows with an event in [start, end] that were known at `end`; with `newest` the newest row of every key."""
+    # A time without a zone is UTC. A row without a created time was known at its event.
+    happened = f"{quoted(event)}::TIMESTAMPTZ"
+    known = f"coalesce({quoted(created)}::TIMESTAMPTZ, {happened})" if created else happened
+    conditions = [f"{happened} >= {time_literal(start)}"] if start else []
+    if end:
+        usable_from = happened if _rule(source) == EVENT_TIME_ONLY else known
+        conditions += [f"{time} <= {time_literal(end)}" for time in (happened, usable_from)]
+    usable = " AND ".join(conditions) or "true"
+    names = [*map(quoted, (key for key in keys if key != DUMMY_ENTITY_ID))]
+    columns = [*names, *map(quoted, [*features, event, *([created] if created else [])])]
+    columns += [f"'' AS {quoted(DUMMY_ENTITY_ID)}"] if DUMMY_ENTITY_ID in keys else []
+    select = f"SELECT {', '.join(columns)} FROM"
+    partition = f"PARTITION BY {', '.join(names)} " if names else ""
+
     def tables(folder: Path) -> Iterator[pa.Table]:
         with _opened(config, folder) as (connection, files), _explained(source):
-            reader = connection.sql(query(files.scan(source, *span, event))).to_arrow_reader(_BATCH_ROWS)
+            scan = files.scan(source, start, end, event)
+            query = f"{select} {scan} WHERE {usable}"
+            if newest:
+                query = (
+                    f"{select} (SELECT *, row_number() OVER () AS position FROM {scan}) WHERE {usable} QUALIFY "
+                    f"row_number() OVER ({partition}ORDER BY {happened} DESC, {known} DESC, position DESC) = 1 "
+                    "ORDER BY position"
+                )
+            reader = connection.sql(query).to_arrow_reader(_BATCH_ROWS)
             yield reader.schema.empty_table()
             for batch in reader:
                 yield pa.Table.from_batches([batch])
@@ -316,31 +315,6 @@ def _explained(source: DataSource) -> Iterator[None]:
 
 def _memory() -> int:
     return min(_MOST, limits.memory() // 4)
-
-
-def _columns(keys: list[str], features: list[str], event: str, created: str | None) -> str:
-    names = [key for key in keys if key != DUMMY_ENTITY_ID]
-    dummy = [f"'' AS {quoted(DUMMY_ENTITY_ID)}"] if DUMMY_ENTITY_ID in keys else []
-    return ", ".join([*map(quoted, [*names, *features, event, *([created] if created else [])]), *dummy])
-
-
-def _usable(source: DataSource, event: str, created: str | None, start: datetime | None, end: datetime | None) -> str:
-    """SQL condition for rows with an event in [start, end] that were known at `end`."""
-    created = None if _rule(source) == EVENT_TIME_ONLY else created
-    bounds = [f"{_in_utc(event)} >= {time_literal(start)}"] if start else []
-    if end:
-        bounds += [f"{time} <= {time_literal(end)}" for time in (_in_utc(event), _known_at(event, created))]
-    return " AND ".join(bounds) or "true"
-
-
-def _known_at(event: str, created: str | None) -> str:
-    """SQL for the time when a row was created; its event time where there is no created column."""
-    return f"coalesce({_in_utc(created)}, {_in_utc(event)})" if created else _in_utc(event)
-
-
-def _in_utc(column: str) -> str:
-    """SQL for a column as a time with a zone; a time without a zone is UTC."""
-    return f"{quoted(column)}::TIMESTAMPTZ"
 
 
 def _rule(tagged: FeatureView | DataSource) -> str:

@@ -1,14 +1,12 @@
 """The Parquet files of a Feast source as SQL for DuckDB: all rows that may count in a time span.
 
-A source is a file, a folder with all its subfolders, or a pattern, on this machine or in an object store. Files outside
-the span are skipped by path in a Hive-partitioned folder (`date=2024-05-01/…`), if the source's tag
-`gatehouse.event_date` names the key that is the UTC date of the event; a row with another date than its folder is an
-error. Other rows outside the span are skipped by the statistics of their row groups.
+A source is a file, a folder with all its subfolders, or a pattern, on this machine or in an object store. Rows outside
+the span are skipped by the statistics of their row groups.
 """
 
 import re
 from collections.abc import Mapping
-from datetime import UTC, date, datetime
+from datetime import datetime
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -21,10 +19,8 @@ from gatehouse.errors import ConfigurationError
 from gatehouse.features.database import quoted, text_literal, time_literal
 from gatehouse.store.objects.listed_files import ListedFiles, Read, list_objects
 
-EVENT_DATE = "gatehouse.event_date"
 _SUFFIXES = (".parquet", ".parq", ".pq")
 _PATTERN = re.compile(r"[*?\[]")
-_NO_DATE = "__HIVE_DEFAULT_PARTITION__"
 _CREDENTIALS = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_SESSION_TOKEN": "token"}
 
 
@@ -46,7 +42,7 @@ class SourceFiles:
         """SQL that can follow FROM: all rows of `source` with an event from `since` to `until`, and possibly others.
 
         `event` is the column of the event; by default as the source says. Raises ConfigurationError if there are no
-        files, one is not Parquet, or the paths have no date for the tag `gatehouse.event_date`.
+        files, or one is not Parquet.
         """
         if not isinstance(source, FileSource) or not isinstance(source.file_format, ParquetFormat | None):
             kind = getattr(getattr(source, "file_format", None), "__class__", type(source)).__name__
@@ -54,35 +50,16 @@ class SourceFiles:
             raise ConfigurationError(
                 f"AsofOfflineStore reads Parquet files: expected a FileSource of them, found {kind} (source {name})."
             )
-        files, key = self._files(source), source.tags.get(EVENT_DATE, "")
-        first, last = (bound and bound.astimezone(UTC).date() for bound in (since, until))
-        near = []
-        for path in files:
-            day, text = None, _hive(path).get(key, "")
-            if key and text != _NO_DATE:
-                try:
-                    day = date.fromisoformat(text)
-                except ValueError as error:
-                    raise ConfigurationError(
-                        f"The source {source.name}: {EVENT_DATE} says that folders are named {key}=<YYYY-MM-DD>, found "
-                        f"{path}."
-                    ) from error
-            if day is None or ((first is None or day >= first) and (last is None or day <= last)):
-                near.append(path)
-        # Where no file is in the span, one file still gives the columns.
-        chosen = [files[path] for path in near or list(files)[:1]]
-        options = ["union_by_name = true"] if len(chosen) > 1 else []
-        hive = "true" if all(_hive(path) for path in near or files) else "false"
+        files = self._files(source)
+        options = ["union_by_name = true"] if len(files) > 1 else []
+        # Folders that are partitioned as in Hive give their keys as text columns.
+        hive = "true" if all(any("=" in part for part in path.split("/")[:-1]) for path in files) else "false"
         options += [f"hive_partitioning = {hive}", "hive_types_autocast = false"]
-        listed = ", ".join(text_literal(address) for address in chosen)
+        listed = ", ".join(text_literal(address) for address in files.values())
         in_table = {new: old for old, new in source.field_mapping.items()}
         event = quoted(event or in_table.get(source.timestamp_field, source.timestamp_field))
         conditions = [f"{event}::TIMESTAMPTZ >= {time_literal(since)}"] if since else []
         conditions += [f"{event}::TIMESTAMPTZ <= {time_literal(until)}"] if until else []
-        if key:
-            same = f"{event}::DATE IS NOT DISTINCT FROM TRY_CAST({quoted(key)} AS DATE)"
-            message = f"the source {source.name} has rows whose event is not on the UTC date of their folder's {key}"
-            conditions.append(f"CASE WHEN {same} THEN true ELSE error({text_literal(message)}) END")
         where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
         return f"(SELECT * FROM read_parquet([{listed}], {', '.join(options)}){where})"
 
@@ -126,7 +103,3 @@ def _fits(path: str, pattern: str) -> bool:
     if "**" in pattern:
         return fnmatchcase(path, pattern) or fnmatchcase(path, pattern.replace("**/", ""))
     return fnmatchcase(path, pattern) and path.count("/") == pattern.count("/")
-
-
-def _hive(path: str) -> dict[str, str]:
-    return dict(part.split("=", 1) for part in path.split("/")[:-1] if "=" in part)

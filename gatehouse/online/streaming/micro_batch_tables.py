@@ -12,10 +12,10 @@ from pathlib import Path
 import pyarrow as pa
 
 from gatehouse.errors import ConfigurationError
-from gatehouse.features.computing.compute import keep_view, stage_tables
-from gatehouse.features.computing.spans import END, Span, choose_span, merged, rows_needed, shifted, spans_to_compute
+from gatehouse.features.computing.feature_tables import compute_spans, computed_rows
+from gatehouse.features.computing.spans import END, Span, merged, shifted, spans_to_compute
 from gatehouse.features.computing.versions import Earlier, next_table
-from gatehouse.features.database import connect, empty_schemas, open_tables, quoted, set_time
+from gatehouse.features.database import connect, open_tables, quoted
 from gatehouse.features.definitions.repository import Repository, View, staged_by, tables_of
 from gatehouse.features.table_files import Files
 from gatehouse.online.streaming.batch_folder import newest_query
@@ -121,32 +121,19 @@ def next_tables(
         plans[view.name] = merged(spans)
     result = dict(files)
     with connect() as connection:
-        for span in sorted({span for spans in plans.values() for span in spans}):
-            computed = [view for view in views if span in plans[view.name]]
-            # Open the raw rows that the views need in the span, and run the staging queries.
-            window = max(view.spec.window or timedelta(0) for view in computed)
-            queries = [view.query for view in computed]
-            empty_schemas(connection)
-            for table in tables_of(repository, queries):
-                open_tables(connection, {table: raw.snapshot[table]}, "source")
-                source = repository.sources.get(table)
-                needed = rows_needed(span, source, window) if source else "true"
-                rows = raw.query(repository, table)
-                connection.execute(f"CREATE VIEW raw.{quoted(table)} AS SELECT * FROM ({rows}) WHERE {needed}")
-            set_time(connection, "as_of", until)
-            choose_span(connection, span)
-            stage_tables(connection, repository, queries)
-            for view in computed:
-                kept = f"features.{quoted(view.name)}"
-                keep_view(connection, repository, view, kept if span == plans[view.name][0] else "__part")
-                if span != plans[view.name][0]:
-                    connection.execute(f"INSERT INTO {kept} FROM __part")
-        for view in views:
-            if spans := plans[view.name]:
-                earlier = Earlier(files[view.name], files[view.name], unsettled)
-                kept = f"features.{quoted(view.name)}"
-                written = next_table(connection, view, earlier, spans, kept, until, folder / view.name)
-                result[view.name] = {name: path for name, path in written.items() if isinstance(path, Path)}
+        computed = compute_spans(
+            connection,
+            repository,
+            {name: spans for name, spans in plans.items() if spans},
+            until,
+            raw.snapshot.__getitem__,
+            lambda table: raw.query(repository, table),
+        )
+        for view in (repository.views[name] for name in computed):
+            earlier = Earlier(files[view.name], files[view.name], unsettled)
+            rows, target = computed_rows(view), folder / view.name
+            written = next_table(connection, view, earlier, plans[view.name], rows, until, target)
+            result[view.name] = {name: path for name, path in written.items() if isinstance(path, Path)}
     return result
 
 
