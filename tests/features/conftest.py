@@ -42,7 +42,7 @@ def january(raw_tables: dict[str, Path]) -> Iterator[duckdb.DuckDBPyConnection]:
 def raw_tables(flights_archive: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Parquet file by raw table: flights and weather of 1 to 21 January 2013, the other tables whole."""
     folder = tmp_path_factory.mktemp("raw")
-    found: dict[str, Path] = {}
+    tables: dict[str, Path] = {}
     with tarfile.open(flights_archive) as archive, duckdb.connect() as connection:
         connection.execute("SET TimeZone = 'UTC'")
         names = {Path(name).name: name for name in archive.getnames()}
@@ -53,16 +53,12 @@ def raw_tables(flights_archive: Path, tmp_path_factory: pytest.TempPathFactory) 
                 with zipfile.ZipFile(io.BytesIO(data)) as zipped:
                     data = zipped.read(next(name for name in zipped.namelist() if name.endswith(f"{table}.csv")))
             (folder / f"{table}.csv").write_bytes(data)
-            found[table] = folder / f"{table}.parquet"
+            tables[table] = folder / f"{table}.parquet"
             rows = f"read_csv('{folder / table}.csv', nullstr = ['NA', ''], sample_size = -1)"
             timed = "time_hour" in connection.sql(f"FROM {rows}").columns
-            wanted = (
-                f"SELECT * REPLACE (time_hour::TIMESTAMPTZ AS time_hour) FROM {rows} WHERE month = 1 AND day <= 21"
-                if timed
-                else f"FROM {rows}"
-            )
-            connection.execute(f"COPY ({wanted}) TO '{found[table]}' (FORMAT parquet)")
-    return found
+            span = f"SELECT * REPLACE (time_hour::TIMESTAMPTZ AS time_hour) FROM {rows} WHERE month = 1 AND day <= 21"
+            connection.execute(f"COPY ({span if timed else f'FROM {rows}'}) TO '{tables[table]}' (FORMAT parquet)")
+    return tables
 
 
 @pytest.fixture(scope="session")
@@ -84,6 +80,6 @@ def online(request: pytest.FixtureRequest, server: "Redis", tmp_path: Path) -> O
     from gatehouse.online.redis import RedisOnline
 
     server.flushall()
-    return (
-        RedisOnline(server, "flights") if request.param == "redis" else SqliteOnline(tmp_path / "online.db", "flights")
-    )
+    if request.param == "redis":
+        return RedisOnline(server, "flights")
+    return SqliteOnline(tmp_path / "online.db", "flights")

@@ -119,8 +119,8 @@ class Flights:
         """Rows of the table of a view, in total order."""
         with connect() as connection:
             open_tables(connection, {view: [*feature_files(self.store, feature_tables)[view].values()]})
-            found = connection.sql(f'FROM raw."{view}" WHERE {where} ORDER BY ALL').to_arrow_table().to_pylist()
-        return [dict(row) for row in found]
+            rows = connection.sql(f'FROM raw."{view}" WHERE {where} ORDER BY ALL').to_arrow_table().to_pylist()
+        return [dict(row) for row in rows]
 
     @cached_property
     def first_week(self) -> str:

@@ -66,8 +66,8 @@ def test_a_value_is_itself_in_the_declared_type_or_refused(values: list[Any], ki
     expected = [
         np.float32(value).item() if pa.types.is_float32(kind) and value is not None else value for value in values
     ]
-    found = cast_values(values, kind, "data[{}]".format)
-    assert found.type == kind and found.to_pylist() == expected
+    column = cast_values(values, kind, "data[{}]".format)
+    assert column.type == kind and column.to_pylist() == expected
 
 
 def meaning(text: str, kind: pa.DataType) -> Any:
@@ -96,9 +96,9 @@ def meaning(text: str, kind: pa.DataType) -> Any:
 @given(data=st.data())
 @settings(max_examples=300, deadline=None)
 def test_a_text_is_what_it_is_alone_whatever_the_other_rows_hold(kind: pa.DataType, texts: Any, data: Any) -> None:
-    given_texts = data.draw(st.lists(texts, min_size=1, max_size=5))
-    expected = [meaning(text, kind) for text in given_texts]
-    column = pa.chunked_array([pa.array([*given_texts, None], pa.string())])
+    drawn = data.draw(st.lists(texts, min_size=1, max_size=5))
+    expected = [meaning(text, kind) for text in drawn]
+    column = pa.chunked_array([pa.array([*drawn, None], pa.string())])
     if None in expected:
         with pytest.raises(ConfigurationError, match=rf"^x in row {expected.index(None) + 1}: "):
             cast_texts(column, kind, row_of("x"))

@@ -4,14 +4,13 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import duckdb
 import pyarrow as pa
 import pytest
 
 from gatehouse.errors import ConfigurationError
 from gatehouse.features.computing.compute import stage_tables
 from gatehouse.features.computing.labels import entity_rows
-from gatehouse.features.database import connect, quoted, set_time
+from gatehouse.features.database import connect, set_time
 from gatehouse.features.definitions.declarations import Available, LabelView
 from gatehouse.features.definitions.repository import Repository
 
@@ -21,11 +20,11 @@ COLUMNS = (
 )
 
 
-def one_flight(repository: Repository, **given: Any) -> dict[str, Any]:
+def one_flight(repository: Repository, **fields: Any) -> dict[str, Any]:
     """The staged row of one made-up flight, JFK to Los Angeles unless said otherwise."""
     row: dict[str, Any] = dict.fromkeys(COLUMNS.split(), 0)
     row |= {"year": 2013, "month": 1, "day": 5, "carrier": "AA", "tailnum": "N1", "origin": "JFK", "dest": "LAX"}
-    row |= {"sched_arr_time": 1200, "arr_time": 1200, **given}
+    row |= {"sched_arr_time": 1200, "arr_time": 1200, **fields}
     airports = pa.table(
         {"faa": ["LAX", "PHX", "BOS"], "tzone": ["America/Los_Angeles", "America/Phoenix", "America/New_York"]}
     )
@@ -66,7 +65,7 @@ def test_arrivals_are_clock_times_at_the_destination(
 
 
 @pytest.mark.parametrize(
-    ("declared", "values", "found"),
+    ("declared", "values", "message"),
     [
         ({}, "(0.0), (0.35), (1.0)", "1 of 3 rows with other values, such as 0.35"),
         ({}, "('yes'), ('no'), ('yes')", "3 of 3 rows with other values, such as yes, no"),
@@ -79,29 +78,26 @@ def test_arrivals_are_clock_times_at_the_destination(
     ],
 )
 def test_a_label_that_is_not_of_its_task_is_refused(
-    repository: Repository, declared: Any, values: str, found: str
+    repository: Repository, declared: Any, values: str, message: str
 ) -> None:
-    with connect() as connection, pytest.raises(ConfigurationError, match=found):
-        _labelled(connection, repository, values, **declared)
-
-
-def _labelled(connection: duckdb.DuckDBPyConnection, repository: Repository, values: str, **declared: Any) -> pa.Table:
-    label = LabelView(name="sold", entities=("origin",), arrives=Available("told"), horizon=timedelta(0), **declared)
-    column = quoted(label.label)
+    label = LabelView(name="sold", entities=("origin",), arrives=Available("arrived"), **declared)
     query = (
-        "SELECT 'JFK' AS origin, TIMESTAMPTZ '2013-01-02' AS decision_time, decision_time AS told, "
-        f"{column} FROM (VALUES {values}) AS labels ({column})"
+        "SELECT 'JFK' AS origin, TIMESTAMPTZ '2013-01-02' AS decision_time, decision_time AS arrived, "
+        f"label FROM (VALUES {values}) AS labels (label)"
     )
-    set_time(connection, "as_of", utc(2013, 2, 1))
-    return entity_rows(connection, replace(repository, label=label, entity_rows=query, on_demand={}))[0]
+    declared_repository = replace(repository, label=label, entity_rows=query, on_demand={})
+    with connect() as connection:
+        set_time(connection, "as_of", utc(2013, 2, 1))
+        with pytest.raises(ConfigurationError, match=message):
+            entity_rows(connection, declared_repository)
 
 
 def test_a_label_counts_when_it_has_arrived_and_its_horizon_is_over(repository: Repository) -> None:
     label = LabelView(
-        name="sold", entities=("origin",), arrives=Available("told", timedelta(days=1)), horizon=timedelta(days=3)
+        name="sold", entities=("origin",), arrives=Available("arrived", timedelta(days=1)), horizon=timedelta(days=3)
     )
     query = (
-        "SELECT 'JFK' AS origin, day AS decision_time, day AS told, true AS label "
+        "SELECT 'JFK' AS origin, day AS decision_time, day AS arrived, true AS label "
         "FROM generate_series(TIMESTAMPTZ '2013-01-01', TIMESTAMPTZ '2013-01-05', INTERVAL 1 DAY) AS t (day)"
     )
     with connect() as connection:

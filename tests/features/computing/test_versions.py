@@ -16,7 +16,7 @@ from gatehouse.errors import ConfigurationError
 from gatehouse.features.computing.previous.stage import PreviousRequest, previous_features
 from gatehouse.features.computing.spans import ALL_TIME
 from gatehouse.features.computing.stage import ComputeRequest, compute_features
-from gatehouse.features.computing.versions import Earlier, Files, next_table, redefined_table
+from gatehouse.features.computing.versions import Earlier, next_table, redefined_table
 from gatehouse.features.database import connect, write_parquet
 from gatehouse.features.definitions.declarations import Available, FeatureView
 from gatehouse.features.definitions.repository import View
@@ -27,7 +27,7 @@ from tests.features.publishing import publish_definitions
 START = datetime(2024, 1, 1, tzinfo=UTC)
 VIEW = View(
     "prices",
-    FeatureView(name="prices", entities=("shop",), available=Available("told"), features={"price": "numeric"}),
+    FeatureView(name="prices", entities=("shop",), available=Available("arrived"), features={"price": "numeric"}),
     "",
 )
 Row = tuple[str, int, int, float | None]
@@ -66,15 +66,13 @@ class History:
             written = next_table(self.connection, VIEW, earlier, [ALL_TIME], "rows", day(as_of), folder)
         else:
             written = redefined_table(self.connection, VIEW, [], "rows", folder)
-        self.paths, self.settled = self._paths(written), day(settled)
-        found = pa.concat_tables([pq.read_table(path) for path in self.paths.values()]).to_pylist()
+        self.paths = {name: file if isinstance(file, Path) else self.paths[name] for name, file in written.items()}
+        self.settled = day(settled)
+        rows = pa.concat_tables([pq.read_table(path) for path in self.paths.values()]).to_pylist()
         return [
-            (one["shop"], (one["event_timestamp"] - START).days, (one["known_from"] - START).days, one["price"])
-            for one in found
+            (row["shop"], (row["event_timestamp"] - START).days, (row["known_from"] - START).days, row["price"])
+            for row in rows
         ]
-
-    def _paths(self, written: Files) -> dict[str, Path]:
-        return {name: one if isinstance(one, Path) else self.paths[name] for name, one in written.items()}
 
 
 def standing(rows: Iterable[Row], at: int) -> dict[tuple[str, int], float | None]:
@@ -95,7 +93,7 @@ def connection() -> Iterable[duckdb.DuckDBPyConnection]:
 
 computed_rows = st.dictionaries(
     st.tuples(st.sampled_from("ab"), st.integers(0, 4), st.integers(0, 5)), st.sampled_from([None, 1.0, 2.0])
-).map(lambda found: [(shop, event, event + lag, price) for (shop, event, lag), price in found.items()])
+).map(lambda prices: [(shop, event, event + lag, price) for (shop, event, lag), price in prices.items()])
 
 
 @settings(max_examples=20, deadline=None, derandomize=True)
@@ -129,9 +127,9 @@ def test_a_changed_definition_does_not_make_corrections_known_earlier(
     computed: list[Row] = [("a", 1, 1, 6.0), ("a", 1, 2, 7.0), ("a", 1, 9, 8.0), ("a", 2, 2, 9.0), ("b", 2, 2, 9.0)]
     connection.register("rows", rows_table(computed))
     written = redefined_table(connection, VIEW, [corrected], "rows", tmp_path)
-    found = {name: pq.read_table(path).to_pylist() for name, path in written.items() if isinstance(path, Path)}
-    assert [(row["known_from"], row["price"]) for row in found.pop("corrected-2024-01-08.parquet")] == [(day(7), 7.0)]
-    assert {name: [row["price"] for row in rows] for name, rows in found.items()} == {
+    files = {name: pq.read_table(path).to_pylist() for name, path in written.items() if isinstance(path, Path)}
+    assert [(row["known_from"], row["price"]) for row in files.pop("corrected-2024-01-08.parquet")] == [(day(7), 7.0)]
+    assert {name: [row["price"] for row in rows] for name, rows in files.items()} == {
         "known-2024-01-01.parquet": [9.0, 9.0],
         "known-2024-01-08.parquet": [8.0],
     }
@@ -200,12 +198,11 @@ class Shop:
 
     def rows(self, feature_tables: str, view: str = "prices", feature: str = "price") -> list[tuple[int, int, float]]:
         """Event, known from and feature of every row."""
-        found = pa.concat_tables([pq.read_table(one) for one in self.store.paths(self.table(feature_tables, view))])
-        rows = [
-            ((one["event_timestamp"] - START).days, (one["known_from"] - START).days, one[feature])
-            for one in found.to_pylist()
-        ]
-        return sorted(rows)
+        table = pq.read_table(self.store.paths(self.table(feature_tables, view)))
+        return sorted(
+            ((row["event_timestamp"] - START).days, (row["known_from"] - START).days, row[feature])
+            for row in table.to_pylist()
+        )
 
 
 @pytest.fixture
@@ -227,7 +224,7 @@ def test_a_comment_changes_nothing_and_other_code_keeps_what_was_corrected(shop:
     assert shop.rows(third) == [(0, 4, 10.0), (1, 1, 2.0), (2, 2, 2.0), (3, 3, 2.0), (4, 4, 2.0)]
     fourth = shop.compute(6, third, CORRECTED, doubled)
     assert shop.rows(fourth) == [*shop.rows(third), (5, 5, 2.0)]
-    origins = [shop.store.manifest(shop.table(one, "prices")).derived_from["parent"] for one in (third, fourth)]
+    origins = [shop.store.manifest(shop.table(tables, "prices")).derived_from["parent"] for tables in (third, fourth)]
     assert origins == [shop.table(second, "prices")] * 2, "of what was corrected, not of the snapshot before"
 
 

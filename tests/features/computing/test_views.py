@@ -41,7 +41,7 @@ def test_a_late_rate_counts_the_landings_of_exactly_its_window(
 
 
 @pytest.mark.parametrize(
-    ("broken", "told", "kind"),
+    ("broken", "message", "kind"),
     [
         ("SELECT CAST(who AS INT) AS n FROM raw.people", "", "ConversionException"),
         ("SELECT strptime(who, '%d') AS n FROM raw.people", "", "InvalidInputException"),
@@ -51,7 +51,7 @@ def test_a_late_rate_counts_the_landings_of_exactly_its_window(
 )
 @pytest.mark.parametrize("sensitive", [(), ("who",)])
 def test_duckdb_quotes_no_row_where_a_column_is_sensitive(
-    broken: str, told: str, kind: str, sensitive: tuple[str, ...]
+    broken: str, message: str, kind: str, sensitive: tuple[str, ...]
 ) -> None:
     with connect() as connection, hiding(lambda: sensitive):
         connection.execute("CREATE TABLE raw.people AS SELECT 'Slartibartfast' AS who")
@@ -60,7 +60,7 @@ def test_duckdb_quotes_no_row_where_a_column_is_sensitive(
             with pytest.raises(ConfigurationError, match=r"people\.sql does not run") as caught:
                 make(connection, query, "staging/people.sql")
             said = str(caught.value)
-            assert told in said
+            assert message in said
             if kind and sensitive:
                 assert f"{kind}, whose words are not shown, as columns are sensitive (who)" in said
             assert ("Slartibartfast" in said) == bool(kind and not sensitive)
@@ -72,10 +72,9 @@ def test_the_same_tables_give_the_same_bytes_whatever_the_threads(
     digests: list[dict[str, str]] = []
     for threads in (1, 4):
         january.execute(f"SET threads = {threads}; DROP SCHEMA staging CASCADE; CREATE SCHEMA staging")
-        found: dict[str, str] = {}
+        digests.append({})
         for name, table in compute_views(january, repository).items():
             write_parquet(table, tmp_path / f"{name}.parquet")
-            found[name] = hashlib.sha256((tmp_path / f"{name}.parquet").read_bytes()).hexdigest()
-        digests.append(found)
+            digests[-1][name] = hashlib.sha256((tmp_path / f"{name}.parquet").read_bytes()).hexdigest()
     assert digests[0] == digests[1]
     assert len(digests[0]) == len(repository.views)

@@ -82,8 +82,7 @@ def test_a_changed_meaning_needs_a_new_version(
         require_one_meaning(repository, read_repository(copy), "The store", repository.views)
     edit(copy, "definitions.py", 'name="origin_weather",', 'name="origin_weather",\n    version=2,')
     require_one_meaning(repository, read_repository(copy), "The store", repository.views)
-    found = changes(repository, read_repository(copy))
-    assert found == {"origin_weather": [needs, "version: 1 became 2"]}
+    assert changes(repository, read_repository(copy)) == {"origin_weather": [needs, "version: 1 became 2"]}
 
 
 @pytest.mark.parametrize(
@@ -97,13 +96,13 @@ def test_a_changed_meaning_needs_a_new_version(
 )
 def test_a_changed_macro_is_noticed_and_macros_run_again(repository: Repository, copy: Path, statement: str) -> None:
     edit(copy, "views/aircraft.sql", "seats", "twice(seats)")
-    found = []
+    repositories = []
     for number in (2, 3):
         (copy / "macros.sql").write_text(f"{repository.macros}\n{statement} AS {number} * x;\n")
-        found.append(read_repository(copy))
-    assert changes(*found) == {"aircraft": ["code macro twice"]}
+        repositories.append(read_repository(copy))
+    assert changes(*repositories) == {"aircraft": ["code macro twice"]}
     with connect() as connection:
-        for changed in (found[0], *found):
+        for changed in (repositories[0], *repositories):
             run_macros(connection, changed)
         assert connection.execute("SELECT twice(1)").fetchall() == [(3,)]
 

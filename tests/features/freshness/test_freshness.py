@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,7 +16,6 @@ from gatehouse.features.freshness.stage import (
     FreshnessResult,
     freshness,
     freshness_of,
-    newest_rows,
     show,
 )
 from gatehouse.store.store import ArtifactStore
@@ -58,8 +58,8 @@ def measured(folder: Path, *rows: tuple[datetime, datetime], allowed: timedelta 
         freshness=allowed,
     )
     views = [View("sales", spec, "")]
-    [found] = freshness_of(views, newest_rows(views, {"sales": {path.name: path}}, NOON), NOON)
-    return found
+    [age] = freshness_of(views, {"sales": {path.name: path}}, NOON)
+    return age
 
 
 OLD, COMING = NOON - 7 * HOUR, NOON + HOUR
@@ -80,16 +80,10 @@ LATE = NOON - 6 * HOUR - timedelta(microseconds=1)
 def test_a_view_is_stale_if_its_newest_known_event_is_older_than_allowed(
     tmp_path: Path, rows: list[tuple[datetime, datetime]], age: timedelta | None, ahead: int, reason: str
 ) -> None:
-    found = measured(tmp_path, *rows)
-    assert (found.age, found.ahead, found.stale) == (age, ahead, bool(reason))
-    assert not reason or found.reason.endswith(reason)
+    view = measured(tmp_path, *rows)
+    assert (view.age, view.ahead, view.stale) == (age, ahead, bool(reason))
+    assert not reason or view.reason.endswith(reason)
     assert not measured(tmp_path, *rows, allowed=None).stale
-
-
-@pytest.fixture
-def shop(tmp_path: Path) -> tuple[ArtifactStore, FreshnessRequest]:
-    """Feature tables whose newest event is seven hours before noon, which is the time of the run."""
-    return published(tmp_path, (NOON - 7 * HOUR, NOON - 7 * HOUR))
 
 
 def published(folder: Path, *rows: tuple[datetime, datetime]) -> tuple[ArtifactStore, FreshnessRequest]:
@@ -111,20 +105,8 @@ def published(folder: Path, *rows: tuple[datetime, datetime]) -> tuple[ArtifactS
     )
 
 
-class Metrics:
-    """Takes what KFP's Metrics takes."""
-
-    def __init__(self) -> None:
-        self.logged: dict[str, float] = {}
-
-    def log_metric(self, metric: str, value: float) -> None:
-        self.logged[metric] = value
-
-
-def test_freshness_is_a_metric_and_a_verdict_at_the_time_of_the_run(
-    shop: tuple[ArtifactStore, FreshnessRequest],
-) -> None:
-    store, request = shop
+def test_freshness_is_a_metric_and_a_verdict_at_the_time_of_the_run(tmp_path: Path) -> None:
+    store, request = published(tmp_path, (NOON - 7 * HOUR, NOON - 7 * HOUR))
     result = freshness(request, store)
     assert result == FreshnessResult(
         hours={"sales": 7.0},
@@ -132,8 +114,8 @@ def test_freshness_is_a_metric_and_a_verdict_at_the_time_of_the_run(
         verdict="fail",
         reasons=("sales: its newest event is 7:00:00 old, expected 6:00:00 at most",),
     )
-    metrics = Metrics()
-    show(result, metrics)
-    assert metrics.logged == {"stale views": 1, "sales: hours old": 7.0}
+    logged: dict[str, float] = {}
+    show(result, SimpleNamespace(log_metric=logged.__setitem__))
+    assert logged == {"stale views": 1, "sales: hours old": 7.0}
     in_time = request.model_copy(update={"as_of": (NOON - HOUR).isoformat()})
     assert freshness(in_time, store).verdict == "pass"

@@ -16,12 +16,12 @@ def taken(store: ArtifactStore, keys: str) -> str:
 def test_a_file_is_published_as_it_is_and_its_reference_is_taken(store: ArtifactStore, tmp_path: Path) -> None:
     file = tmp_path / "asked.csv"
     file.write_text("shop,decision_time\n7,2024-01-01\n")
-    found = taken(store, str(file))
-    assert found.startswith("keys/shops/sha256-")
-    assert store.path(found, "keys.csv").read_bytes() == file.read_bytes()
+    reference = taken(store, str(file))
+    assert reference.startswith("keys/shops/sha256-")
+    assert store.path(reference, "keys.csv").read_bytes() == file.read_bytes()
     renamed = file.with_name("again.CSV")
     renamed.write_bytes(file.read_bytes())
-    assert taken(store, file.as_uri()) == taken(store, str(renamed)) == taken(store, found) == found
+    assert taken(store, file.as_uri()) == taken(store, str(renamed)) == taken(store, reference) == reference
     assert taken(store, "") == ""
 
 

@@ -70,12 +70,13 @@ def test_views_stamped_before_they_are_known_are_caught_and_no_others(flights: F
     assert result.verdict == "fail"
     for feature in LEAKS:
         assert any(f"{feature} holds what was not known" in reason for reason in result.reasons), feature
-    assert {reason.partition(".")[0] for reason in result.reasons} == {one.partition(".")[0] for one in LEAKS}
+    assert {reason.partition(".")[0] for reason in result.reasons} == {leak.partition(".")[0] for leak in LEAKS}
     body = flights.store.read_json(result.leakage, "leakage.json")
-    first = next(one for one in body["differences"] if one["feature"] == "humidity" and one["where"] == "training set")
+    rows = [row for row in body["differences"] if row["where"] == "training set"]
+    first = next(row for row in rows if row["feature"] == "humidity")
     shown = page(flights.store, result.leakage)
     assert first["stored"] != first["replayed"] and f"flight_id={first['first']['flight_id']}" in shown
-    values = {one[key] for one in body["differences"] for key in ("stored", "replayed")}
+    values = {row[key] for row in body["differences"] for key in ("stored", "replayed")}
     assert "null" in values and "None" not in values
     assert canonical_json(body)
 

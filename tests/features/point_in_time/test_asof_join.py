@@ -39,7 +39,7 @@ def join(
             "value": pa.array([row[3] for row in rows], pa.int64()),
         }
     )
-    wanted = pa.table(
+    entity_rows = pa.table(
         {
             "id": pa.array([entity[0] for entity in entities], pa.string()),
             "time": pa.array([at(entity[1]) for entity in entities], TIME),
@@ -55,9 +55,9 @@ def join(
             features={"value": "value"},
             ttl=timedelta(minutes=ttl) if ttl else None,
         )
-        found = asof_join(connection, wanted, "time", [view], memory)
-    assert found.select(["id", "time"]).equals(wanted)
-    return list(found["value"].to_pylist())
+        joined = asof_join(connection, entity_rows, "time", [view], memory)
+    assert joined.select(["id", "time"]).equals(entity_rows)
+    return list(joined["value"].to_pylist())
 
 
 def brute_force(
@@ -107,14 +107,14 @@ def test_whole_numbers_match_at_both_ends_of_their_type(kind: pa.DataType, sprea
     rows = pa.table(
         {"key": pa.array(keys, kind), "event": pa.array([NOON] * len(keys), TIME), "value": range(len(keys))}
     )
-    wanted = pa.table(
+    entity_rows = pa.table(
         {"key": pa.array([*reversed(keys), most - 3], kind), "time": pa.array([NOON] * (len(keys) + 1), TIME)}
     )
     with connect() as connection:
         connection.register("rows", rows)
         view = Joined(table="rows", keys={"key": "key"}, event="event", features={"value": "value"})
-        found = asof_join(connection, wanted, "time", [view])["value"].to_pylist()
-    assert found == [*([3] if spread else []), 2, None, 0, None]
+        joined = asof_join(connection, entity_rows, "time", [view])["value"].to_pylist()
+    assert joined == [*([3] if spread else []), 2, None, 0, None]
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
@@ -136,7 +136,7 @@ def test_several_keys_match_together(
             "value": pa.array([row[3] for row in rows], pa.int64()),
         }
     )
-    wanted = pa.table(
+    entity_rows = pa.table(
         {
             "name": pa.array([entity[0] for entity in entities], pa.large_string()),
             "number": pa.array([entity[1] for entity in entities], pa.int64()),
@@ -146,35 +146,37 @@ def test_several_keys_match_together(
     view = Joined("rows", {"name": "name", "number": "number"}, "event", {"value": "value"})
     with connect() as connection:
         connection.register("rows", table)
-        found = asof_join(connection, wanted, "time", [view], memory)
+        joined = asof_join(connection, entity_rows, "time", [view], memory)
 
     def single(name: str | None, number: int | None) -> str | None:
         return None if name is None or number is None else f"{name} {number}"
 
-    joined_keys = [(single(*entity[:2]), entity[2]) for entity in entities]
-    reference = brute_force(joined_keys, [(single(*row[:2]), row[2], None, row[3]) for row in rows], None, False)
-    assert found["value"].to_pylist() == reference
+    entity_keys = [(single(*entity[:2]), entity[2]) for entity in entities]
+    reference = brute_force(entity_keys, [(single(*row[:2]), row[2], None, row[3]) for row in rows], None, False)
+    assert joined["value"].to_pylist() == reference
 
 
 def test_a_key_of_another_type_is_an_error_that_names_it() -> None:
     with connect() as connection:
         connection.register("rows", pa.table({"key": [1], "event": pa.array([at(0)], TIME), "value": [1]}))
         for key in ("one", "1", 1.7, True):
-            wanted = pa.table({"id": [key], "time": pa.array([at(1)], TIME)})
+            entity_rows = pa.table({"id": [key], "time": pa.array([at(1)], TIME)})
             with pytest.raises(ConfigurationError, match=r"^Entity key id in row 1: .*int64.*"):
-                asof_join(connection, wanted, "time", [Joined("rows", {"key": "id"}, "event", {"value": "value"})])
+                asof_join(connection, entity_rows, "time", [Joined("rows", {"key": "id"}, "event", {"value": "value"})])
 
 
 def test_a_table_divided_by_key_gives_batches_in_order(tmp_path: Path) -> None:
     """Texts too, and entity rows of keys that the table lacks."""
     keys = [f"key {number % 7}" for number in range(200)]
     rows = {"key": keys, "event": pa.array([at(number) for number in range(200)], TIME), "name": keys}
-    wanted = pa.table({"id": [f"key {number % 9}" for number in range(300)], "time": pa.array([at(500)] * 300, TIME)})
+    entity_rows = pa.table(
+        {"id": [f"key {number % 9}" for number in range(300)], "time": pa.array([at(500)] * 300, TIME)}
+    )
     with connect() as connection:
         connection.register("rows", pa.table(rows))
         view = Joined("rows", {"key": "id"}, "event", {"name": "name"})
-        batches = list(asof_batches(connection, wanted, "time", [view], tmp_path, memory=1 << 13))
+        batches = list(asof_batches(connection, entity_rows, "time", [view], tmp_path, memory=1 << 13))
     assert len(batches) > 1 and len(list(tmp_path.glob("0/*"))) > 1
-    found = pa.concat_tables(batches)
-    assert found.select(["id", "time"]).equals(wanted)
-    assert found["name"].to_pylist() == [f"key {n % 9}" if n % 9 < 7 else None for n in range(300)]
+    joined = pa.concat_tables(batches)
+    assert joined.select(["id", "time"]).equals(entity_rows)
+    assert joined["name"].to_pylist() == [f"key {n % 9}" if n % 9 < 7 else None for n in range(300)]

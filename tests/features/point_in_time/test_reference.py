@@ -25,7 +25,7 @@ VIEWS = {"forever": (None, False), "fresh": (2, False), "event_only": (2, True)}
 @pytest.fixture(scope="module")
 def stores(tmp_path_factory: pytest.TempPathFactory) -> dict[str, FeatureStore]:
     """By precision, a store with three views of the same table: without and with a time-to-live, and by event alone."""
-    found = {}
+    stores = {}
     for unit, step in STEPS.items():
         folder = tmp_path_factory.mktemp(unit)
         write_rows(folder, unit, "UTC", [])
@@ -41,9 +41,9 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> dict[str, FeatureStore]:
             )
             for name, (ttl, event_time_only) in VIEWS.items()
         ]
-        found[unit] = opened(folder)
-        found[unit].apply([key, *views])
-    return found
+        stores[unit] = opened(folder)
+        stores[unit].apply([key, *views])
+    return stores
 
 
 def times(moments: list[int | None], unit: str, zone: str | None) -> pa.Array:
@@ -101,9 +101,9 @@ def test_agrees_with_the_reference(
         }
     )
     names = [f"{view}:value" for view in VIEWS]
-    found = stores[unit].get_historical_features(frame, names, full_feature_names=True).to_arrow()
-    assert found["row"].to_pylist() == list(range(len(asked)))
+    joined = stores[unit].get_historical_features(frame, names, full_feature_names=True).to_arrow()
+    assert joined["row"].to_pylist() == list(range(len(asked)))
     for view, (ttl, event_time_only) in VIEWS.items():
         fresh = None if ttl is None else ttl * step
-        wanted = [expected(key, time, table, fresh, event_time_only) for key, time in asked]
-        assert found[f"{view}__value"].to_pylist() == wanted, view
+        reference = [expected(key, time, table, fresh, event_time_only) for key, time in asked]
+        assert joined[f"{view}__value"].to_pylist() == reference, view

@@ -1,4 +1,4 @@
-"""Where the offline store reads from: files, folders divided by date, object stores; nothing is left out unsaid."""
+"""Where the offline store reads from: files, folders, object stores."""
 
 import io
 from collections.abc import Iterator, Mapping
@@ -15,14 +15,12 @@ import pytest
 from feast import Entity, FeatureStore, FeatureView, Field, ValueType
 from feast.types import Int64
 
-from gatehouse.errors import ConfigurationError
 from gatehouse.features.database import connect
-from gatehouse.features.point_in_time.source_files import EVENT_DATE, SourceFiles
+from gatehouse.features.point_in_time.source_files import SourceFiles
 from tests.features.point_in_time.feast_stores import NOON, opened, source, write
-from tests.stand_ins.servers import BUCKET, Proxy, gcs_server, s3_server
+from tests.stand_ins.servers import BUCKET, gcs_server, s3_server
 
 DAY = timedelta(days=1)
-BY_DATE = {EVENT_DATE: "date"}
 
 
 def day(number: int) -> dict[str, Any]:
@@ -46,8 +44,8 @@ def view(where: str | Path, ttl: timedelta | None = None, **options: Any) -> lis
 
 def trips(store: FeatureStore, *days: float) -> list[int | None]:
     frame = pd.DataFrame({"driver": [1] * len(days), "event_timestamp": [NOON + number * DAY for number in days]})
-    found = store.get_historical_features(entity_df=frame, features=["trips:trips"]).to_arrow()
-    return list(found["trips"].to_pylist())
+    rows = store.get_historical_features(entity_df=frame, features=["trips:trips"]).to_arrow()
+    return list(rows["trips"].to_pylist())
 
 
 @pytest.fixture
@@ -58,7 +56,7 @@ def connection() -> Iterator[duckdb.DuckDBPyConnection]:
 
 def rows(connection: duckdb.DuckDBPyConnection, where: str | Path, **options: Any) -> list[int]:
     scan = SourceFiles(connection, None).scan(source(where, **options))
-    return [found for (found,) in connection.sql(f"SELECT trips FROM {scan}").fetchall()]
+    return [value for (value,) in connection.sql(f"SELECT trips FROM {scan}").fetchall()]
 
 
 def test_a_folder_is_read_with_all_that_is_below_it_in_the_order_of_names(
@@ -73,58 +71,10 @@ def test_a_folder_is_read_with_all_that_is_below_it_in_the_order_of_names(
     assert rows(connection, tmp_path / "trips" / "**" / "c.p*") == [2, 3]
 
 
-# Folders divided by date
-
-
-def test_files_that_cannot_count_are_not_opened(tmp_path: Path) -> None:
-    """They lie before the first entity time less the time-to-live, or after the last entity time."""
-    for number in range(10):
-        write(tmp_path / "trips" / name(number), day(number))
-    for number in (0, 1, 2, 8, 9):
-        (tmp_path / "trips" / name(number)).write_bytes(b"not Parquet")
-    store = opened(tmp_path)
-    store.apply(view(tmp_path / "trips", ttl=2 * DAY, tags=BY_DATE))
-    assert trips(store, 5, 7.4, 5.9, 6.99) == [5, 7, 5, 6]
-
-
-@pytest.mark.parametrize(
-    ("place", "message"),
-    [
-        (name(1), "rows whose event is not on the UTC date of their folder's date"),
-        ("part.parquet", "says that folders are named date=<YYYY-MM-DD>, found"),
-        ("date=May/part.parquet", "says that folders are named date=<YYYY-MM-DD>, found"),
-    ],
-)
-def test_a_row_that_is_not_of_its_folders_date_is_an_error(place: str, message: str, tmp_path: Path) -> None:
-    """Otherwise rows would be missed, for example in a folder of local dates or of dates of arrival."""
-    write(tmp_path / "trips" / name(0), day(0))
-    write(tmp_path / "trips" / place, day(2))
-    store = opened(tmp_path)
-    store.apply(view(tmp_path / "trips", tags=BY_DATE))
-    with pytest.raises(ConfigurationError, match=message):
-        trips(store, 3)
-
-
-# Object stores
-
-
 def parquet(columns: Mapping[str, Any]) -> bytes:
     stream = io.BytesIO()
     pq.write_table(pa.table(dict(columns)), stream)
     return stream.getvalue()
-
-
-@pytest.fixture(scope="module", params=["s3", "gs"])
-def bucket(request: pytest.FixtureRequest) -> Iterator[tuple[str, Proxy]]:
-    """Ten days in an object store, and one file of another kind beside them; the server that has them."""
-    with (s3_server if request.param == "s3" else gcs_server)() as proxy, pytest.MonkeyPatch.context() as patch:
-        for variable, value in proxy.environment.items():
-            patch.setenv(variable, value)
-        objects = {f"trips/{name(number)}": parquet(day(number)) for number in range(10)}
-        objects |= {"trips/_SUCCESS": b"", "tripsandmore/part.parquet": parquet(day(99)), "other/a.csv": b"a\n1\n"}
-        for path, content in objects.items():
-            put(request.param, path, content)
-        yield f"{request.param}://{BUCKET}", proxy
 
 
 def put(protocol: str, path: str, content: bytes) -> None:
@@ -136,17 +86,18 @@ def put(protocol: str, path: str, content: bytes) -> None:
         fsspec.filesystem("s3", skip_instance_cache=True).pipe_file(f"{BUCKET}/{path}", content)
 
 
-def downloads(proxy: Proxy) -> set[str]:
-    """Dates of the objects whose bytes were asked for."""
-    asked = [exchange for exchange in proxy.exchanges if exchange.method == "GET" and "part.parquet" in exchange.url]
-    return {exchange.url.split("date=")[1][:10] for exchange in asked}
-
-
-def test_an_object_store_is_read_and_pruned(bucket: tuple[str, Proxy], tmp_path: Path) -> None:
-    address, proxy = bucket
-    store = opened(tmp_path)
-    store.apply(view(f"{address}/trips", ttl=2 * DAY, tags=BY_DATE))
-    proxy.reset()
-    assert trips(store, 5, 7.4) == [5, 7]
-    assert downloads(proxy) == {str((NOON + number * DAY).date()) for number in (3, 4, 5, 6, 7)}
-    assert proxy.count("HEAD") == 0, "the listing said all that HEAD would"
+@pytest.mark.parametrize("protocol", ["s3", "gs"])
+def test_an_object_store_is_listed_once(protocol: str, tmp_path: Path) -> None:
+    """Ten days in folders of Hive, and one file of another kind beside them."""
+    with (s3_server if protocol == "s3" else gcs_server)() as proxy, pytest.MonkeyPatch.context() as patch:
+        for variable, value in proxy.environment.items():
+            patch.setenv(variable, value)
+        objects = {f"trips/{name(number)}": parquet(day(number)) for number in range(10)}
+        objects |= {"trips/_SUCCESS": b"", "tripsandmore/part.parquet": parquet(day(99)), "other/a.csv": b"a\n1\n"}
+        for path, content in objects.items():
+            put(protocol, path, content)
+        store = opened(tmp_path)
+        store.apply(view(f"{protocol}://{BUCKET}/trips", ttl=2 * DAY))
+        proxy.reset()
+        assert trips(store, 5, 7.4) == [5, 7]
+        assert proxy.count("HEAD") == 0, "the listing said all that HEAD would"

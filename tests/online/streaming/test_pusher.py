@@ -36,17 +36,17 @@ walk_messages = Stream(table="walks", key=('the "ride"',), lateness=timedelta(0)
 driver = Entity(name="driver", type="int64")
 trips = FeatureView(name="trips", entities=("driver",), window=timedelta(hours=1),
     available=Available("event_timestamp", lag=timedelta(seconds=20)), features={"fares": "numeric"})
-told = FeatureView(name="told", entities=("driver",), window=timedelta(hours=1),
+ended = FeatureView(name="ended", entities=("driver",), window=timedelta(hours=1),
     available=Available("event_timestamp", lag=timedelta(seconds=20)), features={"fare": "numeric"})
 paid = LabelView(name="paid", entities=("driver",), arrives=Available("ended"))
-pay = FeatureService(name="pay", views=("trips", "told"))
+pay = FeatureService(name="pay", views=("trips", "ended"))
 """
 HOUR = "PARTITION BY driver ORDER BY ended RANGE BETWEEN INTERVAL 1 HOUR PRECEDING AND CURRENT ROW"
 FILES = {
     "definitions.py": DEFINITIONS,
     "views/trips.sql": f"SELECT driver, ended AS event_timestamp, sum(fare) OVER ({HOUR}) AS fares FROM "
     "(SELECT * FROM raw.rides UNION ALL SELECT * FROM raw.walks)",
-    "views/told.sql": "SELECT driver, ended AS event_timestamp, fare FROM raw.rides "
+    "views/ended.sql": "SELECT driver, ended AS event_timestamp, fare FROM raw.rides "
     "WHERE ended + INTERVAL 20 SECOND <= getvariable('as_of')",
     "labels/paid.sql": "SELECT driver, ended AS decision_time, fare > 1 AS label, ended FROM raw.rides",
 }
@@ -82,7 +82,7 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Repository:
 def start(tmp_path: Path) -> Start:
     """No trip yet at noon."""
     files = {}
-    for view, feature in (("trips", "fares"), ("told", "fare")):
+    for view, feature in (("trips", "fares"), ("ended", "fare")):
         columns = {"driver": pa.int64(), "event_timestamp": MOMENTS, "known_from": MOMENTS, feature: pa.float32()}
         pq.write_table(pa.schema(columns).empty_table(), tmp_path / f"{view}.parquet")
         files[view] = {"known-none.parquet": tmp_path / f"{view}.parquet"}
@@ -168,8 +168,8 @@ def test_what_becomes_known_while_streams_are_silent_is_served(pushers: Pushers)
 
 
 def test_a_view_that_reads_as_of_has_the_rows_that_time_alone_tells(pushers: Pushers) -> None:
-    pushers.push(8000, ["told"], rides=[(11, 1, 10, 10), (7300, 2, 7299, 1), (7400, 3, 7399, 1)])
-    assert pushers.rows("told") == [(10, 30, 10), (7299, 7319, 1)]
+    pushers.push(8000, ["ended"], rides=[(11, 1, 10, 10), (7300, 2, 7299, 1), (7400, 3, 7399, 1)])
+    assert pushers.rows("ended") == [(10, 30, 10), (7299, 7319, 1)]
 
 
 @settings(
