@@ -76,7 +76,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[Redis]":
 
 @pytest.fixture(params=["redis", "sqlite"])
 def online(request: pytest.FixtureRequest, server: "Redis", tmp_path: Path) -> OnlineStore:
-    """Both kinds of online store, empty."""
     from gatehouse.online.redis import RedisOnline
 
     server.flushall()

@@ -83,7 +83,6 @@ class Flights:
         return self.published(tables, moment)
 
     def published(self, tables: Mapping[str, pa.Table], as_of: datetime) -> str:
-        """Publish a snapshot of these tables."""
         datasets = {}
         for name, table in tables.items():
             path = self._folder / f"{name}.parquet"
@@ -93,14 +92,12 @@ class Flights:
         return str(self.store.publish("snapshots", "flights", {}, derived_from=datasets, details=details))
 
     def compute(self, snapshot: str, parent: str = "", definitions: str = "") -> str:
-        """Feature tables of a snapshot."""
         request = ComputeRequest(
             snapshot=snapshot, definitions=definitions or self.definitions(), project="flights", parent=parent
         )
         return compute_features.function(request, self.store).feature_tables
 
     def retrieve(self, feature_tables: str, service: str = SERVICE) -> str:
-        """The training set of feature tables."""
         inputs = self.store.manifest(feature_tables).derived_from
         request = RetrieveRequest(
             snapshot=inputs["snapshot"],
@@ -112,11 +109,9 @@ class Flights:
         return retrieve_training_set.function(request, self.store).training_set
 
     def views(self, feature_tables: str) -> dict[str, str]:
-        """Reference of the table of every view."""
         return view_tables(self.store, feature_tables)
 
     def rows(self, feature_tables: str, view: str, where: str = "true") -> list[dict[str, object]]:
-        """Rows of the table of a view, in total order."""
         with connect() as connection:
             open_tables(connection, {view: [*feature_files(self.store, feature_tables)[view].values()]})
             rows = connection.sql(f'FROM raw."{view}" WHERE {where} ORDER BY ALL').to_arrow_table().to_pylist()
@@ -124,10 +119,8 @@ class Flights:
 
     @cached_property
     def first_week(self) -> str:
-        """Feature tables of 1 to 7 January."""
         return self.compute(self.snapshot(START + 7 * DAY, START + 7 * DAY))
 
     @cached_property
     def training_set(self) -> str:
-        """The training set of these tables."""
         return self.retrieve(self.first_week)

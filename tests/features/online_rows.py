@@ -34,7 +34,6 @@ def redis_server(folder: Path) -> "Iterator[Redis]":
 
 
 def at(minutes: float) -> datetime:
-    """So many minutes after noon."""
     return NOON + timedelta(minutes=minutes)
 
 
@@ -59,7 +58,6 @@ def counted(*listed: tuple[str | None, float, float, int]) -> pa.Table:
 
 
 def read(store: OnlineStore, carriers: list[str], now: datetime) -> list[dict[str, Any]]:
-    """What is read of each carrier."""
     return list(store.read([VIEW], pa.table({"carrier": pa.array(carriers, pa.string())}), now).to_pylist())
 
 

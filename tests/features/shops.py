@@ -12,7 +12,7 @@ from gatehouse.features.computing.stage import ComputeRequest, compute_features
 from gatehouse.features.point_in_time.stage import RetrieveRequest, retrieve_training_set
 from gatehouse.features.table_files import Files, feature_files
 from gatehouse.store.store import ArtifactStore
-from tests.features.publishing import publish_definitions
+from tests.features.publishing import publish_definitions, write_files
 
 DEFINITIONS = """
 from datetime import timedelta
@@ -52,17 +52,11 @@ SHOPS = 7
 
 def write_repository(folder: Path, **changes: str) -> Path:
     """Write the feature repository into a folder, with other texts for some files."""
-    files = {"definitions.py": DEFINITIONS, **QUERIES} | {
-        name.replace("__", "/"): text for name, text in changes.items()
-    }
-    for name, text in files.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(text)
-    return folder
+    changed = {name.replace("__", "/"): text for name, text in changes.items()}
+    return write_files(folder, {"definitions.py": DEFINITIONS, **QUERIES, **changed})
 
 
 def trade() -> pa.Table:
-    """The turnover of each shop and day."""
     draw = np.random.default_rng(4)
     days = [AS_OF - timedelta(days=1 + number // SHOPS) for number in range(3 * SHOPS)]
     shops = [number % SHOPS for number in range(3 * SHOPS)]
@@ -72,7 +66,6 @@ def trade() -> pa.Table:
 
 
 def orders() -> pa.Table:
-    """Orders of the last day, with their labels."""
     # The last shop was never seen; all orders fall into the last day, when the newest sales are known.
     draw = np.random.default_rng(5)
     count = 120

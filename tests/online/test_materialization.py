@@ -42,7 +42,6 @@ def run(
 
 
 def joined(table: pa.Table, keys: str, minute: float) -> list[int | None]:
-    """What an offline join gives for each of the keys."""
     with connect() as connection:
         connection.register("offline", table)
         entities = pa.table({"carrier": list(keys), "time": pa.array([at(minute)] * len(keys), TIME)})
@@ -172,9 +171,7 @@ def test_any_sequence_of_runs_leaves_what_an_offline_join_gives(
 
 
 @settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck))
-@given(
-    days=st.lists(st.tuples(table_rows, table_rows, st.integers(0, 10)), min_size=2, max_size=4),
-)
+@given(days=st.lists(st.tuples(table_rows, table_rows, st.integers(0, 10)), min_size=2, max_size=4))
 def test_any_sequence_of_tables_and_pushes_leaves_what_an_offline_join_gives(
     tmp_path_factory: pytest.TempPathFactory,
     server: Redis,

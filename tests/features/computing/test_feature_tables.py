@@ -8,7 +8,6 @@ from tests.features.flights import DAY, START, Flights
 
 
 def test_day_by_day_gives_the_tables_that_from_scratch_gives(flights: Flights) -> None:
-    """Deliveries of whole days: rows past their end are provisional, and replaced by the next."""
     parent = ""
     for until in (START + 2 * DAY, START + 3 * DAY, START + timedelta(days=9, hours=7)):
         snapshot = flights.snapshot(until, until + DAY)

@@ -97,9 +97,7 @@ computed_rows = st.dictionaries(
 
 
 @settings(max_examples=20, deadline=None, derandomize=True)
-@given(
-    steps=st.lists(st.tuples(computed_rows, st.integers(0, 2), st.integers(0, 3)), min_size=2, max_size=4),
-)
+@given(steps=st.lists(st.tuples(computed_rows, st.integers(0, 2), st.integers(0, 3)), min_size=2, max_size=4))
 @example([([("a", 1, 1, 1.0)], 0, 0), ([("a", 1, 1, 2.0)], 2, 2), ([("a", 1, 1, 2.0), ("a", 1, 4, 1.0)], 0, 1)])
 def test_what_was_settled_stays_and_the_newest_is_known_from_now_on(
     connection: duckdb.DuckDBPyConnection, steps: list[tuple[list[Row], int, int]]
@@ -154,8 +152,6 @@ QUERIES = {
 
 
 class Shop:
-    """A store with two views of a small shop."""
-
     def __init__(self, folder: Path) -> None:
         self.store, self.folder = ArtifactStore.open(folder / "store"), folder
 
@@ -197,7 +193,6 @@ class Shop:
         return self.store.manifest(feature_tables).derived_from[f"view:{view}"]
 
     def rows(self, feature_tables: str, view: str = "prices", feature: str = "price") -> list[tuple[int, int, float]]:
-        """Event, known from and feature of every row."""
         table = pq.read_table(self.store.paths(self.table(feature_tables, view)))
         return sorted(
             ((row["event_timestamp"] - START).days, (row["known_from"] - START).days, row[feature])
@@ -241,7 +236,5 @@ def test_a_view_that_doubles_its_rows_is_refused(shop: Shop) -> None:
     time = "TIMESTAMPTZ '2024-01-01' AS event_timestamp"
     doubled = f"SELECT 'x' AS shop, {time}, 1 AS price UNION ALL SELECT NULL, {time}, unnest([1, 2])"
     expected = r"views/prices\.sql: expected one row for each of shop, event_timestamp, known_from, found 1 more, first"
-    with pytest.raises(
-        ConfigurationError, match=expected + r" shop None, event_timestamp 2024-01-01 .* Group the query"
-    ):
+    with pytest.raises(ConfigurationError, match=expected + " shop None, event_timestamp 2024-01-01"):
         shop.compute(2, queries={"views/prices.sql": doubled})

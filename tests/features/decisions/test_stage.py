@@ -18,7 +18,6 @@ YEAR = pa.scalar(365 * 86_400_000_000, pa.duration("us"))
 
 
 def request(flights: Flights, **span: Any) -> DecisionsRequest:
-    """A request for decisions of the first week."""
     manifest = flights.store.manifest(flights.first_week)
     inputs = {name: manifest.derived_from[name] for name in ("snapshot", "definitions")}
     options = {"feature_tables": flights.first_week, "service": SERVICE, "as_of": manifest.details["as_of"]}
@@ -66,7 +65,6 @@ def test_a_span_begins_with_its_first_moment_and_ends_before_its_last(flights: F
 
 
 def published(flights: Flights, table: pa.Table) -> str:
-    """A reference of keys."""
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink)
     return str(flights.store.publish("keys", "asked", {"asked.parquet": sink.getvalue().to_pybytes()}))
@@ -77,7 +75,6 @@ def with_times(table: pa.Table, times: Any) -> pa.Table:
 
 
 def own_keys(flights: Flights) -> pa.Table:
-    """Keys and times of a few decisions of the first week."""
     result = retrieve_decisions.function(request(flights, since="2013-01-03T12:00:00Z"), flights.store)
     table = pq.read_table(flights.store.paths(result.decisions)).slice(3, 40)
     keys = flights.store.manifest(result.decisions).details["entity_keys"]

@@ -87,7 +87,6 @@ def test_a_view_is_stale_if_its_newest_known_event_is_older_than_allowed(
 
 
 def published(folder: Path, *rows: tuple[datetime, datetime]) -> tuple[ArtifactStore, FreshnessRequest]:
-    """Feature tables of one view and a static one, in a store."""
     store = ArtifactStore.open(folder / "store")
     files = {
         "definitions.py": DEFINITIONS,

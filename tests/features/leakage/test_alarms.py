@@ -42,13 +42,11 @@ def test_a_category(values: list[str | None], area: float) -> None:
 
 
 @pytest.mark.parametrize("kind", ["numeric", "categorical"])
-def test_of_a_ranking_only_the_order_within_its_groups_is_told(kind: str) -> None:
+def test_of_a_ranking_only_the_order_within_its_groups_counts(kind: str) -> None:
     random = np.random.default_rng(7)
     groups = np.repeat(np.arange(300), 7)
-    level, order = (
-        np.repeat(random.normal(size=300) * 9, 7),
-        random.permuted(np.tile(np.arange(7.0), (300, 1)), axis=1).ravel(),
-    )
+    level = np.repeat(random.normal(size=300) * 9, 7)
+    order = random.permuted(np.tile(np.arange(7.0), (300, 1)), axis=1).ravel()
     table = pa.table({"label": level + order, "group": groups.astype(str), "level": level, "place": order})
     features = {"numeric": ["level", "place"], "categorical": []}
     features = features if kind == "numeric" else dict(zip(features, reversed(features.values()), strict=True))

@@ -19,7 +19,6 @@ def checked(
     cuts: int = 3,
     unchecked: Mapping[str, str] | None = None,
 ) -> LeakageResult:
-    """The verdict on a training set of the first week, with other definitions."""
     first = flights.first_week
     snapshot = flights.store.manifest(first).derived_from["snapshot"]
     definitions = flights.definitions(changes)

@@ -16,12 +16,10 @@ TIME = pa.timestamp("us", "UTC")
 
 
 def minute(*minutes: int) -> list[datetime]:
-    """Times so many minutes after `NOON`."""
     return [NOON + timedelta(minutes=number) for number in minutes]
 
 
 def opened(folder: Path, store: str = OURS, **options: Any) -> FeatureStore:
-    """An empty Feast store with its registry in `folder`."""
     config = RepoConfig(
         project="test",
         provider="local",
@@ -35,12 +33,10 @@ def opened(folder: Path, store: str = OURS, **options: Any) -> FeatureStore:
 
 
 def source(path: Path | str, **options: Any) -> FileSource:
-    """A source with an event time and a created time."""
     return FileSource(path=str(path), timestamp_field="event_timestamp", created_timestamp_column="created", **options)
 
 
 def write(path: Path, columns: Mapping[str, Any]) -> None:
-    """Write a Parquet file, and the folders above it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(pa.table(dict(columns)), path)
 

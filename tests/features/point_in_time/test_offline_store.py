@@ -41,7 +41,6 @@ def feast(tmp_path: Path) -> FeatureStore:
 
 
 def asked(*rows: tuple[int, int], **more: list[Any]) -> pd.DataFrame:
-    """Entity rows of (driver, minute)."""
     return pd.DataFrame(
         {"driver": [row[0] for row in rows], "event_timestamp": minute(*(row[1] for row in rows)), **more}
     )

@@ -16,13 +16,11 @@ from tests.features import shops
 
 
 def compared(store: ArtifactStore, max_skew: float = 0.0) -> CompareOnlineResult:
-    """The comparison of the only training set."""
     (training_set,) = store.references("training-sets", "both")
     return compare_online.function(CompareOnlineRequest(training_set=str(training_set), max_skew=max_skew), store)
 
 
 def written(store: ArtifactStore, sales: Files, folder: Path, reference: str = "") -> None:
-    """Bring the online store up to the newest sales."""
     repository = read_repository(shops.write_repository(folder))
     views, tables = [online_view(repository.views["sales"])], {"sales": [*sales.values()]}
     materialize_views(open_online(store, "shops", repository.folder), views, tables, shops.AS_OF, reference=reference)
@@ -81,10 +79,7 @@ def test_a_view_that_another_run_writes_is_not_compared(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("server", "reason"),
-    [
-        (None, "names GATEHOUSE_ONLINE_STORE, which the environment does not set"),
-        ("localhost:1", "localhost:1"),
-    ],
+    [(None, "names GATEHOUSE_ONLINE_STORE, which the environment does not set"), ("localhost:1", "localhost:1")],
 )
 def test_an_online_store_that_is_not_there_ends_no_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: str | None, reason: str

@@ -42,8 +42,6 @@ _WEATHER = "SELECT time_hour + INTERVAL 1 HOUR AS known, * FROM source.weather"
 
 @dataclass(frozen=True)
 class Sent:
-    """A message and when it was sent."""
-
     time: datetime
     table: str
     row: Mapping[str, Any]
@@ -113,7 +111,6 @@ class Push:
             return self.run(interval, step)
 
     def streams(self, state: BatchState) -> dict[str, MessageStream]:
-        """The streams, read on behind a state."""
         start = self.start
         return {
             table: open_stream(self.url + table, start.group, start.as_of, state.positions.get(table, {}))
@@ -127,7 +124,6 @@ class Push:
         return max((moment_of(int(last[0][0].split(b"-")[0])) for last in newest if last), default=self.start.as_of)
 
     def rows(self, view: str, where: str = "true") -> list[dict[str, Any]]:
-        """Rows of a pushed table."""
         files = sorted((self.folder / "current" / "tables" / view).glob("*.parquet"))
         with connect() as connection:
             open_tables(connection, {"pushed": files})

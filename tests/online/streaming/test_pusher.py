@@ -21,6 +21,7 @@ from gatehouse.online.store import offline_join, online_view
 from gatehouse.online.streaming.batch_folder import BatchFolder, BatchState
 from gatehouse.online.streaming.pusher import Pusher, Start, push_streams
 from gatehouse.online.streaming.stream import Message, MessageStream, open_stream
+from tests.features.publishing import write_files
 from tests.online.streaming.messages import KilledError, killed_at
 from tests.online.streaming.test_micro_batches import Kept
 
@@ -71,16 +72,11 @@ VERSIONS = [(10, 30, 10), (10, 31.5, 15), (29, 91, 21), (30, 50, 16), (30, 91, 2
 
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory: pytest.TempPathFactory) -> Repository:
-    folder = tmp_path_factory.mktemp("repo")
-    for name, body in FILES.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(body)
-    return read_repository(folder)
+    return read_repository(write_files(tmp_path_factory.mktemp("repo"), FILES))
 
 
 @pytest.fixture
 def start(tmp_path: Path) -> Start:
-    """No trip yet at noon."""
     files = {}
     for view, feature in (("trips", "fares"), ("ended", "fare")):
         columns = {"driver": pa.int64(), "event_timestamp": MOMENTS, "known_from": MOMENTS, feature: pa.float32()}
@@ -92,8 +88,6 @@ def start(tmp_path: Path) -> Start:
 
 
 class Pushers:
-    """Pushers of one folder, one after the other."""
-
     def __init__(self, repository: Repository, start: Start, folder: Path) -> None:
         self.repository, self.start, self.batches = repository, start, BatchFolder(folder / "push")
         self.online = SqliteOnline(folder / "online.db", "trips")

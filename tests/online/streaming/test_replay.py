@@ -72,7 +72,6 @@ def january(flights: Flights) -> list[Sent]:
 
 
 def values(online: OnlineStore, view: View, rows: list[dict[str, Any]], now: datetime) -> list[dict[str, Any]]:
-    """What is held for every key of a table."""
     keys = sorted({tuple(row[key] for key in view.spec.entities) for row in rows})
     columns = {name: [key[place] for key in keys] for place, name in enumerate(view.spec.entities)}
     return list(online.read([online_view(view)], pa.table(columns), now).to_pylist())

@@ -62,10 +62,7 @@ def test_a_row_is_read_from_json_and_from_fields_of_text() -> None:
         (b'{"ride": true}', "column ride: expected a whole number"),
         (b'{"ride": null}', "column ride: expected a value"),
         (b'{"ride": 1, "ended": "2013-01-09 12:00"}', "column ended: expected a time in ISO 8601 with its zone"),
-        (
-            b'{"ride": 1, "ended": "0001-01-01T00:00:00+05:00"}',
-            "expected a time in ISO 8601 that is in the years 1 to 9999",
-        ),
+        (b'{"ride": 1, "ended": "0001-01-01T00:00:00+05:00"}', "a time in ISO 8601 that is in the years 1 to 9999"),
         (b'{"ride": 1, "ended": "0001-01-02T00:00:00Z"}', "column ended: expected a time from 1900 on and until 2013"),
         (b'{"ride": 1, "ended": "9999-12-31T23:00:00Z"}', "column ended: expected a time from 1900 on and until 2013"),
         (b'{"ride": 1, "tip": 1e300}', "column tip: expected a finite number of 32 bits"),
