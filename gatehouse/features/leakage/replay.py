@@ -139,14 +139,14 @@ class Replay:
                 # The raw tables hold corrected rows only, so earlier versions cannot be computed from them: rows that
                 # were corrected later are replaced by their versions that were known at the cut.
                 open_tables(connection, {f"corrected {name}": corrected}, "features")
-                keys = (*view.spec.entities, EVENT_TIMESTAMP)
-                match = " AND ".join(f"c.{quoted(key)} IS NOT DISTINCT FROM n.{quoted(key)}" for key in keys)
-                known = f"EXISTS (FROM features.{quoted(f'corrected {name}')} AS c WHERE {match})"
-                columns = ", ".join(map(quoted, view.columns))
+                event = map(quoted, (*view.spec.entities, EVENT_TIMESTAMP))
+                same_event = " AND ".join(f"c.{key} IS NOT DISTINCT FROM n.{key}" for key in event)
+                later = f"EXISTS (FROM features.{quoted(f'corrected {name}')} AS c WHERE {same_event})"
+                listed = ", ".join(map(quoted, view.columns))
                 connection.execute(
-                    f"CREATE OR REPLACE TABLE {_table(name)} AS SELECT {columns} FROM {_table(name)} AS n "
-                    f"WHERE NOT {known} UNION ALL SELECT {columns} FROM features.{quoted(name)} AS n "
-                    f"WHERE {known} AND {quoted(KNOWN_FROM)} <= {time_literal(cut)}"
+                    f"CREATE OR REPLACE TABLE {_table(name)} AS SELECT {listed} FROM {_table(name)} AS n "
+                    f"WHERE NOT {later} UNION ALL SELECT {listed} FROM features.{quoted(name)} AS n "
+                    f"WHERE {later} AND {quoted(KNOWN_FROM)} <= {time_literal(cut)}"
                 )
         for name in names:
             # Stored rows of the view in the window against the replayed ones; a row without a match differs.
