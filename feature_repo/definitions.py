@@ -1,6 +1,6 @@
 """The features of the delay model: what is known two hours before the scheduled departure of a flight from New York.
 
-The query of a view is in views/<name>.sql, that of the label in labels/<name>.sql.
+The query of a view is in views/<name>.sql, the query of the label in labels/<name>.sql.
 """
 
 from datetime import timedelta
@@ -16,7 +16,7 @@ DELIVERED = 3 * DAY
 flights = Source(table="flights", event_time="time_hour", lead=DAY)
 weather = Source(table="weather", event_time="time_hour")
 
-# A flight is told three times: when its schedule is public, when it leaves, and when it lands, up to two days later.
+# A flight has three messages: its schedule is public, it leaves, and it lands, up to two days later.
 flight_messages = Stream(table="flights", key=("carrier", "flight", "origin", "time_hour", "minute"), lateness=3 * DAY)
 weather_messages = Stream(table="weather", key=("origin", "time_hour"), lateness=2 * HOUR)
 

@@ -52,8 +52,7 @@ def compute_view(connection: duckdb.DuckDBPyConnection, repository: Repository, 
     """The table of one view: keys, event timestamp, the time since which a row is known, features; in total order.
 
     The staging tables that it reads must exist. Rows without an event timestamp or a known time are left out. The known
-    time is never before the event. Where the variables `from` and `until` are set, only rows with event times between
-    them are given.
+    time is never before the event. The variables `from` and `until`, where they are set, limit the event times.
     """
     keep_view(connection, repository, view, "__computed")
     table = connection.sql(f"FROM __computed ORDER BY {', '.join(map(quoted, view.columns))}").to_arrow_table()

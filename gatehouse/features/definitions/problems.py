@@ -1,4 +1,4 @@
-"""Finds problems of definitions, each on its own and together: unknown names, and columns that are given twice."""
+"""Finds problems of definitions, each on its own and together, such as unknown names and repeated columns."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
@@ -71,7 +71,7 @@ def _unknown_names(defined: Definitions) -> Iterator[str]:
 
 
 def _repeated_names(defined: Definitions) -> Iterator[str]:
-    """Columns of a training set that are given twice, or have a name that our own queries use."""
+    """Columns that a training set would have twice, or that have a name that our own queries use."""
     owner = dict.fromkeys(("decision_time", "label", "label_time"), "the label")
     for label in defined.labels:
         names = filter(None, (label.label, label.arrives.column, label.set_aside, *label.keeps))
