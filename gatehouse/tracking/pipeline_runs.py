@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 STAGE = "gatehouse.stage"
 PATIENCE = 300.0
 """Seconds that anybody waits at most for the process that shows a run."""
-_PROGRAM = "gatehouse.registry.showing.run"
+_PROGRAM = "gatehouse.registry.run_projection"
 """Shows runs with the ledgers that they wrote to; nothing in this room knows ledgers."""
 _FAILED = ("failed", "stopped")
 _FOLDER = "tracking/left"
