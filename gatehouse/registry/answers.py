@@ -34,8 +34,7 @@ class Answer(StageModel):
 def seven_answers(store: ArtifactStore, model: str) -> tuple[Answer, ...]:
     """The model's answers to the seven questions.
 
-    Raises:
-        MissingArtifactError, CorruptArtifactError: if a manifest of its lineage is missing or was altered.
+    Raises MissingArtifactError, CorruptArtifactError if a manifest of its lineage is missing or was altered.
     """
     origin, settings = provenance_of(store, model), dict(leaves(settings_of(store, model)))
     environment: dict[str, Any] = training_of(store, model).get("environment") or {}
@@ -91,8 +90,7 @@ def seven_answers(store: ArtifactStore, model: str) -> tuple[Answer, ...]:
 def require_answers(store: ArtifactStore, model: str) -> None:
     """Check that a model answers all seven questions.
 
-    Raises:
-        IncompleteLineageError: if it does not; the message names what is missing.
+    Raises IncompleteLineageError if it does not; the message names what is missing.
     """
     answers = seven_answers(store, model)
     missing = "".join(f"\n  - {answer.question}: {answer.missing}" for answer in answers if answer.missing)

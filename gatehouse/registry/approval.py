@@ -45,9 +45,8 @@ class ApproveResult(StageModel):
 def approve(request: ApproveRequest, store: ArtifactStore) -> ApproveResult:
     """Sign the last verdict on a version in the ledger, to allow or forbid its promotion.
 
-    Raises:
-        ApprovalError: if there is no reason, no such version, or no verdict that passed; with `four_eyes` also if the
-            approver trained or submitted the model, or if it is not known who did.
+    Raises ApprovalError if there is no reason, no such version, or no verdict that passed; with `four_eyes` also if the
+    approver trained or submitted the model, or if it is not known who did.
     """
     ledger, by, approves = Ledger(store, request.model_name), request.by or whoami(), request.word == "approve"
     if not request.reason.strip():
@@ -92,8 +91,7 @@ def approve(request: ApproveRequest, store: ArtifactStore) -> ApproveResult:
 def require_approval(state: State, model_name: str, version: ModelVersion, verdict: Verdict, now: datetime) -> Approval:
     """The approval of a verdict, if it is valid now.
 
-    Raises:
-        ApprovalError: if there is none, it was a rejection, or it has expired.
+    Raises ApprovalError if there is none, it was a rejection, or it has expired.
     """
     signature, name = state.signature_on(verdict.digest), f"{model_name}:{version.version}"
     approval = signature.approval if signature else None
@@ -115,8 +113,7 @@ def require_approval(state: State, model_name: str, version: ModelVersion, verdi
 def require_other_eyes(store: ArtifactStore, ledger: Ledger, version: ModelVersion, verdict: Verdict, by: str) -> None:
     """Under a policy with `four_eyes`, check that `by` neither trained nor submitted the model.
 
-    Raises:
-        ApprovalError: if `by` did, or if it is not known who did.
+    Raises ApprovalError if `by` did, or if it is not known who did.
     """
     if not verdict.four_eyes:
         return

@@ -40,11 +40,7 @@ class Ledger:
         self._verified: list[tuple[Record, str]] = []
 
     def records(self) -> list[Record]:
-        """All records in order.
-
-        Raises:
-            LedgerError: if a record is missing or was altered.
-        """
+        """All records in order. Raises LedgerError if a record is missing or was altered."""
         return self._read()[0]
 
     def state(self) -> State:

@@ -40,8 +40,7 @@ def names_a_version(text: str) -> bool:
 def named(store: ArtifactStore, text: str) -> Named:
     """The model and version that a text names.
 
-    Raises:
-        ConfigurationError: if it has another form, or the store has no such model or version.
+    Raises ConfigurationError if it has another form, or the store has no such model or version.
     """
     match = _VERSION.fullmatch(text)
     if match is None:

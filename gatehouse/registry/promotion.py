@@ -45,7 +45,10 @@ def promote(
     The version is verified again: the evaluation agrees with the ledger, the model's files are complete, and the
     exemptions on which the verdict depends are still valid. If the policy's approval is manual, a person's approval of
     the last verdict must be valid now. `shadow` and `staging` need no approval, because users do not get the model's
-    answers.
+    answers. Raises PromotionError if the version cannot get the alias; StaleVerdictError if it was judged against
+    another champion than the present one; ExemptionError, ApprovalError if an exemption has expired, or a needed
+    approval is missing; WrongEvaluationError, MissingArtifactError, CorruptArtifactError if the evaluation contradicts
+    the ledger, or the model or evaluation is incomplete.
 
     Args:
         store: The store that holds the ledger.
@@ -56,13 +59,6 @@ def promote(
             approval. Needs a reason; under `four_eyes` it must come from somebody who neither trained nor submitted it.
         to: The alias.
         by: The person; empty for the user of this process.
-
-    Raises:
-        PromotionError: if the version cannot get the alias.
-        StaleVerdictError: if it was judged against another champion than the present one.
-        ExemptionError, ApprovalError: if an exemption has expired, or a needed approval is missing.
-        WrongEvaluationError, MissingArtifactError, CorruptArtifactError: if the evaluation contradicts the ledger, or
-            the model or evaluation is incomplete.
     """
     if override and not reason.strip():
         raise PromotionError("An override needs a reason: give --reason.")
@@ -127,10 +123,8 @@ def next_promotion(
 def rollback(store: ArtifactStore, model_name: str, version: int, reason: str = "", by: str = "") -> State:
     """Take `version` out of production and staging; a repeat with the same number changes nothing.
 
-    If it is the champion, the previous champion returns; canary, shadow and staging just end.
-
-    Raises:
-        PromotionError: if `version` has no alias, or is the first champion.
+    If it is the champion, the previous champion returns; canary, shadow and staging just end. Raises PromotionError if
+    `version` has no alias, or is the first champion.
     """
     return Ledger(store, model_name).extend(lambda state: next_rollback(state, model_name, version, reason), by)
 
@@ -155,8 +149,7 @@ def next_rollback(state: State, model_name: str, version: int, reason: str) -> R
 def archive(store: ArtifactStore, model_name: str, version: int, reason: str = "", by: str = "") -> State:
     """Archive a version: it is kept for the record and can no longer be promoted. A repeat changes nothing.
 
-    Raises:
-        PromotionError: if there is no such version, or it is the champion.
+    Raises PromotionError if there is no such version, or it is the champion.
     """
     return Ledger(store, model_name).extend(lambda state: next_archiving(state, model_name, version, reason), by)
 
@@ -174,9 +167,8 @@ def next_archiving(state: State, model_name: str, version: int, reason: str) -> 
 def tag(store: ArtifactStore, model_name: str, version: int, tags: Mapping[str, str], by: str = "") -> State:
     """Set tags of a version, by which it can be found; an empty value removes a tag.
 
-    Raises:
-        ConfigurationError: if MLflow, where the ledger is copied, does not accept a name.
-        PromotionError: if there is no such version.
+    Raises ConfigurationError if MLflow, where the ledger is copied, does not accept a name; PromotionError if there is
+    no such version.
     """
     for name in tags:  # The name may become part of a path in MLflow.
         is_path = posixpath.normpath(name) == name and name != "." and not name.startswith(("..", "/"))

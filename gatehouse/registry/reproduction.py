@@ -120,10 +120,8 @@ class Rebuild:
 def reproduce(request: ReproduceRequest, store: ArtifactStore) -> Reproduced:
     """Rebuild a version from its snapshot in an empty store, at the world size of the original.
 
-    Raises:
-        ConfigurationError: if there is no such version, or the folder is not empty.
-        NotReproducibleError: if the provenance of an artifact in its lineage is incomplete.
-        GatehouseError: as the stages raise.
+    Raises ConfigurationError if there is no such version, or the folder is not empty; NotReproducibleError if the
+    provenance of an artifact in its lineage is incomplete; GatehouseError as the stages raise.
     """
     model, folder = named(store, request.model).version.model, Path(request.into)
     if request.into and folder.exists() and any(folder.iterdir()):

@@ -54,8 +54,7 @@ class _Values:
 def search(request: SearchRequest, store: ArtifactStore) -> tuple[VersionSummary, ...]:
     """The versions that match a request, in the order that its query asks for.
 
-    Raises:
-        ConfigurationError: if the query is invalid (the message gives the column), or has a name that no version has.
+    Raises ConfigurationError if the query is invalid (the message gives the column), or has a name that no version has.
     """
     query = parse(request.query)
     candidates = []

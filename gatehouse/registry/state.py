@@ -254,8 +254,7 @@ class State:
 def fold(records: Iterable[Record], state: State | None = None) -> State:
     """The state after `records`; a record that is already true only increases the size.
 
-    Raises:
-        LedgerError: at the first record that cannot follow those before it.
+    Raises LedgerError at the first record that cannot follow those before it.
     """
     current = state or State()
     for record in records:

@@ -87,13 +87,12 @@ def layout(
 ) -> dict[str, Any]:
     """The texts and classes of a table for its template.
 
+    Raises ValueError if a row has another number of cells than there are headers.
+
     Args:
         columns: The headers, if a row is a sequence of cells; else by header the key or attribute of each row.
         percents: Headers of columns that are shares.
         marks: By index of a row, what makes it stand out, as in `Cell`.
-
-    Raises:
-        ValueError: if a row has another number of cells than there are headers.
     """
     if isinstance(columns, Mapping):
         keys = list(columns.values())

@@ -17,10 +17,8 @@ def has_page(reference: Reference) -> bool:
 def rendered(store: ArtifactStore, reference: Reference | str) -> Path:
     """The HTML file of an artifact's page: the one in the store where the store is on this machine, else a copy.
 
-    The page is the one that a stage declares for the kind; without one it shows what the artifact contains.
-
-    Raises:
-        MissingArtifactError, CorruptArtifactError: if the artifact is not there or not what its reference says.
+    The page is the one that a stage declares for the kind; without one it shows what the artifact contains. Raises
+    MissingArtifactError, CorruptArtifactError if the artifact is not there or not what its reference says.
     """
     named = Reference.parse(str(reference))
     store.manifest(named)

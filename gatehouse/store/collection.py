@@ -106,8 +106,7 @@ class Collector:
     def sweep(self, marked: Iterable[Item]) -> list[Item]:
         """Second phase: delete objects that are due, still unneeded, without a lease, and not renewed since.
 
-        Returns:
-            The items of `mark` in the same order, each with its new state.
+        Returns the items of `mark` in the same order, each with its new state.
         """
         now = store_time(self._objects)
         items = list(marked)

@@ -55,11 +55,8 @@ def plan_erasure(
 
     By default everything that holds the data is erased: the artifact, what it was made from, what was derived from it,
     and artifacts that share a file with one of these. With `only`, the artifact alone is erased; with `keep_inputs`,
-    what it was made from stays, as it may hold other data too.
-
-    Raises:
-        MissingArtifactError: if the store does not hold `reference`.
-        CorruptArtifactError: if a manifest cannot be read, because the blobs that it lists are unknown.
+    what it was made from stays, as it may hold other data too. Raises MissingArtifactError if the store does not hold
+    `reference`; CorruptArtifactError if a manifest cannot be read, because the blobs that it lists are unknown.
     """
     reference = Reference.parse(reference)
     store.manifest(reference)
@@ -91,8 +88,7 @@ def unlisted_blobs(store: ArtifactStore) -> list[str]:
 def erase(store: ArtifactStore, plan: ErasurePlan, reason: str, by: str = "") -> Erasure:
     """Record the request, mark, remove, and check again for artifacts published in the meantime.
 
-    Raises:
-        ConfigurationError: if there is no reason, or nothing is left to erase.
+    Raises ConfigurationError if there is no reason, or nothing is left to erase.
     """
     if not reason.strip():
         raise ConfigurationError("An erasure needs a reason: expected some words, found none. Give --reason.")
@@ -146,8 +142,7 @@ def finish(store: ArtifactStore, erasure: Erasure) -> None:
 def lift(store: ArtifactStore, number: int, reason: str, by: str = "") -> Erasure:
     """Allow the content that an erasure removed to be published again. What was removed stays removed.
 
-    Raises:
-        ConfigurationError: if there is no such active erasure, or no reason.
+    Raises ConfigurationError if there is no such active erasure, or no reason.
     """
     if not reason.strip():
         raise ConfigurationError("Lifting an erasure needs a reason: expected some words, found none. Give --reason.")

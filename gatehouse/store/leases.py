@@ -102,8 +102,7 @@ def leased(objects: ObjectStore, now: float) -> frozenset[str]:
 def remove_lapsed(objects: ObjectStore, now: float) -> int:
     """Remove the leases that are void at `now` by the store's clock, because their writers were killed.
 
-    Returns:
-        Their number.
+    Returns their number.
     """
     stats = objects.stats(list(objects.list(LEASES)))
     lapsed = [(key, stat) for key, stat in stats.items() if stat is not None and now - stat.modified > LEASE_LIMIT]

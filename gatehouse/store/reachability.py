@@ -55,8 +55,7 @@ class Manifests:
     def read_all(self) -> dict[Reference, Manifest]:
         """All manifests in the store now.
 
-        Raises:
-            CorruptArtifactError: if one cannot be read, because what it names is unknown.
+        Raises CorruptArtifactError if one cannot be read, because what it names is unknown.
         """
         present = self.read()
         for error in self.unreadable.values():
@@ -106,10 +105,8 @@ class Reachability:
     def look(self, *, deprecated: bool, forget: bool) -> Needed:
         """What is needed now: every manifest, or, with `deprecated`, deprecated ones only where something needs them.
 
-        With `forget`, memos and run records do not count as a need.
-
-        Raises:
-            CorruptArtifactError: if a record cannot be read.
+        With `forget`, memos and run records do not count as a need. Raises CorruptArtifactError if a record cannot be
+        read.
         """
         present = self._manifests.read()
         holders = self._holders(present, forget) if deprecated else dict.fromkeys(present, "is in use")

@@ -42,8 +42,7 @@ class Reference:
     def parse(cls, text: "str | Reference") -> "Reference":
         """Read an identity, or an address (`<store>/<identity>`), whose store part is dropped.
 
-        Raises:
-            InvalidReferenceError: if `text` does not end in an identity.
+        Raises InvalidReferenceError if `text` does not end in an identity.
         """
         if isinstance(text, Reference):
             return text

@@ -88,11 +88,7 @@ class Turn(Held):
             time.sleep(self._beat / 20)
 
     def require(self) -> None:
-        """Check that the turn is still held.
-
-        Raises:
-            TurnLostError: if another process took it.
-        """
+        """Check that the turn is still held. Raises TurnLostError if another process took it."""
         if not self._is_own():
             raise TurnLostError(
                 f"{self._own['what']}: this process did not run for so long that another process took its lock. Run "

@@ -30,8 +30,7 @@ _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS
 def lineage_of(store: ArtifactStore, reference: Reference | str) -> tuple[str, ...]:
     """Identities of all artifacts that `reference` was derived from, directly or not, sorted; without `reference`.
 
-    Raises:
-        MissingArtifactError, CorruptArtifactError: if a manifest in the lineage is missing or was altered.
+    Raises MissingArtifactError, CorruptArtifactError if a manifest in the lineage is missing or was altered.
     """
     first = Reference.parse(reference)
     lineage: set[Reference] = {first}
@@ -74,8 +73,7 @@ class Prices(Spec):
 def prices_here() -> Prices:
     """The price table of the environment (`GATEHOUSE_PRICES`, as JSON); an empty table if it is not set.
 
-    Raises:
-        ValueError: if it is not a price table.
+    Raises ValueError if it is not a price table.
     """
     text = os.environ.get(PRICES, "")
     return Prices.model_validate_json(text) if text else Prices()

@@ -64,8 +64,7 @@ class Query:
     def select(self, runs: Sequence[Run]) -> list[Run]:
         """The runs that match the query, in its order; ties keep the given order.
 
-        Raises:
-            ConfigurationError: if values cannot be compared as the query asks.
+        Raises ConfigurationError if values cannot be compared as the query asks.
         """
         import duckdb
         import pyarrow as pa
@@ -87,8 +86,7 @@ class Query:
 def parse(text: str) -> Query:
     """Parse a query.
 
-    Raises:
-        ConfigurationError: if it is invalid, or does more than compare values; the message gives the column.
+    Raises ConfigurationError if it is invalid, or does more than compare values; the message gives the column.
     """
     clause = "" if not text.strip() or re.match(r"\s*(order\s+by|limit)\b", text, re.IGNORECASE) else "WHERE"
     head = f"{_HEAD} {clause} "
@@ -184,9 +182,8 @@ def _column(name: str, values: Sequence[Any]) -> "pa.Array":
 def lookup(run: Values, name: str) -> Any:
     """The value of a name in a run: text, a number, or None.
 
-    Raises:
-        ConfigurationError: if the name is the last part of several parameters, such as `rate` for `a.rate` and
-            `b.rate`.
+    Raises ConfigurationError if the name is the last part of several parameters, such as `rate` for `a.rate` and
+    `b.rate`.
     """
     kind, _, rest = name.partition(".")
     groups = {"params": run.params, "metrics": run.metrics, "tags": run.tags}

@@ -76,8 +76,7 @@ class RunReader:
     def __init__(self, uri: str, experiment: str = "") -> None:
         """Use the experiment with this name, or all that are not deleted.
 
-        Raises:
-            ConfigurationError: if there is no such experiment.
+        Raises ConfigurationError if there is no such experiment.
         """
         self._client = quiet_client(uri)
         names = {str(entry.experiment_id): str(entry.name) for entry in every(self._client.search_experiments)}
@@ -107,8 +106,7 @@ class RunReader:
     def find(self, text: str) -> TrackedRun:
         """The run with the id `text`, with an id that begins with `text`, or with this name if it is unique.
 
-        Raises:
-            ConfigurationError: if there is no such run, or several.
+        Raises ConfigurationError if there is no such run, or several.
         """
         runs: list[TrackedRun] = []
         if re.fullmatch(r"[0-9a-fA-F]{4,}", text):

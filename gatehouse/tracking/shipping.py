@@ -198,10 +198,8 @@ def deliver(store: ArtifactStore, seconds: float = _BUDGET) -> set[str]:
 
     If the process of a job is gone without a recorded end, its run is marked as killed; if the job resumes, its run is
     reopened. An error becomes a warning in the run record, and the spool stays for the next attempt. After `seconds`
-    the rest stays for the next time, because this may run before or after a training.
-
-    Returns:
-        The models whose metrics are now complete.
+    the rest stays for the next time, because this may run before or after a training. Returns the models whose metrics
+    are now complete.
     """
     tracking, until = tracking_of(store), time.monotonic() + seconds
     folders: list[Path] = []

@@ -58,8 +58,7 @@ class RecoverResult(StageModel):
 def reach(request: ReachRequest, store: ArtifactStore) -> ReachResult:
     """Check from a pod that the store and MLflow answer, and that the image has the right version.
 
-    Raises:
-        UnfitPlaceError: naming all failed checks.
+    Raises UnfitPlaceError naming all failed checks.
     """
     image = passed("image", f"holds Gatehouse {__version__}")
     if request.version not in ("", __version__):
@@ -81,9 +80,7 @@ def reach(request: ReachRequest, store: ArtifactStore) -> ReachResult:
 def recover(request: RecoverRequest, store: ArtifactStore) -> RecoverResult:
     """Start a job of two workers through the project's launcher; one kills itself, and the job must still succeed.
 
-    Raises:
-        UnfitPlaceError: if the job succeeded without resuming.
-        LauncherError: if the job did not succeed.
+    Raises UnfitPlaceError if the job succeeded without resuming; LauncherError if the job did not succeed.
     """
     launch = launch_of(os.environ.get(LAUNCH, ""))
     if not isinstance(launch, LocalLaunch):  # One worker on each of two nodes, so that pods must reach each other.

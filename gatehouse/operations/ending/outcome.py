@@ -148,8 +148,7 @@ def unsuccessful(record: Iterable[Event]) -> list[Event]:
 def record_end(store: ArtifactStore, run: str, outcome: Outcome, by: str, **about: str) -> bool:
     """Record how a run ended, which process found that, and project and pipeline if they are known.
 
-    Returns:
-        False if nothing happened since the recorded end.
+    Returns False if nothing happened since the recorded end.
     """
     recorded = end_of(store, run)
     if recorded is not None and outcome.last <= float(recorded.get("last", 0.0)):

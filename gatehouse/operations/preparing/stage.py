@@ -52,10 +52,9 @@ class PrepareResult(StageModel):
 def prepare(request: PrepareRequest, store: ArtifactStore) -> PrepareResult:
     """Check configuration, forced stages and span, and record it if the run trains for an order of monitoring.
 
-    Raises:
-        MissingArtifactError: if a configuration reference is not in the store.
-        ConfigurationError: if `rerun` names a stage that does not exist or is never memoised; or for a wrong span.
-        CauseTakenError: if another run trains for the same order.
+    Raises MissingArtifactError if a configuration reference is not in the store; ConfigurationError if `rerun` names a
+    stage that does not exist or is never memoised; or for a wrong span; CauseTakenError if another run trains for the
+    same order.
     """
     missing = [config for config in request.configs if not store.exists(config)]
     if missing:
@@ -80,8 +79,7 @@ def prepare(request: PrepareRequest, store: ArtifactStore) -> PrepareResult:
 def require_span(parameters: Mapping[str, Any]) -> None:
     """Check the parameters `since` and `until` of a run.
 
-    Raises:
-        ConfigurationError: if one is not a time with a zone, or `since` is not before `until`.
+    Raises ConfigurationError if one is not a time with a zone, or `since` is not before `until`.
     """
     times: list[datetime] = []
     for name in ("since", "until"):

@@ -86,8 +86,7 @@ class ObjectStore(Protocol):
 def side_by_side(objects: ObjectStore, work: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
     """Do `work` on each item, as many at once as the store supports; raises the first failure.
 
-    Returns:
-        The results in the order of the items.
+    Returns the results in the order of the items.
     """
     items = list(items)
     if objects.parallel == 1 or len(items) < 2:
@@ -117,9 +116,7 @@ def retried(request: Callable[[bool], Result], what: str) -> Result:
     that clients that failed together do not retry together.
 
     `request` is called with whether this is a repetition: the attempt before may have succeeded, with its answer lost.
-
-    Raises:
-        TransientError: the error of the last attempt.
+    Raises the TransientError of the last attempt.
     """
     attempt = 1
     while True:

@@ -44,8 +44,7 @@ class BlobCache:
     def default(cls) -> "BlobCache":
         """The cache in `cache_folder()`, of at most `GATEHOUSE_CACHE_BYTES`.
 
-        Raises:
-            ConfigurationError: if `GATEHOUSE_CACHE_BYTES` is not a number of bytes.
+        Raises ConfigurationError if `GATEHOUSE_CACHE_BYTES` is not a number of bytes.
         """
         limit = os.environ.get(LIMIT) or str(DEFAULT_LIMIT)
         if not re.fullmatch("[0-9]+", limit):
@@ -55,9 +54,7 @@ class BlobCache:
     def get(self, key: str, fetch: Callable[[Path], None]) -> Path:
         """The file of a blob. If it is not here, `fetch` writes its verified bytes to a path.
 
-        Raises:
-            StoreError: if the file cannot be written here.
-            FileNotFoundError: if `fetch` does not find the key.
+        Raises StoreError if the file cannot be written here; FileNotFoundError if `fetch` does not find the key.
         """
         path = self._path(key)
         with contextlib.suppress(FileNotFoundError):
@@ -82,7 +79,16 @@ class BlobCache:
                 temporary.unlink(missing_ok=True)
         if self._added >= self._limit / 20:  # The folder is read only after a twentieth of the limit was added.
             self._added = 0
-            self._evict()
+            blobs = []
+            for blob in self._folder.glob("*/*"):
+                with contextlib.suppress(FileNotFoundError):
+                    blobs.append((blob.stat().st_mtime, blob.stat().st_size, blob))
+            total = sum(size for _, size, _ in blobs)
+            for used, size, blob in sorted(blobs):
+                if total <= self._limit or time.time() - used < _IN_USE_SECONDS:
+                    break
+                blob.unlink(missing_ok=True)
+                total -= size
         return path
 
     def forget(self, key: str) -> None:
@@ -91,20 +97,6 @@ class BlobCache:
 
     def _path(self, key: str) -> Path:
         return self._folder / digest_of_blob(key)[:2] / key.rsplit("/", 1)[1]
-
-    def _evict(self) -> None:
-        """Remove the least recently used blobs, until the limit is kept."""
-        blobs = []
-        for path in self._folder.glob("*/*"):
-            with contextlib.suppress(FileNotFoundError):
-                stat = path.stat()
-                blobs.append((stat.st_mtime, stat.st_size, path))
-        total = sum(size for _, size, _ in blobs)
-        for used, size, path in sorted(blobs):
-            if total <= self._limit or time.time() - used < _IN_USE_SECONDS:
-                break
-            path.unlink(missing_ok=True)
-            total -= size
 
 
 def digest_of_blob(key: str) -> str:

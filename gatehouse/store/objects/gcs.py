@@ -38,8 +38,7 @@ class GcsBucket:
     def __init__(self, address: str) -> None:
         """Open the place that `address` names, without a request to the server.
 
-        Raises:
-            StoreError: if there are no credentials.
+        Raises StoreError if there are no credentials.
         """
         name, _, prefix = address.removeprefix("gs://").partition("/")
         self.address = address.rstrip("/")

@@ -29,8 +29,7 @@ class LocalObjects:
     def __init__(self, root: Path) -> None:
         """Open the directory `root`; it is created if it is missing.
 
-        Raises:
-            StoreError: if `root` is not a directory that can be written.
+        Raises StoreError if `root` is not a directory that can be written.
         """
         self.root = root
         self.address = str(root)
