@@ -16,9 +16,9 @@ class BuilderError(GatehouseError):
 def builder_code(*architectures: str) -> str:
     """SHA-256 over the top-level packages of builders, as 64 hexadecimal digits; empty where no builder is named.
 
-    An architecture of the form `package.module:builder` names a builder. Every file of its package counts, except hidden
-    files and what Python compiled; other packages that it imports do not. Raises BuilderError if a package is not
-    installed here, because its code is part of what decides the result.
+    An architecture of the form `package.module:builder` names a builder. Every file of its package counts, except
+    hidden files and what Python compiled; other packages that it imports do not. Raises BuilderError if a package is
+    not installed here, because its code is part of what decides the result.
     """
     packages = {name.partition(":")[0].partition(".")[0]: name for name in architectures if ":" in name}
     digest = hashlib.sha256()
@@ -39,8 +39,8 @@ def builder_code(*architectures: str) -> str:
             files = [(Path(spec.origin).name, Path(spec.origin))]
         if not files:
             raise BuilderError(
-                f"Model builder {builder}: its package {package} is not installed here. Put it on the path (the image, or "
-                "PYTHONPATH) of every task and pod that trains or scores."
+                f"Model builder {builder}: its package {package} is not installed here. Put it on the path (the image, "
+                "or PYTHONPATH) of every task and pod that trains or scores."
             )
         for name, path in sorted(files):
             digest.update(f"{package}\0{name}\0{hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())

@@ -17,11 +17,11 @@ def image_of(stage: str) -> str:
 
 def image_name(stage: Stage[Any, Any]) -> str:
     """Name of the image of a stage. Raises ConfigurationError if no image holds what it imports."""
-    wanted = packages_of(modules_of(stage))
-    for name, held in HELD.items():
-        if wanted <= held:
+    packages = packages_of(modules_of(stage))
+    for name, contents in HELD.items():
+        if packages <= contents:
             return name
-    missing = {name: ", ".join(sorted(wanted - held)) for name, held in HELD.items()}
+    missing = {name: ", ".join(sorted(packages - contents)) for name, contents in HELD.items()}
     raise ConfigurationError(
         f"Stage {stage.name}: no image holds all that it imports. "
         f"{'; '.join(f'{name} lacks {what}' for name, what in missing.items())}. Add it to an image: its extra in "

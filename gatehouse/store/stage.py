@@ -204,10 +204,7 @@ class Stage(Generic[Req, Res]):
         return memo.memo_key(self.name, self.code_here(code) + outside, identity_of(request))
 
     def require_current(self, code: str) -> None:
-        """Check that the digest in a compiled spec is that of the sources on disk; an empty digest passes.
-
-        Raises StaleSpecError if it differs.
-        """
+        """Raise StaleSpecError if the digest in a compiled spec is not that of the sources on disk; empty passes."""
         if code and code != self.code():
             raise StaleSpecError(
                 f"Stage {self.name}: the spec was compiled from code {code[:12]}, but the code installed here is "

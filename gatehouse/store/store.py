@@ -254,10 +254,9 @@ class ArtifactStore:
             raise _corrupt(reference, entry, f"has SHA-256 {digest}")
 
     def exists(self, reference: Reference | str) -> bool:
-        """Whether the artifact is complete here and not erased.
+        """Whether the artifact is complete here, by the lengths of its blobs, and not erased.
 
-        The manifest is verified against its digest, blobs by their lengths only. Raises CorruptArtifactError if the
-        manifest was altered.
+        Raises CorruptArtifactError if the manifest was altered.
         """
         try:
             manifest = self.manifest(reference)
@@ -315,10 +314,7 @@ class ArtifactStore:
         return not messages and all(whole)
 
     def verify(self, reference: Reference | str) -> int:
-        """Verify every byte of an artifact and of all artifacts that it was derived from; raises the first problem.
-
-        Returns the number of artifacts verified.
-        """
+        """Verify every byte of an artifact and its lineage; returns the number of artifacts, raises the first problem."""
         seen: set[Reference] = set()
         pending = [Reference.parse(reference)]
         while pending:

@@ -42,10 +42,7 @@ class BlobCache:
 
     @classmethod
     def default(cls) -> "BlobCache":
-        """The cache in `cache_folder()`, of at most `GATEHOUSE_CACHE_BYTES`.
-
-        Raises ConfigurationError if `GATEHOUSE_CACHE_BYTES` is not a number of bytes.
-        """
+        """The cache in `cache_folder()`; raises ConfigurationError if `GATEHOUSE_CACHE_BYTES` is no number of bytes."""
         limit = os.environ.get(LIMIT) or str(DEFAULT_LIMIT)
         if not re.fullmatch("[0-9]+", limit):
             raise ConfigurationError(f"{LIMIT}: expected a number of bytes, such as 10000000000, found {limit!r}.")
