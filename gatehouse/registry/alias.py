@@ -50,10 +50,7 @@ class Resolved:
 
 
 class Resolver:
-    """Resolves the aliases of one model; several processes may share its folder.
-
-    The folder has `ledger.json`, and a folder for each model that held an alias.
-    """
+    """Resolves the aliases of one model, in a folder of `ledger.json` and models that several processes may share."""
 
     def __init__(self, address: str, model_name: str, folder: Path | None = None) -> None:
         """Open this machine's copy, by default in the user's cache; the store is not accessed."""

@@ -89,10 +89,7 @@ def approve(request: ApproveRequest, store: ArtifactStore) -> ApproveResult:
 
 
 def require_approval(state: State, model_name: str, version: ModelVersion, verdict: Verdict, now: datetime) -> Approval:
-    """The approval of a verdict, if it is valid now.
-
-    Raises ApprovalError if there is none, it was a rejection, or it has expired.
-    """
+    """The approval of a verdict. Raises ApprovalError if there is none, it was a rejection, or it has expired."""
     signature, name = state.signature_on(verdict.digest), f"{model_name}:{version.version}"
     approval = signature.approval if signature else None
     if signature is None or approval is None:
@@ -111,10 +108,7 @@ def require_approval(state: State, model_name: str, version: ModelVersion, verdi
 
 
 def require_other_eyes(store: ArtifactStore, ledger: Ledger, version: ModelVersion, verdict: Verdict, by: str) -> None:
-    """Under a policy with `four_eyes`, check that `by` neither trained nor submitted the model.
-
-    Raises ApprovalError if `by` did, or if it is not known who did.
-    """
+    """Under `four_eyes`, raise ApprovalError if `by` trained or submitted the model, or it is unknown who did."""
     if not verdict.four_eyes:
         return
     name, model = f"{ledger.model_name}:{version.version}", version.model

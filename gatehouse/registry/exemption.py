@@ -106,10 +106,7 @@ def why_not_exempted(rule: str, model: str, state: State, moment: datetime) -> s
 
 
 def require_exemptions(name: str, verdict: Verdict, moment: datetime) -> None:
-    """Check that the exemptions on which a verdict depends are still valid; a later one makes another verdict.
-
-    Raises ExemptionError if one of them has expired.
-    """
+    """Raise ExemptionError if an exemption on which a verdict depends has expired."""
     for exemption in verdict.exempted:
         if not _is_valid(exemption, moment):
             raise ExemptionError(

@@ -30,10 +30,7 @@ class Serving:
 
 
 def inference_service(chosen: Named, serving: Serving) -> dict[str, Any]:
-    """The InferenceService of a version; all versions of a model share its name, so that KServe splits the requests.
-
-    Raises ConfigurationError if the version is not served, or pods cannot reach the store.
-    """
+    """The InferenceService of a served version; versions of a model share its name, so that KServe splits requests."""
     stage, name = chosen.ledger.state().stage_of(chosen.version), chosen.ledger.model_name
     if stage not in _SERVED:
         raise ConfigurationError(

@@ -26,10 +26,7 @@ _MOST_FAILURES = 3
 
 
 def show_run(store: ArtifactStore, run: str) -> bool:
-    """Show the models and experiments of a run, the ledgers that it wrote to, and its stages, each once.
-
-    An error becomes a warning in the run record. Returns whether nothing of the run is left.
-    """
+    """Show models, experiments, ledgers and stages of a run, each once; returns whether nothing of the run is left."""
     left = left_by(store, run)
     shown = [track_training(store, model) for model in left.models]
     shown += [track_experiment(store, experiment) for experiment in left.experiments]

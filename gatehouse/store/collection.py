@@ -36,16 +36,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Item:
-    """One object that may be deleted, or that was requested and stays.
+    """One object that may be deleted, or that was requested and stays, with the reason `why`.
 
-    Attributes:
-        kind: blob, manifest, quarantined, lease, sweep or temporary.
-        key: Its key in the store.
-        bytes: Bytes that its deletion frees.
-        generation: The generation of the key that was seen; a later one is not deleted.
-        why: Why it may be deleted, or why it stays.
-        state: found, waiting, deleted, kept, or broken (a manifest that is missing or cannot be read).
-        due: When it may be swept, by the store's clock in seconds since 1970; 0 if it has no tombstone yet.
+    `kind` is blob, manifest, quarantined, lease, sweep or temporary; `bytes` are freed by its deletion. A `generation`
+    later than the one seen is not deleted. `state` is found, waiting, deleted, kept, or broken (a manifest that is
+    missing or cannot be read). `due` is when it may be swept, by the store's clock; 0 if it has no tombstone yet.
     """
 
     kind: str
@@ -104,10 +99,7 @@ class Collector:
         return [self._dated(item, marked) if item in fresh else item for item in items]
 
     def sweep(self, marked: Iterable[Item]) -> list[Item]:
-        """Second phase: delete objects that are due, still unneeded, without a lease, and not renewed since.
-
-        Returns the items of `mark` in the same order, each with its new state.
-        """
+        """Second phase: delete what is due, unneeded, unleased and not renewed; returns all items, with new states."""
         now = store_time(self._objects)
         items = list(marked)
         due = [item for item in items if item.state == "waiting" and item.due <= now]

@@ -119,10 +119,7 @@ class Publisher:
 
 
 def put_aside(objects: ObjectStore, key: str, sha256: str) -> str:
-    """Move the content of a blob or manifest to `quarantine/` if it is damaged, so that it can be made again.
-
-    Returns the key of the damaged bytes; empty if the content has the digest `sha256`, or is gone.
-    """
+    """Move damaged content of a key to `quarantine/`, so that it is made again; returns its new key, or empty."""
     objects.forget(key)
     stat = objects.stat(key)
     try:

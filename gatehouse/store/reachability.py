@@ -22,8 +22,7 @@ WORK = ("memo", "runs")
 class Manifests:
     """The manifests of a store. Each is read and verified once, because a manifest never changes.
 
-    Attributes:
-        unreadable: Manifests that were altered or are invalid, at the last look. What they name is unknown.
+    `unreadable` holds those that were altered or are invalid, at the last look. What they name is unknown.
     """
 
     def __init__(self, store: ArtifactStore) -> None:
@@ -53,10 +52,7 @@ class Manifests:
         return {reference: self._cache[reference] for reference in present if reference in self._cache}
 
     def read_all(self) -> dict[Reference, Manifest]:
-        """All manifests in the store now.
-
-        Raises CorruptArtifactError if one cannot be read, because what it names is unknown.
-        """
+        """All manifests in the store now; CorruptArtifactError if one is unreadable, as what it names is unknown."""
         present = self.read()
         for error in self.unreadable.values():
             raise error
@@ -67,14 +63,10 @@ class Manifests:
 class Needed:
     """The needed objects at one look at the store.
 
-    Attributes:
-        manifests: Every manifest of the store.
-        holders: For each needed manifest, what needs it, in words.
-        unneeded: The deprecated manifests that nothing needs.
-        erased: Keys of the blobs that were erased on request. They are not needed, even if a manifest lists them.
-        blobs: Keys of the blobs that needed manifests list.
-        broken: For each manifest that is unreadable, or missing although a needed manifest was derived from it, what is
-            wrong. It may need any blob or artifact, so as long as there is one, everything is needed.
+    `holders` says in words what needs each needed manifest; `unneeded` are the deprecated manifests that nothing needs.
+    `blobs` are keys of blobs that needed manifests list, without the `erased` ones, which are never needed. `broken`
+    says what is wrong with each manifest that is unreadable, or missing although a needed one was derived from it: it
+    may need any blob or artifact, so as long as there is one, everything is needed.
     """
 
     manifests: dict[Reference, Manifest]

@@ -50,11 +50,9 @@ class Event:
 
 
 class Attempt:
-    """One attempt at a stage in the run of `GATEHOUSE_RUN_ID`. Without a run nothing is recorded.
+    """One attempt at a stage, by `number` from 1, in the run of `GATEHOUSE_RUN_ID`; without one nothing is recorded.
 
-    Attributes:
-        number: Number of the attempt at the stage, from 1.
-        facts: Fields of every later event of this attempt, besides its own body.
+    `facts` are fields of every later event of this attempt, besides its own body.
     """
 
     def __init__(self, store: ArtifactStore, stage: str, asked: str = "") -> None:

@@ -67,14 +67,9 @@ _forced: contextvars.ContextVar[str] = contextvars.ContextVar("gatehouse_stage_f
 class Effects:
     """What a stage reads and writes besides its parameters and its artifacts.
 
-    Attributes:
-        reads: External sources that its parameters do not name; empty for none.
-        writes: What it writes besides its artifacts; empty for none.
-        memo: Whether its result may come from the stage memo, and, where no result of the stage can be provisional,
-            from KFP's cache.
-        shows_models: Whether it writes to the Model Registry: its pod then gets the registry's address and token.
-        retry_safe: Whether two runs have the same effect as one.
-        why: The reason for these settings, in one sentence.
+    `reads` are external sources that its parameters do not name. With `memo`, its result may come from the stage memo,
+    and, where none can be provisional, from KFP's cache. With `shows_models` its pod gets the Model Registry's address
+    and token. It is `retry_safe` if two runs have the same effect as one. `why` gives the reason, in one sentence.
     """
 
     reads: str = ""

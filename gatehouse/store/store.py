@@ -44,10 +44,7 @@ class ArtifactStore:
 
     @classmethod
     def open(cls, address: str | Path) -> "ArtifactStore":
-        """Open the store at `address`: a directory, or a `file://`, `gs://` or `s3://` address.
-
-        Raises StoreError if the place cannot be opened, or no client supports its scheme.
-        """
+        """Open the store at `address`: a directory, or a `file://`, `gs://` or `s3://` address, else StoreError."""
         return cls(open_objects(str(address)))
 
     @property
@@ -153,10 +150,7 @@ class ArtifactStore:
         return self._publisher.keep(path, content, rows)
 
     def adopt(self, manifest: Manifest, fetch: Callable[[FileEntry], Path | bytes]) -> Reference:
-        """Publish an artifact with a known manifest, for example one of another store; raises as `publish` does.
-
-        `fetch` returns the verified content of a file. It is called for each file that is not here yet.
-        """
+        """Publish an artifact with a known manifest; `fetch` returns the verified content of a file not stored here."""
         self._publisher.commit(manifest, {entry.path: partial(fetch, entry) for entry in manifest.files})
         return manifest.reference
 
@@ -210,10 +204,7 @@ class ArtifactStore:
         shutil.copyfile(self.path(reference, file), target)
 
     def verified_path(self, reference: Reference, entry: FileEntry) -> Path:
-        """A local file with the verified bytes of one entry of a manifest. Call `require_readable` before.
-
-        Wrong bytes are put aside, so that their stage makes them again.
-        """
+        """A local file with an entry's verified bytes; wrong ones are put aside. Call `require_readable` before."""
         try:
             if self.objects.parallel == 1 or entry.blob not in self._verified:
                 self._require_whole(reference, entry)
@@ -254,10 +245,7 @@ class ArtifactStore:
             raise _corrupt(reference, entry, f"has SHA-256 {digest}")
 
     def exists(self, reference: Reference | str) -> bool:
-        """Whether the artifact is complete here, by the lengths of its blobs, and not erased.
-
-        Raises CorruptArtifactError if the manifest was altered.
-        """
+        """Whether the artifact is complete, by lengths, and not erased; CorruptArtifactError if its manifest is bad."""
         try:
             manifest = self.manifest(reference)
         except MissingArtifactError:
@@ -314,7 +302,7 @@ class ArtifactStore:
         return not messages and all(whole)
 
     def verify(self, reference: Reference | str) -> int:
-        """Verify every byte of an artifact and its lineage; returns the number of artifacts, raises the first problem."""
+        """Verify every byte of an artifact and its lineage; returns their number, raises the first problem."""
         seen: set[Reference] = set()
         pending = [Reference.parse(reference)]
         while pending:

@@ -49,23 +49,14 @@ Run = TypeVar("Run", bound=Values)
 
 @dataclass(frozen=True)
 class Query:
-    """A parsed query.
-
-    Attributes:
-        text: As the user wrote it.
-        names: All names in the query.
-        statement: DuckDB's syntax tree, in which the name with the number 3 is the column `c3`.
-    """
+    """A parsed query: its text, its names, and DuckDB's syntax tree, in which the third name is the column `c2`."""
 
     text: str
     names: tuple[str, ...]
     statement: str
 
     def select(self, runs: Sequence[Run]) -> list[Run]:
-        """The runs that match the query, in its order; ties keep the given order.
-
-        Raises ConfigurationError if values cannot be compared as the query asks.
-        """
+        """The matching runs in the query's order, ties as given; ConfigurationError if values cannot be compared."""
         import duckdb
         import pyarrow as pa
 
@@ -84,10 +75,7 @@ class Query:
 
 
 def parse(text: str) -> Query:
-    """Parse a query.
-
-    Raises ConfigurationError if it is invalid, or does more than compare values; the message gives the column.
-    """
+    """Parse a query. Raises ConfigurationError, with the column, if it is invalid or does more than compare values."""
     clause = "" if not text.strip() or re.match(r"\s*(order\s+by|limit)\b", text, re.IGNORECASE) else "WHERE"
     head = f"{_HEAD} {clause} "
     with connect(threads=1) as connection:

@@ -31,13 +31,7 @@ def post_end(
 ) -> Delivery:
     """Post the end of a run to the webhook, once for each end, whichever process finds it first.
 
-    Args:
-        store: The artifact store with the run's record and the reports.
-        run: The run.
-        outcome: Its outcome.
-        about: `project` and `pipeline`.
-        owners: Owner of each stage, by stage name; under "" the owner of all other stages.
-        form: Form of the webhook.
+    `about` has `project` and `pipeline`. `owners` are by stage name; under "" is the owner of all other stages.
     """
     record = [event for _, event in events(store, run)]
 

@@ -28,17 +28,10 @@ _KINDS = {"str": "string", "float": "double", "int": "int64"}
 class Row:
     """One task of a run; with an empty `stage`, the whole run. Times are in seconds, moments since 1970.
 
-    Attributes:
-        state: `finished`, `hit` (from the memo), `failed`, `stopped`, `tolerated`, or `killed` if a start has no end;
-            for a run `succeeded`, `failed`, `stopped` or `unknown`.
-        began: When its last attempt began.
-        seconds: Duration of that attempt; for a run, the time from its first event to its last.
-        queue_seconds: How long it waited before it began.
-        data_age_hours: Age of its newest data when it began.
-        end: Number of the run's end that it belongs to: 1, or more if the run was tried again.
-        data_to_model_seconds: For a run: time from the start of the snapshot to a registered and approved model.
-        error: Class of its error.
-        gpu_percent: Mean utilisation of all GPUs of the machines that trained.
+    `state` is `finished`, `hit` (from the memo), `failed`, `stopped`, `tolerated`, or `killed` if a start has no end;
+    for a run `succeeded`, `failed`, `stopped` or `unknown`. `began` and `seconds` are of the last attempt, and
+    `queue_seconds` is how long it waited before. `end` counts the ends of a run that was tried again. `data_to_model_seconds` is from the
+    start of the snapshot to an approved model. `gpu_percent` is the mean of all GPUs that trained.
     """
 
     run: str

@@ -24,10 +24,8 @@ _NEWS_SECONDS = 24 * 3600.0
 class ReconcileRequest(StageModel):
     """Which runs and schedules are checked, and who gets notices.
 
-    Attributes:
-        schedules: The schedules to check for lateness, by name, as in project.yaml.
-        owners: Owner of each stage, by stage name; under "" the owner of all other stages.
-        quiet_hours: Hours without a sign of life after which a run on another machine counts as ended.
+    `owners` are by stage name; under "" is the owner of all other stages. A run on another machine counts as ended
+    after `quiet_hours` without a sign of life.
     """
 
     project: str

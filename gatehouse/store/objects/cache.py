@@ -49,10 +49,7 @@ class BlobCache:
         return cls(cache_folder() / "blobs", int(limit))
 
     def get(self, key: str, fetch: Callable[[Path], None]) -> Path:
-        """The file of a blob. If it is not here, `fetch` writes its verified bytes to a path.
-
-        Raises StoreError if the file cannot be written here; FileNotFoundError if `fetch` does not find the key.
-        """
+        """The file of a blob; if it is not here, `fetch` writes its verified bytes. StoreError if it cannot be kept."""
         path = self._path(key)
         with contextlib.suppress(FileNotFoundError):
             os.utime(path)
