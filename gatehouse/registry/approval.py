@@ -55,13 +55,15 @@ def approve(request: ApproveRequest, store: ArtifactStore) -> ApproveResult:
     def judged(state: State, number: int) -> tuple[ModelVersion, Verdict]:
         version = state.version(number)
         if version is None:
-            found = f"version {number}" if number else "no version in staging"
-            raise ApprovalError(f"{request.model_name}: expected one of {len(state.versions)} versions, found {found}.")
+            missing = f"version {number}" if number else "no version in staging"
+            raise ApprovalError(
+                f"{request.model_name}: expected one of {len(state.versions)} versions, found {missing}."
+            )
         last = state.last_verdict(version.model)
         assert last is not None, "a version has the verdict that it was registered with"
         if version.archived or not last[1].admits:
-            found = "archived" if version.archived else f"{last[1].verdict}: {'; '.join(advised(last[1].reasons))}"
-            raise ApprovalError(f"{request.model_name}:{number}: expected a last verdict of pass, found {found}.")
+            status = "archived" if version.archived else f"{last[1].verdict}: {'; '.join(advised(last[1].reasons))}"
+            raise ApprovalError(f"{request.model_name}:{number}: expected a last verdict of pass, found {status}.")
         return version, last[1]
 
     state = ledger.state()
@@ -94,15 +96,15 @@ def require_approval(state: State, model_name: str, version: ModelVersion, verdi
     approval = signature.approval if signature else None
     if signature is None or approval is None:
         earlier = any(record.version == version.version for record in state.approvals)
-        found = "signatures on earlier verdicts only" if earlier else "none"
+        present = "signatures on earlier verdicts only" if earlier else "none"
     elif signature.kind == "rejected":
-        found = f"that {approval.by} rejected it: {signature.reason}"
+        present = f"that {approval.by} rejected it: {signature.reason}"
     elif _text(now) > approval.until:
-        found = f"one by {approval.by} that expired at {approval.until}"
+        present = f"one by {approval.by} that expired at {approval.until}"
     else:
         return approval
     raise ApprovalError(
-        f"{name}: expected an approval of the verdict of {verdict.evaluation}, found {found}. Approve it with "
+        f"{name}: expected an approval of the verdict of {verdict.evaluation}, found {present}. Approve it with "
         f'`gatehouse models approve {name} --reason "…"`.'
     )
 

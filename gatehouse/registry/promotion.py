@@ -179,8 +179,8 @@ def tag(store: ArtifactStore, model_name: str, version: int, tags: Mapping[str, 
 def _version(state: State, model_name: str, number: int) -> ModelVersion:
     version = state.version(number)
     if version is None:
-        found = f"version {number}" if number else "no version in staging"
-        raise PromotionError(f"{model_name}: expected a registered version, found {found}. {_choices(state)}")
+        missing = f"version {number}" if number else "no version in staging"
+        raise PromotionError(f"{model_name}: expected a registered version, found {missing}. {_choices(state)}")
     return version
 
 

@@ -79,7 +79,7 @@ def require_binding(store: ArtifactStore, verdict: Verdict) -> None:
     manifest, subject = store.manifest(verdict.evaluation), verdict.subject
     exempted = {exemption.rule for exemption in verdict.exempted}
     rules = tuple(rule for rule in rules_of(store, verdict.evaluation) if rule.name not in exempted)
-    for name, expected, found in (
+    for name, expected, recorded in (
         ("model", subject.model, manifest.derived_from.get("model", "")),
         ("training_set", subject.training_set, manifest.derived_from.get("training_set", "")),
         ("split", subject.split, manifest.derived_from.get("split", "")),
@@ -87,10 +87,10 @@ def require_binding(store: ArtifactStore, verdict: Verdict) -> None:
         ("policy", subject.policy, digest_of(manifest.configuration.get("policy"))),
         ("verdict", verdict.verdict, verdict_of(rules)),
     ):
-        if found != expected:
+        if recorded != expected:
             raise WrongEvaluationError(
                 f"{verdict.evaluation}: {name}: expected {expected or 'none'}, as in the ledger, found "
-                f"{found or 'none'}. Run the training pipeline again."
+                f"{recorded or 'none'}. Run the training pipeline again."
             )
     for reference in (verdict.evaluation, subject.model):
         if problems := store.problems(reference):

@@ -76,8 +76,10 @@ def line_chart(
     place = f'x="{left:.1f}" y="{top:.1f}" width="{width:.1f}" height="{height:.1f}"'
     clip = f'<svg class="clip" {place} viewBox="{left:.1f} {top:.1f} {width:.1f} {height:.1f}">'
     svg = framed_svg(*size, f"{y_axis.label} against {x_axis.label}", [*axes, clip, *drawn, "</svg>"])
+    # A dot of the legend is filled in the colour of a line.
+    fills = {"soft": "f-soft", "bad": "f-bad", "ref dashed": "f-soft"}
     entries = [
-        (line.name, style if line.points or line.lines or not line.dots else _fill(style))
+        (line.name, style if line.points or line.lines else fills.get(style, style.replace("s", "f", 1)))
         for line, style in zip(series, styles, strict=True)
         if line.name and (line.points or line.lines or line.dots)
     ]
@@ -125,11 +127,6 @@ def series_styles(names: Sequence[str]) -> list[str]:
         automatic = sum(style[:1] == "s" and style != "soft" for style in styles) % STYLES
         styles.append({"ref": "ref dashed"}.get(name, name or f"s{automatic}"))
     return styles
-
-
-def _fill(style: str) -> str:
-    """The class that fills a dot of the legend in the colour of a line."""
-    return {"soft": "f-soft", "bad": "f-bad", "ref dashed": "f-soft"}.get(style, style.replace("s", "f", 1))
 
 
 def histogram(

@@ -3,7 +3,7 @@
 Everything is read from the store: manifests, the ledger, memos, run records, deprecations and erasures.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from gatehouse.errors import CorruptArtifactError, MissingArtifactError
@@ -122,11 +122,19 @@ class Reachability:
 
     def _holders(self, present: dict[Reference, Manifest], forget: bool) -> dict[Reference, str]:
         """What needs each manifest: it is in use, a record names it, or a needed artifact was derived from it."""
-        deprecated = self._deprecated(present)
+        # An artifact deprecated after the first look counts as in use until the collector ends.
+        markers = {marker_of(reference): reference for reference in present if reference not in self._in_use}
+        stats = self._store.objects.stats(markers)
+        deprecated = frozenset(markers[key] for key, stat in stats.items() if stat is not None)
+        self._in_use.update(set(markers.values()) - deprecated)
         holders = {reference: "is in use" for reference in present if reference not in deprecated}
-        for reference, record in self._named(forget).items():
-            if reference in deprecated:
-                holders[reference] = f"{record} names it"
+        for folder in (LEDGER,) if forget else (LEDGER, *WORK):
+            keys = [key for key in self._store.objects.list(folder) if key.endswith(".json")]
+            new = read_records(self._store.objects, [key for key in keys if key not in self._names])
+            self._names |= {key: references_in(body) for key, body in new.items()}
+            for key in keys:
+                for reference in deprecated & set(self._names.get(key, ())):
+                    holders.setdefault(reference, f"{key} names it")
         pending = list(holders)
         while pending:
             current = pending.pop()
@@ -135,26 +143,6 @@ class Reachability:
                     holders[parent] = f"{current.short} was made from it"
                     pending.append(parent)
         return holders
-
-    def _deprecated(self, present: Iterable[Reference]) -> frozenset[Reference]:
-        """Deprecated artifacts. One deprecated after the first look counts as in use until the collector ends."""
-        markers = {marker_of(reference): reference for reference in present if reference not in self._in_use}
-        stats = self._store.objects.stats(markers)
-        deprecated = frozenset(markers[key] for key, stat in stats.items() if stat is not None)
-        self._in_use.update(set(markers.values()) - deprecated)
-        return deprecated
-
-    def _named(self, forget: bool) -> dict[Reference, str]:
-        """The references in records, each with the key of the first record that names it."""
-        named: dict[Reference, str] = {}
-        for folder in (LEDGER,) if forget else (LEDGER, *WORK):
-            keys = [key for key in self._store.objects.list(folder) if key.endswith(".json")]
-            new = read_records(self._store.objects, [key for key in keys if key not in self._names])
-            self._names |= {key: references_in(body) for key, body in new.items()}
-            for key in keys:
-                for reference in self._names.get(key, ()):
-                    named.setdefault(reference, key)
-        return named
 
 
 def lineage_of(manifest: Manifest) -> Iterator[Reference]:

@@ -32,7 +32,7 @@ _swapping = threading.RLock()
 
 @dataclass(frozen=True)
 class Place:
-    """A place that shows the store's content. The store records what is shown there under its `name`, without secrets."""
+    """A place that shows the store's content. The store records what is shown under its `name`, without secrets."""
 
     store: ArtifactStore
     uri: str

@@ -88,7 +88,15 @@ def parse(text: str) -> Query:
     plain = json.loads(json.dumps(node))
     for part in ("where_clause", "modifiers"):
         plain.pop(part, None)
-    if len(tree["statements"]) > 1 or not _only_selects(plain):
+    # Without its condition, order and limit, a query has to be the one that every query begins with.
+    only_selects = (
+        plain["type"] == "SELECT_NODE"
+        and plain["from_table"]["type"] == "BASE_TABLE"
+        and [item["class"] for item in plain["select_list"]] == ["COLUMN_REF"]
+        and not any(plain.get(part) for part in ("group_expressions", "having", "qualify", "sample"))
+        and not plain["cte_map"]["map"]
+    )
+    if len(tree["statements"]) > 1 or not only_selects:
         raise _error(text, 0, "expected a condition, ORDER BY and LIMIT alone")
     limits = [modifier for modifier in node["modifiers"] if modifier["type"] == "LIMIT_MODIFIER"]
     if any(limit["limit"]["class"] != "CONSTANT" or limit["offset"] for limit in limits):
@@ -103,19 +111,15 @@ def parse(text: str) -> Query:
         if kind == "COLUMN_REF":
             number = names.setdefault(".".join(expression["column_names"]), len(names))
             expression["column_names"] = [f"c{number}"]
-    # Ties keep the order of the runs.
-    return Query(text, tuple(names), json.dumps(_stable(tree)))
-
-
-def _only_selects(node: Mapping[str, Any]) -> bool:
-    """Whether a query without its condition, order and limit is the one that every query begins with."""
-    return (
-        node["type"] == "SELECT_NODE"
-        and node["from_table"]["type"] == "BASE_TABLE"
-        and [item["class"] for item in node["select_list"]] == ["COLUMN_REF"]
-        and not any(node.get(part) for part in ("group_expressions", "having", "qualify", "sample"))
-        and not node["cte_map"]["map"]
-    )
+    # Ties keep the order of the runs: the number of the run is the last order.
+    orders = [modifier for modifier in node["modifiers"] if modifier["type"] == "ORDER_MODIFIER"]
+    if not orders:
+        orders = [{"type": "ORDER_MODIFIER", "orders": []}]
+        node["modifiers"].insert(0, orders[0])
+    orders[0]["orders"].append({"type": "ASCENDING", "expression": dict(node["select_list"][0])})
+    for order in orders[0]["orders"]:
+        order["null_order"] = "NULLS_LAST"
+    return Query(text, tuple(names), json.dumps(tree))
 
 
 def _expressions(tree: Any) -> Iterator[dict[str, Any]]:
@@ -130,20 +134,6 @@ def _expressions(tree: Any) -> Iterator[dict[str, Any]]:
     elif isinstance(tree, list):
         for value in tree:
             yield from _expressions(value)
-
-
-def _stable(tree: dict[str, Any]) -> dict[str, Any]:
-    """The syntax tree with the number of the run as its last order."""
-    node = tree["statements"][0]["node"]
-    number = dict(node["select_list"][0])
-    orders = [modifier for modifier in node["modifiers"] if modifier["type"] == "ORDER_MODIFIER"]
-    if not orders:
-        orders = [{"type": "ORDER_MODIFIER", "orders": []}]
-        node["modifiers"].insert(0, orders[0])
-    orders[0]["orders"].append({"type": "ASCENDING", "null_order": "NULLS_LAST", "expression": number})
-    for order in orders[0]["orders"]:
-        order["null_order"] = "NULLS_LAST"
-    return tree
 
 
 def _error(text: str, at: int, message: str) -> ConfigurationError:

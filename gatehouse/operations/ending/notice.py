@@ -1,7 +1,7 @@
 """The notice of a run's end: outcome, reasons, owner, links, duration and cost. Each end is posted once."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from gatehouse.kfp_api.variables import ENDPOINT, UI
@@ -13,7 +13,7 @@ from gatehouse.runtime.redaction import redacted, shown
 from gatehouse.store.canonical import sha256_bytes
 from gatehouse.store.pages import pages_of
 from gatehouse.store.reference import references_in
-from gatehouse.store.run import Event, end_of, events
+from gatehouse.store.run import end_of, events
 from gatehouse.store.store import ArtifactStore
 from gatehouse.tracking.place import server_uri
 from gatehouse.tracking.provenance import prices_here
@@ -77,9 +77,17 @@ def post_end(
     kfp, mlflow = shown(os.environ.get(UI) or os.environ.get(ENDPOINT, "")), server_uri()
     links = {
         "KFP": f"{kfp.rstrip('/')}/#/runs/details/{run}" if kfp else "",
-        "report": _page(store, record, outcome),
+        "report": "",
         "MLflow": shown(mlflow) if mlflow.startswith("http") else "",
     }
+    # The newest report page; if the run failed, the page of the failed stage or of a negative verdict.
+    for event in sorted(record, key=lambda event: float(event.body["at"]), reverse=True):
+        negative = event.body.get("result", {}).get("verdict", "pass") not in ("pass", "warn")
+        shown_here = outcome.state == "succeeded" or event.stage == outcome.stage or negative
+        references = references_in(list(event.body.get("result", {}).values())) if shown_here else ()
+        if pages := next(filter(None, (list(pages_of(store, reference)) for reference in references)), None):
+            links["report"] = f"{store.address}/{pages[-1]}"
+            break
     notice = Notice(
         title,
         tone,
@@ -104,14 +112,3 @@ def post_end(
     receipt = f"runs/{run}/told.{number}.json"
     posted = body_of(notice, form, fields | dict(about))
     return deliver(store, f"{about['pipeline']} {outcome.state}", posted, key, receipt, state=outcome.state)
-
-
-def _page(store: ArtifactStore, record: Sequence[Event], outcome: Outcome) -> str:
-    """The newest report page; if the run failed, the page of the failed stage or of a negative verdict."""
-    for event in sorted(record, key=lambda event: float(event.body["at"]), reverse=True):
-        negative = event.body.get("result", {}).get("verdict", "pass") not in ("pass", "warn")
-        if outcome.state == "succeeded" or event.stage == outcome.stage or negative:
-            for reference in references_in(list(event.body.get("result", {}).values())):
-                if pages := list(pages_of(store, reference)):
-                    return f"{store.address}/{pages[-1]}"
-    return ""
