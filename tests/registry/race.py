@@ -58,13 +58,11 @@ class Operation:
     position: int = 0
 
     def record(self, state: State) -> Record | None:
-        """The record that the act still asks for in a state."""
         if self.kind == "promote":
             return next_promotion(state, NAME, self.version, self.key, True, self.to)
         return next_rollback(state, NAME, self.version, self.key)
 
     def is_refused(self, state: State) -> bool:
-        """Whether the act is refused in a state."""
         try:
             self.record(state)
         except PromotionError:
@@ -73,7 +71,6 @@ class Operation:
 
 
 def work(address: str, notes: Path, worker: str) -> None:
-    """Act at random until the file `stop` exists, and note it."""
     store, chance = ArtifactStore.open(address), random.Random(worker)
     descriptor = os.open(notes / f"{worker}.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
@@ -100,7 +97,6 @@ def work(address: str, notes: Path, worker: str) -> None:
 
 
 def read_history(notes: Path) -> list[Operation]:
-    """All acts of all processes."""
     acts: dict[str, Operation] = {}
     for path in sorted(notes.glob("*.jsonl")):
         for line in path.read_text().splitlines():
@@ -115,13 +111,7 @@ def read_history(notes: Path) -> list[Operation]:
 
 
 def problems(records: list[Record], before: int, history: list[Operation]) -> Iterator[str]:
-    """What in a history contradicts the ledger.
-
-    Args:
-        records: The ledger at the end.
-        before: How many of its records were there before the race.
-        history: What the processes asked for, and were answered.
-    """
+    """What in a history contradicts the ledger, which had `before` records when the race began."""
     states = [State()]
     for record in records:
         states.append(fold([record], states[-1]))
@@ -167,7 +157,6 @@ def problems(records: list[Record], before: int, history: list[Operation]) -> It
 
 
 def wrong_aliases(store: ArtifactStore) -> Iterator[str]:
-    """Aliases in MLflow that differ from those of the ledger."""
     state, tracking = Ledger(store, NAME).state(), tracking_of(store)
     project(store, NAME, state)
     assert tracking is not None
@@ -243,7 +232,6 @@ def _address(kind: str, folder: Path) -> Iterator[str]:
 
 
 def main() -> None:
-    """Race, check, and print the problems."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--store", choices=("local", "s3", "gs"), default="local")
     parser.add_argument("--processes", type=int, default=16)

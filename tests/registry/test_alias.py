@@ -14,7 +14,6 @@ from tests.registry.gate import NAME, Gate
 
 @pytest.fixture
 def resolver(gate: Gate, tmp_path: Path) -> Resolver:
-    """A resolver that has read the ledger with the first champion."""
     gate.run(gate.model(1))
     resolver = Resolver(gate.store.address, NAME, tmp_path / "cache")
     resolver.refresh()
@@ -22,8 +21,6 @@ def resolver(gate: Gate, tmp_path: Path) -> Resolver:
 
 
 def _away(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The store does not answer any more."""
-
     def refuse(*_: object) -> None:
         raise StoreError("the store does not answer")
 

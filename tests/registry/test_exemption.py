@@ -24,7 +24,6 @@ def _later(monkeypatch: pytest.MonkeyPatch, days: int) -> None:
 
 @pytest.fixture
 def refused(gate: Gate) -> str:
-    """A candidate that breaks a rule."""
     model = gate.model(1)
     assert gate.run(model, good=False).decision == "refused"
     return model

@@ -32,7 +32,6 @@ def gate(gate: Gate) -> Gate:
 
 
 def admitted(version: Named, asked: Serving = BUCKET) -> dict[str, Any]:
-    """The InferenceService, as a cluster admits it."""
     service: dict[str, Any] = yaml.safe_load(yaml.safe_dump(inference_service(version, asked)))
     problems = [f"{error.json_path}: {error.message}" for error in validator_of(CRD).iter_errors(service)]
     assert problems == []

@@ -26,7 +26,6 @@ BOTH = {"staging": "1", "champion": "1"}
 def shown(
     store: ArtifactStore, with_mlflow: Callable[[ArtifactStore], ArtifactStore], monkeypatch: pytest.MonkeyPatch
 ) -> Gate:
-    """A gate whose ledger is shown in the store's own MLflow database."""
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     return make_gate(with_mlflow(store))
 
@@ -134,7 +133,6 @@ print(result.decision, sorted({"mlflow", "torch", "feast", "pandas", "numpy"} & 
 
 
 def _again(gate: Gate, model: str, address: str) -> "subprocess.Popen[str]":
-    """Another process that registers the model again."""
     command = [sys.executable, "-c", _AGAIN, address, model, gate.training_set, gate.split]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2])
 

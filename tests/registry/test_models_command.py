@@ -30,7 +30,6 @@ def _short(reference: str) -> str:
 
 @pytest.fixture
 def two(gate: Gate) -> Gate:
-    """A champion, and a version in staging."""
     gate.run(gate.model(1))
     gate.run(gate.model(2), policy=MANUAL)
     return gate

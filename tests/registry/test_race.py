@@ -19,7 +19,6 @@ def test_a_race_leaves_one_champion_and_loses_nothing() -> None:
 
 
 def _ledger(*reasons: tuple[str, int]) -> list[Record]:
-    """Two registered versions, then promotions of a version each, with a reason."""
     subjects = [
         Subject(model=f"models/m/sha256-{number:064x}", training_set="t", split="s", policy="p") for number in (1, 2)
     ]

@@ -97,8 +97,6 @@ def test_an_evaluation_of_something_else_is_refused(
 
 
 class Grown(GatePolicy):
-    """A policy of a later version, with a rule that this one does not have."""
-
     most_bytes: int | None = None
 
 
@@ -233,15 +231,6 @@ def test_a_registration_that_was_killed_half_way_is_finished_by_the_next_run(
     assert len(gate.kinds) == written
     result = gate.run(model)
     assert (result.version, result.aliases, len(gate.kinds)) == (1, ("staging", "champion"), 3)
-
-
-def test_half_a_registration_that_was_overtaken_is_judged_again(gate: Gate) -> None:
-    slow, fast = gate.model(1), gate.model(2)
-    gate.run(slow, policy=MANUAL)
-    gate.run(fast)
-    assert gate.resolve(slow) == fast
-    result = gate.run(slow)
-    assert (result.version, result.aliases, gate.state.champions) == (1, ("staging", "champion"), (2, 1))
 
 
 def test_a_run_promotes_no_candidate_that_was_rolled_back_or_archived(gate: Gate) -> None:

@@ -20,14 +20,12 @@ from tests.small_example import MODEL
 
 
 def _of_two(store: ArtifactStore, model: str) -> str:
-    """The same training by two processes."""
     request: dict[str, Any] = json.loads(json.dumps(provenance_of(store, model)["request"]))
     request["spec"]["parallelism"] = {"processes": 2}
     return train(TrainRequest.model_validate(request), store).model
 
 
 def _plant(store: ArtifactStore, model: str) -> None:
-    """Say that the model was trained elsewhere, with other threads and by other code."""
     for prefix, change in (
         ("measurements", {"environment": {"hardware": "s390x, one core", "threads": {"OMP_NUM_THREADS": "64"}}}),
         ("provenance", {"code": "0" * 64}),

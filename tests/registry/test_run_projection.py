@@ -58,7 +58,6 @@ def _trained(store: ArtifactStore) -> str:
 
 
 def _command(ended: LocalRun, store: ArtifactStore, monkeypatch: pytest.MonkeyPatch) -> Result:
-    """What `gatehouse run` does after a run."""
     monkeypatch.setattr(run_module, "run_pipeline", lambda *arguments: ended)  # What follows a run is tested.
     app = typer.Typer()
     app.command()(run_module.run)
@@ -105,8 +104,6 @@ def test_a_run_that_failed_ends_before_it_is_shown_and_is_noted_so_that_the_next
     started: list[list[str]] = []
 
     class Hangs:
-        """A process whose container is ended before it has shown anything."""
-
         def __init__(self, command: list[str], **_: Any) -> None:
             assert runs_left(store) == ["run-1"], "noted before the process starts"
             started.append(command)

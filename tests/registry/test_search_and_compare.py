@@ -20,7 +20,6 @@ from tests.registry.gate import NAME, Gate, make_gate
 
 @pytest.fixture
 def two(gate: Gate) -> Gate:
-    """Two champions after each other; the second was trained on another snapshot."""
     gate.run(gate.model(1))
     other = make_gate(gate.store, rows="1,3")
     other.run(other.model(2))

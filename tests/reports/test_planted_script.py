@@ -33,14 +33,12 @@ def _planted(text: bytes) -> bytes:
 
 
 def _drawn(store: ArtifactStore) -> dict[str, tuple[str, Reference]]:
-    """What draws the newest artifact of each kind that has a page."""
     declared = {kind: page for each in declared_stages().values() for kind, page in each.declared.pages.items()}
     return {each.kind: (declared[each.kind], each) for each in store.references() if each.kind in declared}
 
 
 @pytest.fixture
 def planted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Stores whose artifacts hold scripts where they held names."""
     read, manifest = ArtifactStore.read_bytes, ArtifactStore.manifest
 
     def planted_bytes(store: ArtifactStore, reference: Any, file: str) -> bytes:

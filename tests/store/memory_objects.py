@@ -106,10 +106,9 @@ class MemoryObjects:
 
 
 class Schedule:
-    """Runs actors on threads, one step at a time, switching exactly where `switches` says.
+    """Runs actors on threads, one step at a time, switching before the steps in `switches`, counted over all actors.
 
-    `switches` holds step numbers, counted over all actors, before which another actor goes on. An actor that sleeps
-    (waits for another) gives way by itself.
+    An actor that sleeps (waits for another) gives way by itself.
     """
 
     def __init__(self, switches: Iterable[int]) -> None:

@@ -27,8 +27,6 @@ from tests.store.memory_objects import Memory, MemoryObjects, Schedule
 
 
 class Race:
-    """Collectors and a writer of the same blob over one store, under schedules."""
-
     def __init__(self, conditional: bool, patch: pytest.MonkeyPatch) -> None:
         self.memory = Memory(conditional_delete=conditional)
         self.published: list[Reference] = []
@@ -132,7 +130,6 @@ def _killed(store: ArtifactStore, what: str, change: int) -> bool:
 
 
 def _change_and_die(address: str, what: str, last: int) -> None:
-    """The work of the process: dies before change number `last`, counted from 1, and else ends with 0."""
     changes = itertools.count(1)
 
     def dying(change: Callable[..., bool]) -> Callable[..., bool]:

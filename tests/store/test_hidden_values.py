@@ -40,8 +40,6 @@ declared_stages()
 
 
 class Request(StageModel):
-    """What any stage may be asked about."""
-
     data: str
 
 

@@ -29,7 +29,6 @@ def _store(place: Place) -> ArtifactStore:
 
 
 def _replace(store: ArtifactStore, blob: str, data: bytes | None) -> None:
-    """Change a blob behind the back of the store; None removes it."""
     stat = store.objects.stat(blob)
     assert stat is not None and store.objects.delete(blob, stat.generation)
     if data is not None:

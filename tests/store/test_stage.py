@@ -47,8 +47,6 @@ def _stage(function: Callable[[Request, ArtifactStore], Result], name: str = "sp
 
 
 class Counted:
-    """A stage that counts how often its function ran."""
-
     def __init__(self) -> None:
         self.runs = 0
         self.salt = ""
@@ -61,7 +59,6 @@ class Counted:
 
 
 def _failing(*errors: Exception) -> Stage[Request, Result]:
-    """A stage whose first attempts end in these errors."""
     left = list(errors)
 
     def fail(request: Request, store: ArtifactStore) -> Result:

@@ -31,7 +31,6 @@ MODEL = "models/flights/sha256-" + "0" * 64
 
 @pytest.fixture
 def store(tmp_path: Path, with_mlflow: Callable[[ArtifactStore], ArtifactStore]) -> ArtifactStore:
-    """An artifact store with an empty MLflow database."""
     return with_mlflow(ArtifactStore.open(tmp_path / "store"))
 
 

@@ -25,7 +25,6 @@ from gatehouse.training.validation import log_epochs
 def shared(
     tmp_path_factory: pytest.TempPathFactory, with_mlflow: Callable[[ArtifactStore], ArtifactStore]
 ) -> ArtifactStore:
-    """One store for all tests."""
     return with_mlflow(ArtifactStore.open(tmp_path_factory.mktemp("store")))
 
 

@@ -20,7 +20,6 @@ from tests.operations.conftest import RUN
 
 
 def validated(store: ArtifactStore, *severities: str) -> str:
-    """A validation with anomalies of these severities."""
     anomalies = [
         {"table": "t", "column": "a", "rule": "max", "expected": "at most 1", "observed": f"{at}", "severity": severity}
         for at, severity in enumerate(severities)
