@@ -237,28 +237,28 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=16)
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--acts", type=int, default=100, help="At least so many, however slow the machine is.")
-    given = parser.parse_args()
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         os.environ[URI] = f"sqlite:///{folder}/mlflow.db"
         (folder / "notes").mkdir()
-        with _address(given.store, folder) as address:
+        with _address(options.store, folder) as address:
             here, there = _FORK.Pipe()  # In another process, so that no client with threads is forked into workers.
             beginning = _FORK.Process(target=lambda: there.send(_begin(address)))
             beginning.start()
             there.close()
             before = here.recv()
             beginning.join()
-            kills = _race(address, folder / "notes", given.processes, given.seconds, given.acts)
+            kills = _race(address, folder / "notes", options.processes, options.seconds, options.acts)
             store = ArtifactStore.open(address)
             records, history = Ledger(store, NAME).records(), read_history(folder / "notes")
-            found = [*problems(records, before, history), *wrong_aliases(store)]
+            contradictions = [*problems(records, before, history), *wrong_aliases(store)]
     answers = {word: sum(act.answer == word for act in history) for word in ("done", "read", "refused", "")}
-    print(f"{given.store}: {len(records) - before} transitions by {given.processes} processes in {given.seconds:g} s,")
+    print(f"{options.store}: {len(records) - before} transitions by {options.processes} processes,")
     print(f"{answers['done']} acts done, {answers['refused']} refused, {answers['read']} reads, {kills} kills,")
-    print(f"{answers['']} of them within an act; {len(found)} problems")
-    print("\n".join(found))
-    sys.exit(1 if found or not answers["done"] else 0)
+    print(f"{answers['']} of them within an act; {len(contradictions)} problems")
+    print("\n".join(contradictions))
+    sys.exit(1 if contradictions or not answers["done"] else 0)
 
 
 if __name__ == "__main__":

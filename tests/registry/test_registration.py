@@ -25,8 +25,8 @@ def test_the_first_candidate_that_passes_becomes_staging_and_champion_once(gate:
     assert gate.kinds == ["registered", "promoted staging", "promoted champion"]
     kinds = {identity.split("/")[0] for identity in gate.state.versions[0].lineage}
     assert kinds == {"training-sets", "splits", "snapshots", "datasets"}
-    found = champion(ChampionRequest(model_name=NAME), gate.store)
-    assert (found.model, found.training_set, found.split) == (model, gate.training_set, gate.split)
+    result = champion(ChampionRequest(model_name=NAME), gate.store)
+    assert (result.model, result.training_set, result.split) == (model, gate.training_set, gate.split)
 
 
 @pytest.mark.parametrize("approval", ["automatic", "manual"])
@@ -111,11 +111,11 @@ class Grown(GatePolicy):
     ids=["other order", "new field"],
 )
 def test_a_policy_of_the_same_meaning_leaves_a_verdict_as_it_is(gate: Gate, policy: GatePolicy) -> None:
-    given = GatePolicy.model_validate({"must_beat_baseline": ["roc_auc", "log_loss"], "bars": BARS})
+    original = GatePolicy.model_validate({"must_beat_baseline": ["roc_auc", "log_loss"], "bars": BARS})
     first, second = gate.model(1), gate.model(2)
-    gate.run(first, policy=given)
-    evaluation = gate.evaluate(second, gate.resolve(second, given), policy=given)
-    gate.register(second, evaluation, given)
+    gate.run(first, policy=original)
+    evaluation = gate.evaluate(second, gate.resolve(second, original), policy=original)
+    gate.register(second, evaluation, original)
     before = gate.kinds
     assert gate.resolve(second, policy) == first
     gate.register(second, evaluation, policy)

@@ -26,6 +26,7 @@ from gatehouse.tracking.place import LATER
 from gatehouse.tracking.provenance import PRICES
 from gatehouse.tracking.training import track_training
 from tests.small_example import EXAMPLE
+from tests.tracking.shown import runs_of
 
 
 @pytest.fixture(autouse=True)
@@ -41,12 +42,7 @@ def tracked(store: ArtifactStore, with_mlflow: Callable[[ArtifactStore], Artifac
 
 
 def _shown(store: ArtifactStore, experiment: str) -> dict[str, Any]:
-    tracking = tracking_of(store)
-    assert tracking is not None
-    with tracking.client() as client:
-        found = client.get_experiment_by_name(experiment)
-        assert found is not None
-        return {str(run.info.run_name): run for run in client.search_runs([found.experiment_id])}
+    return {str(run.info.run_name): run for run in runs_of(store, experiment)}
 
 
 def _trained(store: ArtifactStore) -> str:
@@ -73,8 +69,8 @@ def test_the_exit_code_is_that_of_the_run_also_where_the_disk_is_full(
     Attempt(store, "validate").note("failed", error="ContractBreachError", message="dest: 3 nulls", exit_code=2)
     monkeypatch.setattr(type(store.objects), "put_bytes", full)  # Nothing here can fill the disk.
     assert _command(LocalRun("run-1", tmp_path / "run.log", exit_code=3), store, monkeypatch).exit_code == 3
-    told = "MLflow could not be written, and no later run tries again, as no note of it was written: OSError"
-    assert told in caplog.text
+    warning = "MLflow could not be written, and no later run tries again, as no note of it was written: OSError"
+    assert warning in caplog.text
 
 
 @pytest.mark.usefixtures("tracked")

@@ -102,10 +102,10 @@ def test_versions_without_evaluations_are_compared_by_what_made_them(gate: Gate,
     for seed in (1, 2):
         gate.run(gate.model(seed))
     assert compare(CompareRequest(first=":1", second=":2"), gate.store).same_test
-    first, *others = gate.store.references("evaluations", NAME)
+    first, *rest = gate.store.references("evaluations", NAME)
     if erased:
         erase(gate.store, plan_erasure(gate.store, first), "request 17")
-    for evaluation in () if erased else chain([first], others):
+    for evaluation in () if erased else chain([first], rest):
         gate.store.objects.local_path(f"{evaluation}/manifest.json").unlink()
     result = compare(CompareRequest(first=":1", second=":2"), ArtifactStore.open(gate.store.address))
     assert result.numbers == () and result.same_test is erased

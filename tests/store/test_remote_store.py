@@ -168,9 +168,9 @@ def test_two_writers_of_one_artifact_agree_in_bad_weather(place: Place) -> None:
         place.server.faults += [Fault(kind, method, "blobs") for method in ("PUT", "POST", "HEAD", "GET")]
     stores = [_store(place) for _ in range(2)]
     with ThreadPoolExecutor(2) as pool:
-        found = set(pool.map(lambda store: store.publish("datasets", "d", FILES), stores))
-    assert len(found) == 1
-    assert _store(place).verify(found.pop()) == 1
+        references = set(pool.map(lambda store: store.publish("datasets", "d", FILES), stores))
+    assert len(references) == 1
+    assert _store(place).verify(references.pop()) == 1
     assert len(list(stores[0].objects.list("blobs"))) == len(FILES)
 
 
@@ -206,8 +206,8 @@ def test_the_cache_keeps_to_its_limit_and_what_was_used_last(tmp_path: Path) -> 
         os.utime(path, (time.time() - age,) * 2)
     cache.get(_entry(contents[1]), lambda _: pytest.fail("it is here"))
     cache.get(_entry(contents[3]), lambda target: target.write_bytes(contents[3]) and None)
-    held = [path.read_bytes() for path in sorted(tmp_path.rglob("*")) if path.is_file()]
-    assert sorted(held) == [contents[1], contents[3]]
+    cached = [path.read_bytes() for path in sorted(tmp_path.rglob("*")) if path.is_file()]
+    assert sorted(cached) == [contents[1], contents[3]]
 
 
 def test_a_full_disk_of_the_cache_is_named_and_keeps_nothing(tmp_path: Path) -> None:

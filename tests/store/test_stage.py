@@ -76,7 +76,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ArtifactStore:
 
 
 def _bodies(store: ArtifactStore, event: str) -> list[dict[str, object]]:
-    return [found.body for _, found in events(store, "run") if found.event == event]
+    return [entry.body for _, entry in events(store, "run") if entry.event == event]
 
 
 def _ends(store: ArtifactStore) -> list[str]:

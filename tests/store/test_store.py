@@ -126,11 +126,11 @@ def test_two_writers_of_one_artifact_agree(store: ArtifactStore) -> None:
     writers = [context.Process(target=_race, args=(store.address, barrier, results)) for _ in range(4)]
     for writer in writers:
         writer.start()
-    found = {results.get(timeout=300) for _ in writers}
+    references = {results.get(timeout=300) for _ in writers}
     for writer in writers:
         writer.join()
-    assert len(found) == 1
-    assert store.verify(found.pop()) == 1
+    assert len(references) == 1
+    assert store.verify(references.pop()) == 1
 
 
 _KILLED_WRITER = """
@@ -198,7 +198,7 @@ def test_a_blob_stored_ahead_that_vanishes_while_it_is_published_leaves_no_new_m
 
     def vanish(operation: str) -> None:
         if operation.startswith("put datasets"):
-            memory.held.pop(entry.blob)
+            memory.objects.pop(entry.blob)
 
     with pytest.raises(MissingArtifactError, match="Run again"):
         ArtifactStore(MemoryObjects(memory, vanish)).publish("datasets", "d", {"a": entry})

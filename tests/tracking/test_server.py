@@ -45,8 +45,8 @@ def proxy(server: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
 
 def _steps(proxy: Proxy, experiment: str, name: str = "loss") -> list[int]:
     client = quiet_client(proxy.url)
-    found = client.get_experiment_by_name(experiment)
-    runs = client.search_runs([found.experiment_id]) if found else []
+    entry = client.get_experiment_by_name(experiment)
+    runs = client.search_runs([entry.experiment_id]) if entry else []
     return sorted(point.step for run in runs for point in client.get_metric_history(run.info.run_id, name))
 
 
@@ -90,8 +90,8 @@ def test_points_logged_while_the_server_was_down_are_there_later_and_can_be_sear
     proxy.down = False
     deliver(store)
     assert _steps(proxy, "away") == list(range(1500))
-    found = CliRunner().invoke(app, ["search", "lr < 0.005 and loss = 1", "--uri", proxy.url, "--json"])
-    assert [run["experiment"] for run in json.loads(found.stdout)] == ["away"]
+    ended = CliRunner().invoke(app, ["search", "lr < 0.005 and loss = 1", "--uri", proxy.url, "--json"])
+    assert [run["experiment"] for run in json.loads(ended.stdout)] == ["away"]
 
 
 def test_a_job_that_resumes_from_a_checkpoint_shows_each_step_once(
