@@ -50,11 +50,6 @@ def test_an_inconclusive_verdict_promotes_nothing_and_asks_a_person_if_the_polic
         assert gate.register(model, evaluation, policy).decision == "approved"
 
 
-def test_a_policy_that_asks_a_person_about_inconclusive_verdicts_asks_nobody_about_a_pass(gate: Gate) -> None:
-    policy = GatePolicy(inconclusive="approval")
-    assert [gate.run(gate.model(seed), policy=policy).decision for seed in (1, 2)] == ["approved"] * 2
-
-
 def test_earlier_candidates_of_the_same_test_set_are_counted(gate: Gate) -> None:
     first, second = gate.model(1), gate.model(2)
     assert gate.run(first).earlier_uses == 0

@@ -222,18 +222,6 @@ def test_what_could_not_be_shown_is_shown_after_the_next_run(
     assert set(_shown(store, "delays")) == {"run-1", "train"}
 
 
-def test_after_three_runs_that_cannot_be_shown_the_others_wait(
-    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(PRICES, "{}")  # `main` sets it, and is in this process here.
-    tried: list[str] = []
-    for run in range(1, 6):
-        create_record(store.objects, f"tracking/left/run-{run}/run.json", {})
-    monkeypatch.setattr(run_projection, "show_run", lambda _, run: tried.append(run) or run == "run-4")
-    run_projection.main(store.address, "run-5", "run-4", "run-3", "run-2", "run-1")
-    assert tried == ["run-5", "run-4", "run-3", "run-2"]
-
-
 def test_what_is_gone_from_the_store_is_not_tried_again(store: ArtifactStore, caplog: pytest.LogCaptureFixture) -> None:
     missing = f"models/delays/sha256-{'0' * 64}"
     Attempt(store, "train").note("finished", result={"model": missing}, memo=True, tracked=missing)

@@ -20,6 +20,8 @@ from gatehouse.tracking.machine import Machine
 from gatehouse.tracking.mlflow_client import Tracking, tracking_of
 from gatehouse.tracking.shipping import RUN_TITLE, close_spool, deliver, open_spool, ship, shipped_live
 from gatehouse.tracking.spool import SpoolWriter
+from tests.tracking import shown
+from tests.tracking.shown import runs_of
 
 MODEL = "models/flights/sha256-" + "0" * 64
 
