@@ -32,7 +32,7 @@ class Answer(StageModel):
 
 
 def seven_answers(store: ArtifactStore, model: str) -> tuple[Answer, ...]:
-    """The model's answers to the seven questions; raises if a manifest of its lineage is missing or was altered."""
+    """The model's answers to the seven questions. Raises if a manifest of its lineage is missing or altered."""
     origin, settings = provenance_of(store, model), dict(leaves(settings_of(store, model)))
     environment: dict[str, Any] = training_of(store, model).get("environment") or {}
 

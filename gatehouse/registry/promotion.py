@@ -141,7 +141,7 @@ def next_rollback(state: State, model_name: str, version: int, reason: str) -> R
 
 
 def archive(store: ArtifactStore, model_name: str, version: int, reason: str = "", by: str = "") -> State:
-    """Archive a version for the record; PromotionError if it is the champion. It can no longer be promoted."""
+    """Archive a version, so that it cannot be promoted any more. Raises PromotionError for the champion."""
     return Ledger(store, model_name).extend(lambda state: next_archiving(state, model_name, version, reason), by)
 
 

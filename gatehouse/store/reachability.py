@@ -52,7 +52,7 @@ class Manifests:
         return {reference: self._cache[reference] for reference in present if reference in self._cache}
 
     def read_all(self) -> dict[Reference, Manifest]:
-        """All manifests in the store now; CorruptArtifactError if one is unreadable, as what it names is unknown."""
+        """All manifests in the store now. Raises CorruptArtifactError if one is unreadable."""
         present = self.read()
         for error in self.unreadable.values():
             raise error

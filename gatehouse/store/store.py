@@ -44,7 +44,7 @@ class ArtifactStore:
 
     @classmethod
     def open(cls, address: str | Path) -> "ArtifactStore":
-        """Open the store at `address`: a directory, or a `file://`, `gs://` or `s3://` address, else StoreError."""
+        """Open the store at a directory, or at a `file://`, `gs://` or `s3://` address. Raises StoreError."""
         return cls(open_objects(str(address)))
 
     @property
@@ -245,7 +245,7 @@ class ArtifactStore:
             raise _corrupt(reference, entry, f"has SHA-256 {digest}")
 
     def exists(self, reference: Reference | str) -> bool:
-        """Whether the artifact is complete, by lengths, and not erased; CorruptArtifactError if its manifest is bad."""
+        """Whether the artifact is complete, by lengths, and not erased. Raises CorruptArtifactError for its manifest."""
         try:
             manifest = self.manifest(reference)
         except MissingArtifactError:
@@ -302,7 +302,7 @@ class ArtifactStore:
         return not messages and all(whole)
 
     def verify(self, reference: Reference | str) -> int:
-        """Verify every byte of an artifact and its lineage; returns their number, raises the first problem."""
+        """Verify every byte of an artifact and of its lineage; returns the number of artifacts."""
         seen: set[Reference] = set()
         pending = [Reference.parse(reference)]
         while pending:

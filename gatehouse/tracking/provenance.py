@@ -68,7 +68,7 @@ class Prices(Spec):
 
 
 def prices_here() -> Prices:
-    """The price table of the environment (`GATEHOUSE_PRICES`, as JSON), empty by default; else ValueError."""
+    """The price table in `GATEHOUSE_PRICES` (JSON), empty by default. Raises ValueError if it is invalid."""
     text = os.environ.get(PRICES, "")
     return Prices.model_validate_json(text) if text else Prices()
 

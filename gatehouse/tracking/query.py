@@ -56,7 +56,7 @@ class Query:
     statement: str
 
     def select(self, runs: Sequence[Run]) -> list[Run]:
-        """The matching runs in the query's order, ties as given; ConfigurationError if values cannot be compared."""
+        """The matching runs in the query's order. Raises ConfigurationError if values cannot be compared."""
         import duckdb
         import pyarrow as pa
 

@@ -71,14 +71,6 @@ def test_a_version_is_named_in_one_way(two: Gate) -> None:
         _call(two, "explain", NAME)
 
 
-def test_a_signature_on_the_champion_leaves_it_champion(gate: Gate) -> None:
-    gate.run(gate.model(1))
-    text = _call(gate, "reject", ":1", "--reason", "it\nlies")
-    assert f"It is the champion: `gatehouse models rollback {NAME}:1`" in text
-    assert f"{NAME}:1 is champion already" in _call(gate, "promote", "@champion")
-    assert "it lies" in _call(gate, "show")
-
-
 def test_an_exemption_is_shown_wherever_the_verdict_is(gate: Gate) -> None:
     model, until = gate.model(1), str(now().date())
     gate.run(model, good=False)

@@ -56,7 +56,7 @@ class RecoverResult(StageModel):
     resources=Resources(cpu="500m", memory="1G", minutes=10),
 )
 def reach(request: ReachRequest, store: ArtifactStore) -> ReachResult:
-    """Check from a pod that store and MLflow answer, and the image's version; UnfitPlaceError names failed checks."""
+    """Check the store, MLflow and the image's version from a pod. Raises UnfitPlaceError, naming failed checks."""
     image = passed("image", f"holds Gatehouse {__version__}")
     if request.version not in ("", __version__):
         expected = f"holds Gatehouse {__version__}, expected {request.version}"
@@ -75,7 +75,7 @@ def reach(request: ReachRequest, store: ArtifactStore) -> ReachResult:
     resources=Resources(minutes=30),
 )
 def recover(request: RecoverRequest, store: ArtifactStore) -> RecoverResult:
-    """Run a job of two workers of which one kills itself; UnfitPlaceError or LauncherError if it does not resume."""
+    """Run a job of two workers, one of which kills itself. Raises UnfitPlaceError if the job does not resume."""
     launch = launch_of(os.environ.get(LAUNCH, ""))
     if not isinstance(launch, LocalLaunch):  # One worker on each of two nodes, so that pods must reach each other.
         launch = launch.model_copy(update={"nodes": _WORKERS})

@@ -109,6 +109,6 @@ def post_end(
         "facts": notice.facts,
         "links": notice.links,
     }
-    receipt = f"runs/{run}/told.{number}.json"
+    receipt = f"runs/{run}/posted.{number}.json"
     posted = body_of(notice, form, fields | dict(about))
     return deliver(store, f"{about['pipeline']} {outcome.state}", posted, key, receipt, state=outcome.state)

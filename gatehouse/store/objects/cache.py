@@ -49,7 +49,7 @@ class BlobCache:
         return cls(cache_folder() / "blobs", int(limit))
 
     def get(self, key: str, fetch: Callable[[Path], None]) -> Path:
-        """The file of a blob; if it is not here, `fetch` writes its verified bytes. StoreError if it cannot be kept."""
+        """The file of a blob; if it is missing, `fetch` writes its verified bytes. Raises StoreError on a full disk."""
         path = self._path(key)
         with contextlib.suppress(FileNotFoundError):
             os.utime(path)
