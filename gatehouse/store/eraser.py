@@ -82,7 +82,7 @@ def unlisted_blobs(store: ArtifactStore) -> list[str]:
 
 
 def erase(store: ArtifactStore, plan: ErasurePlan, reason: str, by: str = "") -> Erasure:
-    """Record the request, mark, remove, and check again. Raises ConfigurationError without a reason or anything left."""
+    """Record, mark, remove, and check again. Raises ConfigurationError without a reason, or if nothing is left."""
     if not reason.strip():
         raise ConfigurationError("An erasure needs a reason: expected some words, found none. Give --reason.")
     if not plan.blobs and not plan.erased:

@@ -245,7 +245,7 @@ class ArtifactStore:
             raise _corrupt(reference, entry, f"has SHA-256 {digest}")
 
     def exists(self, reference: Reference | str) -> bool:
-        """Whether the artifact is complete, by lengths, and not erased. Raises CorruptArtifactError for its manifest."""
+        """Whether the artifact is complete, by lengths, and not erased. Raises CorruptArtifactError."""
         try:
             manifest = self.manifest(reference)
         except MissingArtifactError:
