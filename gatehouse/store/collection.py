@@ -119,7 +119,7 @@ class Collector:
         for key, body in read_records(self._objects, self._objects.list(TOMBSTONES)).items():
             candidates = {name: generation for name, generation in body["candidates"] if name not in kept}
             stats = self._objects.stats(candidates)
-            if not any((now := stats[name]) and now.generation == seen for name, seen in candidates.items()):
+            if not any((current := stats[name]) and current.generation == seen for name, seen in candidates.items()):
                 remove_record(self._objects, key)
         return outcome
 
