@@ -53,13 +53,8 @@ def test_an_edit_of_the_builder_changes_the_keys_of_training_and_tuning(package:
     request = TrainRequest(**data, spec=network(BUILDER), model_name="flights")
     models = ({"architecture": "tabular_mlp"}, {"architecture": BUILDER})
     searched = ParameterSpec(name="model", type="categorical", choices=models)
-    tuned = TuneRequest(
-        **data,
-        base=network(),
-        spec=ExperimentSpec(parameters=(searched,)),
-        model_name="flights",
-        seed=1,
-    )
+    spec = ExperimentSpec(parameters=(searched,))
+    tuned = TuneRequest(**data, base=network(), spec=spec, model_name="flights", seed=1)
     keys = []
     for code in ("relu", "tanh"):
         (package / "wide.py").write_text(code)
