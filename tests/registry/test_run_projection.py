@@ -115,7 +115,7 @@ def test_a_run_that_failed_ends_before_it_is_shown_and_is_noted_so_that_the_next
         assert (_command(ended, store, monkeypatch).exit_code, len(started)) == (2, 1)
     monkeypatch.setenv(RUN_ID, "run-2")
     after = _command(LocalRun("run-2", tmp_path / "run.log", exit_code=0), store, monkeypatch)
-    assert "MLflow does not show 1 earlier run yet. It is tried again now" in after.output
+    assert "MLflow does not show 1 earlier run yet; trying again" in after.output
     assert (_shown(store, "pipelines")["run-1"].info.status, runs_left(store)) == ("FAILED", [])
 
 
@@ -130,7 +130,7 @@ def test_the_wait_for_what_shows_a_run_has_an_end(
     log = tmp_path / "run.log"
     done = _command(LocalRun("run-1", log, exit_code=0), store, monkeypatch)
     assert (done.exit_code, slow.poll(), f"does not show this run yet: {log}" in done.output) == (0, None, True)
-    assert "warning of run-0: the process that shows it is still at work, or was ended" in done.output
+    assert "warning of run-0: its process is at work, or was ended" in done.output
     slow.kill()
     slow.wait()
 
