@@ -278,15 +278,3 @@ def shuffles(predictions: Predictions, rows: int, number: int, seed: int) -> Ite
         taken = np.empty(rows, np.int64)
         taken[places] = np.lexsort((generator.random(rows), groups))
         yield replace(predictions.take(taken), groups=predictions.groups)
-
-
-def holm(p_values: Array) -> Array:
-    """Adjusted p-values, shape (tests,): rejecting those below a level makes any mistake with at most that chance.
-
-    Holm (1979): the k-th smallest of n is multiplied by n - k + 1, and no value is below a smaller one.
-    """
-    order = np.argsort(p_values, kind="stable")
-    factors = len(p_values) - np.arange(len(p_values))
-    adjusted = np.empty(len(p_values))
-    adjusted[order] = np.minimum(np.maximum.accumulate(p_values[order] * factors), 1.0)
-    return adjusted

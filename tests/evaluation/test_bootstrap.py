@@ -10,10 +10,11 @@ from scipy import stats
 
 from gatehouse.data.splitting.parts import Part
 from gatehouse.errors import ConfigurationError
-from gatehouse.evaluation.bootstrap import Measured, Units, holm, on_draws, percentiles
+from gatehouse.evaluation.bootstrap import Measured, Units, on_draws, percentiles
 from gatehouse.evaluation.judgement import uncertainty_of
 from gatehouse.evaluation.spec import EvaluationSpec
 from gatehouse.evaluation.stage import EvaluateRequest, _units
+from gatehouse.metrics.arithmetic.intervals import holm
 from gatehouse.metrics.tasks import BINARY
 from gatehouse.store.canonical import canonical_json
 from gatehouse.store.store import ArtifactStore

@@ -6,6 +6,7 @@ from statistics import NormalDist
 from pydantic import Field
 
 from gatehouse.evaluation.gate import Comparison, Evidence, Rule, family
+from gatehouse.metrics.arithmetic.intervals import holm
 from gatehouse.metrics.catalogue import MetricName
 from gatehouse.store.identity import Spec
 
@@ -40,8 +41,6 @@ class Regressions(Spec):
 def regressions(policy: Regressions, evidence: Evidence) -> Iterator[Rule]:
     """No regression beyond the tolerance is significant after Holm's correction."""
     import numpy as np
-
-    from gatehouse.evaluation.bootstrap import holm
 
     rule = policy.regressions
     if rule is None or evidence.comparison is None:
