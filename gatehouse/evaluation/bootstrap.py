@@ -30,7 +30,6 @@ class Units:
 
     Attributes:
         name: What a unit is: `row`, `group` of a ranking, `day`, `week`, or a column whose values are drawn whole.
-        number: How many there are.
         of_row: Number of the unit of each row, shape (rows,); None if each row is a unit.
     """
 
@@ -163,11 +162,7 @@ def interval(metric: Metric, drawn: Array, units: int, labels: Array, prediction
     The interval of the debiased calibration error is widened to hold that error, which the test alone may not.
 
     Args:
-        metric: The metric.
         drawn: Its columns of `all_on_draws`, shape (samples, 1 + groups), at least one of them a number.
-        units: How many units were drawn from.
-        labels: Shape (rows,).
-        predictions: For the rows.
     """
     drawn = drawn[~np.isnan(drawn[:, 0])]
     if not metric.groups:
@@ -191,10 +186,6 @@ def calibration_interval(gaps: Array, drawn: Array, outside: float) -> tuple[flo
     Args:
         gaps: Distance of probability and rate in each bin times its share of the rows, shape (bins,).
         drawn: The same of each draw of the bootstrap, shape (samples, bins).
-        outside: Share at each end, below a half.
-
-    Returns:
-        Both ends, from 0 to 1.
     """
     noise, observed = drawn - gaps, float(np.abs(gaps).sum())
     spread = noise.var(axis=0)
@@ -229,9 +220,6 @@ def compared(
     """Compare two models in a metric by the paired bootstrap (Efron 1979): both are measured on the same draws.
 
     Args:
-        metric: The metric.
-        candidate: Its value on the test rows.
-        champion: The champion's value.
         on_draws: The values of candidate and champion on each draw, shape (samples,) each.
         confidence: Of each one-sided bound, above a half.
         units: How many units were drawn from; None for no correction.

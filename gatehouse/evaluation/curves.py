@@ -24,12 +24,6 @@ def curves_of(names: tuple[str, ...], labels: Array, predictions: Predictions, c
     - `predicted`: as `calibration`, of predicted numbers and labels.
     - `residuals`: left edge of the bin, and the share of rows whose error is in it.
     - `positions`: place, mean label of the rows at it by score, and at best.
-
-    Args:
-        names: Of the task's curves.
-        labels: As the task has them, shape (rows,); not all equal.
-        predictions: For the same rows.
-        calibration_bins: Number of groups.
     """
     drawn: dict[str, Callable[[], Array]] = {
         "roc": lambda: thin(roc(labels, predictions.scores)),
@@ -51,9 +45,6 @@ def thin(points: Array) -> Array:
     """At most `POINTS` points of a curve, its ends among them, evenly spaced along its length.
 
     Length is measured in the first two columns, so that steep and flat parts are drawn equally well.
-
-    Args:
-        points: Shape (points, columns), columns at least 2.
     """
     if len(points) <= POINTS:
         return points

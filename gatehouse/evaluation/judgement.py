@@ -38,11 +38,7 @@ CANDIDATE, CHAMPION, BASELINE, CONSTANT = "candidate", "champion", "baseline", "
 
 @dataclass(frozen=True)
 class Uncertainty:
-    """Intervals of all metrics, by role and metric, and how they were drawn.
-
-    Attributes:
-        unit: The drawn unit: `row`, `group`, `day`, `week`, or a column of the training set.
-    """
+    """Intervals of all metrics, by role and metric, and how they were drawn."""
 
     unit: str
     units: int
@@ -52,13 +48,7 @@ class Uncertainty:
 
 @dataclass(frozen=True)
 class Judgement:
-    """The result of an evaluation.
-
-    Attributes:
-        judged_by: The metric in which the policy compares models.
-        unused: Names under `rules` of the policy that match no applied rule.
-        unbounded: Protected columns without a bound in the policy.
-    """
+    """The result of an evaluation."""
 
     metrics: Mapping[str, Mapping[str, float]]
     uncertainty: Uncertainty

@@ -34,7 +34,6 @@ def confusion_matrix(pairs: Sequence[Sequence[int]], classes: Sequence[str]) -> 
 
     Args:
         pairs: Label, predicted class and rows, of each pair that occurs; -1 stands for all other classes.
-        classes: Names of the classes by number; those without one are called by it.
     """
     counts = {(label, predicted): rows for label, predicted, rows in pairs}
     numbers = sorted({number for pair in counts for number in pair}, key=lambda number: (number < 0, number))

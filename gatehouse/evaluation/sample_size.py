@@ -12,13 +12,7 @@ from gatehouse.evaluation.gate import Comparison
 
 
 def paired_units(comparison: Comparison, confidence: float, margin: float) -> int | None:
-    """Units that both models score, as a shadow does; None where no number shows the margin.
-
-    Args:
-        comparison: On the test rows.
-        confidence: Of the one-sided bound.
-        margin: By how much the candidate may be worse, in the metric's own unit.
-    """
+    """Units that both models score, as a shadow does; None where no number shows the margin."""
     if not comparison.units or margin <= 0 or not math.isfinite(comparison.standard_error):
         return None
     return math.ceil(comparison.units * (comparison.smallest_shown(confidence) / margin) ** 2)
@@ -30,11 +24,8 @@ def parallel_units(
     """Units of both models together, each scored by one of them, as in an A/B test; None where no number shows it.
 
     Args:
-        comparison: On the test rows.
         errors: Standard errors of candidate and champion on the test rows.
         share: Of the units that the candidate gets, above 0 and below 1.
-        confidence: Of the one-sided bound.
-        margin: By how much the candidate may be worse, in the metric's own unit.
     """
     ours, theirs = errors
     apart = math.sqrt(ours**2 / share + theirs**2 / (1 - share))

@@ -31,12 +31,8 @@ class Slice:
 
     Attributes:
         name: `column=value`, or two of these.
-        rows: Test rows in it.
-        level: The level of their labels.
         metrics: By role (`candidate`, and `champion` if there is one), metrics by name. A metric that slices are
             judged by is given only if labels differ enough to measure it.
-        intervals: By role and metric, the ends of the 95 % interval.
-        comparisons: Against the champion, by metric.
         judged: Whether the slice is large enough for the gate, and its labels differ enough.
     """
 
@@ -64,14 +60,8 @@ def measured_slices(
     Nulls are a slice of their own. With more than 40 values, the rarest are one slice, `(other)`.
 
     Args:
-        table: The test rows.
-        labels: Shape (rows,).
-        predictions: For the rows, of `candidate`, and of `champion` if there is one.
-        spec: Which columns are sliced, and how many rows a slice needs to be judged.
         task: Decides when labels differ enough, and which metric is measured in every slice.
-        limits: Names of the metrics with a limit for slices.
         judged_by: The metric in which candidate and champion are compared, and the confidence of its bounds.
-        units: The units of the bootstrap.
 
     Raises:
         ConfigurationError: if there is no such column, or if one splits the groups of a ranking.

@@ -284,8 +284,6 @@ def by_class(predicted: "Array", learned: "Sequence[str]", labelled: "Sequence[s
     Args:
         predicted: Of each class that the model knows, shape (rows, classes).
         learned: Their names; empty if its training set numbers classes without names.
-        labelled: Names of the test rows' classes, likewise.
-        count: Number of the test rows' classes if they have no names.
 
     Returns:
         Shape (rows, classes): the classes of the test rows, then those that only the model knows.

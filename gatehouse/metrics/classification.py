@@ -23,9 +23,6 @@ class ClassCounts:
     """Rows of each class that occurs among labels or predictions, shape (classes,) each.
 
     Attributes:
-        right: Rows of the class that are predicted as it.
-        labelled: Rows with this label.
-        predicted: Rows that are predicted as it.
         positive: Which class is the positive one of two; None with several classes.
     """
 

@@ -12,10 +12,7 @@ class Judging:
 
     Attributes:
         objective: Default metric in which a candidate must beat baseline and champion.
-        leakage_alarm: Default values of metrics that are too good to be true.
         feature_alarm: Default ROC AUC above which a single feature counts as a leak.
-        slices: Default values of metrics that every judged slice must reach.
-        curves: Names of the curves in an evaluation.
         row_loss: Metric that is the mean of a loss per row; empty if single rows have none.
     """
 

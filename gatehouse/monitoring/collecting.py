@@ -16,7 +16,6 @@ class CollectRequest(StageModel):
         log: A reference of predictions, or of a snapshot with a table `predictions`; `latest` for the newest
             predictions of the champion by batch scoring; or the path or URL of a Parquet file or a folder of them;
             empty for none.
-        model: The champion.
     """
 
     log: str

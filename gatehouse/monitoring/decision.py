@@ -30,20 +30,12 @@ class Finding:
 
     Attributes:
         name: Name of the column, metric or view; if `kind` is empty, the name of all of them together.
-        state: One of the states above.
-        why: The reason for the state, in a sentence.
-        kind: `numeric` or `categorical` for a feature.
-        measure: Name of the measure of `value`.
-        value: The measured value; None if nothing could be measured.
         alarm: The limit above which it alarms.
         flat: The limit without regard to seasons.
         seasonal: The largest value within the reference itself.
         expected: The value in the reference, or at the gate.
         low, high: Bounds of the 95 % interval of the value.
-        weight: Share of the model's feature importance.
         chance: The corrected p-value.
-        effective: The number of independent rows that the newest rows are worth.
-        others: Other measures of the same column, by name.
         holds: For performance: whether it is within its alarm even at the worse bound of chance.
     """
 
@@ -82,11 +74,7 @@ class Decision:
     """The result of all findings.
 
     Attributes:
-        findings: The findings in their final states.
-        decision: `retrain` or `keep`.
-        triggers: `drift` and `decay`, if they ask for a new model.
         reasons: The alarms that ask for a new model.
-        alarms: All alarms, including alarms that do not ask for a new model.
         warnings: Changes that gave no alarm, and why.
         unchecked: Checks that could not be judged, and why.
     """

@@ -147,10 +147,7 @@ def movement(
     """Measure one column, in bins that were fitted on the reference.
 
     Args:
-        bins: The bins.
-        reference: The column in the reference, shape (rows,).
         blocks: Number of the block of each reference row, shape (rows,); -1 for rows in no block.
-        current: The column in the newest rows, shape (rows now,).
         judging: The measure for which seasons are computed.
         units: Number of the unit of each reference row and of each newest row; None for no test.
     """
@@ -240,9 +237,6 @@ def design_effects(totals: Array, of_rows: Array, rows: int) -> Array:
         totals: By unit and column, the sum of the deviations from the mean, shape (units, columns).
         of_rows: The sum of squared deviations of single rows, shape (columns,).
         rows: Number of rows.
-
-    Returns:
-        Values from 1 up; 1 if each row is a unit, NaN for a constant column.
     """
     count = len(totals)
     if count >= rows:

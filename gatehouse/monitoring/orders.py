@@ -34,10 +34,6 @@ class Order:
     """An order to train a model.
 
     Attributes:
-        cause: Digest of the cause.
-        run: Name of the run.
-        champion: The model to replace.
-        parameters: Parameters of the training pipeline.
         at: When it was given, in seconds since 1970.
     """
 
@@ -75,8 +71,7 @@ class Orders:
     def give(self, decide: Callable[[Sequence[Order]], Order | None]) -> Order | None:
         """Create the order that `decide` returns for all orders before it; None if it returns none.
 
-        Args:
-            decide: Called again if another process creates an order first. An order that exists is not created again.
+        It is called again if another process creates an order first. An order that exists is not created again.
         """
         while True:
             before = self.all()

@@ -22,11 +22,8 @@ class RetrainRequest(StageModel):
     """The results of monitoring, and how a model is trained.
 
     Attributes:
-        model: Reference of the champion.
-        drift: Reference of the drift report.
         registered: When the champion was registered, in UTC; empty if not known.
         source: Where the training reads the raw tables; empty for the project's source.
-        window: The events that the training reads; empty for all.
         until: End of the window that was monitored; empty if it reaches up to now. A window of the past, as in a
             backfill, orders nothing.
     """

@@ -40,13 +40,9 @@ class Rows:
     """The rows to compare.
 
     Attributes:
-        manifest: Manifest of the champion's training set.
-        trained: The champion's training rows.
         reference: The rows that the newest rows are compared with; empty if there are none.
         current: The newest rows; the label is null while it is not known.
-        labelled: The rows of `current` with a known label.
         logged: Whether `current` comes from a log, and holds the predictions.
-        facts: Counts for the report, by name.
     """
 
     manifest: Manifest

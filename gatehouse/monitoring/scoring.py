@@ -27,12 +27,7 @@ USUAL, MOST = 1 << 15, 1 << 16
 
 
 class ScoreRequest(StageModel):
-    """A model, and the rows that it scores.
-
-    Attributes:
-        rows: Reference of decisions, or of a training set.
-        version: Number under which the model is registered; 0 where it is not.
-    """
+    """A model, and the rows that it scores."""
 
     model: str
     rows: str

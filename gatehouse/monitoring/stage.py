@@ -23,9 +23,6 @@ class MonitorRequest(StageModel):
     """What a model was trained on (a training set and its split), and the newest rows (another training set).
 
     Attributes:
-        reference: Training set of the champion.
-        split: The champion's split.
-        current: Training set with the newest rows.
         since: Only rows decided from this time on, ISO 8601; empty for all after the last train row.
         until: Only rows decided before this time; empty for all.
         model: The champion, whose predictions and performance are checked too; empty for none.
@@ -34,8 +31,6 @@ class MonitorRequest(StageModel):
         predictions: A log of predictions with their features; empty to score the newest rows with the champion.
         unlabelled: Decisions whose label is not known yet, with their features, for checks that need no label; empty
             for none.
-        stale: For each stale view why it is stale.
-        spec: Settings of the checks.
     """
 
     reference: str
@@ -56,12 +51,8 @@ class MonitorResult(StageModel):
     """The result of all checks.
 
     Attributes:
-        drift: Reference of the drift report.
-        decision: `retrain` or `keep`; `not judged` if there are too few rows.
-        reasons: Reasons for the decision.
         verdict: `fail` if there is an alarm, also one that does not ask for a new model; `warn` if a change gave no
             alarm or something could not be judged; else `pass`.
-        alarms: All alarms.
         warnings: Changes that gave no alarm, and why; what could not be judged; how many rows were not checked, which
             does not affect the verdict.
     """

@@ -31,7 +31,6 @@ class Imported:
     """The result of a conversion.
 
     Attributes:
-        tuning: The `tuning` section of a project.
         left: What was not converted: its position in Katib's file, and why.
         valid: Whether the section is valid as it is; otherwise `left` says what to change by hand.
     """
@@ -54,7 +53,6 @@ def imported(text: str, names: Mapping[str, str] | None = None) -> Imported:
     """Convert a Katib Experiment.
 
     Args:
-        text: The YAML; if it has several documents, the one that is an Experiment is used.
         names: Our names of Katib's parameters and metrics, as `{"lr": "optimizer.learning_rate"}`.
 
     Raises:
@@ -384,12 +382,7 @@ def _plain(name: str) -> str:
 
 
 def with_section(project: str, section: str) -> str:
-    """The text of a project.yaml whose `tuning` section is replaced, or added at the end.
-
-    Args:
-        project: The file.
-        section: YAML that begins with `tuning:`.
-    """
+    """The text of a project.yaml whose `tuning` section is replaced, or added at the end."""
     lines = project.splitlines(keepends=True)
     begins = next((at for at, line in enumerate(lines) if re.match(r"tuning\s*:", line)), None)
     if begins is None:

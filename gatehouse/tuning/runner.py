@@ -31,7 +31,6 @@ class Failed:
     """A trial ended without a model.
 
     Attributes:
-        error: Class of the error.
         retry: Whether the trial is started again at once, for example after an eviction.
         provisional: Whether the reason is outside of the experiment, such as a time limit: the next run may succeed.
     """

@@ -36,8 +36,6 @@ class TuneRequest(StageModel):
     """The search space, the data, and the starting point.
 
     Attributes:
-        base: All settings that are not searched.
-        seed: Seed of sampler and trials.
         price: Price of an hour of trials if `budget.cost` limits the search, else None.
     """
 

@@ -36,15 +36,9 @@ class ExperimentStudy:
     controller was killed, does not count until `ask` takes it.
 
     Attributes:
-        spec: The experiment.
-        seed: Seed of its suggestions.
-        steps: Steps of a whole trial.
         name: Name of the study; hyperband divides trials into brackets by it.
-        storage: Optuna's storage.
         flush: Writes the buffered changes of the storage.
         warm: Configurations to try first.
-        trials: All trials, by number.
-        seconds: Duration of each trial, by number.
         elapsed: Seconds of the experiment when the last trial ended, by the clocks of its controllers.
         waiting: Numbers of the provisional trials of earlier controllers, which `again` has not taken yet.
     """
@@ -176,11 +170,7 @@ class ExperimentStudy:
         return optuna.Trial(self.optuna, self._id_of(number))
 
     def report(self, number: int, step: int, value: float) -> bool:
-        """Record the objective of a trial at a step, each step once.
-
-        Returns:
-            Whether the trial is to be stopped early.
-        """
+        """Record the objective of a trial at a step, each step once; returns whether the trial stops early."""
         trial = self.trials[number]
         if trial.intermediate and step <= trial.intermediate[-1][0]:
             return False
@@ -202,9 +192,6 @@ class ExperimentStudy:
         """Record how a trial ended, with its duration and that of the experiment in seconds.
 
         For the sampler a provisional trial is still running, so that the next controller can go on with it.
-
-        Returns:
-            The trial, with whether it is feasible.
         """
         succeeded, identity = trial.state == "succeeded", self._id_of(trial.number)
         measured, violations = trial.metrics | trial.measures, []

@@ -15,8 +15,6 @@ class Feature:
     """One feature as the model was trained on it.
 
     Attributes:
-        name: Of its column.
-        kind: `numeric` or `categorical`.
         low, high: Least and greatest value of the train part; NaN for categories, and where all are missing.
     """
 
@@ -31,10 +29,6 @@ def probes_of(feature: Feature, table: pa.Table) -> Iterator[tuple[str, pa.Table
 
     For a missing value every row is null. A value out of range lies below the least value of the train part, or above
     the greatest, by the distance between these two. A boolean feature has no value out of range and no unknown one.
-
-    Args:
-        feature: What is changed.
-        table: The test rows.
     """
     kind, rows = table.schema.field(feature.name).type, table.num_rows
     yield MISSING, _with(table, feature.name, pa.nulls(rows, kind))

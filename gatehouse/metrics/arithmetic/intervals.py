@@ -16,7 +16,6 @@ def wilson(share: float, count: float, normal: float = NORMAL) -> tuple[float, f
     It is not empty where the share is 0 or 1.
 
     Args:
-        share: From 0 to 1.
         count: Of how many, above 0.
         normal: Standard errors from the middle of a normal interval to its ends, which say the level.
     """
