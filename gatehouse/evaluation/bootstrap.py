@@ -41,10 +41,8 @@ class Units:
     def of(cls, part: Part, resample_by: str, decision_time: str, key: str = "evaluation.resample_by") -> "Units":
         """Rows with the same value of a column, or of the `day` or `week` of the decision time, at this key of a file.
 
-        Without `resample_by` these are rows, or groups of a ranking.
-
-        Raises:
-            ConfigurationError: if there is no such column, or if it would split a group of a ranking.
+        Without `resample_by` these are rows, or groups of a ranking. Raises ConfigurationError if there is no such
+        column, or if it would split a group of a ranking.
         """
         if not resample_by:
             return cls.single(len(part.rows), part.groups)

@@ -94,8 +94,7 @@ def _age_days(parts: Mapping[str, Any], learned: Iterable[str]) -> float | None:
 def data_checks(store: ArtifactStore, references: Mapping[str, str], training_set: str) -> tuple[DataCheck, ...]:
     """Verdicts and warnings of the checks of the data; a check without a reference was not given.
 
-    Raises:
-        ConfigurationError: if one of them checked other data than this training set, or its snapshot.
+    Raises ConfigurationError if one of them checked other data than this training set, or its snapshot.
     """
     checks = []
     snapshot = store.manifest(training_set).derived_from.get("snapshot", "")
@@ -118,10 +117,8 @@ def data_checks(store: ArtifactStore, references: Mapping[str, str], training_se
 def suite_of(store: ArtifactStore, reference: str, model: str, split: str, candidate: Predictor, part: Part) -> Suite:
     """The result of the integration suite, which fails if the candidate scores a golden row differently here.
 
-    Rows that were removed from the test part, because a model was fitted on them, are not compared.
-
-    Raises:
-        ConfigurationError: if the suite tested another model, or other rows.
+    Rows that were removed from the test part, because a model was fitted on them, are not compared. Raises
+    ConfigurationError if the suite tested another model, or other rows.
     """
     if not reference:
         return NOT_TRIED

@@ -31,10 +31,8 @@ def fairness_of(
     """The fairness by each protected column, measured on the draws of all other numbers.
 
     A group with fewer than `min_slice_rows` rows, fewer than 20 units of the bootstrap, or equal labels cannot be
-    judged: measures are those of the other groups. A rate whose denominator has fewer than 20 units is unknown.
-
-    Raises:
-        ConfigurationError: if there is no such column.
+    judged: measures are those of the other groups. A rate whose denominator has fewer than 20 units is unknown. Raises
+    ConfigurationError if there is no such column.
     """
     result = []
     for column, values in named_values(table, spec.protected, "protected").items():

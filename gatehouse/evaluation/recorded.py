@@ -45,8 +45,7 @@ class Rejudged:
 def rejudged(store: ArtifactStore, evaluation: str, asked: GatePolicy) -> Rejudged:
     """Judge an evaluation by another policy than its own.
 
-    Raises:
-        ConfigurationError: if the policy does not fit the task of the evaluation.
+    Raises ConfigurationError if the policy does not fit the task of the evaluation.
     """
     manifest, verdict = store.manifest(evaluation), store.read_json(evaluation, "verdict.json")
     metrics, slices = (store.read_json(evaluation, f"{name}.json") for name in ("metrics", "slices"))

@@ -63,8 +63,7 @@ def measured_slices(
         task: Decides when labels differ enough, and which metric is measured in every slice.
         judged_by: The metric in which candidate and champion are compared, and the confidence of its bounds.
 
-    Raises:
-        ConfigurationError: if there is no such column, or if one splits the groups of a ranking.
+    Raises ConfigurationError if there is no such column, or if one splits the groups of a ranking.
     """
     groups, objective = predictions["candidate"].groups, judging_of(task).objective
     compared_in, confidence = judged_by
@@ -148,8 +147,7 @@ def group(values: pa.ChunkedArray) -> tuple[list[str], npt.NDArray[np.int64]]:
 def slice_columns(table: pa.Table, spec: EvaluationSpec) -> dict[str, pa.ChunkedArray]:
     """By column, expression or pair, the name of each row's slice, shape (rows,); a null is a value of its own.
 
-    Raises:
-        ConfigurationError: if there is no such column, or DuckDB cannot evaluate an expression over the rows.
+    Raises ConfigurationError if there is no such column, or DuckDB cannot evaluate an expression over the rows.
     """
     if isinstance(spec.slices, tuple):
         named = named_values(table, spec.slices, "slices")
@@ -164,8 +162,7 @@ def slice_columns(table: pa.Table, spec: EvaluationSpec) -> dict[str, pa.Chunked
 def named_values(table: pa.Table, columns: Sequence[str], key: str) -> dict[str, pa.ChunkedArray]:
     """By column, the name of each row's group, `column=value`, shape (rows,); a null is a value of its own.
 
-    Raises:
-        ConfigurationError: if there is no such column; `key` is the key of the specification that names it.
+    Raises ConfigurationError if there is no such column; `key` is the key of the specification that names it.
     """
     if missing := [column for column in columns if column not in table.column_names]:
         raise ConfigurationError(

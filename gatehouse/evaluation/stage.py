@@ -288,8 +288,7 @@ def by_class(predicted: "Array", learned: "Sequence[str]", labelled: "Sequence[s
     Returns:
         Shape (rows, classes): the classes of the test rows, then those that only the model knows.
 
-    Raises:
-        ConfigurationError: if only one of both has names.
+    Raises ConfigurationError if only one of both has names.
     """
     import numpy as np
 

@@ -113,10 +113,8 @@ class Orders:
         """Record that this run trains for an order.
 
         Another run may follow a run that ended as failed or stopped, or that has no end and gave no sign of life for
-        `TRAINING_LAPSES`. Attempts on one machine run one after another, and have the name of their order.
-
-        Raises:
-            CauseTakenError: if another run trains for the order, or has done so.
+        `TRAINING_LAPSES`. Attempts on one machine run one after another, and have the name of their order. Raises
+        CauseTakenError if another run trains for the order, or has done so.
         """
         run = os.environ.get(RUN_ID, "")
         while True:

@@ -77,10 +77,8 @@ def retrain(request: RetrainRequest, store: ArtifactStore) -> RetrainResult:
     """Order a training if one is due and no limit holds it back; a cause is ordered once.
 
     An earlier order for this champion that was not submitted comes first: the process that gave it was killed. A window
-    with an end orders nothing: a problem in the past is no reason to train today.
-
-    Raises:
-        ConfigurationError: if Kubeflow Pipelines has no training pipeline of the project.
+    with an end orders nothing: a problem in the past is no reason to train today. Raises ConfigurationError if Kubeflow
+    Pipelines has no training pipeline of the project.
     """
     if request.until:
         past = f"only rows before {request.until} were monitored (`until`), as in a backfill, which orders no training"

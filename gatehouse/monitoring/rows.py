@@ -145,8 +145,7 @@ def moments(table: "pa.Table") -> "npt.NDArray[np.datetime64]":
 def units_of(table: "pa.Table", unit: str) -> "Numbers":
     """Number of each row's unit, from 0, shape (rows,): `day`, `week` (from Thursday), a column, or empty for rows.
 
-    Raises:
-        ConfigurationError: if there is no such column.
+    Raises ConfigurationError if there is no such column.
     """
     import numpy as np
 
@@ -265,9 +264,7 @@ def read_log(store: ArtifactStore, reference: str, model: str, task: str, keys: 
     """Read a log: predictions of batch scoring, or a snapshot with a table named `predictions`.
 
     Rows that name another model are left out. `keys` are the columns that identify a row, with the decision time.
-
-    Raises:
-        ConfigurationError: if the log lacks a key or the prediction.
+    Raises ConfigurationError if the log lacks a key or the prediction.
     """
     import pyarrow.compute as pc
     import pyarrow.parquet as pq

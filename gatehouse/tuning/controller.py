@@ -82,10 +82,8 @@ class Controller:
 
         The study holds the trials, including those that an earlier controller left running. `stopped` says whether a
         person asked the experiment to end, and `notify` is called with the number of a trial that ended and a line
-        about it. `price` is that of an hour of trials, and `clock` a monotonic clock in seconds.
-
-        Raises:
-            ConfigurationError: if the budget limits the cost and there is no price.
+        about it. `price` is that of an hour of trials, and `clock` a monotonic clock in seconds. Raises
+        ConfigurationError if the budget limits the cost and there is no price.
         """
         self._study, self._runner, self._stopped, self._price, self._clock = study, runner, stopped, price, clock
         self._notify, self._best = notify, best_trial(study.trials, study.spec)

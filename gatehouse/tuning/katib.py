@@ -55,8 +55,7 @@ def imported(text: str, names: Mapping[str, str] | None = None) -> Imported:
     Args:
         names: Our names of Katib's parameters and metrics, as `{"lr": "optimizer.learning_rate"}`.
 
-    Raises:
-        ConfigurationError: if it is no YAML, or does not hold exactly one Experiment.
+    Raises ConfigurationError if it is no YAML, or does not hold exactly one Experiment.
     """
     documents = [document for document in read_documents(text, "the Experiment") if document is not None]
     matching = [document for document in documents if isinstance(document, dict) and document.get("kind") == _KIND]

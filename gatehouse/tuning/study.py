@@ -325,10 +325,8 @@ def read_study(objects: ObjectStore, key: str) -> tuple[list[Trial], Literal["ru
 def best_configurations(store: ArtifactStore, spec: ExperimentSpec) -> tuple[dict[str, Any], ...]:
     """The best configurations of the experiments of `warm_start`: for each its best trial, then the rest of its front.
 
-    A configuration with a value outside the present space is left out, with a warning.
-
-    Raises:
-        ConfigurationError: if the store does not hold one of the experiments.
+    A configuration with a value outside the present space is left out, with a warning. Raises ConfigurationError if the
+    store does not hold one of the experiments.
     """
     configurations: list[dict[str, Any]] = []
     if missing := [reference for reference in spec.warm_start if not store.exists(reference)]:

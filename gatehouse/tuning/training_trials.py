@@ -109,8 +109,7 @@ class TrainingTrials:
     def request(self, parameters: dict[str, Any]) -> TrainRequest:
         """The training run of a trial.
 
-        Raises:
-            ConfigurationError: if no model can be trained with this combination of parameters.
+        Raises ConfigurationError if no model can be trained with this combination of parameters.
         """
         try:
             spec = configured(self._base, parameters | {"seed": self._seed}, self.spec.trial_settings)
@@ -125,8 +124,7 @@ class TrainingTrials:
     def alone(self, job: str, stop: Stop) -> Iterator[None]:
         """In this context no other trial trains the same job.
 
-        Raises:
-            TrainingStoppedError: if the trial is stopped while it waits.
+        Raises TrainingStoppedError if the trial is stopped while it waits.
         """
         while not self._jobs[job].acquire(timeout=_TURN_SECONDS):
             if stop.asked():

@@ -26,10 +26,7 @@ def run(
 ) -> tuple[int, str]:
     """Run a Python program; return its exit code and the last line that it wrote, unless values are hidden.
 
-    Its child processes are ended too.
-
-    Raises:
-        UntriedError: if it takes longer, or a signal ends it.
+    Its child processes are ended too. Raises UntriedError if it takes longer, or a signal ends it.
     """
     with tempfile.TemporaryFile("w+", errors="replace") as written:
         child = subprocess.Popen(
@@ -66,8 +63,7 @@ def run(
 def require_permanent(error: Mapping[str, Any]) -> None:
     """Check that the error that a program recorded is permanent: that every further attempt would meet it too.
 
-    Raises:
-        UntriedError: if another attempt may end otherwise.
+    Raises UntriedError if another attempt may end otherwise.
     """
     if not error["permanent"]:
         message = unless_hidden(error["message"]).rstrip(".")
@@ -80,10 +76,8 @@ PLUGIN = "gatehouse.evaluation.integration.candidate"
 def failures(store: ArtifactStore, model: str, tests: str, rows: Path, folder: Path, seconds: float) -> Iterator[str]:
     """The tests of a project that did not pass, by name; empty where every test of every file passed.
 
-    Settings of the environment and of the project's own `pytest.ini` do not count: nothing may leave tests out.
-
-    Raises:
-        UntriedError: if they take longer, a signal ends them, or the store does not give them the candidate.
+    Settings of the environment and of the project's own `pytest.ini` do not count: nothing may leave tests out. Raises
+    UntriedError if they take longer, a signal ends them, or the store does not give them the candidate.
     """
     from gatehouse.evaluation.integration import candidate
 

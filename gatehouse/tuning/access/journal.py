@@ -64,11 +64,7 @@ class StoreJournal(BaseJournalBackend):
         self._lines.extend(json.loads(json.dumps(logs)))
 
     def flush(self) -> None:
-        """Write the buffered lines.
-
-        Raises:
-            SecondControllerError: if another controller has written in the meantime.
-        """
+        """Write the buffered lines. Raises SecondControllerError if another controller has written in the meantime."""
         buffered = self._lines[self._flushed :]
         if not buffered:
             return
@@ -142,8 +138,7 @@ class ControllerLease(Held):
     def require(self) -> None:
         """Check that the lease is still held, according to the last beat.
 
-        Raises:
-            SecondControllerError: if another controller took it because it saw no beat of this one.
+        Raises SecondControllerError if another controller took it because it saw no beat of this one.
         """
         if self._lost:
             raise SecondControllerError(
@@ -152,11 +147,7 @@ class ControllerLease(Held):
             )
 
     def _wait_for_the_other(self) -> None:
-        """Remove the lease of a holder that was killed.
-
-        Raises:
-            SecondControllerError: if the holder is running.
-        """
+        """Remove the lease of a holder that was killed. Raises SecondControllerError if the holder is running."""
         before, body = self._objects.stat(self._key), read_record(self._objects, self._key)
         if before is None or body is None:
             return

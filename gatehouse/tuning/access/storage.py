@@ -29,8 +29,7 @@ class StorageAddressError(ConfigurationError, StoreError):
 def named_url() -> str:
     """The URL in the environment variable; empty if there is none.
 
-    Raises:
-        StorageAddressError: if its password is not percent-encoded.
+    Raises StorageAddressError if its password is not percent-encoded.
     """
     url = os.environ.get(STORAGE, "").strip()
     return require_encoded(url, STORAGE, StorageAddressError) if url else ""
@@ -62,8 +61,7 @@ def require_address(url: str) -> None:
 def database() -> optuna.storages.BaseStorage | None:
     """The database that holds studies, or its proxy; None if they are in the artifact store.
 
-    Raises:
-        StoreError: if it cannot be opened.
+    Raises StoreError if it cannot be opened.
     """
     url = named_url()
     return _opened(url) if url else None
