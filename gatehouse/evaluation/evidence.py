@@ -1,9 +1,8 @@
 """Evidence besides measurements: seen test rows, the candidate's lineage, checks of its data, its suite."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -66,7 +65,12 @@ def origins_of(store: ArtifactStore, model: str, training_set: str, split: str, 
     features = {*details.get("numeric", ()), *details.get("categorical", ())}
     psi = {name: column["psi"][1] for name, column in checks["columns"].items() if name in features}
     learned = learned_parts(store.manifest(model).configuration)
-    return Origins(missing, "", _age_days(checks["parts"], learned), psi, passing)
+    last = {name: part.get("last") for name, part in checks["parts"].items() if name in (*learned, "test")}
+    age = None
+    if all(last.values()):
+        moments = {name: datetime.fromisoformat(text) for name, text in last.items()}
+        age = (moments["test"] - max(moments[name] for name in learned)).total_seconds() / 86_400
+    return Origins(missing, "", age, psi, passing)
 
 
 def _missing(store: ArtifactStore, model: str) -> tuple[tuple[str, ...], bool]:
@@ -81,14 +85,6 @@ def _missing(store: ArtifactStore, model: str) -> tuple[tuple[str, ...], bool]:
         return (_reason(error),), not isinstance(error, ErasedArtifactError)
     kinds = {Reference.parse(reference).kind for reference in made_from}
     return tuple(f"no {kind}" for kind in _LINEAGE if kind not in kinds), False
-
-
-def _age_days(parts: Mapping[str, Any], learned: Iterable[str]) -> float | None:
-    """Days from the newest decision learned from to the newest of the test part; None without decision times."""
-    if not all("last" in parts[name] for name in (*learned, "test")):
-        return None
-    trained = max(datetime.fromisoformat(parts[name]["last"]) for name in learned)
-    return (datetime.fromisoformat(parts["test"]["last"]) - trained).total_seconds() / 86_400
 
 
 def data_checks(store: ArtifactStore, references: Mapping[str, str], training_set: str) -> tuple[DataCheck, ...]:

@@ -149,11 +149,26 @@ def slice_columns(table: pa.Table, spec: EvaluationSpec) -> dict[str, pa.Chunked
 
     Raises ConfigurationError if there is no such column, or DuckDB cannot evaluate an expression over the rows.
     """
-    if isinstance(spec.slices, tuple):
-        named = named_values(table, spec.slices, "slices")
-    else:
-        columns = {name: _evaluated(table, name, expression) for name, expression in spec.slices.items()}
-        named = {name: _named(name, column) for name, column in columns.items()}
+    import duckdb
+
+    named = named_values(table, spec.slices, "slices") if isinstance(spec.slices, tuple) else {}
+    for name, expression in spec.slices.items() if isinstance(spec.slices, dict) else ():
+        try:
+            with connect(threads=1) as database:
+                database.execute("SET TimeZone = 'UTC'")
+                database.register("rows", table)
+                result = database.sql(f"SELECT ({expression}) AS value FROM rows").to_arrow_table()
+        except duckdb.Error as error:
+            raise ConfigurationError(
+                f"evaluation.slices: {name}: expected a SQL expression over the test rows, which have "
+                f"{', '.join(table.column_names)}; found {expression!r}: {said_by(error).partition(' LINE ')[0]}"
+            ) from error
+        if result.num_rows != table.num_rows:
+            raise ConfigurationError(
+                f"evaluation.slices: {name}: expected a value for each of {table.num_rows:,} rows, found "
+                f"{result.num_rows:,} for {expression!r}. Leave aggregates out."
+            )
+        named[name] = _named(name, result["value"])
     for first, second in spec.crossed_slices:
         named[f"{first}{CROSS}{second}"] = pc.binary_join_element_wise(named[first], named[second], CROSS)
     return named
@@ -174,24 +189,3 @@ def named_values(table: pa.Table, columns: Sequence[str], key: str) -> dict[str,
 
 def _named(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
     return pc.binary_join_element_wise(name, pc.fill_null(pc.cast(column, pa.string()), NULL), "=")
-
-
-def _evaluated(table: pa.Table, name: str, expression: str) -> pa.ChunkedArray:
-    import duckdb
-
-    try:
-        with connect(threads=1) as database:
-            database.execute("SET TimeZone = 'UTC'")
-            database.register("rows", table)
-            result = database.sql(f"SELECT ({expression}) AS value FROM rows").to_arrow_table()
-    except duckdb.Error as error:
-        raise ConfigurationError(
-            f"evaluation.slices: {name}: expected a SQL expression over the test rows, which have "
-            f"{', '.join(table.column_names)}; found {expression!r}: {said_by(error).partition(' LINE ')[0]}"
-        ) from error
-    if result.num_rows != table.num_rows:
-        raise ConfigurationError(
-            f"evaluation.slices: {name}: expected a value for each of {table.num_rows:,} rows, found "
-            f"{result.num_rows:,} for {expression!r}. Leave aggregates out."
-        )
-    return result["value"]

@@ -16,10 +16,9 @@ from gatehouse.store.store import ArtifactStore
 from gatehouse.training.model_spec import learned_parts
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from gatehouse.data.splitting.parts import Part
-    from gatehouse.evaluation.bootstrap import Units
     from gatehouse.evaluation.gate import Cost
     from gatehouse.metrics.metric import Array, Predictions
     from gatehouse.metrics.tasks import Task
@@ -95,6 +94,7 @@ def evaluate(request: EvaluateRequest, store: ArtifactStore) -> EvaluateResult:
         ScoringError: if a model cannot score the test rows.
     """
     from gatehouse.data.splitting.parts import read_part
+    from gatehouse.evaluation.bootstrap import Units
     from gatehouse.evaluation.curves import curves_of
     from gatehouse.evaluation.evidence import DATA_CHECKS, data_checks, origins_of, suite_of, unseen_part
     from gatehouse.evaluation.group_measures import FAIRNESS
@@ -129,6 +129,13 @@ def evaluate(request: EvaluateRequest, store: ArtifactStore) -> EvaluateResult:
         role: _predictions(store, role, reference, part, task) for role, reference in scored.items() if reference
     }
     origins = origins_of(store, request.model, **data, split_checks=request.split_checks)
+    # The units of the bootstrap: those that the project names, or the rows that the split keeps together.
+    if request.spec.resample_by:
+        units = Units.of(part, request.spec.resample_by, details.get("decision_time", ""))
+    else:
+        division = store.manifest(request.split).configuration
+        together = {"group": division.get("columns", ()), "entity": details.get("entity_keys", ())}
+        units = Units.of_split(part, tuple(together.get(division.get("strategy", ""), ())))
     checks = data_checks(store, request.model_dump(), request.training_set)
     cost = _cost(request, store, candidate, part)
     judgement = judged(
@@ -138,7 +145,7 @@ def evaluate(request: EvaluateRequest, store: ArtifactStore) -> EvaluateResult:
         store.manifest(request.model),
         part,
         predictions,
-        _units(request, store, part, details),
+        units,
         checks,
         cost,
         seen,
@@ -204,17 +211,6 @@ def evaluate(request: EvaluateRequest, store: ArtifactStore) -> EvaluateResult:
         summary="; ".join(map(str, judgement.fairness)),
         passing=seen.passing or origins.passing,
     )
-
-
-def _units(request: EvaluateRequest, store: ArtifactStore, part: "Part", details: "Mapping[str, Any]") -> "Units":
-    """The units of the bootstrap: those that the project names, or the rows that the split keeps together."""
-    from gatehouse.evaluation.bootstrap import Units
-
-    if request.spec.resample_by:
-        return Units.of(part, request.spec.resample_by, details.get("decision_time", ""))
-    split = store.manifest(request.split).configuration
-    together = {"group": split.get("columns", ()), "entity": details.get("entity_keys", ())}
-    return Units.of_split(part, tuple(together.get(split.get("strategy", ""), ())))
 
 
 def _cost(request: EvaluateRequest, store: ArtifactStore, candidate: "Predictor", part: "Part") -> "Cost":

@@ -243,18 +243,14 @@ def calibration_error(labels: Array, probabilities: Array) -> float:
 def _debiased_error(curve: _Curve) -> float:
     predicted, observed, counts = curve
     gaps, noise = np.abs(predicted - observed), np.sqrt(np.maximum(observed * (1 - observed), 0) / counts)
-    corrected = [
-        2 * gap - _mean_distance(gap, spread) for gap, spread in zip(gaps.tolist(), noise.tolist(), strict=True)
-    ]
+    corrected = []
+    for gap, spread in zip(gaps.tolist(), noise.tolist(), strict=True):
+        mean = gap  # Of |gap + spread * z| with z standard normal: that of the folded normal distribution.
+        if spread:
+            ratio = gap / spread
+            mean = spread * math.sqrt(2 / math.pi) * math.exp(-ratio * ratio / 2) + gap * math.erf(ratio / math.sqrt(2))
+        corrected.append(2 * gap - mean)
     return max(0.0, float(np.sum(np.array(corrected) * counts) / np.sum(counts)))
-
-
-def _mean_distance(gap: float, spread: float) -> float:
-    """The mean of |gap + spread * z| with z standard normal: that of the folded normal distribution."""
-    if not spread:
-        return gap
-    ratio = gap / spread
-    return spread * math.sqrt(2 / math.pi) * math.exp(-ratio * ratio / 2) + gap * math.erf(ratio / math.sqrt(2))
 
 
 @metric(

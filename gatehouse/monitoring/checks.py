@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -57,10 +58,16 @@ def data_drift(spec: DataDriftSpec, rows: Rows, min_rows: int, importance: Mappi
     chances = {name: moved.tested.chance for name, moved in movements.items() if moved.tested}
     if spec.significance and chances:
         chances = corrected(chances, spec.significance.correction)
-    findings = [
-        _feature(spec, name, kind, movements[name], chances.get(name), weights[name])
-        for name, kind in rows.features.items()
-    ]
+    findings = []
+    for name, kind in rows.features.items():
+        measure = spec.numeric if kind == "numeric" else spec.categorical
+        flat = spec.numeric_alarm if kind == "numeric" else spec.categorical_alarm
+        finding = _moved(spec, DATA, name, measure, flat, movements[name], chances.get(name))
+        finding = replace(finding, kind=kind, weight=round(weights[name], _DIGITS))
+        if name in spec.ignore:
+            why = f"a {TITLES[measure]} of {finding.value:.2f} is shown only, as `ignore` names it"
+            finding = replace(finding, state=IGNORED, why=why)
+        findings.append(finding)
 
     def closeness(finding: Finding) -> float:
         return (finding.value or 0.0) / (finding.alarm or 1.0)
@@ -95,18 +102,6 @@ def weights_of(importance: Mapping[str, float], features: list[str]) -> dict[str
     positive = {name: max(importance.get(name, 0.0), 0.0) for name in features}
     whole = sum(positive.values())
     return {name: positive[name] / whole if whole > 0 else 1 / len(features) for name in features}
-
-
-def _feature(
-    spec: DataDriftSpec, name: str, kind: str, moved: Movement, chance: float | None, weight: float
-) -> Finding:
-    measure = spec.numeric if kind == "numeric" else spec.categorical
-    flat = spec.numeric_alarm if kind == "numeric" else spec.categorical_alarm
-    finding = _moved(spec, DATA, name, measure, flat, moved, chance)
-    state, why = finding.state, finding.why
-    if name in spec.ignore:
-        state, why = IGNORED, f"a {TITLES[measure]} of {finding.value:.2f} is shown only, as `ignore` names it"
-    return Finding(**{**vars(finding), "state": state, "why": why, "kind": kind, "weight": round(weight, _DIGITS)})
 
 
 def _moved(
@@ -171,7 +166,7 @@ def prediction_drift(
     name = "class that the model predicts" if classes else "score of the model"
     chance = moved.tested.chance if moved.tested else None
     finding = _moved(data, PREDICTION, name, "psi", spec.alarm, moved, chance)
-    return Finding(**{**vars(finding), "state": ALARM}) if finding.state == MOVED else finding
+    return replace(finding, state=ALARM) if finding.state == MOVED else finding
 
 
 def label_drift(spec: LabelDriftSpec, data: DataDriftSpec, rows: Rows, min_rows: int) -> Finding:
@@ -232,11 +227,8 @@ def quality(spec: QualitySpec, rows: Rows) -> list[Finding]:
         if kind == "numeric":
             numbers, numbers_now = numbers_of(trained), numbers_of(current)
             valid, valid_now = np.isfinite(numbers), np.isfinite(numbers_now)
-            share, measure, limit = (
-                _outside(numbers[valid], numbers_now[valid_now], spec.margin),
-                "outside",
-                spec.max_outside,
-            )
+            share = _outside(numbers[valid], numbers_now[valid_now], spec.margin)
+            measure, limit = "outside", spec.max_outside
             what = "far beyond the least or greatest number of training"
         else:
             valid, valid_now = trained.is_valid().to_numpy(), current.is_valid().to_numpy()

@@ -46,30 +46,26 @@ def collect_log(request: CollectRequest, store: ArtifactStore) -> CollectResult:
     if not request.log:
         return CollectResult(predictions="", rows=0)
     if request.log == LATEST:
-        reference = _latest(store, request.model)
+        # The champion's predictions with the latest `as_of`; among equal ones, those with the most rows.
+        name = Reference.parse(request.model).name
+        references = (reference for reference in store.references("predictions") if reference.name == name)
+        manifests = [store.manifest(reference) for reference in references]
+        manifests = [manifest for manifest in manifests if manifest.derived_from.get("model") == request.model]
+        if not manifests:
+            raise ConfigurationError(
+                f"predictions: expected predictions of {request.model}, found none in {store.address}. Run the scoring "
+                "pipeline, or leave the parameter empty to let the champion score the newest rows."
+            )
+
+        def recency(manifest: Manifest) -> tuple[str, int, str]:
+            return str(manifest.details.get("as_of", "")), manifest.rows or 0, str(manifest.reference)
+
+        reference = str(max(manifests, key=recency).reference)
     elif "/sha256-" in request.log:
         reference = str(Reference.parse(request.log))
     else:
         reference = _published(store, request.log, Reference.parse(request.model).name)
     return CollectResult(predictions=reference, rows=store.manifest(reference).rows or 0)
-
-
-def _latest(store: ArtifactStore, model: str) -> str:
-    """The champion's predictions with the latest `as_of`; among equal ones, those with the most rows."""
-    name = Reference.parse(model).name
-    references = (reference for reference in store.references("predictions") if reference.name == name)
-    manifests = [store.manifest(reference) for reference in references]
-    manifests = [manifest for manifest in manifests if manifest.derived_from.get("model") == model]
-    if not manifests:
-        raise ConfigurationError(
-            f"predictions: expected predictions of {model}, found none in {store.address}. Run the scoring pipeline, "
-            "or leave the parameter empty to let the champion score the newest rows."
-        )
-
-    def recency(manifest: Manifest) -> tuple[str, int, str]:
-        return str(manifest.details.get("as_of", "")), manifest.rows or 0, str(manifest.reference)
-
-    return str(max(manifests, key=recency).reference)
 
 
 def _published(store: ArtifactStore, place: str, name: str) -> str:

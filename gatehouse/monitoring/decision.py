@@ -105,19 +105,6 @@ def decide(spec: MonitoringSpec, findings: Sequence[Finding]) -> Decision:
     alarms = [finding for finding in findings if finding.state == ALARM]
     asking = {name: checks for name, checks in _TRIGGERS.items() if name in spec.retrain.on}
     reasons = [alarm.sentence for checks in asking.values() for alarm in alarms if alarm.check in checks]
-    return Decision(
-        findings=tuple(findings),
-        decision="retrain" if reasons else "keep",
-        triggers=tuple(name for name, checks in asking.items() if any(alarm.check in checks for alarm in alarms)),
-        reasons=tuple(reasons),
-        alarms=tuple(alarm.sentence for alarm in alarms),
-        warnings=tuple(_warnings(findings)),
-        unchecked=tuple(finding.sentence for finding in findings if finding.state == UNKNOWN),
-    )
-
-
-def _warnings(findings: Sequence[Finding]) -> list[str]:
-    """Findings above a flat alarm that gave no alarm, in order of their weight."""
     together = next((finding for finding in findings if finding.check == DATA and not finding.kind), None)
     quiet = together is not None and together.state == QUIET
     warnings = []
@@ -127,4 +114,12 @@ def _warnings(findings: Sequence[Finding]) -> list[str]:
         elif finding.state == MOVED and quiet:
             weight = "" if finding.weight is None else f", as it holds {finding.weight:.1%} of what counts"
             warnings.append(f"{finding.sentence}; alone it asks for nothing{weight}")
-    return warnings
+    return Decision(
+        findings=tuple(findings),
+        decision="retrain" if reasons else "keep",
+        triggers=tuple(name for name, checks in asking.items() if any(alarm.check in checks for alarm in alarms)),
+        reasons=tuple(reasons),
+        alarms=tuple(alarm.sentence for alarm in alarms),
+        warnings=tuple(warnings),
+        unchecked=tuple(finding.sentence for finding in findings if finding.state == UNKNOWN),
+    )

@@ -122,20 +122,17 @@ class Orders:
             if run and run in before:
                 return
             holder = before[-1] if before else ""
-            if before and not _follows(run, holder) and not _is_over(self._store, holder):
+            # Attempts at one order on one machine are named `<name>.<n>`.
+            (name, _, number), (earlier_name, _, earlier) = run.rpartition("."), holder.rpartition(".")
+            numbered = name and name == earlier_name and number.isdigit() and earlier.isdigit()
+            follows = numbered and int(number) > int(earlier)
+            if before and not follows and not _is_over(self._store, holder):
                 raise CauseTakenError(
                     f"The run {holder or 'of another process'} trains for the cause {cause[:12]} already, so this run "
                     "has nothing to do. To train anyway, start a run of your own."
                 )
             if self.note(cause, f"training-{len(before) + 1:03d}", run=run):
                 return
-
-
-def _follows(run: str, holder: str) -> bool:
-    """Whether both are attempts at one order on one machine: `<name>.<n>`, as `gatehouse run` names them."""
-    name, _, number = run.rpartition(".")
-    holder_name, _, earlier = holder.rpartition(".")
-    return bool(name) and name == holder_name and number.isdigit() and earlier.isdigit() and int(number) > int(earlier)
 
 
 def _is_over(store: ArtifactStore, run: str) -> bool:

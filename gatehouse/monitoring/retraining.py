@@ -101,7 +101,10 @@ def retrain(request: RetrainRequest, store: ArtifactStore) -> RetrainResult:
         if same := [order for order in before if order.cause == cause]:
             return same[0]
         limits[:] = filter(None, [held_back(request.spec, before, time.time())])
-        return None if limits else _order(request, store, cause, why)
+        if limits:
+            return None
+        parameters = {name: value for name in ("source", "window") if (value := getattr(request, name))}
+        return Order(cause, f"{request.project}-training-{cause[:12]}", request.model, why, parameters, time.time())
 
     order = orders.give(decide)
     if order is None:
@@ -155,18 +158,6 @@ def held_back(spec: RetrainSpec, before: Sequence[Order], now: float) -> str:
     return ""
 
 
-def _order(request: RetrainRequest, store: ArtifactStore, cause: str, why: tuple[str, ...]) -> Order:
-    parameters = {"source": request.source, "window": request.window}
-    return Order(
-        cause=cause,
-        run=f"{request.project}-training-{cause[:12]}",
-        champion=request.model,
-        reasons=why,
-        parameters={name: value for name, value in parameters.items() if value},
-        at=time.time(),
-    )
-
-
 def _act(request: RetrainRequest, store: ArtifactStore, orders: Orders, order: Order) -> RetrainResult:
     """Submit an order, or leave it to `gatehouse run` on this machine."""
     if orders.noted(order.cause, "ended"):
@@ -177,21 +168,9 @@ def _act(request: RetrainRequest, store: ArtifactStore, orders: Orders, order: O
         return _result(order, "ordered")
     if not orders.submits(order.cause):
         return _result(order, "under way")
-    _submit(request.project, store, orders, order)
-    return _result(order, "submitted")
-
-
-def _result(order: Order, action: Literal["done", "under way", "submitted", "ordered"]) -> RetrainResult:
-    """The result for an order, with its run and reasons."""
-    summary = f"{order.run} {_ACTIONS[action]}: {'; '.join(order.reasons)}"
-    return RetrainResult(action=action, cause=order.cause, run=order.run, reasons=order.reasons, summary=summary)
-
-
-def _submit(project: str, store: ArtifactStore, orders: Orders, order: Order) -> None:
-    """Create and record the run of an order, unless a run of its name exists already."""
     from gatehouse.kfp_api.client import KfpApi
 
-    api, name = KfpApi.connect(), f"{project}-training"
+    api, name = KfpApi.connect(), f"{request.project}-training"
     if not (runs := api.find_runs(order.run)):
         pipeline = api.find_pipeline(name)
         version = next(iter(api.versions(pipeline.id)), None) if pipeline else None
@@ -200,7 +179,15 @@ def _submit(project: str, store: ArtifactStore, orders: Orders, order: Order) ->
                 f"Kubeflow Pipelines at {api.endpoint} has no pipeline {name} with a version, which the retraining "
                 f"order {order.run} needs. Upload it with `gatehouse submit`; the order is kept."
             )
-        parameters = {"store": store.address} | order.parameters
-        description = "; ".join(order.reasons)[:1000]
-        runs = [api.create_run(order.run, pipeline.id, version.id, parameters, project, description=description)]
+        parameters, description = {"store": store.address} | order.parameters, "; ".join(order.reasons)[:1000]
+        runs = [
+            api.create_run(order.run, pipeline.id, version.id, parameters, request.project, description=description)
+        ]
     orders.note(order.cause, "submitted", kfp_run=runs[0].id)
+    return _result(order, "submitted")
+
+
+def _result(order: Order, action: Literal["done", "under way", "submitted", "ordered"]) -> RetrainResult:
+    """The result for an order, with its run and reasons."""
+    summary = f"{order.run} {_ACTIONS[action]}: {'; '.join(order.reasons)}"
+    return RetrainResult(action=action, cause=order.cause, run=order.run, reasons=order.reasons, summary=summary)

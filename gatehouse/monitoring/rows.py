@@ -95,11 +95,21 @@ def read_rows(request: "MonitorRequest", store: ArtifactStore) -> Rows:
     spec, manifest, newest = request.spec, store.manifest(request.reference), store.manifest(request.current)
     details, keys = manifest.details, [*newest.details.get("entity_keys", ()), TIME]
     needed = [*details["numeric"], *details["categorical"], details["label"], TIME]
-    _require(manifest, newest, needed)
+    present = {column.name for column in newest.columns}
+    if missing := [name for name in needed if name not in present]:
+        raise MissingColumnError(
+            f"{newest.reference} has no column {', '.join(missing)}, which the model was trained on in "
+            f"{manifest.reference}. Retrieve the current rows through the feature service of the model."
+        )
+    classes, now = (list(side.details.get("classes", ())) for side in (manifest, newest))
+    if classes != now[: len(classes)]:
+        raise ConfigurationError(
+            f"{newest.reference} has the classes {', '.join(now) or 'without names'}, expected the list to begin with "
+            f"the classes of {manifest.reference}: {', '.join(classes)}. Add new classes at the end."
+        )
     significance = spec.data_drift.significance if spec.data_drift else None
     extra = [*keys, details.get("group") or TIME, significance.unit if significance else ""]
     extra.append(spec.performance.resample_by if spec.performance else "")
-    present = {column.name for column in newest.columns}
     columns = [*dict.fromkeys([*needed, *(name for name in extra if name in present)])]
     trained = pq.ParquetDataset(store.paths(request.reference)).read(
         columns=[column.name for column in manifest.columns if column.name in columns]
@@ -163,21 +173,6 @@ def units_of(table: "pa.Table", unit: str) -> "Numbers":
     return np.asarray(encoded.to_numpy(zero_copy_only=False)).astype(np.int64)
 
 
-def _require(manifest: Manifest, newest: Manifest, needed: list[str]) -> None:
-    present = {column.name for column in newest.columns}
-    if missing := [name for name in needed if name not in present]:
-        raise MissingColumnError(
-            f"{newest.reference} has no column {', '.join(missing)}, which the model was trained on in "
-            f"{manifest.reference}. Retrieve the current rows through the feature service of the model."
-        )
-    classes, now = (list(side.details.get("classes", ())) for side in (manifest, newest))
-    if classes != now[: len(classes)]:
-        raise ConfigurationError(
-            f"{newest.reference} has the classes {', '.join(now) or 'without names'}, expected the list to begin with "
-            f"the classes of {manifest.reference}: {', '.join(classes)}. Add new classes at the end."
-        )
-
-
 def _logged(
     request: "MonitorRequest",
     store: ArtifactStore,
@@ -195,10 +190,8 @@ def _logged(
     if log.others:
         facts["logged rows of other models"] = log.others
     lacking = [name for name in every.column_names if name not in log.table.column_names]
-    known = every.select([*keys, *lacking]).append_column(
-        _MATCHED, pa.nulls(every.num_rows, pa.bool_()).fill_null(True)
-    )
-    joined = with_labels(log.table, known, keys)
+    matches = pa.nulls(every.num_rows, pa.bool_()).fill_null(True)
+    joined = with_labels(log.table, every.select([*keys, *lacking]).append_column(_MATCHED, matches), keys)
     matched = joined.filter(joined[_MATCHED].is_valid()).drop_columns(_MATCHED)
     unlogged = [name for name in lacking if name in needed and name != newest["label"]]
     if not unlogged:

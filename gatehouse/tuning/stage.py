@@ -81,14 +81,10 @@ class TuneResult(StageModel):
 
 def _builders(request: TuneRequest) -> str:
     """Digest of the builders of the base and of all models in the search."""
-    searched = [
-        parameter.choices for parameter in request.spec.parameters if parameter.name in ("model", "model.architecture")
-    ]
-    # A choice is a whole model, or the architecture alone.
-    chosen = [
+    chosen = [  # A choice is a whole model, or the architecture alone.
         str(choice.get("architecture", "") if isinstance(choice, dict) else choice)
-        for choices in searched
-        for choice in choices
+        for parameter in request.spec.parameters
+        for choice in (parameter.choices if parameter.name in ("model", "model.architecture") else ())
     ]
     return builder_code(request.base.model.architecture, *chosen)
 
@@ -119,18 +115,33 @@ def tune(request: TuneRequest, store: ArtifactStore) -> TuneResult:
         SecondControllerError: if another process runs the same experiment.
     """
     from gatehouse.training.stage import forget_job
+    from gatehouse.tuning.access.journal import is_asked_to_stop, remember
+    from gatehouse.tuning.controller import Controller
+    from gatehouse.tuning.study import best_configurations, opened_study
+    from gatehouse.tuning.training_trials import TrainingTrials
 
     began, spec = time.time(), request.spec
     if problems := [f"\n  - {why}, found {value!r}" for _, value, why in infeasible(spec, request.base)]:
         raise ConfigurationError(f"The search space does not fit the training:{''.join(problems)}")
-    result = _run(request, store)
+    key, steps, attempt = study_key(request), steps_of(spec, request.base), Attempt(store, "tune:trials")
+    body = request.model_dump(mode="json")
+    about = {"stage": "tune", "name": request.model_name, "request": body, "steps": steps, "seed": request.seed}
+    stopped = functools.partial(is_asked_to_stop, store.objects, key)
+
+    def notify(number: int, line: str) -> None:
+        attempt.note(f"trial-{number}", message=line)
+
+    with opened_study(store.objects, key, spec, request.seed, steps, best_configurations(store, spec)) as study:
+        remember(store.objects, key, about, os.environ.get(RUN_ID, ""))
+        with TrainingTrials(store, request.data, request.model_name, request.base, spec, request.seed) as runner:
+            result = Controller(study, runner, stopped=stopped, notify=notify, price=request.price).run()
     best, trials = result.best, result.trials
     experiment = _publish(request, store, result)
     measured: dict[str, object] = {
         "stage": "tune",
         "began": began,
         "seconds": time.time() - began,
-        "study": study_key(request),
+        "study": key,
         "jobs": {str(trial.number): trial.job for trial in trials if trial.job},
         "failed": {str(trial.number): trial.message for trial in trials if trial.message},
         "trial_seconds": {str(number): round(seconds, 3) for number, seconds in result.seconds.items()},
@@ -168,28 +179,6 @@ def study_key(request: TuneRequest) -> str:
     fields = ExperimentSpec.model_fields
     endless = {name: fields[name].get_default(call_default_factory=True) for name in _HOW_LONG}
     return tune.key(request.model_copy(update={"price": None, "spec": request.spec.model_copy(update=endless)}))
-
-
-def _run(request: TuneRequest, store: ArtifactStore) -> "Experiment":
-    from gatehouse.tuning.access.journal import is_asked_to_stop, remember
-    from gatehouse.tuning.controller import Controller
-    from gatehouse.tuning.study import best_configurations, opened_study
-    from gatehouse.tuning.training_trials import TrainingTrials
-
-    key, spec, steps = study_key(request), request.spec, steps_of(request.spec, request.base)
-    warm = best_configurations(store, spec)
-    body = request.model_dump(mode="json")
-    about = {"stage": "tune", "name": request.model_name, "request": body, "steps": steps, "seed": request.seed}
-    attempt = Attempt(store, "tune:trials")
-
-    def notify(number: int, line: str) -> None:
-        attempt.note(f"trial-{number}", message=line)
-
-    with opened_study(store.objects, key, spec, request.seed, steps, warm) as study:
-        remember(store.objects, key, about, os.environ.get(RUN_ID, ""))
-        with TrainingTrials(store, request.data, request.model_name, request.base, spec, request.seed) as trials:
-            stopped = functools.partial(is_asked_to_stop, store.objects, key)
-            return Controller(study, trials, stopped=stopped, notify=notify, price=request.price).run()
 
 
 def _publish(request: TuneRequest, store: ArtifactStore, result: "Experiment") -> str:

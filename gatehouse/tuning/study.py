@@ -16,7 +16,7 @@ from gatehouse.errors import ConfigurationError, StoreError
 from gatehouse.store.objects.base import ObjectStore
 from gatehouse.store.store import ArtifactStore
 from gatehouse.tuning.access.journal import ControllerLease, StoreJournal, is_controlled
-from gatehouse.tuning.access.storage import PROXY, STORAGE, database, named_url
+from gatehouse.tuning.access.storage import STORAGE, database
 from gatehouse.tuning.population import Population
 from gatehouse.tuning.spec import MEASURES, ExperimentSpec
 from gatehouse.tuning.suggestion import internal, outside, pruner_of, sampler_of, step_of, suggested
@@ -71,7 +71,11 @@ class ExperimentStudy:
         self._ids: dict[int, int] = {}
         self._begun = -1
         """Number of the last trial that the storage has begun."""
-        self._enqueue()
+        if _BEGUN not in self.optuna.user_attrs:  # The configurations to try first are put into the queue once.
+            queued = list(filter(None, (internal(self.spec, chosen) for chosen in self.warm)))
+            for chosen in queued[len(self.optuna.get_trials(deepcopy=False)) :]:
+                self.optuna.enqueue_trial(chosen)
+            self.optuna.set_user_attr(_BEGUN, True)
         for frozen in self.optuna.get_trials(deepcopy=False):
             if frozen.state != TrialState.WAITING:
                 self._begun = frozen.number
@@ -98,15 +102,6 @@ class ExperimentStudy:
             study = self.storage.get_study_id_from_name(self.name)
             self._ids[number] = self.storage.get_trial_id_from_study_id_trial_number(study, number)
         return self._ids[number]
-
-    def _enqueue(self) -> None:
-        """Put the configurations to try first into the queue, once."""
-        if _BEGUN in self.optuna.user_attrs:
-            return
-        queued = list(filter(None, (internal(self.spec, chosen) for chosen in self.warm)))
-        for chosen in queued[len(self.optuna.get_trials(deepcopy=False)) :]:
-            self.optuna.enqueue_trial(chosen)
-        self.optuna.set_user_attr(_BEGUN, True)
 
     @property
     def running(self) -> list[Trial]:
@@ -142,7 +137,13 @@ class ExperimentStudy:
         beside = tuple(trial.number for trial in self.trials if not trial.ended or trial.provisional)
         number = len(self.trials)
         self.optuna.sampler = sampler_of(self.spec, self.seed, number)
-        asked = self._next(number)
+        asked: optuna.Trial | None = None
+        if self._begun < number:
+            asked = self.optuna.ask()
+            self._begun = asked.number
+        if asked is None or asked.number != number:
+            # The storage has begun it, with no suggestion or part of one.
+            asked = optuna.Trial(self.optuna, self._id_of(number))
         parent, chosen = self.population.suggested(number, self.trials) if self.population else (None, None)
         chosen = suggested(self.spec, asked) if chosen is None else chosen
         asked.set_user_attr(_ASKED, {"parameters": chosen, "beside": list(beside), "parent": parent})
@@ -159,15 +160,6 @@ class ExperimentStudy:
         )
         self.flush()
         return self.trials[number]
-
-    def _next(self, number: int) -> optuna.Trial:
-        """Begin the trial of this number, unless the storage has begun it, with no suggestion or part of one."""
-        if self._begun < number:
-            asked = self.optuna.ask()
-            self._begun = asked.number
-            if asked.number == number:
-                return asked
-        return optuna.Trial(self.optuna, self._id_of(number))
 
     def report(self, number: int, step: int, value: float) -> bool:
         """Record the objective of a trial at a step, each step once; returns whether the trial stops early."""
@@ -271,9 +263,12 @@ def opened_study(
         if spec.resume_policy == "never":
             yield ExperimentStudy(spec, seed, steps, key, flush=lease.require, warm=warm)
         elif (stored := database()) is not None:
+            import grpc
+            from optuna.exceptions import StorageInternalError
+
             try:
                 yield ExperimentStudy(spec, seed, steps, key, stored, lease.require, warm)
-            except _database_errors() as error:
+            except (grpc.RpcError, StorageInternalError) as error:
                 raise StoreError(
                     f"{STORAGE}: the database of studies failed: {type(error).__name__}. The experiment continues when "
                     "it is run again."
@@ -287,17 +282,6 @@ def opened_study(
                 journal.flush()
 
             yield ExperimentStudy(spec, seed, steps, key, storage, flush, warm)
-
-
-def _database_errors() -> tuple[type[Exception], ...]:
-    """The errors of the client of the studies' database or of its proxy."""
-    if named_url().startswith(PROXY):
-        import grpc
-
-        return (grpc.RpcError,)
-    from optuna.exceptions import StorageInternalError
-
-    return (StorageInternalError,)
 
 
 @contextmanager

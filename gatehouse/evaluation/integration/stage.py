@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from gatehouse.errors import ConfigurationError
 from gatehouse.evaluation.integration.spec import (
@@ -122,7 +122,15 @@ def _check(name: str, problems: list[str], success: str) -> Check:
 
 def _served(request: IntegrateRequest, store: ArtifactStore, rows: Path, predicted: "Array") -> Iterator[Check]:
     """The checks of the answers from a process that has nothing but the store."""
-    answers, problem = _answers(request, store, rows, serving_seconds(len(predicted)))
+    from gatehouse.evaluation.integration.child import require_permanent, run
+
+    file, seconds, answers, problem = rows.with_name("answers.json"), serving_seconds(len(predicted)), {}, ""
+    code, line = run(["-m", PROGRAM, store.address, request.model, str(rows), str(file)], seconds, rows.parent)
+    if code or not file.exists():
+        problem = f"the process ended with {code}: {line}"
+    elif error := (answers := json.loads(file.read_text())).get("error"):
+        require_permanent(error)
+        problem = f"{error['name']}: {unless_hidden(error['message'])}"
     yield _check("load", [problem] if problem else [], "loaded from the store alone")
     if problem:
         return
@@ -132,10 +140,8 @@ def _served(request: IntegrateRequest, store: ArtifactStore, rows: Path, predict
         if wrong := sum(score != own for score, own in zip(scores, expected, strict=True)):
             differing.append(f"{wrong} of {len(expected)} rows score otherwise {how}")
     yield _check("golden batch", differing, f"{len(expected)} rows, the same to the bit as a batch, alone and as JSON")
-    unclear = []
-    for problem in answers["schema"]:
-        asked, _, answer = problem.partition(", found ")
-        unclear.append(f"{asked}, found {unless_hidden(answer)}")
+    parts = (unclear.partition(", found ") for unclear in answers["schema"])
+    unclear = [f"{asked}, found {unless_hidden(answer)}" for asked, _, answer in parts]
     yield _check("schema", unclear, "missing values of a feature, wrong types and infinity are refused")
     measured = {"latency": answers["latency"], "memory_mb": answers["memory_mb"]}
     store.append(f"measurements/{request.model}", {"stage": "integrate"} | measured)
@@ -148,21 +154,6 @@ def _served(request: IntegrateRequest, store: ArtifactStore, rows: Path, predict
             shown = f"{value:.4g} {unit}"
             problems = [] if value <= most else [f"expected at most {most:g} {unit}, found {shown}"]
             yield _check(name, problems, shown)
-
-
-def _answers(request: IntegrateRequest, store: ArtifactStore, rows: Path, seconds: float) -> tuple[dict[str, Any], str]:
-    """The answers of the serving program, and why there are none."""
-    from gatehouse.evaluation.integration.child import require_permanent, run
-
-    file = rows.with_name("answers.json")
-    code, line = run(["-m", PROGRAM, store.address, request.model, str(rows), str(file)], seconds, rows.parent)
-    if code or not file.exists():
-        return {}, f"the process ended with {code}: {line}"
-    answers = json.loads(file.read_text())
-    if error := answers.get("error"):
-        require_permanent(error)
-        return {}, f"{error['name']}: {unless_hidden(error['message'])}"
-    return answers, ""
 
 
 def serving_seconds(rows: int) -> float:
