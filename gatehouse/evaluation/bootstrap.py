@@ -60,8 +60,7 @@ class Units:
             pairs = np.unique(np.column_stack([part.groups, numbers]), axis=0)
             if len(pairs) > len(np.unique(part.groups)):
                 raise ConfigurationError(
-                    f"{key}: {resample_by}: expected the same value in all rows of a group, because the bootstrap "
-                    "draws whole groups. Name a column that is constant within a group."
+                    f"{key}: {resample_by}: expected the same value in all rows of a group, which is drawn as a whole."
                 )
         return cls._named(resample_by, numbers)
 

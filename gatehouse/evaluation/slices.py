@@ -75,8 +75,7 @@ def measured_slices(
             split = len(np.unique(np.column_stack([groups, numbers]), axis=0)) - len(np.unique(groups))
             if split:
                 raise ConfigurationError(
-                    f"evaluation.slices: {column}: expected the same value in all rows of a group, because a ranking "
-                    f"metric needs the whole group; found several values in {split:,} groups."
+                    f"evaluation.slices: {column}: expected one value in each group, found several in {split:,} groups."
                 )
         parts = [(f"{column}={OTHER}" if title == OTHER else title, np.flatnonzero(numbers == number))
                  for number, title in enumerate(titles)]  # fmt: skip
@@ -166,7 +165,7 @@ def slice_columns(table: pa.Table, spec: EvaluationSpec) -> dict[str, pa.Chunked
         if result.num_rows != table.num_rows:
             raise ConfigurationError(
                 f"evaluation.slices: {name}: expected a value for each of {table.num_rows:,} rows, found "
-                f"{result.num_rows:,} for {expression!r}. Leave aggregates out."
+                f"{result.num_rows:,} for {expression!r}."
             )
         named[name] = _named(name, result["value"])
     for first, second in spec.crossed_slices:

@@ -7,7 +7,7 @@ each class, shape (rows, classes).
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Unpack
+from typing import Any, Unpack
 
 import numpy as np
 
@@ -218,6 +218,10 @@ def _gaps(curve: _Curve) -> Array:
     return gaps
 
 
+_CALIBRATION: Any = {"better": "lower", "tasks": ("binary",), "reads": "probabilities"}
+_CALIBRATION |= {"prepare": calibration_of_draws, "gaps": _gaps, "groups": BINS}
+
+
 def _error(curve: _Curve) -> float:
     predicted, observed, counts = curve
     return float(np.sum(np.abs(predicted - observed) * counts) / np.sum(counts))
@@ -225,13 +229,8 @@ def _error(curve: _Curve) -> float:
 
 @metric(
     title="plain calibration error",
-    better="lower",
-    tasks=("binary",),
-    reads="probabilities",
-    prepare=calibration_of_draws,
+    **_CALIBRATION,
     of_counts=_error,
-    gaps=_gaps,
-    groups=BINS,
     caveat="chance makes it larger than the true error; the debiased one is nearer to that, and has the interval",
     has_interval=False,
 )
@@ -255,13 +254,8 @@ def _debiased_error(curve: _Curve) -> float:
 
 @metric(
     title="debiased calibration error",
-    better="lower",
-    tasks=("binary",),
-    reads="probabilities",
-    prepare=calibration_of_draws,
+    **_CALIBRATION,
     of_counts=_debiased_error,
-    gaps=_gaps,
-    groups=BINS,
 )
 def calibration_error_debiased(labels: Array, probabilities: Array) -> float:
     """`calibration_error` less the bias that drawing the rates again would add (Kumar, Liang and Ma 2019); at least 0.

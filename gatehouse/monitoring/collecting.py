@@ -52,10 +52,7 @@ def collect_log(request: CollectRequest, store: ArtifactStore) -> CollectResult:
         manifests = [store.manifest(reference) for reference in references]
         manifests = [manifest for manifest in manifests if manifest.derived_from.get("model") == request.model]
         if not manifests:
-            raise ConfigurationError(
-                f"predictions: expected predictions of {request.model}, found none in {store.address}. Run the scoring "
-                "pipeline, or leave the parameter empty to let the champion score the newest rows."
-            )
+            raise ConfigurationError(f"predictions: expected predictions of {request.model}, found none in the store.")
 
         def recency(manifest: Manifest) -> tuple[str, int, str]:
             return str(manifest.details.get("as_of", "")), manifest.rows or 0, str(manifest.reference)

@@ -127,10 +127,7 @@ class Orders:
             numbered = name and name == earlier_name and number.isdigit() and earlier.isdigit()
             follows = numbered and int(number) > int(earlier)
             if before and not follows and not _is_over(self._store, holder):
-                raise CauseTakenError(
-                    f"The run {holder or 'of another process'} trains for the cause {cause[:12]} already, so this run "
-                    "has nothing to do. To train anyway, start a run of your own."
-                )
+                raise CauseTakenError(f"{holder or 'Another process'} trains for the cause {cause[:12]} already.")
             if self.note(cause, f"training-{len(before) + 1:03d}", run=run):
                 return
 

@@ -98,14 +98,13 @@ def read_rows(request: "MonitorRequest", store: ArtifactStore) -> Rows:
     present = {column.name for column in newest.columns}
     if missing := [name for name in needed if name not in present]:
         raise MissingColumnError(
-            f"{newest.reference} has no column {', '.join(missing)}, which the model was trained on in "
-            f"{manifest.reference}. Retrieve the current rows through the feature service of the model."
+            f"{newest.reference}: expected the columns of {manifest.reference}, found no {', '.join(missing)}."
         )
     classes, now = (list(side.details.get("classes", ())) for side in (manifest, newest))
     if classes != now[: len(classes)]:
         raise ConfigurationError(
             f"{newest.reference} has the classes {', '.join(now) or 'without names'}, expected the list to begin with "
-            f"the classes of {manifest.reference}: {', '.join(classes)}. Add new classes at the end."
+            f"the classes of {manifest.reference}: {', '.join(classes)}."
         )
     significance = spec.data_drift.significance if spec.data_drift else None
     extra = [*keys, details.get("group") or TIME, significance.unit if significance else ""]

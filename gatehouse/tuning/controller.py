@@ -93,7 +93,7 @@ class Controller:
         self._is_stopped = False
         if study.spec.budget.cost is not None and price is None:
             raise ConfigurationError(
-                "tuning.budget.cost: expected a price of this machine, found none; name it under prices.per_hour"
+                "tuning.budget.cost: expected a price in prices.per_hour, found none"
             )
 
     def run(self) -> Experiment:

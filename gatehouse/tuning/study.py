@@ -269,10 +269,7 @@ def opened_study(
             try:
                 yield ExperimentStudy(spec, seed, steps, key, stored, lease.require, warm)
             except (grpc.RpcError, StorageInternalError) as error:
-                raise StoreError(
-                    f"{STORAGE}: the database of studies failed: {type(error).__name__}. The experiment continues when "
-                    "it is run again."
-                ) from None
+                raise StoreError(f"{STORAGE}: the database of studies failed: {type(error).__name__}") from None
         else:
             with _uncollected():
                 storage = JournalStorage(journal := StoreJournal(objects, key))
@@ -314,10 +311,7 @@ def best_configurations(store: ArtifactStore, spec: ExperimentSpec) -> tuple[dic
     """
     configurations: list[dict[str, Any]] = []
     if missing := [reference for reference in spec.warm_start if not store.exists(reference)]:
-        raise ConfigurationError(
-            f"tuning.warm_start: {store.address} does not hold {', '.join(missing)}; copy a reference from gatehouse "
-            "tuning list"
-        )
+        raise ConfigurationError(f"tuning.warm_start: {store.address} does not hold {', '.join(missing)}")
     for reference in spec.warm_start:
         about, trials = store.read_json(reference, "experiment.json"), store.read_json(reference, "trials.json")
         by_number = {trial["number"]: trial["parameters"] for trial in trials}

@@ -42,8 +42,7 @@ def run(
             code = child.wait(seconds)
         except subprocess.TimeoutExpired:
             raise UntriedError(
-                f"{' '.join(arguments[:2])}: expected it to end within {seconds:g} s, but it is still running. Run "
-                "again; if it takes as long on an idle machine, use fewer rows (`integration.rows`)."
+                f"{' '.join(arguments[:2])}: expected it to end within {seconds:g} s, but it is still running."
             ) from None
         finally:
             stop_tree(child.pid, grace=0.0)
@@ -54,8 +53,7 @@ def run(
         lines = written.read().strip().splitlines()
     if code < 0:
         raise UntriedError(
-            f"{' '.join(arguments[:2])}: expected an exit code, but it was ended by {signal.Signals(-code).name}. Run "
-            "again; SIGKILL mostly means that there was too little memory: give the task more."
+            f"{' '.join(arguments[:2])}: expected an exit code, but it was ended by {signal.Signals(-code).name}."
         )
     return code, unless_hidden(lines[-1]) if lines else "it wrote nothing"
 
