@@ -16,9 +16,10 @@ from gatehouse.store.store import ArtifactStore
 from gatehouse.training.model_spec import learned_parts
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from gatehouse.data.splitting.parts import Part
+    from gatehouse.evaluation.bootstrap import Units
     from gatehouse.metrics.metric import Array, Predictions
     from gatehouse.metrics.tasks import Task
 
@@ -94,7 +95,6 @@ def evaluate(request: EvaluateRequest, store: ArtifactStore) -> EvaluateResult:
     import pyarrow.parquet as pq
 
     from gatehouse.data.splitting.parts import read_part
-    from gatehouse.evaluation.bootstrap import Units
     from gatehouse.evaluation.curves import curves_of
     from gatehouse.evaluation.evidence import DATA_CHECKS, data_checks, origins_of, suite_of, unseen_part
     from gatehouse.evaluation.footprint import measured_memory
@@ -128,13 +128,6 @@ def evaluate(request: EvaluateRequest, store: ArtifactStore) -> EvaluateResult:
         role: _predictions(store, role, reference, part, task) for role, reference in scored.items() if reference
     }
     origins = origins_of(store, request.model, **data, split_checks=request.split_checks)
-    # The units of the bootstrap: those that the project names, or the rows that the split keeps together.
-    if request.spec.resample_by:
-        units = Units.of(part, request.spec.resample_by, details.get("decision_time", ""))
-    else:
-        division = store.manifest(request.split).configuration
-        together = {"group": division.get("columns", ()), "entity": details.get("entity_keys", ())}
-        units = Units.of_split(part, tuple(together.get(division.get("strategy", ""), ())))
     checks = data_checks(store, request.model_dump(), request.training_set)
     # The cost is recorded beside the model; memory, which takes a process of its own, is measured only if bounded.
     latency = measure_latency(candidate.predict, part.table)
@@ -153,7 +146,7 @@ def evaluate(request: EvaluateRequest, store: ArtifactStore) -> EvaluateResult:
         store.manifest(request.model),
         part,
         predictions,
-        units,
+        units_of(request, store, part, details),
         checks,
         cost,
         seen,
@@ -162,24 +155,25 @@ def evaluate(request: EvaluateRequest, store: ArtifactStore) -> EvaluateResult:
     )
     names, bins = judging_of(task).curves, request.spec.calibration_bins
     curves = {role: curves_of(names, part.labels, read, bins) for role, read in predictions.items() if role != CONSTANT}
+    evidence = judgement.evidence
     verdict = {
         "verdict": judgement.verdict,
         "rules": [asdict(rule) for rule in judgement.rules],
-        "guessing": asdict(judgement.guessing) if judgement.guessing else None,
-        "comparison": asdict(judgement.comparison) if judgement.comparison else None,
+        "guessing": asdict(evidence.guessing) if evidence.guessing else None,
+        "comparison": asdict(evidence.comparison) if evidence.comparison else None,
         "comparisons": {
             name: asdict(comparison) | {"smallest_shown": comparison.smallest_shown(policy.champion.confidence)}
-            for name, comparison in judgement.comparisons.items()
+            for name, comparison in evidence.comparisons.items()
         },
-        "seen": asdict(judgement.seen) if judgement.seen else None,
-        "counted": asdict(judgement.counted) if judgement.counted else None,
+        "seen": asdict(seen),
+        "counted": asdict(evidence.counted) if evidence.counted else None,
         "policy": identity_of(policy),
         "warnings": [*judgement.warnings, *(f"{check.name}: {text}" for check in checks for text in check.warnings)],
     }
     if policy.cost.measures:  # Otherwise numbers that differ each time would be in an artifact without need.
         verdict["cost"] = asdict(cost)
     if request.integration:
-        verdict["integration"] = asdict(judgement.integration)
+        verdict["integration"] = asdict(evidence.integration)
     inputs = {"model": request.model, "champion": request.champion, "baseline": baseline}
     inputs |= {name: getattr(request, name) for name in ("training_set", "split", *DATA_CHECKS, "integration")}
     files = {
@@ -219,6 +213,17 @@ def evaluate(request: EvaluateRequest, store: ArtifactStore) -> EvaluateResult:
         summary="; ".join(map(str, judgement.fairness)),
         passing=seen.passing or origins.passing,
     )
+
+
+def units_of(request: EvaluateRequest, store: ArtifactStore, part: "Part", details: "Mapping[str, Any]") -> "Units":
+    """The units of the bootstrap: those that the project names, or the rows that the split keeps together."""
+    from gatehouse.evaluation.bootstrap import Units
+
+    if request.spec.resample_by:
+        return Units.of(part, request.spec.resample_by, details.get("decision_time", ""))
+    split = store.manifest(request.split).configuration
+    together = {"group": split.get("columns", ()), "entity": details.get("entity_keys", ())}
+    return Units.of_split(part, tuple(together.get(split.get("strategy", ""), ())))
 
 
 def _predictions(store: ArtifactStore, role: str, reference: str, part: "Part", task: "Task") -> "Predictions":

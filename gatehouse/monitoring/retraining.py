@@ -94,7 +94,11 @@ def retrain(request: RetrainRequest, store: ArtifactStore) -> RetrainResult:
     if not asks:
         return RetrainResult(action="nothing", reasons=(_NOTHING,), summary=_NOTHING)
     reference = store.manifest(request.drift).derived_from["reference"]
-    cause = cause_of(asks, drift, reference, request.model, int(age // request.spec.every_days))
+    # The triggers, the champion with its training set, and the window, or the schedule's period.
+    window = [drift["facts"].get("decided from", ""), drift["facts"].get("to", "")]
+    if asks == "schedule":
+        window = [str(int(age // request.spec.every_days))]
+    cause = digest_of({"check": asks, "reference": reference, "window": window, "champion": request.model})
     limits: list[str] = []
 
     def decide(before: Sequence[Order]) -> Order | None:
@@ -131,14 +135,6 @@ def due(spec: RetrainSpec, drift: Mapping[str, Any], age_days: float) -> tuple[s
     if "volume" in spec.on and rows >= spec.new_rows:
         reasons["volume"] = (f"{rows:,} labelled rows are new; a new model is due from {spec.new_rows:,}",)
     return "+".join(sorted(reasons)), tuple(dict.fromkeys(reason for of_one in reasons.values() for reason in of_one))
-
-
-def cause_of(asks: str, drift: Mapping[str, Any], reference: str, champion: str, period: int) -> str:
-    """Digest of a cause: the triggers, the champion with its training set, and the window or the schedule's period."""
-    window = [drift["facts"].get("decided from", ""), drift["facts"].get("to", "")]
-    if asks == "schedule":
-        window = [str(period)]
-    return digest_of({"check": asks, "reference": reference, "window": window, "champion": champion})
 
 
 def held_back(spec: RetrainSpec, before: Sequence[Order], now: float) -> str:

@@ -131,7 +131,7 @@ def monitor(request: MonitorRequest, store: ArtifactStore) -> MonitorResult:
 def _findings(request: MonitorRequest, store: ArtifactStore, rows: "Rows") -> "Iterator[Finding]":
     """The findings of all enabled checks; checks that need rows judge nothing if there are too few."""
     from gatehouse.metrics.judging import objective_of
-    from gatehouse.monitoring import checks, decision, importance, performance
+    from gatehouse.monitoring import checks, decision, performance
     from gatehouse.monitoring.decision import QUIET, UNKNOWN, Finding
     from gatehouse.training.scoring.predictor import Predictor
 
@@ -151,10 +151,10 @@ def _findings(request: MonitorRequest, store: ArtifactStore, rows: "Rows") -> "I
         if spec.data_drift:
             weights: dict[str, float] = {}
             if data.weights == "importance" and request.robustness:
-                weights = importance.probed_importance(store, request.robustness)
+                weights = checks.probed_importance(store, request.robustness)
             elif data.weights == "importance" and predictor is not None:
                 split = request.split
-                weights = importance.permuted_importance(store, predictor, request.reference, split, rows.features)
+                weights = checks.permuted_importance(store, predictor, request.reference, split, rows.features)
             yield from checks.data_drift(data, rows, spec.min_rows, weights)
         if spec.prediction_drift and predictor is None:
             yield Finding(decision.PREDICTION, "score of the model", UNKNOWN, "no model was given")

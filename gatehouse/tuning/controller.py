@@ -14,7 +14,7 @@ from gatehouse.tuning.ending import LAST_TRIALS_END, Ending, ending_of, failure,
 from gatehouse.tuning.runner import Broken, Event, Failed, Handle, Reported, Runner, Succeeded
 from gatehouse.tuning.selection import best_trial, is_undominated, pareto_front
 from gatehouse.tuning.spec import MEASURES
-from gatehouse.tuning.study import ExperimentStudy, objective_values
+from gatehouse.tuning.study import ExperimentStudy
 from gatehouse.tuning.trial import State, Trial, words
 
 logger = logging.getLogger(__name__)
@@ -92,9 +92,7 @@ class Controller:
         self._began, self._looked, self._flushed = clock() - study.elapsed, -math.inf, clock()
         self._is_stopped = False
         if study.spec.budget.cost is not None and price is None:
-            raise ConfigurationError(
-                "tuning.budget.cost: expected a price in prices.per_hour, found none"
-            )
+            raise ConfigurationError("tuning.budget.cost: expected a price in prices.per_hour, found none")
 
     def run(self) -> Experiment:
         """Run the experiment.
@@ -140,8 +138,11 @@ class Controller:
             seconds = sum(study.seconds.values()) + sum(now - running.began for running in self._running.values())
             cost = (self._price or 0.0) * seconds / _HOUR
             ending = ending_of(study, now - self._began, cost, self._is_stopped)
+            # In a population the generation before must have ended.
+            trials, size = study.trials, study.population.algorithm.population_size if study.population else 1
+            can_ask = study.population is None or all(trial.ended for trial in trials[: len(trials) // size * size])
             again = bool(study.waiting) and (ending is None or ending in LAST_TRIALS_END)
-            if len(self._running) >= study.spec.parallel_trial_count or not (again or (not ending and study.can_ask)):
+            if len(self._running) >= study.spec.parallel_trial_count or not (again or (not ending and can_ask)):
                 return ending
             self._start(study.again() if again else study.ask())
 
@@ -209,7 +210,8 @@ class Controller:
             measures=event.measures,
             job=event.job,
         )
-        values = objective_values(self._study.spec, event.values, event.measures)
+        metrics = [objective.metric for objective in self._study.spec.objective]
+        values = {name: float((event.measures if name in MEASURES else event.values)[name]) for name in metrics}
         if not_finite := [f"{name} is {value}" for name, value in values.items() if not math.isfinite(value)]:
             self._end(replace(trial, state="failed", reason="NonFiniteValue", message=", ".join(not_finite)))
         else:

@@ -44,11 +44,6 @@ class Population:
         """The epochs that its parent has trained."""
         return 0 if trial.parent is None else self.end(trial.parent)
 
-    def is_ready(self, trials: Sequence[Trial]) -> bool:
-        """Whether the generation before that of the next trial has ended."""
-        size = self.algorithm.population_size
-        return all(trial.ended for trial in trials[: len(trials) // size * size])
-
     def suggested(self, number: int, trials: Sequence[Trial]) -> tuple[int | None, dict[str, Any]]:
         """The parent of the next trial (None for a new start), and its parameters, from the earlier trials."""
         generation, member = divmod(number, size := self.algorithm.population_size)

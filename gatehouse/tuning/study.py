@@ -18,7 +18,7 @@ from gatehouse.store.store import ArtifactStore
 from gatehouse.tuning.access.journal import ControllerLease, StoreJournal, is_controlled
 from gatehouse.tuning.access.storage import STORAGE, database
 from gatehouse.tuning.population import Population
-from gatehouse.tuning.spec import MEASURES, ExperimentSpec
+from gatehouse.tuning.spec import ExperimentSpec
 from gatehouse.tuning.suggestion import internal, outside, pruner_of, sampler_of, step_of, suggested
 from gatehouse.tuning.trial import Trial
 
@@ -107,11 +107,6 @@ class ExperimentStudy:
     def running(self) -> list[Trial]:
         """The trials that have not ended."""
         return [trial for trial in self.trials if not trial.ended]
-
-    @property
-    def can_ask(self) -> bool:
-        """Whether the next trial can be suggested now."""
-        return self.population is None or self.population.is_ready(self.trials)
 
     def training(self, trial: Trial) -> dict[str, Any]:
         """The settings of training that a trial replaces, by dotted name."""
@@ -221,27 +216,6 @@ def _is_provisional(frozen: optuna.trial.FrozenTrial) -> bool:
     return bool((frozen.user_attrs.get(_ENDED) or {}).get("provisional"))
 
 
-def trials_of(storage: optuna.storages.BaseStorage, name: str) -> list[Trial]:
-    """The present trials of a study, for reading; empty if there is no such study."""
-    try:
-        study = optuna.load_study(study_name=name, storage=storage)
-    except KeyError:
-        return []
-    return [trial for frozen in study.get_trials(deepcopy=False) if (trial := _read(frozen)) is not None]
-
-
-def objective_values(spec: ExperimentSpec, metrics: dict[str, float], measures: dict[str, float]) -> dict[str, float]:
-    """The values of the objectives, by metric, from all measurements.
-
-    Raises:
-        KeyError: naming an objective without a measurement.
-    """
-    return {
-        name: float(measures[name] if name in MEASURES else metrics[name])
-        for name in (objective.metric for objective in spec.objective)
-    }
-
-
 @contextmanager
 def opened_study(
     objects: ObjectStore,
@@ -297,7 +271,13 @@ def read_study(objects: ObjectStore, key: str) -> tuple[list[Trial], Literal["ru
     """The present trials of an experiment, and its state; without a lease."""
     with _uncollected():
         storage: optuna.storages.BaseStorage = database() or JournalStorage(StoreJournal(objects, key))
-        trials = trials_of(storage, key)
+        try:
+            study = optuna.load_study(study_name=key, storage=storage)
+        except KeyError:  # There is no such study yet.
+            frozen_trials = []
+        else:
+            frozen_trials = study.get_trials(deepcopy=False)
+    trials = [trial for frozen in frozen_trials if (trial := _read(frozen)) is not None]
     if is_controlled(objects, key):
         return trials, "running"
     return trials, "ended" if all(trial.ended for trial in trials) else "interrupted"

@@ -13,7 +13,7 @@ from gatehouse.errors import ConfigurationError
 from gatehouse.evaluation.bootstrap import Measured, Units, on_draws, percentiles
 from gatehouse.evaluation.judgement import uncertainty_of
 from gatehouse.evaluation.spec import EvaluationSpec
-from gatehouse.evaluation.stage import EvaluateRequest, _units
+from gatehouse.evaluation.stage import EvaluateRequest, units_of
 from gatehouse.metrics.arithmetic.intervals import holm
 from gatehouse.metrics.tasks import BINARY
 from gatehouse.store.canonical import canonical_json
@@ -148,5 +148,5 @@ def test_units_are_what_the_project_names_or_the_split_keeps_together(
         policy=LENIENT,
         spec=SPEC.model_copy(update={"resample_by": resample_by}),
     )
-    found = _units(request, store, Part(rows, table, rows % 2.0), {"entity_keys": ["shop"]})
+    found = units_of(request, store, Part(rows, table, rows % 2.0), {"entity_keys": ["shop"]})
     assert (found.name, found.number) == units
