@@ -164,9 +164,21 @@ def _act(request: RetrainRequest, store: ArtifactStore, orders: Orders, order: O
         return _result(order, "ordered")
     if not orders.submits(order.cause):
         return _result(order, "under way")
+    _submit(request.project, store, orders, order)
+    return _result(order, "submitted")
+
+
+def _result(order: Order, action: Literal["done", "under way", "submitted", "ordered"]) -> RetrainResult:
+    """The result for an order, with its run and reasons."""
+    summary = f"{order.run} {_ACTIONS[action]}: {'; '.join(order.reasons)}"
+    return RetrainResult(action=action, cause=order.cause, run=order.run, reasons=order.reasons, summary=summary)
+
+
+def _submit(project: str, store: ArtifactStore, orders: Orders, order: Order) -> None:
+    """Create and record the run of an order, unless a run of its name exists already."""
     from gatehouse.kfp_api.client import KfpApi
 
-    api, name = KfpApi.connect(), f"{request.project}-training"
+    api, name = KfpApi.connect(), f"{project}-training"
     if not (runs := api.find_runs(order.run)):
         pipeline = api.find_pipeline(name)
         version = next(iter(api.versions(pipeline.id)), None) if pipeline else None
@@ -176,14 +188,5 @@ def _act(request: RetrainRequest, store: ArtifactStore, orders: Orders, order: O
                 f"order {order.run} needs. Upload it with `gatehouse submit`; the order is kept."
             )
         parameters, description = {"store": store.address} | order.parameters, "; ".join(order.reasons)[:1000]
-        runs = [
-            api.create_run(order.run, pipeline.id, version.id, parameters, request.project, description=description)
-        ]
+        runs = [api.create_run(order.run, pipeline.id, version.id, parameters, project, description=description)]
     orders.note(order.cause, "submitted", kfp_run=runs[0].id)
-    return _result(order, "submitted")
-
-
-def _result(order: Order, action: Literal["done", "under way", "submitted", "ordered"]) -> RetrainResult:
-    """The result for an order, with its run and reasons."""
-    summary = f"{order.run} {_ACTIONS[action]}: {'; '.join(order.reasons)}"
-    return RetrainResult(action=action, cause=order.cause, run=order.run, reasons=order.reasons, summary=summary)

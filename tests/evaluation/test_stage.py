@@ -213,9 +213,7 @@ def test_a_champion_whose_features_are_gone(bench: Bench, tmp_path: Path) -> Non
     assert isinstance(whole, pa.Table)
     smaller = Bench(bench.store, less, publish_split(bench.store, less))
     candidate = smaller.model(steps=1, numeric=["distance", "delay_rate"])
-    with pytest.raises(
-        ScoringError, match=r"The champion .* cannot score the test rows\..*wind.*Keep them in the feature"
-    ):
+    with pytest.raises(ScoringError, match=r"The champion .* cannot score the test rows\..*wind"):
         smaller.evaluate(candidate, champion=champion)
 
 

@@ -223,14 +223,14 @@ def test_the_first_stage_of_a_training_finds_its_order_by_its_run_and_claims_it(
     assert ordered("flights-training-abc.2") == ("abc",) and ordered("0c5e") == ("def",)
     assert ordered("somebody's own") == ordered("") == ordered("0c5e", PrepareRequest()) == ()
     assert orders.attempts("abc") == ["flights-training-abc.2"] and orders.attempts("def") == ["0c5e"]
-    with pytest.raises(CauseTakenError, match=r"The run flights-training-abc\.2 trains for the cause abc"):
+    with pytest.raises(CauseTakenError, match=r"flights-training-abc\.2 trains for the cause abc"):
         ordered("flights-training-abc.1")
 
 
 def test_an_order_is_claimed_for_one_run(store: ArtifactStore, monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(2):
         _take(store, monkeypatch, "one")
-    with pytest.raises(CauseTakenError, match="The run one trains for the cause"):
+    with pytest.raises(CauseTakenError, match="one trains for the cause"):
         _take(store, monkeypatch, "two")
     monkeypatch.setenv(RUN_ID, "one")
     Attempt(store, "train").note("failed")  # KFP may try the task again.
@@ -244,7 +244,7 @@ def test_an_order_is_claimed_for_one_run(store: ArtifactStore, monkeypatch: pyte
         _take(store, monkeypatch, "two")
     store.record("runs/one/end.2.json", end | {"last": time.time()})
     _take(store, monkeypatch, "two")
-    with pytest.raises(CauseTakenError, match="run two"):
+    with pytest.raises(CauseTakenError, match="two trains"):
         _take(store, monkeypatch, "three")
     assert Orders(store, "delay").attempts("abc") == ["one", "two"]
 
@@ -280,5 +280,5 @@ def test_two_runs_that_claim_at_once_are_told_apart(store: ArtifactStore, monkey
         return create(objects, key, body)
 
     monkeypatch.setattr(causes, "create_record", late)
-    with pytest.raises(CauseTakenError, match="run one"):
+    with pytest.raises(CauseTakenError, match="one trains"):
         _take(store, monkeypatch, "two")

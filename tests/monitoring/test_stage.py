@@ -252,7 +252,7 @@ def test_rows_without_a_label_yet_are_judged_by_what_needs_none(
 
 
 def test_a_missing_feature_is_named(store: ArtifactStore) -> None:
-    with pytest.raises(MissingColumnError, match="no column rain"):
+    with pytest.raises(MissingColumnError, match="found no rain"):
         _monitor(store, _table(280, 30, lambda columns: columns.pop("rain")))
 
 

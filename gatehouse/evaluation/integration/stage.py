@@ -122,15 +122,7 @@ def _check(name: str, problems: list[str], success: str) -> Check:
 
 def _served(request: IntegrateRequest, store: ArtifactStore, rows: Path, predicted: "Array") -> Iterator[Check]:
     """The checks of the answers from a process that has nothing but the store."""
-    from gatehouse.evaluation.integration.child import require_permanent, run
-
-    file, seconds, answers, problem = rows.with_name("answers.json"), serving_seconds(len(predicted)), {}, ""
-    code, line = run(["-m", PROGRAM, store.address, request.model, str(rows), str(file)], seconds, rows.parent)
-    if code or not file.exists():
-        problem = f"the process ended with {code}: {line}"
-    elif error := (answers := json.loads(file.read_text())).get("error"):
-        require_permanent(error)
-        problem = f"{error['name']}: {unless_hidden(error['message'])}"
+    answers, problem = _answers(request, store, rows, 300 + 0.1 * len(predicted))  # Each row is scored alone twice.
     yield _check("load", [problem] if problem else [], "loaded from the store alone")
     if problem:
         return
@@ -156,9 +148,19 @@ def _served(request: IntegrateRequest, store: ArtifactStore, rows: Path, predict
             yield _check(name, problems, shown)
 
 
-def serving_seconds(rows: int) -> float:
-    """Time limit of serving: five minutes, and 0.1 s for each row, which is scored alone twice."""
-    return 300 + 0.1 * rows
+def _answers(request: IntegrateRequest, store: ArtifactStore, rows: Path, seconds: float) -> tuple[dict[str, Any], str]:
+    """The answers of the serving program, and why there are none."""
+    from gatehouse.evaluation.integration.child import require_permanent, run
+
+    file = rows.with_name("answers.json")
+    code, line = run(["-m", PROGRAM, store.address, request.model, str(rows), str(file)], seconds, rows.parent)
+    if code or not file.exists():
+        return {}, f"the process ended with {code}: {line}"
+    answers = json.loads(file.read_text())
+    if error := answers.get("error"):
+        require_permanent(error)
+        return {}, f"{error['name']}: {unless_hidden(error['message'])}"
+    return answers, ""
 
 
 def _online(request: IntegrateRequest, store: ArtifactStore) -> Iterator[Check]:
