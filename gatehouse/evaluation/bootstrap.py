@@ -218,7 +218,6 @@ def compared(
 
     Args:
         on_draws: The values of candidate and champion on each draw, shape (samples,) each.
-        confidence: Of each one-sided bound, above a half.
         units: How many units were drawn from; None for no correction.
     """
     candidate_values, champion_values = on_draws

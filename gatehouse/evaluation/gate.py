@@ -258,7 +258,6 @@ class Evidence:
     """The input of the rules.
 
     Attributes:
-        comparison: Against the champion in the metric of the policy; None without a champion.
         slices_asked: Whether the policy itself states limits on slices; then at least one slice must be judged.
     """
 

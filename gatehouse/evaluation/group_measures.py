@@ -66,12 +66,7 @@ class GroupMeasure:
 
 @dataclass(frozen=True)
 class Group:
-    """The rows of one value of a protected column.
-
-    Attributes:
-        lacking: Why it, or some of its rates, cannot be judged, in words.
-        rates: By role and name, with intervals; empty with several classes.
-    """
+    """The rows of one value of a protected column, their rates by role and name, and in words what cannot be judged."""
 
     name: str
     rows: int

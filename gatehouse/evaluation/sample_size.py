@@ -24,7 +24,6 @@ def parallel_units(
     """Units of both models together, each scored by one of them, as in an A/B test; None where no number shows it.
 
     Args:
-        errors: Standard errors of candidate and champion on the test rows.
         share: Of the units that the candidate gets, above 0 and below 1.
     """
     ours, theirs = errors

@@ -55,8 +55,6 @@ class Metric:
 
     Attributes:
         reads: Which form of the predictions it reads; `groups` stands for scores and groups.
-        function: From labels, shape (rows,), and what it reads to a number.
-        aliases: Its names in other programs, in lower case, for messages about unknown names.
         prepare: From labels and what it reads to a function from row counts of a draw to statistics. Metrics with the
             same `prepare` share the statistics. None measures the drawn rows again.
         of_counts: From these statistics to the metric.

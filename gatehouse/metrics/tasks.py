@@ -39,9 +39,7 @@ _ROUNDING = 1e-6
 class Level:
     """The level of labels: the mean of a number per row, by which parts, slices and windows are compared.
 
-    Attributes:
-        is_share: Whether the number is 0 or 1.
-        of_most_frequent: Whether the number is 1 for the most frequent class, else it is the label itself.
+    The number is the label, or 1 for the most frequent class and else 0.
     """
 
     title: str
@@ -80,7 +78,6 @@ class Task:
     Attributes:
         losses: Losses that it is trained with, by their names in configuration, and the name of the mean of each.
         output: What a model gives for a row; also the name of the column in tables of predictions.
-        watched: Metrics that training measures after every epoch, beside the loss.
     """
 
     name: str

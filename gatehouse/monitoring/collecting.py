@@ -45,9 +45,12 @@ def collect_log(request: CollectRequest, store: ArtifactStore) -> CollectResult:
     """
     if not request.log:
         return CollectResult(predictions="", rows=0)
+    import fsspec
+    import pyarrow.parquet as pq
+
+    name = Reference.parse(request.model).name
     if request.log == LATEST:
         # The champion's predictions with the latest `as_of`; among equal ones, those with the most rows.
-        name = Reference.parse(request.model).name
         references = (reference for reference in store.references("predictions") if reference.name == name)
         manifests = [store.manifest(reference) for reference in references]
         manifests = [manifest for manifest in manifests if manifest.derived_from.get("model") == request.model]
@@ -61,29 +64,22 @@ def collect_log(request: CollectRequest, store: ArtifactStore) -> CollectResult:
     elif "/sha256-" in request.log:
         reference = str(Reference.parse(request.log))
     else:
-        reference = _published(store, request.log, Reference.parse(request.model).name)
+        # Parquet files are published unchanged, in the order of their names.
+        files, root = fsspec.core.url_to_fs(request.log)
+        paths = [root] if files.isfile(root) else sorted(files.glob(f"{root.rstrip('/')}/**/*.parquet"))
+        if not paths:
+            raise ConfigurationError(f"predictions: expected Parquet files at {request.log}, found none.")
+        with store.workspace() as workspace:
+            files_by_name = {}
+            for number, path in enumerate(paths):
+                target = workspace / f"part-{number:05d}.parquet"
+                files.get_file(path, str(target))
+                files_by_name[target.name] = target
+            rows = {part: pq.read_metadata(target).num_rows for part, target in files_by_name.items()}
+            schema = pq.read_schema(next(iter(files_by_name.values())))
+            columns = [Column(field.name, str(field.type), field.nullable) for field in schema]
+            published = store.publish(
+                "prediction-logs", name, {**files_by_name}, columns=columns, rows=sum(rows.values()), rows_per_file=rows
+            )
+        reference = str(published)
     return CollectResult(predictions=reference, rows=store.manifest(reference).rows or 0)
-
-
-def _published(store: ArtifactStore, place: str, name: str) -> str:
-    """Publish Parquet files unchanged, in the order of their names."""
-    import fsspec
-    import pyarrow.parquet as pq
-
-    files, root = fsspec.core.url_to_fs(place)
-    paths = [root] if files.isfile(root) else sorted(files.glob(f"{root.rstrip('/')}/**/*.parquet"))
-    if not paths:
-        raise ConfigurationError(f"predictions: expected Parquet files at {place}, found none.")
-    with store.workspace() as workspace:
-        files_by_name = {}
-        for number, path in enumerate(paths):
-            target = workspace / f"part-{number:05d}.parquet"
-            files.get_file(path, str(target))
-            files_by_name[target.name] = target
-        rows = {part: pq.read_metadata(target).num_rows for part, target in files_by_name.items()}
-        schema = pq.read_schema(next(iter(files_by_name.values())))
-        columns = [Column(field.name, str(field.type), field.nullable) for field in schema]
-        published = store.publish(
-            "prediction-logs", name, {**files_by_name}, columns=columns, rows=sum(rows.values()), rows_per_file=rows
-        )
-    return str(published)

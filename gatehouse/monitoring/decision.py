@@ -30,12 +30,9 @@ class Finding:
 
     Attributes:
         name: Name of the column, metric or view; if `kind` is empty, the name of all of them together.
-        alarm: The limit above which it alarms.
         flat: The limit without regard to seasons.
         seasonal: The largest value within the reference itself.
-        expected: The value in the reference, or at the gate.
         low, high: Bounds of the 95 % interval of the value.
-        chance: The corrected p-value.
         holds: For performance: whether it is within its alarm even at the worse bound of chance.
     """
 
@@ -71,13 +68,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Decision:
-    """The result of all findings.
-
-    Attributes:
-        reasons: The alarms that ask for a new model.
-        warnings: Changes that gave no alarm, and why.
-        unchecked: Checks that could not be judged, and why.
-    """
+    """The result of all findings."""
 
     findings: tuple[Finding, ...]
     decision: str

@@ -128,7 +128,6 @@ class Movement:
         distances: By measure: PSI, Jensen-Shannon (bits), Kullback-Leibler (nats); for categories also L-infinity; for
             numbers also Kolmogorov-Smirnov, and Wasserstein in standard deviations of the reference. Without NaN.
         seasonal: The largest distance of a block of the reference from the rest of the reference; 0 without blocks.
-        tested: The test; None if none was requested.
     """
 
     distances: dict[str, float]

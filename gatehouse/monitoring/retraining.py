@@ -22,8 +22,6 @@ class RetrainRequest(StageModel):
     """The results of monitoring, and how a model is trained.
 
     Attributes:
-        registered: When the champion was registered, in UTC; empty if not known.
-        source: Where the training reads the raw tables; empty for the project's source.
         until: End of the window that was monitored; empty if it reaches up to now. A window of the past, as in a
             backfill, orders nothing.
     """

@@ -37,12 +37,10 @@ class MissingColumnError(GatehouseError):
 
 @dataclass(frozen=True)
 class Rows:
-    """The rows to compare.
+    """The rows to compare, with the manifest of the champion's training set and counts for the report.
 
-    Attributes:
-        reference: The rows that the newest rows are compared with; empty if there are none.
-        current: The newest rows; the label is null while it is not known.
-        logged: Whether `current` comes from a log, and holds the predictions.
+    The label of `current` is null while it is not known. `logged` says whether `current` comes from a log, and holds
+    the predictions.
     """
 
     manifest: Manifest

@@ -24,9 +24,6 @@ class MonitorRequest(StageModel):
 
     Attributes:
         since: Only rows decided from this time on, ISO 8601; empty for all after the last train row.
-        until: Only rows decided before this time; empty for all.
-        model: The champion, whose predictions and performance are checked too; empty for none.
-        evaluation: The champion's evaluation at its gate; empty for none.
         robustness: The champion's probes, for the importance of features; empty to measure it here.
         predictions: A log of predictions with their features; empty to score the newest rows with the champion.
         unlabelled: Decisions whose label is not known yet, with their features, for checks that need no label; empty

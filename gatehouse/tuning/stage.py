@@ -24,7 +24,7 @@ from gatehouse.tuning.spec import ExperimentSpec
 from gatehouse.tuning.trial import TrialData, words
 
 if TYPE_CHECKING:
-    from gatehouse.tuning.controller import Experiment
+    pass
 
 _HOW_LONG = ("max_trial_count", "parallel_trial_count", "max_failed_trial_count", "budget", "resume_policy")
 """Fields that do not identify an experiment: with higher values, the same experiment continues."""
@@ -33,11 +33,7 @@ _HOUR = 3600.0
 
 
 class TuneRequest(StageModel):
-    """The search space, the data, and the starting point.
-
-    Attributes:
-        price: Price of an hour of trials if `budget.cost` limits the search, else None.
-    """
+    """The search space, the data, the starting point, and the price of an hour where `budget.cost` limits the search."""
 
     training_set: str
     split: str
@@ -136,7 +132,33 @@ def tune(request: TuneRequest, store: ArtifactStore) -> TuneResult:
         with TrainingTrials(store, request.data, request.model_name, request.base, spec, request.seed) as runner:
             result = Controller(study, runner, stopped=stopped, notify=notify, price=request.price).run()
     best, trials = result.best, result.trials
-    experiment = _publish(request, store, result)
+    outcome = {
+        "best_trial": best.number,
+        "front": list(result.front),
+        "ended": result.ended,
+        "provisional": [trial.number for trial in result.provisional],
+        "counts": dict(Counter(trial.state for trial in trials)),
+        "steps": result.steps,
+    }
+    origin = {role: reference for role, reference in asdict(request.data).items() if reference}
+    origin |= {f"warm_start.{index}": reference for index, reference in enumerate(spec.warm_start)}
+    published = store.publish(
+        "experiments",
+        request.model_name,
+        {
+            "trials.json": canonical_json([trial.to_json() for trial in trials]),
+            "experiment.json": canonical_json(spec.described(steps) | outcome),
+        },
+        derived_from=origin,
+        configuration={"base": identity_of(request.base), "experiment": identity_of(spec)},
+        details={
+            "best_trial": best.number,
+            "value": best.values[spec.objective[0].metric],
+            "trials": len(trials),
+            "ended": result.ended,
+        },
+    )
+    experiment = str(published)
     measured: dict[str, object] = {
         "stage": "tune",
         "began": began,
@@ -179,34 +201,3 @@ def study_key(request: TuneRequest) -> str:
     fields = ExperimentSpec.model_fields
     endless = {name: fields[name].get_default(call_default_factory=True) for name in _HOW_LONG}
     return tune.key(request.model_copy(update={"price": None, "spec": request.spec.model_copy(update=endless)}))
-
-
-def _publish(request: TuneRequest, store: ArtifactStore, result: "Experiment") -> str:
-    spec, best = request.spec, result.best
-    outcome = {
-        "best_trial": best.number,
-        "front": list(result.front),
-        "ended": result.ended,
-        "provisional": [trial.number for trial in result.provisional],
-        "counts": dict(Counter(trial.state for trial in result.trials)),
-        "steps": result.steps,
-    }
-    origin = {role: reference for role, reference in asdict(request.data).items() if reference}
-    origin |= {f"warm_start.{index}": reference for index, reference in enumerate(spec.warm_start)}
-    published = store.publish(
-        "experiments",
-        request.model_name,
-        {
-            "trials.json": canonical_json([trial.to_json() for trial in result.trials]),
-            "experiment.json": canonical_json(spec.described(steps_of(spec, request.base)) | outcome),
-        },
-        derived_from=origin,
-        configuration={"base": identity_of(request.base), "experiment": identity_of(spec)},
-        details={
-            "best_trial": best.number,
-            "value": best.values[spec.objective[0].metric],
-            "trials": len(result.trials),
-            "ended": result.ended,
-        },
-    )
-    return str(published)

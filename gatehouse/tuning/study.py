@@ -4,7 +4,7 @@ import gc
 import logging
 import math
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
@@ -37,8 +37,6 @@ class ExperimentStudy:
 
     Attributes:
         name: Name of the study; hyperband divides trials into brackets by it.
-        flush: Writes the buffered changes of the storage.
-        warm: Configurations to try first.
         elapsed: Seconds of the experiment when the last trial ended, by the clocks of its controllers.
         waiting: Numbers of the provisional trials of earlier controllers, which `again` has not taken yet.
     """
@@ -271,13 +269,10 @@ def read_study(objects: ObjectStore, key: str) -> tuple[list[Trial], Literal["ru
     """The present trials of an experiment, and its state; without a lease."""
     with _uncollected():
         storage: optuna.storages.BaseStorage = database() or JournalStorage(StoreJournal(objects, key))
-        try:
-            study = optuna.load_study(study_name=key, storage=storage)
-        except KeyError:  # There is no such study yet.
-            frozen_trials = []
-        else:
-            frozen_trials = study.get_trials(deepcopy=False)
-    trials = [trial for frozen in frozen_trials if (trial := _read(frozen)) is not None]
+        trials: list[Trial] = []
+        with suppress(KeyError):  # There is no such study yet.
+            frozen_trials = optuna.load_study(study_name=key, storage=storage).get_trials(deepcopy=False)
+            trials = [trial for frozen in frozen_trials if (trial := _read(frozen)) is not None]
     if is_controlled(objects, key):
         return trials, "running"
     return trials, "ended" if all(trial.ended for trial in trials) else "interrupted"

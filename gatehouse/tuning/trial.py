@@ -22,12 +22,6 @@ class Trial:
     """One trial.
 
     Attributes:
-        parameters: The values of the parameters in use, by dotted name.
-        values: Values of the objectives, by metric; empty if the trial did not succeed.
-        measures: Measurements of its model, such as `size_bytes`.
-        feasible: Whether it succeeded and keeps all constraints.
-        intermediate: Step and value of the objective, in the order of steps.
-        reason: The class of an error, or the step at which it was stopped.
         beside: Numbers of the earlier trials that were running when it was suggested.
         parent: In a population, number of the trial whose checkpoint it continues; None for a new start.
         provisional: Whether it ended for a reason outside of the experiment: the next run tries it again.

@@ -114,7 +114,7 @@ def test_probabilities_follow_the_names_of_classes(own: str, wanted: str, expect
 
 def test_a_slice_that_cuts_the_groups_of_a_ranking_is_refused(tmp_path: Path) -> None:
     bench = Bench("ranking", tmp_path, slices=("carrier",))
-    with pytest.raises(ConfigurationError, match=r"slices: carrier: expected the same value in all rows of a group"):
+    with pytest.raises(ConfigurationError, match=r"slices: carrier: expected one value in each group"):
         bench.evaluate(bench.model(steps=1))
 
 

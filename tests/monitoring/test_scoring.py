@@ -187,10 +187,10 @@ def test_a_piece_that_was_collected_meanwhile_is_scored_anew(scorer: Scorer) -> 
 @pytest.mark.parametrize(
     ("change", "told", "message"),
     [
-        (lambda rows: rows.drop_columns(["wind", "origin"]), {}, "the 5 features of the model, found no wind, origin"),
+        (lambda rows: rows.drop_columns(["wind", "origin"]), {}, "the features of the model, found no wind, origin"),
         (lambda rows: rows.slice(0, 0), {}, "expected rows to score, found none"),
-        (lambda rows: rows, {"task": "regression"}, "rows of the task binary, which the model has, found regression"),
-        (lambda rows: rows, {"entity_keys": ["carrier"]}, "with the entity keys flight_id, .* found rows with carrier"),
+        (lambda rows: rows, {"task": "regression"}, "rows of the task binary, found regression"),
+        (lambda rows: rows, {"entity_keys": ["carrier"]}, "with the entity keys flight_id, found carrier"),
     ],
 )
 def test_what_cannot_be_scored_is_named(scorer: Scorer, change: Any, told: dict[str, str], message: str) -> None:
