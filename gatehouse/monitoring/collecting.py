@@ -39,9 +39,7 @@ class CollectResult(StageModel):
 def collect_log(request: CollectRequest, store: ArtifactStore) -> CollectResult:
     """Find a log of predictions, and publish it if it is outside the store.
 
-    Raises:
-        ConfigurationError: if there is no log at the given location.
-        MissingArtifactError: if a reference is not in the store.
+    Raises ConfigurationError if there is no log at the given location.
     """
     if not request.log:
         return CollectResult(predictions="", rows=0)

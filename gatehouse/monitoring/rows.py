@@ -80,12 +80,7 @@ class Rows:
 
 
 def read_rows(request: "MonitorRequest", store: ArtifactStore) -> Rows:
-    """Read the rows to compare.
-
-    Raises:
-        MissingColumnError: if the newest rows lack a feature that the model was trained on.
-        ConfigurationError: if a bound is not a time with a zone, or the classes of labels have other numbers.
-    """
+    """Read the rows to compare; `monitor` lists the errors."""
     import pyarrow as pa
     import pyarrow.compute as pc
     import pyarrow.parquet as pq

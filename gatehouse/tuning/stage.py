@@ -33,7 +33,7 @@ _HOUR = 3600.0
 
 
 class TuneRequest(StageModel):
-    """The search space, the data, the starting point, and the price of an hour where `budget.cost` limits the search."""
+    """The search space, the data, the starting point, and the price of an hour if `budget.cost` limits it."""
 
     training_set: str
     split: str

@@ -105,11 +105,8 @@ def _host_and_port(url: str) -> tuple[str, int]:
 def serve(url: str, host: str, port: int, notify: Callable[[str], None]) -> None:
     """Serve the studies of a database through Optuna's gRPC proxy until SIGTERM.
 
-    `notify` receives one line about the database and the address before the server starts.
-
-    Raises:
-        ConfigurationError: if the URL names no database, or the server cannot listen on the address.
-        StoreError: if the database cannot be opened.
+    `notify` receives a line about the database and the address before the server starts. Raises ConfigurationError if
+    the URL names no database or the server cannot listen on the address, and StoreError if it cannot be opened.
     """
     if not url or url.startswith(PROXY):
         raise ConfigurationError(f"{STORAGE}: expected the URL of a database, found {shown(url) or 'none'}.")
