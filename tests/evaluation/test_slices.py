@@ -37,14 +37,6 @@ def test_each_value_is_a_slice_and_so_are_nulls() -> None:
     assert found["carrier=AA"].level == 0.5
 
 
-def test_each_number_of_a_slice_has_its_interval() -> None:
-    entry = sliced(champion=1 - SCORES)["carrier=AA"]
-    for role, values in entry.metrics.items():
-        for metric, value in values.items():
-            low, high = entry.intervals[role][metric]
-            assert low <= value <= high
-
-
 @given(st.lists(st.none() | st.text(max_size=3), min_size=1, max_size=120))
 def test_groups_divide_the_rows(values: list[str | None]) -> None:
     names, members = group(

@@ -9,6 +9,7 @@ import pytest
 
 from gatehouse.data.splitting.parts import read_part
 from gatehouse.errors import ConfigurationError
+from gatehouse.evaluation.baseline.stage import BaselineRequest, fit_baseline
 from gatehouse.evaluation.gate import Terms
 from gatehouse.evaluation.presentation import markdown
 from gatehouse.evaluation.report import page
@@ -36,6 +37,8 @@ def test_champion_and_candidate_each_have_their_own_numbers(judged_bench: Bench)
     swapped = judged_bench.evaluate(good, champion=bad)
     assert (swapped.metrics, swapped.champion_metrics) == (result.champion_metrics, result.metrics)
     assert result.metrics != result.champion_metrics
+    html = page(judged_bench.store, result.evaluation)
+    assert result.reasons[0].replace("'", "&#39;") in html and good in html and "carrier=UA" in html
 
 
 def test_a_candidate_is_never_compared_with_itself(judged_bench: Bench) -> None:
@@ -53,15 +56,6 @@ def test_a_tolerance_that_the_rows_cannot_show_is_inconclusive(judged_bench: Ben
     assert "the smallest regression that these test rows can show is 0.0" in result.reasons[0]
     html = page(judged_bench.store, result.evaluation)
     assert "The test rows cannot tell" in html and "cannot tell</td>" in html
-
-
-def test_rows_that_are_not_independent_are_drawn_by_what_the_project_names(judged_bench: Bench) -> None:
-    spec = SPEC.model_copy(update={"resample_by": "origin"})
-    result = judged_bench.evaluate(judged_bench.models["good"], spec=spec)
-    told = judged_bench.store.read_json(result.evaluation, "uncertainty.json")
-    assert (told["unit"], told["units"]) == ("origin", 2)
-    html = page(judged_bench.store, result.evaluation)
-    assert "plain calibration error: chance makes it larger" in html
 
 
 def test_a_broken_rule_that_warns_is_told_with_its_owner_and_refuses_nobody(judged_bench: Bench) -> None:
@@ -130,15 +124,6 @@ def test_what_is_published(judged_bench: Bench) -> None:
         assert low < values["log_loss"] < high or role == "constant"
     assert set(verdict["comparisons"]) == set(result.metrics)
     assert verdict["comparisons"]["log_loss"].items() >= verdict["comparison"].items()
-
-
-def test_the_page_says_the_verdict_and_escapes_names(judged_bench: Bench) -> None:
-    result = judged_bench.evaluate(judged_bench.models["bad"], champion=judged_bench.models["good"])
-    html = page(judged_bench.store, result.evaluation)
-    assert "refused" in html
-    assert result.reasons[0].replace("'", "&#39;") in html
-    assert judged_bench.models["good"] in html
-    assert "carrier=UA" in html
 
 
 def test_the_baseline_is_fitted_once_for_all_candidates(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -225,3 +210,10 @@ def test_a_copied_store_gives_the_same_evaluation(judged_bench: Bench, tmp_path:
     shutil.copytree(judged_bench.store.address, tmp_path / "copy")
     copy = Bench(ArtifactStore.open(tmp_path / "copy"), judged_bench.training_set, judged_bench.split)
     assert copy.evaluate(good, champion=bad, force="again") == first
+
+
+def test_the_baseline_alone(judged_bench: Bench) -> None:
+    request = BaselineRequest(training_set=judged_bench.training_set, split=judged_bench.split)
+    reference = fit_baseline(request, judged_bench.store).baseline
+    assert reference.startswith("baselines/flights/")
+    assert fit_baseline(request, judged_bench.store, force="again").baseline == reference

@@ -115,18 +115,6 @@ def test_every_task_has_its_columns(scorer: Scorer, task: str, loss: str, column
         assert np.array_equal(found[next(iter(columns))].to_numpy(), predicted)
 
 
-def test_a_second_time_nothing_is_scored(scorer: Scorer) -> None:
-    rows = scorer.publish(scorer.rows)
-    first = scorer.score(rows)
-    assert scorer.scored == ROWS
-    assert scorer.score(rows) == first and scorer.scored == ROWS
-    again = scorer.publish(scorer.rows.append_column("note", pa.nulls(ROWS)))
-    assert [each.blob for each in scorer.store.manifest(scorer.score(again).predictions).files] == [
-        each.blob for each in scorer.store.manifest(first.predictions).files
-    ]
-    assert scorer.scored == ROWS, "what the model does not read makes no other rows"
-
-
 def test_rows_of_features_that_mean_something_else_are_refused(scorer: Scorer) -> None:
     store, texts = scorer.store, {"definitions.py": DEFINITIONS, **QUERIES}
     query, on_demand = texts["views/sales.sql"], texts["on_demand/basket.sql"]

@@ -1,5 +1,6 @@
 """The controller: every trial ends in a state with its reason, and an interrupted experiment is the same experiment."""
 
+import itertools
 import math
 import queue
 import threading
@@ -12,7 +13,7 @@ import pytest
 
 from gatehouse.errors import StoreError
 from gatehouse.store.store import ArtifactStore
-from gatehouse.tuning.controller import Controller, Experiment, ExperimentFailedError
+from gatehouse.tuning.controller import Controller, Experiment, ExperimentFailedError, ExperimentStoppedError
 from gatehouse.tuning.runner import Broken, Event, Failed, Handle, Reported, Stopped, Succeeded
 from gatehouse.tuning.spec import ExperimentSpec
 from gatehouse.tuning.study import ExperimentStudy, opened_study, read_study
@@ -234,22 +235,6 @@ def test_an_experiment_ends_by_its_limits_and_says_which(given: dict[str, Any], 
     assert [trial.reason for trial in killed] == [f"the experiment ended: {ended}"] * len(killed)
 
 
-def test_an_experiment_that_is_asked_to_end_stops_its_trials() -> None:
-    stopped: list[bool] = []
-
-    def script(number: int, parameters: dict[str, Any]) -> Iterator[Event]:
-        if number < 2:
-            yield from trained(number, parameters)
-        else:
-            stopped.append(True)
-            yield Stopped(number)
-
-    time = iter(range(10_000))
-    done = run(experiment(), script, stopped=lambda: bool(stopped), clock=lambda: next(time) * 1.0)
-    assert done.ended == "stopped"
-    assert [trial.state for trial in done.trials] == ["succeeded", "succeeded", "killed"]
-
-
 def test_earlier_configurations_are_tried_first_as_far_as_they_fit() -> None:
     warm = (
         {"model.architecture": "xgboost", "optimizer.learning_rate": 0.05, "model.max_depth": 7},
@@ -316,3 +301,56 @@ def test_a_trial_that_was_to_be_stopped_is_stopped_by_the_next_controller(store:
         assert study.pruned_at(1) == at
         done = Controller(study, Scripted(script)).run()
     assert (done.trials[1].state, done.trials[1].reason) == ("early_stopped", f"pruned at step {at} of 4")
+
+
+@pytest.mark.parametrize(
+    ("given", "ended"),
+    [
+        ({"budget": {"steps": 11}}, "steps"),
+        ({"budget": {"minutes": 0.5}}, "minutes"),
+        ({"budget": {"cost": 0.5}}, "cost"),
+        ({"objective": {"metric": "log_loss", "goal": 9.0}}, "goal"),
+        ({}, "stopped"),
+    ],
+)
+@pytest.mark.parametrize("parallel", [1, 3], ids=["one at a time", "all at once"])
+def test_an_ending_comes_also_while_the_last_trials_run(given: dict[str, Any], ended: str, parallel: int) -> None:
+    """The last trial comes to its end only once it is told to."""
+    runner, readings = _LastRunsOn(), itertools.count(1)
+    study = ExperimentStudy(experiment(max_trial_count=3, parallel_trial_count=parallel, **given), 3, STEPS, NAME)
+
+    def late() -> bool:
+        return len(runner.started) == 3 and sum(trial.ended for trial in study.trials) == 2
+
+    done = Controller(
+        study,
+        runner,
+        stopped=lambda: ended == "stopped" and late(),
+        clock=lambda: 100.0 * next(readings) * late(),
+        price=3600.0,
+    ).run()
+    assert done.ended == ended and done.trials[0].state == "succeeded"
+    assert done.trials[-1].state == "killed" or (ended == "goal" and parallel == 1)
+
+
+class _LastRunsOn(Scripted):
+    """A runner whose third trial reports three steps, and ends when it is stopped."""
+
+    def start(self, number: int, parameters: dict[str, Any], notify: Callable[[Event], None]) -> Any:
+        if number < 2:
+            return super().start(number, parameters, notify)
+        self.started.append(number)
+        for event, _ in zip(trained(number, parameters), range(3), strict=False):
+            notify(event)
+        return _Ends(lambda: notify(Stopped(number, "job")))
+
+
+class _Ends:
+    def __init__(self, stop: Callable[[], None]) -> None:
+        self.stop = stop
+
+
+def test_a_stop_before_any_trial_succeeded_is_not_tried_again() -> None:
+    with pytest.raises(ExperimentStoppedError, match="None of 0 trials succeeded") as raised:
+        run(experiment(), stopped=lambda: True)
+    assert raised.value.permanent

@@ -184,14 +184,6 @@ def test_other_files_are_refused(text: str, said: str) -> None:
         imported(text)
 
 
-@pytest.mark.parametrize("odd", [None, 3, "text", [1], {"a": 1}, [{"name": None, "feasibleSpace": [2]}]])
-@pytest.mark.parametrize("part", ["objective", "algorithm", "earlyStopping", "parameters", "trialTemplate"])
-def test_odd_values_are_said_and_break_nothing(part: str, odd: Any) -> None:
-    found = imported(katib(**{part: odd}))
-    yaml.safe_load(found.text())
-    assert found.left or part in ("earlyStopping", "trialTemplate")
-
-
 def test_a_section_takes_the_place_of_the_one_that_is_there() -> None:
     section = "tuning:\n  algorithm: tpe\n"
     there = "name: a\n\ntuning:\n  algorithm: random\n  # of ours\n  parameters:\n  - {name: x}\n\n# about b\nb: 1\n"

@@ -18,7 +18,6 @@ from gatehouse.training.spec import NetworkTraining, beginning, changed, setting
 from gatehouse.training.stage import TrainRequest, TrainResult, job_key
 from gatehouse.tuning import controller, training_trials
 from gatehouse.tuning.access.journal import ask_to_stop
-from gatehouse.tuning.algorithms import Algorithm, RandomAlgorithm, TpeAlgorithm
 from gatehouse.tuning.configuration import infeasible
 from gatehouse.tuning.controller import ExperimentFailedError
 from gatehouse.tuning.reports.page import markdown, page
@@ -271,19 +270,6 @@ def test_a_trial_that_took_too_long_is_tried_again_by_the_next_run(
     assert requests[3].spec.optimizer == requests[1].spec.optimizer and len(requests) == 4, "others were trained again"
     assert not second.provisional and "provisional" not in second.summary
     assert tune(short, store) == second and len(requests) == 4
-
-
-@pytest.mark.parametrize("algorithm", [TpeAlgorithm(), RandomAlgorithm()], ids=lambda each: each.name)
-def test_the_same_request_gives_the_same_experiment_in_another_store(
-    tmp_path: Any, monkeypatch: pytest.MonkeyPatch, algorithm: Algorithm
-) -> None:
-    space = SPACE.model_copy(update={"max_trial_count": 24, "algorithm": algorithm})
-    results = []
-    for name in ("one", "two"):
-        store = ArtifactStore.open(tmp_path / name)
-        _simulate(monkeypatch, _simulated([], fails=lambda call: call % 7 == 3))
-        results.append(tune.function(_request(store, space), store))
-    assert results[0] == results[1]
 
 
 def test_data_that_no_trial_can_train_on_fails_the_experiment_by_name(store: ArtifactStore) -> None:

@@ -49,13 +49,6 @@ def test_what_the_label_hangs_on_matters_most(bench: Bench) -> None:
     assert features["distance"]["changes"]["missing"]["worse_by"] == pytest.approx(without - plain, abs=1e-8)
 
 
-def test_it_looks_at_as_many_rows_as_it_is_told_and_gives_the_same_again(bench: Bench) -> None:
-    first = probed(bench, rows=100, repeats=2)
-    assert bench.store.manifest(first.robustness).details == {"metric": "log_loss", "rows": 100, "of": 200}
-    assert probed(bench, rows=100, repeats=2, seed=7) == first
-    assert probed(bench, rows=100, repeats=2, seed=8) != first
-
-
 def test_a_value_out_of_range_lies_beyond_it_and_an_unknown_category_is_none_of_them() -> None:
     rows = pa.table(
         {

@@ -69,14 +69,6 @@ def test_an_experiment_continues_after_its_proxy_was_killed(
     assert again.returncode == 0 and "timeout" not in output
 
 
-def test_a_proxy_that_is_away_is_named(store: ArtifactStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(storage_module, "_READY_SECONDS", 0.2)
-    monkeypatch.setenv(STORAGE, url := f"grpc://localhost:{free_port()}")
-    with pytest.raises(StoreError, match=f"serve-storage`, found {url}") as raised:
-        _controlled(store)
-    assert not raised.value.permanent
-
-
 def test_the_command_ends_by_sigterm_also_while_the_database_does_not_answer() -> None:
     pytest.importorskip("psycopg", reason="psycopg is not installed")
     with socket.create_server(("127.0.0.1", 0)) as silent:
