@@ -39,10 +39,10 @@ def part(groups: Any = None) -> Part:
     [("", None), ("plane", [0, 1, 0, 2, 1, 0]), ("day", [0, 0, 0, 1, 1, 1])],
 )
 def test_units_are_rows_values_of_a_column_or_days(resample_by: str, units: list[int] | None) -> None:
-    found = Units.of(part(), resample_by, "decided")
-    assert found.name == (resample_by or "row")
-    assert found.number == (len(set(units)) if units else 6)
-    assert (None if found.of_row is None else found.of_row.tolist()) == units
+    result = Units.of(part(), resample_by, "decided")
+    assert result.name == (resample_by or "row")
+    assert result.number == (len(set(units)) if units else 6)
+    assert (None if result.of_row is None else result.of_row.tolist()) == units
 
 
 @pytest.mark.parametrize(
@@ -50,10 +50,10 @@ def test_units_are_rows_values_of_a_column_or_days(resample_by: str, units: list
     [(("plane",), [0, 1, 0, 2, 1, 0]), (("plane", "decided"), None), ((), None), (("gone",), None)],
 )
 def test_what_a_split_keeps_together_is_a_unit(columns: tuple[str, ...], units: list[int] | None) -> None:
-    found = Units.of_split(part(), columns)
-    assert (found.name, found.number) == (("plane", 3) if units else ("row", 6))
+    result = Units.of_split(part(), columns)
+    assert (result.name, result.number) == (("plane", 3) if units else ("row", 6))
     if units:
-        assert [found.of_row[row] == found.of_row[0] for row in range(6)] == [each == 0 for each in units]  # type: ignore[index]  # They are where units are given.
+        assert [result.of_row[row] == result.of_row[0] for row in range(6)] == [unit == 0 for unit in units]  # type: ignore[index]  # They are where units are given.
     assert Units.of_split(part(np.array([0, 0, 0, 1, 1, 1])), columns).name == "group"
 
 
@@ -88,10 +88,10 @@ def test_rows_of_one_unit_that_are_alike_tell_less() -> None:
     units = Units("plane", 60, np.repeat(np.arange(60), 10))
     models = {"candidate": BINARY.read(probabilities, None)}
     spec = EvaluationSpec(bootstrap_samples=200)
-    found, _ = uncertainty_of(BINARY, labels, models, units, spec)
-    assert (found.unit, found.units, found.samples) == ("plane", 60, 200)
+    result, _ = uncertainty_of(BINARY, labels, models, units, spec)
+    assert (result.unit, result.units, result.samples) == ("plane", 60, 200)
     alone, _ = uncertainty_of(BINARY, labels, models, Units("row", 600), spec)
-    wide, narrow = (each.intervals["candidate"]["log_loss"] for each in (found, alone))
+    wide, narrow = (entry.intervals["candidate"]["log_loss"] for entry in (result, alone))
     assert wide[1] - wide[0] > 2 * (narrow[1] - narrow[0])
 
 
@@ -106,7 +106,7 @@ def test_percentiles_of_few_units_are_those_of_a_t_interval() -> None:
 @pytest.mark.parametrize("grouped", [False, True])
 def test_intervals_hold_the_truth_about_as_often_as_they_say(grouped: bool) -> None:
     """A small version of benchmarks/interval_coverage.py."""
-    held = []
+    kept = []
     for seed in range(120):
         draw = np.random.default_rng(seed)
         unit = np.arange(400) // 4
@@ -115,8 +115,8 @@ def test_intervals_hold_the_truth_about_as_often_as_they_say(grouped: bool) -> N
         mean = Measured(lambda times, losses=losses: float(times @ losses / times.sum()))
         units = Units("unit", 100, unit) if grouped else Units("row", 400)
         low, high = percentiles(on_draws([mean], units, 60, 7)[:, 0], 0.025, units.number)
-        held.append(low <= 0 <= high)
-    assert 0.86 <= np.mean(held) <= 0.99
+        kept.append(low <= 0 <= high)
+    assert 0.86 <= np.mean(kept) <= 0.99
 
 
 def test_each_is_multiplied_by_what_is_left_and_none_is_below_a_smaller_one() -> None:
@@ -154,8 +154,8 @@ def test_units_are_what_the_project_names_or_the_split_keeps_together(
         policy=LENIENT,
         spec=SPEC.model_copy(update={"resample_by": resample_by}),
     )
-    found = units_of(request, store, Part(rows, table, rows % 2.0), {"entity_keys": ["shop"]})
-    assert (found.name, found.number) == units
+    result = units_of(request, store, Part(rows, table, rows % 2.0), {"entity_keys": ["shop"]})
+    assert (result.name, result.number) == units
 
 
 def rows(seed: int, off: float) -> tuple[Any, Any]:
@@ -168,15 +168,15 @@ def rows(seed: int, off: float) -> tuple[Any, Any]:
 @pytest.mark.parametrize("metric", [calibration_error, calibration_error_debiased])
 @pytest.mark.parametrize("off", [0.0, 0.1])
 def test_intervals_hold_the_truth_where_percentiles_hold_none(metric: Any, off: float) -> None:
-    held = percentiles = 0
+    kept = percentiles = 0
     for seed in range(40):
         labels, predictions = rows(seed, off)
         drawn = on_draws([Measured(all_on_draws([metric], labels, predictions))], Units("row", 400), 60, 7)
         low, high = interval(metric, drawn, 400, labels, predictions)
         assert 0 <= low <= high <= 1
-        held += low <= off + 1e-9 and off <= high
+        kept += low <= off + 1e-9 and off <= high
         percentiles += np.quantile(drawn[:, 0], 0.025) <= off
-    assert held >= 35
+    assert kept >= 35
     assert off or percentiles == 0, "draws are moved by chance twice"
 
 
@@ -223,8 +223,8 @@ def resampled(
     metric: Metric, labels: Any, models: Any, units: Units, confidence: float = 0.95, samples: int = 50, seed: int = 7
 ) -> Comparison:
     """The comparison of two models' predictions on draws of units."""
-    drawn = on_draws([Measured(metric.on_draws(labels, each)) for each in models], units, samples, seed).T
-    values = [metric.measure(labels, each) for each in models]
+    drawn = on_draws([Measured(metric.on_draws(labels, model)) for model in models], units, samples, seed).T
+    values = [metric.measure(labels, model) for model in models]
     return compare(metric, values[0], values[1], (drawn[0], drawn[1]), confidence)
 
 
@@ -258,8 +258,8 @@ def test_the_draws_are_those_of_scipy(metric: str) -> None:
         batch=1,
         rng=np.random.default_rng(7),
     ).bootstrap_distribution
-    found = compared(labels, good, bad, metric)
-    assert (found.best_bound, found.worst_bound) == pytest.approx(percentiles(expected, 0.05), rel=1e-9)
+    result = compared(labels, good, bad, metric)
+    assert (result.best_bound, result.worst_bound) == pytest.approx(percentiles(expected, 0.05), rel=1e-9)
 
 
 def test_the_bound_covers_the_truth_as_often_as_it_says() -> None:
@@ -268,8 +268,8 @@ def test_the_bound_covers_the_truth_as_often_as_it_says() -> None:
     for seed in range(200):
         draw = np.random.default_rng(seed)
         labels = draw.integers(0, 2, 300).astype(np.int8)
-        one, other = (np.clip(0.5 + 0.1 * draw.normal(size=300), 0.01, 0.99) for _ in range(2))
-        missed += compared(labels, one, other, confidence=0.9, samples=100).worst_bound < 0
+        first, other = (np.clip(0.5 + 0.1 * draw.normal(size=300), 0.01, 0.99) for _ in range(2))
+        missed += compared(labels, first, other, confidence=0.9, samples=100).worst_bound < 0
     assert 8 <= missed <= 36
 
 
@@ -277,5 +277,5 @@ def test_of_rankings_whole_groups_are_drawn() -> None:
     # In every group of two one model is right and the other wrong: only drawing the rows alone would vary that.
     labels, groups = np.tile([1, 0], 50), np.repeat(np.arange(50), 2)
     right, wrong = (RANKING.read(scores, groups) for scores in (labels * 1.0, 1.0 - labels))
-    found = resampled(metric_named("precision_at_1"), labels, (right, wrong), Units("group", 50, groups))
-    assert (found.worse_by, found.worst_bound, found.best_bound) == (-1.0, -1.0, -1.0)
+    result = resampled(metric_named("precision_at_1"), labels, (right, wrong), Units("group", 50, groups))
+    assert (result.worse_by, result.worst_bound, result.best_bound) == (-1.0, -1.0, -1.0)

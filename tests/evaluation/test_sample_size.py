@@ -15,8 +15,8 @@ def test_pairs_of_that_number_show_the_margin_with_the_promised_chance() -> None
     units = paired_units(FOUND, 0.95, 0.02)
     assert units is not None and 5000 < units < 6000
     error = 0.6 / np.sqrt(units)
-    found = np.random.default_rng(1).normal(0.0, error, TRIALS)
-    assert np.mean(found + Z * error <= 0.02) == pytest.approx(0.8, abs=0.01)
+    result = np.random.default_rng(1).normal(0.0, error, TRIALS)
+    assert np.mean(result + Z * error <= 0.02) == pytest.approx(0.8, abs=0.01)
     assert paired_units(FOUND, 0.95, FOUND.smallest_shown(0.95)) in (900, 901)
 
 

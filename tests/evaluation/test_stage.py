@@ -31,9 +31,9 @@ def test_champion_and_candidate_each_have_their_own_numbers(judged_bench: Bench)
     good, bad = judged_bench.models["good"], judged_bench.models["bad"]
     result = judged_bench.evaluate(bad, champion=good)
     part = read_part(judged_bench.store, judged_bench.training_set, judged_bench.split, "test", BINARY)
-    for model, found in ((bad, result.metrics), (good, result.champion_metrics)):
+    for model, entry in ((bad, result.metrics), (good, result.champion_metrics)):
         predicted = Predictor.load(judged_bench.store, model).predict(part.table)
-        assert found == measure("binary", part.labels, BINARY.read(predicted, None))
+        assert entry == measure("binary", part.labels, BINARY.read(predicted, None))
     swapped = judged_bench.evaluate(good, champion=bad)
     assert (swapped.metrics, swapped.champion_metrics) == (result.champion_metrics, result.metrics)
     assert result.metrics != result.champion_metrics
@@ -63,12 +63,14 @@ def test_a_broken_rule_that_warns_is_told_with_its_owner_and_refuses_nobody(judg
     policy = LENIENT.model_copy(update={"bars": {"log_loss": Bar(max=0.001)}, "rules": terms})
     result = judged_bench.evaluate(judged_bench.models["good"], policy=policy)
     assert (result.verdict, result.reasons) == ("pass", ())
-    told, unused = result.warnings
-    assert told.startswith("bar log_loss: expected at most 0.001, found ") and told.endswith("(owner risk: on trial)")
+    reported, unused = result.warnings
+    assert reported.startswith("bar log_loss: expected at most 0.001, found ") and reported.endswith(
+        "(owner risk: on trial)"
+    )
     assert unused == "rules.slice carrier=OO: the policy names a rule that was not applied"
     drawn = page(judged_bench.store, result.evaluation)
-    assert "!\u00a0warns" in drawn and told in drawn and "and the others only warn" in drawn
-    assert f"- warning: {told}" in markdown(result)
+    assert "!\u00a0warns" in drawn and reported in drawn and "and the others only warn" in drawn
+    assert f"- warning: {reported}" in markdown(result)
 
 
 def test_checks_of_the_data_are_rules_and_their_warnings_on_the_record(judged_bench: Bench) -> None:
@@ -130,8 +132,8 @@ def test_the_baseline_is_fitted_once_for_all_candidates(bench: Bench, monkeypatc
     monkeypatch.setenv(RUN_ID, "run")
     for steps in (5, 10):
         bench.evaluate(bench.model(steps=steps))
-    found = [event.event for _, event in events(bench.store, "run") if event.stage == "evaluate:fit_baseline"]
-    assert sorted(found) == ["finished", "hit", "started", "started"]
+    result = [event.event for _, event in events(bench.store, "run") if event.stage == "evaluate:fit_baseline"]
+    assert sorted(result) == ["finished", "hit", "started", "started"]
 
 
 @pytest.mark.parametrize(("refit", "parts"), [(0, ("train",)), (2, ("train", "validation"))])
@@ -139,8 +141,8 @@ def test_the_baseline_learns_from_the_rows_that_the_candidate_learned_from(
     judged_bench: Bench, refit: int, parts: tuple[str, ...]
 ) -> None:
     bench, data = judged_bench, {"training_set": judged_bench.training_set, "split": judged_bench.split}
-    found = bench.evaluate(bench.model(steps=5, refit=refit))
-    baseline = bench.store.manifest(found.evaluation).derived_from["baseline"]
+    result = bench.evaluate(bench.model(steps=5, refit=refit))
+    baseline = bench.store.manifest(result.evaluation).derived_from["baseline"]
     rows = [read_part(bench.store, **data, name=part, task=BINARY).labels for part in parts]
     rate = float(np.concatenate(rows).mean())
     (constant,) = bench.store.read_json(baseline, "constant.json")["coefficients"]
@@ -151,15 +153,15 @@ def test_what_it_costs_is_recorded_beside_and_not_in_the_evaluation(bench: Bench
     model = bench.model(steps=1)
     result = bench.evaluate(model)
     (key,) = bench.store.objects.list(f"measurements/{model}")
-    told = json.loads(bench.store.objects.get_bytes(key))
-    latency = told["latency"]
+    reported = json.loads(bench.store.objects.get_bytes(key))
+    latency = reported["latency"]
     for times in (latency["single_row_ms"], latency["batch"]["ms"]):
         assert 0 < times["p50"] <= times["p95"] <= times["p99"]
     assert latency["batch"]["rows"] == 200
     assert latency["rows_per_second"] == pytest.approx(200_000 / latency["batch"]["ms"]["p50"], abs=1)
     assert " cores" in latency["hardware"]
-    assert told["size_bytes"] == sum(entry.bytes for entry in bench.store.manifest(model).files)
-    assert "memory_mb" not in told and "cost" not in bench.store.read_json(result.evaluation, "verdict.json")
+    assert reported["size_bytes"] == sum(entry.bytes for entry in bench.store.manifest(model).files)
+    assert "memory_mb" not in reported and "cost" not in bench.store.read_json(result.evaluation, "verdict.json")
 
 
 def test_bounds_on_cost_are_rules_and_the_numbers_that_were_judged_are_kept(bench: Bench) -> None:

@@ -29,10 +29,10 @@ SPACES: dict[str, list[dict[str, Any]]] = {
 """A search space for each algorithm."""
 
 
-def experiment(**given: Any) -> ExperimentSpec:
-    """An experiment of one parameter, or as it is given."""
+def experiment(**settings: Any) -> ExperimentSpec:
+    """An experiment of one parameter, or as it is settings."""
     return ExperimentSpec.model_validate(
-        {"parameters": [RATE], "steps_per_trial": STEPS, "objective": "log_loss"} | given
+        {"parameters": [RATE], "steps_per_trial": STEPS, "objective": "log_loss"} | settings
     )
 
 

@@ -23,8 +23,8 @@ from tests.tuning.stand_in import DEPTH, SPACES, STEPS, Script, Scripted, experi
 NAME = "sha256-test"
 
 
-def run(spec: ExperimentSpec, script: Script = trained, seed: int = 3, **given: Any) -> Experiment:
-    return Controller(ExperimentStudy(spec, seed, STEPS, NAME), Scripted(script), **given).run()
+def run(spec: ExperimentSpec, script: Script = trained, seed: int = 3, **settings: Any) -> Experiment:
+    return Controller(ExperimentStudy(spec, seed, STEPS, NAME), Scripted(script), **settings).run()
 
 
 class Killed(Exception):
@@ -38,11 +38,11 @@ class Interrupted(Scripted):
         super().__init__()
         self.trials, self.events = trials, events
 
-    def start(self, number: int, parameters: dict[str, Any], told: Callable[[Event], None]) -> Any:
+    def start(self, number: int, parameters: dict[str, Any], notify: Callable[[Event], None]) -> Any:
         if len(self.started) < self.trials:
-            return super().start(number, parameters, told)
+            return super().start(number, parameters, notify)
         for event, _ in zip(self.script(number, parameters), range(self.events), strict=False):
-            told(event)
+            notify(event)
         self.events = 0
         return _Kills()
 
@@ -63,11 +63,11 @@ class _Inbox(queue.SimpleQueue[Event]):
 
 @pytest.mark.parametrize("algorithm", ["random", "grid", "sobol", "tpe", "gp", "nsga2"])
 def test_an_interrupted_experiment_is_the_one_that_was_not(store: ArtifactStore, algorithm: str) -> None:
-    given: dict[str, Any] = {"name": algorithm}
-    given |= {"startup_trials": 4} if algorithm in ("tpe", "gp") else {}
-    given |= {"population_size": 4} if algorithm == "nsga2" else {}
+    settings: dict[str, Any] = {"name": algorithm}
+    settings |= {"startup_trials": 4} if algorithm in ("tpe", "gp") else {}
+    settings |= {"population_size": 4} if algorithm == "nsga2" else {}
     spec = experiment(
-        algorithm=given, parameters=SPACES[algorithm], max_trial_count=14, early_stopping="successive_halving"
+        algorithm=settings, parameters=SPACES[algorithm], max_trial_count=14, early_stopping="successive_halving"
     )
     whole = run(spec)
     for trials, events in ((0, 2), (1, 0), (4, 5), (0, 4)):
@@ -86,16 +86,16 @@ def test_an_interrupted_experiment_is_the_one_that_was_not(store: ArtifactStore,
 class Threaded(Scripted):
     """A runner with a thread a trial, which waits for its turn, so that trials end in an order that differs."""
 
-    def start(self, number: int, parameters: dict[str, Any], told: Callable[[Event], None]) -> Handle:
+    def start(self, number: int, parameters: dict[str, Any], notify: Callable[[Event], None]) -> Handle:
         self.started.append(number)
-        handle = _Thread(self.script(number, parameters), told, number)
+        handle = _Thread(self.script(number, parameters), notify, number)
         threading.Thread(target=handle.run).start()
         return handle
 
 
 class _Thread:
-    def __init__(self, events: Iterator[Event], told: Callable[[Event], None], number: int) -> None:
-        self.events, self.message, self.number, self.ended = events, told, number, threading.Event()
+    def __init__(self, events: Iterator[Event], notify: Callable[[Event], None], number: int) -> None:
+        self.events, self.message, self.number, self.ended = events, notify, number, threading.Event()
 
     def run(self) -> None:
         for event in self.events:
@@ -152,14 +152,14 @@ def test_trials_are_pruned_as_by_optunas_own_loop(name: str) -> None:
 
     own.optimize(objective, n_trials=25)
     pruned = [trial.state == "early_stopped" for trial in done.trials]
-    assert pruned == [each.state == optuna.trial.TrialState.PRUNED for each in own.trials] and any(pruned)
+    assert pruned == [entry.state == optuna.trial.TrialState.PRUNED for entry in own.trials] and any(pruned)
     assert {trial.reason for trial in done.trials if trial.state == "early_stopped"} <= {
         f"pruned at step {step} of 4" for step in (1, 2, 3)
     }
 
 
 @pytest.mark.parametrize(
-    ("script", "reason", "told"),
+    ("script", "reason", "message"),
     [
         (failing(1, error="OutOfMemoryError"), "OutOfMemoryError", "out of memory"),
         (
@@ -173,10 +173,10 @@ def test_trials_are_pruned_as_by_optunas_own_loop(name: str) -> None:
     ],
     ids=["an error", "a report", "a result"],
 )
-def test_a_failed_trial_says_why_and_the_experiment_goes_on(script: Script, reason: str, told: str) -> None:
+def test_a_failed_trial_says_why_and_the_experiment_goes_on(script: Script, reason: str, message: str) -> None:
     done = run(experiment(max_trial_count=3), script)
     assert [trial.state for trial in done.trials] == ["succeeded", "failed", "succeeded"]
-    assert done.trials[1].reason == reason and told in done.trials[1].message and not done.trials[1].feasible
+    assert done.trials[1].reason == reason and message in done.trials[1].message and not done.trials[1].feasible
 
 
 def _won(number: int, value: float = 1.0) -> Succeeded:
@@ -212,7 +212,7 @@ def test_what_may_pass_is_begun_again_twice(evictions: int, state: str, starts: 
 
 
 @pytest.mark.parametrize(
-    ("given", "ended", "trials"),
+    ("settings", "ended", "trials"),
     [
         ({}, "max_trial_count", 8),
         ({"budget": {"steps": 10}}, "steps", 3),
@@ -222,12 +222,12 @@ def test_what_may_pass_is_begun_again_twice(evictions: int, state: str, starts: 
         ({"budget": {"cost": 0.5}}, "cost", 3),
     ],
 )
-def test_an_experiment_ends_by_its_limits_and_says_which(given: dict[str, Any], ended: str, trials: int) -> None:
+def test_an_experiment_ends_by_its_limits_and_says_which(settings: dict[str, Any], ended: str, trials: int) -> None:
     """A clock that goes on by a second whenever it is read, and a trial costs a cent a second."""
     time = iter(range(10_000))
-    limited = "budget" in given and not given["budget"].get("steps")
+    limited = "budget" in settings and not settings["budget"].get("steps")
     clock = (lambda: next(time) * 1.0) if limited else (lambda: 0.0)
-    done = run(experiment(**given), clock=clock, price=72.0)
+    done = run(experiment(**settings), clock=clock, price=72.0)
     assert done.ended == ended
     assert len(done.trials) == trials or limited
     assert all(trial.state in ("succeeded", "killed") for trial in done.trials)
@@ -256,10 +256,10 @@ def test_constraints_decide_what_can_be_best_and_steer_the_sampler() -> None:
     assert {trial.feasible for trial in done.trials} == {True, False}
     assert all(trial.feasible == (trial.measures["size_bytes"] <= 400) for trial in done.trials)
     assert done.best.feasible and done.best.number in done.front
-    violations = [each.system_attrs["constraints:0:size_bytes"] for each in study.optuna.trials]
+    violations = [entry.system_attrs["constraints:0:size_bytes"] for entry in study.optuna.trials]
     assert violations == [trial.measures["size_bytes"] - 400 for trial in done.trials]
     free = run(spec.model_copy(update={"constraints": ()}))
-    assert [each.parameters for each in free.trials] != [each.parameters for each in done.trials]
+    assert [entry.parameters for entry in free.trials] != [entry.parameters for entry in done.trials]
     with pytest.raises(ExperimentFailedError, match=r"keeps to all constraints: size_bytes: at most 1, the"):
         run(experiment(max_trial_count=2, constraints=[{"measure": "size_bytes", "at_most": 1}]))
 
@@ -304,7 +304,7 @@ def test_a_trial_that_was_to_be_stopped_is_stopped_by_the_next_controller(store:
 
 
 @pytest.mark.parametrize(
-    ("given", "ended"),
+    ("settings", "ended"),
     [
         ({"budget": {"steps": 11}}, "steps"),
         ({"budget": {"minutes": 0.5}}, "minutes"),
@@ -314,10 +314,10 @@ def test_a_trial_that_was_to_be_stopped_is_stopped_by_the_next_controller(store:
     ],
 )
 @pytest.mark.parametrize("parallel", [1, 3], ids=["one at a time", "all at once"])
-def test_an_ending_comes_also_while_the_last_trials_run(given: dict[str, Any], ended: str, parallel: int) -> None:
+def test_an_ending_comes_also_while_the_last_trials_run(settings: dict[str, Any], ended: str, parallel: int) -> None:
     """The last trial comes to its end only once it is told to."""
     runner, readings = _LastRunsOn(), itertools.count(1)
-    study = ExperimentStudy(experiment(max_trial_count=3, parallel_trial_count=parallel, **given), 3, STEPS, NAME)
+    study = ExperimentStudy(experiment(max_trial_count=3, parallel_trial_count=parallel, **settings), 3, STEPS, NAME)
 
     def late() -> bool:
         return len(runner.started) == 3 and sum(trial.ended for trial in study.trials) == 2

@@ -104,10 +104,10 @@ def test_a_controller_that_lost_its_lease_ends_and_leaves_the_lease_of_the_other
 
 
 def test_a_controller_that_lost_its_journal_to_another_ends(store: ArtifactStore) -> None:
-    one, other = (StoreJournal(store.objects, "k1") for _ in range(2))
-    for journal in (one, other):
+    first, other = (StoreJournal(store.objects, "k1") for _ in range(2))
+    for journal in (first, other):
         journal.append_logs([{"op_code": 0}])
-    one.flush()
+    first.flush()
     with pytest.raises(SecondControllerError, match="written by another controller"):
         other.flush()
 
@@ -204,9 +204,9 @@ def test_the_best_configurations_of_earlier_experiments_that_fit_are_read_once_e
         for best, front in ((2, [0, 2, 3]), (1, [1]))
     ]
     wide, narrow = (experiment(warm_start=references, parameters=[DROPOUT | {"max": most}]) for most in (0.5, 0.1))
-    assert [each["model.dropout"] for each in best_configurations(store, wide)] == [0.2, 0.0, 0.1]
+    assert [configuration["model.dropout"] for configuration in best_configurations(store, wide)] == [0.2, 0.0, 0.1]
     assert not caplog.messages
-    assert [each["model.dropout"] for each in best_configurations(store, narrow)] == [0.0, 0.1]
+    assert [configuration["model.dropout"] for configuration in best_configurations(store, narrow)] == [0.0, 0.1]
     assert caplog.messages == [
         f"warm_start: trial 2 of {references[0]} is left out: "
         "model.dropout is 0.2, expected from 0 to 0.1 in steps of 0.1"

@@ -15,11 +15,11 @@ from tests.tuning.stand_in import SPACES, STEPS, Script, Scripted, experiment, f
 LATE = {"error": "TrainingTimeoutError", "provisional": True}
 
 
-def run(store: ArtifactStore, spec: ExperimentSpec, script: Script = trained, **given: Any) -> tuple[Any, list[int]]:
+def run(store: ArtifactStore, spec: ExperimentSpec, script: Script = trained, **settings: Any) -> tuple[Any, list[int]]:
     """One run of the same experiment: its result, and the trials that it began."""
     runner = Scripted(script)
     with opened_study(store.objects, "k1", spec, 3, STEPS) as study:
-        return Controller(study, runner, **given).run(), runner.started
+        return Controller(study, runner, **settings).run(), runner.started
 
 
 def numbers(done: Experiment) -> list[int]:
@@ -28,10 +28,10 @@ def numbers(done: Experiment) -> list[int]:
 
 @pytest.mark.parametrize("algorithm", ["random", "grid", "sobol", "tpe", "gp", "cmaes", "nsga2"])
 def test_the_next_run_tries_them_again_and_no_other(store: ArtifactStore, algorithm: str) -> None:
-    given: dict[str, Any] = {"name": algorithm}
-    given |= {"startup_trials": 4} if algorithm in ("tpe", "gp") else {}
-    given |= {"population_size": 4} if algorithm == "nsga2" else {}
-    spec = experiment(algorithm=given, parameters=SPACES[algorithm], max_trial_count=12)
+    settings: dict[str, Any] = {"name": algorithm}
+    settings |= {"startup_trials": 4} if algorithm in ("tpe", "gp") else {}
+    settings |= {"population_size": 4} if algorithm == "nsga2" else {}
+    spec = experiment(algorithm=settings, parameters=SPACES[algorithm], max_trial_count=12)
     first, _ = run(store, spec, failing(2, 7, **LATE))
     assert (first.ended, numbers(first)) == ("max_trial_count", [2, 7])
     assert [trial.reason for trial in first.trials if trial.state == "failed"] == ["TrainingTimeoutError"] * 2

@@ -163,7 +163,7 @@ def test_objectives_and_constraints_that_are_not_measured_are_told() -> None:
     )
     assert [where for where, *_ in infeasible(spec, NETWORK)] == [("objective", 1), ("constraints", 1, "measure")]
     assert spec.objective[0].is_reached(0.4) and not spec.objective[0].is_reached(0.6)
-    assert [each.violation(10) for each in spec.constraints] == [1, 9.9]
+    assert [constraint.violation(10) for constraint in spec.constraints] == [1, 9.9]
 
 
 REFIT = {"name": "stopping.refit", "type": "int", "min": 0, "max": 3}

@@ -139,9 +139,11 @@ def test_the_best_spec_is_the_base_with_the_best_parameters_on_the_full_budget(
     assert not {"checkpoints", "operation"} & best.keys() and best["stopping"]["epochs"] == 5, (
         "it holds what is not its own"
     )
-    tried = [one.spec for one in requests]
-    assert {(one.stopping.epochs, one.data.train_fraction, one.parallelism.processes) for one in tried} == {(1, 0.5, 1)}
-    assert {one.seed for one in tried} == {11}
+    tried = [request.spec for request in requests]
+    assert {
+        (request.stopping.epochs, request.data.train_fraction, request.parallelism.processes) for request in tried
+    } == {(1, 0.5, 1)}
+    assert {request.seed for request in tried} == {11}
     said = f"Trial {winner['number']} of 3 is best"
     assert said in page(store, result.experiment)
     lines = markdown(store, result.experiment).splitlines()
@@ -166,7 +168,9 @@ def test_a_population_ends_in_the_schedule_of_its_best_member_and_keeps_no_check
     body = SPACE.model_dump() | {"algorithm": algorithm, "max_trial_count": 9, "trial_settings": {}}
     result = tune.function(_request(store, ExperimentSpec.model_validate(body)), store)
     assert store.read_json(result.experiment, "experiment.json")["ended"] == "generations"
-    assert [(one.spec.stopping.epochs, one.segment) for one in requests] == [(2, 2)] * 2 + [(4, 2)] * 2 + [(5, 2)] * 2
+    assert [(entry.spec.stopping.epochs, entry.segment) for entry in requests] == [(2, 2)] * 2 + [(4, 2)] * 2 + [
+        (5, 2)
+    ] * 2
     trials = _trials(store, result.experiment)
     assert any(trial["parent"] not in (None, trial["number"] - 2) for trial in trials)
     number = store.manifest(result.experiment).details["best_trial"]
@@ -258,9 +262,9 @@ def test_a_trial_that_took_too_long_is_tried_again_by_the_next_run(
     short = request.model_copy(update={"base": changed(BASE, {"operation.timeout_minutes": 1})})
     assert tune.key(short) == tune.key(request)
     first = tune(short, store)
-    told = "provisional: 1 trial failed for a reason outside of the search (TrainingTimeoutError), and the next run"
-    assert told in first.summary and first.provisional
-    assert told in "".join(one.body["message"] for _, one in events(store, "run-1") if one.event == "warned")
+    reported = "provisional: 1 trial failed for a reason outside of the search (TrainingTimeoutError), and the next run"
+    assert reported in first.summary and first.provisional
+    assert reported in "".join(entry.body["message"] for _, entry in events(store, "run-1") if entry.event == "warned")
     assert store.read_json(first.experiment, "experiment.json")["provisional"] == [1]
     assert "The result is provisional: 1 trial failed" in page(store, first.experiment)
     kept = store.scratch(f"train-{job_key(requests[1])}")

@@ -32,7 +32,7 @@ def test_a_grid_tries_each_configuration_once() -> None:
     done = Controller(ExperimentStudy(spec, 3, STEPS, "k"), Scripted()).run()
     tried = {tuple(trial.parameters.values()) for trial in done.trials}
     assert len(done.trials) == len(tried) == 3 * 6 and done.ended == "exhausted"
-    assert {each[1] for each in tried} == {0.0, 0.1, 0.2, 0.3, 0.4, 0.5}
+    assert {entry[1] for entry in tried} == {0.0, 0.1, 0.2, 0.3, 0.4, 0.5}
 
 
 @pytest.mark.parametrize(("objective", "together"), [("log_loss", True), (["log_loss", "roc_auc"], False)])
