@@ -247,19 +247,12 @@ def test_the_draws_are_those_of_scipy(metric: str) -> None:
     def worse_by(labels: Any, one: Any, other: Any) -> float:
         return measured.worse_by(measured(labels, one), measured(labels, other))
 
-    expected = stats.bootstrap(
-        (labels, good, bad),
-        worse_by,
-        paired=True,
-        vectorized=False,
-        n_resamples=50,
-        method="percentile",
-        confidence_level=0.9,
-        batch=1,
-        rng=np.random.default_rng(7),
-    ).bootstrap_distribution
+    how = {"paired": True, "vectorized": False, "n_resamples": 50, "method": "percentile", "batch": 1}
+    drawn = stats.bootstrap((labels, good, bad), worse_by, confidence_level=0.9, rng=np.random.default_rng(7), **how)
     result = compared(labels, good, bad, metric)
-    assert (result.best_bound, result.worst_bound) == pytest.approx(percentiles(expected, 0.05), rel=1e-9)
+    assert (result.best_bound, result.worst_bound) == pytest.approx(
+        percentiles(drawn.bootstrap_distribution, 0.05), rel=1e-9
+    )
 
 
 def test_the_bound_covers_the_truth_as_often_as_it_says() -> None:

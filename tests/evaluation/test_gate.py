@@ -161,6 +161,12 @@ def test_an_interval_that_spans_a_tolerance_below_what_the_rows_can_show_is_inco
     assert verdict_of((*rules, Rule("other", "a", "b", False))) == "refused", "what is broken counts more"
 
 
+def test_figures_are_written_alike_everywhere() -> None:
+    figures = [gate.figure(value) for value in (0.0, 0.001, 0.000999, 9.9999, 10.0, 1e10, -0.5)]
+    assert figures == ["0.0000", "0.0010", "0.000999", "9.9999", "10", "1.000e+10", "-0.5000"]
+    assert gate.side_of(0.0) == "equal" and gate.side_of(1e-5) == "0.00001 worse"
+
+
 def test_an_equal_candidate_keeps_the_smallest_tolerance_four_times_in_five() -> None:
     error, draw = 0.3, np.random.default_rng(0)
     tolerance = Comparison("log_loss", 0, 0, 0, 0, 0, error).smallest_shown(0.95)

@@ -190,19 +190,11 @@ def test_the_best_configurations_of_earlier_experiments_that_fit_are_read_once_e
     store: ArtifactStore, caplog: pytest.LogCaptureFixture
 ) -> None:
     trials = [{"number": number, "parameters": {"model.dropout": number % 3 / 10}} for number in range(5)]
-    references = [
-        str(
-            store.publish(
-                "experiments",
-                "flights",
-                {
-                    "trials.json": canonical_json(trials),
-                    "experiment.json": canonical_json({"best_trial": best, "front": front}),
-                },
-            )
-        )
-        for best, front in ((2, [0, 2, 3]), (1, [1]))
-    ]
+    references = []
+    for best, front in ((2, [0, 2, 3]), (1, [1])):
+        about = canonical_json({"best_trial": best, "front": front})
+        files = {"trials.json": canonical_json(trials), "experiment.json": about}
+        references.append(str(store.publish("experiments", "flights", files)))
     wide, narrow = (experiment(warm_start=references, parameters=[DROPOUT | {"max": most}]) for most in (0.5, 0.1))
     assert [configuration["model.dropout"] for configuration in best_configurations(store, wide)] == [0.2, 0.0, 0.1]
     assert not caplog.messages

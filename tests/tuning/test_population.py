@@ -14,8 +14,7 @@ from gatehouse.tuning.spec import ExperimentSpec
 from gatehouse.tuning.study import ExperimentStudy, opened_study
 from gatehouse.tuning.trial import Trial
 from tests.training.specs import network
-from tests.tuning.replaying import replay
-from tests.tuning.stand_in import DROPOUT, RATE, Script, Scripted, experiment
+from tests.tuning.stand_in import DROPOUT, RATE, Script, Scripted, experiment, replay
 from tests.tuning.test_controller import Interrupted, Killed, Threaded, _Inbox
 
 EPOCHS, SIZE = 5, 6

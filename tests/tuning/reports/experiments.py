@@ -61,15 +61,14 @@ def trials(count: int, seed: int = 0, steps: int = 9) -> list[dict[str, Any]]:
             state, reason, values = "early_stopped", f"pruned at step {at} of {steps}", {}
             curve = curve[:at]
         done = state == "succeeded"
+        measures = {"size_bytes": draw.randint(10_000, 900_000), "latency_ms": draw.uniform(1, 9)} if done else {}
         result.append(
             {
                 "number": number,
                 "state": state,
                 "parameters": parameters,
                 "values": values,
-                "measures": {"size_bytes": draw.randint(10_000, 900_000), "latency_ms": draw.uniform(1, 9)}
-                if done
-                else {},
+                "measures": measures,
                 "feasible": True,
                 "intermediate": curve,
                 "reason": reason,
