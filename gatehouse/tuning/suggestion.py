@@ -30,8 +30,9 @@ def suggested(spec: ExperimentSpec, trial: optuna.Trial) -> dict[str, Any]:
             last, step = int(finite[-1] if finite else high), int(parameter.step or 1)
             value = trial.suggest_int(label, int(low), last, step=step, log=parameter.log)
         else:
-            last = finite[-1] if finite else high
-            value = trial.suggest_float(label, low, last, step=parameter.step, log=parameter.log)
+            value = trial.suggest_float(
+                label, low, finite[-1] if finite else high, step=parameter.step, log=parameter.log
+            )
         chosen[parameter.name] = plain(value)
     return chosen
 

@@ -81,7 +81,7 @@ def probe(request: ProbeRequest, store: ArtifactStore) -> ProbeResult:
         moved = float(np.mean(np.abs(changed - predicted)))
         return {"worse_by": round(worse, _DIGITS), "moved": round(moved, _DIGITS)}
 
-    features = []
+    features: list[dict[str, Any]] = []
     for number, feature in enumerate(_features(request, store, predictor)):
         # Each feature has a stream of its own: another one more or less shuffles the others as before.
         draw = np.random.default_rng([request.spec.seed, number])

@@ -55,7 +55,7 @@ def test_an_experiment_continues_after_its_proxy_was_killed(
             proxy.wait()
         yield from trained(number, parameters)
 
-    with pytest.raises(StoreError, match="continues when it is run again"):
+    with pytest.raises(StoreError, match="the database of studies failed"):
         _controlled(store, script)
     storage_module._opened.cache_clear()
     again = _serving(url, port)
