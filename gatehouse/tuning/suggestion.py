@@ -22,17 +22,16 @@ def suggested(spec: ExperimentSpec, trial: optuna.Trial) -> dict[str, Any]:
     for parameter in spec.ordered:
         if not parameter.is_open(chosen):
             continue
-        label, low, high, finite = spec.label(parameter), parameter.min or 0.0, parameter.max or 0.0, parameter.finite
+        label, low, finite = spec.label(parameter), parameter.min or 0.0, parameter.finite
+        high: float = finite[-1] if finite and parameter.type != "categorical" else parameter.max or 0.0
         if parameter.type == "categorical":
             # Optuna stores only scalars: the index stands for the value.
             value = parameter.choices[trial.suggest_categorical(label, list(range(len(parameter.choices))))]
         elif parameter.type == "int":
-            last, step = int(finite[-1] if finite else high), int(parameter.step or 1)
-            value = trial.suggest_int(label, int(low), last, step=step, log=parameter.log)
+            step = int(parameter.step or 1)
+            value = trial.suggest_int(label, int(low), int(high), step=step, log=parameter.log)
         else:
-            value = trial.suggest_float(
-                label, low, finite[-1] if finite else high, step=parameter.step, log=parameter.log
-            )
+            value = trial.suggest_float(label, low, high, step=parameter.step, log=parameter.log)
         chosen[parameter.name] = plain(value)
     return chosen
 

@@ -312,11 +312,7 @@ def test_broken_columns_alarm_and_ask_for_no_new_model(store: ArtifactStore) -> 
 
 
 def test_stale_views_alarm_also_where_rows_are_too_few(store: ArtifactStore) -> None:
-    request = {"reference": "", "split": "", "current": ""}
-    table, few = _table(0, 270), _table(280, 2)
-    request["reference"], request["current"] = (
-        _publish(store, "training-sets", entry, DETAILS) for entry in (table, few)
-    )
-    request["split"] = _publish(store, "splits", pa.table({"row": np.arange(table.num_rows)}), {})
-    result = monitor(MonitorRequest(**request, stale=("weather is 3 days old",), spec=SPEC), store)
+    reference, split, newest = _published(store, _table(280, 2))
+    data = {"reference": reference, "split": split, "current": newest}
+    result = monitor(MonitorRequest(**data, stale=("weather is 3 days old",), spec=SPEC), store)
     assert result.decision == "not judged" and result.alarms == ("freshness: weather is 3 days old",)

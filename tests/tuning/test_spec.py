@@ -104,26 +104,14 @@ def test_a_setting_stands_twice_under_conditions_that_exclude_each_other() -> No
 
 
 def test_another_architecture_begins_with_its_defaults_and_keeps_what_it_has() -> None:
-    base = train_spec(
-        {
-            "optimizer": {"learning_rate": 0.5, "weight_decay": 0.1},
-            "data": {"train_fraction": 0.5, "batch_size": 64},
-            "stopping": {"patience": 9},
-            "parallelism": {"processes": 2, "threads": 3},
-            "seed": 3,
-        }
-    )
+    optimizer, data = {"learning_rate": 0.5, "weight_decay": 0.1}, {"train_fraction": 0.5, "batch_size": 64}
+    parallel = {"parallelism": {"processes": 2, "threads": 3}, "seed": 3}
+    base = train_spec({"optimizer": optimizer, "data": data, "stopping": {"patience": 9}} | parallel)
     settings = {"stopping.epochs": 2, "stopping.rounds": 40, "parallelism.processes": 1}
     trees = configured(base, {"model.architecture": "xgboost", "model.max_depth": 4}, settings)
-    assert trees == train_spec(
-        {
-            "model": {"architecture": "xgboost", "max_depth": 4},
-            "data": {"train_fraction": 0.5},
-            "stopping": {"rounds": 40},
-            "parallelism": {"processes": 1, "threads": 3},
-            "seed": 3,
-        }
-    )
+    model, kept = {"architecture": "xgboost", "max_depth": 4}, {"train_fraction": 0.5}
+    expected = {"model": model, "data": kept, "stopping": {"rounds": 40}} | parallel
+    assert trees == train_spec(expected | {"parallelism": {"processes": 1, "threads": 3}})
     same = configured(base, {"model.architecture": "tabular_mlp"}, settings)
     assert same == changed(base, {"stopping.epochs": 2, "parallelism.processes": 1})
 
@@ -153,14 +141,9 @@ def test_a_whole_trial_has_as_many_steps_as_its_network_has_epochs(
 
 
 def test_objectives_and_constraints_that_are_not_measured_are_told() -> None:
-    spec = ExperimentSpec.model_validate(
-        {
-            "parameters": [RATE],
-            "objective": [{"metric": "log_loss", "goal": 0.5}, "brier", "latency_ms"],
-            "algorithm": "nsga2",
-            "constraints": [{"measure": "size_bytes", "at_most": 9}, {"measure": "ece", "at_most": 0.1}],
-        }
-    )
+    limits = [{"measure": "size_bytes", "at_most": 9}, {"measure": "ece", "at_most": 0.1}]
+    objectives = {"objective": [{"metric": "log_loss", "goal": 0.5}, "brier", "latency_ms"], "algorithm": "nsga2"}
+    spec = ExperimentSpec.model_validate({"parameters": [RATE], "constraints": limits} | objectives)
     assert [where for where, *_ in infeasible(spec, NETWORK)] == [("objective", 1), ("constraints", 1, "measure")]
     assert spec.objective[0].is_reached(0.4) and not spec.objective[0].is_reached(0.6)
     assert [constraint.violation(10) for constraint in spec.constraints] == [1, 9.9]
