@@ -419,10 +419,10 @@ def handoff(
     memory: Annotated[str, typer.Option(help="Request and limit.")] = "2Gi",
     store: StoreOption = "",
 ) -> None:
-    """Write a version's InferenceService for KServe, the schema of its tensors, and the plan of a canary or shadow."""
+    """Write a version's InferenceService for KServe, and the schema of its tensors."""
     import yaml
 
-    from gatehouse.registry.handoff import Serving, inference_service, plan
+    from gatehouse.registry.handoff import Serving, inference_service
     from gatehouse.server.inference import ServedModel
 
     opened = open_store(store)
@@ -437,7 +437,6 @@ def handoff(
     files = {
         "inferenceservice.yaml": yaml.safe_dump(service, sort_keys=False),
         "schema.json": json.dumps(schema, indent=2),
-        "plan.json": json.dumps(plan(opened, target, percent), indent=2),
     }
     for name, text in files.items():
         _write(out / name, text)

@@ -84,7 +84,6 @@ SETTINGS_KEYS = {
     "kfp-endpoint": ENDPOINT,
     "kfp-namespace": NAMESPACE,
     "kfp-ui": UI,
-    "metrics-endpoint": "GATEHOUSE_METRICS_ENDPOINT",
 }
 CREDENTIAL_KEYS = {
     "mlflow-tracking-token": "GATEHOUSE_MLFLOW_TRACKING_TOKEN",

@@ -17,14 +17,7 @@ _FAILURES, _DOTTED = 20, 60
 
 
 def page(rows: Sequence[Row], champions: Mapping[str, float], currency: str, days: float) -> str:
-    """The dashboard as one HTML file.
-
-    Args:
-        rows: Rows of the operations table.
-        champions: Age in seconds of each model's champion.
-        currency: Currency of the prices.
-        days: The span of time of the rows.
-    """
+    """The dashboard of rows of the last `days` as HTML, with the age in seconds of each model's champion."""
     runs, tasks = [row for row in rows if not row.stage], [row for row in rows if row.stage]
     made = totals(rows)
     pipelines, stages = [total for total in made if not total.stage], [total for total in made if total.stage]

@@ -1,12 +1,11 @@
 """Resolves NAME@ALIAS to a verified folder on this machine, from local copies of the ledger and of the model's files.
 
-A resolver answers from this machine alone. `refresh` updates its copy of the ledger; a server does this on a thread. So
-an answer is as old as the last refresh, states its age, and needs neither MLflow nor the store. When a model gets an
+A resolver answers from this machine alone, without MLflow or the store. `refresh` updates its copy of the ledger; a
+server calls it every few seconds. So an answer is as old as the last refresh, and states its age. When a model gets an
 alias, its files are fetched and verified before the resolver returns it, so no request waits for them.
 """
 
 import json
-import logging
 import os
 import shutil
 import threading
@@ -25,8 +24,6 @@ from gatehouse.store.objects.cache import cache_folder
 from gatehouse.store.store import ArtifactStore
 
 _VERIFIED = ".verified.json"
-
-logger = logging.getLogger(__name__)
 
 
 class UnknownAliasError(GatehouseError):
@@ -53,10 +50,7 @@ class Resolved:
 
 
 class Resolver:
-    """Resolves the aliases of one model; several processes may share its folder.
-
-    The folder has `ledger.json`, and a folder for each model that held an alias.
-    """
+    """Resolves the aliases of one model, in a folder of `ledger.json` and models that several processes may share."""
 
     def __init__(self, address: str, model_name: str, folder: Path | None = None) -> None:
         """Open this machine's copy, by default in the user's cache; the store is not accessed."""
@@ -77,11 +71,8 @@ class Resolver:
         """The version that holds an alias, with its files verified.
 
         If the copy is older than `at_most` seconds (None for any age), or there is none, the ledger is read first.
-
-        Raises:
-            UnknownAliasError: if no version holds it.
-            StoreError, CorruptArtifactError: if the ledger must be read, or altered files fetched again, and the store
-                does not answer.
+        Raises UnknownAliasError if no version holds it; StoreError, CorruptArtifactError if the ledger must be read, or
+        altered files fetched again, and the store does not answer.
         """
         if not self._copy or (at_most is not None and time.time() - self._copy["at"] > at_most):
             self.refresh()
@@ -98,9 +89,8 @@ class Resolver:
     def refresh(self) -> bool:
         """Update the copy from the ledger; returns whether something changed.
 
-        Raises:
-            StoreError: if the store does not answer, or has fewer records than before (for example an empty folder
-                because a volume is not mounted); the copy does not change then.
+        Raises StoreError if the store does not answer, or has fewer records than before (for example an empty folder
+        because a volume is not mounted); the copy does not change then.
         """
         with self._refreshing:
             at = time.time()
@@ -122,25 +112,6 @@ class Resolver:
             self.folder.mkdir(parents=True, exist_ok=True)
             write_json(self.folder / "ledger.json", self._copy)
             return before != state.size
-
-    def keep_fresh(self, every: float, stop: threading.Event) -> threading.Thread:
-        """Refresh on a thread every `every` seconds until `stop` is set; if the store does not answer, retry."""
-
-        def run() -> None:
-            last = ""
-            while not stop.wait(every):
-                message = ""
-                try:
-                    self.refresh()
-                except GatehouseError as error:
-                    message = str(error)
-                    if message != last:  # Once, and not at every attempt.
-                        logger.warning("%s is not brought up to the ledger: %s", self._name, message)
-                last = message
-
-        thread = threading.Thread(target=run, name=f"refresh {self._name}", daemon=True)
-        thread.start()
-        return thread
 
     def _opened(self) -> ArtifactStore:
         if self._store is None:

@@ -32,11 +32,7 @@ class Answer(StageModel):
 
 
 def seven_answers(store: ArtifactStore, model: str) -> tuple[Answer, ...]:
-    """The model's answers to the seven questions.
-
-    Raises:
-        MissingArtifactError, CorruptArtifactError: if a manifest of its lineage is missing or was altered.
-    """
+    """The model's answers to the seven questions. Raises if a manifest of its lineage is missing or altered."""
     origin, settings = provenance_of(store, model), dict(leaves(settings_of(store, model)))
     environment: dict[str, Any] = training_of(store, model).get("environment") or {}
 
@@ -89,11 +85,7 @@ def seven_answers(store: ArtifactStore, model: str) -> tuple[Answer, ...]:
 
 
 def require_answers(store: ArtifactStore, model: str) -> None:
-    """Check that a model answers all seven questions.
-
-    Raises:
-        IncompleteLineageError: if it does not; the message names what is missing.
-    """
+    """Raise IncompleteLineageError, which names what is missing, if a model does not answer all seven questions."""
     answers = seven_answers(store, model)
     missing = "".join(f"\n  - {answer.question}: {answer.missing}" for answer in answers if answer.missing)
     if missing:

@@ -45,9 +45,8 @@ class ApproveResult(StageModel):
 def approve(request: ApproveRequest, store: ArtifactStore) -> ApproveResult:
     """Sign the last verdict on a version in the ledger, to allow or forbid its promotion.
 
-    Raises:
-        ApprovalError: if there is no reason, no such version, or no verdict that passed; with `four_eyes` also if the
-            approver trained or submitted the model, or if it is not known who did.
+    Raises ApprovalError if there is no reason, no such version, or no verdict that passed; with `four_eyes` also if the
+    approver trained or submitted the model, or if it is not known who did.
     """
     ledger, by, approves = Ledger(store, request.model_name), request.by or whoami(), request.word == "approve"
     if not request.reason.strip():
@@ -56,13 +55,15 @@ def approve(request: ApproveRequest, store: ArtifactStore) -> ApproveResult:
     def judged(state: State, number: int) -> tuple[ModelVersion, Verdict]:
         version = state.version(number)
         if version is None:
-            found = f"version {number}" if number else "no version in staging"
-            raise ApprovalError(f"{request.model_name}: expected one of {len(state.versions)} versions, found {found}.")
+            missing = f"version {number}" if number else "no version in staging"
+            raise ApprovalError(
+                f"{request.model_name}: expected one of {len(state.versions)} versions, found {missing}."
+            )
         last = state.last_verdict(version.model)
         assert last is not None, "a version has the verdict that it was registered with"
         if version.archived or not last[1].admits:
-            found = "archived" if version.archived else f"{last[1].verdict}: {'; '.join(advised(last[1].reasons))}"
-            raise ApprovalError(f"{request.model_name}:{number}: expected a last verdict of pass, found {found}.")
+            status = "archived" if version.archived else f"{last[1].verdict}: {'; '.join(advised(last[1].reasons))}"
+            raise ApprovalError(f"{request.model_name}:{number}: expected a last verdict of pass, found {status}.")
         return version, last[1]
 
     state = ledger.state()
@@ -90,34 +91,26 @@ def approve(request: ApproveRequest, store: ArtifactStore) -> ApproveResult:
 
 
 def require_approval(state: State, model_name: str, version: ModelVersion, verdict: Verdict, now: datetime) -> Approval:
-    """The approval of a verdict, if it is valid now.
-
-    Raises:
-        ApprovalError: if there is none, it was a rejection, or it has expired.
-    """
+    """The approval of a verdict. Raises ApprovalError if there is none, it was a rejection, or it has expired."""
     signature, name = state.signature_on(verdict.digest), f"{model_name}:{version.version}"
     approval = signature.approval if signature else None
     if signature is None or approval is None:
         earlier = any(record.version == version.version for record in state.approvals)
-        found = "signatures on earlier verdicts only" if earlier else "none"
+        present = "signatures on earlier verdicts only" if earlier else "none"
     elif signature.kind == "rejected":
-        found = f"that {approval.by} rejected it: {signature.reason}"
+        present = f"that {approval.by} rejected it: {signature.reason}"
     elif _text(now) > approval.until:
-        found = f"one by {approval.by} that expired at {approval.until}"
+        present = f"one by {approval.by} that expired at {approval.until}"
     else:
         return approval
     raise ApprovalError(
-        f"{name}: expected an approval of the verdict of {verdict.evaluation}, found {found}. Approve it with "
+        f"{name}: expected an approval of the verdict of {verdict.evaluation}, found {present}. Approve it with "
         f'`gatehouse models approve {name} --reason "…"`.'
     )
 
 
 def require_other_eyes(store: ArtifactStore, ledger: Ledger, version: ModelVersion, verdict: Verdict, by: str) -> None:
-    """Under a policy with `four_eyes`, check that `by` neither trained nor submitted the model.
-
-    Raises:
-        ApprovalError: if `by` did, or if it is not known who did.
-    """
+    """Under `four_eyes`, raise ApprovalError if `by` trained or submitted the model, or it is unknown who did."""
     if not verdict.four_eyes:
         return
     name, model = f"{ledger.model_name}:{version.version}", version.model

@@ -57,11 +57,7 @@ class Compared(StageModel):
 
 
 def compare(request: CompareRequest, store: ArtifactStore) -> Compared:
-    """Compare two versions.
-
-    Raises:
-        ConfigurationError: if there is no such model or version.
-    """
+    """Compare two versions. Raises ConfigurationError if there is no such model or version."""
     names = [named(store, name) for name in (request.first, request.second)]
     first, second = (name.version for name in names)
     numbers, other = ({number.name: number for number in numbers_of(store, v.evaluation)} for v in (first, second))

@@ -43,9 +43,8 @@ class ExemptResult(StageModel):
 def exempt(request: ExemptRequest, store: ArtifactStore) -> ExemptResult:
     """Record an exemption in the ledger; it applies at registration, and is checked again at promotion.
 
-    Raises:
-        ExemptionError: if there is no reason, the day has passed, or the gate's last verdict on the candidate does not
-            say that it breaks this rule.
+    Raises ExemptionError if there is no reason, the day has passed, or the gate's last verdict on the candidate does
+    not say that it breaks this rule.
     """
     if not request.reason.strip():
         raise ExemptionError("An exemption needs a reason: give --reason.")
@@ -107,11 +106,7 @@ def why_not_exempted(rule: str, model: str, state: State, moment: datetime) -> s
 
 
 def require_exemptions(name: str, verdict: Verdict, moment: datetime) -> None:
-    """Check that the exemptions on which a verdict depends are still valid; a later one makes another verdict.
-
-    Raises:
-        ExemptionError: if one of them has expired.
-    """
+    """Raise ExemptionError if an exemption on which a verdict depends has expired."""
     for exemption in verdict.exempted:
         if not _is_valid(exemption, moment):
             raise ExemptionError(

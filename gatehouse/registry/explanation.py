@@ -76,9 +76,8 @@ class Explanation(StageModel):
 def explain(request: ExplainRequest, store: ArtifactStore) -> Explanation:
     """Explain a version.
 
-    Raises:
-        ConfigurationError: if there is no such model or version.
-        MissingArtifactError, CorruptArtifactError: if a manifest of its lineage is missing or was altered.
+    Raises ConfigurationError if there is no such model or version; MissingArtifactError, CorruptArtifactError if a
+    manifest of its lineage is missing or was altered.
     """
     chosen = named(store, request.model)
     ledger, version, state = chosen.ledger, chosen.version, chosen.ledger.state()

@@ -40,11 +40,7 @@ class Ledger:
         self._verified: list[tuple[Record, str]] = []
 
     def records(self) -> list[Record]:
-        """All records in order.
-
-        Raises:
-            LedgerError: if a record is missing or was altered.
-        """
+        """All records in order. Raises LedgerError if a record is missing or was altered."""
         return self._read()[0]
 
     def state(self) -> State:
@@ -54,10 +50,7 @@ class Ledger:
     def extend(self, decide: Callable[[State], Record | None], by: str = "") -> State:
         """Append the records that `decide` returns, one after another, until it returns None; returns the last state.
 
-        Args:
-            decide: A pure function of the state. It is called again if another writer was faster. Its errors are passed
-                to the caller.
-            by: Who asks for the records; empty for the user of this process.
+        `decide` is a pure function of the state. It is called again if another writer was faster, and may raise.
         """
         records, head = self._read()
         state = fold(records)

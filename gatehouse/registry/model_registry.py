@@ -38,14 +38,7 @@ class ModelRegistryError(GatehouseError):
 
 @dataclass(frozen=True)
 class RegistryApi:
-    """The parts of the registry's REST API, v1alpha3, that a projection needs.
-
-    Its methods raise `ModelRegistryError` if the registry does not answer, or refuses a request.
-
-    Attributes:
-        address: Address, such as `https://registry.example:443`.
-        author: Author of new entries.
-    """
+    """The parts of the registry's REST API, v1alpha3, that a projection needs; methods raise `ModelRegistryError`."""
 
     address: str
     author: str

@@ -38,11 +38,7 @@ def names_a_version(text: str) -> bool:
 
 
 def named(store: ArtifactStore, text: str) -> Named:
-    """The model and version that a text names.
-
-    Raises:
-        ConfigurationError: if it has another form, or the store has no such model or version.
-    """
+    """The model and version that a text names; raises ConfigurationError if the store has no such one."""
     match = _VERSION.fullmatch(text)
     if match is None:
         raise ConfigurationError(f"expected NAME, NAME:2 or NAME@{CHAMPION}, found {text!r}.")

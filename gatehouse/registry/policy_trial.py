@@ -29,10 +29,8 @@ class Tried(StageModel):
 def tried(store: ArtifactStore, policy: GatePolicy, candidates: Named) -> tuple[Tried, ...]:
     """What a policy would have decided about each judged candidate of a name, or of one version, in the ledger's order.
 
-    Each evaluation is listed once, with its last verdict in the ledger.
-
-    Raises:
-        ConfigurationError: if the policy does not fit the task of an evaluation.
+    Each evaluation is listed once, with its last verdict in the ledger. Raises ConfigurationError if the policy does
+    not fit the task of an evaluation.
     """
     state = candidates.ledger.state()
     trials = []

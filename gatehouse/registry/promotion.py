@@ -45,24 +45,14 @@ def promote(
     The version is verified again: the evaluation agrees with the ledger, the model's files are complete, and the
     exemptions on which the verdict depends are still valid. If the policy's approval is manual, a person's approval of
     the last verdict must be valid now. `shadow` and `staging` need no approval, because users do not get the model's
-    answers.
+    answers. Version 0 is the one in staging when this starts, even if another one takes its place later. A version that
+    was rolled back needs a reason. With `override` it is promoted although the gate's last verdict was negative, or
+    about another champion, or there is no approval; this needs a reason, under `four_eyes` from somebody who neither
+    trained nor submitted it.
 
-    Args:
-        store: The store that holds the ledger.
-        model_name: Name under which models are registered.
-        version: The version; 0 for the one in staging when this starts, even if another version takes its place later.
-        reason: The person's reason, recorded in the ledger. A version that was rolled back needs one.
-        override: Promote although the gate's last verdict was negative, or was about another champion, or there is no
-            approval. Needs a reason; under `four_eyes` it must come from somebody who neither trained nor submitted it.
-        to: The alias.
-        by: The person; empty for the user of this process.
-
-    Raises:
-        PromotionError: if the version cannot get the alias.
-        StaleVerdictError: if it was judged against another champion than the present one.
-        ExemptionError, ApprovalError: if an exemption has expired, or a needed approval is missing.
-        WrongEvaluationError, MissingArtifactError, CorruptArtifactError: if the evaluation contradicts the ledger, or
-            the model or evaluation is incomplete.
+    Raises PromotionError if the version cannot get the alias; StaleVerdictError if it was judged against another
+    champion; ExemptionError, ApprovalError if an exemption has expired, or an approval is missing;
+    WrongEvaluationError, MissingArtifactError, CorruptArtifactError if evaluation or model are not as in the ledger.
     """
     if override and not reason.strip():
         raise PromotionError("An override needs a reason: give --reason.")
@@ -127,10 +117,8 @@ def next_promotion(
 def rollback(store: ArtifactStore, model_name: str, version: int, reason: str = "", by: str = "") -> State:
     """Take `version` out of production and staging; a repeat with the same number changes nothing.
 
-    If it is the champion, the previous champion returns; canary, shadow and staging just end.
-
-    Raises:
-        PromotionError: if `version` has no alias, or is the first champion.
+    If it is the champion, the previous champion returns; canary, shadow and staging just end. Raises PromotionError if
+    `version` has no alias, or is the first champion.
     """
     return Ledger(store, model_name).extend(lambda state: next_rollback(state, model_name, version, reason), by)
 
@@ -153,11 +141,7 @@ def next_rollback(state: State, model_name: str, version: int, reason: str) -> R
 
 
 def archive(store: ArtifactStore, model_name: str, version: int, reason: str = "", by: str = "") -> State:
-    """Archive a version: it is kept for the record and can no longer be promoted. A repeat changes nothing.
-
-    Raises:
-        PromotionError: if there is no such version, or it is the champion.
-    """
+    """Archive a version, so that it cannot be promoted any more. Raises PromotionError for the champion."""
     return Ledger(store, model_name).extend(lambda state: next_archiving(state, model_name, version, reason), by)
 
 
@@ -174,9 +158,8 @@ def next_archiving(state: State, model_name: str, version: int, reason: str) -> 
 def tag(store: ArtifactStore, model_name: str, version: int, tags: Mapping[str, str], by: str = "") -> State:
     """Set tags of a version, by which it can be found; an empty value removes a tag.
 
-    Raises:
-        ConfigurationError: if MLflow, where the ledger is copied, does not accept a name.
-        PromotionError: if there is no such version.
+    Raises ConfigurationError if MLflow, where the ledger is copied, does not accept a name; PromotionError if there is
+    no such version.
     """
     for name in tags:  # The name may become part of a path in MLflow.
         is_path = posixpath.normpath(name) == name and name != "." and not name.startswith(("..", "/"))
@@ -196,8 +179,8 @@ def tag(store: ArtifactStore, model_name: str, version: int, tags: Mapping[str, 
 def _version(state: State, model_name: str, number: int) -> ModelVersion:
     version = state.version(number)
     if version is None:
-        found = f"version {number}" if number else "no version in staging"
-        raise PromotionError(f"{model_name}: expected a registered version, found {found}. {_choices(state)}")
+        missing = f"version {number}" if number else "no version in staging"
+        raise PromotionError(f"{model_name}: expected a registered version, found {missing}. {_choices(state)}")
     return version
 
 

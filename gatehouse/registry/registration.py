@@ -27,10 +27,8 @@ def verdict_on(
     """The gate's verdict on `model` for the ledger: read from `evaluation`, without the rules that it is exempted from.
 
     A verdict that depended on an exemption and led to a record stays as it is when the exemption expires. `moment` is
-    when exemptions must be valid.
-
-    Raises:
-        WrongEvaluationError: if the evaluation judges another model or policy, or compares the model with itself.
+    when exemptions must be valid. Raises WrongEvaluationError if the evaluation judges another model or policy, or
+    compares the model with itself.
     """
     manifest = store.manifest(evaluation)
     inputs, applied, expected = manifest.derived_from, manifest.configuration.get("policy") or {}, identity_of(policy)
@@ -75,14 +73,13 @@ def verdict_on(
 def require_binding(store: ArtifactStore, verdict: Verdict) -> None:
     """Check that a verdict of the ledger equals what its evaluation says of this model, data, champion and policy.
 
-    Raises:
-        WrongEvaluationError: if the evaluation says something else.
-        MissingArtifactError, CorruptArtifactError: if the evaluation or model is incomplete.
+    Raises WrongEvaluationError if the evaluation says something else; MissingArtifactError, CorruptArtifactError if the
+    evaluation or model is incomplete.
     """
     manifest, subject = store.manifest(verdict.evaluation), verdict.subject
     exempted = {exemption.rule for exemption in verdict.exempted}
     rules = tuple(rule for rule in rules_of(store, verdict.evaluation) if rule.name not in exempted)
-    for name, expected, found in (
+    for name, expected, recorded in (
         ("model", subject.model, manifest.derived_from.get("model", "")),
         ("training_set", subject.training_set, manifest.derived_from.get("training_set", "")),
         ("split", subject.split, manifest.derived_from.get("split", "")),
@@ -90,10 +87,10 @@ def require_binding(store: ArtifactStore, verdict: Verdict) -> None:
         ("policy", subject.policy, digest_of(manifest.configuration.get("policy"))),
         ("verdict", verdict.verdict, verdict_of(rules)),
     ):
-        if found != expected:
+        if recorded != expected:
             raise WrongEvaluationError(
                 f"{verdict.evaluation}: {name}: expected {expected or 'none'}, as in the ledger, found "
-                f"{found or 'none'}. Run the training pipeline again."
+                f"{recorded or 'none'}. Run the training pipeline again."
             )
     for reference in (verdict.evaluation, subject.model):
         if problems := store.problems(reference):
@@ -105,10 +102,8 @@ def next_registration(state: State, verdict: Verdict, lineage: tuple[str, ...]) 
 
     A refusal is recorded once. A candidate that passes becomes a version; a model has at most one version, however
     often it is judged. The version then gets staging and, if the policy's approval is automatic, champion. `lineage`
-    holds the identities of all artifacts that the candidate was made from.
-
-    Raises:
-        StaleVerdictError: if the verdict compares with another champion than the present one.
+    holds the identities of all artifacts that the candidate was made from. Raises StaleVerdictError if the verdict
+    compares with another champion than the present one.
     """
     model = verdict.subject.model
     last, version = state.verdict_on(verdict.subject), state.version_of(model)

@@ -1,7 +1,6 @@
 """Reproduces a registered model in a clean store; if the result differs, says what differs and by how much."""
 
 import tempfile
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -120,10 +119,8 @@ class Rebuild:
 def reproduce(request: ReproduceRequest, store: ArtifactStore) -> Reproduced:
     """Rebuild a version from its snapshot in an empty store, at the world size of the original.
 
-    Raises:
-        ConfigurationError: if there is no such version, or the folder is not empty.
-        NotReproducibleError: if the provenance of an artifact in its lineage is incomplete.
-        GatehouseError: as the stages raise.
+    Raises ConfigurationError if there is no such version, or the folder is not empty; NotReproducibleError if the
+    provenance of an artifact in its lineage is incomplete; GatehouseError as the stages raise.
     """
     model, folder = named(store, request.model).version.model, Path(request.into)
     if request.into and folder.exists() and any(folder.iterdir()):
@@ -162,22 +159,15 @@ def beside(rebuild: Rebuild, model: str, again: str) -> Reproduced:
     rows = pq.ParquetDataset(rebuild.source.paths(training_set)).read().slice(0, _SCORED)
     scores = [Predictor.load(store, identity).predict(rows) for store, identity in sides]
     apart = np.abs(scores[0] - scores[1])
-    differences = tuple(_differences(rebuild.source, rebuild.target, model, again, made))
-    return result.model_copy(
-        update={"differences": differences, "largest": float(apart.max()), "mean": float(apart.mean())}
-    )
-
-
-def _differences(
-    store: ArtifactStore, clean: ArtifactStore, model: str, again: str, made: list[Step]
-) -> Iterator[Change]:
-    """Differences from the original training: the code of each stage, and the environment."""
+    differences: list[Change] = []
     for step in made:
         now = declared_stages()[step.stage].sources()
-        store.record(f"code/{now.digest}.json", now.to_json())
-        for change in code_changes(store, step.code, now.digest):
-            yield Change.of(f"code of {step.stage}", *change)
-    environments = [training_of(side, name).get("environment") or {} for side, name in ((store, model), (clean, again))]
-    for change in changes(*environments):
-        if change[0] not in ("commit", "dirty"):
-            yield Change.of("environment", *change)
+        rebuild.source.record(f"code/{now.digest}.json", now.to_json())
+        changed = code_changes(rebuild.source, step.code, now.digest)
+        differences += [Change.of(f"code of {step.stage}", *change) for change in changed]
+    environments = [training_of(store, identity).get("environment") or {} for store, identity in sides]
+    changed = (change for change in changes(*environments) if change[0] not in ("commit", "dirty"))
+    differences += [Change.of("environment", *change) for change in changed]
+    return result.model_copy(
+        update={"differences": tuple(differences), "largest": float(apart.max()), "mean": float(apart.mean())}
+    )

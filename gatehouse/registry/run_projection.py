@@ -21,15 +21,9 @@ from gatehouse.tracking.provenance import PRICES
 from gatehouse.tracking.shipping import deliver
 from gatehouse.tracking.training import track_experiment, track_training
 
-_MOST_FAILURES = 3
-"""After so many runs that cannot be shown, a server is taken to be away, and the others wait for the next time."""
-
 
 def show_run(store: ArtifactStore, run: str) -> bool:
-    """Show the models and experiments of a run, the ledgers that it wrote to, and its stages, each once.
-
-    An error becomes a warning in the run record. Returns whether nothing of the run is left.
-    """
+    """Show models, experiments, ledgers and stages of a run, each once; returns whether nothing of the run is left."""
     left = left_by(store, run)
     shown = [track_training(store, model) for model in left.models]
     shown += [track_experiment(store, experiment) for experiment in left.experiments]
@@ -52,12 +46,12 @@ def main(address: str, *runs: str) -> None:
     """
     store = ArtifactStore.open(address)
     os.environ.pop(LATER, None)
-    failures, prices = 0, os.environ.get(PRICES, "")
+    prices = os.environ.get(PRICES, "")
     with open(store.local_folder / "showing.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         left = runs_left(store)
         for run in runs:
-            if run not in left or failures == _MOST_FAILURES:
+            if run not in left:
                 continue
             os.environ[RUN_ID], done = run, False
             with warning_on_failure(store, "run:tracking"):
@@ -66,8 +60,6 @@ def main(address: str, *runs: str) -> None:
                 done = show_run(store, run)
             if done:
                 all_is_shown(store, run)
-            else:
-                failures += 1
 
 
 if __name__ == "__main__":

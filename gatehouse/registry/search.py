@@ -52,11 +52,7 @@ class _Values:
 
 
 def search(request: SearchRequest, store: ArtifactStore) -> tuple[VersionSummary, ...]:
-    """The versions that match a request, in the order that its query asks for.
-
-    Raises:
-        ConfigurationError: if the query is invalid (the message gives the column), or has a name that no version has.
-    """
+    """The versions that match a request, in its order. Raises ConfigurationError if the query is invalid."""
     query = parse(request.query)
     candidates = []
     for model_name in [request.model_name] if request.model_name else model_names(store):

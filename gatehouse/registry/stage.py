@@ -132,13 +132,10 @@ class RegisterResult(StageModel):
 def register(request: RegisterRequest, store: ArtifactStore) -> RegisterResult:
     """Record the gate's verdict in the ledger, and update MLflow if the ledger changed.
 
-    Registering again without a change writes nothing.
-
-    Raises:
-        WrongEvaluationError: if the evaluation judges another model or policy, or compares the model with itself.
-        StaleVerdictError: if the champion changed after the candidate was judged.
-        IncompleteLineageError: if the candidate's origin is not fully known: what, how, where and by whom.
-        CorruptArtifactError: if the candidate, or an artifact it was made from, does not verify.
+    Registering again without a change writes nothing. Raises WrongEvaluationError if the evaluation judges another
+    model or policy, or compares the model with itself; StaleVerdictError if the champion changed after the candidate
+    was judged; IncompleteLineageError if the candidate's origin is not fully known: what, how, where and by whom;
+    CorruptArtifactError if the candidate, or an artifact it was made from, does not verify.
     """
     ledger = Ledger(store, request.model_name)
     before = ledger.state()
@@ -212,9 +209,8 @@ class PromoteResult(StageModel):
 def promote(request: PromoteRequest, store: ArtifactStore) -> PromoteResult:
     """Promote, roll back or archive a version, and update MLflow; a repeat changes nothing.
 
-    Raises:
-        ConfigurationError: if there is no such action.
-        GatehouseError: as `promotion.promote`, `rollback` and `archive` raise.
+    Raises ConfigurationError if there is no such action; GatehouseError as `promotion.promote`, `rollback` and
+    `archive` raise.
     """
     if request.action not in _DONE:
         raise ConfigurationError(f"action: expected one of {', '.join(_DONE)}, found {request.action!r}.")

@@ -252,11 +252,7 @@ class State:
 
 
 def fold(records: Iterable[Record], state: State | None = None) -> State:
-    """The state after `records`; a record that is already true only increases the size.
-
-    Raises:
-        LedgerError: at the first record that cannot follow those before it.
-    """
+    """The state after `records`; a record that is true already adds to the size only. Raises LedgerError."""
     current = state or State()
     for record in records:
         current = replace(_apply(current, record), size=current.size + 1)

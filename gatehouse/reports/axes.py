@@ -47,9 +47,8 @@ class Frame:
 class Axis:
     """One axis from `low` to `high`, in numbers of the data.
 
-    Attributes:
-        whole: Put ticks on whole numbers from 0 on only, as for a count.
-        choices: Names of categories; category `i` is the number `i`, and `low` and `high` are ignored.
+    `whole` puts ticks on whole numbers from 0 on, as for a count. `choices` are names of categories: category `i` is
+    the number `i`, and `low` and `high` are ignored.
     """
 
     label: str

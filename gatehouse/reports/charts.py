@@ -20,9 +20,7 @@ _FARTHEST = 1e300  # Beyond this the distance between two points is infinite.
 class Series:
     """Lines and dots of one look; points that are not finite are left out.
 
-    Attributes:
-        titles: The tooltips of the dots; empty for none.
-        style: `s0` to `s3`, `ref` (something to compare with), `soft` or `bad`; by default the next of `s0` to `s3`.
+    `titles` are the dots' tooltips. `style` is `s0` to `s3` (by default the next), `ref`, `soft` or `bad`.
     """
 
     name: str
@@ -52,8 +50,7 @@ def line_chart(
 ) -> Markup:
     """Series over two axes, the first on top; what lies outside of the axes is cut off.
 
-    Args:
-        marks: Numbers on the horizontal axis with a dashed line, each with its tooltip.
+    `marks` are numbers on the horizontal axis with a dashed line, each with its tooltip.
     """
     points = [point for line in series for part in (line.points, *line.lines, line.dots) for point in part]
     points = [point for point in points if all(abs(value) < _FARTHEST for value in point)]
@@ -79,8 +76,10 @@ def line_chart(
     place = f'x="{left:.1f}" y="{top:.1f}" width="{width:.1f}" height="{height:.1f}"'
     clip = f'<svg class="clip" {place} viewBox="{left:.1f} {top:.1f} {width:.1f} {height:.1f}">'
     svg = framed_svg(*size, f"{y_axis.label} against {x_axis.label}", [*axes, clip, *drawn, "</svg>"])
+    # A dot of the legend is filled in the colour of a line.
+    fills = {"soft": "f-soft", "bad": "f-bad", "ref dashed": "f-soft"}
     entries = [
-        (line.name, style if line.points or line.lines or not line.dots else _fill(style))
+        (line.name, style if line.points or line.lines else fills.get(style, style.replace("s", "f", 1)))
         for line, style in zip(series, styles, strict=True)
         if line.name and (line.points or line.lines or line.dots)
     ]
@@ -130,11 +129,6 @@ def series_styles(names: Sequence[str]) -> list[str]:
     return styles
 
 
-def _fill(style: str) -> str:
-    """The class that fills a dot of the legend in the colour of a line."""
-    return {"soft": "f-soft", "bad": "f-bad", "ref dashed": "f-soft"}.get(style, style.replace("s", "f", 1))
-
-
 def histogram(
     edges: Sequence[float],
     groups: Sequence[tuple[str, Sequence[float]]],
@@ -145,9 +139,8 @@ def histogram(
 ) -> Markup:
     """Histograms of several groups over the same bins, on top of each other.
 
-    Args:
-        edges: The edges of the bins, ascending, one more than heights; with `times`, in seconds since 1970.
-        groups: Name and heights of each group; a height that is not finite counts as 0.
+    `edges` of the bins are ascending, one more than heights, with `times` in seconds since 1970; a height that is not
+    finite counts as 0.
     """
     finite = [(name, [height if math.isfinite(height) else 0.0 for height in heights]) for name, heights in groups]
     styles = series_styles([""] * len(groups))

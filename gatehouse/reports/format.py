@@ -95,11 +95,7 @@ def duration(seconds: float) -> str:
 
 
 def ticks(values: list[float], step: float) -> list[str]:
-    """Labels of an axis: one number of decimals for all, thousands and more in k, M and G.
-
-    Args:
-        step: Their distance; decides the decimals.
-    """
+    """Labels of an axis: its `step` decides the decimals of all; thousands and more are in k, M and G."""
     largest = max((abs(value) for value in values), default=0.0)
     unit, suffix = next((pair for pair in ((1e9, "G"), (1e6, "M"), (1e3, "k")) if largest >= 10 * pair[0]), (1.0, ""))
     if largest >= 1e13 or 0 < largest < 1e-4:

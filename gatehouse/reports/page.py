@@ -35,11 +35,7 @@ _NARROW = 4  # A table with more columns scrolls on a phone.
 
 
 class Cell(NamedTuple):
-    """A table cell that stands out.
-
-    Attributes:
-        mark: `good`, `bad`, `warn`, `soft` (of less weight) or `best` (of its row).
-    """
+    """A table cell that stands out; `mark` is `good`, `bad`, `warn`, `soft` (of less weight) or `best` (of its row)."""
 
     value: Any
     mark: str = ""
@@ -48,11 +44,7 @@ class Cell(NamedTuple):
 
 @dataclass(frozen=True)
 class Verdict:
-    """The box at the top of a page: what was decided, why, and what to do.
-
-    Attributes:
-        word: `pass`, `fail`, `refused` or `warn`, which decides the colour.
-    """
+    """The box at the top of a page. Its `word` (`pass`, `fail`, `refused` or `warn`) decides the colour."""
 
     word: str
     text: str = ""
@@ -87,13 +79,9 @@ def layout(
 ) -> dict[str, Any]:
     """The texts and classes of a table for its template.
 
-    Args:
-        columns: The headers, if a row is a sequence of cells; else by header the key or attribute of each row.
-        percents: Headers of columns that are shares.
-        marks: By index of a row, what makes it stand out, as in `Cell`.
-
-    Raises:
-        ValueError: if a row has another number of cells than there are headers.
+    `columns` are the headers, if a row is a sequence of cells; else by header the key or attribute of each row. Columns
+    in `percents` are shares. `marks` says by index of a row what makes it stand out, as in `Cell`. Raises ValueError if
+    a row has another number of cells than there are headers.
     """
     if isinstance(columns, Mapping):
         keys = list(columns.values())
@@ -157,11 +145,7 @@ def environment() -> Environment:
 def render(
     template: str | Template, title: str, subtitle: str = "", verdict: Verdict | None = None, **values: Any
 ) -> str:
-    """The page of a template that extends `report.html`, as HTML.
-
-    Args:
-        template: Name of its file in `templates`, or the template itself.
-    """
+    """The page, as HTML, of a template (or the name of its file) that extends `report.html`."""
     # The page may use its own style sheet and nothing else.
     digest = base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()
     html = (

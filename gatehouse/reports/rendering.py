@@ -17,14 +17,18 @@ def has_page(reference: Reference) -> bool:
 def rendered(store: ArtifactStore, reference: Reference | str) -> Path:
     """The HTML file of an artifact's page: the one in the store where the store is on this machine, else a copy.
 
-    The page is the one that a stage declares for the kind; without one it shows what the artifact contains.
-
-    Raises:
-        MissingArtifactError, CorruptArtifactError: if the artifact is not there or not what its reference says.
+    The page is the one that a stage declares for the kind; without one it shows what the artifact contains. Raises
+    MissingArtifactError, CorruptArtifactError if the artifact is not there or not what its reference says.
     """
-    named = Reference.parse(str(reference))
-    store.manifest(named)
-    return _file(store, draw(store, named, _page(named.kind) or CONTENTS))
+    reference = Reference.parse(str(reference))
+    store.manifest(reference)
+    key = draw(store, reference, _page(reference.kind) or CONTENTS)
+    local = Path(store.address) / key
+    if "://" not in store.address and local.is_file():
+        return local
+    copies = LocalObjects(store.local_folder)
+    copies.put_bytes(key, store.objects.get_bytes(key))
+    return copies.local_path(key)
 
 
 def _page(kind: str) -> str | None:
@@ -34,12 +38,3 @@ def _page(kind: str) -> str | None:
             if kind in stage.declared.pages:
                 return stage.declared.pages[kind]
     return None
-
-
-def _file(store: ArtifactStore, key: str) -> Path:
-    local = Path(store.address) / key
-    if "://" not in store.address and local.is_file():
-        return local
-    copies = LocalObjects(store.local_folder)
-    copies.put_bytes(key, store.objects.get_bytes(key))
-    return copies.local_path(key)

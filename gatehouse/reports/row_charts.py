@@ -48,9 +48,7 @@ def dot_chart(
 ) -> Markup:
     """One row per dot, for values whose differences are small beside their distance from zero.
 
-    Args:
-        dots: The rows; `mark` is empty, `bad` or `soft` (a row that counts less).
-        x: Label of the axis. It spans all values, and the intervals of rows that are not `soft`.
+    The axis `x` spans all values, and the intervals of rows that are not `soft` (count less).
     """
     markers = [(name, value) for name, value in markers if math.isfinite(value)]
     spanned = [value for dot in dots for value in (dot.value, dot.other)] + [value for _, value in markers]

@@ -16,41 +16,32 @@ class BuilderError(GatehouseError):
 def builder_code(*architectures: str) -> str:
     """SHA-256 over the top-level packages of builders, as 64 hexadecimal digits; empty where no builder is named.
 
-    Every file of a package counts, except hidden files and what Python compiled. Other packages that it imports do not.
-
-    Args:
-        *architectures: Names of architectures. Those of the form `package.module:builder` name a builder.
-
-    Raises:
-        BuilderError: if a package is not installed here, because its code is part of what decides the result.
+    An architecture of the form `package.module:builder` names a builder. Every file of its package counts, except
+    hidden files and what Python compiled; other packages that it imports do not. Raises BuilderError if a package is
+    not installed here, because its code is part of what decides the result.
     """
     packages = {name.partition(":")[0].partition(".")[0]: name for name in architectures if ":" in name}
     digest = hashlib.sha256()
     for package, builder in sorted(packages.items()):
-        for name, path in _files(package, builder):
+        try:
+            spec = find_spec(package)
+        except ValueError:  # The module is loaded, but has no source file.
+            spec = None
+        files = []
+        if spec and spec.submodule_search_locations:
+            for folder in spec.submodule_search_locations:
+                for path in Path(folder).rglob("*"):
+                    parts = path.relative_to(folder).parts
+                    compiled = path.suffix == ".pyc" or "__pycache__" in parts
+                    if path.is_file() and not compiled and not any(part.startswith(".") for part in parts):
+                        files.append((path.relative_to(folder).as_posix(), path))
+        elif spec and spec.origin and Path(spec.origin).is_file():
+            files = [(Path(spec.origin).name, Path(spec.origin))]
+        if not files:
+            raise BuilderError(
+                f"Model builder {builder}: its package {package} is not installed here. Put it on the path (the image, "
+                "or PYTHONPATH) of every task and pod that trains or scores."
+            )
+        for name, path in sorted(files):
             digest.update(f"{package}\0{name}\0{hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
     return digest.hexdigest() if packages else ""
-
-
-def _files(package: str, builder: str) -> list[tuple[str, Path]]:
-    """The files of a package, or of a single module, by name from it."""
-    try:
-        spec = find_spec(package)
-    except ValueError:  # The module is loaded, but has no source file.
-        spec = None
-    files = []
-    if spec and spec.submodule_search_locations:
-        for folder in spec.submodule_search_locations:
-            for path in Path(folder).rglob("*"):
-                parts = path.relative_to(folder).parts
-                compiled = path.suffix == ".pyc" or "__pycache__" in parts
-                if path.is_file() and not compiled and not any(part.startswith(".") for part in parts):
-                    files.append((path.relative_to(folder).as_posix(), path))
-    elif spec and spec.origin and Path(spec.origin).is_file():
-        files = [(Path(spec.origin).name, Path(spec.origin))]
-    if not files:
-        raise BuilderError(
-            f"Model builder {builder}: its package {package} is not installed here. A model depends on its code, so "
-            "it must be on the path of every task and pod that trains or scores: of the image, or PYTHONPATH."
-        )
-    return sorted(files)

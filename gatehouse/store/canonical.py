@@ -9,12 +9,9 @@ from typing import Any
 def canonical_json(value: Any) -> str:
     """Serialise `value` the same way on every machine.
 
-    Keys are sorted, separators carry no space, and the text is ASCII. This is RFC 8785 in spirit; numbers
-    follow Python's shortest round-trip form.
-
-    Raises:
-        ValueError: if `value` holds NaN or an infinity, which JSON cannot express.
-        TypeError: if `value` holds something that is not JSON.
+    Keys are sorted, separators carry no space, and the text is ASCII. This is RFC 8785 in spirit; numbers follow
+    Python's shortest round-trip form. Raises ValueError if `value` holds NaN or an infinity, which JSON cannot express;
+    TypeError if `value` holds something that is not JSON.
     """
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
 

@@ -13,7 +13,7 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -64,10 +64,8 @@ _MOST_CACHED = 20_000
 class Code:
     """What decides a stage's result, apart from its request.
 
-    Attributes:
-        modules: Digest of the syntax tree of each deciding module, by dotted name.
-        distributions: Installed version of each distribution that these modules import. A distribution that is not
-            installed is left out, because no result can depend on it.
+    `modules` holds the digest of the syntax tree of each deciding module, by dotted name; `distributions` the installed
+    version of each distribution that these import. No result can depend on one that is not installed: it is left out.
     """
 
     modules: dict[str, str]
@@ -94,11 +92,7 @@ class Code:
 
 
 def code_of(module: str) -> Code:
-    """The code that decides what `module` computes.
-
-    Args:
-        module: Dotted name of a stage's module, or of a program.
-    """
+    """The code that decides what `module`, a stage's module or a program, computes."""
     closure = closure_of(module, carries)
     distributions = {distribution_of(package) for package in packages_of(closure) - UNCOUNTED}
     return Code(
@@ -122,11 +116,7 @@ def closure_of(module: str, left_out: Callable[[str], bool]) -> frozenset[str]:
 
     Imports inside functions count; blocks for type checkers do not. A text that is the dotted name of a module also
     counts, because programs that run as separate processes are named this way. A text such as `gatehouse.metrics.*`
-    counts as all modules of a folder.
-
-    Args:
-        module: The module to start with.
-        left_out: Whether to leave out a module and its imports.
+    counts as all modules of a folder. Modules for which `left_out` is true are left out, with their imports.
     """
     closure: set[str] = set()
     pending = [module]
@@ -199,10 +189,9 @@ def forget_sources() -> None:
 class SourceFacts:
     """What a digest needs of one source file.
 
-    Attributes:
-        digest: SHA-256 of the syntax tree, without comments, docstrings and blocks for type checkers.
-        names: Dotted names of ours that it imports or has as a text; some are attributes, not modules.
-        packages: External packages that it imports, without the standard library.
+    `digest` is the SHA-256 of the syntax tree, without comments, docstrings and blocks for type checkers. `names` are
+    dotted names of ours that it imports or has as a text, some of them attributes; `packages` the external packages
+    that it imports, without the standard library.
     """
 
     digest: str
@@ -225,21 +214,18 @@ class _Reduced(ast.NodeTransformer):
 def analyse(source: bytes) -> SourceFacts:
     """The facts of a source file. Raises SyntaxError if it is invalid."""
     tree = _Reduced().visit(ast.parse(source))
-    imported = set(_imported(tree))
+    imported = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            imported |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            imported |= {f"{node.module}.{alias.name}" for alias in node.names}
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and _DOTTED.fullmatch(node.value):
+            imported.add(node.value)
     names = {name for name in imported if name.split(".")[0] == "gatehouse"}
     packages = {name.split(".")[0] for name in imported - names} - sys.stdlib_module_names
     digest = hashlib.sha256(ast.dump(tree, annotate_fields=False).encode()).hexdigest()
     return SourceFacts(digest, tuple(sorted(names)), tuple(sorted(packages)))
-
-
-def _imported(tree: ast.AST) -> Iterator[str]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and _DOTTED.fullmatch(node.value):
-            yield node.value
 
 
 _cached = 0

@@ -36,16 +36,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Item:
-    """One object that may be deleted, or that was requested and stays.
+    """One object that may be deleted, or that was requested and stays, with the reason `why`.
 
-    Attributes:
-        kind: blob, manifest, quarantined, lease, sweep or temporary.
-        key: Its key in the store.
-        bytes: Bytes that its deletion frees.
-        generation: The generation of the key that was seen; a later one is not deleted.
-        why: Why it may be deleted, or why it stays.
-        state: found, waiting, deleted, kept, or broken (a manifest that is missing or cannot be read).
-        due: When it may be swept, by the store's clock in seconds since 1970; 0 if it has no tombstone yet.
+    `kind` is blob, manifest, quarantined, lease, sweep or temporary; `bytes` are freed by its deletion. A `generation`
+    later than the one seen is not deleted. `state` is found, waiting, deleted, kept, or broken (a manifest that is
+    missing or cannot be read). `due` is when it may be swept, by the store's clock; 0 if it has no tombstone yet.
     """
 
     kind: str
@@ -104,11 +99,7 @@ class Collector:
         return [self._dated(item, marked) if item in fresh else item for item in items]
 
     def sweep(self, marked: Iterable[Item]) -> list[Item]:
-        """Second phase: delete objects that are due, still unneeded, without a lease, and not renewed since.
-
-        Returns:
-            The items of `mark` in the same order, each with its new state.
-        """
+        """Second phase: delete what is due, unneeded, unleased and not renewed; returns all items, with new states."""
         now = store_time(self._objects)
         items = list(marked)
         due = [item for item in items if item.state == "waiting" and item.due <= now]
@@ -123,7 +114,13 @@ class Collector:
                 deleted = self._objects.delete(item.key, item.generation)
                 done[item.key] = replace(item, state="deleted" if deleted else "kept")
         outcome = [done.get(item.key, item) for item in items]
-        self._remove_tombstones(outcome)
+        # Tombstones go whose candidates are all gone, written again, or needed again.
+        kept = {item.key for item in outcome if item.state == "kept"} | self._needed.blobs
+        for key, body in read_records(self._objects, self._objects.list(TOMBSTONES)).items():
+            candidates = {name: generation for name, generation in body["candidates"] if name not in kept}
+            stats = self._objects.stats(candidates)
+            if not any((current := stats[name]) and current.generation == seen for name, seen in candidates.items()):
+                remove_record(self._objects, key)
         return outcome
 
     def _sweep_batch(self, batch: list[Item]) -> Iterator[Item]:
@@ -153,15 +150,6 @@ class Collector:
         finally:
             remove_record(self._objects, record)
 
-    def _remove_tombstones(self, outcome: list[Item]) -> None:
-        """Remove the tombstones whose candidates are all gone, written again, or needed again."""
-        kept = {item.key for item in outcome if item.state == "kept"} | self._needed.blobs
-        for key, body in read_records(self._objects, self._objects.list(TOMBSTONES)).items():
-            candidates = {name: generation for name, generation in body["candidates"] if name not in kept}
-            stats = self._objects.stats(candidates)
-            if not any((now := stats[name]) and now.generation == seen for name, seen in candidates.items()):
-                remove_record(self._objects, key)
-
     def _look(self) -> Needed:
         self._needed = self._reachability.look(deprecated=self.wish.deprecated, forget=self.wish.forget)
         return self._needed
@@ -190,7 +178,15 @@ class Collector:
             broken = self._objects.stat(key)
             yield Item("manifest", key, broken.bytes if broken else 0, "", message, "broken")
         if self.wish.deprecated:
-            yield from self._deprecated(needed)
+            keys = {f"{reference}/manifest.json": reference for reference in needed.manifests}
+            markers = self._objects.stats(marker_of(reference) for reference in needed.manifests)
+            for key, manifest in self._objects.stats(keys).items():
+                if manifest is None or markers[marker_of(keys[key])] is None:
+                    continue
+                state, why = "found", "is deprecated, and nothing needs it"
+                if needed.needs_manifest(key):
+                    state, why = "kept", f"is deprecated, but {needed.holders.get(keys[key], _MAY_NEED)}"
+                yield Item("manifest", key, manifest.bytes, manifest.generation, why, state)
         unneeded = {entry.blob for reference in needed.unneeded for entry in needed.manifests[reference].files}
         orphans = [key for key in self._objects.list("blobs") if key not in needed.blobs]
         for batch in _batches(orphans):
@@ -202,29 +198,14 @@ class Collector:
                     why = "only deprecated artifacts that nothing needs list it"
                 elif key in needed.erased:
                     why = "was erased"
-                if needed.needs_blob(key):
-                    yield Item("blob", key, blob.bytes, blob.generation, f"{why}, but {_MAY_NEED}", "kept")
-                else:
-                    yield Item("blob", key, blob.bytes, blob.generation, why)
+                state, why = ("kept", f"{why}, but {_MAY_NEED}") if needed.needs_blob(key) else ("found", why)
+                yield Item("blob", key, blob.bytes, blob.generation, why, state)
         yield from self._lapsed("quarantined", QUARANTINE, now - _QUARANTINED, "it was damaged, and put aside long ago")
         yield from self._lapsed("lease", LEASES, now - LEASE_LIMIT, "its writer was killed")
         for folder in (SWEEPS, CLOCK):
             yield from self._lapsed("sweep", folder, now - SWEEP_LIMIT, "its collector was killed")
         if isinstance(self._objects, LocalObjects):
             yield from _leftovers(self._objects.root, now - self.wish.grace)
-
-    def _deprecated(self, needed: Needed) -> Iterator[Item]:
-        keys = {f"{reference}/manifest.json": reference for reference in needed.manifests}
-        markers = self._objects.stats(marker_of(reference) for reference in needed.manifests)
-        for key, manifest in self._objects.stats(keys).items():
-            reference = keys[key]
-            if manifest is None or markers[marker_of(reference)] is None:
-                continue
-            if not needed.needs_manifest(key):
-                yield Item("manifest", key, manifest.bytes, manifest.generation, "is deprecated, and nothing needs it")
-            else:
-                why = f"is deprecated, but {needed.holders.get(reference, _MAY_NEED)}"
-                yield Item("manifest", key, manifest.bytes, manifest.generation, why, "kept")
 
     def _lapsed(self, kind: str, folder: str, before: float, why: str) -> Iterator[Item]:
         for key, record in self._objects.stats(list(self._objects.list(folder))).items():

@@ -51,10 +51,9 @@ def deprecate(
 ) -> Deprecation:
     """Mark an artifact as deprecated, by default by the user of this process; repeating it changes nothing.
 
-    Raises:
-        MissingArtifactError: if the store does not hold the reference or its successor.
-        ConfigurationError: if there is no reason, the successor is the reference itself or deprecated, or the
-            reference is deprecated already for another reason.
+    Raises MissingArtifactError if the store does not hold the reference or its successor; ConfigurationError if there
+    is no reason, the successor is the reference itself or deprecated, or the reference is deprecated already for
+    another reason.
     """
     reference = Reference.parse(reference)
     read_manifest(objects, reference)
@@ -79,12 +78,8 @@ def deprecate(
 def require_in_use(objects: ObjectStore, reference: Reference) -> str:
     """Apply `GATEHOUSE_DEPRECATED` to an artifact that is about to be read, if it is deprecated.
 
-    Returns:
-        The warning, or an empty text.
-
-    Raises:
-        DeprecatedArtifactError: under the policy `fail`.
-        ConfigurationError: if the policy is not warn, fail or allow.
+    Returns the warning, or an empty text. Raises DeprecatedArtifactError under the policy `fail`; ConfigurationError if
+    the policy is not warn, fail or allow.
     """
     policy = os.environ.get(POLICY, "") or "warn"
     if policy not in _POLICIES:

@@ -31,14 +31,10 @@ _EMPTY = frozenset(hashlib.sha256(content).hexdigest() for content in (b"", b"[]
 
 @dataclass(frozen=True)
 class ErasurePlan:
-    """The effects of a request.
+    """The effects of a request: the artifacts that are `erased`, and the removed `blobs` (by key, bytes and artifacts).
 
-    Attributes:
-        reference: The artifact of the request.
-        erased: Artifacts that cannot be read afterwards.
-        blobs: Removed blobs: by key, the bytes and the artifacts that list it.
-        dependants: Artifacts that stay readable and are marked as not reproducible.
-        holders: All artifacts in which the data, or data derived from it, could still be read.
+    `dependants` stay readable and are marked as not reproducible. In `holders` the data, or data derived from it, could
+    still be read.
     """
 
     reference: Reference
@@ -55,11 +51,8 @@ def plan_erasure(
 
     By default everything that holds the data is erased: the artifact, what it was made from, what was derived from it,
     and artifacts that share a file with one of these. With `only`, the artifact alone is erased; with `keep_inputs`,
-    what it was made from stays, as it may hold other data too.
-
-    Raises:
-        MissingArtifactError: if the store does not hold `reference`.
-        CorruptArtifactError: if a manifest cannot be read, because the blobs that it lists are unknown.
+    what it was made from stays, as it may hold other data too. Raises MissingArtifactError if the store does not hold
+    `reference`; CorruptArtifactError if a manifest cannot be read, because the blobs that it lists are unknown.
     """
     reference = Reference.parse(reference)
     store.manifest(reference)
@@ -89,11 +82,7 @@ def unlisted_blobs(store: ArtifactStore) -> list[str]:
 
 
 def erase(store: ArtifactStore, plan: ErasurePlan, reason: str, by: str = "") -> Erasure:
-    """Record the request, mark, remove, and check again for artifacts published in the meantime.
-
-    Raises:
-        ConfigurationError: if there is no reason, or nothing is left to erase.
-    """
+    """Record, mark, remove, and check again. Raises ConfigurationError without a reason, or if nothing is left."""
     if not reason.strip():
         raise ConfigurationError("An erasure needs a reason: expected some words, found none. Give --reason.")
     if not plan.blobs and not plan.erased:
@@ -144,11 +133,7 @@ def finish(store: ArtifactStore, erasure: Erasure) -> None:
 
 
 def lift(store: ArtifactStore, number: int, reason: str, by: str = "") -> Erasure:
-    """Allow the content that an erasure removed to be published again. What was removed stays removed.
-
-    Raises:
-        ConfigurationError: if there is no such active erasure, or no reason.
-    """
+    """Let erased content be published again. Raises ConfigurationError if there is no such erasure, or no reason."""
     if not reason.strip():
         raise ConfigurationError("Lifting an erasure needs a reason: expected some words, found none. Give --reason.")
     key = f"{RECORDS}/{number:06d}.json"

@@ -35,11 +35,7 @@ class Erasure:
 
     @classmethod
     def from_record(cls, key: str, body: dict[str, Any]) -> "Erasure":
-        """The erasure that a record describes.
-
-        Raises:
-            CorruptArtifactError: if a removed key is not the key of a blob, or an artifact is not a reference.
-        """
+        """The erasure that a record describes. Raises CorruptArtifactError if it names no blobs or references."""
         wrong = [blob["key"] for blob in body["blobs"] if not is_blob_key(blob["key"])]
         wrong += [artifact for artifact in (*body["artifacts"], *body["dependants"]) if not is_identity(artifact)]
         if wrong:
@@ -110,11 +106,7 @@ class Erasures:
             raise ErasedArtifactError(erasure.explain(str(reference)))
 
     def refuse(self, manifest: Manifest) -> None:
-        """Check, before `manifest` is published, that neither it nor any of its blobs was erased.
-
-        Raises:
-            ErasedArtifactError: if it was. A blob that was stored ahead of the manifest is removed then.
-        """
+        """Raise ErasedArtifactError if `manifest` or one of its blobs was erased, and remove blobs stored ahead."""
         hit = self._covering(manifest.files, str(manifest.reference))
         if hit is not None:
             self._remove(manifest.files, hit)
@@ -131,10 +123,8 @@ class Erasures:
 
         A writer stores its blobs and then reads the records. An eraser writes its record, then deletes, then looks for
         new manifests. So at least one of the two sees the other. Content that was erased meanwhile is removed again,
-        and artifacts derived from erased ones are marked.
-
-        Raises:
-            ErasedArtifactError: if the manifest, or a blob of it, was erased while it was published.
+        and artifacts derived from erased ones are marked. Raises ErasedArtifactError if the manifest, or a blob of it,
+        was erased while it was published.
         """
         marker = erased_marker(manifest.reference)
         marked = self._objects.stat(marker)

@@ -16,16 +16,12 @@ def image_of(stage: str) -> str:
 
 
 def image_name(stage: Stage[Any, Any]) -> str:
-    """Name of the image of a stage.
-
-    Raises:
-        ConfigurationError: if no image holds what it imports.
-    """
-    wanted = packages_of(modules_of(stage))
-    for name, held in HELD.items():
-        if wanted <= held:
+    """Name of the image of a stage. Raises ConfigurationError if no image holds what it imports."""
+    packages = packages_of(modules_of(stage))
+    for name, contents in HELD.items():
+        if packages <= contents:
             return name
-    missing = {name: ", ".join(sorted(wanted - held)) for name, held in HELD.items()}
+    missing = {name: ", ".join(sorted(packages - contents)) for name, contents in HELD.items()}
     raise ConfigurationError(
         f"Stage {stage.name}: no image holds all that it imports. "
         f"{'; '.join(f'{name} lacks {what}' for name, what in missing.items())}. Add it to an image: its extra in "
@@ -36,11 +32,10 @@ def image_name(stage: Stage[Any, Any]) -> str:
 def modules_of(stage: Stage[Any, Any]) -> frozenset[str]:
     """Dotted names of our modules that the pod of a stage's task can load."""
     stages = in_task(stage)
-    entries = [one.function.__module__ for one in stages]
-    entries += [page.partition(":")[0] for one in stages for page in one.declared.pages.values()]
-    return frozenset().union(*(closure_of(entry, _elsewhere) for entry in entries))
+    entries = [member.function.__module__ for member in stages]
+    entries += [page.partition(":")[0] for member in stages for page in member.declared.pages.values()]
 
+    def runs_elsewhere(module: str) -> bool:  # KFP interfaces, and the statistics for workers of Apache Beam.
+        return module.startswith("gatehouse.components.") or module == "gatehouse.data.statistics.beam"
 
-def _elsewhere(module: str) -> bool:
-    """Whether a module runs outside of our images: KFP interfaces, and the statistics for workers of Apache Beam."""
-    return module.startswith("gatehouse.components.") or module == "gatehouse.data.statistics.beam"
+    return frozenset().union(*(closure_of(entry, runs_elsewhere) for entry in entries))

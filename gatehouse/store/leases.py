@@ -100,11 +100,7 @@ def leased(objects: ObjectStore, now: float) -> frozenset[str]:
 
 
 def remove_lapsed(objects: ObjectStore, now: float) -> int:
-    """Remove the leases that are void at `now` by the store's clock, because their writers were killed.
-
-    Returns:
-        Their number.
-    """
+    """Remove leases that are void at `now` by the store's clock (their writers were killed); returns how many."""
     stats = objects.stats(list(objects.list(LEASES)))
     lapsed = [(key, stat) for key, stat in stats.items() if stat is not None and now - stat.modified > LEASE_LIMIT]
     return sum(objects.delete(key, stat.generation) for key, stat in lapsed)

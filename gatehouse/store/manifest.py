@@ -22,10 +22,8 @@ _BLOB = re.compile(rf"blobs/([0-9a-f]{{2}})/(?=\1){_DIGEST.pattern}{_SUFFIX.patt
 class FileEntry:
     """One file of an artifact. `rows` is given for tables only; `suffix` ends the name of its blob.
 
-    Path, digest and suffix become paths and keys, so they are checked here, wherever an entry comes from.
-
-    Raises:
-        InvalidManifestError: if a field could refer to anything but a file of the artifact and its blob.
+    Path, digest and suffix become paths and keys, so they are checked here, wherever an entry comes from. Raises
+    InvalidManifestError if a field could refer to anything but a file of the artifact and its blob.
     """
 
     path: str
@@ -73,13 +71,10 @@ class Shard:
 class Manifest:
     """Everything that identifies an artifact.
 
-    Nothing in it varies between two identical runs: no clock, no host, no user, no absolute path. `derived_from`
-    maps a role to the identity of an input; `configuration` is the canonical configuration of the stage that made
-    it; `details` are small deterministic facts about the content.
-
-    Raises:
-        InvalidManifestError: if two files have the same path, a shard has the path of no file, or an input has no
-            identity.
+    Nothing in it varies between two identical runs: no clock, no host, no user, no absolute path. `derived_from` maps a
+    role to the identity of an input; `configuration` is the canonical configuration of the stage that made it;
+    `details` are small deterministic facts about the content. Raises InvalidManifestError if two files have the same
+    path, a shard has the path of no file, or an input has no identity.
     """
 
     kind: str
@@ -121,9 +116,8 @@ class Manifest:
     def from_json(cls, body: dict[str, Any]) -> "Manifest":
         """Rebuild a manifest from its parsed JSON.
 
-        Raises:
-            InvalidManifestError: if it has another format, or a field could refer to anything but a file of the
-                artifact, its blob, or an input.
+        Raises InvalidManifestError if it has another format, or a field could refer to anything but a file of the
+        artifact, its blob, or an input.
         """
         if body.get("format") != FORMAT:
             raise InvalidManifestError(
@@ -155,10 +149,8 @@ def is_blob_key(key: str) -> bool:
 def read_manifest(objects: ObjectStore, reference: Reference) -> Manifest:
     """The manifest of `reference`, verified against its digest.
 
-    Raises:
-        MissingArtifactError: if the store does not hold it.
-        CorruptArtifactError: if its bytes do not have the digest of the reference. Bytes with the right digest that are
-            no manifest raise its subclass `InvalidManifestError`.
+    Raises MissingArtifactError if the store does not hold it. Raises CorruptArtifactError if its bytes do not have the
+    digest of the reference. Bytes with the right digest that are no manifest raise its subclass `InvalidManifestError`.
     """
     try:
         data = objects.get_bytes(f"{reference}/manifest.json")

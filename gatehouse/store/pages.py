@@ -32,13 +32,7 @@ def _templates_digest() -> str:
 
 
 def draw(store: ArtifactStore, reference: Reference, page: str) -> str:
-    """Draw the page of an artifact by the function `package.module:name`, and store it; returns its key.
-
-    An existing page is not drawn again.
-
-    Raises:
-        ErasedArtifactError: if the artifact was erased.
-    """
+    """Draw an artifact's page by the function `module:name`, unless it is stored already; returns its key."""
     key = page_key(reference, page)
     if store.objects.stat(key) is None:
         module, _, name = page.partition(":")

@@ -56,11 +56,7 @@ def nonces_of(rerun: str) -> dict[str, str]:
 
 
 def require_known(rerun: str, stages: Collection[str]) -> None:
-    """Check that `rerun` names only `stages`, which have a memo.
-
-    Raises:
-        ConfigurationError: if it names others.
-    """
+    """Check that `rerun` names only `stages`, which have a memo. Raises ConfigurationError if it names others."""
     if unknown := [name for name in nonces_of(rerun) if name not in stages]:
         raise ConfigurationError(
             f"rerun: expected stages among {', '.join(sorted(stages))}, found {', '.join(map(repr, unknown))}."

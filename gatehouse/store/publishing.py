@@ -44,13 +44,9 @@ class Publisher:
     def commit(self, manifest: Manifest, contents: Mapping[str, Content]) -> None:
         """Make an artifact visible: the contents of its files, by path, then its manifest.
 
-        If it raises, nothing is visible.
-
-        Raises:
-            ConfigurationError: if the kind has the name of a folder that the store uses for something else.
-            StoreError: if writing fails.
-            MissingArtifactError: if a blob that should be stored already is missing or incomplete.
-            ErasedArtifactError: if this content was erased on request.
+        If it raises, nothing is visible. Raises ConfigurationError if the kind has the name of a folder that the store
+        uses for something else; StoreError if writing fails; MissingArtifactError if a blob that should be stored
+        already is missing or incomplete; ErasedArtifactError if this content was erased on request.
         """
         if manifest.kind in NO_KINDS:
             raise ConfigurationError(
@@ -123,11 +119,7 @@ class Publisher:
 
 
 def put_aside(objects: ObjectStore, key: str, sha256: str) -> str:
-    """Move the content of a blob or manifest to `quarantine/` if it is damaged, so that it can be made again.
-
-    Returns:
-        The key of the damaged bytes; empty if the content has the digest `sha256`, or is gone.
-    """
+    """Move damaged content of a key to `quarantine/`, so that it is made again; returns its new key, or empty."""
     objects.forget(key)
     stat = objects.stat(key)
     try:

@@ -44,9 +44,7 @@ class Table:
 def tables_in(store: ArtifactStore, reference: Reference) -> dict[str, Table]:
     """The tables of an artifact: those of a snapshot by name, separate files by path, a single table under "".
 
-    Raises:
-        ConfigurationError: if it has no table.
-        GatehouseError: if it cannot be read.
+    Raises ConfigurationError if it has no table; GatehouseError if it cannot be read.
     """
     manifest = store.manifest(reference)
     store.require_readable(reference)
@@ -74,12 +72,11 @@ def queried(
     """Open a connection in which artifacts are views; a snapshot is a schema with one view per table.
 
     `named` artifacts have their identifier in the query as name; the tables of `plain` artifacts have their own names.
-    `hidden` gives the columns of a table whose values cannot be selected.
-
-    Raises:
-        ConfigurationError: if an artifact has no tables.
-        GatehouseError: if one cannot be read.
+    `hidden` gives the columns of a table whose values cannot be selected. Raises ConfigurationError if an artifact has
+    no tables; GatehouseError if one cannot be read.
     """
+    import pyarrow.dataset as ds
+
     views: list[tuple[tuple[str, ...], Table]] = []
     for identifier, reference in named.items():
         for name, table in tables_in(store, reference).items():
@@ -92,32 +89,20 @@ def queried(
             for setting in _SETTINGS:
                 connection.execute(f"SET {setting}")
             for number, (view, table) in enumerate(views):
-                _add(connection, store, view, table, hidden(table.reference), f"{SOURCE}{number}")
+                secret = hidden(table.reference)
+                files = [store.path(table.reference, table.file)] if table.file else store.paths(table.reference)
+                rows = ds.dataset([str(path) for path in files], format="parquet")
+                for name in secret & set(rows.schema.names):
+                    rows = rows.replace_schema(rows.schema.remove(rows.schema.get_field_index(name)))
+                connection.register(f"{SOURCE}{number}", rows)
+                columns = [
+                    f"'{HIDDEN}' AS {quoted(column.name)}" if column.name in secret else quoted(column.name)
+                    for column in table.columns
+                ]
+                if len(view) > 1:
+                    connection.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted(view[0])}")
+                selected = f"SELECT {', '.join(columns)} FROM {quoted(f'{SOURCE}{number}')}"
+                connection.execute(f"CREATE VIEW {'.'.join(map(quoted, view))} AS {selected}")
             yield connection
         finally:
             connection.close()
-
-
-def _add(
-    connection: "duckdb.DuckDBPyConnection",
-    store: ArtifactStore,
-    view: tuple[str, ...],
-    table: Table,
-    hidden: frozenset[str],
-    source: str,
-) -> None:
-    import pyarrow.dataset as ds
-
-    files = [store.path(table.reference, table.file)] if table.file else store.paths(table.reference)
-    rows = ds.dataset([str(path) for path in files], format="parquet")
-    for name in hidden & set(rows.schema.names):
-        rows = rows.replace_schema(rows.schema.remove(rows.schema.get_field_index(name)))
-    columns = [
-        f"'{HIDDEN}' AS {quoted(column.name)}" if column.name in hidden else quoted(column.name)
-        for column in table.columns
-    ]
-    connection.register(source, rows)
-    if len(view) > 1:
-        connection.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted(view[0])}")
-    name = ".".join(map(quoted, view))
-    connection.execute(f"CREATE VIEW {name} AS SELECT {', '.join(columns)} FROM {quoted(source)}")

@@ -3,7 +3,7 @@
 Everything is read from the store: manifests, the ledger, memos, run records, deprecations and erasures.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from gatehouse.errors import CorruptArtifactError, MissingArtifactError
@@ -22,8 +22,7 @@ WORK = ("memo", "runs")
 class Manifests:
     """The manifests of a store. Each is read and verified once, because a manifest never changes.
 
-    Attributes:
-        unreadable: Manifests that were altered or are invalid, at the last look. What they name is unknown.
+    `unreadable` holds those that were altered or are invalid, at the last look. What they name is unknown.
     """
 
     def __init__(self, store: ArtifactStore) -> None:
@@ -53,11 +52,7 @@ class Manifests:
         return {reference: self._cache[reference] for reference in present if reference in self._cache}
 
     def read_all(self) -> dict[Reference, Manifest]:
-        """All manifests in the store now.
-
-        Raises:
-            CorruptArtifactError: if one cannot be read, because what it names is unknown.
-        """
+        """All manifests in the store now. Raises CorruptArtifactError if one is unreadable."""
         present = self.read()
         for error in self.unreadable.values():
             raise error
@@ -68,14 +63,10 @@ class Manifests:
 class Needed:
     """The needed objects at one look at the store.
 
-    Attributes:
-        manifests: Every manifest of the store.
-        holders: For each needed manifest, what needs it, in words.
-        unneeded: The deprecated manifests that nothing needs.
-        erased: Keys of the blobs that were erased on request. They are not needed, even if a manifest lists them.
-        blobs: Keys of the blobs that needed manifests list.
-        broken: For each manifest that is unreadable, or missing although a needed manifest was derived from it, what is
-            wrong. It may need any blob or artifact, so as long as there is one, everything is needed.
+    `holders` says in words what needs each needed manifest; `unneeded` are the deprecated manifests that nothing needs.
+    `blobs` are keys of blobs that needed manifests list, without the `erased` ones, which are never needed. `broken`
+    says what is wrong with each manifest that is unreadable, or missing although a needed one was derived from it: it
+    may need any blob or artifact, so as long as there is one, everything is needed.
     """
 
     manifests: dict[Reference, Manifest]
@@ -106,10 +97,8 @@ class Reachability:
     def look(self, *, deprecated: bool, forget: bool) -> Needed:
         """What is needed now: every manifest, or, with `deprecated`, deprecated ones only where something needs them.
 
-        With `forget`, memos and run records do not count as a need.
-
-        Raises:
-            CorruptArtifactError: if a record cannot be read.
+        With `forget`, memos and run records do not count as a need. Raises CorruptArtifactError if a record cannot be
+        read.
         """
         present = self._manifests.read()
         holders = self._holders(present, forget) if deprecated else dict.fromkeys(present, "is in use")
@@ -133,11 +122,19 @@ class Reachability:
 
     def _holders(self, present: dict[Reference, Manifest], forget: bool) -> dict[Reference, str]:
         """What needs each manifest: it is in use, a record names it, or a needed artifact was derived from it."""
-        deprecated = self._deprecated(present)
+        # An artifact deprecated after the first look counts as in use until the collector ends.
+        markers = {marker_of(reference): reference for reference in present if reference not in self._in_use}
+        stats = self._store.objects.stats(markers)
+        deprecated = frozenset(markers[key] for key, stat in stats.items() if stat is not None)
+        self._in_use.update(set(markers.values()) - deprecated)
         holders = {reference: "is in use" for reference in present if reference not in deprecated}
-        for reference, record in self._named(forget).items():
-            if reference in deprecated:
-                holders[reference] = f"{record} names it"
+        for folder in (LEDGER,) if forget else (LEDGER, *WORK):
+            keys = [key for key in self._store.objects.list(folder) if key.endswith(".json")]
+            new = read_records(self._store.objects, [key for key in keys if key not in self._names])
+            self._names |= {key: references_in(body) for key, body in new.items()}
+            for key in keys:
+                for reference in deprecated & set(self._names.get(key, ())):
+                    holders.setdefault(reference, f"{key} names it")
         pending = list(holders)
         while pending:
             current = pending.pop()
@@ -146,26 +143,6 @@ class Reachability:
                     holders[parent] = f"{current.short} was made from it"
                     pending.append(parent)
         return holders
-
-    def _deprecated(self, present: Iterable[Reference]) -> frozenset[Reference]:
-        """Deprecated artifacts. One deprecated after the first look counts as in use until the collector ends."""
-        markers = {marker_of(reference): reference for reference in present if reference not in self._in_use}
-        stats = self._store.objects.stats(markers)
-        deprecated = frozenset(markers[key] for key, stat in stats.items() if stat is not None)
-        self._in_use.update(set(markers.values()) - deprecated)
-        return deprecated
-
-    def _named(self, forget: bool) -> dict[Reference, str]:
-        """The references in records, each with the key of the first record that names it."""
-        named: dict[Reference, str] = {}
-        for folder in (LEDGER,) if forget else (LEDGER, *WORK):
-            keys = [key for key in self._store.objects.list(folder) if key.endswith(".json")]
-            new = read_records(self._store.objects, [key for key in keys if key not in self._names])
-            self._names |= {key: references_in(body) for key, body in new.items()}
-            for key in keys:
-                for reference in self._names.get(key, ()):
-                    named.setdefault(reference, key)
-        return named
 
 
 def lineage_of(manifest: Manifest) -> Iterator[Reference]:

@@ -22,11 +22,7 @@ def create_record(objects: ObjectStore, key: str, body: Mapping[str, Any]) -> bo
 
 
 def read_record(objects: ObjectStore, key: str) -> dict[str, Any] | None:
-    """The record `key`, or None if it is gone.
-
-    Raises:
-        CorruptArtifactError: if it is not a JSON object.
-    """
+    """The record `key`, or None if it is gone. Raises CorruptArtifactError if it is not a JSON object."""
     try:
         body = json.loads(objects.get_bytes(key))
         problem = "" if isinstance(body, dict) else type(body).__name__
@@ -42,11 +38,7 @@ def read_record(objects: ObjectStore, key: str) -> dict[str, Any] | None:
 
 
 def read_records(objects: ObjectStore, keys: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """The existing records, by key, read in parallel.
-
-    Raises:
-        CorruptArtifactError: if one of them is not a JSON object.
-    """
+    """The existing records, by key, read in parallel. Raises CorruptArtifactError if one is not a JSON object."""
     keys = list(keys)
     bodies = side_by_side(objects, lambda key: read_record(objects, key), keys)
     return {key: body for key, body in zip(keys, bodies, strict=True) if body is not None}

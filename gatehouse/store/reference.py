@@ -40,11 +40,7 @@ class Reference:
 
     @classmethod
     def parse(cls, text: "str | Reference") -> "Reference":
-        """Read an identity, or an address (`<store>/<identity>`), whose store part is dropped.
-
-        Raises:
-            InvalidReferenceError: if `text` does not end in an identity.
-        """
+        """Read an identity, or an address (`<store>/<identity>`); raises InvalidReferenceError for other texts."""
         if isinstance(text, Reference):
             return text
         tail = "/".join(text.rstrip("/").split("/")[-3:])

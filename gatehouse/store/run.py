@@ -50,11 +50,9 @@ class Event:
 
 
 class Attempt:
-    """One attempt at a stage in the run of `GATEHOUSE_RUN_ID`. Without a run nothing is recorded.
+    """One attempt at a stage, by `number` from 1, in the run of `GATEHOUSE_RUN_ID`; without one nothing is recorded.
 
-    Attributes:
-        number: Number of the attempt at the stage, from 1.
-        facts: Fields of every later event of this attempt, besides its own body.
+    `facts` are fields of every later event of this attempt, besides its own body.
     """
 
     def __init__(self, store: ArtifactStore, stage: str, asked: str = "") -> None:
@@ -134,19 +132,19 @@ TASK: ContextVar[Attempt | None] = ContextVar("gatehouse_task", default=None)
 
 
 def events(
-    store: ArtifactStore, run: str, known: Set[str] = frozenset(), *, trials: bool = False
+    store: ArtifactStore, run: str, seen: Set[str] = frozenset(), *, trials: bool = False
 ) -> Iterator[tuple[str, Event]]:
-    """The events of a run, as pairs of key and event in order of keys, without the keys in `known`.
+    """The events of a run, as pairs of key and event in order of keys, without the keys in `seen`.
 
     An experiment may have thousands of trials, each with its end in its own object. Without `trials`, only the one with
     the highest number is read, as a sign of life.
     """
     keys = list(store.objects.list(f"runs/{run}"))
     if not trials:
-        known = known | set(sorted((key for key in keys if ".trial-" in key), key=lambda key: (len(key), key))[:-1])
+        seen = seen | set(sorted((key for key in keys if ".trial-" in key), key=lambda key: (len(key), key))[:-1])
     for key in keys:
         parts = key.rsplit("/", 1)[1].split(".")
-        if key not in known and len(parts) == 4 and parts[1].isdigit() and parts[3] == "json":
+        if key not in seen and len(parts) == 4 and parts[1].isdigit() and parts[3] == "json":
             body = json.loads(store.objects.get_bytes(key))
             yield key, Event(parts[0], int(parts[1]), parts[2].partition("-")[0], body)
 

@@ -67,14 +67,9 @@ _forced: contextvars.ContextVar[str] = contextvars.ContextVar("gatehouse_stage_f
 class Effects:
     """What a stage reads and writes besides its parameters and its artifacts.
 
-    Attributes:
-        reads: External sources that its parameters do not name; empty for none.
-        writes: What it writes besides its artifacts; empty for none.
-        memo: Whether its result may come from the stage memo, and, where no result of the stage can be provisional,
-            from KFP's cache.
-        shows_models: Whether it writes to the Model Registry: its pod then gets the registry's address and token.
-        retry_safe: Whether two runs have the same effect as one.
-        why: The reason for these settings, in one sentence.
+    `reads` are external sources that its parameters do not name. With `memo`, its result may come from the stage memo,
+    and, where none can be provisional, from KFP's cache. With `shows_models` its pod gets the Model Registry's address
+    and token. It is `retry_safe` if two runs have the same effect as one. `why` gives the reason, in one sentence.
     """
 
     reads: str = ""
@@ -204,11 +199,7 @@ class Stage(Generic[Req, Res]):
         return memo.memo_key(self.name, self.code_here(code) + outside, identity_of(request))
 
     def require_current(self, code: str) -> None:
-        """Check that the digest in a compiled spec is that of the sources on disk; an empty digest passes.
-
-        Raises:
-            StaleSpecError: if it differs.
-        """
+        """Raise StaleSpecError if the digest in a compiled spec is not that of the sources on disk; empty passes."""
         if code and code != self.code():
             raise StaleSpecError(
                 f"Stage {self.name}: the spec was compiled from code {code[:12]}, but the code installed here is "
@@ -219,16 +210,10 @@ class Stage(Generic[Req, Res]):
     def __call__(self, request: Req, store: ArtifactStore, *, code: str = "", force: str = "") -> Res:
         """Return the stage's result for `request`.
 
-        Args:
-            request: Everything that the result depends on.
-            store: The artifact store.
-            code: Digest of the sources, from the compiled spec; empty to use those on disk.
-            force: A nonce; if it is not empty, the memo is not read. It also applies to calls of the stage to itself.
-
-        Raises:
-            StaleSpecError: if `code` is not the digest of the sources that would run.
-            StageResultError: if the function returns a reference that is not complete in the store.
-            RepeatedError: if an earlier attempt in this run had a permanent error.
+        `code` is the source digest of a compiled spec; empty to use the sources on disk. If `force`, a nonce, is not
+        empty, the memo is not read, also in calls of the stage to itself. Raises StaleSpecError if `code` is not the
+        digest of the sources that would run; StageResultError if the function returns a reference that is not complete
+        in the store; RepeatedError if an earlier attempt in this run had a permanent error.
         """
         outer = _outer.get()
         label = f"{outer}:{self.name}" if outer else self.name
@@ -414,10 +399,7 @@ def inject_fault(stage_name: str, point: str, attempt: Attempt) -> None:
     """For tests: pause, exit or raise at one point of one stage, as in `GATEHOUSE_FAULT=<stage>:<point>:<action>`.
 
     Points are `start` and `finish`. `pause` records the event `paused` and sleeps until the run is killed. Only the
-    first attempt of a run has the fault.
-
-    Raises:
-        RuntimeError: if the action is `raise`.
+    first attempt of a run has the fault. Raises RuntimeError if the action is `raise`.
     """
     place, _, action = os.environ.get(FAULT, "").rpartition(":")
     if place != f"{stage_name}:{point}" or attempt.number > 1:
@@ -454,17 +436,11 @@ def _empty_result(result: type[Res]) -> Res:
 
 def _facts_of(error: Exception) -> dict[str, Any]:
     """The fields of an error in the record of a failure."""
-    message = redacted(str(error))
-    if not isinstance(error, GatehouseError):
-        return {
-            "error": type(error).__name__,
-            "message": message,
-            "exit_code": 1,
-            "permanent": False,
-            "unexpected": True,
-        }
     name = error.name if isinstance(error, RepeatedError) else type(error).__name__
-    return {"error": name, "message": message, "exit_code": error.exit_code, "permanent": error.permanent}
+    facts = {"error": name, "message": redacted(str(error))}
+    if not isinstance(error, GatehouseError):
+        return facts | {"exit_code": 1, "permanent": False, "unexpected": True}
+    return facts | {"exit_code": error.exit_code, "permanent": error.permanent}
 
 
 def _end_on_sigterm() -> None:

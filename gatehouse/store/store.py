@@ -44,11 +44,7 @@ class ArtifactStore:
 
     @classmethod
     def open(cls, address: str | Path) -> "ArtifactStore":
-        """Open the store at `address`: a directory, or a `file://`, `gs://` or `s3://` address.
-
-        Raises:
-            StoreError: if the place cannot be opened, or no client supports its scheme.
-        """
+        """Open the store at a directory, or at a `file://`, `gs://` or `s3://` address. Raises StoreError."""
         return cls(open_objects(str(address)))
 
     @property
@@ -123,22 +119,10 @@ class ArtifactStore:
     ) -> Reference:
         """Publish an artifact and return its reference; publishing it again changes nothing.
 
-        Args:
-            kind: The plural noun at the start of the reference, e.g. `datasets`.
-            name: Its name within the kind.
-            files: Content by path inside the artifact: a local file, bytes, text, or the entry of a stored blob. Do not
-                change a file afterwards: a local store may link it.
-            columns: Schema, for tables.
-            rows: Row count, for tables.
-            rows_per_file: Row count of each file, for tables.
-            shards: Balanced row ranges over the files.
-            derived_from: The reference of every input, by its role.
-            configuration: The canonical configuration that made it.
-            details: Small facts that are the same in every run.
-
-        Raises:
-            StoreError, ConfigurationError, MissingArtifactError, ErasedArtifactError: as `Publisher.commit` says;
-                nothing is visible then.
+        `files` holds content by path inside the artifact: a local file, bytes, text, or the entry of a stored blob. Do
+        not change a file afterwards: a local store may link it. Tables have `columns`, row counts, and perhaps `shards`
+        (balanced row ranges). `derived_from` has the reference of every input by its role, `details` are small facts
+        that are the same in every run. Raises what `Publisher.commit` raises; nothing is visible then.
         """
         counts = rows_per_file or {}
         contents = {path: data.encode() if isinstance(data, str) else data for path, data in files.items()}
@@ -161,17 +145,12 @@ class ArtifactStore:
 
         Pass the entry to `publish`. Until then no manifest lists the blob, so the collector may delete it; `publish`
         then raises an error. `path` is the path of the file inside the artifact, `rows` the row count of a table.
-
-        Raises:
-            ErasedArtifactError: if this content was erased on request.
+        Raises ErasedArtifactError if this content was erased on request.
         """
         return self._publisher.keep(path, content, rows)
 
     def adopt(self, manifest: Manifest, fetch: Callable[[FileEntry], Path | bytes]) -> Reference:
-        """Publish an artifact with a known manifest, for example one of another store; raises as `publish` does.
-
-        `fetch` returns the verified content of a file. It is called for each file that is not here yet.
-        """
+        """Publish an artifact with a known manifest; `fetch` returns the verified content of a file not stored here."""
         self._publisher.commit(manifest, {entry.path: partial(fetch, entry) for entry in manifest.files})
         return manifest.reference
 
@@ -180,15 +159,9 @@ class ArtifactStore:
         return read_manifest(self.objects, Reference.parse(reference))
 
     def require_readable(self, reference: Reference | str) -> str:
-        """Check that an artifact may be read, and warn once if it is deprecated. `manifest` does not do this.
+        """Check that an artifact may be read; returns the warning if it is deprecated, else an empty text.
 
-        Returns:
-            The warning, or an empty text.
-
-        Raises:
-            ErasedArtifactError: if it was erased; the message names the record.
-            DeprecatedArtifactError: if it is deprecated and `GATEHOUSE_DEPRECATED` is `fail`.
-            ConfigurationError: if `GATEHOUSE_DEPRECATED` is not warn, fail or allow.
+        `manifest` does not check this. Raises ErasedArtifactError if it was erased, and what `require_in_use` raises.
         """
         reference = Reference.parse(reference)
         if reference not in self._warnings:
@@ -231,10 +204,7 @@ class ArtifactStore:
         shutil.copyfile(self.path(reference, file), target)
 
     def verified_path(self, reference: Reference, entry: FileEntry) -> Path:
-        """A local file with the verified bytes of one entry of a manifest. Call `require_readable` before.
-
-        Wrong bytes are put aside, so that their stage makes them again.
-        """
+        """A local file with an entry's verified bytes; wrong ones are put aside. Call `require_readable` before."""
         try:
             if self.objects.parallel == 1 or entry.blob not in self._verified:
                 self._require_whole(reference, entry)
@@ -275,13 +245,7 @@ class ArtifactStore:
             raise _corrupt(reference, entry, f"has SHA-256 {digest}")
 
     def exists(self, reference: Reference | str) -> bool:
-        """Whether the artifact is complete here and not erased.
-
-        The manifest is verified against its digest, blobs by their lengths only.
-
-        Raises:
-            CorruptArtifactError: if the manifest was altered.
-        """
+        """Whether the artifact is complete, by lengths, and not erased. Raises CorruptArtifactError."""
         try:
             manifest = self.manifest(reference)
         except MissingArtifactError:
@@ -302,18 +266,11 @@ class ArtifactStore:
     ) -> bool:
         """Whether the artifact is complete here with the right bytes, and not erased. Wrong bytes are put aside.
 
-        Blobs on this machine are read again. For blobs of a remote store only the lengths are compared, because its
-        server keeps checksums and each reader verifies the bytes.
-
-        Args:
-            reference: The artifact.
-            tell: Called with one sentence about each file that was damaged.
-            inputs: The inputs of the stage that made it. If they are given and the artifact has no files of its own,
-                its other parents, such as the tables of `feature-tables`, must be complete too, by their lengths.
-            lengths: Whether to compare the lengths only, also on this machine.
-
-        Raises:
-            InvalidManifestError: if the manifest has the right digest, but is invalid.
+        `tell` is called with one sentence about each damaged file. Blobs on this machine are read again, unless only
+        `lengths` are compared. For blobs of a remote store only the lengths are compared, because its server keeps
+        checksums and each reader verifies the bytes. If the `inputs` of the stage that made the artifact are given and
+        it has no files of its own, its other parents, such as the tables of `feature-tables`, must be complete too, by
+        their lengths. Raises InvalidManifestError if the manifest has the right digest, but is invalid.
         """
         reference = Reference.parse(reference)
         try:
@@ -345,11 +302,7 @@ class ArtifactStore:
         return not messages and all(whole)
 
     def verify(self, reference: Reference | str) -> int:
-        """Verify every byte of an artifact and of all artifacts that it was derived from; raises the first problem.
-
-        Returns:
-            The number of artifacts verified.
-        """
+        """Verify every byte of an artifact and of its lineage; returns the number of artifacts."""
         seen: set[Reference] = set()
         pending = [Reference.parse(reference)]
         while pending:

@@ -5,6 +5,7 @@ import shutil
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from gatehouse.errors import ConfigurationError
@@ -36,45 +37,40 @@ def pull(
 
     Complete artifacts are not copied again, so an interrupted transfer continues where it stopped. Bytes are verified
     when they are read, and again in the target. The mark `deprecated` is copied too. An erased ancestor is left out.
-    `tell` is called after each artifact.
-
-    Raises:
-        MissingArtifactError, CorruptArtifactError: if the artifact, or an ancestor, is incomplete in the source.
-        ErasedArtifactError: if it was erased in the source, or in the target.
+    `tell` is called after each artifact. Raises MissingArtifactError, CorruptArtifactError if the artifact, or an
+    ancestor, is incomplete in the source; ErasedArtifactError if it was erased in the source, or in the target.
     """
     reference = Reference.parse(reference)
     source.erasures.require_kept(reference)
     pulled = []
     for current in _parents_first(source, reference):
-        pulled.append(_pull_one(source, current, target))
+        manifest = source.manifest(current)
+        size = sum(entry.bytes for entry in manifest.files)
+        state = "erased"
+        if source.erasures.of(current) is None:
+            state = "present" if target.exists(current) else "copied"
+            if state == "copied":
+                source.require_readable(current)
+                with target.workspace() as workspace:
+                    target.adopt(manifest, partial(_fetched, source, current, target, workspace))
+                for problem in target.problems(current):
+                    raise problem
+            if (deprecated := read_record(source.objects, marker_of(current))) is not None:
+                create_record(target.objects, marker_of(current), deprecated)
+        pulled.append(Pulled(current, size, state))
         if tell is not None:
             tell(pulled[-1])
     return pulled
 
 
-def _pull_one(source: ArtifactStore, reference: Reference, target: ArtifactStore) -> Pulled:
-    manifest = source.manifest(reference)
-    size = sum(entry.bytes for entry in manifest.files)
-    if source.erasures.of(reference) is not None:
-        return Pulled(reference, size, "erased")
-    present = target.exists(reference)
-    if not present:
-        source.require_readable(reference)
-        with target.workspace() as workspace:
-
-            def fetch(entry: FileEntry) -> Path:
-                path = source.verified_path(reference, entry)
-                # A local store links the file that it gets. Two stores must not share a file: damage would hit both.
-                links = isinstance(target.objects, LocalObjects)
-                return Path(shutil.copyfile(path, workspace / uuid.uuid4().hex)) if links else path
-
-            target.adopt(manifest, fetch)
-        for problem in target.problems(reference):
-            raise problem
-    deprecated = read_record(source.objects, marker_of(reference))
-    if deprecated is not None:
-        create_record(target.objects, marker_of(reference), deprecated)
-    return Pulled(reference, size, "present" if present else "copied")
+def _fetched(
+    source: ArtifactStore, reference: Reference, target: ArtifactStore, folder: Path, entry: FileEntry
+) -> Path:
+    path = source.verified_path(reference, entry)
+    if not isinstance(target.objects, LocalObjects):
+        return path
+    # A local store links the file that it gets. Two stores must not share a file: damage would hit both.
+    return Path(shutil.copyfile(path, folder / uuid.uuid4().hex))
 
 
 def _parents_first(store: ArtifactStore, reference: Reference) -> list[Reference]:
@@ -96,14 +92,9 @@ def _parents_first(store: ArtifactStore, reference: Reference) -> list[Reference
 def export(store: ArtifactStore, reference: Reference | str, directory: Path) -> list[Path]:
     """Copy the files of one artifact to a plain directory, under their paths in the artifact.
 
-    An existing file with the same bytes is not copied again, so an interrupted export continues.
-
-    Returns:
-        The files in the directory, in the order of the manifest.
-
-    Raises:
-        ConfigurationError: if a file with other bytes exists.
-        GatehouseError: if the artifact cannot be read.
+    An existing file with the same bytes is not copied again, so an interrupted export continues. Returns the files in
+    the directory, in the order of the manifest. Raises ConfigurationError if a file with other bytes exists;
+    GatehouseError if the artifact cannot be read.
     """
     manifest = store.manifest(reference)
     targets = []

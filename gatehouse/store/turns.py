@@ -20,7 +20,7 @@ class TurnLostError(GatehouseError):
     """Another process took the turn, because this one gave no sign of life for too long."""
 
 
-class Held:
+class RenewedRecord:
     """A record in the store that its holder renews at every beat, in a `with` statement."""
 
     def __init__(self, objects: ObjectStore, key: str, facts: dict[str, Any], beat: float) -> None:
@@ -60,7 +60,7 @@ class Held:
                 logger.warning("%s could not be renewed: %s", self._key, error)
 
 
-class Turn(Held):
+class Turn(RenewedRecord):
     """A lock held by one process at a time for each `what`, in a `with` statement; other processes wait for it.
 
     The holder renews its record at every beat. If a waiting process sees no beat for six intervals of its own clock, it
@@ -88,11 +88,7 @@ class Turn(Held):
             time.sleep(self._beat / 20)
 
     def require(self) -> None:
-        """Check that the turn is still held.
-
-        Raises:
-            TurnLostError: if another process took it.
-        """
+        """Check that the turn is still held. Raises TurnLostError if another process took it."""
         if not self._is_own():
             raise TurnLostError(
                 f"{self._own['what']}: this process did not run for so long that another process took its lock. Run "

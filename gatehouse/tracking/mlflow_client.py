@@ -264,9 +264,8 @@ def short(tags: Mapping[str, str]) -> dict[str, str]:
 def quiet_client(uri: str) -> "MlflowClient":
     """A client that logs only warnings, sends no telemetry, and gives up on a server after a minute of silence.
 
-    Raises:
-        ConfigurationError: if MLflow has no place of such a form.
-        ServerAwayError: if the server accepts no connection.
+    Raises ConfigurationError if MLflow has no place of such a form; ServerAwayError if the server accepts no
+    connection.
     """
     require_server(uri)
     client = load_mlflow()
@@ -305,11 +304,9 @@ def load_mlflow() -> "type[MlflowClient]":
 def require_server(uri: str) -> None:
     """Check that MLflow's server accepts connections before MLflow is imported, because the import takes longer.
 
-    A URI that is not a server's address, or a server behind a proxy, is left to MLflow.
-
-    Raises:
-        ConfigurationError: if MLflow has no place of such a form, or its password is not percent-encoded.
-        ServerAwayError: if it does not accept a connection within seconds.
+    A URI that is not a server's address, or a server behind a proxy, is left to MLflow. Raises ConfigurationError if
+    MLflow has no place of such a form, or its password is not percent-encoded; ServerAwayError if it does not accept a
+    connection within seconds.
     """
     from urllib.request import getproxies, proxy_bypass
 

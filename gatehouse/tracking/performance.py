@@ -17,13 +17,8 @@ _QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 def measure_latency(predict: "Callable[[pa.Table], Any]", table: "pa.Table") -> dict[str, Any]:
     """Latency of single rows and of a batch, in milliseconds, with the class of hardware that it was measured on.
 
-    Args:
-        predict: Function from a table of raw features to scores.
-        table: Rows to score, at least one.
-
-    Returns:
-        Quantiles over 200 calls with one row and 20 calls with up to 1,024 rows, after warm-up calls; `rows_per_second`
-        is that of the median batch.
+    `predict` maps a table of raw features to scores. The result has quantiles over 200 calls with one row and 20 calls
+    with up to 1,024 rows, after warm-up calls; `rows_per_second` is that of the median batch.
     """
     import numpy as np
 

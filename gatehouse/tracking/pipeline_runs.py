@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 STAGE = "gatehouse.stage"
 PATIENCE = 300.0
 """Seconds that anybody waits at most for the process that shows a run."""
-_PROGRAM = "gatehouse.registry.showing.run"
+_PROGRAM = "gatehouse.registry.run_projection"
 """Shows runs with the ledgers that they wrote to; nothing in this room knows ledgers."""
 _FAILED = ("failed", "stopped")
 _FOLDER = "tracking/left"
@@ -64,10 +64,8 @@ def track_run(store: ArtifactStore, run: str) -> bool:
 
     A stage is shown once. A stage that made a model or an experiment is shown by the run of that artifact. The MLflow
     experiment has the name of the model, or of the project if the run has no model. If all results came from the memo,
-    this only reads the run's record and does not import MLflow. An error becomes a warning in the run record.
-
-    Returns:
-        Whether nothing of it is left.
+    this only reads the run's record and does not import MLflow. An error becomes a warning in the run record. Returns
+    whether nothing of it is left.
     """
     tracking, ended = tracking_of(store), _ended(store, run)
     if tracking is None or not _is_due(tracking, run, ended):
@@ -174,9 +172,8 @@ def all_is_shown(store: ArtifactStore, run: str) -> None:
 def show_apart(store: ArtifactStore, run: str, log_file: Path) -> "subprocess.Popen[bytes] | None":
     """Show a run that has ended, and those that were left before, in a separate process.
 
-    Returns:
-        The process, which continues after this one has ended; None if there is nothing to show. The store says before
-        it starts that the run is to be shown, so that one that is ended too early delays it until the next run.
+    Returns the process, which continues after this one has ended; None if there is nothing to show. The store says
+    before it starts that the run is to be shown, so that one that is ended too early delays it until the next run.
     """
     tracking, left = tracking_of(store), left_by(store, run)
     if left.ledgers or (

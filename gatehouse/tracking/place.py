@@ -32,13 +32,7 @@ _swapping = threading.RLock()
 
 @dataclass(frozen=True)
 class Place:
-    """A place that shows the store's content.
-
-    Attributes:
-        store: The store.
-        uri: The address of the place.
-        name: A name without secrets, under which the store records what the place shows.
-    """
+    """A place that shows the store's content. The store records what is shown under its `name`, without secrets."""
 
     store: ArtifactStore
     uri: str
@@ -82,15 +76,10 @@ def is_shown_later() -> bool:
 def warning_on_failure(
     store: ArtifactStore, label: str, title: str = "MLflow", noted: Callable[[], bool] = lambda: True
 ) -> Iterator[Showing]:
-    """In this context an exception becomes a warning in the log and the run record, so that it never fails a run.
+    """In this context an exception becomes a warning in the log and the run record (`label`), and fails no run.
 
     It counts as failed, so that it is tried again, unless an artifact is gone, which no later attempt will find.
-
-    Args:
-        store: The artifact store with the run record.
-        label: Name of the entry in the run record.
-        title: Name of the place, for the message.
-        noted: Whether the store holds that it is left to be shown; else no later run knows of it.
+    `noted` says whether the store holds that it is left to be shown; else no later run knows of it.
     """
     showing = Showing()
     try:

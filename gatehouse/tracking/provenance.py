@@ -28,11 +28,7 @@ _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS
 
 
 def lineage_of(store: ArtifactStore, reference: Reference | str) -> tuple[str, ...]:
-    """Identities of all artifacts that `reference` was derived from, directly or not, sorted; without `reference`.
-
-    Raises:
-        MissingArtifactError, CorruptArtifactError: if a manifest in the lineage is missing or was altered.
-    """
+    """Identities of all artifacts that `reference` was derived from, directly or not, sorted; without `reference`."""
     first = Reference.parse(reference)
     lineage: set[Reference] = {first}
     pending = [first]
@@ -72,11 +68,7 @@ class Prices(Spec):
 
 
 def prices_here() -> Prices:
-    """The price table of the environment (`GATEHOUSE_PRICES`, as JSON); an empty table if it is not set.
-
-    Raises:
-        ValueError: if it is not a price table.
-    """
+    """The price table in `GATEHOUSE_PRICES` (JSON), empty by default. Raises ValueError if it is invalid."""
     text = os.environ.get(PRICES, "")
     return Prices.model_validate_json(text) if text else Prices()
 
@@ -91,13 +83,8 @@ def cost_here(seconds: float, machine: str = "", machines: int = 1) -> dict[str,
 class Environment:
     """The machine and code of a run; empty texts are unknown.
 
-    Attributes:
-        dirty: Whether the code differs from the commit.
-        distributions: Installed version by name of distribution.
-        hardware: Class of machine, e.g. `x86_64, Xeon Gold 6148, 2 cores, 24 GiB`; measurements of one class compare.
-        threads: Thread settings that change the order of floating-point sums.
-        image: The image by its digest, as the pipeline names it.
-        machine: Type of machine, as in the price table.
+    `hardware` is the class of machine, e.g. `x86_64, Xeon Gold 6148, 2 cores, 24 GiB`; its measurements compare.
+    `threads` are the settings that change the order of floating-point sums. `machine` is the type in the price table.
     """
 
     commit: str

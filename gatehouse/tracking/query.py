@@ -49,24 +49,14 @@ Run = TypeVar("Run", bound=Values)
 
 @dataclass(frozen=True)
 class Query:
-    """A parsed query.
-
-    Attributes:
-        text: As the user wrote it.
-        names: All names in the query.
-        statement: DuckDB's syntax tree, in which the name with the number 3 is the column `c3`.
-    """
+    """A parsed query: its text, its names, and DuckDB's syntax tree, in which the third name is the column `c2`."""
 
     text: str
     names: tuple[str, ...]
     statement: str
 
     def select(self, runs: Sequence[Run]) -> list[Run]:
-        """The runs that match the query, in its order; ties keep the given order.
-
-        Raises:
-            ConfigurationError: if values cannot be compared as the query asks.
-        """
+        """The matching runs in the query's order. Raises ConfigurationError if values cannot be compared."""
         import duckdb
         import pyarrow as pa
 
@@ -85,11 +75,7 @@ class Query:
 
 
 def parse(text: str) -> Query:
-    """Parse a query.
-
-    Raises:
-        ConfigurationError: if it is invalid, or does more than compare values; the message gives the column.
-    """
+    """Parse a query. Raises ConfigurationError, with the column, if it is invalid or does more than compare values."""
     clause = "" if not text.strip() or re.match(r"\s*(order\s+by|limit)\b", text, re.IGNORECASE) else "WHERE"
     head = f"{_HEAD} {clause} "
     with connect(threads=1) as connection:
@@ -102,7 +88,15 @@ def parse(text: str) -> Query:
     plain = json.loads(json.dumps(node))
     for part in ("where_clause", "modifiers"):
         plain.pop(part, None)
-    if len(tree["statements"]) > 1 or not _only_selects(plain):
+    # Without its condition, order and limit, a query has to be the one that every query begins with.
+    only_selects = (
+        plain["type"] == "SELECT_NODE"
+        and plain["from_table"]["type"] == "BASE_TABLE"
+        and [item["class"] for item in plain["select_list"]] == ["COLUMN_REF"]
+        and not any(plain.get(part) for part in ("group_expressions", "having", "qualify", "sample"))
+        and not plain["cte_map"]["map"]
+    )
+    if len(tree["statements"]) > 1 or not only_selects:
         raise _error(text, 0, "expected a condition, ORDER BY and LIMIT alone")
     limits = [modifier for modifier in node["modifiers"] if modifier["type"] == "LIMIT_MODIFIER"]
     if any(limit["limit"]["class"] != "CONSTANT" or limit["offset"] for limit in limits):
@@ -117,19 +111,15 @@ def parse(text: str) -> Query:
         if kind == "COLUMN_REF":
             number = names.setdefault(".".join(expression["column_names"]), len(names))
             expression["column_names"] = [f"c{number}"]
-    # Ties keep the order of the runs.
-    return Query(text, tuple(names), json.dumps(_stable(tree)))
-
-
-def _only_selects(node: Mapping[str, Any]) -> bool:
-    """Whether a query without its condition, order and limit is the one that every query begins with."""
-    return (
-        node["type"] == "SELECT_NODE"
-        and node["from_table"]["type"] == "BASE_TABLE"
-        and [item["class"] for item in node["select_list"]] == ["COLUMN_REF"]
-        and not any(node.get(part) for part in ("group_expressions", "having", "qualify", "sample"))
-        and not node["cte_map"]["map"]
-    )
+    # Ties keep the order of the runs: the number of the run is the last order.
+    orders = [modifier for modifier in node["modifiers"] if modifier["type"] == "ORDER_MODIFIER"]
+    if not orders:
+        orders = [{"type": "ORDER_MODIFIER", "orders": []}]
+        node["modifiers"].insert(0, orders[0])
+    orders[0]["orders"].append({"type": "ASCENDING", "expression": dict(node["select_list"][0])})
+    for order in orders[0]["orders"]:
+        order["null_order"] = "NULLS_LAST"
+    return Query(text, tuple(names), json.dumps(tree))
 
 
 def _expressions(tree: Any) -> Iterator[dict[str, Any]]:
@@ -144,20 +134,6 @@ def _expressions(tree: Any) -> Iterator[dict[str, Any]]:
     elif isinstance(tree, list):
         for value in tree:
             yield from _expressions(value)
-
-
-def _stable(tree: dict[str, Any]) -> dict[str, Any]:
-    """The syntax tree with the number of the run as its last order."""
-    node = tree["statements"][0]["node"]
-    number = dict(node["select_list"][0])
-    orders = [modifier for modifier in node["modifiers"] if modifier["type"] == "ORDER_MODIFIER"]
-    if not orders:
-        orders = [{"type": "ORDER_MODIFIER", "orders": []}]
-        node["modifiers"].insert(0, orders[0])
-    orders[0]["orders"].append({"type": "ASCENDING", "null_order": "NULLS_LAST", "expression": number})
-    for order in orders[0]["orders"]:
-        order["null_order"] = "NULLS_LAST"
-    return tree
 
 
 def _error(text: str, at: int, message: str) -> ConfigurationError:
@@ -184,9 +160,8 @@ def _column(name: str, values: Sequence[Any]) -> "pa.Array":
 def lookup(run: Values, name: str) -> Any:
     """The value of a name in a run: text, a number, or None.
 
-    Raises:
-        ConfigurationError: if the name is the last part of several parameters, such as `rate` for `a.rate` and
-            `b.rate`.
+    Raises ConfigurationError if the name is the last part of several parameters, such as `rate` for `a.rate` and
+    `b.rate`.
     """
     kind, _, rest = name.partition(".")
     groups = {"params": run.params, "metrics": run.metrics, "tags": run.tags}

@@ -74,11 +74,7 @@ class RunReader:
     """Reads runs of one MLflow, from a database or a server."""
 
     def __init__(self, uri: str, experiment: str = "") -> None:
-        """Use the experiment with this name, or all that are not deleted.
-
-        Raises:
-            ConfigurationError: if there is no such experiment.
-        """
+        """Use the experiment with this name, or all not deleted. Raises ConfigurationError if there is no such one."""
         self._client = quiet_client(uri)
         names = {str(entry.experiment_id): str(entry.name) for entry in every(self._client.search_experiments)}
         self._experiments = {key: name for key, name in names.items() if not experiment or name == experiment}
@@ -105,11 +101,7 @@ class RunReader:
                 return
 
     def find(self, text: str) -> TrackedRun:
-        """The run with the id `text`, with an id that begins with `text`, or with this name if it is unique.
-
-        Raises:
-            ConfigurationError: if there is no such run, or several.
-        """
+        """The run with this id, beginning of an id, or name. Raises ConfigurationError if there is none, or several."""
         runs: list[TrackedRun] = []
         if re.fullmatch(r"[0-9a-fA-F]{4,}", text):
             runs = list(self.runs(f"attributes.run_id LIKE '{text.lower()}%'", limit=6))

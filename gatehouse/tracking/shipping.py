@@ -83,13 +83,8 @@ def open_spool(
 ) -> Path:
     """Open the spool folder of a training job. It outlives the job's directory; a resumed job uses it again.
 
-    Args:
-        store: The store that the job publishes to.
-        job: The job's key.
-        experiment: MLflow's experiment.
-        link: Link through which the job finds the folder.
-        params: The job's configuration, shown from the start, so that a failed job also shows it.
-        inputs: References of the job's inputs, by role.
+    The job finds the folder through `link`. Its `params` and `inputs`, references by role, are shown from the start, so
+    that a failed job also shows them.
     """
     folder = _spools(store) / job
     link.unlink(missing_ok=True)
@@ -123,10 +118,7 @@ def is_left(store: ArtifactStore) -> bool:
 
 
 def close_spool(store: ArtifactStore, folder: Path, model: str, error: str = "") -> None:
-    """Record the job's model, or the class of the `error` if there is none; nothing is appended afterwards.
-
-    Without tracking, the spool is deleted.
-    """
+    """Record the job's model, or the class of its `error`, at its end. Without tracking, the spool is deleted."""
     _release(folder)
     if tracking_of(store) is None:
         shutil.rmtree(folder)
@@ -198,10 +190,8 @@ def deliver(store: ArtifactStore, seconds: float = _BUDGET) -> set[str]:
 
     If the process of a job is gone without a recorded end, its run is marked as killed; if the job resumes, its run is
     reopened. An error becomes a warning in the run record, and the spool stays for the next attempt. After `seconds`
-    the rest stays for the next time, because this may run before or after a training.
-
-    Returns:
-        The models whose metrics are now complete.
+    the rest stays for the next time, because this may run before or after a training. Returns the models whose metrics
+    are now complete.
     """
     tracking, until = tracking_of(store), time.monotonic() + seconds
     folders: list[Path] = []
@@ -321,10 +311,7 @@ def _end(client: "MlflowClient", run: str, folder: Path) -> None:
 
 
 def main() -> None:
-    """Ship a spool until the parent process ends; retry while a server is down.
-
-    The command line has the store's address and the spool, and `sampled` if the machine is to be sampled.
-    """
+    """Ship a spool until the parent ends, retrying while a server is down: `<store> <spool> [sampled]`."""
     from tenacity import Retrying, wait_random_exponential
 
     die_with_parent()

@@ -242,11 +242,7 @@ def _segments(folder: Path) -> list[int]:
 
 
 def _number(path: Path) -> "memoryview[int]":
-    """A number in a mapped file, read and written as a whole. It starts with 0.
-
-    Raises:
-        OSError: if the disk is full.
-    """
+    """A number in a mapped file, read and written as a whole. It starts with 0. Raises OSError if the disk is full."""
     with open(path, "a+b") as file:
         os.posix_fallocate(file.fileno(), 0, _WORD)
         return memoryview(mmap.mmap(file.fileno(), _WORD)).cast("q")

@@ -106,13 +106,8 @@ def show_training(
 ) -> "Run":
     """The MLflow run of a model; it is created or completed if it is missing or was interrupted.
 
-    Args:
-        tracking: The MLflow to write to.
-        client: An open client of it.
-        model: The model.
-        name: Name of the run.
-        parent: Id of the parent MLflow run; by default of the current pipeline run.
-        new: Whether this process made the model, so that environment and pipeline run of the process apply to it.
+    Its parent is by default the current pipeline run. If this process made the model, it is `new`: environment and
+    pipeline run of the process apply to it.
     """
     from mlflow.entities import Dataset, DatasetInput, InputTag
 

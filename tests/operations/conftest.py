@@ -22,7 +22,6 @@ def _in_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def hook(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hook]:
-    """The webhook of this run."""
     with hooked(200) as hook:
         monkeypatch.setenv(notice.ADDRESS, hook.url)
         yield hook

@@ -15,7 +15,6 @@ def gate(store: ArtifactStore, monkeypatch: pytest.MonkeyPatch) -> Gate:
 
 @pytest.fixture
 def three(gate: Gate) -> Gate:
-    """Three champions, one after another."""
     for seed in (1, 2, 3):
         gate.run(gate.model(seed))
     return gate

@@ -28,16 +28,13 @@ class Gate:
 
     @property
     def state(self) -> State:
-        """The present state of the ledger."""
         return Ledger(self.store, NAME).state()
 
     @property
     def kinds(self) -> list[str]:
-        """The kinds of all records, with the alias that they give."""
         return [f"{record.kind} {record.alias}".strip() for record in Ledger(self.store, NAME).records()]
 
     def model(self, seed: int) -> str:
-        """A model; another seed is another model."""
         history = [{"epoch": epoch, "log_loss": 0.6 - 0.01 * epoch, "roc_auc": 0.7} for epoch in range(3)]
         files = {"model.json": canonical_json({"seed": seed}), "history.json": canonical_json(history)}
         inputs, settings = {"training_set": self.training_set, "split": self.split}, {"seed": seed, "net": {"depth": 2}}
@@ -56,17 +53,14 @@ class Gate:
         self.store.append(f"measurements/{model}", trained)
 
     def approve(self, version: int = 0, word: str = "approve", reason: str = "looks right", by: str = "") -> None:
-        """Approve or reject the last verdict on a version."""
         body = {"model_name": NAME, "version": version, "word": word, "reason": reason, "by": by}
         approve(ApproveRequest.model_validate(body), self.store)
 
     def exempt(self, model: str, rule: str = "bar roc_auc", days: int = 7, reason: str = "a pilot") -> None:
-        """Let a model break a rule; `grace` does."""
         until = now().date() + timedelta(days)
         exempt(ExemptRequest(model=model, rule=rule, until=until, reason=reason, by="grace"), self.store)
 
     def resolve(self, model: str, policy: GatePolicy = POLICY) -> str:
-        """The champion that a model must compare with."""
         inputs = {"training_set": self.training_set, "split": self.split}
         return resolve(ResolveRequest(model_name=NAME, candidate=model, policy=policy, **inputs), self.store).champion
 
@@ -94,17 +88,14 @@ class Gate:
         return str(self.store.publish("evaluations", NAME, files, derived_from=inputs, configuration=settings))
 
     def register(self, model: str, evaluation: str, policy: GatePolicy = POLICY) -> RegisterResult:
-        """Present a model with its evaluation."""
         request = RegisterRequest(model_name=NAME, model=model, evaluation=evaluation, policy=policy)
         return register(request, self.store)
 
     def run(self, model: str, good: bool = True, policy: GatePolicy = POLICY) -> RegisterResult:
-        """What the end of the training pipeline does."""
         return self.register(model, self.evaluate(model, self.resolve(model, policy), good, policy), policy)
 
 
 def make_gate(store: ArtifactStore, rows: str = "1,2") -> Gate:
-    """A gate over a tiny training set and split."""
     data = store.publish("datasets", "flights", {"data.csv": f"a,b\n{rows}\n"})
     snapshot = store.publish("snapshots", "raw", {"tables.json": "{}"}, derived_from={"flights": data})
     training_set = store.publish("training-sets", "delay", {"rows.csv": "x\n1\n"}, derived_from={"snapshot": snapshot})

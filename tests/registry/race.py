@@ -58,13 +58,11 @@ class Operation:
     position: int = 0
 
     def record(self, state: State) -> Record | None:
-        """The record that the act still asks for in a state."""
         if self.kind == "promote":
             return next_promotion(state, NAME, self.version, self.key, True, self.to)
         return next_rollback(state, NAME, self.version, self.key)
 
     def is_refused(self, state: State) -> bool:
-        """Whether the act is refused in a state."""
         try:
             self.record(state)
         except PromotionError:
@@ -73,7 +71,6 @@ class Operation:
 
 
 def work(address: str, notes: Path, worker: str) -> None:
-    """Act at random until the file `stop` exists, and note it."""
     store, chance = ArtifactStore.open(address), random.Random(worker)
     descriptor = os.open(notes / f"{worker}.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
@@ -100,7 +97,6 @@ def work(address: str, notes: Path, worker: str) -> None:
 
 
 def read_history(notes: Path) -> list[Operation]:
-    """All acts of all processes."""
     acts: dict[str, Operation] = {}
     for path in sorted(notes.glob("*.jsonl")):
         for line in path.read_text().splitlines():
@@ -115,13 +111,7 @@ def read_history(notes: Path) -> list[Operation]:
 
 
 def problems(records: list[Record], before: int, history: list[Operation]) -> Iterator[str]:
-    """What in a history contradicts the ledger.
-
-    Args:
-        records: The ledger at the end.
-        before: How many of its records were there before the race.
-        history: What the processes asked for, and were answered.
-    """
+    """What in a history contradicts the ledger, which had `before` records when the race began."""
     states = [State()]
     for record in records:
         states.append(fold([record], states[-1]))
@@ -167,7 +157,6 @@ def problems(records: list[Record], before: int, history: list[Operation]) -> It
 
 
 def wrong_aliases(store: ArtifactStore) -> Iterator[str]:
-    """Aliases in MLflow that differ from those of the ledger."""
     state, tracking = Ledger(store, NAME).state(), tracking_of(store)
     project(store, NAME, state)
     assert tracking is not None
@@ -243,34 +232,33 @@ def _address(kind: str, folder: Path) -> Iterator[str]:
 
 
 def main() -> None:
-    """Race, check, and print the problems."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--store", choices=("local", "s3", "gs"), default="local")
     parser.add_argument("--processes", type=int, default=16)
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--acts", type=int, default=100, help="At least so many, however slow the machine is.")
-    given = parser.parse_args()
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         os.environ[URI] = f"sqlite:///{folder}/mlflow.db"
         (folder / "notes").mkdir()
-        with _address(given.store, folder) as address:
+        with _address(options.store, folder) as address:
             here, there = _FORK.Pipe()  # In another process, so that no client with threads is forked into workers.
             beginning = _FORK.Process(target=lambda: there.send(_begin(address)))
             beginning.start()
             there.close()
             before = here.recv()
             beginning.join()
-            kills = _race(address, folder / "notes", given.processes, given.seconds, given.acts)
+            kills = _race(address, folder / "notes", options.processes, options.seconds, options.acts)
             store = ArtifactStore.open(address)
             records, history = Ledger(store, NAME).records(), read_history(folder / "notes")
-            found = [*problems(records, before, history), *wrong_aliases(store)]
+            contradictions = [*problems(records, before, history), *wrong_aliases(store)]
     answers = {word: sum(act.answer == word for act in history) for word in ("done", "read", "refused", "")}
-    print(f"{given.store}: {len(records) - before} transitions by {given.processes} processes in {given.seconds:g} s,")
+    print(f"{options.store}: {len(records) - before} transitions by {options.processes} processes,")
     print(f"{answers['done']} acts done, {answers['refused']} refused, {answers['read']} reads, {kills} kills,")
-    print(f"{answers['']} of them within an act; {len(found)} problems")
-    print("\n".join(found))
-    sys.exit(1 if found or not answers["done"] else 0)
+    print(f"{answers['']} of them within an act; {len(contradictions)} problems")
+    print("\n".join(contradictions))
+    sys.exit(1 if contradictions or not answers["done"] else 0)
 
 
 if __name__ == "__main__":

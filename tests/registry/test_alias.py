@@ -1,7 +1,6 @@
 """An alias as a verified folder: without store and MLflow, after damage, and as the champion moves."""
 
 import shutil
-import threading
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,6 @@ from tests.registry.gate import NAME, Gate
 
 @pytest.fixture
 def resolver(gate: Gate, tmp_path: Path) -> Resolver:
-    """A resolver that has read the ledger with the first champion."""
     gate.run(gate.model(1))
     resolver = Resolver(gate.store.address, NAME, tmp_path / "cache")
     resolver.refresh()
@@ -23,8 +21,6 @@ def resolver(gate: Gate, tmp_path: Path) -> Resolver:
 
 
 def _away(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The store does not answer any more."""
-
     def refuse(*_: object) -> None:
         raise StoreError("the store does not answer")
 
@@ -77,29 +73,6 @@ def test_a_store_that_has_fewer_records_than_before_is_away(resolver: Resolver, 
         shutil.move(aside / "registry", gate.store.local_folder / "registry")
     assert resolver.refresh()
     assert resolver.resolve("champion").version == 1
-
-
-def test_a_thread_keeps_it_fresh_and_warns_once_while_the_store_is_away(
-    resolver: Resolver, gate: Gate, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    stop, tries, refresh = threading.Event(), iter(range(3)), resolver.refresh
-
-    def refuse() -> bool:
-        if next(tries, None) is None:
-            return refresh()
-        raise StoreError("the store does not answer")
-
-    monkeypatch.setattr(resolver, "refresh", refuse)
-    thread = resolver.keep_fresh(0.01, stop)
-    gate.run(gate.model(2))
-    try:
-        while resolver.resolve("champion").version != 2:
-            assert thread.is_alive()
-    finally:
-        stop.set()
-        thread.join()
-    (record,) = caplog.records
-    assert record.getMessage().startswith(f"{NAME} is not brought up to the ledger")
 
 
 @pytest.mark.parametrize("damage", ["altered", "removed"])

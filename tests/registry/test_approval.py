@@ -23,7 +23,6 @@ FOUR_EYES = GatePolicy(approval="manual", four_eyes=True)
 
 @pytest.fixture
 def waiting(gate: Gate) -> Gate:
-    """A gate with one candidate that waits for a person."""
     gate.run(gate.model(1), policy=MANUAL)
     return gate
 

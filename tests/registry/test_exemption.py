@@ -24,7 +24,6 @@ def _later(monkeypatch: pytest.MonkeyPatch, days: int) -> None:
 
 @pytest.fixture
 def refused(gate: Gate) -> str:
-    """A candidate that breaks a rule."""
     model = gate.model(1)
     assert gate.run(model, good=False).decision == "refused"
     return model
@@ -50,14 +49,14 @@ def test_a_candidate_may_break_the_rule_that_it_was_exempted_from(
     assert gate.state == before
 
 
-@pytest.mark.parametrize(("given", "later"), [(7, 7), (7, 8), (0, 0)])
+@pytest.mark.parametrize(("days", "later"), [(7, 7), (7, 8), (0, 0)])
 def test_it_is_valid_to_the_end_of_its_last_day(
-    gate: Gate, refused: str, monkeypatch: pytest.MonkeyPatch, given: int, later: int
+    gate: Gate, refused: str, monkeypatch: pytest.MonkeyPatch, days: int, later: int
 ) -> None:
-    gate.exempt(refused, days=given)
+    gate.exempt(refused, days=days)
     _later(monkeypatch, later)
     result = gate.run(refused, good=False)
-    if later <= given:
+    if later <= days:
         assert result.decision == "approved"
     else:
         assert (result.decision, result.warnings) == ("refused", ())

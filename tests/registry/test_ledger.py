@@ -118,14 +118,10 @@ RECORDED = {
 
 
 class GrownSubject(Subject):
-    """A subject of a later version, with one field more."""
-
     country: str = ""
 
 
 class GrownVerdict(Verdict):
-    """A verdict of a later version, with one field more, also in what it is made of."""
-
     subject: GrownSubject
     weight: float = 1.0
 

@@ -4,8 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from gatehouse.store.run import RUN_ID, events
 from gatehouse.store.store import ArtifactStore
 from gatehouse.tracking.mlflow_client import tracking_of
 from tests.registry.gate import MANUAL, NAME, Gate, make_gate
+from tests.tracking.shown import client_of, runs_of
 
 BOTH = {"staging": "1", "champion": "1"}
 
@@ -26,32 +26,22 @@ BOTH = {"staging": "1", "champion": "1"}
 def shown(
     store: ArtifactStore, with_mlflow: Callable[[ArtifactStore], ArtifactStore], monkeypatch: pytest.MonkeyPatch
 ) -> Gate:
-    """A gate whose ledger is shown in the store's own MLflow database."""
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     return make_gate(with_mlflow(store))
 
 
-@contextmanager
-def _client(gate: Gate) -> Iterator[Any]:
-    tracking = tracking_of(gate.store)
-    assert tracking is not None
-    with tracking.client() as client:
-        yield client
-
-
 def _aliases(gate: Gate) -> dict[str, str]:
-    with _client(gate) as client:
+    with client_of(gate.store) as client:
         return {name: str(version) for name, version in client.get_registered_model(NAME).aliases.items()}
 
 
 def _versions(gate: Gate) -> dict[str, Any]:
-    with _client(gate) as client:
+    with client_of(gate.store) as client:
         return {str(version.version): version for version in client.search_model_versions(f"name = '{NAME}'")}
 
 
 def _runs(gate: Gate, query: str = "") -> list[Any]:
-    with _client(gate) as client:
-        return list(client.search_runs([client.get_experiment_by_name(NAME).experiment_id], query))
+    return runs_of(gate.store, NAME, query)
 
 
 def test_a_registered_model_has_version_lineage_run_and_aliases(shown: Gate) -> None:
@@ -119,7 +109,7 @@ def test_a_projection_that_was_killed_is_completed_by_the_next_run(
     assert (list(_versions(shown)), _aliases(shown)) == (["1"], BOTH)
     (run,) = _runs(shown)
     assert run.info.status == "FINISHED"
-    with _client(shown) as client:
+    with client_of(shown.store) as client:
         assert len(client.get_metric_history(run.info.run_id, "log_loss")) == 3
 
 
@@ -134,7 +124,6 @@ print(result.decision, sorted({"mlflow", "torch", "feast", "pandas", "numpy"} & 
 
 
 def _again(gate: Gate, model: str, address: str) -> "subprocess.Popen[str]":
-    """Another process that registers the model again."""
     command = [sys.executable, "-c", _AGAIN, address, model, gate.training_set, gate.split]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2])
 

@@ -30,7 +30,6 @@ def _short(reference: str) -> str:
 
 @pytest.fixture
 def two(gate: Gate) -> Gate:
-    """A champion, and a version in staging."""
     gate.run(gate.model(1))
     gate.run(gate.model(2), policy=MANUAL)
     return gate
@@ -70,14 +69,6 @@ def test_a_version_is_named_in_one_way(two: Gate) -> None:
             find(two.store, text)
     with pytest.raises(ConfigurationError, match=f"expected {NAME}:1 to {NAME}:2"):
         _call(two, "explain", NAME)
-
-
-def test_a_signature_on_the_champion_leaves_it_champion(gate: Gate) -> None:
-    gate.run(gate.model(1))
-    text = _call(gate, "reject", ":1", "--reason", "it\nlies")
-    assert f"It is the champion: `gatehouse models rollback {NAME}:1`" in text
-    assert f"{NAME}:1 is champion already" in _call(gate, "promote", "@champion")
-    assert "it lies" in _call(gate, "show")
 
 
 def test_an_exemption_is_shown_wherever_the_verdict_is(gate: Gate) -> None:

@@ -19,14 +19,17 @@ def test_a_race_leaves_one_champion_and_loses_nothing() -> None:
 
 
 def _ledger(*reasons: tuple[str, int]) -> list[Record]:
-    """Two registered versions, then promotions of a version each, with a reason."""
     subjects = [
         Subject(model=f"models/m/sha256-{number:064x}", training_set="t", split="s", policy="p") for number in (1, 2)
     ]
-    verdicts = [Verdict(subject=each, champion="", evaluation="e", verdict="pass") for each in subjects]
-    begun = [Record(kind="registered", version=number, verdict=each) for number, each in enumerate(verdicts, start=1)]
+    verdicts = [Verdict(subject=subject, champion="", evaluation="e", verdict="pass") for subject in subjects]
+    begun = [
+        Record(kind="registered", version=number, verdict=verdict) for number, verdict in enumerate(verdicts, start=1)
+    ]
     first = Record(kind="promoted", version=1, alias="champion", reason="begin")
-    promoted = [Record(kind="promoted", version=each, alias="champion", reason=reason) for reason, each in reasons]
+    promoted = [
+        Record(kind="promoted", version=version, alias="champion", reason=reason) for reason, version in reasons
+    ]
     return [*begun, first, *promoted]
 
 

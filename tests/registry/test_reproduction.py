@@ -20,14 +20,12 @@ from tests.small_example import MODEL
 
 
 def _of_two(store: ArtifactStore, model: str) -> str:
-    """The same training by two processes."""
     request: dict[str, Any] = json.loads(json.dumps(provenance_of(store, model)["request"]))
     request["spec"]["parallelism"] = {"processes": 2}
     return train(TrainRequest.model_validate(request), store).model
 
 
 def _plant(store: ArtifactStore, model: str) -> None:
-    """Say that the model was trained elsewhere, with other threads and by other code."""
     for prefix, change in (
         ("measurements", {"environment": {"hardware": "s390x, one core", "threads": {"OMP_NUM_THREADS": "64"}}}),
         ("provenance", {"code": "0" * 64}),
@@ -42,8 +40,8 @@ def _plant(store: ArtifactStore, model: str) -> None:
 def test_a_model_is_made_again_from_the_snapshot_to_the_bit(copy: ArtifactStore, tmp_path: Path) -> None:
     model = Ledger(copy, MODEL).state().versions[0].model
     rebuild = Rebuild(copy, ArtifactStore.open(tmp_path / "clean"))
-    found = beside(rebuild, model, rebuild.make(model))
-    assert (found.same, found.processes, found.weights) == (True, 1, found.weights_again)
+    result = beside(rebuild, model, rebuild.make(model))
+    assert (result.same, result.processes, result.weights) == (True, 1, result.weights_again)
     copied = [step.identity.split("/")[0] for step in rebuild.steps if not step.stage]
     assert sorted(copied) == ["config", "snapshots"], "only what was read of the world is copied"
     stages = [step.stage for step in rebuild.steps if step.stage]
@@ -53,23 +51,23 @@ def test_a_model_is_made_again_from_the_snapshot_to_the_bit(copy: ArtifactStore,
 def test_a_model_of_two_processes_is_made_by_two_again_and_another_one_is_told_apart(
     copy: ArtifactStore, tmp_path: Path
 ) -> None:
-    one = Ledger(copy, MODEL).state().versions[0].model
-    two, clean = _of_two(copy, one), ArtifactStore.open(tmp_path / "clean")
-    inputs = copy.manifest(two).derived_from.values()
+    single = Ledger(copy, MODEL).state().versions[0].model
+    double, clean = _of_two(copy, single), ArtifactStore.open(tmp_path / "clean")
+    inputs = copy.manifest(double).derived_from.values()
     for identity in inputs:
         pull(copy, identity, clean)
     rebuild = Rebuild(copy, clean, rebuilt={identity: identity for identity in inputs})
-    found = beside(rebuild, two, rebuild.make(two))
-    assert (found.same, found.processes, found.made) == (True, 2, 1)
-    assert one != two
+    result = beside(rebuild, double, rebuild.make(double))
+    assert (result.same, result.processes, result.made) == (True, 2, 1)
+    assert single != double
 
-    _plant(copy, one)
-    other = beside(Rebuild(copy, clean, [Step(one, two, "train", "0" * 64)]), one, two)
+    _plant(copy, single)
+    other = beside(Rebuild(copy, clean, [Step(single, double, "train", "0" * 64)]), single, double)
     differences = {(change.part, change.name): change.first for change in other.differences}
     assert differences["environment", "threads.OMP_NUM_THREADS"] == "64"
     assert differences["environment", "hardware"] == "s390x, one core"
     assert differences["code of train", "digest"] == "0" * 64
-    assert not other.same and other.first == one and other.weights != other.weights_again
+    assert not other.same and other.first == single and other.weights != other.weights_again
     assert 0 < other.mean < other.largest < 0.1
 
 
@@ -91,10 +89,10 @@ def test_the_command_ends_with_one_where_the_model_is_another(
     gate.run(gate.model(1))
     change = {"part": "environment", "name": "threads.cpus", "first": "2", "second": "64"}
     body = {"model": "models/a", "again": "models/b", "weights": "a", "weights_again": "b", "processes": 2}
-    found = Reproduced.model_validate(
+    result = Reproduced.model_validate(
         body | {"same": same, "copied": 2, "made": 5, "largest": 0.25, "differences": () if same else (change,)}
     )
-    monkeypatch.setattr("gatehouse.cli.models.reproduction.reproduce", lambda *_: found)
+    monkeypatch.setattr("gatehouse.cli.models.reproduction.reproduce", lambda *_: result)
     result = CliRunner().invoke(app, ["reproduce", f"{NAME}@champion", "--store", gate.store.address])
     assert result.exit_code == (0 if same else 1)
     assert ("to the bit" in result.output) == same and ("threads.cpus" in result.output) != same

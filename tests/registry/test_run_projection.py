@@ -26,6 +26,7 @@ from gatehouse.tracking.place import LATER
 from gatehouse.tracking.provenance import PRICES
 from gatehouse.tracking.training import track_training
 from tests.small_example import EXAMPLE
+from tests.tracking.shown import runs_of
 
 
 @pytest.fixture(autouse=True)
@@ -41,12 +42,7 @@ def tracked(store: ArtifactStore, with_mlflow: Callable[[ArtifactStore], Artifac
 
 
 def _shown(store: ArtifactStore, experiment: str) -> dict[str, Any]:
-    tracking = tracking_of(store)
-    assert tracking is not None
-    with tracking.client() as client:
-        found = client.get_experiment_by_name(experiment)
-        assert found is not None
-        return {str(run.info.run_name): run for run in client.search_runs([found.experiment_id])}
+    return {str(run.info.run_name): run for run in runs_of(store, experiment)}
 
 
 def _trained(store: ArtifactStore) -> str:
@@ -58,7 +54,6 @@ def _trained(store: ArtifactStore) -> str:
 
 
 def _command(ended: LocalRun, store: ArtifactStore, monkeypatch: pytest.MonkeyPatch) -> Result:
-    """What `gatehouse run` does after a run."""
     monkeypatch.setattr(run_module, "run_pipeline", lambda *arguments: ended)  # What follows a run is tested.
     app = typer.Typer()
     app.command()(run_module.run)
@@ -74,8 +69,8 @@ def test_the_exit_code_is_that_of_the_run_also_where_the_disk_is_full(
     Attempt(store, "validate").note("failed", error="ContractBreachError", message="dest: 3 nulls", exit_code=2)
     monkeypatch.setattr(type(store.objects), "put_bytes", full)  # Nothing here can fill the disk.
     assert _command(LocalRun("run-1", tmp_path / "run.log", exit_code=3), store, monkeypatch).exit_code == 3
-    told = "MLflow could not be written, and no later run tries again, as no note of it was written: OSError"
-    assert told in caplog.text
+    warning = "MLflow could not be written, and no later run tries again, as no note of it was written: OSError"
+    assert warning in caplog.text
 
 
 @pytest.mark.usefixtures("tracked")
@@ -105,8 +100,6 @@ def test_a_run_that_failed_ends_before_it_is_shown_and_is_noted_so_that_the_next
     started: list[list[str]] = []
 
     class Hangs:
-        """A process whose container is ended before it has shown anything."""
-
         def __init__(self, command: list[str], **_: Any) -> None:
             assert runs_left(store) == ["run-1"], "noted before the process starts"
             started.append(command)
@@ -122,7 +115,7 @@ def test_a_run_that_failed_ends_before_it_is_shown_and_is_noted_so_that_the_next
         assert (_command(ended, store, monkeypatch).exit_code, len(started)) == (2, 1)
     monkeypatch.setenv(RUN_ID, "run-2")
     after = _command(LocalRun("run-2", tmp_path / "run.log", exit_code=0), store, monkeypatch)
-    assert "MLflow does not show 1 earlier run yet. It is tried again now" in after.output
+    assert "MLflow does not show 1 earlier run yet; trying again" in after.output
     assert (_shown(store, "pipelines")["run-1"].info.status, runs_left(store)) == ("FAILED", [])
 
 
@@ -137,7 +130,7 @@ def test_the_wait_for_what_shows_a_run_has_an_end(
     log = tmp_path / "run.log"
     done = _command(LocalRun("run-1", log, exit_code=0), store, monkeypatch)
     assert (done.exit_code, slow.poll(), f"does not show this run yet: {log}" in done.output) == (0, None, True)
-    assert "warning of run-0: the process that shows it is still at work, or was ended" in done.output
+    assert "warning of run-0: its process is at work, or was ended" in done.output
     slow.kill()
     slow.wait()
 
@@ -227,18 +220,6 @@ def test_what_could_not_be_shown_is_shown_after_the_next_run(
         assert ("FileExistsError" in why_left(store, "run-1"), "plan.json" in why_left(store, "run-3")) == (True, True)
         (Path(store.address) / "mlflow").unlink(missing_ok=True) if len(left) == 2 else None
     assert set(_shown(store, "delays")) == {"run-1", "train"}
-
-
-def test_after_three_runs_that_cannot_be_shown_the_others_wait(
-    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(PRICES, "{}")  # `main` sets it, and is in this process here.
-    tried: list[str] = []
-    for run in range(1, 6):
-        create_record(store.objects, f"tracking/left/run-{run}/run.json", {})
-    monkeypatch.setattr(run_projection, "show_run", lambda _, run: tried.append(run) or run == "run-4")
-    run_projection.main(store.address, "run-5", "run-4", "run-3", "run-2", "run-1")
-    assert tried == ["run-5", "run-4", "run-3", "run-2"]
 
 
 def test_what_is_gone_from_the_store_is_not_tried_again(store: ArtifactStore, caplog: pytest.LogCaptureFixture) -> None:

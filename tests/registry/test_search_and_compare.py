@@ -4,9 +4,7 @@ from itertools import chain
 
 import pytest
 from mlflow.utils.validation import _validate_tag_name
-from typer.testing import CliRunner
 
-from gatehouse.cli.models import app
 from gatehouse.errors import ConfigurationError
 from gatehouse.registry.comparison import CompareRequest, compare
 from gatehouse.registry.explanation import numbers_of
@@ -20,7 +18,6 @@ from tests.registry.gate import NAME, Gate, make_gate
 
 @pytest.fixture
 def two(gate: Gate) -> Gate:
-    """Two champions after each other; the second was trained on another snapshot."""
     gate.run(gate.model(1))
     other = make_gate(gate.store, rows="1,3")
     other.run(other.model(2))
@@ -103,26 +100,11 @@ def test_versions_without_evaluations_are_compared_by_what_made_them(gate: Gate,
     for seed in (1, 2):
         gate.run(gate.model(seed))
     assert compare(CompareRequest(first=":1", second=":2"), gate.store).same_test
-    first, *others = gate.store.references("evaluations", NAME)
+    first, *rest = gate.store.references("evaluations", NAME)
     if erased:
         erase(gate.store, plan_erasure(gate.store, first), "request 17")
-    for evaluation in () if erased else chain([first], others):
+    for evaluation in () if erased else chain([first], rest):
         gate.store.objects.local_path(f"{evaluation}/manifest.json").unlink()
     result = compare(CompareRequest(first=":1", second=":2"), ArtifactStore.open(gate.store.address))
     assert result.numbers == () and result.same_test is erased
     assert ("configuration", "seed") in {(change.part, change.name) for change in result.changes}
-
-
-def test_the_commands_print_what_was_found(two: Gate) -> None:
-    def call(*words: str) -> str:
-        result = CliRunner().invoke(app, [*words, "--store", two.store.address])
-        assert result.exit_code == 0, result.output
-        return str(result.output)
-
-    assert "season=winter" in call("tag", ":1", "season=winter")
-    text = call("search", "season = 'winter'")
-    assert f"{NAME}:1" in text and f"{NAME}:2" not in text
-    text = call("compare", ":1", ":2")
-    assert "different test rows" in text and "datasets/flights" in text
-    result = CliRunner().invoke(app, ["tag", ":1", "winter", "--store", two.store.address])
-    assert isinstance(result.exception, ConfigurationError)

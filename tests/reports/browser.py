@@ -28,7 +28,6 @@ _PATIENCE = 60.0
 
 
 def chromium() -> str | None:
-    """Where Chromium is installed, or None."""
     return shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 
@@ -41,8 +40,6 @@ def launched(folder: Path) -> "Browser":
 
 
 class Browser:
-    """One Chromium process. Close it, or use it in a `with` statement."""
-
     def __init__(self, program: str, folder: Path) -> None:
         to_read, self._write = os.pipe()
         self._read, to_write = os.pipe()
@@ -53,7 +50,7 @@ class Browser:
         self._process = subprocess.Popen(command, pass_fds=(to_read, to_write), stdout=quiet, stderr=quiet)
         os.close(to_read)
         os.close(to_write)
-        self._held = b""
+        self._pending = b""
         self._number = 0
         self._listeners: list[Callable[[dict[str, Any]], None]] = []
 
@@ -90,28 +87,25 @@ class Browser:
                 return result
 
     def _next(self, deadline: float) -> dict[str, Any]:
-        while b"\0" not in self._held:
+        while b"\0" not in self._pending:
             ready, _, _ = select.select([self._read], [], [], max(0.0, deadline - time.monotonic()))
             data = os.read(self._read, 1 << 20) if ready else b""
             assert data, f"Chromium gave no answer within {_PATIENCE:.0f} s, or ended ({self._process.poll()})"
-            self._held += data
-        text, _, self._held = self._held.partition(b"\0")
+            self._pending += data
+        text, _, self._pending = self._pending.partition(b"\0")
         message: dict[str, Any] = json.loads(text)
         for listener in self._listeners:
             listener(message)
         return message
 
-    def page(
-        self, width: int = 1280, height: int = 900, *, dark: bool = False, scripts: bool = True, phone: bool = False
-    ) -> "Page":
-        """A tab of a certain size."""
-        return Page(self, width, height, dark=dark, scripts=scripts, phone=phone)
+    def page(self, width: int = 1280, height: int = 900, *, phone: bool = False) -> "Page":
+        return Page(self, width, height, phone)
 
 
 class Page:
     """One tab: opens a file, evaluates scripts, presses keys, and remembers requests and console messages."""
 
-    def __init__(self, browser: Browser, width: int, height: int, *, dark: bool, scripts: bool, phone: bool) -> None:
+    def __init__(self, browser: Browser, width: int, height: int, phone: bool) -> None:
         self._browser = browser
         target = browser.call("Target.createTarget", url="about:blank")["targetId"]
         self._session = browser.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
@@ -122,11 +116,6 @@ class Page:
         for domain in ("Page", "Network", "Runtime", "Log"):
             self._call(f"{domain}.enable")
         self._call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=phone)
-        self._call(
-            "Emulation.setEmulatedMedia",
-            features=[{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}],
-        )
-        self._call("Emulation.setScriptExecutionDisabled", value=not scripts)
 
     def _call(self, method: str, **parameters: Any) -> dict[str, Any]:
         return self._browser.call(method, self._session, **parameters)
@@ -138,7 +127,7 @@ class Page:
         if method == "Network.requestWillBeSent":
             self.requests.append(body["request"]["url"])
         elif method == "Runtime.consoleAPICalled":
-            self.console.append(f"{body['type']}: {[each.get('value') for each in body['args']]}")
+            self.console.append(f"{body['type']}: {[argument.get('value') for argument in body['args']]}")
         elif method == "Runtime.exceptionThrown":
             self.console.append(f"exception: {body['exceptionDetails'].get('exception', body['exceptionDetails'])}")
         elif method == "Log.entryAdded":
@@ -146,18 +135,15 @@ class Page:
         elif method == "Page.loadEventFired":
             self._loaded = True
 
-    def open(self, path: Path, fragment: str = "") -> "Page":
-        """Load a file and wait until it is there."""
-        return self.visit(path.as_uri() + fragment)
+    def open(self, path: Path) -> "Page":
+        return self.visit(path.as_uri())
 
     def visit(self, address: str) -> "Page":
-        """Load what is at an address and wait until it is there."""
         self._loaded = False
         self._call("Page.navigate", url=address)
         return self.loaded()
 
     def loaded(self) -> "Page":
-        """Wait until what is being loaded is there."""
         deadline = time.monotonic() + _PATIENCE
         while not self._loaded:
             self._browser._next(deadline)
@@ -170,7 +156,6 @@ class Page:
         return self.loaded()
 
     def js(self, expression: str) -> Any:
-        """The value of a JavaScript expression in the page."""
-        found = self._call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
-        assert "exceptionDetails" not in found, found["exceptionDetails"]
-        return found["result"].get("value")
+        answer = self._call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        assert "exceptionDetails" not in answer, answer["exceptionDetails"]
+        return answer["result"].get("value")

@@ -57,7 +57,6 @@ class Outline(HTMLParser):
 
 
 def drawn(body: str = "", title: str = "T", verdict: Verdict | None = None, **values: Any) -> str:
-    """A page with a body."""
     source = f'{{% extends "report.html" %}}{{% block body %}}{body}{{% endblock %}}'
     return render(environment().from_string(source), title, verdict=verdict, **values)
 

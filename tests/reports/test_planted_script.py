@@ -29,18 +29,20 @@ _QUOTED = re.compile(rb'"(%s)((?: [^"]*|[_=.][^"]*)?)"' % "|".join(NAMES).encode
 
 def _planted(text: bytes) -> bytes:
     """JSON in which every name and value that begins with one of `NAMES` begins with a script instead."""
-    return _QUOTED.sub(lambda found: b'"' + json.dumps(PLANTED)[1:-1].encode() + found[1] + found[2] + b'"', text)
+    return _QUOTED.sub(lambda match: b'"' + json.dumps(PLANTED)[1:-1].encode() + match[1] + match[2] + b'"', text)
 
 
 def _drawn(store: ArtifactStore) -> dict[str, tuple[str, Reference]]:
-    """What draws the newest artifact of each kind that has a page."""
-    declared = {kind: page for each in declared_stages().values() for kind, page in each.declared.pages.items()}
-    return {each.kind: (declared[each.kind], each) for each in store.references() if each.kind in declared}
+    declared = {kind: page for stage in declared_stages().values() for kind, page in stage.declared.pages.items()}
+    return {
+        reference.kind: (declared[reference.kind], reference)
+        for reference in store.references()
+        if reference.kind in declared
+    }
 
 
 @pytest.fixture
 def planted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Stores whose artifacts hold scripts where they held names."""
     read, manifest = ArtifactStore.read_bytes, ArtifactStore.manifest
 
     def planted_bytes(store: ArtifactStore, reference: Any, file: str) -> bytes:
@@ -48,8 +50,8 @@ def planted(monkeypatch: pytest.MonkeyPatch) -> None:
         return _planted(data) if file.endswith(".json") else data
 
     def planted_manifest(store: ArtifactStore, reference: Any) -> Manifest:
-        found = manifest(store, reference)
-        body = json.loads(found.to_json())
+        original = manifest(store, reference)
+        body = json.loads(original.to_json())
         for part in ("details", "configuration"):
             body[part] = json.loads(_planted(canonical_json(body[part]).encode()))
         return Manifest.from_json(body)

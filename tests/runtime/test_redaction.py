@@ -29,7 +29,6 @@ from gatehouse.online.redis import RedisOnline, connect_redis
 from gatehouse.online.streaming.stream import open_stream
 from gatehouse.operations.alerting.notice import post
 from gatehouse.operations.diagnosing.reach import mlflow_finding, tracking_finding
-from gatehouse.operations.metrics.totals import push
 from gatehouse.project.platforms import Platform
 from gatehouse.registry.model_registry import registry_here
 from gatehouse.runtime.redaction import names_password, redacted, require_encoded, said, shown, without_secrets
@@ -120,7 +119,6 @@ DOORS: dict[str, tuple[str, Tell]] = {
         "http://me:{}@127.0.0.1:1",
         _named("GATEHOUSE_MODEL_REGISTRY", lambda: list(registry_here().every("registered_models"))),  # type: ignore[union-attr]
     ),
-    "metrics": ("http://me:{}@127.0.0.1:1", _named("GATEHOUSE_METRICS_ENDPOINT", lambda: push("p", []))),
     "webhook": ("http://me:{}@127.0.0.1/hook", lambda url: post(url, {}, "k", attempts=1)),
     "doctor": ("http://me:{}@127.0.0.1:1", mlflow_finding),
     "doctor, without a port": ("http://me:{}@localhost/nothing", mlflow_finding),

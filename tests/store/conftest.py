@@ -22,21 +22,18 @@ OLD_BLOB = f"blobs/{sha256_bytes(OLD)[:2]}/{sha256_bytes(OLD)}"
 
 
 def collect(store: ArtifactStore, wish: Wish = NOW) -> list[Item]:
-    """Mark and sweep; returns each item with its last state."""
     collector = Collector(store, wish)
     return collector.sweep(collector.mark())
 
 
 @pytest.fixture(scope="session")
 def gcs() -> Iterator[Proxy]:
-    """A GCS server with the bucket `BUCKET`."""
     with gcs_server() as proxy:
         yield proxy
 
 
 @pytest.fixture(scope="session")
 def s3() -> Iterator[Proxy]:
-    """An S3 server with the bucket `BUCKET`."""
     with s3_server() as proxy:
         yield proxy
 
@@ -61,12 +58,10 @@ class Place:
     proxy: Proxy | None = None
 
     def open(self) -> ObjectStore:
-        """A new client of it."""
         return open_objects(self.address)
 
     @property
     def server(self) -> Proxy:
-        """The server of a remote place."""
         assert self.proxy is not None
         return self.proxy
 

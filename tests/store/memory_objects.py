@@ -19,7 +19,7 @@ class Memory:
 
     conditional_delete: bool = True
     clock: float = 1000.0
-    held: dict[str, tuple[bytes, Stat]] = field(default_factory=dict)
+    objects: dict[str, tuple[bytes, Stat]] = field(default_factory=dict)
     numbers: Iterator[int] = field(default_factory=itertools.count)
 
     @cached_property
@@ -43,9 +43,9 @@ class MemoryObjects:
 
     def put_bytes(self, key: str, data: bytes) -> bool:
         self.step(f"put {key}")
-        if key in self.memory.held:
+        if key in self.memory.objects:
             return False
-        self.memory.held[key] = (data, self._stat(data))
+        self.memory.objects[key] = (data, self._stat(data))
         return True
 
     def put_file(self, key: str, path: Path) -> bool:
@@ -53,9 +53,9 @@ class MemoryObjects:
 
     def get_bytes(self, key: str) -> bytes:
         self.step(f"get {key}")
-        if key not in self.memory.held:
+        if key not in self.memory.objects:
             raise MissingArtifactError(f"{key} is not in the store.")
-        return self.memory.held[key][0]
+        return self.memory.objects[key][0]
 
     def local_path(self, key: str) -> Path:
         data = self.get_bytes(key)
@@ -71,45 +71,44 @@ class MemoryObjects:
 
     def stat(self, key: str) -> Stat | None:
         self.step(f"stat {key}")
-        found = self.memory.held.get(key)
-        return found[1] if found else None
+        entry = self.memory.objects.get(key)
+        return entry[1] if entry else None
 
     def stats(self, keys: Iterable[str]) -> Mapping[str, Stat | None]:
         return {key: self.stat(key) for key in keys}
 
     def renew(self, key: str) -> bool:
         self.step(f"renew {key}")
-        if key not in self.memory.held:
+        if key not in self.memory.objects:
             return False
-        data, _ = self.memory.held[key]
-        self.memory.held[key] = (data, self._stat(data))
+        data, _ = self.memory.objects[key]
+        self.memory.objects[key] = (data, self._stat(data))
         return True
 
     def delete(self, key: str, generation: str) -> bool:
         """By generation at once, as Google's stores do; or a look, then a delete of whatever is there, as on S3."""
-        found = self.stat(key)
-        if found is None or found.generation != generation:
+        stat = self.stat(key)
+        if stat is None or stat.generation != generation:
             return False
         if not self.memory.conditional_delete:
             self.step(f"delete {key}")
-        return self.memory.held.pop(key, None) is not None
+        return self.memory.objects.pop(key, None) is not None
 
     def list(self, prefix: str) -> Iterator[str]:
         self.step(f"list {prefix}")
-        yield from sorted(key for key in self.memory.held if key.startswith(f"{prefix}/"))
+        yield from sorted(key for key in self.memory.objects if key.startswith(f"{prefix}/"))
 
     def folders(self, prefix: str = "") -> Iterator[str]:
         self.step(f"folders {prefix}")
         depth = len(prefix.split("/")) if prefix else 0
-        inside = (key.split("/") for key in self.memory.held if not prefix or key.startswith(f"{prefix}/"))
+        inside = (key.split("/") for key in self.memory.objects if not prefix or key.startswith(f"{prefix}/"))
         yield from sorted({parts[depth] for parts in inside if len(parts) > depth + 1})
 
 
 class Schedule:
-    """Runs actors on threads, one step at a time, switching exactly where `switches` says.
+    """Runs actors on threads, one step at a time, switching before the steps in `switches`, counted over all actors.
 
-    `switches` holds step numbers, counted over all actors, before which another actor goes on. An actor that sleeps
-    (waits for another) gives way by itself.
+    An actor that sleeps (waits for another) gives way by itself.
     """
 
     def __init__(self, switches: Iterable[int]) -> None:

@@ -53,19 +53,14 @@ def test_an_edit_of_the_builder_changes_the_keys_of_training_and_tuning(package:
     request = TrainRequest(**data, spec=network(BUILDER), model_name="flights")
     models = ({"architecture": "tabular_mlp"}, {"architecture": BUILDER})
     searched = ParameterSpec(name="model", type="categorical", choices=models)
-    tuned = TuneRequest(
-        **data,
-        base=network(),
-        spec=ExperimentSpec(parameters=(searched,)),
-        model_name="flights",
-        seed=1,
-    )
+    spec = ExperimentSpec(parameters=(searched,))
+    tuned = TuneRequest(**data, base=network(), spec=spec, model_name="flights", seed=1)
     keys = []
     for code in ("relu", "tanh"):
         (package / "wide.py").write_text(code)
         # With the code that a compiled spec knows, too.
         keys.append((train.key(request), train.key(request, "compiled"), job_key(request), tune.key(tuned)))
-    assert all(one != two for one, two in zip(*keys, strict=True))
+    assert all(first != second for first, second in zip(*keys, strict=True))
 
 
 def test_another_builder_is_another_program_to_a_pod(package: Path) -> None:

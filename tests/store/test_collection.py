@@ -114,10 +114,10 @@ def _clocked(memory: Memory, monkeypatch: pytest.MonkeyPatch, seconds: dict[str,
 
 def test_a_sweep_that_took_too_long_deletes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     memory = Memory()
-    memory.held[OLD_BLOB] = (OLD, Stat(len(OLD), "1", memory.clock))
+    memory.objects[OLD_BLOB] = (OLD, Stat(len(OLD), "1", memory.clock))
     (item,) = collect(_clocked(memory, monkeypatch, {"folders": SWEEP_LIMIT}))
     assert (item.state, item.why) == ("waiting", "this sweep took too long; run it again")
-    assert OLD_BLOB in memory.held
+    assert OLD_BLOB in memory.objects
     assert _states(collect(_clocked(memory, monkeypatch, {"folders": SWEEP_LIMIT / 4}))) == {OLD_BLOB: "deleted"}
 
 

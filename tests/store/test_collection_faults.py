@@ -27,8 +27,6 @@ from tests.store.memory_objects import Memory, MemoryObjects, Schedule
 
 
 class Race:
-    """Collectors and a writer of the same blob over one store, under schedules."""
-
     def __init__(self, conditional: bool, patch: pytest.MonkeyPatch) -> None:
         self.memory = Memory(conditional_delete=conditional)
         self.published: list[Reference] = []
@@ -58,11 +56,11 @@ class Race:
             assert self.store().verify(self.published.pop()) == 1
         except CorruptArtifactError as error:
             raise AssertionError(f"{error}\n{trace}") from error
-        assert not [key for key in self.memory.held if key.startswith(SWEEPS)], trace
+        assert not [key for key in self.memory.objects if key.startswith(SWEEPS)], trace
         return self._schedule.steps
 
     def orphan(self) -> None:
-        self.memory.held.clear()
+        self.memory.objects.clear()
         self.store().objects.put_bytes(OLD_BLOB, OLD)
 
     def marked(self) -> Callable[[Callable[[str], None]], None]:
@@ -132,14 +130,13 @@ def _killed(store: ArtifactStore, what: str, change: int) -> bool:
 
 
 def _change_and_die(address: str, what: str, last: int) -> None:
-    """The work of the process: dies before change number `last`, counted from 1, and else ends with 0."""
     changes = itertools.count(1)
 
     def dying(change: Callable[..., bool]) -> Callable[..., bool]:
-        def changed(*given: object) -> bool:
+        def changed(*arguments: object) -> bool:
             if next(changes) == last:
                 os.kill(os.getpid(), signal.SIGKILL)
-            return change(*given)
+            return change(*arguments)
 
         return changed
 

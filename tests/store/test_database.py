@@ -36,5 +36,5 @@ def test_what_does_not_fit_waits_on_disk_and_is_removed(tmp_path: Path) -> None:
 
 def test_nothing_else_opens_duckdb() -> None:
     rooms = [ROOT / "components", ROOT / "gatehouse", ROOT / "pipelines"]
-    found = {path for room in rooms for path in room.rglob("*.py") if "duckdb.connect(" in path.read_text()}
-    assert {path.resolve() for path in found} == {ROOT / "gatehouse/store/database.py"}
+    openers = {path for room in rooms for path in room.rglob("*.py") if "duckdb.connect(" in path.read_text()}
+    assert {path.resolve() for path in openers} == {ROOT / "gatehouse/store/database.py"}

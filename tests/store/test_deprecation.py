@@ -62,14 +62,10 @@ def test_a_deprecation_is_written_once_and_checked(store: ArtifactStore) -> None
 
 
 class Request(StageModel):
-    """What the stage reads."""
-
     data: str
 
 
 class Result(StageModel):
-    """What it returns."""
-
     split: str
 
 

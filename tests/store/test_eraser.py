@@ -90,8 +90,8 @@ def test_a_file_without_content_is_no_reason_to_erase_others_and_may_be_publishe
     def validated(rows: bytes) -> tuple[Reference, Reference]:
         snapshot = store.publish("snapshots", "s", {"part.parquet": rows})
         files = {"anomalies.json": b"[]", "verdict.json": rows + b" pass", "set-aside.parquet": b"no rows"}
-        told = {"derived_from": {"snapshot": snapshot}, "rows_per_file": {"set-aside.parquet": 0}}
-        return snapshot, store.publish("validations", "s", files, **told)  # type: ignore[arg-type]  # Of several types.
+        facts = {"derived_from": {"snapshot": snapshot}, "rows_per_file": {"set-aside.parquet": 0}}
+        return snapshot, store.publish("validations", "s", files, **facts)  # type: ignore[arg-type]  # Of several types.
 
     (snapshot, _), (_, other) = validated(PERSON), validated(b"other rows")
     plan = plan_erasure(store, snapshot)
@@ -129,10 +129,12 @@ def test_rows_that_were_set_aside_go_with_the_inputs(store: ArtifactStore) -> No
 
 def test_inputs_take_along_what_was_made_from_them_unless_they_are_kept(store: ArtifactStore) -> None:
     places = store.publish("datasets", "places", {"p": b"places"})
-    one, two = (store.publish("snapshots", name, {"s": name}, derived_from={"p": places}) for name in ("one", "two"))
-    assert set(plan_erasure(store, one).erased) == {one, two, places}
-    plan = plan_erasure(store, one, keep_inputs=True)
-    assert plan.erased == (one,) and plan.holders == (places,)
+    first, second = (
+        store.publish("snapshots", name, {"s": name}, derived_from={"p": places}) for name in ("one", "two")
+    )
+    assert set(plan_erasure(store, first).erased) == {first, second, places}
+    plan = plan_erasure(store, first, keep_inputs=True)
+    assert plan.erased == (first,) and plan.holders == (places,)
 
 
 def test_erased_content_does_not_come_back_unless_the_erasure_is_lifted(store: ArtifactStore) -> None:
@@ -216,7 +218,7 @@ def test_an_eraser_killed_at_any_step_is_finished_by_the_next() -> None:
             ended = False
         else:
             ended = True
-        if any(key.startswith("erasures/") for key in memory.held):
+        if any(key.startswith("erasures/") for key in memory.objects):
             for erasure in store.erasures.unfinished():
                 finish(store, erasure)
             assert store.erasures.unfinished() == []

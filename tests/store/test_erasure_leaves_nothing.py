@@ -35,8 +35,8 @@ CONTRACT = {
 def _taken(store: ArtifactStore, folder: Path, rows: int) -> SnapshotResult:
     """A snapshot of a person's rows, of which one is set aside, and of others; each delivery has more of these."""
     good = "".join(f"{number},2024-01-01T00:{number:02d}:00Z,Arthur\n" for number in range(rows))
-    mine = f"70,2024-01-01T00:00:00Z,{NAME}\nno number,2024-01-01T00:00:00Z,{NAME}\n"
-    (folder / "people.csv").write_text("id,at,name\n" + mine + good)
+    personal = f"70,2024-01-01T00:00:00Z,{NAME}\nno number,2024-01-01T00:00:00Z,{NAME}\n"
+    (folder / "people.csv").write_text("id,at,name\n" + personal + good)
     columns = {"id": "int64", "at": "timestamp", "name": "string"}
     table = {"member": "people.csv", "columns": columns, "event_time": "at"}
     table |= {"on_invalid": "reject", "reject_limit": 0.5}
@@ -46,10 +46,10 @@ def _taken(store: ArtifactStore, folder: Path, rows: int) -> SnapshotResult:
 
 def _holding(store: ArtifactStore) -> set[str]:
     """The first folder of every key, and of every file on this machine, that holds the name; tables are decoded."""
-    found = {key.split("/")[0] for key in store.objects.list("") if _says(store.objects.get_bytes(key))}
+    folders = {key.split("/")[0] for key in store.objects.list("") if _says(store.objects.get_bytes(key))}
     for folder, _, names in os.walk(os.environ["GATEHOUSE_CACHE"]):
-        found |= {"cache" for name in names if _says((Path(folder) / name).read_bytes())}
-    return found
+        folders |= {"cache" for name in names if _says((Path(folder) / name).read_bytes())}
+    return folders
 
 
 def _says(data: bytes) -> bool:
@@ -84,7 +84,9 @@ def test_no_byte_of_erased_rows_is_left(place: Place, tmp_path: Path, monkeypatc
     after = ArtifactStore(place.open())
     assert _holding(after) == set() and not log.exists()
     assert not [key for key in after.objects.list("") if OLDEST in after.objects.get_bytes(key)]
-    assert not any(after.exists(each) for each in (first.snapshot, second.snapshot, judged.validation, features))
+    assert not any(
+        after.exists(reference) for reference in (first.snapshot, second.snapshot, judged.validation, features)
+    )
     assert after.verify(other) == 1 and after.verify(contract) == 1
 
 

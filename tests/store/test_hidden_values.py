@@ -38,8 +38,6 @@ declared_stages()
 
 
 class Request(StageModel):
-    """What any stage may be asked about."""
-
     data: str
 
 
@@ -101,8 +99,8 @@ def test_no_stage_quotes_a_row(
     request: StageModel = Request(data=data)
     if name == "snapshot":
         table = {"member": "people.csv", "columns": {"name": "string"}, "sensitive": ["name"]}
-        held = {"name": "small", "kind": "files", "path": str(tmp_path), "tables": {"people": table}}
-        request = SnapshotRequest(source=parse_source(held))
+        described = {"name": "small", "kind": "files", "path": str(tmp_path), "tables": {"people": table}}
+        request = SnapshotRequest(source=parse_source(described))
     monkeypatch.setattr(declared, "function", _unexpected)
     monkeypatch.setattr(declared, "outside", None)
     monkeypatch.setattr(declared, "code", lambda: "code")

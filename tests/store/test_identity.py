@@ -44,10 +44,10 @@ def test_a_truth_value_is_no_number(where: dict[str, Any]) -> None:
 
 
 def test_what_differs_from_a_default_is_kept_at_every_depth() -> None:
-    found = identity_of(
+    identity = identity_of(
         Outer(name="a", part=Inner(width=8), parts=(Inner(),), bars={"x": Inner(waits=timedelta(0))}, chosen={"b", "a"})
     )
-    assert found == {
+    assert identity == {
         "name": "a",
         "part": {"kind": "inner", "width": 8},
         "parts": [{"kind": "inner"}],

@@ -42,16 +42,16 @@ def test_the_lock_of_an_image_has_what_it_is_said_to_hold(name: str) -> None:
 @every_stage
 def test_the_lock_of_its_image_has_what_a_stage_imports(stage: Stage[Any, Any]) -> None:
     name = image_name(stage)
-    wanted = {_normal(package) for package in packages_of(modules_of(stage))}
-    assert wanted and wanted - _pinned(*LOCKS[name]).keys() == set()
+    imported = {_normal(package) for package in packages_of(modules_of(stage))}
+    assert imported and imported - _pinned(*LOCKS[name]).keys() == set()
 
 
 def _differing(stage: Stage[Any, Any]) -> Iterator[str]:
     name = image_name(stage)
     laptop, inside = (_pinned(*locks) for locks in (("dev", "torch", "sketches"), LOCKS[name]))
-    for one in {each.lower().replace("_", "-") for each in stage.sources().distributions}:
-        if one != "python" and laptop.get(one) != inside.get(one):
-            yield f"{one}: {laptop.get(one)} in dev.lock, {inside.get(one)} in the image {name}"
+    for package in {distribution.lower().replace("_", "-") for distribution in stage.sources().distributions}:
+        if package != "python" and laptop.get(package) != inside.get(package):
+            yield f"{package}: {laptop.get(package)} in dev.lock, {inside.get(package)} in the image {name}"
 
 
 def test_what_is_in_a_key_has_one_version_on_a_laptop_and_in_the_image() -> None:
@@ -84,9 +84,9 @@ def test_the_two_images_for_training_differ_in_the_build_of_torch_alone() -> Non
 
 
 def test_stages_are_where_they_belong() -> None:
-    found = {name: image_name(stage) for name, stage in declared_stages().items()}
+    images = {name: image_name(stage) for name, stage in declared_stages().items()}
     some = ("alert", "promote", "retrieve_training_set", "train")
-    assert [found[name] for name in some] == ["control", "control", "data", "training"]
+    assert [images[name] for name in some] == ["control", "control", "data", "training"]
 
 
 def test_a_page_counts_and_an_image_that_lacks_something_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

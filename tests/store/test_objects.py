@@ -108,8 +108,8 @@ def test_a_local_key_is_read_only_and_as_old_as_its_writing(
     os.utime("file", (1, 1))
     objects = Place(str(tmp_path / "store")).open()
     objects.put_bytes("k", content) if isinstance(content, bytes) else objects.put_file("k", content)
-    found = objects.stat("k")
-    assert found is not None and time.time() - found.modified < HOUR
+    stat = objects.stat("k")
+    assert stat is not None and time.time() - stat.modified < HOUR
     assert objects.local_path("k").stat().st_mode & 0o777 == 0o444
 
 
@@ -151,7 +151,7 @@ def test_a_long_file_is_sent_in_parts(place: Place, tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(LARGE)
     assert place.open().put_file(_blob(LARGE), path) is True
-    sent = [each.sent for each in place.server.exchanges]
+    sent = [exchange.sent for exchange in place.server.exchanges]
     assert sum(sent) >= len(LARGE) and max(sent) <= PART + 1000
 
 
@@ -161,7 +161,7 @@ def test_renewing_moves_no_bytes(place: Place) -> None:
     objects.put_bytes("k", LARGE[:100_000])
     place.server.exchanges.clear()
     assert objects.renew("k")
-    assert sum(each.sent + each.received for each in place.server.exchanges) < 10_000
+    assert sum(exchange.sent + exchange.received for exchange in place.server.exchanges) < 10_000
 
 
 @REMOTE

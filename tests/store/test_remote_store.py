@@ -29,15 +29,10 @@ def _store(place: Place) -> ArtifactStore:
 
 
 def _replace(store: ArtifactStore, blob: str, data: bytes | None) -> None:
-    """Change a blob behind the back of the store; None removes it."""
     stat = store.objects.stat(blob)
     assert stat is not None and store.objects.delete(blob, stat.generation)
     if data is not None:
         store.objects.put_bytes(blob, data)
-
-
-def _sent(place: Place) -> int:
-    return sum(request.sent for request in place.server.exchanges)
 
 
 def _received(place: Place) -> int:
@@ -60,7 +55,7 @@ def test_an_artifact_has_one_identity_everywhere(place: Place, tmp_path: Path) -
 @REMOTE
 def test_publishing_again_sends_only_what_is_new(place: Place) -> None:
     first = _store(place).publish("datasets", "d", FILES)
-    assert _sent(place) > sum(map(len, FILES.values()))
+    assert sum(request.sent for request in place.server.exchanges) > sum(map(len, FILES.values()))
     for new in ({}, {"part-000": b"new" * 7000}):
         place.server.exchanges.clear()
         reference = _store(place).publish("datasets", "d", FILES | new)
@@ -169,9 +164,9 @@ def test_two_writers_of_one_artifact_agree_in_bad_weather(place: Place) -> None:
         place.server.faults += [Fault(kind, method, "blobs") for method in ("PUT", "POST", "HEAD", "GET")]
     stores = [_store(place) for _ in range(2)]
     with ThreadPoolExecutor(2) as pool:
-        found = set(pool.map(lambda store: store.publish("datasets", "d", FILES), stores))
-    assert len(found) == 1
-    assert _store(place).verify(found.pop()) == 1
+        references = set(pool.map(lambda store: store.publish("datasets", "d", FILES), stores))
+    assert len(references) == 1
+    assert _store(place).verify(references.pop()) == 1
     assert len(list(stores[0].objects.list("blobs"))) == len(FILES)
 
 
@@ -207,8 +202,8 @@ def test_the_cache_keeps_to_its_limit_and_what_was_used_last(tmp_path: Path) -> 
         os.utime(path, (time.time() - age,) * 2)
     cache.get(_entry(contents[1]), lambda _: pytest.fail("it is here"))
     cache.get(_entry(contents[3]), lambda target: target.write_bytes(contents[3]) and None)
-    held = [path.read_bytes() for path in sorted(tmp_path.rglob("*")) if path.is_file()]
-    assert sorted(held) == [contents[1], contents[3]]
+    cached = [path.read_bytes() for path in sorted(tmp_path.rglob("*")) if path.is_file()]
+    assert sorted(cached) == [contents[1], contents[3]]
 
 
 def test_a_full_disk_of_the_cache_is_named_and_keeps_nothing(tmp_path: Path) -> None:

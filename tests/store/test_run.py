@@ -13,6 +13,6 @@ def test_of_many_trials_only_the_newest_is_read(store: ArtifactStore, monkeypatc
         attempt.note(f"trial-{number}", message=f"trial {number}")
     read, get = [], type(store.objects).get_bytes
     monkeypatch.setattr(type(store.objects), "get_bytes", lambda objects, key: read.append(key) or get(objects, key))
-    found = [event.body.get("message", event.event) for _, event in events(store, "run-1")]
-    assert found == ["started", "trial 11"] and len(read) == 2
+    messages = [event.body.get("message", event.event) for _, event in events(store, "run-1")]
+    assert messages == ["started", "trial 11"] and len(read) == 2
     assert len(list(events(store, "run-1", trials=True))) == 13

@@ -47,8 +47,6 @@ def _stage(function: Callable[[Request, ArtifactStore], Result], name: str = "sp
 
 
 class Counted:
-    """A stage that counts how often its function ran."""
-
     def __init__(self) -> None:
         self.runs = 0
         self.salt = ""
@@ -61,7 +59,6 @@ class Counted:
 
 
 def _failing(*errors: Exception) -> Stage[Request, Result]:
-    """A stage whose first attempts end in these errors."""
     left = list(errors)
 
     def fail(request: Request, store: ArtifactStore) -> Result:
@@ -79,7 +76,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ArtifactStore:
 
 
 def _bodies(store: ArtifactStore, event: str) -> list[dict[str, object]]:
-    return [found.body for _, found in events(store, "run") if found.event == event]
+    return [entry.body for _, entry in events(store, "run") if entry.event == event]
 
 
 def _ends(store: ArtifactStore) -> list[str]:

@@ -60,12 +60,6 @@ def test_publishing_twice_changes_nothing(store: ArtifactStore) -> None:
     assert _publish(store) == first and times() == before
 
 
-def test_a_copied_store_holds_the_same_artifacts(tmp_path: Path, store: ArtifactStore) -> None:
-    reference = _publish(store)
-    shutil.copytree(store.address, tmp_path / "elsewhere")
-    assert ArtifactStore.open(f"file://{tmp_path}/elsewhere").verify(reference) == 1
-
-
 def _damage(path: Path, text: str | None) -> None:
     os.chmod(path, 0o644)
     path.unlink() if text is None else path.write_text(text)
@@ -96,14 +90,6 @@ def test_publishing_over_altered_bytes_puts_them_aside(store: ArtifactStore) -> 
     _damage(store.path(reference, "a.txt"), "hallo")
     assert _publish(store) == reference and store.verify(reference) == 1
     assert [store.objects.get_bytes(key) for key in store.objects.list("quarantine")] == [b"hallo"]
-
-
-def test_an_altered_manifest_is_corrupt(store: ArtifactStore) -> None:
-    reference = _publish(store)
-    path = Path(store.address) / str(reference) / "manifest.json"
-    _damage(path, path.read_text().replace('"n":1', '"n":2'))
-    with pytest.raises(CorruptArtifactError, match=r"manifest\.json was altered"):
-        store.manifest(reference)
 
 
 def test_verify_follows_what_an_artifact_was_derived_from(store: ArtifactStore) -> None:
@@ -140,11 +126,11 @@ def test_two_writers_of_one_artifact_agree(store: ArtifactStore) -> None:
     writers = [context.Process(target=_race, args=(store.address, barrier, results)) for _ in range(4)]
     for writer in writers:
         writer.start()
-    found = {results.get(timeout=300) for _ in writers}
+    references = {results.get(timeout=300) for _ in writers}
     for writer in writers:
         writer.join()
-    assert len(found) == 1
-    assert store.verify(found.pop()) == 1
+    assert len(references) == 1
+    assert store.verify(references.pop()) == 1
 
 
 _KILLED_WRITER = """
@@ -212,7 +198,7 @@ def test_a_blob_stored_ahead_that_vanishes_while_it_is_published_leaves_no_new_m
 
     def vanish(operation: str) -> None:
         if operation.startswith("put datasets"):
-            memory.held.pop(entry.blob)
+            memory.objects.pop(entry.blob)
 
     with pytest.raises(MissingArtifactError, match="Run again"):
         ArtifactStore(MemoryObjects(memory, vanish)).publish("datasets", "d", {"a": entry})
@@ -285,7 +271,6 @@ def test_what_is_no_reference_is_refused(text: str) -> None:
 
 @pytest.fixture
 def mounted(tmp_path: Path) -> Iterator[Path]:
-    """A small file system of its own."""
     volume = tmp_path / "volume"
     volume.mkdir()
     command = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(volume)]

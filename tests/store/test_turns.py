@@ -28,8 +28,8 @@ def test_the_second_waits_until_the_first_has_ended(tmp_path: Path, caplog: pyte
         order.append("first")
     waiting.join()
     assert order == ["first", "second"] and not list(objects.list(TURNS))
-    (told,) = caplog.messages
-    assert told.startswith(f"run a: waiting for {author()['by']}, who holds the lock since 20")
+    (message,) = caplog.messages
+    assert message.startswith(f"run a: waiting for {author()['by']}, who holds the lock since 20")
 
 
 def test_the_holder_renews_its_record(tmp_path: Path) -> None:
@@ -80,8 +80,8 @@ def test_a_holder_learns_that_another_took_its_turn(tmp_path: Path) -> None:
     with Turn(objects, "run a", beat=0.01) as turn:
         turn.require()
         (key,) = objects.list(TURNS)
-        while found := objects.stat(key):
-            objects.delete(key, found.generation)
+        while stat := objects.stat(key):
+            objects.delete(key, stat.generation)
         assert create_record(objects, key, author())
         with pytest.raises(TurnLostError, match="run a: this process did not run"):
             turn.require()

@@ -52,13 +52,7 @@ def _answers(port: int) -> bool:
 class Proxy:
     """Passes requests on to a server: after `delay` seconds, or not at all while it is `down`.
 
-    Attributes:
-        url: Where clients find it.
-        delay: Seconds that each request takes longer.
-        down: Whether connections are cut off without an answer.
-        lost: How many of the next requests reach the server while their answers are cut off.
-        requests: Paths of the requests that reached the server.
-        access: Authorization and workspace of those requests, or nothing.
+    So many of the next answers are `lost`. `access` holds authorization and workspace of the requests, or nothing.
     """
 
     def __init__(self) -> None:
@@ -68,7 +62,6 @@ class Proxy:
         self.url = ""
 
     def pass_on(self, handler: Handler, upstream: int) -> None:
-        """Answer a request as the server behind does."""
         body = handler.sent()
         if self.down:
             handler.close_connection = True
@@ -98,7 +91,6 @@ class Proxy:
 
 @contextmanager
 def proxied(upstream: int) -> Iterator[Proxy]:
-    """A proxy before the server at a port."""
     proxy = Proxy()
 
     class Asked(Handler):

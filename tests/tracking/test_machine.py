@@ -37,8 +37,6 @@ class Refused(Exception):
 
 
 def nvml(**replaced: object) -> SimpleNamespace:
-    """NVML as it answers on a machine with two GPUs."""
-
     def refuse(*_: object) -> float:
         raise Refused
 
@@ -71,8 +69,6 @@ def test_each_gpu_has_the_values_that_its_driver_gives(monkeypatch: pytest.Monke
 
 
 class Asked(StageModel):
-    """Request and result of the stages of the test."""
-
     trainings: int
 
 

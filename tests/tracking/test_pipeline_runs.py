@@ -11,16 +11,13 @@ from gatehouse.store.store import ArtifactStore
 from gatehouse.tracking.mlflow_client import tracking_of
 from gatehouse.tracking.pipeline_runs import track_run
 from gatehouse.tracking.training import track_training
+from tests.tracking.shown import runs_of
 
 
-def runs_of(store: ArtifactStore, experiment: str) -> dict[str, Any]:
-    tracking = tracking_of(store)
-    assert tracking is not None
-    with tracking.client() as client:
-        found = client.get_experiment_by_name(experiment)
-        runs = client.search_runs([found.experiment_id]) if found else []
-        assert len(runs) == len({run.info.run_name for run in runs}), "each is shown once"
-        return {str(run.info.run_name): run for run in runs}
+def named_runs(store: ArtifactStore, experiment: str) -> dict[str, Any]:
+    runs = runs_of(store, experiment)
+    assert len(runs) == len({run.info.run_name for run in runs}), "each is shown once"
+    return {str(run.info.run_name): run for run in runs}
 
 
 def happen(store: ArtifactStore, stage: str, event: str, **body: Any) -> None:
@@ -43,7 +40,7 @@ def test_a_run_has_a_run_for_each_stage_that_ran_once(store: ArtifactStore, monk
     track_training(store, model)
     for _ in range(2):
         track_run(store, "run-1")
-    runs = runs_of(store, "delays")
+    runs = named_runs(store, "delays")
     assert set(runs) == {"run-1", "split", "train", "evaluate"}
     above, split = runs["run-1"], runs["split"]
     assert {run.data.tags["mlflow.parentRunId"] for run in (split, runs["train"])} == {above.info.run_id}
@@ -58,7 +55,7 @@ def test_a_run_has_a_run_for_each_stage_that_ran_once(store: ArtifactStore, monk
     happen(store, "validate", "failed", error="ContractBreachError", message="dest: 3 nulls", exit_code=2)
     store.record("runs/run-2/plan.json", {"project": "flights"})
     track_run(store, "run-2")
-    runs = runs_of(store, "flights")
+    runs = named_runs(store, "flights")
     assert runs["validate"].data.tags["gatehouse.error"] == "ContractBreachError"
     assert b"dest: 3 nulls" not in (Path(store.address) / "mlflow" / "mlflow.db").read_bytes(), (
         "no message, for erasure"

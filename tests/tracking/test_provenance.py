@@ -56,12 +56,6 @@ def test_cost_is_the_price_per_hour_times_machines_and_time(monkeypatch: pytest.
     assert cost_here(360) == {"cost": pytest.approx(1.0)}
 
 
-@pytest.mark.parametrize("wrong", [{"currency": "dollars"}, {"per_hour": {"a": -1}}, {"per_hour": {"a": float("inf")}}])
-def test_a_wrong_price_table_is_refused(wrong: dict[str, object]) -> None:
-    with pytest.raises(ValueError, match="validation error"):
-        Prices.model_validate(wrong)
-
-
 def test_an_environment_has_commit_image_machine_versions_hardware_and_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(COMMIT, "abc123+dirty")
     monkeypatch.setenv("GATEHOUSE_IMAGE", "registry/gatehouse@sha256:" + "0" * 64)

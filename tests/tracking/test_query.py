@@ -15,8 +15,6 @@ from gatehouse.tracking.query import parse
 
 @dataclass
 class Run:
-    """What a query reads."""
-
     params: dict[str, str] = field(default_factory=dict)
     metrics: dict[str, float] = field(default_factory=dict)
     tags: dict[str, str] = field(default_factory=dict)
@@ -126,7 +124,6 @@ TREES = st.recursive(
 
 
 def written(tree: Any) -> str:
-    """A condition as a user would write it."""
     if tree[0] == "not":
         return f"not ({written(tree[1])})"
     if isinstance(tree[0], tuple):
@@ -135,7 +132,6 @@ def written(tree: Any) -> str:
 
 
 def meant(tree: Any, values: dict[str, Fraction]) -> bool:
-    """What it means, of a run that has everything."""
     if tree[0] == "not":
         return not meant(tree[1], values)
     if isinstance(tree[0], tuple):

@@ -30,14 +30,12 @@ MODEL = "models/flights/sha256-" + "0" * 64
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
-    """The port of an MLflow server."""
     with mlflow_server(tmp_path_factory.mktemp("server")) as port:
         yield port
 
 
 @pytest.fixture
 def proxy(server: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
-    """A proxy before it, which is where runs are tracked."""
     with proxied(server) as made:
         monkeypatch.setenv("MLFLOW_TRACKING_URI", made.url)
         monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
@@ -47,8 +45,8 @@ def proxy(server: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
 
 def _steps(proxy: Proxy, experiment: str, name: str = "loss") -> list[int]:
     client = quiet_client(proxy.url)
-    found = client.get_experiment_by_name(experiment)
-    runs = client.search_runs([found.experiment_id]) if found else []
+    entry = client.get_experiment_by_name(experiment)
+    runs = client.search_runs([entry.experiment_id]) if entry else []
     return sorted(point.step for run in runs for point in client.get_metric_history(run.info.run_id, name))
 
 
@@ -92,8 +90,8 @@ def test_points_logged_while_the_server_was_down_are_there_later_and_can_be_sear
     proxy.down = False
     deliver(store)
     assert _steps(proxy, "away") == list(range(1500))
-    found = CliRunner().invoke(app, ["search", "lr < 0.005 and loss = 1", "--uri", proxy.url, "--json"])
-    assert [run["experiment"] for run in json.loads(found.stdout)] == ["away"]
+    ended = CliRunner().invoke(app, ["search", "lr < 0.005 and loss = 1", "--uri", proxy.url, "--json"])
+    assert [run["experiment"] for run in json.loads(ended.stdout)] == ["away"]
 
 
 def test_a_job_that_resumes_from_a_checkpoint_shows_each_step_once(
@@ -125,19 +123,16 @@ class KfpRun:
 
     @classmethod
     def create(cls, client: Any, uri: str, name: str) -> "KfpRun":
-        """Begin it, as the API server does when a run is created."""
         entry = client.get_experiment_by_name("KFP")
         experiment = str(entry.experiment_id) if entry else client.create_experiment("KFP")
         run = client.create_run(experiment, tags={"kfp.pipeline_run_id": name}, run_name=name)
         return cls(client, uri, experiment, run.info.run_id)
 
     def begin(self, task: str) -> str:
-        """Begin the run of a task, as the driver does, and return its id."""
         run = self.client.create_run(self.experiment, tags={PARENT: self.id}, run_name=task)
         return str(run.info.run_id)
 
     def enter(self, task: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Set the environment of a pod of the task."""
         monkeypatch.setenv("MLFLOW_RUN_ID", task)
         monkeypatch.setenv("MLFLOW_TRACKING_URI", self.uri)
         monkeypatch.setenv("MLFLOW_EXPERIMENT_ID", self.experiment)
@@ -156,12 +151,10 @@ class KfpRun:
 
 @pytest.fixture
 def kfp(proxy: Proxy) -> KfpRun:
-    """A run of Kubeflow Pipelines with its own integration of MLflow on."""
     return KfpRun.create(quiet_client(proxy.url), proxy.url, "run-1")
 
 
 def _trained(store: ArtifactStore, link: Path, job: str, error: str = "") -> str:
-    """Spool metrics of a job in this pod, and deliver them with its model or its error."""
     folder = open_spool(store, job, "flights", link, params={"lr": 0.1})
     SpoolWriter(folder).log({"loss": 0.5}, 0)
     model = "" if error else str(store.publish("models", "flights", {"model.json": job}))

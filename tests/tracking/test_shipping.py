@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import psutil
 import pytest
@@ -21,17 +20,14 @@ from gatehouse.tracking.machine import Machine
 from gatehouse.tracking.mlflow_client import Tracking, tracking_of
 from gatehouse.tracking.shipping import RUN_TITLE, close_spool, deliver, open_spool, ship, shipped_live
 from gatehouse.tracking.spool import SpoolWriter
-
-if TYPE_CHECKING:
-    from mlflow import MlflowClient
-    from mlflow.entities import Run
+from tests.tracking import shown
+from tests.tracking.shown import runs_of
 
 MODEL = "models/flights/sha256-" + "0" * 64
 
 
 @pytest.fixture
 def store(tmp_path: Path, with_mlflow: Callable[[ArtifactStore], ArtifactStore]) -> ArtifactStore:
-    """An artifact store with an empty MLflow database."""
     return with_mlflow(ArtifactStore.open(tmp_path / "store"))
 
 
@@ -42,22 +38,8 @@ def tracking(store: ArtifactStore) -> Tracking:
     return tracking
 
 
-def client_of(store: ArtifactStore) -> "MlflowClient":
-    from mlflow import MlflowClient
-
-    return MlflowClient(tracking_uri=f"sqlite:///{store.address}/mlflow/mlflow.db")
-
-
-def runs_of(store: ArtifactStore) -> "list[Run]":
-    client = client_of(store)
-    experiment = client.get_experiment_by_name("flights")
-    return list(client.search_runs([experiment.experiment_id])) if experiment else []
-
-
 def steps_of(store: ArtifactStore, name: str = "loss") -> list[int]:
-    client = client_of(store)
-    histories = (client.get_metric_history(run.info.run_id, name) for run in runs_of(store))
-    return sorted(metric.step for history in histories for metric in history)
+    return sorted(step for run in runs_of(store, "flights") for step in shown.steps_of(store, run, name))
 
 
 def spooled(store: ArtifactStore, tmp_path: Path, points: int) -> Path:
@@ -81,7 +63,7 @@ def test_a_finished_spool_is_delivered_once_and_removed_and_its_run_began_with_t
     for _ in range(2):
         deliver(store)
     assert steps_of(store) == list(range(2500)) and not folder.exists()
-    assert runs_of(store)[0].info.start_time / 1000 == pytest.approx(began, abs=1)
+    assert runs_of(store, "flights")[0].info.start_time / 1000 == pytest.approx(began, abs=1)
 
 
 def test_a_batch_that_is_sent_twice_arrives_once(store: ArtifactStore, tracking: Tracking, tmp_path: Path) -> None:
@@ -175,13 +157,13 @@ def test_the_spool_of_a_killed_job_is_delivered_and_a_resumed_job_continues_its_
     deliver(store)
     steps = steps_of(store)
     assert len(steps) > 3000 and steps == list(range(len(steps)))
-    (killed,) = runs_of(store)
+    (killed,) = runs_of(store, "flights")
     assert killed.info.status == "KILLED" and not list((tmp_path / "store" / "scratch" / "metrics").iterdir())
     assert killed.data.params == {"model.lr": "0.1"} and killed.data.tags["gatehouse.input.split"] == "s"
     folder = spooled(store, tmp_path, len(steps) + 10)
     while ship(tracking, folder):
         pass
-    (again,) = runs_of(store)
+    (again,) = runs_of(store, "flights")
     assert (again.info.run_id, again.info.status) == (killed.info.run_id, "RUNNING")
     assert steps_of(store) == list(range(len(steps) + 10)), "each step once"
     folder = open_spool(store, "job-1", "flights", tmp_path / "metrics", params={"model": {"lr": 0.2}})
@@ -212,7 +194,7 @@ def test_a_failed_job_shows_its_error_its_metrics_and_the_number_of_dropped_ones
     with pytest.raises(ValueError, match="diverged"), shipped_live(store, folder, live=False):
         raise ValueError("the loss diverged")
     deliver(store)
-    (run,) = runs_of(store)
+    (run,) = runs_of(store, "flights")
     assert (run.info.status, run.data.tags["gatehouse.error"]) == ("FAILED", "ValueError")
     assert run.data.tags["gatehouse.metrics_dropped"] == "3"
     assert steps_of(store) == [0, 1, 2, 3] and not folder.exists()
@@ -224,7 +206,7 @@ def test_nan_infinity_and_odd_names_are_shipped(store: ArtifactStore, tmp_path: 
     SpoolWriter(folder).log({"loss": math.nan, "rate": math.inf, **odd}, 7)
     close_spool(store, folder, MODEL)
     deliver(store)
-    metrics = dict(runs_of(store)[0].data.metrics)
+    metrics = dict(runs_of(store, "flights")[0].data.metrics)
     assert math.isnan(metrics.pop("loss")) and metrics.pop("rate") > 1e308
     assert sorted(metrics.values()) == [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
 
@@ -236,8 +218,8 @@ def test_a_job_that_ends_with_the_same_model_again_has_a_run_of_its_own(store: A
         RUN_TITLE.reset(title)
         deliver(store)
         time.sleep(0.002)
-    names = [(run.info.run_name, run.info.status) for run in runs_of(store)]
-    assert names == [("trial 1", "FINISHED"), ("trial 0", "FINISHED")] and steps_of(store) == [0, 0, 1, 1, 2, 2]
+    names = [(run.info.run_name, run.info.status) for run in runs_of(store, "flights")]
+    assert names == [("trial 0", "FINISHED"), ("trial 1", "FINISHED")] and steps_of(store) == [0, 0, 1, 1, 2, 2]
 
 
 def test_steps_of_machine_samples_are_seconds_since_the_run_began(
@@ -248,7 +230,7 @@ def test_steps_of_machine_samples_are_seconds_since_the_run_began(
     SpoolWriter(folder / "machine").log(Machine(os.getpid()).sample(), 0)
     close_spool(store, folder, MODEL)
     deliver(store)
-    metrics = runs_of(store)[0].data.metrics
+    metrics = runs_of(store, "flights")[0].data.metrics
     assert metrics["system/job_memory_usage_megabytes"] > 10
     assert 0 < metrics["system/system_memory_usage_percentage"] < 100
     assert min(steps_of(store, "system/job_memory_usage_megabytes")) >= 7

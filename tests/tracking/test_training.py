@@ -2,8 +2,7 @@
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +18,13 @@ from gatehouse.tracking.shipping import close_spool, deliver, open_spool
 from gatehouse.tracking.spool import SpoolWriter
 from gatehouse.tracking.training import show_training, track_experiment, track_training
 from gatehouse.training.validation import log_epochs
+from tests.tracking.shown import client_of, runs_of, steps_of
 
 
 @pytest.fixture(scope="module")
 def shared(
     tmp_path_factory: pytest.TempPathFactory, with_mlflow: Callable[[ArtifactStore], ArtifactStore]
 ) -> ArtifactStore:
-    """One store for all tests."""
     return with_mlflow(ArtifactStore.open(tmp_path_factory.mktemp("store")))
 
 
@@ -42,25 +41,6 @@ def model_of(store: ArtifactStore, name: str, epochs: int = 3, **configuration: 
     inputs = {"training_set": training_set}
     details = {"best_epoch": 1}
     return str(store.publish("models", name, files, derived_from=inputs, configuration=configuration, details=details))
-
-
-@contextmanager
-def client_of(store: ArtifactStore) -> Iterator[Any]:
-    tracking = tracking_of(store)
-    assert tracking is not None
-    with tracking.client() as client:
-        yield client
-
-
-def runs_of(store: ArtifactStore, experiment: str) -> list[Any]:
-    with client_of(store) as client:
-        entry = client.get_experiment_by_name(experiment)
-        return list(client.search_runs([entry.experiment_id], order_by=["attribute.run_name ASC"])) if entry else []
-
-
-def steps_of(store: ArtifactStore, run: Any, name: str) -> list[int]:
-    with client_of(store) as client:
-        return sorted(point.step for point in client.get_metric_history(run.info.run_id, name))
 
 
 def test_a_run_has_parameters_history_lineage_environment_duration_cost_and_inputs(
@@ -94,7 +74,7 @@ def test_a_calibrated_model_has_the_run_of_its_training(shared: ArtifactStore) -
     track_training(shared, model)
     tracking = tracking_of(shared)
     assert tracking is not None
-    with tracking.client() as client:
+    with client_of(shared) as client:
         assert show_training(tracking, client, calibrated).data.tags["gatehouse.reference"] == model
     assert len([run for run in runs_of(shared, "calibrated") if run.data.params]) == 1
 

@@ -119,15 +119,10 @@ def _cut_escaped(text: str) -> str:
 def deliver(
     store: ArtifactStore, what: str, body: Mapping[str, Any], key: str, receipt: str = "", **about: Any
 ) -> Delivery:
-    """Post a notice to the webhook; a failure becomes a warning in the record of the run.
+    """Post a notice to the webhook under an idempotency key; a failure becomes a warning in the record of the run.
 
-    Args:
-        store: Holds the receipt and the record of this run.
-        what: What the notice says, for the warning.
-        body: The notice.
-        key: Idempotency key.
-        receipt: Key of a record of the delivery; if it exists, nothing is posted. Empty for no record.
-        **about: More fields of the record.
+    `what` says in words what happened. If the record `receipt` exists, nothing is posted; else it is written, with
+    `about` as more fields, after the delivery.
     """
     if receipt and store.objects.stat(receipt):
         return Delivery(True, 0, "was delivered by an earlier attempt")

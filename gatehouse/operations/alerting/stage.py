@@ -16,13 +16,9 @@ _MOST_REASONS, _LONGEST_REASON, _SHOWN = 20, 500, 5
 
 
 class AlertRequest(StageModel):
-    """A verdict, and when it is posted.
+    """A verdict (empty if the stage failed and the run goes on), and when it is posted.
 
-    Attributes:
-        verdict: `pass`, `warn`, `fail` or another word for a refusal; empty if the stage failed and the run goes on.
-        reasons: The stage's reasons; values of sensitive columns are redacted already.
-        report: Reference of the artifact that the report shows.
-        when: `fail` for every refusal; `warn` for these and for warnings; `always`; or `never`.
+    Values of sensitive columns are redacted in `reasons` already. `report` is the artifact that the report shows.
     """
 
     project: str

@@ -56,11 +56,7 @@ class RecoverResult(StageModel):
     resources=Resources(cpu="500m", memory="1G", minutes=10),
 )
 def reach(request: ReachRequest, store: ArtifactStore) -> ReachResult:
-    """Check from a pod that the store and MLflow answer, and that the image has the right version.
-
-    Raises:
-        UnfitPlaceError: naming all failed checks.
-    """
+    """Check the store, MLflow and the image's version from a pod. Raises UnfitPlaceError, naming failed checks."""
     image = passed("image", f"holds Gatehouse {__version__}")
     if request.version not in ("", __version__):
         expected = f"holds Gatehouse {__version__}, expected {request.version}"
@@ -79,12 +75,7 @@ def reach(request: ReachRequest, store: ArtifactStore) -> ReachResult:
     resources=Resources(minutes=30),
 )
 def recover(request: RecoverRequest, store: ArtifactStore) -> RecoverResult:
-    """Start a job of two workers through the project's launcher; one kills itself, and the job must still succeed.
-
-    Raises:
-        UnfitPlaceError: if the job succeeded without resuming.
-        LauncherError: if the job did not succeed.
-    """
+    """Run a job of two workers, one of which kills itself. Raises UnfitPlaceError if the job does not resume."""
     launch = launch_of(os.environ.get(LAUNCH, ""))
     if not isinstance(launch, LocalLaunch):  # One worker on each of two nodes, so that pods must reach each other.
         launch = launch.model_copy(update={"nodes": _WORKERS})

@@ -1,7 +1,7 @@
 """The notice of a run's end: outcome, reasons, owner, links, duration and cost. Each end is posted once."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from gatehouse.kfp_api.variables import ENDPOINT, UI
@@ -13,7 +13,7 @@ from gatehouse.runtime.redaction import redacted, shown
 from gatehouse.store.canonical import sha256_bytes
 from gatehouse.store.pages import pages_of
 from gatehouse.store.reference import references_in
-from gatehouse.store.run import Event, end_of, events
+from gatehouse.store.run import end_of, events
 from gatehouse.store.store import ArtifactStore
 from gatehouse.tracking.place import server_uri
 from gatehouse.tracking.provenance import prices_here
@@ -31,13 +31,7 @@ def post_end(
 ) -> Delivery:
     """Post the end of a run to the webhook, once for each end, whichever process finds it first.
 
-    Args:
-        store: The artifact store with the run's record and the reports.
-        run: The run.
-        outcome: Its outcome.
-        about: `project` and `pipeline`.
-        owners: Owner of each stage, by stage name; under "" the owner of all other stages.
-        form: Form of the webhook.
+    `about` has `project` and `pipeline`. `owners` are by stage name; under "" is the owner of all other stages.
     """
     record = [event for _, event in events(store, run)]
 
@@ -83,9 +77,17 @@ def post_end(
     kfp, mlflow = shown(os.environ.get(UI) or os.environ.get(ENDPOINT, "")), server_uri()
     links = {
         "KFP": f"{kfp.rstrip('/')}/#/runs/details/{run}" if kfp else "",
-        "report": _page(store, record, outcome),
+        "report": "",
         "MLflow": shown(mlflow) if mlflow.startswith("http") else "",
     }
+    # The newest report page; if the run failed, the page of the failed stage or of a negative verdict.
+    for event in sorted(record, key=lambda event: float(event.body["at"]), reverse=True):
+        negative = event.body.get("result", {}).get("verdict", "pass") not in ("pass", "warn")
+        shown_here = outcome.state == "succeeded" or event.stage == outcome.stage or negative
+        references = references_in(list(event.body.get("result", {}).values())) if shown_here else ()
+        if pages := next(filter(None, (list(pages_of(store, reference)) for reference in references)), None):
+            links["report"] = f"{store.address}/{pages[-1]}"
+            break
     notice = Notice(
         title,
         tone,
@@ -107,17 +109,6 @@ def post_end(
         "facts": notice.facts,
         "links": notice.links,
     }
-    receipt = f"runs/{run}/told.{number}.json"
+    receipt = f"runs/{run}/posted.{number}.json"
     posted = body_of(notice, form, fields | dict(about))
     return deliver(store, f"{about['pipeline']} {outcome.state}", posted, key, receipt, state=outcome.state)
-
-
-def _page(store: ArtifactStore, record: Sequence[Event], outcome: Outcome) -> str:
-    """The newest report page; if the run failed, the page of the failed stage or of a negative verdict."""
-    for event in sorted(record, key=lambda event: float(event.body["at"]), reverse=True):
-        negative = event.body.get("result", {}).get("verdict", "pass") not in ("pass", "warn")
-        if outcome.state == "succeeded" or event.stage == outcome.stage or negative:
-            for reference in references_in(list(event.body.get("result", {}).values())):
-                if pages := list(pages_of(store, reference)):
-                    return f"{store.address}/{pages[-1]}"
-    return ""

@@ -28,15 +28,9 @@ KILLED is ours: the process of a run is gone."""
 class Outcome:
     """How a run ended. Times are in seconds since 1970.
 
-    Attributes:
-        state: `succeeded`, `failed`, `stopped` by a signal or a user, or `unknown` if KFP's state is not known here.
-        stage: The stage that failed first; empty for none.
-        error: Class of its error.
-        message: The error message, without secrets.
-        began: When the first stage began; None if none did.
-        seconds: Time from there to the last event.
-        warnings: Stage and message of each recorded warning.
-        last: When a task last began or ended; a later end with a later time means that the run was tried again.
+    `state` is `stopped` after a signal or by a user, `unknown` for a state of KFP unknown here. `stage` failed first,
+    with the class of its error and its message, without secrets. `seconds` runs from the first stage's beginning
+    to the last event. `last` is when a task last began or ended: a later end with a later time means another try.
     """
 
     state: State
@@ -50,13 +44,7 @@ class Outcome:
 
 
 def outcome_of(record: Iterable[Event], kfp_state: str = "") -> Outcome:
-    """The outcome of a run.
-
-    Args:
-        record: Its events.
-        kfp_state: KFP's state of the run or of its tasks, or `KILLED` for a run whose process is gone; empty if KFP is
-            not asked.
-    """
+    """The outcome of a run, from its events and KFP's state: `KILLED` if its process is gone, empty if not asked."""
     ordered = sorted((event for event in record if event.stage != REPORT), key=_at)
     outcome = Outcome(
         "succeeded",
@@ -146,11 +134,7 @@ def unsuccessful(record: Iterable[Event]) -> list[Event]:
 
 
 def record_end(store: ArtifactStore, run: str, outcome: Outcome, by: str, **about: str) -> bool:
-    """Record how a run ended, which process found that, and project and pipeline if they are known.
-
-    Returns:
-        False if nothing happened since the recorded end.
-    """
+    """Record how a run ended, and which process found that; False if nothing happened since the recorded end."""
     recorded = end_of(store, run)
     if recorded is not None and outcome.last <= float(recorded.get("last", 0.0)):
         return False

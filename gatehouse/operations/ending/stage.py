@@ -15,13 +15,9 @@ _WORDS = {"hit": "from memo", "tolerated": "failed, and let pass"}
 
 
 class EndRequest(StageModel):
-    """The run that ended, and who hears of it.
+    """The run that ended, and who hears of it. `said` is KFP's state of the earlier tasks.
 
-    Attributes:
-        said: KFP's state of the earlier tasks.
-        when: Which ends are posted: `fail` for runs that did not succeed, `warn` for these and for runs with warnings,
-            `always`, or `never`.
-        owners: Owner of each stage, by stage name; under "" the owner of all other stages.
+    `owners` are by stage name; under "" is the owner of all other stages.
     """
 
     project: str

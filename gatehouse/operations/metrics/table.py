@@ -28,17 +28,11 @@ _KINDS = {"str": "string", "float": "double", "int": "int64"}
 class Row:
     """One task of a run; with an empty `stage`, the whole run. Times are in seconds, moments since 1970.
 
-    Attributes:
-        state: `finished`, `hit` (from the memo), `failed`, `stopped`, `tolerated`, or `killed` if a start has no end;
-            for a run `succeeded`, `failed`, `stopped` or `unknown`.
-        began: When its last attempt began.
-        seconds: Duration of that attempt; for a run, the time from its first event to its last.
-        queue_seconds: How long it waited before it began.
-        data_age_hours: Age of its newest data when it began.
-        end: Number of the run's end that it belongs to: 1, or more if the run was tried again.
-        data_to_model_seconds: For a run: time from the start of the snapshot to a registered and approved model.
-        error: Class of its error.
-        gpu_percent: Mean utilisation of all GPUs of the machines that trained.
+    `state` is `finished`, `hit` (from the memo), `failed`, `stopped`, `tolerated`, or `killed` if a start has no end;
+    for a run `succeeded`, `failed`, `stopped` or `unknown`. `began` and `seconds` are of the last attempt, and
+    `queue_seconds` is how long it waited before. `end` counts the ends of a run that was tried again.
+    `data_to_model_seconds` is from the start of the snapshot to an approved model. `gpu_percent` is the mean of all
+    GPUs that trained.
     """
 
     run: str
@@ -115,8 +109,8 @@ def read(store: ArtifactStore, since: float = 0.0) -> list[Row]:
     for file in sorted(store.objects.list(FOLDER)):
         # A later version may have written columns that this version does not know.
         table = _read(store, file)
-        known = table.select([name for name in table.column_names if name in Row.__annotations__])
-        rows += [Row(**body) for body in known.to_pylist()]
+        columns = [name for name in table.column_names if name in Row.__annotations__]
+        rows += [Row(**body) for body in table.select(columns).to_pylist()]
     last_ends = {row.run: row.end for row in sorted(rows, key=lambda row: row.end)}
     recent = (row for row in rows if row.began >= since and row.end == last_ends[row.run])
     return sorted(recent, key=lambda row: row.began)

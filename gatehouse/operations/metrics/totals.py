@@ -1,26 +1,14 @@
-"""Totals of the operations table by pipeline and stage, also for Prometheus: as text, and pushed to a gateway."""
+"""Totals of the operations table by pipeline and stage, also in the text format of Prometheus."""
 
 import collections
-import logging
-import os
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from gatehouse.errors import ConfigurationError
 from gatehouse.operations.metrics.table import Row
-from gatehouse.runtime.redaction import require_encoded
-
-if TYPE_CHECKING:
-    from prometheus_client import CollectorRegistry
-
-logger = logging.getLogger(__name__)
 
 GOOD = ("finished", "hit", "succeeded")
-ENDPOINT = "GATEHOUSE_METRICS_ENDPOINT"
-"""Environment variable with the address of a Prometheus Pushgateway."""
-_TIMEOUT = 10.0
 _COUNTERS = {
     "runs": ("runs", "Runs of a pipeline, or tasks of a stage, that ended."),
     "runs_good": ("good", "Of these, the ones that succeeded."),
@@ -147,44 +135,7 @@ def gate_outcomes(rows: Iterable[Row]) -> dict[str, int]:
 
 def exposition(rows: Iterable[Row]) -> str:
     """Rows of the table in Prometheus' text format; a value that was not measured has no sample."""
-    from prometheus_client import generate_latest
-
-    return generate_latest(_registry(rows)).decode()
-
-
-def push(project: str, rows: Iterable[Row]) -> str:
-    """Push a project's rows to the gateway in the environment, replacing its earlier values.
-
-    Args:
-        project: The project.
-        rows: Rows of the table, of any project.
-
-    Returns:
-        Why the push failed, which is also logged; empty if it succeeded, or if no gateway is set.
-    """
-    endpoint = os.environ.get(ENDPOINT, "").strip().rstrip("/")
-    if not endpoint:
-        return ""
-    try:
-        require_encoded(endpoint, ENDPOINT, bare=True)
-    except ConfigurationError as error:
-        return str(error)
-    if not endpoint.startswith(("http://", "https://")):
-        return f"{ENDPOINT} has no http or https address"
-    from prometheus_client import push_to_gateway
-
-    registry = _registry(row for row in rows if row.project == project)
-    try:
-        push_to_gateway(endpoint, "gatehouse", registry, grouping_key={"project": project}, timeout=_TIMEOUT)
-    except (OSError, ValueError) as error:
-        cause = f"answered {error.code}" if hasattr(error, "code") else type(error).__name__
-        logger.warning("The metrics gateway took nothing: %s.", cause)
-        return f"the metrics gateway took nothing: {cause}"
-    return ""
-
-
-def _registry(rows: Iterable[Row]) -> "CollectorRegistry":
-    from prometheus_client import CollectorRegistry, Counter, Gauge, disable_created_metrics
+    from prometheus_client import CollectorRegistry, Counter, Gauge, disable_created_metrics, generate_latest
 
     disable_created_metrics()  # type: ignore[no-untyped-call]  # prometheus-client does not annotate it
     rows, registry, labels = list(rows), CollectorRegistry(), ("project", "pipeline", "stage")
@@ -201,4 +152,4 @@ def _registry(rows: Iterable[Row]) -> "CollectorRegistry":
     for project in sorted({row.project for row in rows}):
         for decision, count in gate_outcomes(row for row in rows if row.project == project).items():
             decisions.labels(project, decision).inc(count)
-    return registry
+    return generate_latest(registry).decode()

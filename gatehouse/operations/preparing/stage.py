@@ -16,13 +16,8 @@ from gatehouse.store.store import ArtifactStore
 class PrepareRequest(StageModel):
     """What a run needs; empty for nothing.
 
-    Attributes:
-        rerun: Stages that run whatever the memo holds.
-        stages: The stages that it may name.
-        configs: References of the configuration that the tasks of the run read.
-        model_name: The model that the run trains, if monitoring may have ordered it.
-        since: Start of the time span of the run.
-        until: Its end.
+    `rerun` names some of the `stages`, which run whatever the memo holds; the tasks read the `configs`. `model_name` is
+    given if monitoring may have ordered the run. `since` and `until` bound its time span.
     """
 
     rerun: str = ""
@@ -52,10 +47,9 @@ class PrepareResult(StageModel):
 def prepare(request: PrepareRequest, store: ArtifactStore) -> PrepareResult:
     """Check configuration, forced stages and span, and record it if the run trains for an order of monitoring.
 
-    Raises:
-        MissingArtifactError: if a configuration reference is not in the store.
-        ConfigurationError: if `rerun` names a stage that does not exist or is never memoised; or for a wrong span.
-        CauseTakenError: if another run trains for the same order.
+    Raises MissingArtifactError if a configuration reference is not in the store; ConfigurationError if `rerun` names a
+    stage that does not exist or is never memoised; or for a wrong span; CauseTakenError if another run trains for the
+    same order.
     """
     missing = [config for config in request.configs if not store.exists(config)]
     if missing:
@@ -78,11 +72,7 @@ def prepare(request: PrepareRequest, store: ArtifactStore) -> PrepareResult:
 
 
 def require_span(parameters: Mapping[str, Any]) -> None:
-    """Check the parameters `since` and `until` of a run.
-
-    Raises:
-        ConfigurationError: if one is not a time with a zone, or `since` is not before `until`.
-    """
+    """Raise ConfigurationError if `since` or `until` is not a time with a zone, or `since` is not the earlier one."""
     times: list[datetime] = []
     for name in ("since", "until"):
         if text := str(parameters.get(name) or ""):

@@ -37,17 +37,10 @@ class Late:
 def late_schedules(
     store: ArtifactStore, rows: Iterable[Row], project: str, schedules: Mapping[str, Mapping[str, Any]], now: float
 ) -> list[Late]:
-    """The schedules that are late.
+    """The schedules (as in project.yaml, by name) that are late at `now`, in seconds since 1970.
 
     A schedule counts from when it was first seen here, which the store records, so that a new schedule is not late for
     earlier times.
-
-    Args:
-        store: The artifact store.
-        rows: Rows of the operations table.
-        project: The project.
-        schedules: Schedules as in project.yaml, by name.
-        now: Seconds since 1970.
     """
     moment = datetime.fromtimestamp(now, UTC)
     successes = [row for row in rows if (row.project, row.stage, row.state) == (project, "", "succeeded")]

@@ -24,10 +24,8 @@ _NEWS_SECONDS = 24 * 3600.0
 class ReconcileRequest(StageModel):
     """Which runs and schedules are checked, and who gets notices.
 
-    Attributes:
-        schedules: The schedules to check for lateness, by name, as in project.yaml.
-        owners: Owner of each stage, by stage name; under "" the owner of all other stages.
-        quiet_hours: Hours without a sign of life after which a run on another machine counts as ended.
+    `owners` are by stage name; under "" is the owner of all other stages. A run on another machine counts as ended
+    after `quiet_hours` without a sign of life.
     """
 
     project: str
@@ -64,15 +62,11 @@ def reconcile(request: ReconcileRequest, store: ArtifactStore) -> ReconcileResul
     A schedule is late if no run has succeeded within its `sla_hours` since it was due. Each due time is reported once.
 
     Without `GATEHOUSE_KFP_ENDPOINT` there is no list. Then only the records are used, with the processes of this
-    machine and long silence as signs of an end.
-
-    Raises:
-        KfpError: if KFP is set but does not answer, because ended runs are unknown then.
+    machine and long silence as signs of an end. Raises KfpError if KFP is set but does not answer, because ended runs
+    are unknown then.
     """
     from gatehouse.kfp_api.client import KfpApi
     from gatehouse.operations.metrics.table import Waited, read, update
-    from gatehouse.operations.metrics.totals import ENDPOINT as METRICS
-    from gatehouse.operations.metrics.totals import push
     from gatehouse.operations.reconciling.lateness import late_schedules, post_late
     from gatehouse.operations.reconciling.unreported import ended_by_their_record, ended_in_kfp
     from gatehouse.store.collection import store_time
@@ -106,8 +100,7 @@ def reconcile(request: ReconcileRequest, store: ArtifactStore) -> ReconcileResul
         names.add(end_name(end_number(names) + 1))
     counted = update(store, waited=waited, recorded=records)
 
-    pushing = bool(os.environ.get(METRICS))
-    rows = read(store) if pushing or request.schedules else []
+    rows = read(store) if request.schedules else []
     late = late_schedules(store, rows, request.project, request.schedules, time.time())
     if request.when != "never":
         for schedule in late:
@@ -115,11 +108,10 @@ def reconcile(request: ReconcileRequest, store: ArtifactStore) -> ReconcileResul
     # Locks and renewed leases protect what living processes hold. The checkpoints of a job stay, because the next run
     # resumes from them; a job object on a cluster is deleted with its launcher's pod, or at its own deadline.
     removed = store.sweep() + remove_lapsed(store.objects, store_time(store.objects))
-    pushed = push(request.project, rows) if pushing else ""
     return ReconcileResult(
         unreported=tuple(unreported),
         removed=removed,
-        warnings=tuple(filter(None, [*(schedule.message for schedule in late), pushed])),
+        warnings=tuple(schedule.message for schedule in late),
         summary=f"{len(unreported)} runs ended unreported, {len(late)} schedules are late, "
         f"{removed} leftovers removed, {counted} runs counted",
     )

@@ -36,10 +36,7 @@ class Unreported:
 def ended_in_kfp(
     api: KfpApi, runs: Iterable[Run], records: Mapping[str, set[str]], project: str, pipelines: Iterable[str]
 ) -> Iterator[Unreported]:
-    """The runs of KFP's list of a project's pipelines that ended and have no recorded end here.
-
-    `records` has the names of the records of every run.
-    """
+    """The runs of a project that ended in KFP's list more often than in `records` (names of records by run)."""
     names = {pipeline: f"{project}-{pipeline}" for pipeline in pipelines}
     ids = {entry.id: pipeline for pipeline, name in names.items() if (entry := api.find_pipeline(name)) is not None}
     now = datetime.now(UTC)

@@ -21,10 +21,8 @@ Result = TypeVar("Result")
 class Stat:
     """A store's metadata of a key.
 
-    Attributes:
-        bytes: Length.
-        generation: Changes whenever the key is renewed, or written again after a deletion.
-        modified: When it was written or renewed, in seconds since 1970 by the store's own clock.
+    `generation` changes whenever the key is renewed, or written again after a deletion. `modified` is when it was
+    written or renewed, in seconds since 1970 by the store's own clock.
     """
 
     bytes: int
@@ -35,12 +33,9 @@ class Stat:
 class ObjectStore(Protocol):
     """Create-only bytes under keys: the bytes of a key never change. A key can only be deleted.
 
+    `address` has no trailing slash; `parallel` is the number of simultaneous requests, 1 for a store on this machine.
     Every method may raise StoreError if the store refuses or does not answer. Methods that read bytes raise
     MissingArtifactError for a key that does not exist.
-
-    Attributes:
-        address: Where the store is, without a trailing slash.
-        parallel: Number of simultaneous requests; 1 for a store on this machine.
     """
 
     address: str
@@ -84,11 +79,7 @@ class ObjectStore(Protocol):
 
 
 def side_by_side(objects: ObjectStore, work: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
-    """Do `work` on each item, as many at once as the store supports; raises the first failure.
-
-    Returns:
-        The results in the order of the items.
-    """
+    """The results of `work` on each item, in order, as many at once as the store supports; raises the first failure."""
     items = list(items)
     if objects.parallel == 1 or len(items) < 2:
         return [work(item) for item in items]
@@ -97,12 +88,7 @@ def side_by_side(objects: ObjectStore, work: Callable[[Item], Result], items: It
 
 
 class TransientError(Exception):
-    """A request failed for a reason that may be temporary: the server is busy, or the connection was lost.
-
-    Attributes:
-        cause: The client's error.
-        exhausted: Whether it was retried often enough already, as part of a larger request.
-    """
+    """A temporary failure of a request, with the client's error; `exhausted` if it was retried often enough already."""
 
     def __init__(self, cause: BaseException) -> None:
         super().__init__(str(cause))
@@ -117,9 +103,7 @@ def retried(request: Callable[[bool], Result], what: str) -> Result:
     that clients that failed together do not retry together.
 
     `request` is called with whether this is a repetition: the attempt before may have succeeded, with its answer lost.
-
-    Raises:
-        TransientError: the error of the last attempt.
+    Raises the TransientError of the last attempt.
     """
     attempt = 1
     while True:

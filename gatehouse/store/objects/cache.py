@@ -42,23 +42,14 @@ class BlobCache:
 
     @classmethod
     def default(cls) -> "BlobCache":
-        """The cache in `cache_folder()`, of at most `GATEHOUSE_CACHE_BYTES`.
-
-        Raises:
-            ConfigurationError: if `GATEHOUSE_CACHE_BYTES` is not a number of bytes.
-        """
+        """The cache in `cache_folder()`; raises ConfigurationError if `GATEHOUSE_CACHE_BYTES` is no number of bytes."""
         limit = os.environ.get(LIMIT) or str(DEFAULT_LIMIT)
         if not re.fullmatch("[0-9]+", limit):
             raise ConfigurationError(f"{LIMIT}: expected a number of bytes, such as 10000000000, found {limit!r}.")
         return cls(cache_folder() / "blobs", int(limit))
 
     def get(self, key: str, fetch: Callable[[Path], None]) -> Path:
-        """The file of a blob. If it is not here, `fetch` writes its verified bytes to a path.
-
-        Raises:
-            StoreError: if the file cannot be written here.
-            FileNotFoundError: if `fetch` does not find the key.
-        """
+        """The file of a blob; if it is missing, `fetch` writes its verified bytes. Raises StoreError on a full disk."""
         path = self._path(key)
         with contextlib.suppress(FileNotFoundError):
             os.utime(path)
@@ -82,7 +73,16 @@ class BlobCache:
                 temporary.unlink(missing_ok=True)
         if self._added >= self._limit / 20:  # The folder is read only after a twentieth of the limit was added.
             self._added = 0
-            self._evict()
+            blobs = []
+            for blob in self._folder.glob("*/*"):
+                with contextlib.suppress(FileNotFoundError):
+                    blobs.append((blob.stat().st_mtime, blob.stat().st_size, blob))
+            total = sum(size for _, size, _ in blobs)
+            for used, size, blob in sorted(blobs):
+                if total <= self._limit or time.time() - used < _IN_USE_SECONDS:
+                    break
+                blob.unlink(missing_ok=True)
+                total -= size
         return path
 
     def forget(self, key: str) -> None:
@@ -91,20 +91,6 @@ class BlobCache:
 
     def _path(self, key: str) -> Path:
         return self._folder / digest_of_blob(key)[:2] / key.rsplit("/", 1)[1]
-
-    def _evict(self) -> None:
-        """Remove the least recently used blobs, until the limit is kept."""
-        blobs = []
-        for path in self._folder.glob("*/*"):
-            with contextlib.suppress(FileNotFoundError):
-                stat = path.stat()
-                blobs.append((stat.st_mtime, stat.st_size, path))
-        total = sum(size for _, size, _ in blobs)
-        for used, size, path in sorted(blobs):
-            if total <= self._limit or time.time() - used < _IN_USE_SECONDS:
-                break
-            path.unlink(missing_ok=True)
-            total -= size
 
 
 def digest_of_blob(key: str) -> str:

@@ -36,11 +36,7 @@ class GcsBucket:
     """`gs://<bucket>/<prefix>`. Credentials are the environment's; `STORAGE_EMULATOR_HOST` names another server."""
 
     def __init__(self, address: str) -> None:
-        """Open the place that `address` names, without a request to the server.
-
-        Raises:
-            StoreError: if there are no credentials.
-        """
+        """Open the place at `address`, without a request to the server. Raises StoreError without credentials."""
         name, _, prefix = address.removeprefix("gs://").partition("/")
         self.address = address.rstrip("/")
         self._prefix = f"{prefix.strip('/')}/" if prefix.strip("/") else ""

@@ -71,12 +71,11 @@ class _Ranges(AbstractBufferedFile):  # type: ignore[misc]  # fsspec has no type
 def list_objects(address: str, options: Mapping[str, str]) -> dict[str, tuple[int, Read]]:
     """Length of every object at or below `address`, and a function that reads it, by address.
 
+    Raises ConfigurationError if the store cannot be opened or listed.
+
     Args:
         address: Address such as `s3://bucket/folder`, `gs://…`, or of any other fsspec protocol.
         options: Options of the file system, besides the environment.
-
-    Raises:
-        ConfigurationError: if the store cannot be opened or listed.
     """
     protocol, _, place = address.partition("://")
     try:
@@ -112,11 +111,7 @@ def _list_gcs(place: str) -> dict[str, tuple[int, Read]]:
 
 
 def upload(path: Path, address: str, options: Mapping[str, str]) -> None:
-    """Write a file to `address`, replacing an existing one.
-
-    Raises:
-        ConfigurationError: if it cannot be written.
-    """
+    """Write a file to `address`, replacing an existing one. Raises ConfigurationError if it cannot be written."""
     protocol, _, place = address.partition("://")
     try:
         if protocol in _GCS:

@@ -27,11 +27,7 @@ class LocalObjects:
     parallel = 1
 
     def __init__(self, root: Path) -> None:
-        """Open the directory `root`; it is created if it is missing.
-
-        Raises:
-            StoreError: if `root` is not a directory that can be written.
-        """
+        """Open the directory `root`, creating it if missing. Raises StoreError if it cannot be written."""
         self.root = root
         self.address = str(root)
         try:

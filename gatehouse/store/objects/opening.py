@@ -35,9 +35,8 @@ def address_problem(address: str) -> str:
 def open_objects(address: str) -> ObjectStore:
     """Open a directory, or a `file://`, `gs://` or `s3://` address.
 
-    Raises:
-        ConfigurationError: if the address has another form.
-        StoreError: if the place cannot be opened, or no client of its scheme is installed.
+    Raises ConfigurationError if the address has another form; StoreError if the place cannot be opened, or no client of
+    its scheme is installed.
     """
     if problem := address_problem(address):
         raise ConfigurationError(f"The address of the store: {problem}. Correct `store` in project.yaml, or --store.")

@@ -21,7 +21,7 @@ from gatehouse.errors import GatehouseError, StoreError
 from gatehouse.runtime.process import start_time
 from gatehouse.store.objects.base import ObjectStore
 from gatehouse.store.records import author, create_record, read_record, read_records, remove_record
-from gatehouse.store.turns import Held
+from gatehouse.store.turns import RenewedRecord
 
 FOLDER = "tuning"
 SILENT = 60.0
@@ -118,7 +118,7 @@ def studies(objects: ObjectStore) -> Iterator[tuple[str, dict[str, Any]]]:
             yield study, about
 
 
-class ControllerLease(Held):
+class ControllerLease(RenewedRecord):
     """The lease of the only controller of an experiment, for a `with` statement.
 
     A controller that finds a lease watches it for three beats. If it is renewed, its holder is running, and the new

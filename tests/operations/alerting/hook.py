@@ -1,7 +1,6 @@
 """A webhook for tests: a real HTTP server in a thread with given answers, which keeps the posts."""
 
 import json
-import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,14 +14,7 @@ PATH = "/services/T00/B00/s3cr3t-t0ken"
 
 @dataclass
 class Hook:
-    """The server.
-
-    Attributes:
-        answers: Status and headers of each answer in turn, the last one for all that follow. A status of 0 hangs up
-            without an answer, -1 says nothing and holds the connection.
-        posts: Headers and parsed body of each post.
-        paths: The paths of all requests.
-    """
+    """The server. A status of 0 in `answers` hangs up without an answer, -1 says nothing and holds the connection."""
 
     answers: list[tuple[int, dict[str, str]]]
     posts: list[tuple[dict[str, str], Any]] = field(default_factory=list)
@@ -39,8 +31,7 @@ class Hook:
 
 
 @contextmanager
-def hooked(*answers: int | tuple[int, dict[str, str]], tls: ssl.SSLContext | None = None) -> Iterator[Hook]:
-    """A webhook that gives these answers in turn."""
+def hooked(*answers: int | tuple[int, dict[str, str]]) -> Iterator[Hook]:
     hook = Hook([answer if isinstance(answer, tuple) else (answer, {}) for answer in answers or (200,)])
     ended = threading.Event()
 
@@ -66,7 +57,7 @@ def hooked(*answers: int | tuple[int, dict[str, str]], tls: ssl.SSLContext | Non
             hook.paths.append(f"GET {self.path}")
             self.answer(200, {})
 
-    with listening(Asked, tls) as hook.port:
+    with listening(Asked) as hook.port:
         try:
             yield hook
         finally:

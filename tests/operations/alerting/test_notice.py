@@ -3,16 +3,9 @@
 import json
 import logging
 import socket
-import ssl
-from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
 from gatehouse.operations.alerting import notice
 from gatehouse.operations.alerting.notice import Notice, body_of, post
@@ -141,19 +134,3 @@ def test_the_address_is_in_no_log_and_no_result(caplog: pytest.LogCaptureFixture
     text = caplog.text + "".join(delivery.why for delivery in deliveries)
     assert "could not be reached" in text
     assert [part for part in ("s3cr3t", "T00", "services", "no-such-host") if part in text] == []
-
-
-def test_nothing_is_sent_to_a_server_whose_certificate_cannot_be_verified(tmp_path: Path) -> None:
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
-    now = datetime.now(UTC)
-    builder = x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
-    certificate = builder.not_valid_before(now).not_valid_after(now + timedelta(days=1)).sign(key, hashes.SHA256())
-    pem, private = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
-    (tmp_path / "cert.pem").write_bytes(certificate.public_bytes(pem))
-    (tmp_path / "key.pem").write_bytes(key.private_bytes(pem, private, serialization.NoEncryption()))
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(tmp_path / "cert.pem", tmp_path / "key.pem")
-    with hooked(200, tls=context) as hook:
-        delivery = post(hook.url.replace("http://", "https://"), {}, "k", attempts=1)
-    assert not delivery.delivered and "certificate" in delivery.why and hook.posts == []

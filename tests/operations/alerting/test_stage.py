@@ -11,7 +11,6 @@ import pytest
 from gatehouse.operations.alerting import notice
 from gatehouse.operations.alerting.notice import ADDRESS
 from gatehouse.operations.alerting.stage import AlertRequest, AlertResult, alert
-from gatehouse.pipelines.interfaces import component_of
 from gatehouse.store.run import RUN_ID, events
 from gatehouse.store.store import ArtifactStore
 from tests.data.validation.conftest import Validate
@@ -20,7 +19,6 @@ from tests.operations.conftest import RUN
 
 
 def validated(store: ArtifactStore, *severities: str) -> str:
-    """A validation with anomalies of these severities."""
     anomalies = [
         {"table": "t", "column": "a", "rule": "max", "expected": "at most 1", "observed": f"{at}", "severity": severity}
         for at, severity in enumerate(severities)
@@ -148,18 +146,3 @@ def test_the_address_is_written_nowhere(
     written = "".join(path.read_text(errors="replace") for path in Path(store.address).rglob("*") if path.is_file())
     assert "Nobody was told" in written
     assert [part for part in ("s3cr3t", "T00") if part in written + caplog.text] == []
-
-
-def test_the_component_returns_whether_it_was_delivered(store: ArtifactStore, hook: Hook) -> None:
-    report = validated(store, "fail")
-    outputs = component_of("alert").python_func(
-        store=store.address,
-        project="flights",
-        pipeline="training",
-        stage="validate",
-        verdict="fail",
-        reasons=["why"],
-        report=store.address_of(report),
-        when="fail",
-    )
-    assert outputs == (True, True, 1, "answered 200") and hook.bodies[0]["report"] == report

@@ -16,8 +16,8 @@ from tests.stand_ins.kubernetes_pods import run_pods
 
 
 def test_a_pod_with_everything_says_what_it_found(store: ArtifactStore) -> None:
-    found = reach(ReachRequest(version=__version__), store).found
-    assert found[0] == f"image: holds Gatehouse {__version__}" and "racing writers one won" in found[1]
+    findings = reach(ReachRequest(version=__version__), store).found
+    assert findings[0] == f"image: holds Gatehouse {__version__}" and "racing writers one won" in findings[1]
 
 
 def test_a_pod_names_everything_that_it_lacks(store: ArtifactStore, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,12 +11,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from gatehouse.cli.status import status
 from gatehouse.operations.ending.outcome import outcome_of, record_end, run_outcome
 from gatehouse.operations.metrics.table import Row, Waited, read, update
-from gatehouse.operations.metrics.totals import ENDPOINT, exposition, gate_outcomes, push, totals
+from gatehouse.operations.metrics.totals import exposition, gate_outcomes, totals
 from gatehouse.operations.report import NOT_MEASURED, page
 from gatehouse.store.objects.local import LocalObjects
 from gatehouse.store.store import ArtifactStore
 from gatehouse.tracking.provenance import Prices
-from tests.stand_ins.http_server import Handler, listening
 
 PRICES = Prices(per_hour={"default": 3.6, "gpu": 36.0})
 AT = 1_400_000_000.0
@@ -141,30 +140,6 @@ def test_prometheus_reads_it_and_finds_no_sample_of_what_was_not_measured(store:
     assert "gatehouse_cost" not in families
     (busy,) = families["gatehouse_gpu_percent_median"].samples
     assert (busy.labels["stage"], busy.value) == ("train", 87.5)
-
-
-def test_a_push_replaces_the_group_of_the_project_and_a_gateway_that_is_away_fails_nothing(
-    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    good(store)
-    update(store)
-    pushed: list[tuple[str, str]] = []
-
-    class Gateway(Handler):
-        def do_PUT(self) -> None:
-            pushed.append((self.path, self.sent().decode()))
-            self.answer(200, {})
-
-    monkeypatch.setenv("no_proxy", "127.0.0.1")
-    with listening(Gateway) as port:
-        monkeypatch.setenv(ENDPOINT, f"http://127.0.0.1:{port}/")
-        assert push("flights", read(store)) == ""
-    assert pushed == [("/metrics/job/gatehouse/project/flights", exposition(read(store)))]
-    assert push("flights", read(store)) == "the metrics gateway took nothing: URLError"
-    monkeypatch.setenv(ENDPOINT, "gateway:9091")
-    assert "GATEHOUSE_METRICS_ENDPOINT" in push("flights", read(store))
-    monkeypatch.delenv(ENDPOINT)
-    assert push("flights", read(store)) == ""
 
 
 def test_the_dashboard_says_what_was_not_measured(store: ArtifactStore) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from gatehouse.errors import ConfigurationError
-from gatehouse.operations.preparing.stage import PrepareRequest, prepare, require_span
+from gatehouse.operations.preparing.stage import PrepareRequest, prepare
 from gatehouse.store.store import ArtifactStore
 
 
@@ -20,8 +20,3 @@ from gatehouse.store.store import ArtifactStore
 def test_a_span_without_a_time_is_refused(tmp_path: Path, since: str, until: str, place: str) -> None:
     with pytest.raises(ConfigurationError, match=f"^{place}"):
         prepare.function(PrepareRequest(since=since, until=until), ArtifactStore.open(str(tmp_path)))
-
-
-def test_a_span_may_have_one_bound_or_none() -> None:
-    for span in ({}, {"since": "2013-01-01T00:00:00Z"}, {"since": "2013-01-01T00:00Z", "until": "2013-01-02T00:00Z"}):
-        require_span(span)

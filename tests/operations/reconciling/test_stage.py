@@ -52,7 +52,6 @@ def look(store: ArtifactStore, **more: Any) -> ReconcileResult:
 def begin(
     store: ArtifactStore, run: str, process: str, host: str = "", at: float = 0.0, project: str = "flights"
 ) -> None:
-    """A run on a machine, in which training has begun."""
     plan = {"pipeline": "training", "project": project, "host": host or here(), "process": process}
     store.record(f"runs/{run}/plan.json", plan)
     store.record(f"runs/{run}/train.1.started.json", {"at": at or time.time(), "seconds": 0.0})
