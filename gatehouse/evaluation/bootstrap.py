@@ -30,7 +30,6 @@ class Units:
 
     Attributes:
         name: What a unit is: `row`, `group` of a ranking, `day`, `week`, or a column whose values are drawn whole.
-        number: How many there are.
         of_row: Number of the unit of each row, shape (rows,); None if each row is a unit.
     """
 
@@ -42,10 +41,8 @@ class Units:
     def of(cls, part: Part, resample_by: str, decision_time: str, key: str = "evaluation.resample_by") -> "Units":
         """Rows with the same value of a column, or of the `day` or `week` of the decision time, at this key of a file.
 
-        Without `resample_by` these are rows, or groups of a ranking.
-
-        Raises:
-            ConfigurationError: if there is no such column, or if it would split a group of a ranking.
+        Without `resample_by` these are rows, or groups of a ranking. Raises ConfigurationError if there is no such
+        column, or if it would split a group of a ranking.
         """
         if not resample_by:
             return cls.single(len(part.rows), part.groups)
@@ -63,8 +60,7 @@ class Units:
             pairs = np.unique(np.column_stack([part.groups, numbers]), axis=0)
             if len(pairs) > len(np.unique(part.groups)):
                 raise ConfigurationError(
-                    f"{key}: {resample_by}: expected the same value in all rows of a group, because the bootstrap "
-                    "draws whole groups. Name a column that is constant within a group."
+                    f"{key}: {resample_by}: expected the same value in all rows of a group, which is drawn as a whole."
                 )
         return cls._named(resample_by, numbers)
 
@@ -163,11 +159,7 @@ def interval(metric: Metric, drawn: Array, units: int, labels: Array, prediction
     The interval of the debiased calibration error is widened to hold that error, which the test alone may not.
 
     Args:
-        metric: The metric.
         drawn: Its columns of `all_on_draws`, shape (samples, 1 + groups), at least one of them a number.
-        units: How many units were drawn from.
-        labels: Shape (rows,).
-        predictions: For the rows.
     """
     drawn = drawn[~np.isnan(drawn[:, 0])]
     if not metric.groups:
@@ -191,10 +183,6 @@ def calibration_interval(gaps: Array, drawn: Array, outside: float) -> tuple[flo
     Args:
         gaps: Distance of probability and rate in each bin times its share of the rows, shape (bins,).
         drawn: The same of each draw of the bootstrap, shape (samples, bins).
-        outside: Share at each end, below a half.
-
-    Returns:
-        Both ends, from 0 to 1.
     """
     noise, observed = drawn - gaps, float(np.abs(gaps).sum())
     spread = noise.var(axis=0)
@@ -229,11 +217,7 @@ def compared(
     """Compare two models in a metric by the paired bootstrap (Efron 1979): both are measured on the same draws.
 
     Args:
-        metric: The metric.
-        candidate: Its value on the test rows.
-        champion: The champion's value.
         on_draws: The values of candidate and champion on each draw, shape (samples,) each.
-        confidence: Of each one-sided bound, above a half.
         units: How many units were drawn from; None for no correction.
     """
     candidate_values, champion_values = on_draws
@@ -278,15 +262,3 @@ def shuffles(predictions: Predictions, rows: int, number: int, seed: int) -> Ite
         taken = np.empty(rows, np.int64)
         taken[places] = np.lexsort((generator.random(rows), groups))
         yield replace(predictions.take(taken), groups=predictions.groups)
-
-
-def holm(p_values: Array) -> Array:
-    """Adjusted p-values, shape (tests,): rejecting those below a level makes any mistake with at most that chance.
-
-    Holm (1979): the k-th smallest of n is multiplied by n - k + 1, and no value is below a smaller one.
-    """
-    order = np.argsort(p_values, kind="stable")
-    factors = len(p_values) - np.arange(len(p_values))
-    adjusted = np.empty(len(p_values))
-    adjusted[order] = np.minimum(np.maximum.accumulate(p_values[order] * factors), 1.0)
-    return adjusted

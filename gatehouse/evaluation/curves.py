@@ -24,16 +24,10 @@ def curves_of(names: tuple[str, ...], labels: Array, predictions: Predictions, c
     - `predicted`: as `calibration`, of predicted numbers and labels.
     - `residuals`: left edge of the bin, and the share of rows whose error is in it.
     - `positions`: place, mean label of the rows at it by score, and at best.
-
-    Args:
-        names: Of the task's curves.
-        labels: As the task has them, shape (rows,); not all equal.
-        predictions: For the same rows.
-        calibration_bins: Number of groups.
     """
     drawn: dict[str, Callable[[], Array]] = {
         "roc": lambda: thin(roc(labels, predictions.scores)),
-        "precision_recall": lambda: thin(_settled(precision_recall(labels, predictions.scores))),
+        "precision_recall": lambda: thin(precision_recall(labels, predictions.scores), begin=1 / POINTS),
         "calibration": lambda: calibration(labels, predictions.form("probabilities"), calibration_bins),
         "histogram": lambda: histogram(labels, predictions.form("probabilities")),
         "confusion": lambda: confusion(labels, predictions.form("classes")),
@@ -47,14 +41,14 @@ def curves_of(names: tuple[str, ...], labels: Array, predictions: Predictions, c
     return {name: drawn[name]().tolist() for name in names}
 
 
-def thin(points: Array) -> Array:
+def thin(points: Array, begin: float = 0.0) -> Array:
     """At most `POINTS` points of a curve, its ends among them, evenly spaced along its length.
 
-    Length is measured in the first two columns, so that steep and flat parts are drawn equally well.
-
-    Args:
-        points: Shape (points, columns), columns at least 2.
+    Length is measured in the first two columns, so that steep and flat parts are drawn equally well. A longer curve
+    starts where its first column reaches `begin`: with a few rows precision jumps.
     """
+    if len(points) > POINTS:
+        points = points[points[:, 0] >= begin]
     if len(points) <= POINTS:
         return points
     steps = np.abs(np.diff(points[:, :2], axis=0)).sum(axis=1)
@@ -63,8 +57,3 @@ def thin(points: Array) -> Array:
     kept: Array = np.unique([0, *np.minimum(chosen, len(points) - 1), len(points) - 1])
     thinned: Array = points[kept]
     return thinned
-
-
-def _settled(points: Array) -> Array:
-    """A precision-recall curve without its first points, where a few rows make precision jump."""
-    return points if len(points) <= POINTS else points[points[:, 0] >= 1 / POINTS]

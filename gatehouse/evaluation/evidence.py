@@ -1,9 +1,8 @@
 """Evidence besides measurements: seen test rows, the candidate's lineage, checks of its data, its suite."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -66,7 +65,12 @@ def origins_of(store: ArtifactStore, model: str, training_set: str, split: str, 
     features = {*details.get("numeric", ()), *details.get("categorical", ())}
     psi = {name: column["psi"][1] for name, column in checks["columns"].items() if name in features}
     learned = learned_parts(store.manifest(model).configuration)
-    return Origins(missing, "", _age_days(checks["parts"], learned), psi, passing)
+    last = {name: part.get("last") for name, part in checks["parts"].items() if name in (*learned, "test")}
+    age = None
+    if all(last.values()):
+        moments = {name: datetime.fromisoformat(text) for name, text in last.items()}
+        age = (moments["test"] - max(moments[name] for name in learned)).total_seconds() / 86_400
+    return Origins(missing, "", age, psi, passing)
 
 
 def _missing(store: ArtifactStore, model: str) -> tuple[tuple[str, ...], bool]:
@@ -83,19 +87,10 @@ def _missing(store: ArtifactStore, model: str) -> tuple[tuple[str, ...], bool]:
     return tuple(f"no {kind}" for kind in _LINEAGE if kind not in kinds), False
 
 
-def _age_days(parts: Mapping[str, Any], learned: Iterable[str]) -> float | None:
-    """Days from the newest decision learned from to the newest of the test part; None without decision times."""
-    if not all("last" in parts[name] for name in (*learned, "test")):
-        return None
-    trained = max(datetime.fromisoformat(parts[name]["last"]) for name in learned)
-    return (datetime.fromisoformat(parts["test"]["last"]) - trained).total_seconds() / 86_400
-
-
 def data_checks(store: ArtifactStore, references: Mapping[str, str], training_set: str) -> tuple[DataCheck, ...]:
     """Verdicts and warnings of the checks of the data; a check without a reference was not given.
 
-    Raises:
-        ConfigurationError: if one of them checked other data than this training set, or its snapshot.
+    Raises ConfigurationError if one of them checked other data than this training set, or its snapshot.
     """
     checks = []
     snapshot = store.manifest(training_set).derived_from.get("snapshot", "")
@@ -118,10 +113,8 @@ def data_checks(store: ArtifactStore, references: Mapping[str, str], training_se
 def suite_of(store: ArtifactStore, reference: str, model: str, split: str, candidate: Predictor, part: Part) -> Suite:
     """The result of the integration suite, which fails if the candidate scores a golden row differently here.
 
-    Rows that were removed from the test part, because a model was fitted on them, are not compared.
-
-    Raises:
-        ConfigurationError: if the suite tested another model, or other rows.
+    Rows that were removed from the test part, because a model was fitted on them, are not compared. Raises
+    ConfigurationError if the suite tested another model, or other rows.
     """
     if not reference:
         return NOT_TRIED

@@ -31,10 +31,8 @@ def fairness_of(
     """The fairness by each protected column, measured on the draws of all other numbers.
 
     A group with fewer than `min_slice_rows` rows, fewer than 20 units of the bootstrap, or equal labels cannot be
-    judged: measures are those of the other groups. A rate whose denominator has fewer than 20 units is unknown.
-
-    Raises:
-        ConfigurationError: if there is no such column.
+    judged: measures are those of the other groups. A rate whose denominator has fewer than 20 units is unknown. Raises
+    ConfigurationError if there is no such column.
     """
     result = []
     for column, values in named_values(table, spec.protected, "protected").items():
@@ -61,7 +59,8 @@ def fairness_of(
             if task.output == "probability":  # The positive class alone.
                 denominators = {name: counts[:, 1:] for name, counts in denominators.items()}
         unknown = [_unknown(denominators, number, units.name) if judged[number] else {} for number in range(len(rows))]
-        rates, measures = {}, {}
+        rates: dict[str, list[dict[str, Interval]]] = {}
+        measures = {}
         for role, read in predictions.items():
             rates_of = _rates(task, labels, read, members, rows, classes)
             once = rates_of(np.ones(len(labels)))
@@ -70,8 +69,18 @@ def fairness_of(
                 for name, values in rates_of(times).items():
                     drawn[name][number] = values
             _mend(once, drawn, denominators, spec.seed)
-            rates[role] = _by_group(once, drawn) if task.output != "probabilities" else [{} for _ in names]
-            measures[role] = _measures(task.name, once, drawn, judged) if judged.sum() > 1 else {}
+            rates[role] = [{} for _ in names]
+            for name, values in once.items() if task.output != "probabilities" else ():
+                for number, value in enumerate(values[:, 0].tolist()):
+                    if not math.isnan(value):
+                        draws = drawn[name][:, number, 0]
+                        low, high = _ends(draws) if name != _CALIBRATION else _reversed_ends(value, draws)
+                        rates[role][number][name] = (value, min(low, value), max(high, value))
+            intervals = {
+                name: _interval(measure, once, drawn, judged)
+                for name, measure in (group_measures_of(task.name).items() if judged.sum() > 1 else ())
+            }
+            measures[role] = {name: ends for name, ends in intervals.items() if ends is not None}
         groups = tuple(
             Group(
                 name if name != OTHER else f"{column}={OTHER}",
@@ -193,26 +202,6 @@ def _class_rates(labels: Array, classes: Array, members: Array, groups: int, num
 
 def _share(parts: Array, wholes: Array) -> Array:
     return np.asarray(np.divide(parts, wholes, out=np.full(parts.shape, np.nan), where=wholes > 0))
-
-
-def _by_group(once: Rates, drawn: Rates) -> list[dict[str, Interval]]:
-    """The rates of each group, of one class, with intervals; those without a value are left out."""
-    groups: list[dict[str, Interval]] = []
-    for number in range(len(next(iter(once.values())))):
-        rates = {}
-        for name, values in once.items():
-            value, draws = float(values[number, 0]), drawn[name][:, number, 0]
-            if not np.isnan(value):
-                low, high = _ends(draws) if name != _CALIBRATION else _reversed_ends(value, draws)
-                rates[name] = (value, min(low, value), max(high, value))
-        groups.append(rates)
-    return groups
-
-
-def _measures(task: str, once: Rates, drawn: Rates, judged: Array) -> dict[str, Interval]:
-    """Measures over the judged groups with 95 % intervals; those without a value are left out."""
-    intervals = {name: _interval(measure, once, drawn, judged) for name, measure in group_measures_of(task).items()}
-    return {name: interval for name, interval in intervals.items() if interval is not None}
 
 
 @np.errstate(divide="ignore", invalid="ignore")  # Logarithms of 0, and their differences.

@@ -20,13 +20,7 @@ class FootprintError(GatehouseError):
 def measured_memory(store: ArtifactStore, model: str, rows: Path) -> float:
     """The peak memory of a process of its own that loads a model and scores rows, in megabytes.
 
-    Args:
-        store: Holds the model.
-        model: Its reference.
-        rows: A Parquet file of raw features.
-
-    Raises:
-        FootprintError: if that process fails, or takes longer than five minutes.
+    Raises FootprintError if that process fails, or takes longer than five minutes.
     """
     command = [sys.executable, "-m", PROGRAM, store.address, model, str(rows)]
     try:

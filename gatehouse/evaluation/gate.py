@@ -214,12 +214,9 @@ class Seen:
     """Test rows that a model was fitted on; they are removed before anything is measured.
 
     Attributes:
-        rows: Their number, by the role of the model.
-        of: Rows of the test part.
         left: Rows that no model was fitted on.
         lacking: Why nothing can be measured on `left`; then all rows are measured on, and none decides.
         unread: Roles whose training rows are unknown, and why.
-        passing: Whether unreadable lineage may be readable later.
     """
 
     rows: Mapping[str, int]
@@ -244,11 +241,9 @@ class Origins:
     """What is known of the data that a candidate was made from.
 
     Attributes:
-        missing: What its lineage lacks, in words.
         lacking: Why the parts of its split are unknown, in words.
         age_days: From the newest decision that it learned from to that of the test part; None without decision times.
         psi: Population stability index from train to test, by feature; None with too few rows.
-        passing: Whether unreadable lineage may be readable later.
     """
 
     missing: tuple[str, ...] = ()
@@ -263,13 +258,7 @@ class Evidence:
     """The input of the rules.
 
     Attributes:
-        comparison: Against the champion in the metric of the policy; None without a champion.
-        slices: By metric, its value in every judged slice.
         slices_asked: Whether the policy itself states limits on slices; then at least one slice must be judged.
-        guessing: Against the candidate's own predictions of other rows; None if the policy does not ask for it.
-        comparisons: Against the champion in every metric.
-        slice_comparisons: Against the champion in the metric of the policy, by judged slice.
-        fairness: By protected column.
     """
 
     model: Manifest
@@ -295,9 +284,6 @@ class Family:
     """The rules in one file of the folder `rules`.
 
     Attributes:
-        policy: Their part of the policy, whose fields are keys of `policy.yaml`.
-        rules: From a policy and the evidence to each applied rule, also one that holds.
-        names: The names of their rules, or the first words of these names.
         of_rows: Whether they depend on measurements on the test rows.
     """
 

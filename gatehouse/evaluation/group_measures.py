@@ -30,7 +30,6 @@ class GroupMeasure:
 
     Attributes:
         tasks: The tasks that have it. With several classes the worst class against the rest counts.
-        rates: Names of the rates that it compares; the worst of them counts.
         kind: A `ratio` is 1 where the groups are alike, and otherwise lower. A `difference` and the `largest` error are
             0 where the groups are alike, and otherwise higher.
     """
@@ -67,15 +66,7 @@ class GroupMeasure:
 
 @dataclass(frozen=True)
 class Group:
-    """The rows of one value of a protected column.
-
-    Attributes:
-        name: `column=value`.
-        rows: Test rows in it.
-        lacking: Why it, or some of its rates, cannot be judged, in words.
-        rates: By role and name, with intervals; empty with several classes.
-        unknown: Names of the rates that cannot be judged, if others can.
-    """
+    """The rows of one value of a protected column, their rates by role and name, and in words what cannot be judged."""
 
     name: str
     rows: int
@@ -89,7 +80,6 @@ class Fairness:
     """The measurements by one protected column.
 
     Attributes:
-        column: Its name.
         groups: The largest first; empty if the task has no measure of fairness.
         measures: By role and name, over the groups that can be judged; a measure without a value is left out.
     """

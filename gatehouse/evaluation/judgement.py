@@ -11,7 +11,6 @@ from gatehouse.evaluation.fairness import fairness_of
 from gatehouse.evaluation.gate import (
     NONE_REFUSES,
     NOT_TRIED,
-    Comparison,
     Cost,
     Counted,
     DataCheck,
@@ -38,11 +37,7 @@ CANDIDATE, CHAMPION, BASELINE, CONSTANT = "candidate", "champion", "baseline", "
 
 @dataclass(frozen=True)
 class Uncertainty:
-    """Intervals of all metrics, by role and metric, and how they were drawn.
-
-    Attributes:
-        unit: The drawn unit: `row`, `group`, `day`, `week`, or a column of the training set.
-    """
+    """Intervals of all metrics, by role and metric, and how they were drawn."""
 
     unit: str
     units: int
@@ -52,27 +47,16 @@ class Uncertainty:
 
 @dataclass(frozen=True)
 class Judgement:
-    """The result of an evaluation.
-
-    Attributes:
-        judged_by: The metric in which the policy compares models.
-        unused: Names under `rules` of the policy that match no applied rule.
-        unbounded: Protected columns without a bound in the policy.
-    """
+    """The result of an evaluation."""
 
     metrics: Mapping[str, Mapping[str, float]]
     uncertainty: Uncertainty
-    guessing: Comparison | None
-    comparisons: Mapping[str, Comparison]
-    judged_by: str
     slices: tuple[Slice, ...]
+    fairness: tuple[Fairness, ...]
+    evidence: Evidence
     rules: tuple[Rule, ...]
-    unused: tuple[str, ...] = ()
-    seen: Seen | None = None
-    fairness: tuple[Fairness, ...] = ()
-    unbounded: tuple[str, ...] = ()
-    integration: Suite = NOT_TRIED
-    counted: Counted | None = None
+    unused: tuple[str, ...]
+    unbounded: tuple[str, ...]
 
     @property
     def verdict(self) -> Outcome:
@@ -80,15 +64,11 @@ class Judgement:
         return verdict_of(self.rules)
 
     @property
-    def comparison(self) -> Comparison | None:
-        """The comparison that the policy judges by."""
-        return self.comparisons.get(self.judged_by)
-
-    @property
     def warnings(self) -> tuple[str, ...]:
         """Broken rules that only warn, removed test rows, and gaps of the policy."""
         broken = [str(rule) for rule in self.rules if rule.warns]
-        removed = [f"seen rows: {self.seen}"] if self.seen and self.seen.left < self.seen.of else []
+        seen = self.evidence.seen
+        removed = [f"seen rows: {seen}"] if seen and seen.left < seen.of else []
         blunt = [] if any(rule.severity == "refuse" for rule in self.rules) else [f"rules: {NONE_REFUSES}"]
         free = [f"fairness {name}: the column is protected, and no rule of the policy looks" for name in self.unbounded]
         return (
@@ -96,7 +76,7 @@ class Judgement:
             *blunt,
             *removed,
             *free,
-            *(f"integration: {warning}" for warning in self.integration.warnings),
+            *(f"integration: {warning}" for warning in self.evidence.integration.warnings),
             *(f"rules.{name}: the policy names a rule that was not applied" for name in self.unused),
         )
 
@@ -174,17 +154,12 @@ def judged(
     return Judgement(
         metrics=metrics,
         uncertainty=uncertainty,
-        guessing=guessing,
-        comparisons=comparisons,
-        judged_by=by,
         slices=tuple(slices),
+        fairness=fairness,
+        evidence=evidence,
         rules=rules,
         unused=policy.unused(rules),
-        seen=seen,
-        fairness=fairness,
         unbounded=tuple(measured.column for measured in fairness if not policy.fairness.get(measured.column)),
-        integration=integration,
-        counted=counted,
     )
 
 

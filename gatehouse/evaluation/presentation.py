@@ -1,7 +1,6 @@
 """What a person sees of an evaluation in the KFP UI: metrics, ROC curve, report and summary."""
 
 import shutil
-from collections.abc import Sequence
 from typing import Any
 
 from gatehouse.data.splitting.parts import class_names
@@ -21,26 +20,20 @@ def present(result: EvaluateResult, store: ArtifactStore, metrics: Any, roc: Any
         roc.log_roc_curve(*([point[column] for point in points] for column in range(3)))
     if pairs := curves.get("confusion"):
         training_set = store.manifest(result.evaluation).derived_from["training_set"]
-        roc.log_confusion_matrix(*confusion_matrix(pairs, class_names(store.manifest(training_set).details)))
+        classes = class_names(store.manifest(training_set).details)
+        counts = {(label, predicted): rows for label, predicted, rows in pairs}
+        # -1 stands for all other classes; those without a name are called by their number.
+        numbers = sorted({number for pair in counts for number in pair}, key=lambda number: (number < 0, number))
+        named = dict(enumerate(classes)) | {-1: "others"}
+        roc.log_confusion_matrix(
+            [named.get(number, f"class {number}") for number in numbers],
+            [[counts.get((label, predicted), 0) for predicted in numbers] for label in numbers],
+        )
     shutil.copyfile(rendered(store, result.evaluation), report.path)
     for artifact in (metrics, roc, report, summary):
         artifact.metadata["reference"] = store.address_of(result.evaluation)
     with open(summary.path, "w", encoding="utf-8") as stream:
         stream.write(markdown(result))
-
-
-def confusion_matrix(pairs: Sequence[Sequence[int]], classes: Sequence[str]) -> tuple[list[str], list[list[int]]]:
-    """Names of the classes, and rows by label and predicted class.
-
-    Args:
-        pairs: Label, predicted class and rows, of each pair that occurs; -1 stands for all other classes.
-        classes: Names of the classes by number; those without one are called by it.
-    """
-    counts = {(label, predicted): rows for label, predicted, rows in pairs}
-    numbers = sorted({number for pair in counts for number in pair}, key=lambda number: (number < 0, number))
-    named = [classes[number] if 0 <= number < len(classes) else f"class {number}" for number in numbers]
-    names = ["others" if number < 0 else name for number, name in zip(numbers, named, strict=True)]
-    return names, [[counts.get((label, predicted), 0) for predicted in numbers] for label in numbers]
 
 
 def markdown(result: EvaluateResult) -> str:

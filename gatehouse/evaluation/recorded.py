@@ -23,7 +23,6 @@ from gatehouse.evaluation.integration.spec import NOT_CHECKED
 from gatehouse.evaluation.spec import GatePolicy
 from gatehouse.metrics.judging import judging_of
 from gatehouse.metrics.tasks import TASKS
-from gatehouse.store.manifest import Manifest
 from gatehouse.store.store import ArtifactStore
 
 NOT_KNOWN = "not known"
@@ -45,8 +44,7 @@ class Rejudged:
 def rejudged(store: ArtifactStore, evaluation: str, asked: GatePolicy) -> Rejudged:
     """Judge an evaluation by another policy than its own.
 
-    Raises:
-        ConfigurationError: if the policy does not fit the task of the evaluation.
+    Raises ConfigurationError if the policy does not fit the task of the evaluation.
     """
     manifest, verdict = store.manifest(evaluation), store.read_json(evaluation, "verdict.json")
     metrics, slices = (store.read_json(evaluation, f"{name}.json") for name in ("metrics", "slices"))
@@ -74,6 +72,19 @@ def rejudged(store: ArtifactStore, evaluation: str, asked: GatePolicy) -> Rejudg
     cost = Cost(**verdict["cost"]) if "cost" in verdict else None
     if cost is None and measured:
         cost = Cost.of(measured[0], f"measurements/{inputs['model']}")
+    suite = NOT_TRIED
+    if body := verdict.get("integration"):
+        suite = Suite(body["verdict"], tuple(body["reasons"]), tuple(body["warnings"]), body["online"])
+    checks = []
+    for name in DATA_CHECKS:
+        check, why = NOT_CHECKED, tuple[str, ...](["was not given"])
+        if reference := manifest.derived_from.get(name):
+            try:
+                details = store.manifest(reference).details
+                check, why = details["verdict"], tuple(details["warnings"])
+            except MissingArtifactError:
+                why = ("is no longer in the store",)
+        checks.append(DataCheck(name.replace("_", " "), check, why))
     evidence = Evidence(
         model=store.manifest(inputs["model"]),
         candidate=metrics["candidate"],
@@ -81,7 +92,7 @@ def rejudged(store: ArtifactStore, evaluation: str, asked: GatePolicy) -> Rejudg
         comparison=comparison,
         slices=values,
         slices_asked=asked.slices is not None,
-        data_checks=tuple(_data_checks(store, manifest)),
+        data_checks=tuple(checks),
         cost=cost,
         guessing=guessing,
         comparisons=comparisons,
@@ -93,7 +104,7 @@ def rejudged(store: ArtifactStore, evaluation: str, asked: GatePolicy) -> Rejudg
         origins=origins_of(
             store, inputs["model"], inputs["training_set"], inputs["split"], inputs.get("split_checks", "")
         ),
-        integration=_suite(verdict.get("integration")),
+        integration=suite,
         counted=Counted(**verdict["counted"]),
     )
     missing = tuple(dict.fromkeys(_not_measured(policy, evidence, metrics, len(judged))))
@@ -111,26 +122,6 @@ def rejudged(store: ArtifactStore, evaluation: str, asked: GatePolicy) -> Rejudg
 
 def _comparison(body: Mapping[str, Any]) -> Comparison:
     return Comparison(**{name: value for name, value in body.items() if name in Comparison.__dataclass_fields__})
-
-
-def _suite(body: Mapping[str, Any] | None) -> Suite:
-    if not body:
-        return NOT_TRIED
-    return Suite(body["verdict"], tuple(body["reasons"]), tuple(body["warnings"]), body["online"])
-
-
-def _data_checks(store: ArtifactStore, manifest: Manifest) -> Iterator[DataCheck]:
-    for name in DATA_CHECKS:
-        title = name.replace("_", " ")
-        if not (reference := manifest.derived_from.get(name)):
-            yield DataCheck(title, NOT_CHECKED, ("was not given",))
-            continue
-        try:
-            details = store.manifest(reference).details
-        except MissingArtifactError:
-            yield DataCheck(title, NOT_CHECKED, ("is no longer in the store",))
-        else:
-            yield DataCheck(title, details["verdict"], tuple(details["warnings"]))
 
 
 def _not_measured(policy: GatePolicy, evidence: Evidence, metrics: Any, judged_slices: int) -> Iterator[str]:

@@ -35,7 +35,13 @@ def page(store: ArtifactStore, reference: str) -> str:
     inputs, level = manifest.derived_from, manifest.details["level"]
     measured_on = percent(level["value"]) if level["is_share"] else f"{level['value']:.4g}"
     rules = [Rule(**rule) for rule in verdict["rules"]]
-    probes, costs = _probes(store, inputs), verdict.get("cost")
+    costs, probes = verdict.get("cost"), None
+    # The probes of the same model on the same data, if there are any.
+    expected = {role: inputs[role] for role in ("model", "training_set", "split")}
+    for probed in store.references("robustness", Reference.parse(expected["model"]).name):
+        with suppress(MissingArtifactError, CorruptArtifactError, ErasedArtifactError):
+            if probes is None and store.manifest(probed).derived_from == expected:
+                probes = str(probed)
     record = read_record(store.objects, costs["measurement"]) if costs else None
     return render(
         "evaluation.html",
@@ -195,13 +201,3 @@ def _slices(slices: Sequence[Json], metrics: Json, policy: GatePolicy) -> dict[s
         "judged": sum(entry["judged"] for entry in slices),
         "charts": charts,
     }
-
-
-def _probes(store: ArtifactStore, inputs: Mapping[str, str]) -> str | None:
-    """The probes of the same model on the same data, if there are any."""
-    expected = {role: inputs[role] for role in ("model", "training_set", "split")}
-    for reference in store.references("robustness", Reference.parse(expected["model"]).name):
-        with suppress(MissingArtifactError, CorruptArtifactError, ErasedArtifactError):
-            if store.manifest(reference).derived_from == expected:
-                return str(reference)
-    return None

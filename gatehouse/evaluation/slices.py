@@ -31,12 +31,8 @@ class Slice:
 
     Attributes:
         name: `column=value`, or two of these.
-        rows: Test rows in it.
-        level: The level of their labels.
         metrics: By role (`candidate`, and `champion` if there is one), metrics by name. A metric that slices are
             judged by is given only if labels differ enough to measure it.
-        intervals: By role and metric, the ends of the 95 % interval.
-        comparisons: Against the champion, by metric.
         judged: Whether the slice is large enough for the gate, and its labels differ enough.
     """
 
@@ -64,17 +60,10 @@ def measured_slices(
     Nulls are a slice of their own. With more than 40 values, the rarest are one slice, `(other)`.
 
     Args:
-        table: The test rows.
-        labels: Shape (rows,).
-        predictions: For the rows, of `candidate`, and of `champion` if there is one.
-        spec: Which columns are sliced, and how many rows a slice needs to be judged.
         task: Decides when labels differ enough, and which metric is measured in every slice.
-        limits: Names of the metrics with a limit for slices.
         judged_by: The metric in which candidate and champion are compared, and the confidence of its bounds.
-        units: The units of the bootstrap.
 
-    Raises:
-        ConfigurationError: if there is no such column, or if one splits the groups of a ranking.
+    Raises ConfigurationError if there is no such column, or if one splits the groups of a ranking.
     """
     groups, objective = predictions["candidate"].groups, judging_of(task).objective
     compared_in, confidence = judged_by
@@ -86,8 +75,7 @@ def measured_slices(
             split = len(np.unique(np.column_stack([groups, numbers]), axis=0)) - len(np.unique(groups))
             if split:
                 raise ConfigurationError(
-                    f"evaluation.slices: {column}: expected the same value in all rows of a group, because a ranking "
-                    f"metric needs the whole group; found several values in {split:,} groups."
+                    f"evaluation.slices: {column}: expected one value in each group, found several in {split:,} groups."
                 )
         parts = [(f"{column}={OTHER}" if title == OTHER else title, np.flatnonzero(numbers == number))
                  for number, title in enumerate(titles)]  # fmt: skip
@@ -158,14 +146,28 @@ def group(values: pa.ChunkedArray) -> tuple[list[str], npt.NDArray[np.int64]]:
 def slice_columns(table: pa.Table, spec: EvaluationSpec) -> dict[str, pa.ChunkedArray]:
     """By column, expression or pair, the name of each row's slice, shape (rows,); a null is a value of its own.
 
-    Raises:
-        ConfigurationError: if there is no such column, or DuckDB cannot evaluate an expression over the rows.
+    Raises ConfigurationError if there is no such column, or DuckDB cannot evaluate an expression over the rows.
     """
-    if isinstance(spec.slices, tuple):
-        named = named_values(table, spec.slices, "slices")
-    else:
-        columns = {name: _evaluated(table, name, expression) for name, expression in spec.slices.items()}
-        named = {name: _named(name, column) for name, column in columns.items()}
+    import duckdb
+
+    named = named_values(table, spec.slices, "slices") if isinstance(spec.slices, tuple) else {}
+    for name, expression in spec.slices.items() if isinstance(spec.slices, dict) else ():
+        try:
+            with connect(threads=1) as database:
+                database.execute("SET TimeZone = 'UTC'")
+                database.register("rows", table)
+                result = database.sql(f"SELECT ({expression}) AS value FROM rows").to_arrow_table()
+        except duckdb.Error as error:
+            raise ConfigurationError(
+                f"evaluation.slices: {name}: expected a SQL expression over the test rows, which have "
+                f"{', '.join(table.column_names)}; found {expression!r}: {said_by(error).partition(' LINE ')[0]}"
+            ) from error
+        if result.num_rows != table.num_rows:
+            raise ConfigurationError(
+                f"evaluation.slices: {name}: expected a value for each of {table.num_rows:,} rows, found "
+                f"{result.num_rows:,} for {expression!r}."
+            )
+        named[name] = _named(name, result["value"])
     for first, second in spec.crossed_slices:
         named[f"{first}{CROSS}{second}"] = pc.binary_join_element_wise(named[first], named[second], CROSS)
     return named
@@ -174,8 +176,7 @@ def slice_columns(table: pa.Table, spec: EvaluationSpec) -> dict[str, pa.Chunked
 def named_values(table: pa.Table, columns: Sequence[str], key: str) -> dict[str, pa.ChunkedArray]:
     """By column, the name of each row's group, `column=value`, shape (rows,); a null is a value of its own.
 
-    Raises:
-        ConfigurationError: if there is no such column; `key` is the key of the specification that names it.
+    Raises ConfigurationError if there is no such column; `key` is the key of the specification that names it.
     """
     if missing := [column for column in columns if column not in table.column_names]:
         raise ConfigurationError(
@@ -187,24 +188,3 @@ def named_values(table: pa.Table, columns: Sequence[str], key: str) -> dict[str,
 
 def _named(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
     return pc.binary_join_element_wise(name, pc.fill_null(pc.cast(column, pa.string()), NULL), "=")
-
-
-def _evaluated(table: pa.Table, name: str, expression: str) -> pa.ChunkedArray:
-    import duckdb
-
-    try:
-        with connect(threads=1) as database:
-            database.execute("SET TimeZone = 'UTC'")
-            database.register("rows", table)
-            result = database.sql(f"SELECT ({expression}) AS value FROM rows").to_arrow_table()
-    except duckdb.Error as error:
-        raise ConfigurationError(
-            f"evaluation.slices: {name}: expected a SQL expression over the test rows, which have "
-            f"{', '.join(table.column_names)}; found {expression!r}: {said_by(error).partition(' LINE ')[0]}"
-        ) from error
-    if result.num_rows != table.num_rows:
-        raise ConfigurationError(
-            f"evaluation.slices: {name}: expected a value for each of {table.num_rows:,} rows, found "
-            f"{result.num_rows:,} for {expression!r}. Leave aggregates out."
-        )
-    return result["value"]

@@ -20,10 +20,8 @@ if TYPE_CHECKING:
 
     from gatehouse.data.splitting.parts import Part
     from gatehouse.evaluation.bootstrap import Units
-    from gatehouse.evaluation.gate import Cost
     from gatehouse.metrics.metric import Array, Predictions
     from gatehouse.metrics.tasks import Task
-    from gatehouse.training.scoring.predictor import Predictor
 
 
 class EvaluateRequest(StageModel):
@@ -94,27 +92,28 @@ def evaluate(request: EvaluateRequest, store: ArtifactStore) -> EvaluateResult:
         UnusablePartError: if the test part cannot be judged on.
         ScoringError: if a model cannot score the test rows.
     """
+    import pyarrow.parquet as pq
+
     from gatehouse.data.splitting.parts import read_part
     from gatehouse.evaluation.curves import curves_of
     from gatehouse.evaluation.evidence import DATA_CHECKS, data_checks, origins_of, suite_of, unseen_part
+    from gatehouse.evaluation.footprint import measured_memory
+    from gatehouse.evaluation.gate import Cost
     from gatehouse.evaluation.group_measures import FAIRNESS
     from gatehouse.evaluation.judgement import BASELINE, CANDIDATE, CHAMPION, CONSTANT, judged
     from gatehouse.metrics.judging import judging_of
+    from gatehouse.tracking.performance import measure_latency
     from gatehouse.training.scoring.predictor import Predictor
 
     if request.champion == request.model:
-        raise SelfComparisonError(
-            f"{request.model} is both candidate and champion, and a model compared with itself always passes. Take the "
-            "champion that `resolve` finds."
-        )
+        raise SelfComparisonError(f"{request.model} is both candidate and champion.")
     candidate = Predictor.load(store, request.model)
     task, details = candidate.task, store.manifest(request.training_set).details
     policy = request.policy.resolved(judging_of(task))
     declared = details.get("task", task.name)
     if declared != task.name:
         raise ConfigurationError(
-            f"The candidate was trained for the task {task.name}, but the label of {request.training_set} is declared "
-            f"for the task {declared}. Correct `training.loss.kind`, or the LabelView's task."
+            f"training.loss.kind is of the task {task.name}, but the label of {request.training_set} is of {declared}."
         )
     if problems := list(policy.problems(task)):
         raise ConfigurationError(f"The policy does not fit the task: {'; '.join(problems)}.")
@@ -130,7 +129,16 @@ def evaluate(request: EvaluateRequest, store: ArtifactStore) -> EvaluateResult:
     }
     origins = origins_of(store, request.model, **data, split_checks=request.split_checks)
     checks = data_checks(store, request.model_dump(), request.training_set)
-    cost = _cost(request, store, candidate, part)
+    # The cost is recorded beside the model; memory, which takes a process of its own, is measured only if bounded.
+    latency = measure_latency(candidate.predict, part.table)
+    size = sum(file.bytes for file in store.manifest(request.model).files)
+    measurement: dict[str, Any] = {"stage": "evaluate", "latency": latency, "size_bytes": size}
+    if request.policy.cost.memory_mb is not None:
+        with store.workspace() as workspace:
+            pq.write_table(part.table.slice(0, latency["batch"]["rows"]), workspace / "rows.parquet")
+            measurement["memory_mb"] = measured_memory(store, request.model, workspace / "rows.parquet")
+    number = store.append(f"measurements/{request.model}", measurement)
+    cost = Cost.of(measurement, f"measurements/{request.model}/{number:06d}.json")
     judgement = judged(
         task,
         request.spec,
@@ -138,7 +146,7 @@ def evaluate(request: EvaluateRequest, store: ArtifactStore) -> EvaluateResult:
         store.manifest(request.model),
         part,
         predictions,
-        _units(request, store, part, details),
+        units_of(request, store, part, details),
         checks,
         cost,
         seen,
@@ -147,24 +155,25 @@ def evaluate(request: EvaluateRequest, store: ArtifactStore) -> EvaluateResult:
     )
     names, bins = judging_of(task).curves, request.spec.calibration_bins
     curves = {role: curves_of(names, part.labels, read, bins) for role, read in predictions.items() if role != CONSTANT}
+    evidence = judgement.evidence
     verdict = {
         "verdict": judgement.verdict,
         "rules": [asdict(rule) for rule in judgement.rules],
-        "guessing": asdict(judgement.guessing) if judgement.guessing else None,
-        "comparison": asdict(judgement.comparison) if judgement.comparison else None,
+        "guessing": asdict(evidence.guessing) if evidence.guessing else None,
+        "comparison": asdict(evidence.comparison) if evidence.comparison else None,
         "comparisons": {
             name: asdict(comparison) | {"smallest_shown": comparison.smallest_shown(policy.champion.confidence)}
-            for name, comparison in judgement.comparisons.items()
+            for name, comparison in evidence.comparisons.items()
         },
-        "seen": asdict(judgement.seen) if judgement.seen else None,
-        "counted": asdict(judgement.counted) if judgement.counted else None,
+        "seen": asdict(seen),
+        "counted": asdict(evidence.counted) if evidence.counted else None,
         "policy": identity_of(policy),
         "warnings": [*judgement.warnings, *(f"{check.name}: {text}" for check in checks for text in check.warnings)],
     }
     if policy.cost.measures:  # Otherwise numbers that differ each time would be in an artifact without need.
         verdict["cost"] = asdict(cost)
     if request.integration:
-        verdict["integration"] = asdict(judgement.integration)
+        verdict["integration"] = asdict(evidence.integration)
     inputs = {"model": request.model, "champion": request.champion, "baseline": baseline}
     inputs |= {name: getattr(request, name) for name in ("training_set", "split", *DATA_CHECKS, "integration")}
     files = {
@@ -206,7 +215,7 @@ def evaluate(request: EvaluateRequest, store: ArtifactStore) -> EvaluateResult:
     )
 
 
-def _units(request: EvaluateRequest, store: ArtifactStore, part: "Part", details: "Mapping[str, Any]") -> "Units":
+def units_of(request: EvaluateRequest, store: ArtifactStore, part: "Part", details: "Mapping[str, Any]") -> "Units":
     """The units of the bootstrap: those that the project names, or the rows that the split keeps together."""
     from gatehouse.evaluation.bootstrap import Units
 
@@ -217,33 +226,12 @@ def _units(request: EvaluateRequest, store: ArtifactStore, part: "Part", details
     return Units.of_split(part, tuple(together.get(split.get("strategy", ""), ())))
 
 
-def _cost(request: EvaluateRequest, store: ArtifactStore, candidate: "Predictor", part: "Part") -> "Cost":
-    """Measure the candidate and record that beside it; memory, which takes a process of its own, only if bounded."""
-    import pyarrow.parquet as pq
-
-    from gatehouse.evaluation.footprint import measured_memory
-    from gatehouse.evaluation.gate import Cost
-    from gatehouse.tracking.performance import measure_latency
-
-    latency = measure_latency(candidate.predict, part.table)
-    size = sum(file.bytes for file in store.manifest(request.model).files)
-    measurement: dict[str, Any] = {"stage": "evaluate", "latency": latency, "size_bytes": size}
-    if request.policy.cost.memory_mb is not None:
-        with store.workspace() as workspace:
-            rows = workspace / "rows.parquet"
-            pq.write_table(part.table.slice(0, latency["batch"]["rows"]), rows)
-            measurement["memory_mb"] = measured_memory(store, request.model, rows)
-    place = f"measurements/{request.model}"
-    number = store.append(place, measurement)
-    return Cost.of(measurement, f"{place}/{number:06d}.json")
-
-
 def _predictions(store: ArtifactStore, role: str, reference: str, part: "Part", task: "Task") -> "Predictions":
     """The predictions of a model for the test rows, in the forms that metrics read."""
     import numpy as np
 
     from gatehouse.data.statistics.linear_model import LinearModel
-    from gatehouse.evaluation.judgement import BASELINE, CHAMPION, CONSTANT
+    from gatehouse.evaluation.judgement import BASELINE, CONSTANT
     from gatehouse.metrics.tasks import EXPECTED, are_usable
     from gatehouse.training.scoring.predictor import Predictor
 
@@ -254,21 +242,18 @@ def _predictions(store: ArtifactStore, role: str, reference: str, part: "Part", 
         else:
             model = Predictor.load(store, reference)
             if model.task != task:
-                raise ConfigurationError(
-                    f"Its task is {model.task.name}, expected {task.name}. Register models of one task under one name."
-                )
+                raise ConfigurationError(f"Its task is {model.task.name}, expected {task.name}.")
             predicted = model.predict(part.table)
             threshold = model.calibration.threshold if model.calibration else None
     except GatehouseError as error:
-        advice = "Keep them in the feature service until another champion is promoted." if role == CHAMPION else ""
-        raise ScoringError(f"The {role} {reference} cannot score the test rows. {error} {advice}".rstrip()) from error
+        raise ScoringError(f"The {role} {reference} cannot score the test rows. {error}") from error
     right = are_usable(predicted, task.output)
     if len(predicted) != len(part.rows) or not right.all():
         wrong = np.flatnonzero(~right)
         where = f", the first in row {part.rows[wrong[0]]} of the training set" if len(wrong) else ""
         raise ScoringError(
             f"The {role} {reference} gave {len(predicted)} predictions for {len(part.rows)} test rows, {len(wrong)} of "
-            f"them wrong{where}; expected {EXPECTED[task.output]} for every row. Train it with a lower learning rate."
+            f"them wrong{where}; expected {EXPECTED[task.output]} for every row."
         )
     if predicted.ndim == 2:
         training_set = store.manifest(reference).derived_from.get("training_set", "")
@@ -284,21 +269,18 @@ def by_class(predicted: "Array", learned: "Sequence[str]", labelled: "Sequence[s
     Args:
         predicted: Of each class that the model knows, shape (rows, classes).
         learned: Their names; empty if its training set numbers classes without names.
-        labelled: Names of the test rows' classes, likewise.
-        count: Number of the test rows' classes if they have no names.
 
     Returns:
         Shape (rows, classes): the classes of the test rows, then those that only the model knows.
 
-    Raises:
-        ConfigurationError: if only one of both has names.
+    Raises ConfigurationError if only one of both has names.
     """
     import numpy as np
 
     if bool(learned) != bool(labelled):
         raise ConfigurationError(
             f"The model's classes are {', '.join(learned) or 'numbers'}, and those of the test rows "
-            f"{', '.join(labelled) or 'numbers'}: expected names for both or for none. Train it again."
+            f"{', '.join(labelled) or 'numbers'}: expected names for both or for none."
         )
     classes = predicted.shape[1]
     if not labelled:

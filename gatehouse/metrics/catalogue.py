@@ -29,11 +29,7 @@ def metrics() -> "dict[str, Metric]":
 
 
 def metric_named(name: str) -> "Metric":
-    """The metric of a name.
-
-    Raises:
-        ConfigurationError: if there is none.
-    """
+    """The metric of a name. Raises ConfigurationError if there is none."""
     if name not in metrics():
         raise ConfigurationError(f"Expected one of the metrics {', '.join(metrics())}, found {name!r}.")
     return metrics()[name]

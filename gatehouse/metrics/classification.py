@@ -7,7 +7,7 @@ each class, shape (rows, classes).
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Unpack
+from typing import Any, Unpack
 
 import numpy as np
 
@@ -23,9 +23,6 @@ class ClassCounts:
     """Rows of each class that occurs among labels or predictions, shape (classes,) each.
 
     Attributes:
-        right: Rows of the class that are predicted as it.
-        labelled: Rows with this label.
-        predicted: Rows that are predicted as it.
         positive: Which class is the positive one of two; None with several classes.
     """
 
@@ -221,6 +218,10 @@ def _gaps(curve: _Curve) -> Array:
     return gaps
 
 
+_CALIBRATION: Any = {"better": "lower", "tasks": ("binary",), "reads": "probabilities"}
+_CALIBRATION |= {"prepare": calibration_of_draws, "gaps": _gaps, "groups": BINS}
+
+
 def _error(curve: _Curve) -> float:
     predicted, observed, counts = curve
     return float(np.sum(np.abs(predicted - observed) * counts) / np.sum(counts))
@@ -228,13 +229,8 @@ def _error(curve: _Curve) -> float:
 
 @metric(
     title="plain calibration error",
-    better="lower",
-    tasks=("binary",),
-    reads="probabilities",
-    prepare=calibration_of_draws,
+    **_CALIBRATION,
     of_counts=_error,
-    gaps=_gaps,
-    groups=BINS,
     caveat="chance makes it larger than the true error; the debiased one is nearer to that, and has the interval",
     has_interval=False,
 )
@@ -246,29 +242,20 @@ def calibration_error(labels: Array, probabilities: Array) -> float:
 def _debiased_error(curve: _Curve) -> float:
     predicted, observed, counts = curve
     gaps, noise = np.abs(predicted - observed), np.sqrt(np.maximum(observed * (1 - observed), 0) / counts)
-    corrected = [
-        2 * gap - _mean_distance(gap, spread) for gap, spread in zip(gaps.tolist(), noise.tolist(), strict=True)
-    ]
+    corrected = []
+    for gap, spread in zip(gaps.tolist(), noise.tolist(), strict=True):
+        mean = gap  # Of |gap + spread * z| with z standard normal: that of the folded normal distribution.
+        if spread:
+            ratio = gap / spread
+            mean = spread * math.sqrt(2 / math.pi) * math.exp(-ratio * ratio / 2) + gap * math.erf(ratio / math.sqrt(2))
+        corrected.append(2 * gap - mean)
     return max(0.0, float(np.sum(np.array(corrected) * counts) / np.sum(counts)))
-
-
-def _mean_distance(gap: float, spread: float) -> float:
-    """The mean of |gap + spread * z| with z standard normal: that of the folded normal distribution."""
-    if not spread:
-        return gap
-    ratio = gap / spread
-    return spread * math.sqrt(2 / math.pi) * math.exp(-ratio * ratio / 2) + gap * math.erf(ratio / math.sqrt(2))
 
 
 @metric(
     title="debiased calibration error",
-    better="lower",
-    tasks=("binary",),
-    reads="probabilities",
-    prepare=calibration_of_draws,
+    **_CALIBRATION,
     of_counts=_debiased_error,
-    gaps=_gaps,
-    groups=BINS,
 )
 def calibration_error_debiased(labels: Array, probabilities: Array) -> float:
     """`calibration_error` less the bias that drawing the rates again would add (Kumar, Liang and Ma 2019); at least 0.

@@ -8,16 +8,7 @@ from gatehouse.metrics.tasks import Task
 
 @dataclass(frozen=True)
 class Judging:
-    """How evaluation and gate judge the models of a task.
-
-    Attributes:
-        objective: Default metric in which a candidate must beat baseline and champion.
-        leakage_alarm: Default values of metrics that are too good to be true.
-        feature_alarm: Default ROC AUC above which a single feature counts as a leak.
-        slices: Default values of metrics that every judged slice must reach.
-        curves: Names of the curves in an evaluation.
-        row_loss: Metric that is the mean of a loss per row; empty if single rows have none.
-    """
+    """How evaluation and gate judge the models of a task."""
 
     objective: str
     leakage_alarm: Mapping[str, float]

@@ -54,22 +54,13 @@ class Metric:
     """One metric.
 
     Attributes:
-        name: Its name in configurations and results.
-        title: Its name in reports.
-        better: Which values are better.
-        tasks: Names of the tasks that have it.
         reads: Which form of the predictions it reads; `groups` stands for scores and groups.
-        function: From labels, shape (rows,), and what it reads to a number.
-        form: Format of the number, as in Python's `format`.
-        aliases: Its names in other programs, in lower case, for messages about unknown names.
         prepare: From labels and what it reads to a function from row counts of a draw to statistics. Metrics with the
             same `prepare` share the statistics. None measures the drawn rows again.
         of_counts: From these statistics to the metric.
         by_row: From labels and what it reads to a number per row, if the metric is their mean or its root.
         gaps: For calibration errors: from the statistics to the signed gap of each bin times its share of the rows,
             shape (groups,). The absolute gaps sum to the error.
-        groups: Number of gaps; 0 for other metrics.
-        caveat: When the number misleads.
         has_interval: Whether its interval is shown as its own. The interval of calibration errors is that of the true
             error, which the plain error of few rows may exceed.
     """

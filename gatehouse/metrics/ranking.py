@@ -19,7 +19,6 @@ class Rankings:
     Attributes:
         labels: From 0 up, above 0 for a relevant row, shape (rows,).
         group: Number of the group of each row, from 0, ascending, shape (rows,).
-        place: Of each row in its group, from 1, shape (rows,).
         tie: Number of each row's set of rows with equal group and score, from 0, ascending, shape (rows,).
     """
 

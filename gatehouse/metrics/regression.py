@@ -1,27 +1,28 @@
 """Metrics of predicted numbers; labels and values have the shape (rows,)."""
 
+from typing import Any
+
 import numpy as np
 
 from gatehouse.metrics.metric import Array, OnDraw, mean_metric, metric
 
+_LOWER: Any = {"better": "lower", "tasks": ("regression",), "reads": "scores", "form": ".4g"}
 _TINY = float(np.finfo(np.float64).eps)
 
 
-@mean_metric(title="mean absolute error", better="lower", tasks=("regression",), reads="scores", form=".4g")
+@mean_metric(title="mean absolute error", **_LOWER)
 def mae(labels: Array, values: Array) -> Array:
     """Absolute error of each row."""
     return np.asarray(np.abs(values - labels))
 
 
-@mean_metric(title="mean squared error", better="lower", tasks=("regression",), reads="scores", form=".4g")
+@mean_metric(title="mean squared error", **_LOWER)
 def mse(labels: Array, values: Array) -> Array:
     """Squared error of each row."""
     return np.asarray((values - labels) ** 2)
 
 
-@mean_metric(
-    title="root mean squared error", better="lower", tasks=("regression",), reads="scores", form=".4g", root=True
-)
+@mean_metric(title="root mean squared error", root=True, **_LOWER)
 def rmse(labels: Array, values: Array) -> Array:
     """Squared error of each row; the root of the mean has the unit of the label."""
     return np.asarray((values - labels) ** 2)
@@ -35,13 +36,13 @@ def _pinball(labels: Array, values: Array, quantile: float) -> Array:
     return np.asarray(np.maximum(quantile * (labels - values), (quantile - 1) * (labels - values)))
 
 
-@mean_metric(title="pinball loss of P10", better="lower", tasks=("regression",), reads="scores", form=".4g")
+@mean_metric(title="pinball loss of P10", **_LOWER)
 def pinball_p10(labels: Array, values: Array) -> Array:
     """Pinball loss of the 10th percentile."""
     return _pinball(labels, values, 0.1)
 
 
-@mean_metric(title="pinball loss of P90", better="lower", tasks=("regression",), reads="scores", form=".4g")
+@mean_metric(title="pinball loss of P90", **_LOWER)
 def pinball_p90(labels: Array, values: Array) -> Array:
     """Pinball loss of the 90th percentile."""
     return _pinball(labels, values, 0.9)
@@ -61,10 +62,7 @@ def _mape_on_draws(labels: Array, values: Array) -> OnDraw:
 
 @metric(
     title="mean absolute percentage error",
-    better="lower",
-    tasks=("regression",),
-    reads="scores",
-    form=".4g",
+    **_LOWER,
     prepare=_mape_on_draws,
     caveat="rows whose label is 0 are left out, and labels near 0 outweigh all others; use another metric if there are "
     "such labels",

@@ -39,10 +39,7 @@ _ROUNDING = 1e-6
 class Level:
     """The level of labels: the mean of a number per row, by which parts, slices and windows are compared.
 
-    Attributes:
-        title: Its name in reports.
-        is_share: Whether the number is 0 or 1.
-        of_most_frequent: Whether the number is 1 for the most frequent class, else it is the label itself.
+    The number is the label, or 1 for the most frequent class and else 0.
     """
 
     title: str
@@ -62,7 +59,6 @@ class Level:
         """The level, and the ends of its 95 % interval: Wilson's for a share, else the normal one.
 
         Args:
-            labels: As the task has them, shape (rows,); without rows all three numbers are NaN.
             fitted_on: The labels of all rows that are compared, shape (all rows,).
         """
         numbers, rows = self.by_row(labels, fitted_on), len(labels)
@@ -80,13 +76,8 @@ class Task:
     """One task.
 
     Attributes:
-        name: Its name in metrics and configuration.
         losses: Losses that it is trained with, by their names in configuration, and the name of the mean of each.
         output: What a model gives for a row; also the name of the column in tables of predictions.
-        watched: Metrics that training measures after every epoch, beside the loss.
-        label: What a label must be, in words.
-        is_label: Which labels can be learned from, shape (rows,).
-        level: By what labels are described.
     """
 
     name: str

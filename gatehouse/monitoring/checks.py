@@ -2,12 +2,17 @@
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from gatehouse.data.splitting.parts import read_part
+from gatehouse.evaluation.probing.probes import Feature, shuffled
 from gatehouse.metrics.arithmetic.intervals import NORMAL
+from gatehouse.metrics.catalogue import metric_named
+from gatehouse.metrics.judging import judging_of
 from gatehouse.metrics.metric import Predictions
 from gatehouse.metrics.tasks import TASKS
 from gatehouse.monitoring.decision import (
@@ -37,16 +42,22 @@ from gatehouse.monitoring.movement import (
 )
 from gatehouse.monitoring.rows import Rows, moments, units_of
 from gatehouse.monitoring.spec import DataDriftSpec, LabelDriftSpec, PredictionDriftSpec, QualitySpec
+from gatehouse.store.store import ArtifactStore
+from gatehouse.training.scoring.predictor import Predictor
 
 _DIGITS = 9
+_SHUFFLED_ROWS, _SHUFFLES = 2000, 2
 
 
 def data_drift(spec: DataDriftSpec, rows: Rows, min_rows: int, importance: Mapping[str, float]) -> list[Finding]:
     """The finding for all features together, then one per feature; features closest to their alarm come first.
 
-    Blocks of the reference have at least `min_rows`. Without `importance` by name all features weigh the same.
+    Blocks of the reference have at least `min_rows`. Weights sum to 1; a feature whose importance is not known,
+    or negative, has weight 0, and without any positive importance all weigh the same.
     """
-    weights = weights_of(importance, [*rows.features])
+    positive = {name: max(importance.get(name, 0.0), 0.0) for name in rows.features}
+    total = sum(positive.values())
+    weights = {name: part / total if total > 0 else 1 / len(positive) for name, part in positive.items()}
     movements, blocks = {}, rows.blocks(min_rows)
     units = rows.units(spec.significance.unit) if spec.significance else None
     for name, kind in rows.features.items():
@@ -57,10 +68,16 @@ def data_drift(spec: DataDriftSpec, rows: Rows, min_rows: int, importance: Mappi
     chances = {name: moved.tested.chance for name, moved in movements.items() if moved.tested}
     if spec.significance and chances:
         chances = corrected(chances, spec.significance.correction)
-    findings = [
-        _feature(spec, name, kind, movements[name], chances.get(name), weights[name])
-        for name, kind in rows.features.items()
-    ]
+    findings = []
+    for name, kind in rows.features.items():
+        measure = spec.numeric if kind == "numeric" else spec.categorical
+        flat = spec.numeric_alarm if kind == "numeric" else spec.categorical_alarm
+        finding = _moved(spec, DATA, name, measure, flat, movements[name], chances.get(name))
+        finding = replace(finding, kind=kind, weight=round(weights[name], _DIGITS))
+        if name in spec.ignore:
+            why = f"a {TITLES[measure]} of {finding.value:.2f} is shown only, as `ignore` names it"
+            finding = replace(finding, state=IGNORED, why=why)
+        findings.append(finding)
 
     def closeness(finding: Finding) -> float:
         return (finding.value or 0.0) / (finding.alarm or 1.0)
@@ -87,26 +104,27 @@ def data_drift(spec: DataDriftSpec, rows: Rows, min_rows: int, importance: Mappi
     return [together, *sorted(findings, key=lambda finding: (-closeness(finding), finding.name))]
 
 
-def weights_of(importance: Mapping[str, float], features: list[str]) -> dict[str, float]:
-    """The weight of each feature; weights sum to 1. A feature without importance, or with a negative one, has weight 0.
-
-    All weights are equal if no importance is known, or all are 0.
-    """
-    positive = {name: max(importance.get(name, 0.0), 0.0) for name in features}
-    whole = sum(positive.values())
-    return {name: positive[name] / whole if whole > 0 else 1 / len(features) for name in features}
+def probed_importance(store: ArtifactStore, robustness: str) -> dict[str, float]:
+    """Permutation importance by feature, from the champion's probes at its gate."""
+    features = store.read_json(robustness, "robustness.json")["features"]
+    return {feature["name"]: float(feature["importance"]["mean"]) for feature in features}
 
 
-def _feature(
-    spec: DataDriftSpec, name: str, kind: str, moved: Movement, chance: float | None, weight: float
-) -> Finding:
-    measure = spec.numeric if kind == "numeric" else spec.categorical
-    flat = spec.numeric_alarm if kind == "numeric" else spec.categorical_alarm
-    finding = _moved(spec, DATA, name, measure, flat, moved, chance)
-    state, why = finding.state, finding.why
-    if name in spec.ignore:
-        state, why = IGNORED, f"a {TITLES[measure]} of {finding.value:.2f} is shown only, as `ignore` names it"
-    return Finding(**{**vars(finding), "state": state, "why": why, "kind": kind, "weight": round(weight, _DIGITS)})
+def permuted_importance(
+    store: ArtifactStore, predictor: Predictor, training_set: str, split: str, features: Mapping[str, str]
+) -> dict[str, float]:
+    """Permutation importance by feature on about 2,000 of the champion's test rows, for a champion without probes."""
+    metric = metric_named(judging_of(predictor.task).objective)
+    part = read_part(store, training_set, split, "test", predictor.task).thinned(_SHUFFLED_ROWS)
+    value = metric.measure(part.labels, predictor.read(predictor.predict(part.table), part.groups))
+    importance = {}
+    for number, (name, kind) in enumerate(features.items()):
+        random, losses = np.random.default_rng([number]), []
+        for _ in range(_SHUFFLES):
+            changed = predictor.predict(shuffled(Feature(name, kind), part.table, random))
+            losses.append(metric.worse_by(metric.measure(part.labels, predictor.read(changed, part.groups)), value))
+        importance[name] = float(np.mean(losses))
+    return importance
 
 
 def _moved(
@@ -171,7 +189,7 @@ def prediction_drift(
     name = "class that the model predicts" if classes else "score of the model"
     chance = moved.tested.chance if moved.tested else None
     finding = _moved(data, PREDICTION, name, "psi", spec.alarm, moved, chance)
-    return Finding(**{**vars(finding), "state": ALARM}) if finding.state == MOVED else finding
+    return replace(finding, state=ALARM) if finding.state == MOVED else finding
 
 
 def label_drift(spec: LabelDriftSpec, data: DataDriftSpec, rows: Rows, min_rows: int) -> Finding:
@@ -232,11 +250,8 @@ def quality(spec: QualitySpec, rows: Rows) -> list[Finding]:
         if kind == "numeric":
             numbers, numbers_now = numbers_of(trained), numbers_of(current)
             valid, valid_now = np.isfinite(numbers), np.isfinite(numbers_now)
-            share, measure, limit = (
-                _outside(numbers[valid], numbers_now[valid_now], spec.margin),
-                "outside",
-                spec.max_outside,
-            )
+            share = _outside(numbers[valid], numbers_now[valid_now], spec.margin)
+            measure, limit = "outside", spec.max_outside
             what = "far beyond the least or greatest number of training"
         else:
             valid, valid_now = trained.is_valid().to_numpy(), current.is_valid().to_numpy()

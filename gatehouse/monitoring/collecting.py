@@ -16,7 +16,6 @@ class CollectRequest(StageModel):
         log: A reference of predictions, or of a snapshot with a table `predictions`; `latest` for the newest
             predictions of the champion by batch scoring; or the path or URL of a Parquet file or a folder of them;
             empty for none.
-        model: The champion.
     """
 
     log: str
@@ -40,58 +39,45 @@ class CollectResult(StageModel):
 def collect_log(request: CollectRequest, store: ArtifactStore) -> CollectResult:
     """Find a log of predictions, and publish it if it is outside the store.
 
-    Raises:
-        ConfigurationError: if there is no log at the given location.
-        MissingArtifactError: if a reference is not in the store.
+    Raises ConfigurationError if there is no log at the given location.
     """
     if not request.log:
         return CollectResult(predictions="", rows=0)
-    if request.log == LATEST:
-        reference = _latest(store, request.model)
-    elif "/sha256-" in request.log:
-        reference = str(Reference.parse(request.log))
-    else:
-        reference = _published(store, request.log, Reference.parse(request.model).name)
-    return CollectResult(predictions=reference, rows=store.manifest(reference).rows or 0)
-
-
-def _latest(store: ArtifactStore, model: str) -> str:
-    """The champion's predictions with the latest `as_of`; among equal ones, those with the most rows."""
-    name = Reference.parse(model).name
-    references = (reference for reference in store.references("predictions") if reference.name == name)
-    manifests = [store.manifest(reference) for reference in references]
-    manifests = [manifest for manifest in manifests if manifest.derived_from.get("model") == model]
-    if not manifests:
-        raise ConfigurationError(
-            f"predictions: expected predictions of {model}, found none in {store.address}. Run the scoring pipeline, "
-            "or leave the parameter empty to let the champion score the newest rows."
-        )
-
-    def recency(manifest: Manifest) -> tuple[str, int, str]:
-        return str(manifest.details.get("as_of", "")), manifest.rows or 0, str(manifest.reference)
-
-    return str(max(manifests, key=recency).reference)
-
-
-def _published(store: ArtifactStore, place: str, name: str) -> str:
-    """Publish Parquet files unchanged, in the order of their names."""
     import fsspec
     import pyarrow.parquet as pq
 
-    files, root = fsspec.core.url_to_fs(place)
-    paths = [root] if files.isfile(root) else sorted(files.glob(f"{root.rstrip('/')}/**/*.parquet"))
-    if not paths:
-        raise ConfigurationError(f"predictions: expected Parquet files at {place}, found none.")
-    with store.workspace() as workspace:
-        files_by_name = {}
-        for number, path in enumerate(paths):
-            target = workspace / f"part-{number:05d}.parquet"
-            files.get_file(path, str(target))
-            files_by_name[target.name] = target
-        rows = {part: pq.read_metadata(target).num_rows for part, target in files_by_name.items()}
-        schema = pq.read_schema(next(iter(files_by_name.values())))
-        columns = [Column(field.name, str(field.type), field.nullable) for field in schema]
-        published = store.publish(
-            "prediction-logs", name, {**files_by_name}, columns=columns, rows=sum(rows.values()), rows_per_file=rows
-        )
-    return str(published)
+    name = Reference.parse(request.model).name
+    if request.log == LATEST:
+        # The champion's predictions with the latest `as_of`; among equal ones, those with the most rows.
+        references = (reference for reference in store.references("predictions") if reference.name == name)
+        manifests = [store.manifest(reference) for reference in references]
+        manifests = [manifest for manifest in manifests if manifest.derived_from.get("model") == request.model]
+        if not manifests:
+            raise ConfigurationError(f"predictions: expected predictions of {request.model}, found none in the store.")
+
+        def recency(manifest: Manifest) -> tuple[str, int, str]:
+            return str(manifest.details.get("as_of", "")), manifest.rows or 0, str(manifest.reference)
+
+        reference = str(max(manifests, key=recency).reference)
+    elif "/sha256-" in request.log:
+        reference = str(Reference.parse(request.log))
+    else:
+        # Parquet files are published unchanged, in the order of their names.
+        files, root = fsspec.core.url_to_fs(request.log)
+        paths = [root] if files.isfile(root) else sorted(files.glob(f"{root.rstrip('/')}/**/*.parquet"))
+        if not paths:
+            raise ConfigurationError(f"predictions: expected Parquet files at {request.log}, found none.")
+        with store.workspace() as workspace:
+            files_by_name = {}
+            for number, path in enumerate(paths):
+                target = workspace / f"part-{number:05d}.parquet"
+                files.get_file(path, str(target))
+                files_by_name[target.name] = target
+            rows = {part: pq.read_metadata(target).num_rows for part, target in files_by_name.items()}
+            schema = pq.read_schema(next(iter(files_by_name.values())))
+            columns = [Column(field.name, str(field.type), field.nullable) for field in schema]
+            published = store.publish(
+                "prediction-logs", name, {**files_by_name}, columns=columns, rows=sum(rows.values()), rows_per_file=rows
+            )
+        reference = str(published)
+    return CollectResult(predictions=reference, rows=store.manifest(reference).rows or 0)

@@ -30,20 +30,9 @@ class Finding:
 
     Attributes:
         name: Name of the column, metric or view; if `kind` is empty, the name of all of them together.
-        state: One of the states above.
-        why: The reason for the state, in a sentence.
-        kind: `numeric` or `categorical` for a feature.
-        measure: Name of the measure of `value`.
-        value: The measured value; None if nothing could be measured.
-        alarm: The limit above which it alarms.
         flat: The limit without regard to seasons.
         seasonal: The largest value within the reference itself.
-        expected: The value in the reference, or at the gate.
         low, high: Bounds of the 95 % interval of the value.
-        weight: Share of the model's feature importance.
-        chance: The corrected p-value.
-        effective: The number of independent rows that the newest rows are worth.
-        others: Other measures of the same column, by name.
         holds: For performance: whether it is within its alarm even at the worse bound of chance.
     """
 
@@ -79,17 +68,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Decision:
-    """The result of all findings.
-
-    Attributes:
-        findings: The findings in their final states.
-        decision: `retrain` or `keep`.
-        triggers: `drift` and `decay`, if they ask for a new model.
-        reasons: The alarms that ask for a new model.
-        alarms: All alarms, including alarms that do not ask for a new model.
-        warnings: Changes that gave no alarm, and why.
-        unchecked: Checks that could not be judged, and why.
-    """
+    """The result of all findings."""
 
     findings: tuple[Finding, ...]
     decision: str
@@ -117,19 +96,6 @@ def decide(spec: MonitoringSpec, findings: Sequence[Finding]) -> Decision:
     alarms = [finding for finding in findings if finding.state == ALARM]
     asking = {name: checks for name, checks in _TRIGGERS.items() if name in spec.retrain.on}
     reasons = [alarm.sentence for checks in asking.values() for alarm in alarms if alarm.check in checks]
-    return Decision(
-        findings=tuple(findings),
-        decision="retrain" if reasons else "keep",
-        triggers=tuple(name for name, checks in asking.items() if any(alarm.check in checks for alarm in alarms)),
-        reasons=tuple(reasons),
-        alarms=tuple(alarm.sentence for alarm in alarms),
-        warnings=tuple(_warnings(findings)),
-        unchecked=tuple(finding.sentence for finding in findings if finding.state == UNKNOWN),
-    )
-
-
-def _warnings(findings: Sequence[Finding]) -> list[str]:
-    """Findings above a flat alarm that gave no alarm, in order of their weight."""
     together = next((finding for finding in findings if finding.check == DATA and not finding.kind), None)
     quiet = together is not None and together.state == QUIET
     warnings = []
@@ -139,4 +105,12 @@ def _warnings(findings: Sequence[Finding]) -> list[str]:
         elif finding.state == MOVED and quiet:
             weight = "" if finding.weight is None else f", as it holds {finding.weight:.1%} of what counts"
             warnings.append(f"{finding.sentence}; alone it asks for nothing{weight}")
-    return warnings
+    return Decision(
+        findings=tuple(findings),
+        decision="retrain" if reasons else "keep",
+        triggers=tuple(name for name, checks in asking.items() if any(alarm.check in checks for alarm in alarms)),
+        reasons=tuple(reasons),
+        alarms=tuple(alarm.sentence for alarm in alarms),
+        warnings=tuple(warnings),
+        unchecked=tuple(finding.sentence for finding in findings if finding.state == UNKNOWN),
+    )

@@ -18,7 +18,7 @@ from scipy.special import gammaincc
 from scipy.stats import false_discovery_control
 
 from gatehouse.data.distances import HISTOGRAM_DISTANCES, kolmogorov_smirnov, wasserstein
-from gatehouse.evaluation.bootstrap import holm
+from gatehouse.metrics.arithmetic.intervals import holm
 
 _DIGITS = 9
 TITLES = {
@@ -128,7 +128,6 @@ class Movement:
         distances: By measure: PSI, Jensen-Shannon (bits), Kullback-Leibler (nats); for categories also L-infinity; for
             numbers also Kolmogorov-Smirnov, and Wasserstein in standard deviations of the reference. Without NaN.
         seasonal: The largest distance of a block of the reference from the rest of the reference; 0 without blocks.
-        tested: The test; None if none was requested.
     """
 
     distances: dict[str, float]
@@ -147,10 +146,7 @@ def movement(
     """Measure one column, in bins that were fitted on the reference.
 
     Args:
-        bins: The bins.
-        reference: The column in the reference, shape (rows,).
         blocks: Number of the block of each reference row, shape (rows,); -1 for rows in no block.
-        current: The column in the newest rows, shape (rows now,).
         judging: The measure for which seasons are computed.
         units: Number of the unit of each reference row and of each newest row; None for no test.
     """
@@ -214,7 +210,18 @@ def chi_square(before: Numbers, units_before: Numbers, now: Numbers, units_now: 
         effects.append(float(np.average(effect[defined], weights=(1 - share)[defined])) if defined.any() else math.nan)
         shares.append(share)
         totals.append(residual)
-    worth = np.fmax(effects, _pooled_effects(effects, [units_before, units_now]))
+    # The design effect of each sample if units explain the same share of the variance in both. Without a design effect
+    # of any sample, a unit counts as one row. Units with more rows count more in the mean of rows per unit.
+    units_rows = [np.bincount(units) * 1.0 for units in (units_before, units_now)]
+    sizes = pooled_effects = [float(np.square(counts).sum() / counts.sum()) for counts in units_rows]
+    freedoms = [
+        len(counts) - 1 if np.isfinite(effect) else 0 for effect, counts in zip(effects, units_rows, strict=True)
+    ]
+    most = sum(freedom * (size - 1) for freedom, size in zip(freedoms, sizes, strict=True))
+    if most:
+        excess = sum(freedom * (effect - 1) for freedom, effect in zip(freedoms, effects, strict=True) if freedom)
+        pooled_effects = [1 + (size - 1) * min(excess / most, 1.0) for size in sizes]
+    worth = np.fmax(effects, pooled_effects)
     rows, rows_now = float(len(before) / worth[0]), float(len(now) / worth[1])
     pooled = (rows * shares[0] + rows_now * shares[1]) / (rows + rows_now)
     joint = rows * rows_now / (rows + rows_now)
@@ -240,9 +247,6 @@ def design_effects(totals: Array, of_rows: Array, rows: int) -> Array:
         totals: By unit and column, the sum of the deviations from the mean, shape (units, columns).
         of_rows: The sum of squared deviations of single rows, shape (columns,).
         rows: Number of rows.
-
-    Returns:
-        Values from 1 up; 1 if each row is a unit, NaN for a constant column.
     """
     count = len(totals)
     if count >= rows:
@@ -252,21 +256,6 @@ def design_effects(totals: Array, of_rows: Array, rows: int) -> Array:
     effects = np.divide(of_units, of_rows, out=np.full(len(of_rows), np.nan), where=of_rows > 0)
     at_least_one: Array = np.maximum(effects, 1.0)
     return at_least_one
-
-
-def _pooled_effects(effects: list[float], units: list[Numbers]) -> list[float]:
-    """The design effect of each sample if units explain the same share of the variance in all samples.
-
-    Without a design effect of any sample, a unit counts as one row.
-    """
-    # Mean rows per unit, weighted by rows: units with more rows count more.
-    sizes = [float(np.square(counts).sum() / counts.sum()) for counts in (np.bincount(rows) * 1.0 for rows in units)]
-    freedoms = [int(rows.max()) if np.isfinite(effect) else 0 for effect, rows in zip(effects, units, strict=True)]
-    most = sum(freedom * (size - 1) for freedom, size in zip(freedoms, sizes, strict=True))
-    if not most:
-        return sizes
-    excess = sum(freedom * (effect - 1) for freedom, effect in zip(freedoms, effects, strict=True) if freedom)
-    return [1 + (size - 1) * min(excess / most, 1.0) for size in sizes]
 
 
 def mean_error(values: Array, units: Numbers) -> float:

@@ -34,10 +34,6 @@ class Order:
     """An order to train a model.
 
     Attributes:
-        cause: Digest of the cause.
-        run: Name of the run.
-        champion: The model to replace.
-        parameters: Parameters of the training pipeline.
         at: When it was given, in seconds since 1970.
     """
 
@@ -75,8 +71,7 @@ class Orders:
     def give(self, decide: Callable[[Sequence[Order]], Order | None]) -> Order | None:
         """Create the order that `decide` returns for all orders before it; None if it returns none.
 
-        Args:
-            decide: Called again if another process creates an order first. An order that exists is not created again.
+        It is called again if another process creates an order first. An order that exists is not created again.
         """
         while True:
             before = self.all()
@@ -118,10 +113,8 @@ class Orders:
         """Record that this run trains for an order.
 
         Another run may follow a run that ended as failed or stopped, or that has no end and gave no sign of life for
-        `TRAINING_LAPSES`. Attempts on one machine run one after another, and have the name of their order.
-
-        Raises:
-            CauseTakenError: if another run trains for the order, or has done so.
+        `TRAINING_LAPSES`. Attempts on one machine run one after another, and have the name of their order. Raises
+        CauseTakenError if another run trains for the order, or has done so.
         """
         run = os.environ.get(RUN_ID, "")
         while True:
@@ -129,20 +122,14 @@ class Orders:
             if run and run in before:
                 return
             holder = before[-1] if before else ""
-            if before and not _follows(run, holder) and not _is_over(self._store, holder):
-                raise CauseTakenError(
-                    f"The run {holder or 'of another process'} trains for the cause {cause[:12]} already, so this run "
-                    "has nothing to do. To train anyway, start a run of your own."
-                )
+            # Attempts at one order on one machine are named `<name>.<n>`.
+            (name, _, number), (earlier_name, _, earlier) = run.rpartition("."), holder.rpartition(".")
+            numbered = name and name == earlier_name and number.isdigit() and earlier.isdigit()
+            follows = numbered and int(number) > int(earlier)
+            if before and not follows and not _is_over(self._store, holder):
+                raise CauseTakenError(f"{holder or 'Another process'} trains for the cause {cause[:12]} already.")
             if self.note(cause, f"training-{len(before) + 1:03d}", run=run):
                 return
-
-
-def _follows(run: str, holder: str) -> bool:
-    """Whether both are attempts at one order on one machine: `<name>.<n>`, as `gatehouse run` names them."""
-    name, _, number = run.rpartition(".")
-    holder_name, _, earlier = holder.rpartition(".")
-    return bool(name) and name == holder_name and number.isdigit() and earlier.isdigit() and int(number) > int(earlier)
 
 
 def _is_over(store: ArtifactStore, run: str) -> bool:

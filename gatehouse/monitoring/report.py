@@ -1,7 +1,7 @@
 """The page of a drift report: the decision, each check, and for each feature what moved, its weight, and why."""
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -55,13 +55,23 @@ def page(store: ArtifactStore, reference: str) -> str:
     features = [finding for finding in findings if finding.check == DATA and finding.kind]
     # Features with an alarm or a suppressed alarm come first, and some of the others.
     first = max([_SHOWN // 2, *(index + 1 for index, feature in enumerate(features) if feature.state != QUIET)])
+    tiles: dict[str, Any] = {"alarms": Cell(len(body["alarms"]), "bad" if body["alarms"] else "")}
+    for finding in findings:
+        if finding.value is not None and finding.check == DATA and not finding.kind:
+            moved = sum(feature.state in (ALARM, MOVED, HELD) for feature in features)
+            tiles["of the weight drifted"] = percent(finding.value)
+            tiles["features drifted"] = f"{moved} of {len(features)}"
+    for finding in findings:
+        if finding.value is not None and finding.check == PERFORMANCE:
+            tiles[f"{finding.name} now"] = Cell(f"{finding.value:.4f}", _STATES[finding.state].mark)
+            tiles[f"{finding.name} at the gate"] = f"{finding.expected:.4f}"
     return render(
         "monitoring.html",
         f"Monitoring of {manifest.name}",
         "",
         _verdict(body),
         facts=facts,
-        tiles=_tiles(body, findings, features),
+        tiles=tiles,
         checks=[finding for finding in findings if not finding.kind],
         performance=[
             finding for finding in findings if finding.check in (PERFORMANCE, CALIBRATION) and finding.value is not None
@@ -147,17 +157,3 @@ def _verdict(body: Json) -> Verdict:
         todo,
         _title(body),
     )
-
-
-def _tiles(body: Json, findings: Sequence[Finding], features: Sequence[Finding]) -> dict[str, Any]:
-    tiles: dict[str, Any] = {"alarms": Cell(len(body["alarms"]), "bad" if body["alarms"] else "")}
-    for finding in findings:
-        if finding.value is not None and finding.check == DATA and not finding.kind:
-            moved = sum(feature.state in (ALARM, MOVED, HELD) for feature in features)
-            tiles["of the weight drifted"] = percent(finding.value)
-            tiles["features drifted"] = f"{moved} of {len(features)}"
-    for finding in findings:
-        if finding.value is not None and finding.check == PERFORMANCE:
-            tiles[f"{finding.name} now"] = Cell(f"{finding.value:.4f}", _STATES[finding.state].mark)
-            tiles[f"{finding.name} at the gate"] = f"{finding.expected:.4f}"
-    return tiles

@@ -22,11 +22,6 @@ class RetrainRequest(StageModel):
     """The results of monitoring, and how a model is trained.
 
     Attributes:
-        model: Reference of the champion.
-        drift: Reference of the drift report.
-        registered: When the champion was registered, in UTC; empty if not known.
-        source: Where the training reads the raw tables; empty for the project's source.
-        window: The events that the training reads; empty for all.
         until: End of the window that was monitored; empty if it reaches up to now. A window of the past, as in a
             backfill, orders nothing.
     """
@@ -80,10 +75,8 @@ def retrain(request: RetrainRequest, store: ArtifactStore) -> RetrainResult:
     """Order a training if one is due and no limit holds it back; a cause is ordered once.
 
     An earlier order for this champion that was not submitted comes first: the process that gave it was killed. A window
-    with an end orders nothing: a problem in the past is no reason to train today.
-
-    Raises:
-        ConfigurationError: if Kubeflow Pipelines has no training pipeline of the project.
+    with an end orders nothing: a problem in the past is no reason to train today. Raises ConfigurationError if Kubeflow
+    Pipelines has no training pipeline of the project.
     """
     if request.until:
         past = f"only rows before {request.until} were monitored (`until`), as in a backfill, which orders no training"
@@ -99,14 +92,21 @@ def retrain(request: RetrainRequest, store: ArtifactStore) -> RetrainResult:
     if not asks:
         return RetrainResult(action="nothing", reasons=(_NOTHING,), summary=_NOTHING)
     reference = store.manifest(request.drift).derived_from["reference"]
-    cause = cause_of(asks, drift, reference, request.model, int(age // request.spec.every_days))
+    # The triggers, the champion with its training set, and the window, or the schedule's period.
+    window = [drift["facts"].get("decided from", ""), drift["facts"].get("to", "")]
+    if asks == "schedule":
+        window = [str(int(age // request.spec.every_days))]
+    cause = digest_of({"check": asks, "reference": reference, "window": window, "champion": request.model})
     limits: list[str] = []
 
     def decide(before: Sequence[Order]) -> Order | None:
         if same := [order for order in before if order.cause == cause]:
             return same[0]
         limits[:] = filter(None, [held_back(request.spec, before, time.time())])
-        return None if limits else _order(request, store, cause, why)
+        if limits:
+            return None
+        parameters = {name: value for name in ("source", "window") if (value := getattr(request, name))}
+        return Order(cause, f"{request.project}-training-{cause[:12]}", request.model, why, parameters, time.time())
 
     order = orders.give(decide)
     if order is None:
@@ -135,14 +135,6 @@ def due(spec: RetrainSpec, drift: Mapping[str, Any], age_days: float) -> tuple[s
     return "+".join(sorted(reasons)), tuple(dict.fromkeys(reason for of_one in reasons.values() for reason in of_one))
 
 
-def cause_of(asks: str, drift: Mapping[str, Any], reference: str, champion: str, period: int) -> str:
-    """Digest of a cause: the triggers, the champion with its training set, and the window or the schedule's period."""
-    window = [drift["facts"].get("decided from", ""), drift["facts"].get("to", "")]
-    if asks == "schedule":
-        window = [str(period)]
-    return digest_of({"check": asks, "reference": reference, "window": window, "champion": champion})
-
-
 def held_back(spec: RetrainSpec, before: Sequence[Order], now: float) -> str:
     """Why the cool-down or the budget allows no order `now`, in seconds since 1970; empty if one may be given."""
     last = max((order.at for order in before), default=float("-inf"))
@@ -158,18 +150,6 @@ def held_back(spec: RetrainSpec, before: Sequence[Order], now: float) -> str:
             "(`retrain.budget`)"
         )
     return ""
-
-
-def _order(request: RetrainRequest, store: ArtifactStore, cause: str, why: tuple[str, ...]) -> Order:
-    parameters = {"source": request.source, "window": request.window}
-    return Order(
-        cause=cause,
-        run=f"{request.project}-training-{cause[:12]}",
-        champion=request.model,
-        reasons=why,
-        parameters={name: value for name, value in parameters.items() if value},
-        at=time.time(),
-    )
 
 
 def _act(request: RetrainRequest, store: ArtifactStore, orders: Orders, order: Order) -> RetrainResult:
@@ -205,7 +185,6 @@ def _submit(project: str, store: ArtifactStore, orders: Orders, order: Order) ->
                 f"Kubeflow Pipelines at {api.endpoint} has no pipeline {name} with a version, which the retraining "
                 f"order {order.run} needs. Upload it with `gatehouse submit`; the order is kept."
             )
-        parameters = {"store": store.address} | order.parameters
-        description = "; ".join(order.reasons)[:1000]
+        parameters, description = {"store": store.address} | order.parameters, "; ".join(order.reasons)[:1000]
         runs = [api.create_run(order.run, pipeline.id, version.id, parameters, project, description=description)]
     orders.note(order.cause, "submitted", kfp_run=runs[0].id)

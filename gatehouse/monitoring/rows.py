@@ -37,16 +37,10 @@ class MissingColumnError(GatehouseError):
 
 @dataclass(frozen=True)
 class Rows:
-    """The rows to compare.
+    """The rows to compare, with the manifest of the champion's training set and counts for the report.
 
-    Attributes:
-        manifest: Manifest of the champion's training set.
-        trained: The champion's training rows.
-        reference: The rows that the newest rows are compared with; empty if there are none.
-        current: The newest rows; the label is null while it is not known.
-        labelled: The rows of `current` with a known label.
-        logged: Whether `current` comes from a log, and holds the predictions.
-        facts: Counts for the report, by name.
+    The label of `current` is null while it is not known. `logged` says whether `current` comes from a log, and holds
+    the predictions.
     """
 
     manifest: Manifest
@@ -86,12 +80,7 @@ class Rows:
 
 
 def read_rows(request: "MonitorRequest", store: ArtifactStore) -> Rows:
-    """Read the rows to compare.
-
-    Raises:
-        MissingColumnError: if the newest rows lack a feature that the model was trained on.
-        ConfigurationError: if a bound is not a time with a zone, or the classes of labels have other numbers.
-    """
+    """Read the rows to compare; `monitor` lists the errors."""
     import pyarrow as pa
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
@@ -99,11 +88,20 @@ def read_rows(request: "MonitorRequest", store: ArtifactStore) -> Rows:
     spec, manifest, newest = request.spec, store.manifest(request.reference), store.manifest(request.current)
     details, keys = manifest.details, [*newest.details.get("entity_keys", ()), TIME]
     needed = [*details["numeric"], *details["categorical"], details["label"], TIME]
-    _require(manifest, newest, needed)
+    present = {column.name for column in newest.columns}
+    if missing := [name for name in needed if name not in present]:
+        raise MissingColumnError(
+            f"{newest.reference}: expected the columns of {manifest.reference}, found no {', '.join(missing)}."
+        )
+    classes, now = (list(side.details.get("classes", ())) for side in (manifest, newest))
+    if classes != now[: len(classes)]:
+        raise ConfigurationError(
+            f"{newest.reference} has the classes {', '.join(now) or 'without names'}, expected the list to begin with "
+            f"the classes of {manifest.reference}: {', '.join(classes)}."
+        )
     significance = spec.data_drift.significance if spec.data_drift else None
     extra = [*keys, details.get("group") or TIME, significance.unit if significance else ""]
     extra.append(spec.performance.resample_by if spec.performance else "")
-    present = {column.name for column in newest.columns}
     columns = [*dict.fromkeys([*needed, *(name for name in extra if name in present)])]
     trained = pq.ParquetDataset(store.paths(request.reference)).read(
         columns=[column.name for column in manifest.columns if column.name in columns]
@@ -149,8 +147,7 @@ def moments(table: "pa.Table") -> "npt.NDArray[np.datetime64]":
 def units_of(table: "pa.Table", unit: str) -> "Numbers":
     """Number of each row's unit, from 0, shape (rows,): `day`, `week` (from Thursday), a column, or empty for rows.
 
-    Raises:
-        ConfigurationError: if there is no such column.
+    Raises ConfigurationError if there is no such column.
     """
     import numpy as np
 
@@ -166,21 +163,6 @@ def units_of(table: "pa.Table", unit: str) -> "Numbers":
         )
     encoded = table[unit].combine_chunks().dictionary_encode(null_encoding="encode").indices
     return np.asarray(encoded.to_numpy(zero_copy_only=False)).astype(np.int64)
-
-
-def _require(manifest: Manifest, newest: Manifest, needed: list[str]) -> None:
-    present = {column.name for column in newest.columns}
-    if missing := [name for name in needed if name not in present]:
-        raise MissingColumnError(
-            f"{newest.reference} has no column {', '.join(missing)}, which the model was trained on in "
-            f"{manifest.reference}. Retrieve the current rows through the feature service of the model."
-        )
-    classes, now = (list(side.details.get("classes", ())) for side in (manifest, newest))
-    if classes != now[: len(classes)]:
-        raise ConfigurationError(
-            f"{newest.reference} has the classes {', '.join(now) or 'without names'}, expected the list to begin with "
-            f"the classes of {manifest.reference}: {', '.join(classes)}. Add new classes at the end."
-        )
 
 
 def _logged(
@@ -200,10 +182,8 @@ def _logged(
     if log.others:
         facts["logged rows of other models"] = log.others
     lacking = [name for name in every.column_names if name not in log.table.column_names]
-    known = every.select([*keys, *lacking]).append_column(
-        _MATCHED, pa.nulls(every.num_rows, pa.bool_()).fill_null(True)
-    )
-    joined = with_labels(log.table, known, keys)
+    matches = pa.nulls(every.num_rows, pa.bool_()).fill_null(True)
+    joined = with_labels(log.table, every.select([*keys, *lacking]).append_column(_MATCHED, matches), keys)
     matched = joined.filter(joined[_MATCHED].is_valid()).drop_columns(_MATCHED)
     unlogged = [name for name in lacking if name in needed and name != newest["label"]]
     if not unlogged:
@@ -269,9 +249,7 @@ def read_log(store: ArtifactStore, reference: str, model: str, task: str, keys: 
     """Read a log: predictions of batch scoring, or a snapshot with a table named `predictions`.
 
     Rows that name another model are left out. `keys` are the columns that identify a row, with the decision time.
-
-    Raises:
-        ConfigurationError: if the log lacks a key or the prediction.
+    Raises ConfigurationError if the log lacks a key or the prediction.
     """
     import pyarrow.compute as pc
     import pyarrow.parquet as pq

@@ -27,12 +27,7 @@ USUAL, MOST = 1 << 15, 1 << 16
 
 
 class ScoreRequest(StageModel):
-    """A model, and the rows that it scores.
-
-    Attributes:
-        rows: Reference of decisions, or of a training set.
-        version: Number under which the model is registered; 0 where it is not.
-    """
+    """A model, and the rows that it scores."""
 
     model: str
     rows: str
@@ -131,25 +126,15 @@ def classes_of(store: ArtifactStore, model: str) -> tuple[str, ...]:
 def _require_fit(manifest: Manifest, predictor: "Predictor", training_set: Manifest) -> None:
     details, where = manifest.details, str(manifest.reference)
     if "entity_keys" not in details or "decision_time" not in details:
-        raise ConfigurationError(
-            f"{where}: expected decisions or a training set, whose manifest names keys and decision time."
-        )
+        raise ConfigurationError(f"{where}: expected a manifest that names keys and decision time.")
     if (task := details.get("task", predictor.task.name)) != predictor.task.name:
-        raise ConfigurationError(
-            f"{where}: expected rows of the task {predictor.task.name}, which the model has, found {task}."
-        )
+        raise ConfigurationError(f"{where}: expected rows of the task {predictor.task.name}, found {task}.")
     trained, keys = (", ".join(artifact.details["entity_keys"]) for artifact in (training_set, manifest))
     if keys != trained:
-        raise ConfigurationError(
-            f"{where}: expected rows with the entity keys {trained}, as in the training set of the model, found rows "
-            f"with {keys}. Score decisions with the same keys."
-        )
+        raise ConfigurationError(f"{where}: expected rows with the entity keys {trained}, found {keys}.")
     present = {column.name for column in manifest.columns}
     if lacking := [name for name in predictor.features if name not in present]:
-        raise ConfigurationError(
-            f"{where}: expected the {len(predictor.features)} features of the model, found no {', '.join(lacking)}. "
-            "Retrieve them with the feature service that the model was trained on."
-        )
+        raise ConfigurationError(f"{where}: expected the features of the model, found no {', '.join(lacking)}.")
     if not manifest.rows:
         raise ConfigurationError(f"{where}: expected rows to score, found none.")
 

@@ -23,19 +23,11 @@ class MonitorRequest(StageModel):
     """What a model was trained on (a training set and its split), and the newest rows (another training set).
 
     Attributes:
-        reference: Training set of the champion.
-        split: The champion's split.
-        current: Training set with the newest rows.
         since: Only rows decided from this time on, ISO 8601; empty for all after the last train row.
-        until: Only rows decided before this time; empty for all.
-        model: The champion, whose predictions and performance are checked too; empty for none.
-        evaluation: The champion's evaluation at its gate; empty for none.
         robustness: The champion's probes, for the importance of features; empty to measure it here.
         predictions: A log of predictions with their features; empty to score the newest rows with the champion.
         unlabelled: Decisions whose label is not known yet, with their features, for checks that need no label; empty
             for none.
-        stale: For each stale view why it is stale.
-        spec: Settings of the checks.
     """
 
     reference: str
@@ -56,12 +48,8 @@ class MonitorResult(StageModel):
     """The result of all checks.
 
     Attributes:
-        drift: Reference of the drift report.
-        decision: `retrain` or `keep`; `not judged` if there are too few rows.
-        reasons: Reasons for the decision.
         verdict: `fail` if there is an alarm, also one that does not ask for a new model; `warn` if a change gave no
             alarm or something could not be judged; else `pass`.
-        alarms: All alarms.
         warnings: Changes that gave no alarm, and why; what could not be judged; how many rows were not checked, which
             does not affect the verdict.
     """
@@ -140,7 +128,7 @@ def monitor(request: MonitorRequest, store: ArtifactStore) -> MonitorResult:
 def _findings(request: MonitorRequest, store: ArtifactStore, rows: "Rows") -> "Iterator[Finding]":
     """The findings of all enabled checks; checks that need rows judge nothing if there are too few."""
     from gatehouse.metrics.judging import objective_of
-    from gatehouse.monitoring import checks, decision, importance, performance
+    from gatehouse.monitoring import checks, decision, performance
     from gatehouse.monitoring.decision import QUIET, UNKNOWN, Finding
     from gatehouse.training.scoring.predictor import Predictor
 
@@ -160,10 +148,10 @@ def _findings(request: MonitorRequest, store: ArtifactStore, rows: "Rows") -> "I
         if spec.data_drift:
             weights: dict[str, float] = {}
             if data.weights == "importance" and request.robustness:
-                weights = importance.probed_importance(store, request.robustness)
+                weights = checks.probed_importance(store, request.robustness)
             elif data.weights == "importance" and predictor is not None:
                 split = request.split
-                weights = importance.permuted_importance(store, predictor, request.reference, split, rows.features)
+                weights = checks.permuted_importance(store, predictor, request.reference, split, rows.features)
             yield from checks.data_drift(data, rows, spec.min_rows, weights)
         if spec.prediction_drift and predictor is None:
             yield Finding(decision.PREDICTION, "score of the model", UNKNOWN, "no model was given")

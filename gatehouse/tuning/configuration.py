@@ -24,10 +24,7 @@ def configured(base: TrainSpec, chosen: Mapping[str, Any], settings: Mapping[str
     If the chosen architecture differs from that of `base`, the groups model, optimizer and stopping start with its
     defaults, and the other groups keep the settings that such a model has.
 
-    Args:
-        base: The training whose settings are searched.
-        chosen: The values of the open parameters, by dotted name.
-        settings: Settings of a trial that replace the base's; settings that the chosen model lacks are left out.
+    `settings` of a trial replace those of the base; settings that the chosen model lacks are left out.
 
     Raises:
         ValidationError: naming every setting that the chosen model does not accept.

@@ -10,11 +10,11 @@ from typing import Any
 
 from gatehouse.errors import ConfigurationError, GatehouseError
 from gatehouse.tuning.access.journal import SecondControllerError
-from gatehouse.tuning.ending import LAST_TRIALS_END, Ending, Endings, Spent, failure
+from gatehouse.tuning.ending import LAST_TRIALS_END, Ending, ending_of, failure, steps_taken
 from gatehouse.tuning.runner import Broken, Event, Failed, Handle, Reported, Runner, Succeeded
 from gatehouse.tuning.selection import best_trial, is_undominated, pareto_front
 from gatehouse.tuning.spec import MEASURES
-from gatehouse.tuning.study import ExperimentStudy, objective_values
+from gatehouse.tuning.study import ExperimentStudy
 from gatehouse.tuning.trial import State, Trial, words
 
 logger = logging.getLogger(__name__)
@@ -40,13 +40,9 @@ class ExperimentStoppedError(ExperimentFailedError):
 class Experiment:
     """The result of an experiment.
 
-    Attributes:
-        best: The best trial, or the knee of the front.
-        settings: The settings of `training` that the best was trained with, by dotted name.
-        front: Numbers of the trials that no other trial dominates.
-        steps: Total steps of all trials.
-        seconds: Duration of each trial, by number.
-        provisional: The trials that the next run tries again.
+    `best` is the best trial, or the knee of the front, and `settings` are its settings of `training`, by dotted name.
+    `front` has the numbers of the trials that no other dominates, `seconds` the duration of each trial, by number, and
+    `provisional` the trials that the next run tries again.
     """
 
     trials: tuple[Trial, ...]
@@ -84,29 +80,19 @@ class Controller:
     ) -> None:
         """Create a controller.
 
-        Args:
-            study: The trials, including those that an earlier controller left running.
-            runner: Runs trials.
-            stopped: Whether a person asked the experiment to end; called every second.
-            notify: Called when a trial ends, with its number and a line about its result and the best trial so far.
-            price: Price of an hour of trials; None if no price is known.
-            inbox: Queue of events, from any thread.
-            clock: Monotonic clock in seconds.
-
-        Raises:
-            ConfigurationError: if the budget limits the cost and there is no price.
+        The study holds the trials, including those that an earlier controller left running. `stopped` says whether a
+        person asked the experiment to end, and `notify` is called with the number of a trial that ended and a line
+        about it. `price` is that of an hour of trials, and `clock` a monotonic clock in seconds. Raises
+        ConfigurationError if the budget limits the cost and there is no price.
         """
         self._study, self._runner, self._stopped, self._price, self._clock = study, runner, stopped, price, clock
         self._notify, self._best = notify, best_trial(study.trials, study.spec)
         self._inbox = inbox or queue.SimpleQueue()
-        self._endings = Endings(study)
         self._running: dict[int, _Running] = {}
         self._began, self._looked, self._flushed = clock() - study.elapsed, -math.inf, clock()
         self._is_stopped = False
         if study.spec.budget.cost is not None and price is None:
-            raise ConfigurationError(
-                "tuning.budget.cost: expected a price of this machine, found none; name it under prices.per_hour"
-            )
+            raise ConfigurationError("tuning.budget.cost: expected a price in prices.per_hour, found none")
 
     def run(self) -> Experiment:
         """Run the experiment.
@@ -126,7 +112,9 @@ class Controller:
                 if ending is None or ending in LAST_TRIALS_END:
                     ending = self._fill()  # Another reason may occur while the last trials run.
                 if ending and ending not in LAST_TRIALS_END:
-                    self._stop_all(ending)
+                    provisional = ending == "max_failed_trial_count"  # Those that failed may succeed in the next run.
+                    for number in self._running:
+                        self._stop(number, "killed", f"the experiment ended: {ending}", provisional=provisional)
                 if ending and not self._running:
                     return self._experiment(ending)
                 self._handle_one()
@@ -137,27 +125,24 @@ class Controller:
             for running in self._running.values():
                 running.handle.stop()
 
-    def _reason(self) -> Ending | None:
-        if self._clock() - self._looked >= LOOK_SECONDS:
-            self._looked, self._is_stopped = self._clock(), self._is_stopped or self._stopped()
-        return self._endings.reason(self._spent(), self._is_stopped)
-
-    def _spent(self) -> Spent:
-        now = self._clock()
-        seconds = sum(self._study.seconds.values()) + sum(now - running.began for running in self._running.values())
-        return Spent(now - self._began, None if self._price is None else self._price * seconds / _HOUR)
-
     def _fill(self) -> Ending | None:
         """Start trials up to the allowed number at once, first those that an earlier run set aside.
 
-        Returns:
-            Why the experiment ends; None if it continues.
+        Returns why the experiment ends; None if it continues.
         """
         study = self._study
         while True:
-            ending = self._reason()
+            if self._clock() - self._looked >= LOOK_SECONDS:
+                self._looked, self._is_stopped = self._clock(), self._is_stopped or self._stopped()
+            now = self._clock()
+            seconds = sum(study.seconds.values()) + sum(now - running.began for running in self._running.values())
+            cost = (self._price or 0.0) * seconds / _HOUR
+            ending = ending_of(study, now - self._began, cost, self._is_stopped)
+            # In a population the generation before must have ended.
+            trials, size = study.trials, study.population.algorithm.population_size if study.population else 1
+            can_ask = study.population is None or all(trial.ended for trial in trials[: len(trials) // size * size])
             again = bool(study.waiting) and (ending is None or ending in LAST_TRIALS_END)
-            if len(self._running) >= study.spec.parallel_trial_count or not (again or (not ending and study.can_ask)):
+            if len(self._running) >= study.spec.parallel_trial_count or not (again or (not ending and can_ask)):
                 return ending
             self._start(study.again() if again else study.ask())
 
@@ -217,11 +202,6 @@ class Controller:
             running.ending = replace(ending, provisional=provisional)
             running.handle.stop()
 
-    def _stop_all(self, ending: Ending) -> None:
-        provisional = ending == "max_failed_trial_count"  # Those that failed may succeed in the next run.
-        for number in self._running:
-            self._stop(number, "killed", f"the experiment ended: {ending}", provisional=provisional)
-
     def _succeeded(self, event: Succeeded) -> None:
         trial = replace(
             self._study.trials[event.number],
@@ -230,7 +210,8 @@ class Controller:
             measures=event.measures,
             job=event.job,
         )
-        values = objective_values(self._study.spec, event.values, event.measures)
+        metrics = [objective.metric for objective in self._study.spec.objective]
+        values = {name: float((event.measures if name in MEASURES else event.values)[name]) for name in metrics}
         if not_finite := [f"{name} is {value}" for name, value in values.items() if not math.isfinite(value)]:
             self._end(replace(trial, state="failed", reason="NonFiniteValue", message=", ".join(not_finite)))
         else:
@@ -281,5 +262,5 @@ class Controller:
         front = tuple(trial.number for trial in pareto_front(trials, study.spec))
         open_ended = ending in LAST_TRIALS_END or ending == "stopped"  # Otherwise the next run would stop them at once.
         provisional = tuple(trial for trial in trials if trial.provisional and open_ended)
-        steps, seconds = self._endings.steps, dict(study.seconds)
+        steps, seconds = steps_taken(study), dict(study.seconds)
         return Experiment(trials, best, study.training(best), front, ending, steps, seconds, provisional)

@@ -31,7 +31,6 @@ class Imported:
     """The result of a conversion.
 
     Attributes:
-        tuning: The `tuning` section of a project.
         left: What was not converted: its position in Katib's file, and why.
         valid: Whether the section is valid as it is; otherwise `left` says what to change by hand.
     """
@@ -54,11 +53,9 @@ def imported(text: str, names: Mapping[str, str] | None = None) -> Imported:
     """Convert a Katib Experiment.
 
     Args:
-        text: The YAML; if it has several documents, the one that is an Experiment is used.
         names: Our names of Katib's parameters and metrics, as `{"lr": "optimizer.learning_rate"}`.
 
-    Raises:
-        ConfigurationError: if it is no YAML, or does not hold exactly one Experiment.
+    Raises ConfigurationError if it is no YAML, or does not hold exactly one Experiment.
     """
     documents = [document for document in read_documents(text, "the Experiment") if document is not None]
     matching = [document for document in documents if isinstance(document, dict) and document.get("kind") == _KIND]
@@ -104,7 +101,12 @@ class _Reading:
         """Metric, goal, direction."""
         body = _mapping(self._spec.get("objective"))
         theirs = str(body.get("objectiveMetricName", ""))
-        metric = self._metric(theirs)
+        plain = re.sub(r"^(validation|valid|val|eval|test)_", "", _plain(theirs))
+        plain = ({"loss": "log_loss"} | aliases()).get(plain, plain)
+        metric = plain if plain in metrics() or plain in MEASURES else None
+        if theirs in self.names:
+            self.used.add(theirs)
+            metric = self.names[theirs]
         if metric is None:
             why = f"{theirs!r} is no metric here; say which with --map {theirs or 'NAME'}=METRIC"
             self._leave("objective.objectiveMetricName", f"{why}. Until then: the metric of training.stopping")
@@ -120,14 +122,6 @@ class _Reading:
             if body.get(name):
                 why = "training records all its metrics, and the value of a trial is the value of its best epoch"
                 self._leave(f"objective.{name}", why)
-
-    def _metric(self, theirs: str) -> str | None:
-        if theirs in self.names:
-            self.used.add(theirs)
-            return self.names[theirs]
-        plain = re.sub(r"^(validation|valid|val|eval|test)_", "", _plain(theirs))
-        plain = ({"loss": "log_loss"} | aliases()).get(plain, plain)
-        return plain if plain in metrics() or plain in MEASURES else None
 
     def algorithm(self) -> None:
         """Convert a suggestion service to Optuna's sampler, and early stopping."""
@@ -152,25 +146,21 @@ class _Reading:
             else:
                 self._leave(where, target)
         self._tuning["algorithm"] = chosen if len(chosen) > 1 else chosen["name"]
-        self._stopping(_mapping(self._spec.get("earlyStopping")))
+        stopping = _mapping(self._spec.get("earlyStopping"))
+        if stopping and stopping.get("algorithmName") != "medianstop":
+            self._leave(f"earlyStopping.algorithmName {stopping.get('algorithmName')}", "expected medianstop")
+        elif stopping:
+            begin = _settings(stopping)
+            trials, steps = (_number(begin.get(name)) for name in ("min_trials_required", "start_step"))
+            # The defaults are Katib's own.
+            startup, warmup = int(3 if trials is None else trials), int(4 if steps is None else steps)
+            self._tuning["early_stopping"] = {"name": "median", "startup_trials": startup, "warmup_steps": warmup}
+            why = "Katib compares means of the first reports, Optuna the best value up to a step with the median there"
+            self._leave("earlyStopping.algorithmName medianstop", why)
         if name == "hyperband":
             self._tuning["early_stopping"] = {"name": "hyperband", **self._rungs}
             why = "here `random` suggests, and early_stopping: hyperband stops trials at its rungs"
             self._leave("algorithm.algorithmName hyperband", why)
-
-    def _stopping(self, body: Mapping[str, Any]) -> None:
-        if not body:
-            return
-        if body.get("algorithmName") != "medianstop":
-            self._leave(f"earlyStopping.algorithmName {body.get('algorithmName')}", "expected medianstop")
-            return
-        settings = _settings(body)
-        trials, steps = (_number(settings.get(name)) for name in ("min_trials_required", "start_step"))
-        # The defaults are Katib's own.
-        startup, warmup = int(3 if trials is None else trials), int(4 if steps is None else steps)
-        self._tuning["early_stopping"] = {"name": "median", "startup_trials": startup, "warmup_steps": warmup}
-        why = "Katib compares means of the first reports, Optuna the best value up to a step with the median there"
-        self._leave("earlyStopping.algorithmName medianstop", why)
 
     def counts(self) -> None:
         """Convert the numbers of trials, and the behaviour after an interruption."""
@@ -186,10 +176,8 @@ class _Reading:
         if "max_trial_count" not in self._tuning:
             self._leave("maxTrialCount", "without it Katib has no end; here it is 8")
         policy = self._spec.get("resumePolicy")
-        if policy == "Never":
-            self._tuning["resume_policy"] = "never"
-        elif policy == "FromVolume":
-            self._tuning["resume_policy"] = "from_volume"
+        if policy in ("Never", "FromVolume"):
+            self._tuning["resume_policy"] = _plain(policy)
         elif policy is not None:
             why = "an experiment continues from its journal in the store (from_volume), without a service"
             self._leave(f"resumePolicy {policy}", why)
@@ -384,12 +372,7 @@ def _plain(name: str) -> str:
 
 
 def with_section(project: str, section: str) -> str:
-    """The text of a project.yaml whose `tuning` section is replaced, or added at the end.
-
-    Args:
-        project: The file.
-        section: YAML that begins with `tuning:`.
-    """
+    """The text of a project.yaml whose `tuning` section is replaced, or added at the end."""
     lines = project.splitlines(keepends=True)
     begins = next((at for at, line in enumerate(lines) if re.match(r"tuning\s*:", line)), None)
     if begins is None:

@@ -127,8 +127,7 @@ def plain(value: Any) -> Any:
 def ordered(parameters: Sequence[ParameterSpec]) -> list[ParameterSpec]:
     """The parameters, each after those that its condition names, otherwise in the given order.
 
-    Raises:
-        CycleError: if conditions form a cycle.
+    Raises CycleError if conditions form a cycle.
     """
     parents: dict[str, set[str]] = {}
     for parameter in parameters:

@@ -44,23 +44,22 @@ class Population:
         """The epochs that its parent has trained."""
         return 0 if trial.parent is None else self.end(trial.parent)
 
-    def is_ready(self, trials: Sequence[Trial]) -> bool:
-        """Whether the generation before that of the next trial has ended."""
-        size = self.algorithm.population_size
-        return all(trial.ended for trial in trials[: len(trials) // size * size])
-
     def suggested(self, number: int, trials: Sequence[Trial]) -> tuple[int | None, dict[str, Any]]:
-        """The parent of the next trial (None for a new start), and its parameters.
-
-        Args:
-            number: Number of the trial.
-            trials: Earlier trials.
-        """
+        """The parent of the next trial (None for a new start), and its parameters, from the earlier trials."""
         generation, member = divmod(number, size := self.algorithm.population_size)
         if not generation:
             return None, self._drawn(number, self.warm[member] if member < len(self.warm) else {})
         before = trials[(generation - 1) * size : generation * size]
-        ranked, share = sorted(before, key=self._loss), max(1, int(size * self.algorithm.quantile))
+        (objective,) = self.spec.objective
+
+        def loss(trial: Trial) -> float:
+            """The objective at the end of a trial, with smaller as better; infinite for an infeasible trial."""
+            if not trial.feasible:
+                return math.inf
+            value = trial.intermediate[-1][1] if trial.intermediate else trial.values[objective.metric]
+            return value if objective.minimize else -value
+
+        ranked, share = sorted(before, key=loss), max(1, int(size * self.algorithm.quantile))
         own, best = before[member], [trial for trial in ranked[:share] if trial.feasible]
         if own.feasible and own not in ranked[-share:]:
             return own.number, own.parameters
@@ -68,7 +67,13 @@ class Population:
             return None, self._drawn(number, {})
         draw = random.Random(f"{self.seed}:{number}")
         parent = draw.choice(best)
-        return parent.number, self._explored(number, parent.parameters, draw)
+        # Settings that cannot change during training stay those of the parent.
+        fresh, explored = self._drawn(number, {}), dict(parent.parameters)
+        for parameter in self.spec.ordered:
+            if (name := parameter.name) in CHANGING:
+                resampled, factor = draw.random() < self.algorithm.resample, draw.choice(self.algorithm.perturb)
+                explored[name] = fresh[name] if resampled else _perturbed(parameter, explored[name], factor)
+        return parent.number, explored
 
     def training(self, trial: Trial, trials: Sequence[Trial]) -> dict[str, Any]:
         """Settings, by dotted name, of the training that a trial and its ancestors form together, without its length.
@@ -87,28 +92,11 @@ class Population:
         constant = {"optimizer.schedule": "constant", "optimizer.warmup": 0.0, "optimizer.changes": changes}
         return line[0].parameters | constant
 
-    def _loss(self, trial: Trial) -> float:
-        """The objective at the end of a trial, with smaller as better; infinite for an infeasible trial."""
-        (objective,) = self.spec.objective
-        if not trial.feasible:
-            return math.inf
-        value = trial.intermediate[-1][1] if trial.intermediate else trial.values[objective.metric]
-        return value if objective.minimize else -value
-
     def _drawn(self, number: int, warm: dict[str, Any]) -> dict[str, Any]:
         """A random configuration, apart from the given values."""
         study = optuna.create_study(sampler=sampler_of(self.spec, self.seed, number))
         study.enqueue_trial(internal(self.spec, warm))
         return suggested(self.spec, study.ask())
-
-    def _explored(self, number: int, parameters: dict[str, Any], draw: random.Random) -> dict[str, Any]:
-        """Settings near those of the parent; settings that cannot change during training are the parent's."""
-        fresh, explored = self._drawn(number, {}), dict(parameters)
-        for parameter in self.spec.ordered:
-            if (name := parameter.name) in CHANGING:
-                resampled, factor = draw.random() < self.algorithm.resample, draw.choice(self.algorithm.perturb)
-                explored[name] = fresh[name] if resampled else _perturbed(parameter, parameters[name], factor)
-        return explored
 
 
 def _perturbed(parameter: ParameterSpec, value: Any, factor: float) -> Any:

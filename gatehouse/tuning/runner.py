@@ -28,12 +28,10 @@ class Succeeded:
 
 @dataclass(frozen=True)
 class Failed:
-    """A trial ended without a model.
+    """A trial ended without a model, with the class of an error.
 
-    Attributes:
-        error: Class of the error.
-        retry: Whether the trial is started again at once, for example after an eviction.
-        provisional: Whether the reason is outside of the experiment, such as a time limit: the next run may succeed.
+    With `retry` it is started again at once, for example after an eviction. It is `provisional` if the reason is
+    outside of the experiment, such as a time limit: the next run may succeed.
     """
 
     number: int

@@ -1,6 +1,7 @@
 """Selects the best trial: by one objective, or the knee of the Pareto front of several."""
 
 import math
+import operator
 from collections.abc import Sequence
 
 from gatehouse.tuning.spec import ExperimentSpec
@@ -25,7 +26,8 @@ def is_undominated(trial: Trial, trials: Sequence[Trial], spec: ExperimentSpec) 
     if not trial.feasible:
         return False
     own = _losses(trial, spec)
-    return not any(_dominates(_losses(other, spec), own) for other in trials if other.feasible)
+    losses = (_losses(other, spec) for other in trials if other.feasible)
+    return not any(loss != own and all(map(operator.le, loss, own)) for loss in losses)
 
 
 def best_trial(trials: Sequence[Trial], spec: ExperimentSpec) -> Trial | None:
@@ -51,7 +53,3 @@ def best_trial(trials: Sequence[Trial], spec: ExperimentSpec) -> Trial | None:
 
 def _losses(trial: Trial, spec: ExperimentSpec) -> tuple[float, ...]:
     return tuple(trial.values[aim.metric] * (1 if aim.minimize else -1) for aim in spec.objective)
-
-
-def _dominates(losses: tuple[float, ...], other: tuple[float, ...]) -> bool:
-    return losses != other and all(loss <= worse for loss, worse in zip(losses, other, strict=True))

@@ -231,6 +231,6 @@ class ExperimentSpec(Spec):
         yield from (message for applies, message in problems if applies)
 
 
-def _overlap(one: str, other: str) -> bool:
+def _overlap(name: str, other: str) -> bool:
     """Whether two dotted names are the same setting, or one is a group that contains the other."""
-    return f"{one}.".startswith(f"{other}.") or f"{other}.".startswith(f"{one}.")
+    return f"{name}.".startswith(f"{other}.") or f"{other}.".startswith(f"{name}.")

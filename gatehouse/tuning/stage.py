@@ -24,7 +24,7 @@ from gatehouse.tuning.spec import ExperimentSpec
 from gatehouse.tuning.trial import TrialData, words
 
 if TYPE_CHECKING:
-    from gatehouse.tuning.controller import Experiment
+    pass
 
 _HOW_LONG = ("max_trial_count", "parallel_trial_count", "max_failed_trial_count", "budget", "resume_policy")
 """Fields that do not identify an experiment: with higher values, the same experiment continues."""
@@ -33,13 +33,7 @@ _HOUR = 3600.0
 
 
 class TuneRequest(StageModel):
-    """The search space, the data, and the starting point.
-
-    Attributes:
-        base: All settings that are not searched.
-        seed: Seed of sampler and trials.
-        price: Price of an hour of trials if `budget.cost` limits the search, else None.
-    """
+    """The search space, the data, the starting point, and the price of an hour if `budget.cost` limits it."""
 
     training_set: str
     split: str
@@ -83,14 +77,10 @@ class TuneResult(StageModel):
 
 def _builders(request: TuneRequest) -> str:
     """Digest of the builders of the base and of all models in the search."""
-    searched = [
-        parameter.choices for parameter in request.spec.parameters if parameter.name in ("model", "model.architecture")
-    ]
-    # A choice is a whole model, or the architecture alone.
-    chosen = [
+    chosen = [  # A choice is a whole model, or the architecture alone.
         str(choice.get("architecture", "") if isinstance(choice, dict) else choice)
-        for choices in searched
-        for choice in choices
+        for parameter in request.spec.parameters
+        for choice in (parameter.choices if parameter.name in ("model", "model.architecture") else ())
     ]
     return builder_code(request.base.model.architecture, *chosen)
 
@@ -121,18 +111,59 @@ def tune(request: TuneRequest, store: ArtifactStore) -> TuneResult:
         SecondControllerError: if another process runs the same experiment.
     """
     from gatehouse.training.stage import forget_job
+    from gatehouse.tuning.access.journal import is_asked_to_stop, remember
+    from gatehouse.tuning.controller import Controller
+    from gatehouse.tuning.study import best_configurations, opened_study
+    from gatehouse.tuning.training_trials import TrainingTrials
 
     began, spec = time.time(), request.spec
     if problems := [f"\n  - {why}, found {value!r}" for _, value, why in infeasible(spec, request.base)]:
         raise ConfigurationError(f"The search space does not fit the training:{''.join(problems)}")
-    result = _run(request, store)
+    key, steps, attempt = study_key(request), steps_of(spec, request.base), Attempt(store, "tune:trials")
+    body = request.model_dump(mode="json")
+    about = {"stage": "tune", "name": request.model_name, "request": body, "steps": steps, "seed": request.seed}
+    stopped = functools.partial(is_asked_to_stop, store.objects, key)
+
+    def notify(number: int, line: str) -> None:
+        attempt.note(f"trial-{number}", message=line)
+
+    with opened_study(store.objects, key, spec, request.seed, steps, best_configurations(store, spec)) as study:
+        remember(store.objects, key, about, os.environ.get(RUN_ID, ""))
+        with TrainingTrials(store, request.data, request.model_name, request.base, spec, request.seed) as runner:
+            result = Controller(study, runner, stopped=stopped, notify=notify, price=request.price).run()
     best, trials = result.best, result.trials
-    experiment = _publish(request, store, result)
+    outcome = {
+        "best_trial": best.number,
+        "front": list(result.front),
+        "ended": result.ended,
+        "provisional": [trial.number for trial in result.provisional],
+        "counts": dict(Counter(trial.state for trial in trials)),
+        "steps": result.steps,
+    }
+    origin = {role: reference for role, reference in asdict(request.data).items() if reference}
+    origin |= {f"warm_start.{index}": reference for index, reference in enumerate(spec.warm_start)}
+    published = store.publish(
+        "experiments",
+        request.model_name,
+        {
+            "trials.json": canonical_json([trial.to_json() for trial in trials]),
+            "experiment.json": canonical_json(spec.described(steps) | outcome),
+        },
+        derived_from=origin,
+        configuration={"base": identity_of(request.base), "experiment": identity_of(spec)},
+        details={
+            "best_trial": best.number,
+            "value": best.values[spec.objective[0].metric],
+            "trials": len(trials),
+            "ended": result.ended,
+        },
+    )
+    experiment = str(published)
     measured: dict[str, object] = {
         "stage": "tune",
         "began": began,
         "seconds": time.time() - began,
-        "study": study_key(request),
+        "study": key,
         "jobs": {str(trial.number): trial.job for trial in trials if trial.job},
         "failed": {str(trial.number): trial.message for trial in trials if trial.message},
         "trial_seconds": {str(number): round(seconds, 3) for number, seconds in result.seconds.items()},
@@ -170,56 +201,3 @@ def study_key(request: TuneRequest) -> str:
     fields = ExperimentSpec.model_fields
     endless = {name: fields[name].get_default(call_default_factory=True) for name in _HOW_LONG}
     return tune.key(request.model_copy(update={"price": None, "spec": request.spec.model_copy(update=endless)}))
-
-
-def _run(request: TuneRequest, store: ArtifactStore) -> "Experiment":
-    from gatehouse.tuning.access.journal import is_asked_to_stop, remember
-    from gatehouse.tuning.controller import Controller
-    from gatehouse.tuning.study import best_configurations, opened_study
-    from gatehouse.tuning.training_trials import TrainingTrials
-
-    key, spec, steps = study_key(request), request.spec, steps_of(request.spec, request.base)
-    warm = best_configurations(store, spec)
-    body = request.model_dump(mode="json")
-    about = {"stage": "tune", "name": request.model_name, "request": body, "steps": steps, "seed": request.seed}
-    attempt = Attempt(store, "tune:trials")
-
-    def notify(number: int, line: str) -> None:
-        attempt.note(f"trial-{number}", message=line)
-
-    with opened_study(store.objects, key, spec, request.seed, steps, warm) as study:
-        remember(store.objects, key, about, os.environ.get(RUN_ID, ""))
-        with TrainingTrials(store, request.data, request.model_name, request.base, spec, request.seed) as trials:
-            stopped = functools.partial(is_asked_to_stop, store.objects, key)
-            return Controller(study, trials, stopped=stopped, notify=notify, price=request.price).run()
-
-
-def _publish(request: TuneRequest, store: ArtifactStore, result: "Experiment") -> str:
-    spec, best = request.spec, result.best
-    outcome = {
-        "best_trial": best.number,
-        "front": list(result.front),
-        "ended": result.ended,
-        "provisional": [trial.number for trial in result.provisional],
-        "counts": dict(Counter(trial.state for trial in result.trials)),
-        "steps": result.steps,
-    }
-    origin = {role: reference for role, reference in asdict(request.data).items() if reference}
-    origin |= {f"warm_start.{index}": reference for index, reference in enumerate(spec.warm_start)}
-    published = store.publish(
-        "experiments",
-        request.model_name,
-        {
-            "trials.json": canonical_json([trial.to_json() for trial in result.trials]),
-            "experiment.json": canonical_json(spec.described(steps_of(spec, request.base)) | outcome),
-        },
-        derived_from=origin,
-        configuration={"base": identity_of(request.base), "experiment": identity_of(spec)},
-        details={
-            "best_trial": best.number,
-            "value": best.values[spec.objective[0].metric],
-            "trials": len(result.trials),
-            "ended": result.ended,
-        },
-    )
-    return str(published)

@@ -4,7 +4,7 @@ import gc
 import logging
 import math
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
@@ -16,9 +16,9 @@ from gatehouse.errors import ConfigurationError, StoreError
 from gatehouse.store.objects.base import ObjectStore
 from gatehouse.store.store import ArtifactStore
 from gatehouse.tuning.access.journal import ControllerLease, StoreJournal, is_controlled
-from gatehouse.tuning.access.storage import PROXY, STORAGE, database, named_url
+from gatehouse.tuning.access.storage import STORAGE, database
 from gatehouse.tuning.population import Population
-from gatehouse.tuning.spec import MEASURES, ExperimentSpec
+from gatehouse.tuning.spec import ExperimentSpec
 from gatehouse.tuning.suggestion import internal, outside, pruner_of, sampler_of, step_of, suggested
 from gatehouse.tuning.trial import Trial
 
@@ -36,15 +36,7 @@ class ExperimentStudy:
     controller was killed, does not count until `ask` takes it.
 
     Attributes:
-        spec: The experiment.
-        seed: Seed of its suggestions.
-        steps: Steps of a whole trial.
         name: Name of the study; hyperband divides trials into brackets by it.
-        storage: Optuna's storage.
-        flush: Writes the buffered changes of the storage.
-        warm: Configurations to try first.
-        trials: All trials, by number.
-        seconds: Duration of each trial, by number.
         elapsed: Seconds of the experiment when the last trial ended, by the clocks of its controllers.
         waiting: Numbers of the provisional trials of earlier controllers, which `again` has not taken yet.
     """
@@ -77,7 +69,11 @@ class ExperimentStudy:
         self._ids: dict[int, int] = {}
         self._begun = -1
         """Number of the last trial that the storage has begun."""
-        self._enqueue()
+        if _BEGUN not in self.optuna.user_attrs:  # The configurations to try first are put into the queue once.
+            queued = list(filter(None, (internal(self.spec, chosen) for chosen in self.warm)))
+            for chosen in queued[len(self.optuna.get_trials(deepcopy=False)) :]:
+                self.optuna.enqueue_trial(chosen)
+            self.optuna.set_user_attr(_BEGUN, True)
         for frozen in self.optuna.get_trials(deepcopy=False):
             if frozen.state != TrialState.WAITING:
                 self._begun = frozen.number
@@ -105,24 +101,10 @@ class ExperimentStudy:
             self._ids[number] = self.storage.get_trial_id_from_study_id_trial_number(study, number)
         return self._ids[number]
 
-    def _enqueue(self) -> None:
-        """Put the configurations to try first into the queue, once."""
-        if _BEGUN in self.optuna.user_attrs:
-            return
-        queued = list(filter(None, (internal(self.spec, chosen) for chosen in self.warm)))
-        for chosen in queued[len(self.optuna.get_trials(deepcopy=False)) :]:
-            self.optuna.enqueue_trial(chosen)
-        self.optuna.set_user_attr(_BEGUN, True)
-
     @property
     def running(self) -> list[Trial]:
         """The trials that have not ended."""
         return [trial for trial in self.trials if not trial.ended]
-
-    @property
-    def can_ask(self) -> bool:
-        """Whether the next trial can be suggested now."""
-        return self.population is None or self.population.is_ready(self.trials)
 
     def training(self, trial: Trial) -> dict[str, Any]:
         """The settings of training that a trial replaces, by dotted name."""
@@ -148,7 +130,13 @@ class ExperimentStudy:
         beside = tuple(trial.number for trial in self.trials if not trial.ended or trial.provisional)
         number = len(self.trials)
         self.optuna.sampler = sampler_of(self.spec, self.seed, number)
-        asked = self._next(number)
+        asked: optuna.Trial | None = None
+        if self._begun < number:
+            asked = self.optuna.ask()
+            self._begun = asked.number
+        if asked is None or asked.number != number:
+            # The storage has begun it, with no suggestion or part of one.
+            asked = optuna.Trial(self.optuna, self._id_of(number))
         parent, chosen = self.population.suggested(number, self.trials) if self.population else (None, None)
         chosen = suggested(self.spec, asked) if chosen is None else chosen
         asked.set_user_attr(_ASKED, {"parameters": chosen, "beside": list(beside), "parent": parent})
@@ -166,21 +154,8 @@ class ExperimentStudy:
         self.flush()
         return self.trials[number]
 
-    def _next(self, number: int) -> optuna.Trial:
-        """Begin the trial of this number, unless the storage has begun it, with no suggestion or part of one."""
-        if self._begun < number:
-            asked = self.optuna.ask()
-            self._begun = asked.number
-            if asked.number == number:
-                return asked
-        return optuna.Trial(self.optuna, self._id_of(number))
-
     def report(self, number: int, step: int, value: float) -> bool:
-        """Record the objective of a trial at a step, each step once.
-
-        Returns:
-            Whether the trial is to be stopped early.
-        """
+        """Record the objective of a trial at a step, each step once; returns whether the trial stops early."""
         trial = self.trials[number]
         if trial.intermediate and step <= trial.intermediate[-1][0]:
             return False
@@ -202,9 +177,6 @@ class ExperimentStudy:
         """Record how a trial ended, with its duration and that of the experiment in seconds.
 
         For the sampler a provisional trial is still running, so that the next controller can go on with it.
-
-        Returns:
-            The trial, with whether it is feasible.
         """
         succeeded, identity = trial.state == "succeeded", self._id_of(trial.number)
         measured, violations = trial.metrics | trial.measures, []
@@ -242,27 +214,6 @@ def _is_provisional(frozen: optuna.trial.FrozenTrial) -> bool:
     return bool((frozen.user_attrs.get(_ENDED) or {}).get("provisional"))
 
 
-def trials_of(storage: optuna.storages.BaseStorage, name: str) -> list[Trial]:
-    """The present trials of a study, for reading; empty if there is no such study."""
-    try:
-        study = optuna.load_study(study_name=name, storage=storage)
-    except KeyError:
-        return []
-    return [trial for frozen in study.get_trials(deepcopy=False) if (trial := _read(frozen)) is not None]
-
-
-def objective_values(spec: ExperimentSpec, metrics: dict[str, float], measures: dict[str, float]) -> dict[str, float]:
-    """The values of the objectives, by metric, from all measurements.
-
-    Raises:
-        KeyError: naming an objective without a measurement.
-    """
-    return {
-        name: float(measures[name] if name in MEASURES else metrics[name])
-        for name in (objective.metric for objective in spec.objective)
-    }
-
-
 @contextmanager
 def opened_study(
     objects: ObjectStore,
@@ -284,13 +235,13 @@ def opened_study(
         if spec.resume_policy == "never":
             yield ExperimentStudy(spec, seed, steps, key, flush=lease.require, warm=warm)
         elif (stored := database()) is not None:
+            import grpc
+            from optuna.exceptions import StorageInternalError
+
             try:
                 yield ExperimentStudy(spec, seed, steps, key, stored, lease.require, warm)
-            except _database_errors() as error:
-                raise StoreError(
-                    f"{STORAGE}: the database of studies failed: {type(error).__name__}. The experiment continues when "
-                    "it is run again."
-                ) from None
+            except (grpc.RpcError, StorageInternalError) as error:
+                raise StoreError(f"{STORAGE}: the database of studies failed: {type(error).__name__}") from None
         else:
             with _uncollected():
                 storage = JournalStorage(journal := StoreJournal(objects, key))
@@ -300,17 +251,6 @@ def opened_study(
                 journal.flush()
 
             yield ExperimentStudy(spec, seed, steps, key, storage, flush, warm)
-
-
-def _database_errors() -> tuple[type[Exception], ...]:
-    """The errors of the client of the studies' database or of its proxy."""
-    if named_url().startswith(PROXY):
-        import grpc
-
-        return (grpc.RpcError,)
-    from optuna.exceptions import StorageInternalError
-
-    return (StorageInternalError,)
 
 
 @contextmanager
@@ -329,7 +269,10 @@ def read_study(objects: ObjectStore, key: str) -> tuple[list[Trial], Literal["ru
     """The present trials of an experiment, and its state; without a lease."""
     with _uncollected():
         storage: optuna.storages.BaseStorage = database() or JournalStorage(StoreJournal(objects, key))
-        trials = trials_of(storage, key)
+        trials: list[Trial] = []
+        with suppress(KeyError):  # There is no such study yet.
+            frozen_trials = optuna.load_study(study_name=key, storage=storage).get_trials(deepcopy=False)
+            trials = [trial for frozen in frozen_trials if (trial := _read(frozen)) is not None]
     if is_controlled(objects, key):
         return trials, "running"
     return trials, "ended" if all(trial.ended for trial in trials) else "interrupted"
@@ -338,17 +281,12 @@ def read_study(objects: ObjectStore, key: str) -> tuple[list[Trial], Literal["ru
 def best_configurations(store: ArtifactStore, spec: ExperimentSpec) -> tuple[dict[str, Any], ...]:
     """The best configurations of the experiments of `warm_start`: for each its best trial, then the rest of its front.
 
-    A configuration with a value outside the present space is left out, with a warning.
-
-    Raises:
-        ConfigurationError: if the store does not hold one of the experiments.
+    A configuration with a value outside the present space is left out, with a warning. Raises ConfigurationError if the
+    store does not hold one of the experiments.
     """
     configurations: list[dict[str, Any]] = []
     if missing := [reference for reference in spec.warm_start if not store.exists(reference)]:
-        raise ConfigurationError(
-            f"tuning.warm_start: {store.address} does not hold {', '.join(missing)}; copy a reference from gatehouse "
-            "tuning list"
-        )
+        raise ConfigurationError(f"tuning.warm_start: {store.address} does not hold {', '.join(missing)}")
     for reference in spec.warm_start:
         about, trials = store.read_json(reference, "experiment.json"), store.read_json(reference, "trials.json")
         by_number = {trial["number"]: trial["parameters"] for trial in trials}

@@ -10,7 +10,7 @@ from optuna.distributions import BaseDistribution, FloatDistribution, IntDistrib
 from optuna.trial import FrozenTrial, TrialState
 
 from gatehouse.tuning.algorithms import CmaesAlgorithm
-from gatehouse.tuning.parameters import ParameterSpec, plain
+from gatehouse.tuning.parameters import plain
 from gatehouse.tuning.spec import ExperimentSpec
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -20,20 +20,20 @@ def suggested(spec: ExperimentSpec, trial: optuna.Trial) -> dict[str, Any]:
     """The values of the parameters in use, by dotted name, as the study's sampler suggests them."""
     chosen: dict[str, Any] = {}
     for parameter in spec.ordered:
-        if parameter.is_open(chosen):
-            chosen[parameter.name] = plain(_value(trial, spec.label(parameter), parameter))
+        if not parameter.is_open(chosen):
+            continue
+        label, low, finite = spec.label(parameter), parameter.min or 0.0, parameter.finite
+        high: float = finite[-1] if finite and parameter.type != "categorical" else parameter.max or 0.0
+        if parameter.type == "categorical":
+            # Optuna stores only scalars: the index stands for the value.
+            value = parameter.choices[trial.suggest_categorical(label, list(range(len(parameter.choices))))]
+        elif parameter.type == "int":
+            step = int(parameter.step or 1)
+            value = trial.suggest_int(label, int(low), int(high), step=step, log=parameter.log)
+        else:
+            value = trial.suggest_float(label, low, high, step=parameter.step, log=parameter.log)
+        chosen[parameter.name] = plain(value)
     return chosen
-
-
-def _value(trial: optuna.Trial, label: str, parameter: ParameterSpec) -> Any:
-    if parameter.type == "categorical":
-        # Optuna stores only scalars: the index stands for the value.
-        return parameter.choices[trial.suggest_categorical(label, list(range(len(parameter.choices))))]
-    low, high, finite = parameter.min or 0.0, parameter.max or 0.0, parameter.finite
-    if parameter.type == "int":
-        last = finite[-1] if finite else high
-        return trial.suggest_int(label, int(low), int(last), step=int(parameter.step or 1), log=parameter.log)
-    return trial.suggest_float(label, low, finite[-1] if finite else high, step=parameter.step, log=parameter.log)
 
 
 def internal(spec: ExperimentSpec, chosen: dict[str, Any]) -> dict[str, Any]:
@@ -157,9 +157,10 @@ class _CmaEs(optuna.samplers.BaseSampler):
             seed=self._seed,
             population_size=self._algorithm.population_size,
         )
+        scales = {name: _Scale(distribution) for name, distribution in search_space.items()}
         solutions = [
             (
-                np.array([_to_unit(distribution, earlier.params[name]) for name, distribution in search_space.items()]),
+                np.array([scale.share(earlier.params[name]) for name, scale in scales.items()]),
                 sign * (earlier.value or 0.0),
             )
             for earlier in trials[self._algorithm.startup_trials :]
@@ -167,11 +168,8 @@ class _CmaEs(optuna.samplers.BaseSampler):
         size = optimizer.population_size
         for start in range(0, len(solutions) - size + 1, size):
             optimizer.tell(solutions[start : start + size])
-        point = optimizer.ask()
-        return {
-            name: _from_unit(distribution, float(share))
-            for (name, distribution), share in zip(search_space.items(), point, strict=True)
-        }
+        point = zip(scales.items(), optimizer.ask(), strict=True)
+        return {name: scale.value(float(share)) for (name, scale), share in point}
 
     def sample_independent(
         self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
@@ -180,37 +178,29 @@ class _CmaEs(optuna.samplers.BaseSampler):
         return self._random.sample_independent(study, trial, param_name, param_distribution)
 
 
-def _ends(distribution: BaseDistribution) -> tuple[float, float]:
-    """The ends of a parameter's range, on its logarithmic scale if it has one; each grid value has an equal share."""
-    assert isinstance(distribution, FloatDistribution | IntDistribution)
-    half = (distribution.step or 0) / 2
-    low, high = distribution.low - half, distribution.high + half
-    return (math.log(low), math.log(high)) if distribution.log else (low, high)
+class _Scale:
+    """The range of a parameter as shares from 0 to 1, logarithmic if it is; each grid value has an equal share."""
 
+    def __init__(self, distribution: BaseDistribution) -> None:
+        assert isinstance(distribution, FloatDistribution | IntDistribution)
+        self._of, half = distribution, (distribution.step or 0) / 2
+        low, high = distribution.low - half, distribution.high + half
+        self._low, self._high = (math.log(low), math.log(high)) if distribution.log else (low, high)
 
-def _to_unit(distribution: BaseDistribution, value: float) -> float:
-    low, high = _ends(distribution)
-    return ((math.log(value) if distribution.log else value) - low) / (high - low)  # type: ignore[attr-defined]
+    def share(self, value: float) -> float:
+        return ((math.log(value) if self._of.log else value) - self._low) / (self._high - self._low)
 
-
-def _from_unit(distribution: BaseDistribution, share: float) -> float | int:
-    assert isinstance(distribution, FloatDistribution | IntDistribution)
-    low, high = _ends(distribution)
-    value = low + share * (high - low)
-    value = math.exp(value) if distribution.log else value
-    if distribution.step:
-        value = distribution.low + round((value - distribution.low) / distribution.step) * distribution.step
-    value = min(max(value, distribution.low), distribution.high)
-    return int(value) if isinstance(distribution, IntDistribution) else value
+    def value(self, share: float) -> float | int:
+        value = self._low + share * (self._high - self._low)
+        value = math.exp(value) if self._of.log else value
+        if self._of.step:
+            value = self._of.low + round((value - self._of.low) / self._of.step) * self._of.step
+        value = min(max(value, self._of.low), self._of.high)
+        return int(value) if isinstance(self._of, IntDistribution) else value
 
 
 def pruner_of(spec: ExperimentSpec, steps: int) -> optuna.pruners.BasePruner:
-    """Optuna's pruner.
-
-    Args:
-        spec: The experiment.
-        steps: Steps of a whole trial. They are counted from 1, so that a step is also the budget used.
-    """
+    """Optuna's pruner; steps are counted from 1, so that a step is also the budget used."""
     rule = spec.early_stopping
     if rule is None:
         return optuna.pruners.NopPruner()
@@ -234,12 +224,7 @@ def pruner_of(spec: ExperimentSpec, steps: int) -> optuna.pruners.BasePruner:
 
 
 def step_of(done: int, total: int, steps: int) -> int:
-    """The step that a trial has reached: the greatest j with done/total >= j/steps; 0 before the first.
-
-    Args:
-        done: Epochs or rounds done.
-        total: Epochs or rounds of the whole trial.
-        steps: Steps of a whole trial.
+    """The step that a trial has reached after `done` of `total` epochs or rounds; 0 before the first of `steps`.
 
     Example:
         >>> [step_of(done, 60, 4) for done in (14, 15, 29, 60)]

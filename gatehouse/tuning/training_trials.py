@@ -81,10 +81,7 @@ class TrainingTrials:
         spec: ExperimentSpec,
         seed: int,
     ) -> None:
-        """Prepare to train; trials' models are published under `<model_name>-trial`.
-
-        `base` has the settings that are not searched, and `seed` is the seed of every trial.
-        """
+        """Prepare to train models named `<model_name>-trial`; `base` has the settings that are not searched."""
         self.store, self.data, self.spec = store, data, spec
         self._base, self._name, self._seed = base, f"{model_name}-trial", seed
         self._running: list[_Trial] = []
@@ -112,8 +109,7 @@ class TrainingTrials:
     def request(self, parameters: dict[str, Any]) -> TrainRequest:
         """The training run of a trial.
 
-        Raises:
-            ConfigurationError: if no model can be trained with this combination of parameters.
+        Raises ConfigurationError if no model can be trained with this combination of parameters.
         """
         try:
             spec = configured(self._base, parameters | {"seed": self._seed}, self.spec.trial_settings)
@@ -128,8 +124,7 @@ class TrainingTrials:
     def alone(self, job: str, stop: Stop) -> Iterator[None]:
         """In this context no other trial trains the same job.
 
-        Raises:
-            TrainingStoppedError: if the trial is stopped while it waits.
+        Raises TrainingStoppedError if the trial is stopped while it waits.
         """
         while not self._jobs[job].acquire(timeout=_TURN_SECONDS):
             if stop.asked():
@@ -176,8 +171,17 @@ class _Trial:
         request = self._trials.request(self._parameters)
         self._names, self._length = measured_metrics(request.spec), length_of(request.spec)
         self._job = job_key(request)
+
+        def hear(points: Sequence[Point]) -> None:
+            epochs: defaultdict[int, dict[str, float]] = defaultdict(dict)
+            for point in points:
+                epochs[point.step][point.name] = point.value
+            for epoch, values in sorted(epochs.items()):
+                if self._names[0] in values:  # Steps of the training loop are numbered too.
+                    self._report(epoch, values)
+
         STOP.set(self._stop)
-        FOLLOWER.set(self._hear)
+        FOLLOWER.set(hear)
         RUN_TITLE.set(f"trial {self._number}")
         try:
             with self._trials.alone(self._job, self._stop):
@@ -188,14 +192,6 @@ class _Trial:
             self._report(row["epoch"], row)  # A model from the memo has reported no epochs.
         measures = measured(self._trials.store, self._trials.data, result.model, self._trials.spec)
         return Succeeded(self._number, result.metrics, measures, result.model, self._job)
-
-    def _hear(self, points: Sequence[Point]) -> None:
-        epochs: defaultdict[int, dict[str, float]] = defaultdict(dict)
-        for point in points:
-            epochs[point.step][point.name] = point.value
-        for epoch, values in sorted(epochs.items()):
-            if self._names[0] in values:  # Steps of the training loop are numbered too.
-                self._report(epoch, values)
 
     def _report(self, epoch: int, values: dict[str, float]) -> None:
         """Report each epoch once, in order."""

@@ -22,17 +22,8 @@ class Trial:
     """One trial.
 
     Attributes:
-        number: From 0, in the order of suggestions.
-        parameters: The values of the parameters in use, by dotted name.
-        values: Values of the objectives, by metric; empty if the trial did not succeed.
-        measures: Measurements of its model, such as `size_bytes`.
-        feasible: Whether it succeeded and keeps all constraints.
-        intermediate: Step and value of the objective, in the order of steps.
-        reason: The class of an error, or the step at which it was stopped.
-        job: Key of its training job, which depends on the code, and so is in no artifact.
         beside: Numbers of the earlier trials that were running when it was suggested.
         parent: In a population, number of the trial whose checkpoint it continues; None for a new start.
-        message: The error message, which is in no artifact.
         provisional: Whether it ended for a reason outside of the experiment: the next run tries it again.
     """
 

@@ -10,11 +10,18 @@ from scipy import stats
 
 from gatehouse.data.splitting.parts import Part
 from gatehouse.errors import ConfigurationError
-from gatehouse.evaluation.bootstrap import Measured, Units, holm, on_draws, percentiles
+from gatehouse.evaluation.bootstrap import Measured, Units, interval, on_draws, percentiles
+from gatehouse.evaluation.bootstrap import compared as compare
+from gatehouse.evaluation.gate import Comparison
 from gatehouse.evaluation.judgement import uncertainty_of
+from gatehouse.evaluation.report import estimate
 from gatehouse.evaluation.spec import EvaluationSpec
-from gatehouse.evaluation.stage import EvaluateRequest, _units
-from gatehouse.metrics.tasks import BINARY
+from gatehouse.evaluation.stage import EvaluateRequest, units_of
+from gatehouse.metrics.arithmetic.intervals import holm
+from gatehouse.metrics.catalogue import metric_named, metrics_for
+from gatehouse.metrics.classification import calibration_error, calibration_error_debiased
+from gatehouse.metrics.metric import Metric, all_on_draws
+from gatehouse.metrics.tasks import BINARY, RANKING
 from gatehouse.store.canonical import canonical_json
 from gatehouse.store.store import ArtifactStore
 from tests.evaluation.conftest import LENIENT, SPEC
@@ -32,10 +39,10 @@ def part(groups: Any = None) -> Part:
     [("", None), ("plane", [0, 1, 0, 2, 1, 0]), ("day", [0, 0, 0, 1, 1, 1])],
 )
 def test_units_are_rows_values_of_a_column_or_days(resample_by: str, units: list[int] | None) -> None:
-    found = Units.of(part(), resample_by, "decided")
-    assert found.name == (resample_by or "row")
-    assert found.number == (len(set(units)) if units else 6)
-    assert (None if found.of_row is None else found.of_row.tolist()) == units
+    result = Units.of(part(), resample_by, "decided")
+    assert result.name == (resample_by or "row")
+    assert result.number == (len(set(units)) if units else 6)
+    assert (None if result.of_row is None else result.of_row.tolist()) == units
 
 
 @pytest.mark.parametrize(
@@ -43,10 +50,10 @@ def test_units_are_rows_values_of_a_column_or_days(resample_by: str, units: list
     [(("plane",), [0, 1, 0, 2, 1, 0]), (("plane", "decided"), None), ((), None), (("gone",), None)],
 )
 def test_what_a_split_keeps_together_is_a_unit(columns: tuple[str, ...], units: list[int] | None) -> None:
-    found = Units.of_split(part(), columns)
-    assert (found.name, found.number) == (("plane", 3) if units else ("row", 6))
+    result = Units.of_split(part(), columns)
+    assert (result.name, result.number) == (("plane", 3) if units else ("row", 6))
     if units:
-        assert [found.of_row[row] == found.of_row[0] for row in range(6)] == [each == 0 for each in units]  # type: ignore[index]  # They are where units are given.
+        assert [result.of_row[row] == result.of_row[0] for row in range(6)] == [unit == 0 for unit in units]  # type: ignore[index]  # They are where units are given.
     assert Units.of_split(part(np.array([0, 0, 0, 1, 1, 1])), columns).name == "group"
 
 
@@ -81,10 +88,10 @@ def test_rows_of_one_unit_that_are_alike_tell_less() -> None:
     units = Units("plane", 60, np.repeat(np.arange(60), 10))
     models = {"candidate": BINARY.read(probabilities, None)}
     spec = EvaluationSpec(bootstrap_samples=200)
-    found, _ = uncertainty_of(BINARY, labels, models, units, spec)
-    assert (found.unit, found.units, found.samples) == ("plane", 60, 200)
+    result, _ = uncertainty_of(BINARY, labels, models, units, spec)
+    assert (result.unit, result.units, result.samples) == ("plane", 60, 200)
     alone, _ = uncertainty_of(BINARY, labels, models, Units("row", 600), spec)
-    wide, narrow = (each.intervals["candidate"]["log_loss"] for each in (found, alone))
+    wide, narrow = (entry.intervals["candidate"]["log_loss"] for entry in (result, alone))
     assert wide[1] - wide[0] > 2 * (narrow[1] - narrow[0])
 
 
@@ -99,7 +106,7 @@ def test_percentiles_of_few_units_are_those_of_a_t_interval() -> None:
 @pytest.mark.parametrize("grouped", [False, True])
 def test_intervals_hold_the_truth_about_as_often_as_they_say(grouped: bool) -> None:
     """A small version of benchmarks/interval_coverage.py."""
-    held = []
+    kept = []
     for seed in range(120):
         draw = np.random.default_rng(seed)
         unit = np.arange(400) // 4
@@ -108,8 +115,8 @@ def test_intervals_hold_the_truth_about_as_often_as_they_say(grouped: bool) -> N
         mean = Measured(lambda times, losses=losses: float(times @ losses / times.sum()))
         units = Units("unit", 100, unit) if grouped else Units("row", 400)
         low, high = percentiles(on_draws([mean], units, 60, 7)[:, 0], 0.025, units.number)
-        held.append(low <= 0 <= high)
-    assert 0.86 <= np.mean(held) <= 0.99
+        kept.append(low <= 0 <= high)
+    assert 0.86 <= np.mean(kept) <= 0.99
 
 
 def test_each_is_multiplied_by_what_is_left_and_none_is_below_a_smaller_one() -> None:
@@ -147,5 +154,121 @@ def test_units_are_what_the_project_names_or_the_split_keeps_together(
         policy=LENIENT,
         spec=SPEC.model_copy(update={"resample_by": resample_by}),
     )
-    found = _units(request, store, Part(rows, table, rows % 2.0), {"entity_keys": ["shop"]})
-    assert (found.name, found.number) == units
+    result = units_of(request, store, Part(rows, table, rows % 2.0), {"entity_keys": ["shop"]})
+    assert (result.name, result.number) == units
+
+
+def rows(seed: int, off: float) -> tuple[Any, Any]:
+    """Labels, and probabilities that are their chances, but for `off`."""
+    draw = np.random.default_rng(seed)
+    chances = draw.uniform(0.3, 0.7, 400)
+    return (draw.random(400) < chances).astype(float), BINARY.read(chances + off, None)
+
+
+@pytest.mark.parametrize("metric", [calibration_error, calibration_error_debiased])
+@pytest.mark.parametrize("off", [0.0, 0.1])
+def test_intervals_hold_the_truth_where_percentiles_hold_none(metric: Any, off: float) -> None:
+    kept = percentiles = 0
+    for seed in range(40):
+        labels, predictions = rows(seed, off)
+        drawn = on_draws([Measured(all_on_draws([metric], labels, predictions))], Units("row", 400), 60, 7)
+        low, high = interval(metric, drawn, 400, labels, predictions)
+        assert 0 <= low <= high <= 1
+        kept += low <= off + 1e-9 and off <= high
+        percentiles += np.quantile(drawn[:, 0], 0.025) <= off
+    assert kept >= 35
+    assert off or percentiles == 0, "draws are moved by chance twice"
+
+
+def test_the_interval_of_the_debiased_error_holds_it_and_that_of_the_plain_one_is_not_shown() -> None:
+    out = 0
+    for seed in range(20):
+        labels, predictions = rows(seed, 0.0)
+        drawn = on_draws([Measured(all_on_draws([calibration_error], labels, predictions))], Units("row", 400), 60, 7)
+        test = interval(calibration_error, drawn, 400, labels, predictions)
+        low, high = interval(calibration_error_debiased, drawn, 400, labels, predictions)
+        value = calibration_error_debiased.measure(labels, predictions)
+        assert low - 1e-12 <= value <= high + 1e-12
+        out += not test[0] <= value <= test[1]
+    assert out, "the test alone does not hold it"
+    assert estimate("calibration_error", 0.0539, (0.0, 0.0083)) == ("0.0539", "n", "")
+    assert estimate("calibration_error_debiased", 0.0, (0.0, 0.0083)) == ("0.0000", "n", "0.0000 to 0.0083")
+
+
+def test_gaps_sum_to_the_error_and_follow_it_on_a_draw() -> None:
+    labels, predictions = rows(1, 0.05)
+    value, *gaps = all_on_draws([calibration_error], labels, predictions)(np.ones(400))
+    assert len(gaps) == calibration_error.groups
+    assert value == pytest.approx(np.abs(gaps).sum()) == calibration_error.measure(labels, predictions)
+
+
+ROWS = 800
+
+
+def scores(noise: float, seed: int = 0) -> tuple[Any, Any]:
+    """Labels, and probabilities that are the truth but for some noise."""
+    draw = np.random.default_rng(seed)
+    logit = draw.normal(size=ROWS)
+    labels = (draw.random(ROWS) < 1 / (1 + np.exp(-logit))).astype(np.int8)
+    return labels, 1 / (1 + np.exp(-(logit + noise * np.random.default_rng(seed + 1).normal(size=ROWS))))
+
+
+def compared(labels: Any, candidate: Any, champion: Any, metric: str = "log_loss", **how: Any) -> Comparison:
+    """The comparison of two models' probabilities; the rule is that of a policy that names nothing."""
+    models = BINARY.read(candidate, None), BINARY.read(champion, None)
+    return resampled(metric_named(metric), labels, models, Units("row", len(labels)), **how)
+
+
+def resampled(
+    metric: Metric, labels: Any, models: Any, units: Units, confidence: float = 0.95, samples: int = 50, seed: int = 7
+) -> Comparison:
+    """The comparison of two models' predictions on draws of units."""
+    drawn = on_draws([Measured(metric.on_draws(labels, model)) for model in models], units, samples, seed).T
+    values = [metric.measure(labels, model) for model in models]
+    return compare(metric, values[0], values[1], (drawn[0], drawn[1]), confidence)
+
+
+@pytest.mark.parametrize("metric", metrics_for("binary"))
+def test_worse_is_positive_in_every_metric(metric: str) -> None:
+    labels, good = scores(0.1)
+    _, bad = scores(3.0)
+    worse, better = (compared(labels, *models, metric, samples=100) for models in ((bad, good), (good, bad)))
+    assert worse.best_bound <= worse.worse_by <= worse.worst_bound
+    assert better.worst_bound < 0 < worse.best_bound
+    assert worse.worse_by == -better.worse_by == metric_named(metric).worse_by(worse.candidate, worse.champion)
+
+
+@pytest.mark.parametrize("metric", ["log_loss", "roc_auc"])
+def test_the_draws_are_those_of_scipy(metric: str) -> None:
+    labels, good = scores(0.1)
+    _, bad = scores(1.0)
+    measured = metric_named(metric)
+
+    def worse_by(labels: Any, one: Any, other: Any) -> float:
+        return measured.worse_by(measured(labels, one), measured(labels, other))
+
+    how = {"paired": True, "vectorized": False, "n_resamples": 50, "method": "percentile", "batch": 1}
+    drawn = stats.bootstrap((labels, good, bad), worse_by, confidence_level=0.9, rng=np.random.default_rng(7), **how)
+    result = compared(labels, good, bad, metric)
+    assert (result.best_bound, result.worst_bound) == pytest.approx(
+        percentiles(drawn.bootstrap_distribution, 0.05), rel=1e-9
+    )
+
+
+def test_the_bound_covers_the_truth_as_often_as_it_says() -> None:
+    # Two models of the same quality: the one-sided 90 % bound lies below zero in about a tenth of all test sets.
+    missed = 0
+    for seed in range(200):
+        draw = np.random.default_rng(seed)
+        labels = draw.integers(0, 2, 300).astype(np.int8)
+        first, other = (np.clip(0.5 + 0.1 * draw.normal(size=300), 0.01, 0.99) for _ in range(2))
+        missed += compared(labels, first, other, confidence=0.9, samples=100).worst_bound < 0
+    assert 8 <= missed <= 36
+
+
+def test_of_rankings_whole_groups_are_drawn() -> None:
+    # In every group of two one model is right and the other wrong: only drawing the rows alone would vary that.
+    labels, groups = np.tile([1, 0], 50), np.repeat(np.arange(50), 2)
+    right, wrong = (RANKING.read(scores, groups) for scores in (labels * 1.0, 1.0 - labels))
+    result = resampled(metric_named("precision_at_1"), labels, (right, wrong), Units("group", 50, groups))
+    assert (result.worse_by, result.worst_bound, result.best_bound) == (-1.0, -1.0, -1.0)

@@ -76,15 +76,17 @@ def test_of_several_classes_the_worst_against_the_rest_counts() -> None:
     labels, said = (draw.integers(0, 4, ROWS).astype(float) for _ in range(2))
     said[(groups == "b") & (labels == 2)] = 2
     scores = np.eye(4)[said.astype(int)]
-    found = _values(_measured(labels, Predictions(scores, scores, said), groups, "multiclass"))
+    result = _values(_measured(labels, Predictions(scores, scores, said), groups, "multiclass"))
     rates = {
         number: [np.mean(said[(groups == name) & (labels == number)] == number) for name in "abc"]
         for number in range(4)
     }
-    assert found["equal_opportunity_difference"] == pytest.approx(max(max(each) - min(each) for each in rates.values()))
+    assert result["equal_opportunity_difference"] == pytest.approx(
+        max(max(entry) - min(entry) for entry in rates.values())
+    )
     shares = [[np.mean(said[groups == name] == number) for name in "abc"] for number in range(4)]
-    assert found["demographic_parity_ratio"] == pytest.approx(min(min(each) / max(each) for each in shares))
-    assert set(found) == set(group_measures_of("multiclass")) and "group_calibration_error" not in found
+    assert result["demographic_parity_ratio"] == pytest.approx(min(min(entry) / max(entry) for entry in shares))
+    assert set(result) == set(group_measures_of("multiclass")) and "group_calibration_error" not in result
 
 
 def test_of_numbers_means_of_predictions_and_errors_are_compared() -> None:
@@ -103,29 +105,33 @@ def test_a_null_is_a_group_and_small_ones_are_shown_and_do_not_count() -> None:
     (labels, read), groups = _binary(), _groups()
     groups[:200] = None
     groups[200:250] = "tiny"
-    found = _measured(labels, read, groups, "binary")
-    assert {each.name: each.lacking for each in found.groups} == {
+    result = _measured(labels, read, groups, "binary")
+    assert {group.name: group.lacking for group in result.groups} == {
         "carrier=a": "",
         "carrier=b": "",
         "carrier=c": "",
         "carrier=(null)": "",
         "carrier=tiny": "50 rows, fewer than 100",
     }
-    assert "selection_rate" in found.groups[-1].rates["candidate"]
+    assert "selection_rate" in result.groups[-1].rates["candidate"]
     kept = groups != "tiny"
     without = _measured(labels[kept], read.take(np.flatnonzero(kept)), groups[kept], "binary")
-    assert _values(found) == pytest.approx(_values(without))
-    assert str(found).endswith(", 1 groups cannot be judged")
+    assert _values(result) == pytest.approx(_values(without))
+    assert str(result).endswith(", 1 groups cannot be judged")
 
 
 def test_groups_of_few_units_or_of_one_label_cannot_be_judged() -> None:
     (labels, read), groups = _binary(), _groups()
     labels[groups == "c"] = 1.0
     few = Units("day", 10 + ROWS, np.where(groups == "b", np.arange(ROWS) % 10, 10 + np.arange(ROWS)))
-    found = _measured(labels, read, groups, "binary", units=few)
-    told = {each.name[-1]: each.lacking for each in found.groups}
-    assert told["a"] == "" and told["b"] == "rows of 10 days, fewer than 20" and "0 rows with label 0" in told["c"]
-    assert found.measures == {"candidate": {}}
+    result = _measured(labels, read, groups, "binary", units=few)
+    reported = {group.name[-1]: group.lacking for group in result.groups}
+    assert (
+        reported["a"] == ""
+        and reported["b"] == "rows of 10 days, fewer than 20"
+        and "0 rows with label 0" in reported["c"]
+    )
+    assert result.measures == {"candidate": {}}
 
 
 def _of_two(positive: int, rows: int = 600) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -140,18 +146,18 @@ def _of_two(positive: int, rows: int = 600) -> tuple[np.ndarray, np.ndarray, np.
 def test_a_rate_of_one_row_is_not_known_and_decides_nothing(missed: bool) -> None:
     groups, labels, said = _of_two(1)
     said[4_000] = not missed
-    found = _measured(labels, Predictions(said * 0.9, said * 0.9, said), groups, "binary")
-    assert [(each.lacking, each.unknown) for each in found.groups] == [
+    result = _measured(labels, Predictions(said * 0.9, said * 0.9, said), groups, "binary")
+    assert [(group.lacking, group.unknown) for group in result.groups] == [
         ("", ()),
         ("the true positive rate, of fewer than 20 rows (1)", ("true_positive_rate",)),
     ]
-    assert not found.lacking and {*found.groups[1].rates["candidate"]} & {*RATES} == {*RATES[::2]}
-    rule, odds = _judged({"equal_opportunity_difference": 0.1, "equalized_odds_difference": 0.1}, found)
+    assert not result.lacking and {*result.groups[1].rates["candidate"]} & {*RATES} == {*RATES[::2]}
+    rule, odds = _judged({"equal_opportunity_difference": 0.1, "equalized_odds_difference": 0.1}, result)
     assert verdict_of((rule,)) == verdict_of((odds,)) == "inconclusive"
-    for each in (rule, odds):
-        assert each.found.endswith("; carrier=b lacks the true positive rate, of fewer than 20 rows (1)")
-    assert str(found).endswith("not measured, carrier=b lacks the true positive rate, of fewer than 20 rows (1)")
-    (chosen,) = _judged({"demographic_parity_difference": 0.5}, found)
+    for group in (rule, odds):
+        assert group.found.endswith("; carrier=b lacks the true positive rate, of fewer than 20 rows (1)")
+    assert str(result).endswith("not measured, carrier=b lacks the true positive rate, of fewer than 20 rows (1)")
+    (chosen,) = _judged({"demographic_parity_difference": 0.5}, result)
     assert chosen.holds, "that divides by all rows"
 
 
@@ -159,15 +165,15 @@ def test_a_rate_of_one_row_is_not_known_and_decides_nothing(missed: bool) -> Non
 def test_a_rate_of_0_or_1_has_the_interval_of_jeffreys(said: int) -> None:
     groups, labels, _ = _of_two(150)
     read = Predictions(np.full(4_600, 0.5), np.full(4_600, 0.5), np.full(4_600, said))
-    found = _measured(labels, read, groups, "binary", FAIR.model_copy(update={"bootstrap_samples": 500}))
+    result = _measured(labels, read, groups, "binary", FAIR.model_copy(update={"bootstrap_samples": 500}))
     for name, rows in zip(RATES, (600, 150, 450), strict=True):
-        value, low, high = found.groups[1].rates["candidate"][name]
+        value, low, high = result.groups[1].rates["candidate"][name]
         width = beta(0.5, rows + 0.5).ppf(0.975)
         expected = (1, 1 - width, 1) if said else (0, 0, width)
         assert (value, low, high) == pytest.approx(expected, abs=0.3 * width)
-    for name, (value, low, high) in found.measures["candidate"].items():
+    for name, (value, low, high) in result.measures["candidate"].items():
         assert low <= value <= high and high - low > 0.002, name
-    assert ("demographic_parity_ratio" in found.measures["candidate"]) == bool(said), "0 of 0 has no value"
+    assert ("demographic_parity_ratio" in result.measures["candidate"]) == bool(said), "0 of 0 has no value"
 
 
 @pytest.mark.parametrize(("share", "rows", "verdict"), [(0.002, 30, "inconclusive"), (0.5, 300, "refused")])
@@ -177,9 +183,9 @@ def test_a_group_without_a_selected_row_is_refused_only_where_others_say_so(
     groups, labels, said = _of_two(rows // 2, rows)
     said, spec = np.arange(4_000 + rows) < share * 4_000, FAIR.model_copy(update={"min_slice_rows": 20})
     labels[4_000:] = np.arange(rows) % 2
-    found = _measured(labels, Predictions(said * 0.9, said * 0.9, said), groups, "binary", spec)
-    assert not found.lacking and found.measures["candidate"]["demographic_parity_ratio"][0] == 0
-    assert verdict_of(_judged({"demographic_parity_ratio": 0.8}, found)) == verdict
+    result = _measured(labels, Predictions(said * 0.9, said * 0.9, said), groups, "binary", spec)
+    assert not result.lacking and result.measures["candidate"]["demographic_parity_ratio"][0] == 0
+    assert verdict_of(_judged({"demographic_parity_ratio": 0.8}, result)) == verdict
 
 
 def test_equal_groups_are_rarely_shown_to_differ_however_many_they_are() -> None:
@@ -188,8 +194,8 @@ def test_equal_groups_are_rarely_shown_to_differ_however_many_they_are() -> None
         draw = np.random.default_rng(seed)
         labels, said = (draw.random(1_500) < 0.5 for _ in range(2))
         read, groups = Predictions(said.astype(float), None, said.astype(int)), draw.integers(0, 10, 1_500)
-        found = _measured(labels.astype(float), read, groups, "multiclass", alike).measures["candidate"]
-        shown += found["equal_opportunity_difference"][1] > 0
+        result = _measured(labels.astype(float), read, groups, "multiclass", alike).measures["candidate"]
+        shown += result["equal_opportunity_difference"][1] > 0
     assert shown <= 8
 
 
@@ -226,12 +232,12 @@ def test_a_bound_is_kept_where_the_whole_interval_keeps_it(
     groups: tuple[Group, ...], interval: Any, bound: float, verdict: str
 ) -> None:
     measures = {} if interval is None else {"equal_opportunity_difference": interval}
-    found = Fairness("carrier", groups, {"candidate": measures})
-    rules = _judged({"equal_opportunity_difference": bound}, found)
+    result = Fairness("carrier", groups, {"candidate": measures})
+    rules = _judged({"equal_opportunity_difference": bound}, result)
     assert verdict_of(rules) == verdict
     assert [rule.name for rule in rules] == [
         "fairness carrier equal_opportunity_difference",
-        *(f"fairness {each.name}" for each in found.lacking),
+        *(f"fairness {entry.name}" for entry in result.lacking),
     ]
 
 

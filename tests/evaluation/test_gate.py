@@ -87,14 +87,14 @@ def broken(**changes: object) -> list[str]:
 
 def test_the_families_are_the_files_of_the_folder() -> None:
     files = {path.stem for path in Path(gate.__file__).with_name("rules").glob("*.py")} - {"__init__"}
-    assert {each.rules.__name__ for each in families()} == files
-    assert [each.rules.__name__ for each in families()][:3] == ["bars", "baseline", "guessing"]
+    assert {family.rules.__name__ for family in families()} == files
+    assert [family.rules.__name__ for family in families()][:3] == ["bars", "baseline", "guessing"]
 
 
 def test_every_key_of_the_policy_belongs_to_one_family() -> None:
-    heads = [head for each in families() for head in each.names]
+    heads = [head for family in families() for head in family.names]
     assert len(set(heads)) == len(heads), f"two families of rules have the same name: {sorted(heads)}"
-    keys = [key for each in families() for key in each.policy.model_fields]
+    keys = [key for family in families() for key in family.policy.model_fields]
     own = GatePolicy.__annotations__.keys()
     assert len(keys) == len(set(keys))
     assert set(GatePolicy.model_fields) == {*keys, *Termed.model_fields, *own}
@@ -135,9 +135,9 @@ CLEAN, WARNED = DataCheck("leakage", "pass", ()), DataCheck("split checks", "pas
 def test_the_data_is_judged_as_the_policy_wants(warnings: str, checks: tuple[DataCheck, ...], rules: list[str]) -> None:
     evidence = Evidence(MODEL, GOOD, BASELINE, BETTER, {"roc_auc": {"a": 0.7}}, True, checks)
     policy = POLICY.model_copy(update={"warnings": warnings}).resolved(judging_of(BINARY))
-    found = [rule for rule in judge(policy, evidence) if not rule.holds]
-    assert [rule.name for rule in found] == rules
-    assert all("3 of 100 rows" in rule.found for rule in found if WARNED in checks)
+    result = [rule for rule in judge(policy, evidence) if not rule.holds]
+    assert [rule.name for rule in result] == rules
+    assert all("3 of 100 rows" in rule.found for rule in result if WARNED in checks)
 
 
 @pytest.mark.parametrize(
@@ -153,12 +153,18 @@ def test_the_data_is_judged_as_the_policy_wants(warnings: str, checks: tuple[Dat
 def test_an_interval_that_spans_a_tolerance_below_what_the_rows_can_show_is_inconclusive(
     best: float, worst: float, error: float, verdict: str
 ) -> None:
-    found = Comparison("log_loss", 0.486, 0.485, 0.001, worst, best, error)
-    rules = judged(POLICY, GOOD, BASELINE, found, {"a": 0.7})
+    result = Comparison("log_loss", 0.486, 0.485, 0.001, worst, best, error)
+    rules = judged(POLICY, GOOD, BASELINE, result, {"a": 0.7})
     assert verdict_of(rules) == verdict
-    told = [rule.found for rule in rules if rule.inconclusive]
-    assert all("the smallest regression that these test rows can show is 0.00249" in each for each in told)
+    reported = [rule.found for rule in rules if rule.inconclusive]
+    assert all("the smallest regression that these test rows can show is 0.00249" in entry for entry in reported)
     assert verdict_of((*rules, Rule("other", "a", "b", False))) == "refused", "what is broken counts more"
+
+
+def test_figures_are_written_alike_everywhere() -> None:
+    figures = [gate.figure(value) for value in (0.0, 0.001, 0.000999, 9.9999, 10.0, 1e10, -0.5)]
+    assert figures == ["0.0000", "0.0010", "0.000999", "9.9999", "10", "1.000e+10", "-0.5000"]
+    assert gate.side_of(0.0) == "equal" and gate.side_of(1e-5) == "0.00001 worse"
 
 
 def test_an_equal_candidate_keeps_the_smallest_tolerance_four_times_in_five() -> None:
@@ -183,7 +189,7 @@ WARN = Terms(severity="warn", owner="ops", reason="few flights")
 
 
 @pytest.mark.parametrize(
-    ("terms", "verdict", "told"),
+    ("terms", "verdict", "warned"),
     [
         ({"slice b": WARN}, "refused", ["slice b"]),
         ({"slice": WARN}, "pass", ["slice b", "slice c"]),
@@ -193,12 +199,12 @@ WARN = Terms(severity="warn", owner="ops", reason="few flights")
     ],
 )
 def test_a_broken_rule_refuses_or_is_told_as_the_policy_says(
-    terms: dict[str, Terms], verdict: str, told: list[str]
+    terms: dict[str, Terms], verdict: str, warned: list[str]
 ) -> None:
     policy = POLICY.model_copy(update={"rules": terms})
     rules = judged(policy, GOOD, BASELINE, BETTER, {"a": 0.7, "b": 0.59, "c": 0.1})
     assert verdict_of(rules) == verdict
-    assert [rule.name for rule in rules if rule.warns] == told
+    assert [rule.name for rule in rules if rule.warns] == warned
     assert all(str(rule).endswith(" (owner ops: few flights)") for rule in rules if rule.warns)
 
 
@@ -267,8 +273,8 @@ def test_limits_of_metrics_that_are_better_low_are_upper_ones() -> None:
     assert rules["leakage alarm log_loss"].holds
     assert not rules["slice b"].holds
     low = Evidence(MODEL, GOOD | {"log_loss": 0.39}, BASELINE, None, {"log_loss": {"a": 0.45}}, True)
-    told = [str(rule) for rule in judge(policy, low) if not rule.holds]
-    assert told == ["leakage alarm log_loss: expected log_loss of at least 0.4, found 0.3900"]
+    reported = [str(rule) for rule in judge(policy, low) if not rule.holds]
+    assert reported == ["leakage alarm log_loss: expected log_loss of at least 0.4, found 0.3900"]
 
 
 @pytest.mark.parametrize(
@@ -312,9 +318,9 @@ def _against(worse_by: float, error: float = 0.001) -> Comparison:
 )
 def test_regressions_that_are_shown_in_a_slice_refuse(slices: dict[str, float], broken: list[str]) -> None:
     policy = GatePolicy.model_validate({"regressions": {"metrics": ["brier"]}}).resolved(judging_of(BINARY))
-    found = {name: _against(worse_by) for name, worse_by in slices.items()}
+    result = {name: _against(worse_by) for name, worse_by in slices.items()}
     evidence = Evidence(
-        MODEL, GOOD, BASELINE, BETTER, {}, False, comparisons={"brier": _against(0)}, slice_comparisons=found
+        MODEL, GOOD, BASELINE, BETTER, {}, False, comparisons={"brier": _against(0)}, slice_comparisons=result
     )
     assert [rule.name for rule in judge(policy, evidence) if not rule.holds] == broken
     assert not [rule for rule in judge(POLICY, evidence) if rule.name.startswith("regression")], "none by default"
@@ -336,9 +342,9 @@ def test_what_has_few_units_shows_no_regression_and_looking_at_nothing_is_told(
     metrics: list[str], units: dict[str, int], broken: list[str]
 ) -> None:
     policy = GatePolicy.model_validate({"regressions": {"metrics": metrics}}).resolved(judging_of(BINARY))
-    found = {name: replace(_against(0.1), units=number) for name, number in units.items()}
+    result = {name: replace(_against(0.1), units=number) for name, number in units.items()}
     given = {"brier": _against(0)}
-    evidence = Evidence(MODEL, GOOD, BASELINE, BETTER, {}, False, comparisons=given, slice_comparisons=found)
+    evidence = Evidence(MODEL, GOOD, BASELINE, BETTER, {}, False, comparisons=given, slice_comparisons=result)
     assert [rule.name for rule in judge(policy, evidence) if not rule.holds] == broken
 
 

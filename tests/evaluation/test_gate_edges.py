@@ -74,15 +74,15 @@ def test_only_rows_that_are_too_few_and_refuse_make_all_inconclusive() -> None:
     rule = found("champion log_loss", comparison=bad, seen=few)
     assert (rule.holds, rule.inconclusive) == (False, True)
     assert not found("bar roc_auc", comparison=bad, seen=few).inconclusive, "what holds is not inconclusive"
-    told = {"rules": {"unseen rows": {"severity": "warn"}}}
-    assert not found("champion log_loss", told, comparison=bad, seen=few).inconclusive
+    reported = {"rules": {"unseen rows": {"severity": "warn"}}}
+    assert not found("champion log_loss", reported, comparison=bad, seen=few).inconclusive
     size = {"cost": {"size_mb": 0.0001}}
     assert not found("model size", size, seen=few).inconclusive, "no row of the test part is in it"
     assert str(Seen({}, 10, 10)) == "none of the 10 test rows is among them" and "1 are left" in str(few)
 
 
 @pytest.mark.parametrize(
-    ("counted", "asked", "verdict", "told", "holds"),
+    ("counted", "asked", "verdict", "counts", "holds"),
     [
         (Counted(100, rarer=20), {}, "refused", "100 and 20", True),
         (Counted(99, rarer=40), {}, "inconclusive", "99 and 40", False),
@@ -96,11 +96,11 @@ def test_only_rows_that_are_too_few_and_refuse_make_all_inconclusive() -> None:
     ],
 )
 def test_no_verdict_comes_of_fewer_rows_than_it_needs(
-    counted: Counted, asked: dict[str, Any], verdict: str, told: str, holds: bool
+    counted: Counted, asked: dict[str, Any], verdict: str, counts: str, holds: bool
 ) -> None:
     asked = {"bars": {"roc_auc": {"min": 0.99}}, "champion": {}} | asked
     rule = found("test rows", asked, counted=counted)
-    assert (rule.found, rule.holds) == (told, holds)
+    assert (rule.found, rule.holds) == (counts, holds)
     policy = GatePolicy.model_validate(asked).resolved(judging_of(BINARY))
     evidence = Evidence(MODEL, GOOD, BASELINE, None, {}, False, counted=counted)
     assert verdict_of(judge(policy, evidence)) == verdict
@@ -108,13 +108,13 @@ def test_no_verdict_comes_of_fewer_rows_than_it_needs(
 
 def test_rules_that_are_of_no_test_row_are_as_sure_with_few_of_them() -> None:
     asked = {"max_psi": 0.1, "max_training_age": "P1D", "complete_lineage": True, "require_integration": True}
-    few, told = Seen({"candidate": 9}, 10, 1), {}
+    few, reported = Seen({"candidate": 9}, 10, 1), {}
     for name in ("drift", "training age", "lineage", "integration"):
         rule = found(name, asked, seen=few, origins=Origins(missing=("no splits",)))
         assert (rule.holds, rule.inconclusive) == (False, False), name
-        told[name] = rule.found
-    assert told["drift"] == "not measured: no feature was measured"
-    assert told["training age"] == "not measured: the rows have no decision times"
+        reported[name] = rule.found
+    assert reported["drift"] == "not measured: no feature was measured"
+    assert reported["training age"] == "not measured: the rows have no decision times"
     assert found("lineage", asked, origins=Origins()).found == "all of them"
 
 

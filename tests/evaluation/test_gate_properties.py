@@ -59,11 +59,11 @@ def _broken_by_hand(policy: GatePolicy, evidence: Evidence) -> set[str]:
             broken.add(f"baseline {name}")
     if not worth("roc_auc") <= (policy.leakage_alarm or {})["roc_auc"]:
         broken.add("leakage alarm roc_auc")
-    if (found := evidence.comparison) is not None:
-        if not found.worst_bound <= (policy.champion.tolerance or 0.0):
-            broken.add(f"champion {found.metric}")
-        if (least := policy.champion.min_improvement) is not None and not -found.worse_by >= least:
-            broken.add(f"improvement {found.metric}")
+    if (result := evidence.comparison) is not None:
+        if not result.worst_bound <= (policy.champion.tolerance or 0.0):
+            broken.add(f"champion {result.metric}")
+        if (least := policy.champion.min_improvement) is not None and not -result.worse_by >= least:
+            broken.add(f"improvement {result.metric}")
     limit, slices = (policy.slices or {})["roc_auc"], evidence.slices["roc_auc"]
     broken |= {f"slice {name}" for name, value in slices.items() if not value >= limit}
     return broken if slices else broken | {"slices roc_auc"}
@@ -128,7 +128,7 @@ def test_who_is_better_on_each_row_never_does_worse_against_the_champion(
 
     def verdict(loss: np.ndarray) -> str:
         draws = (loss[rows].mean(axis=1), champion[rows].mean(axis=1))
-        found = compared(metric_named("log_loss"), float(loss.mean()), float(champion.mean()), draws, 0.95)
-        return verdict_of(judge(policy, Evidence(MODEL, {}, {}, found, {}, False)))
+        result = compared(metric_named("log_loss"), float(loss.mean()), float(champion.mean()), draws, 0.95)
+        return verdict_of(judge(policy, Evidence(MODEL, {}, {}, result, {}, False)))
 
     assert (verdict(better) == "pass") >= (verdict(candidate) == "pass")

@@ -21,8 +21,8 @@ BLIND = ("calibration_error", "calibration_error_debiased", "precision_at_10")
 
 
 def _rule(worst: float, best: float, units: int | None = None, policy: Guessing | None = None) -> list[Rule]:
-    found = Comparison("log_loss", 0.5, 0.5 - (worst + best) / 2, (worst + best) / 2, worst, best, units=units)
-    return list(guessing.rules(policy or Guessing(), Evidence(MODEL, {}, {}, None, {}, False, guessing=found)))
+    result = Comparison("log_loss", 0.5, 0.5 - (worst + best) / 2, (worst + best) / 2, worst, best, units=units)
+    return list(guessing.rules(policy or Guessing(), Evidence(MODEL, {}, {}, None, {}, False, guessing=result)))
 
 
 @pytest.mark.parametrize(
@@ -69,8 +69,8 @@ def _shown(task: str, metric: Metric, labels: Any, predictions: Predictions) -> 
     units = Units.single(ROWS, predictions.groups)
     guessed, shuffled = on_shuffled(metric, labels, predictions, units, 100, 7)
     drawn = on_draws([Measured(all_on_draws([metric], labels, predictions))], units, 100, 7)[:, 0]
-    found = compared(metric, metric.measure(labels, predictions), guessed, (drawn, shuffled), 0.95, units.number)
-    (rule,) = guessing.rules(Guessing(), Evidence(MODEL, {}, {}, None, {}, False, guessing=found))
+    result = compared(metric, metric.measure(labels, predictions), guessed, (drawn, shuffled), 0.95, units.number)
+    (rule,) = guessing.rules(Guessing(), Evidence(MODEL, {}, {}, None, {}, False, guessing=result))
     return verdict_of((rule,))
 
 
@@ -99,7 +99,7 @@ def test_predictions_of_a_ranking_stay_in_their_group() -> None:
     scores = groups + np.random.default_rng(5).random(ROWS)
     made = list(shuffles(TASKS["ranking"].read(scores, groups), ROWS, 3, 7))
     assert all(
-        (np.floor(each.scores) == groups).all() and (np.sort(each.scores) == np.sort(scores)).all() for each in made
+        (np.floor(entry.scores) == groups).all() and (np.sort(entry.scores) == np.sort(scores)).all() for entry in made
     )
-    assert all((each.scores != scores).mean() > 0.5 for each in made)
-    assert len({each.scores.tobytes() for each in made}) == 3
+    assert all((entry.scores != scores).mean() > 0.5 for entry in made)
+    assert len({entry.scores.tobytes() for entry in made}) == 3

@@ -56,12 +56,12 @@ def _checks(bench: Bench, split: str = "", **parts: Any) -> str:
     """Checks of the bench's split: parts that end on these days, and one feature that moved."""
     last = {"train": "2024-01-01 12:00", "validation": "2024-02-01 00:00", "test": "2024-03-01 00:00"} | parts
     columns = {"wind": {"psi": [0.1, 0.3, 0.2]}, "decision_time": {"psi": [9.0, 9.0, 9.0]}}
-    told = {"parts": {name: {"last": day} if day else {} for name, day in last.items()}, "columns": columns}
+    reported = {"parts": {name: {"last": day} if day else {} for name, day in last.items()}, "columns": columns}
     return str(
         bench.store.publish(
             "split-checks",
             "x",
-            {"checks.json": canonical_json(told)},
+            {"checks.json": canonical_json(reported)},
             derived_from={"split": split or bench.split, "training_set": bench.training_set},
             details={"verdict": "pass", "warnings": []},
         )
@@ -73,16 +73,16 @@ def _origins(bench: Bench, model: str, checks: str) -> Origins:
 
 
 def test_age_and_drift_are_read_off_the_checks_of_the_split(judged_bench: Bench) -> None:
-    found = _origins(judged_bench, judged_bench.models["good"], _checks(judged_bench))
-    assert (found.age_days, found.psi, found.lacking) == (59.5, {"wind": 0.3}, "")
-    assert found.missing == ("no snapshots", "no config", "no feature-tables")
+    result = _origins(judged_bench, judged_bench.models["good"], _checks(judged_bench))
+    assert (result.age_days, result.psi, result.lacking) == (59.5, {"wind": 0.3}, "")
+    assert result.missing == ("no snapshots", "no config", "no feature-tables")
     assert _origins(judged_bench, judged_bench.models["good"], _checks(judged_bench, test="")).age_days is None
 
 
 def test_a_refit_is_as_old_as_the_newest_row_that_it_learned_from(judged_bench: Bench) -> None:
     inputs = {"training_set": judged_bench.training_set, "split": judged_bench.split}
-    told = {"stopping": {"refit": 3}}
-    refit = str(judged_bench.store.publish("models", "x", {"a": "b"}, derived_from=inputs, configuration=told))
+    reported = {"stopping": {"refit": 3}}
+    refit = str(judged_bench.store.publish("models", "x", {"a": "b"}, derived_from=inputs, configuration=reported))
     assert _origins(judged_bench, refit, _checks(judged_bench)).age_days == 29.0
     assert _origins(judged_bench, refit, _checks(judged_bench, validation="")).age_days is None
 
@@ -94,8 +94,8 @@ def test_what_is_not_of_this_split_is_not_known(judged_bench: Bench) -> None:
     assert f"checked {other}" in _origins(judged_bench, good, _checks(judged_bench, other)).lacking
     inputs = {"training_set": judged_bench.training_set, "split": other}
     elsewhere = str(store.publish("models", "delays", {"a": "b"}, derived_from=inputs))
-    found = _origins(judged_bench, elsewhere, _checks(judged_bench))
-    assert "another split" in found.lacking and other in found.missing[0]
+    result = _origins(judged_bench, elsewhere, _checks(judged_bench))
+    assert "another split" in result.lacking and other in result.missing[0]
 
 
 def test_the_gate_refuses_old_data_and_drift_and_another_policy_says_the_same(judged_bench: Bench) -> None:

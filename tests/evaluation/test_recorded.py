@@ -35,22 +35,22 @@ def test_it_says_what_an_evaluation_under_that_policy_says(judged_bench: Bench, 
     bad, good = judged_bench.models["bad"], judged_bench.models["good"]
     before = judged_bench.evaluate(bad, champion=good)
     anew = judged_bench.evaluate(bad, champion=good, policy=policy)
-    found = rejudged(judged_bench.store, before.evaluation, policy)
-    assert (found.verdict, found.broken, found.not_measured) == (anew.verdict, anew.reasons, ())
-    assert found.warnings == tuple(text for text in anew.warnings if not text.startswith("rules."))
+    result = rejudged(judged_bench.store, before.evaluation, policy)
+    assert (result.verdict, result.broken, result.not_measured) == (anew.verdict, anew.reasons, ())
+    assert result.warnings == tuple(text for text in anew.warnings if not text.startswith("rules."))
 
 
 @pytest.fixture
 def recorded(judged_bench: Bench) -> Any:
     """Publishes an evaluation with some of its JSON changed; gives its store and reference."""
     result = judged_bench.evaluate(judged_bench.models["good"], champion=judged_bench.models["bad"])
-    held = judged_bench.store
-    manifest = held.manifest(result.evaluation)
+    kept = judged_bench.store
+    manifest = kept.manifest(result.evaluation)
 
     def publish(change: Any) -> tuple[ArtifactStore, str]:
-        files = {each.path[:-5]: held.read_json(result.evaluation, each.path) for each in manifest.files}
+        files = {file.path[:-5]: kept.read_json(result.evaluation, file.path) for file in manifest.files}
         change(files)
-        reference = held.publish(
+        reference = kept.publish(
             "evaluations",
             "changed",
             {f"{name}.json": canonical_json(body) for name, body in files.items()},
@@ -58,7 +58,7 @@ def recorded(judged_bench: Bench) -> Any:
             configuration=manifest.configuration,
             details=manifest.details,
         )
-        return held, str(reference)
+        return kept, str(reference)
 
     return publish
 
@@ -78,10 +78,10 @@ def test_what_it_does_not_hold_was_not_measured_then(recorded: Any) -> None:
             "cost": CostBounds(latency_ms=1e9, memory_mb=1.0),
         }
     )
-    found = rejudged(*recorded(forget), policy)
-    assert (found.verdict, found.broken) == ("not known", ())
+    result = rejudged(*recorded(forget), policy)
+    assert (result.verdict, result.broken) == ("not known", ())
     names = ("bar brier", "baseline brier", "champion log_loss", "regressions", "slices brier", "memory")
-    assert found.not_measured == names
+    assert result.not_measured == names
     alarmed = policy.model_copy(update={"leakage_alarm": {"roc_auc": 0.501}})
     assert rejudged(*recorded(forget), alarmed).verdict == "refused", "one rule that was measured is enough"
 
@@ -91,18 +91,18 @@ def test_latency_is_read_where_the_evaluation_left_it(judged_bench: Bench, monke
     evaluation = judged_bench.evaluate(good).evaluation
     for most, said in ((1e9, "pass"), (1e-9, "refused")):
         asked = LENIENT.model_copy(update={"cost": CostBounds(latency_ms=most)})
-        found = rejudged(judged_bench.store, evaluation, asked)
-        assert (found.verdict, found.not_measured) == (said, ())
+        result = rejudged(judged_bench.store, evaluation, asked)
+        assert (result.verdict, result.not_measured) == (said, ())
     monkeypatch.setattr(ArtifactStore, "measurements", lambda *_: [])
-    found = rejudged(judged_bench.store, evaluation, asked)
-    assert (found.verdict, found.not_measured) == ("not known", ("latency",))
+    result = rejudged(judged_bench.store, evaluation, asked)
+    assert (result.verdict, result.not_measured) == ("not known", ("latency",))
 
 
 @pytest.mark.parametrize("policy", [{"champion": {"metric": "brier", "tolerance": 1.0}}, {"better_than_guessing": 0.9}])
 def test_guessing_in_another_metric_or_confidence_was_not_measured_then(recorded: Any, policy: Any) -> None:
     asked = GatePolicy.model_validate({"must_beat_baseline": [], "leakage_alarm": {}, "slices": {}} | policy)
-    found = rejudged(*recorded(lambda files: None), asked)
-    assert (found.verdict, found.not_measured) == ("not known", ("guessing",))
+    result = rejudged(*recorded(lambda files: None), asked)
+    assert (result.verdict, result.not_measured) == ("not known", ("guessing",))
 
 
 def test_a_policy_of_another_task_is_refused(recorded: Any) -> None:

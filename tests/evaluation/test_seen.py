@@ -121,10 +121,10 @@ def test_lineage_that_cannot_be_read_is_told_and_takes_nothing_out(judged: Judge
         "expected rows with the keys flight_id, at of": judged.on(publish_training_set(store, table(ROWS)), [0]),
         "expected values of flight_id, at that": judged.on(publish_training_set(store, numbered), [0]),
     }
-    for told, champion in cases.items():
+    for item, champion in cases.items():
         left, seen = judged.unseen(champion)
-        (found,) = seen.unread
-        assert found.startswith("champion: ") and told in found, told
+        (result,) = seen.unread
+        assert result.startswith("champion: ") and item in result, item
         assert (left, seen.rows) == ([*TEST], {"candidate": 0})
 
 
@@ -134,7 +134,7 @@ def test_groups_of_a_ranking_go_whole(judged: Judged) -> None:
     champion = judged.on(judged.training_set, [45])
     left, seen = unseen_part(judged.store, part, **data, models={"champion": champion}, task=BINARY)
     assert (seen.rows, seen.left) == ({"champion": 1}, 16)
-    assert left.groups is not None and left.groups.tolist() == [each for each in range(4) for _ in range(4)]
+    assert left.groups is not None and left.groups.tolist() == [entry for entry in range(4) for _ in range(4)]
 
 
 FEW, MANY = Seen({"candidate": 0, "champion": 11}, 110, 99), Seen({"candidate": 0, "champion": 10}, 110, 100)
@@ -173,16 +173,18 @@ def test_rows_that_the_champion_was_trained_on_are_not_measured(judged_bench: Be
     champion = Bench(store, training_set, split).model(steps=3)
     result = judged_bench.evaluate(judged_bench.models["good"], champion=champion)
     part = read_part(store, training_set, judged_bench.split, "test", BINARY).take(np.arange(1400))
-    for model, found in ((judged_bench.models["good"], result.metrics), (champion, result.champion_metrics)):
+    for model, item in ((judged_bench.models["good"], result.metrics), (champion, result.champion_metrics)):
         predicted = Predictor.load(store, model).predict(part.table)
-        assert found == measure("binary", part.labels, BINARY.read(predicted, None))
+        assert item == measure("binary", part.labels, BINARY.read(predicted, None))
     assert sum(entry["rows"] for entry in store.read_json(result.evaluation, "slices.json")) == 1400
-    told = "seen rows: the champion was fitted on 100 of the 1,500 test rows; these were taken out, and 1,400 are left"
-    assert (result.verdict, result.warnings) == ("pass", (told,))
+    reported = (
+        "seen rows: the champion was fitted on 100 of the 1,500 test rows; these were taken out, and 1,400 are left"
+    )
+    assert (result.verdict, result.warnings) == ("pass", (reported,))
     verdict = store.read_json(result.evaluation, "verdict.json")
     rows = {"candidate": 0, "champion": 100}
     assert verdict["seen"] == {"rows": rows, "of": 1500, "left": 1400, "lacking": "", "passing": False, "unread": []}
-    assert told in page(store, result.evaluation)
+    assert reported in page(store, result.evaluation)
     more = LENIENT.model_copy(update={"least_unseen_rows": 1401})
     assert rejudged(store, result.evaluation, LENIENT).verdict == "pass"
     assert rejudged(store, result.evaluation, more).verdict == "inconclusive"

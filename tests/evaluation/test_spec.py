@@ -55,7 +55,7 @@ def test_metrics_of_other_tasks_are_named_with_what_is_offered() -> None:
 
 
 def test_the_same_rules_in_another_order_are_the_same_policy() -> None:
-    one = GatePolicy.model_validate(
+    first = GatePolicy.model_validate(
         {"bars": {"roc_auc": {"min": 0.7}, "log_loss": {"max": 0.5}}, "must_beat_baseline": ["roc_auc", "log_loss"]}
     )
     other = GatePolicy.model_validate(
@@ -65,4 +65,4 @@ def test_the_same_rules_in_another_order_are_the_same_policy() -> None:
             "approval": "automatic",
         }
     )
-    assert identity_digest(one) == identity_digest(other)
+    assert identity_digest(first) == identity_digest(other)

@@ -46,10 +46,10 @@ def _evaluated(bench: Bench, integration: str, policy: object = LENIENT) -> Eval
 
 
 def test_a_suite_that_passed_is_on_the_record(judged_bench: Bench) -> None:
-    found = _evaluated(judged_bench, _suite(judged_bench), STRICT)
-    assert (found.verdict, found.warnings) == ("pass", ("integration: a: b (not checked)",))
-    assert "integration" in {rule.name for rule in rules_of(judged_bench.store, found.evaluation)}
-    assert rejudged(judged_bench.store, found.evaluation, STRICT).verdict == "pass"
+    result = _evaluated(judged_bench, _suite(judged_bench), STRICT)
+    assert (result.verdict, result.warnings) == ("pass", ("integration: a: b (not checked)",))
+    assert "integration" in {rule.name for rule in rules_of(judged_bench.store, result.evaluation)}
+    assert rejudged(judged_bench.store, result.evaluation, STRICT).verdict == "pass"
 
 
 @pytest.mark.parametrize(

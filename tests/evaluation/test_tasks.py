@@ -29,22 +29,22 @@ class Bench:
         self.task, self.store = task, ArtifactStore.open(folder)
         self.slices = slices or (("week",) if task == "ranking" else ("carrier",))
         rows = table(1500)
-        told: Mapping[str, Any] = {"task": task}
+        reported: Mapping[str, Any] = {"task": task}
         noise = np.random.default_rng(5).normal(size=1500)
         number = (rows["distance"].to_numpy() - 1000) / 300 + 2 * rows["delay_rate"].to_numpy() + 0.3 * noise
         if task == "multiclass":
             label = np.digitize(number, [0.0, 1.5]).astype(np.int32)
-            told |= {"classes": ["<early>", "on time", "late"]}
+            reported |= {"classes": ["<early>", "on time", "late"]}
         elif task == "ranking":
             label = np.maximum(np.round(number), 0.0)
             rows = rows.append_column("day", pa.array(np.arange(1500) // 10))
             rows = rows.append_column("week", pa.array(np.arange(1500) // 70 % 2))
-            told |= {"group": "day"}
+            reported |= {"group": "day"}
         else:
             label = number
         self.labels = label
         rows = rows.set_column(rows.column_names.index("label"), "label", pa.array(label))
-        self.training_set = publish_training_set(self.store, rows, **told)
+        self.training_set = publish_training_set(self.store, rows, **reported)
         parts = {"train": range(800), "validation": range(800, 1000), "test": range(1000, 1500)}
         self.split = publish_split(self.store, self.training_set, **parts)
 
@@ -80,11 +80,11 @@ def test_a_model_is_judged_by_the_metrics_of_its_task(bench: Bench) -> None:
     assert (better.verdict, better.reasons) == ("pass", ())
     objective = judging_of(TASKS[bench.task]).objective
     assert worse.verdict == "refused" and worse.reasons[-1].startswith(f"champion {objective}: expected not worse")
-    found = bench.store.read_json(better.evaluation, "metrics.json")
-    assert set(found) == {"candidate", "champion", "baseline", "constant"}
-    assert all(np.isfinite(list(metrics.values())).all() for metrics in found.values())
+    result = bench.store.read_json(better.evaluation, "metrics.json")
+    assert set(result) == {"candidate", "champion", "baseline", "constant"}
+    assert all(np.isfinite(list(metrics.values())).all() for metrics in result.values())
     curves = bench.store.read_json(better.evaluation, "curves.json")
-    assert all(set(each) == set(judging_of(TASKS[bench.task]).curves) for each in curves.values())
+    assert all(set(value) == set(judging_of(TASKS[bench.task]).curves) for value in curves.values())
     drawn = page(bench.store, better.evaluation)
     assert ("rows whose label is 0 are left out" in drawn) == (bench.task == "regression")
     assert ("&lt;early&gt;" in drawn) == (bench.task == "multiclass") and "<early>" not in drawn and "<svg" in drawn
@@ -114,7 +114,7 @@ def test_probabilities_follow_the_names_of_classes(own: str, wanted: str, expect
 
 def test_a_slice_that_cuts_the_groups_of_a_ranking_is_refused(tmp_path: Path) -> None:
     bench = Bench("ranking", tmp_path, slices=("carrier",))
-    with pytest.raises(ConfigurationError, match=r"slices: carrier: expected the same value in all rows of a group"):
+    with pytest.raises(ConfigurationError, match=r"slices: carrier: expected one value in each group"):
         bench.evaluate(bench.model(steps=1))
 
 
@@ -122,5 +122,5 @@ def test_a_champion_that_does_not_know_a_class_gives_it_no_chance(tmp_path: Path
     bench = Bench("multiclass", tmp_path)
     known = publish_split(bench.store, bench.training_set, train=bench.rows_of(0, 1), test=range(1000, 1500))
     champion = publish_model(bench.store, bench.training_set, known, loss="multiclass")
-    found = bench.evaluate(bench.model(steps=120), champion=champion)
-    assert found.verdict == "pass" and found.champion_metrics["log_loss"] > 2 * found.metrics["log_loss"]
+    result = bench.evaluate(bench.model(steps=120), champion=champion)
+    assert result.verdict == "pass" and result.champion_metrics["log_loss"] > 2 * result.metrics["log_loss"]

@@ -49,9 +49,3 @@ def test_the_roc_curve_encloses_the_area(rows: tuple[Any, Any]) -> None:
     for at, threshold in enumerate(thresholds):
         assert true_positive[at] == pytest.approx(np.mean(scores[labels == 1] >= threshold))
         assert false_positive[at] == pytest.approx(np.mean(scores[labels == 0] >= threshold))
-
-
-@pytest.mark.parametrize("label", [0, 1])
-def test_one_class_gives_finite_points(label: int) -> None:
-    assert np.isfinite(roc(np.full(4, label), np.array([0.1, 0.2, 0.3, 0.4]))).all()
-    assert precision_recall(np.zeros(3), np.array([0.1, 0.2, 0.3])).tolist() == [[0, 0]] * 3

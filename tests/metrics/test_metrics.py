@@ -222,8 +222,8 @@ def test_large_inputs_neither_overflow_nor_need_a_square_of_memory() -> None:
     assert [classification.mcc(labels, labels == value) for value in (1, 0)] == [1.0, -1.0]
     rows = 20_000
     expected = np.mean(1 / np.arange(1, rows + 1))  # One relevant row is at each place in as many orders.
-    found = ranking.mean_reciprocal_rank(np.eye(1, rows)[0], np.zeros(rows), np.zeros(rows))
-    assert found == pytest.approx(expected, rel=1e-9)
+    result = ranking.mean_reciprocal_rank(np.eye(1, rows)[0], np.zeros(rows), np.zeros(rows))
+    assert result == pytest.approx(expected, rel=1e-9)
     classes = np.arange(10_000)
     tracemalloc.start()
     classification.recall(classes, classes[::-1])
@@ -307,9 +307,9 @@ def test_a_better_model_is_better_and_nan_never_is(name: str, task: str) -> None
 def test_a_class_that_the_model_does_not_know_has_probability_0(name: str) -> None:
     draw, metric = np.random.default_rng(5), metric_named(name)
     labels, scores = draw.integers(1, 5, 60), draw.dirichlet(np.ones(4), 60)
-    found = metric.measure(labels, TASKS["multiclass"].read(scores, None))
+    result = metric.measure(labels, TASKS["multiclass"].read(scores, None))
     padded = np.column_stack([scores, np.zeros(60)])
-    assert found == pytest.approx(metric.measure(labels, TASKS["multiclass"].read(padded, None)), rel=1e-9)
+    assert result == pytest.approx(metric.measure(labels, TASKS["multiclass"].read(padded, None)), rel=1e-9)
 
 
 @pytest.mark.parametrize("task", TASKS)

@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from scipy.stats import norm
+from scipy.stats import binomtest, norm
 
-from gatehouse.metrics.arithmetic.intervals import wilson
+from gatehouse.metrics.arithmetic.intervals import NORMAL, wilson
 from gatehouse.metrics.catalogue import is_minimized, metrics_for
 from gatehouse.metrics.judging import judging_of
 from gatehouse.metrics.tasks import BINARY, MULTICLASS, REGRESSION, TASKS, Output, are_usable, task_of_loss
@@ -92,3 +92,17 @@ def test_the_level_of_numbers_is_a_mean_with_the_normal_interval(labels: list[fl
 )
 def test_outcomes(task: str, labels: list[float], fitted_on: list[float], expected: list[int]) -> None:
     assert TASKS[task].outcomes(np.array(labels, float), np.array(fitted_on, float)).tolist() == expected
+
+
+@settings(max_examples=100)
+@example((11, 11), 0.95)
+@given(st.integers(1, 10_000).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))), st.floats(0.5, 0.999))
+def test_the_interval_of_a_share_is_wilsons(hits: tuple[int, int], level: float) -> None:
+    expected = binomtest(*hits).proportion_ci(level, method="wilson")
+    result = wilson(hits[0] / hits[1], hits[1], norm.ppf((1 + level) / 2))
+    assert result == pytest.approx((expected.low, expected.high), abs=1e-12)
+    assert 0 <= result[0] <= hits[0] / hits[1] <= result[1] <= 1
+
+
+def test_without_a_level_it_is_that_of_95_percent() -> None:
+    assert norm.ppf(0.975) == pytest.approx(NORMAL, abs=1e-15)

@@ -70,15 +70,15 @@ def test_parquet_files_of_a_folder_become_a_log_and_the_same_again(store: Artifa
     (tmp_path / "logs" / "day=1").mkdir(parents=True)
     pq.write_table(_table(probability=[0.1, 0.2, 0.3]), tmp_path / "logs" / "day=1" / "a.parquet")
     pq.write_table(_table(probability=[0.4, 0.5, 0.6]).slice(1), tmp_path / "logs" / "b.parquet")
-    found = collect_log(CollectRequest(log=str(tmp_path / "logs"), model=MODEL), store)
-    assert found.rows == 5 and collect_log(CollectRequest(log=str(tmp_path / "logs"), model=MODEL), store) == found
-    assert read_log(store, found.predictions, MODEL, "binary", KEYS).repeated == 2
+    result = collect_log(CollectRequest(log=str(tmp_path / "logs"), model=MODEL), store)
+    assert result.rows == 5 and collect_log(CollectRequest(log=str(tmp_path / "logs"), model=MODEL), store) == result
+    assert read_log(store, result.predictions, MODEL, "binary", KEYS).repeated == 2
     with pytest.raises(ConfigurationError, match="expected Parquet files"):
         collect_log(CollectRequest(log=str(tmp_path / "none"), model=MODEL), store)
 
 
 def test_the_latest_log_is_the_one_of_the_champion_that_knows_most(store: ArtifactStore) -> None:
-    tables = [_table(probability=[0.1, 0.2, each]) for each in (0.3, 0.4, 0.5)]
+    tables = [_table(probability=[0.1, 0.2, entry]) for entry in (0.3, 0.4, 0.5)]
     of = [(MODEL, "2013-01-02"), (MODEL, "2013-01-03"), (OTHER, "2013-01-04")]
     made = [
         _publish(store, "predictions", table, {"model": model}, as_of)

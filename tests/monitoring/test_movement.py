@@ -10,8 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chi2_contingency
 
-from gatehouse.data.splitting.parts import Part
-from gatehouse.evaluation.bootstrap import Units as EvaluationUnits
 from gatehouse.monitoring.movement import (
     CategoryBins,
     NumericBins,
@@ -21,7 +19,6 @@ from gatehouse.monitoring.movement import (
     mean_error,
     movement,
 )
-from gatehouse.monitoring.rows import units_of
 
 RANDOM = np.random.default_rng(3)
 EDGES = 1.28 * np.array([-1.28, -0.84, -0.52, -0.25, 0, 0.25, 0.52, 0.84, 1.28])
@@ -64,13 +61,6 @@ def test_missing_zero_rare_and_new_values_have_bins_of_their_own() -> None:
     assert (names.values, names.size) == (("AA", "UA"), 4)
     assert list(names.place(_names(["UA", None, "B6", "ZZ", "AA"]))) == [3, 0, 1, 1, 2]
     assert CategoryBins.fit(pa.chunked_array([pa.array([5, 6, 6], pa.int8())]), 9).values == ("5", "6")
-
-
-def test_a_column_without_any_value_still_has_bins() -> None:
-    empty = _column([None, None])
-    moved = movement(NumericBins.fit(empty, 10), empty, np.array([-1, -1]), _column([1.0, 2.0]), "psi", None)
-    assert moved.distances["psi"] > 1 and moved.distances["jensen_shannon"] == 1.0
-    assert "wasserstein" not in moved.distances
 
 
 def _hours(count: int) -> "np.ndarray[tuple[int], np.dtype[np.datetime64]]":
@@ -156,14 +146,6 @@ def test_values_that_go_missing_are_tested_too() -> None:
     units, none = (np.arange(400), np.arange(400)), np.full(400, -1)
     moved = movement(NumericBins.fit(columns[0], 10), columns[0], none, columns[1], "psi", units)
     assert moved.tested is not None and moved.tested.chance < 1e-6
-
-
-def test_a_week_is_a_unit() -> None:
-    times = np.datetime64("2013-01-03", "us") + np.arange(28) * np.timedelta64(1, "D")
-    table = pa.table({"decision_time": pa.array(times, pa.timestamp("us", "UTC"))})
-    assert np.bincount(units_of(table, "week")).tolist() == [7, 7, 7, 7]
-    part = Part(np.arange(28), table, np.zeros(28))
-    assert EvaluationUnits.of(part, "week", "decision_time").number in (4, 5)
 
 
 def test_corrections_are_those_of_their_authors() -> None:

@@ -5,7 +5,6 @@ import pyarrow as pa
 import pytest
 
 from gatehouse.data.splitting.parts import Part
-from gatehouse.errors import ConfigurationError
 from gatehouse.metrics.catalogue import metric_named
 from gatehouse.metrics.metric import Predictions
 from gatehouse.monitoring.performance import Gate, Now, calibration, measured, part_of, performance, units_of
@@ -72,13 +71,6 @@ def test_an_error_of_the_gate_that_was_drawn_by_rows_grows_by_the_design_effect(
     assert now.error_of(Gate(0.8, 0.01, "day"), units) == pytest.approx(0.01)
     part, said = _rows(30, 40, 15)
     assert measured(metric_named("roc_auc"), part, said, SPEC, units_of(part, SPEC)).effect > 4
-
-
-def test_a_column_that_is_not_there_is_named_with_its_own_key() -> None:
-    with pytest.raises(
-        ConfigurationError, match=r"monitoring\.performance\.resample_by: expected `day`, `week` or a column"
-    ):
-        units_of(_rows(4, 5, 99)[0], PerformanceSpec(resample_by="plane"))
 
 
 def test_performance_without_both_classes_is_not_judged() -> None:

@@ -26,7 +26,11 @@ DAY = 86_400.0
 
 
 def _told(*triggers: str, **facts: Any) -> dict[str, Any]:
-    return {"triggers": list(triggers), "reasons": [f"{each} was found" for each in triggers], "facts": FACTS | facts}
+    return {
+        "triggers": list(triggers),
+        "reasons": [f"{trigger} was found" for trigger in triggers],
+        "facts": FACTS | facts,
+    }
 
 
 def _request(store: ArtifactStore, *triggers: str, model: str = MODEL, **facts: Any) -> RetrainRequest:
@@ -67,7 +71,7 @@ sdkVersion: kfp-2.17.0
 
 
 @pytest.mark.parametrize(
-    ("on", "told", "age", "asks"),
+    ("on", "drift", "age", "asks"),
     [
         (("drift", "decay"), _told(), 99, ""),
         (("drift", "decay"), _told("decay", "drift"), 0, "decay+drift"),
@@ -79,9 +83,9 @@ sdkVersion: kfp-2.17.0
         (("volume",), _told(**{"labelled rows after the last train row": 100_000}), 0, "volume"),
     ],
 )
-def test_a_new_model_is_due_by_what_the_project_names(on: Any, told: Any, age: float, asks: str) -> None:
-    found, why = due(RetrainSpec(on=on), told, age)
-    assert found == asks and bool(why) == bool(asks)
+def test_a_new_model_is_due_by_what_the_project_names(on: Any, drift: Any, age: float, asks: str) -> None:
+    result, why = due(RetrainSpec(on=on), drift, age)
+    assert result == asks and bool(why) == bool(asks)
 
 
 def test_cool_down_and_budget_hold_orders_back() -> None:
@@ -101,10 +105,10 @@ def test_without_a_server_the_order_waits_and_is_given_once(store: ArtifactStore
     assert retrain(_request(store, "drift", to="2013-12-01"), store) == first
     Orders(store, "delay").note(first.cause, "ended", exit_code=0)
     assert retrain(_request(store, "drift"), store).action == "done"
-    held = retrain(_request(store, "drift", to="2013-12-01"), store)
-    assert held.action == "held back" and held.cause != first.cause and "cool_down_days" in held.reasons[0]
+    kept = retrain(_request(store, "drift", to="2013-12-01"), store)
+    assert kept.action == "held back" and kept.cause != first.cause and "cool_down_days" in kept.reasons[0]
     assert first.summary == f"{first.run} is ordered: drift was found"
-    assert held.summary == f"held back: {held.reasons[0]}" and "no new model is ordered" in held.warnings[0]
+    assert kept.summary == f"held back: {kept.reasons[0]}" and "no new model is ordered" in kept.warnings[0]
 
 
 def test_a_server_gets_one_run_however_often_it_is_asked(store: ArtifactStore, server: KfpServer) -> None:
@@ -178,28 +182,28 @@ def test_where_another_task_was_killed_while_it_submitted_this_one_waits_and_the
 
 
 def test_two_at_once_give_one_order_and_one_run(store: ArtifactStore, server: KfpServer) -> None:
-    request, found = _request(store, "decay"), list[RetrainResult]()
+    request, result = _request(store, "decay"), list[RetrainResult]()
     start = threading.Barrier(4)
 
     def ask() -> None:
         start.wait()
-        found.append(retrain.function(request, store))
+        result.append(retrain.function(request, store))
 
     threads = [threading.Thread(target=ask) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(found) == 4 and {each.action for each in found} <= {"submitted", "under way"}
-    assert len({each.cause for each in found}) == len(Orders(store, "delay").all()) == 1
+    assert len(result) == 4 and {entry.action for entry in result} <= {"submitted", "under way"}
+    assert len({entry.cause for entry in result}) == len(Orders(store, "delay").all()) == 1
     assert len(list(KfpApi.connect().runs())) == 1
 
 
 def test_a_window_of_the_past_orders_nothing_and_takes_up_no_order(store: ArtifactStore) -> None:
     retrain.function(_request(store, "decay"), store)
     past = _request(store, "drift").model_copy(update={"until": "2013-12-01T00:00:00Z"})
-    found = retrain.function(past, store)
-    assert found.action == "nothing" and "orders no training" in found.reasons[0]
+    result = retrain.function(past, store)
+    assert result.action == "nothing" and "orders no training" in result.reasons[0]
     assert len(Orders(store, "delay").all()) == 1
 
 
@@ -223,14 +227,14 @@ def test_the_first_stage_of_a_training_finds_its_order_by_its_run_and_claims_it(
     assert ordered("flights-training-abc.2") == ("abc",) and ordered("0c5e") == ("def",)
     assert ordered("somebody's own") == ordered("") == ordered("0c5e", PrepareRequest()) == ()
     assert orders.attempts("abc") == ["flights-training-abc.2"] and orders.attempts("def") == ["0c5e"]
-    with pytest.raises(CauseTakenError, match=r"The run flights-training-abc\.2 trains for the cause abc"):
+    with pytest.raises(CauseTakenError, match=r"flights-training-abc\.2 trains for the cause abc"):
         ordered("flights-training-abc.1")
 
 
 def test_an_order_is_claimed_for_one_run(store: ArtifactStore, monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(2):
         _take(store, monkeypatch, "one")
-    with pytest.raises(CauseTakenError, match="The run one trains for the cause"):
+    with pytest.raises(CauseTakenError, match="one trains for the cause"):
         _take(store, monkeypatch, "two")
     monkeypatch.setenv(RUN_ID, "one")
     Attempt(store, "train").note("failed")  # KFP may try the task again.
@@ -244,7 +248,7 @@ def test_an_order_is_claimed_for_one_run(store: ArtifactStore, monkeypatch: pyte
         _take(store, monkeypatch, "two")
     store.record("runs/one/end.2.json", end | {"last": time.time()})
     _take(store, monkeypatch, "two")
-    with pytest.raises(CauseTakenError, match="run two"):
+    with pytest.raises(CauseTakenError, match="two trains"):
         _take(store, monkeypatch, "three")
     assert Orders(store, "delay").attempts("abc") == ["one", "two"]
 
@@ -280,5 +284,5 @@ def test_two_runs_that_claim_at_once_are_told_apart(store: ArtifactStore, monkey
         return create(objects, key, body)
 
     monkeypatch.setattr(causes, "create_record", late)
-    with pytest.raises(CauseTakenError, match="run one"):
+    with pytest.raises(CauseTakenError, match="one trains"):
         _take(store, monkeypatch, "two")

@@ -1,12 +1,14 @@
 """Stand-ins for training: objectives that are curves over epochs, told at once and without a thread."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from gatehouse.tuning.runner import Event, Failed, Reported, Succeeded
 from gatehouse.tuning.spec import ExperimentSpec
+from gatehouse.tuning.study import ExperimentStudy
+from gatehouse.tuning.trial import Trial
 
 STEPS = 4
 RATE = {"name": "optimizer.learning_rate", "type": "double", "min": 1e-4, "max": 1e-1, "log": True}
@@ -29,10 +31,10 @@ SPACES: dict[str, list[dict[str, Any]]] = {
 """A search space for each algorithm."""
 
 
-def experiment(**given: Any) -> ExperimentSpec:
-    """An experiment of one parameter, or as it is given."""
+def experiment(**settings: Any) -> ExperimentSpec:
+    """An experiment of one parameter, or as it is settings."""
     return ExperimentSpec.model_validate(
-        {"parameters": [RATE], "steps_per_trial": STEPS, "objective": "log_loss"} | given
+        {"parameters": [RATE], "steps_per_trial": STEPS, "objective": "log_loss"} | settings
     )
 
 
@@ -100,3 +102,30 @@ def failing(
             yield from trained(number, parameters)
 
     return script
+
+
+def replay(
+    spec: ExperimentSpec,
+    seed: int,
+    steps: int,
+    name: str,
+    trials: Iterable[Trial],
+    warm: tuple[dict[str, Any], ...] = (),
+) -> Trial | None:
+    """Suggest the recorded trials again, by what had ended and what was running when each of them was suggested.
+
+    Returns:
+        The first trial that is suggested with other parameters than it has; None where all are as they were.
+    """
+    study = ExperimentStudy(spec, seed, steps, name, warm=warm)
+    recorded = list(trials)
+    for trial in recorded:
+        for earlier in recorded[: trial.number]:
+            if earlier.number not in trial.beside and not study.trials[earlier.number].ended:
+                for step, value in earlier.intermediate:
+                    study.report(earlier.number, step, value)
+                study.end(earlier)
+        again = study.ask()
+        if (again.parameters, again.parent) != (trial.parameters, trial.parent):
+            return trial
+    return None

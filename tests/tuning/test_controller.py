@@ -1,5 +1,6 @@
 """The controller: every trial ends in a state with its reason, and an interrupted experiment is the same experiment."""
 
+import itertools
 import math
 import queue
 import threading
@@ -12,18 +13,17 @@ import pytest
 
 from gatehouse.errors import StoreError
 from gatehouse.store.store import ArtifactStore
-from gatehouse.tuning.controller import Controller, Experiment, ExperimentFailedError
+from gatehouse.tuning.controller import Controller, Experiment, ExperimentFailedError, ExperimentStoppedError
 from gatehouse.tuning.runner import Broken, Event, Failed, Handle, Reported, Stopped, Succeeded
 from gatehouse.tuning.spec import ExperimentSpec
 from gatehouse.tuning.study import ExperimentStudy, opened_study, read_study
-from tests.tuning.replaying import replay
-from tests.tuning.stand_in import DEPTH, SPACES, STEPS, Script, Scripted, experiment, failing, loss, trained
+from tests.tuning.stand_in import DEPTH, SPACES, STEPS, Script, Scripted, experiment, failing, loss, replay, trained
 
 NAME = "sha256-test"
 
 
-def run(spec: ExperimentSpec, script: Script = trained, seed: int = 3, **given: Any) -> Experiment:
-    return Controller(ExperimentStudy(spec, seed, STEPS, NAME), Scripted(script), **given).run()
+def run(spec: ExperimentSpec, script: Script = trained, seed: int = 3, **settings: Any) -> Experiment:
+    return Controller(ExperimentStudy(spec, seed, STEPS, NAME), Scripted(script), **settings).run()
 
 
 class Killed(Exception):
@@ -37,11 +37,11 @@ class Interrupted(Scripted):
         super().__init__()
         self.trials, self.events = trials, events
 
-    def start(self, number: int, parameters: dict[str, Any], told: Callable[[Event], None]) -> Any:
+    def start(self, number: int, parameters: dict[str, Any], notify: Callable[[Event], None]) -> Any:
         if len(self.started) < self.trials:
-            return super().start(number, parameters, told)
+            return super().start(number, parameters, notify)
         for event, _ in zip(self.script(number, parameters), range(self.events), strict=False):
-            told(event)
+            notify(event)
         self.events = 0
         return _Kills()
 
@@ -62,11 +62,11 @@ class _Inbox(queue.SimpleQueue[Event]):
 
 @pytest.mark.parametrize("algorithm", ["random", "grid", "sobol", "tpe", "gp", "nsga2"])
 def test_an_interrupted_experiment_is_the_one_that_was_not(store: ArtifactStore, algorithm: str) -> None:
-    given: dict[str, Any] = {"name": algorithm}
-    given |= {"startup_trials": 4} if algorithm in ("tpe", "gp") else {}
-    given |= {"population_size": 4} if algorithm == "nsga2" else {}
+    settings: dict[str, Any] = {"name": algorithm}
+    settings |= {"startup_trials": 4} if algorithm in ("tpe", "gp") else {}
+    settings |= {"population_size": 4} if algorithm == "nsga2" else {}
     spec = experiment(
-        algorithm=given, parameters=SPACES[algorithm], max_trial_count=14, early_stopping="successive_halving"
+        algorithm=settings, parameters=SPACES[algorithm], max_trial_count=14, early_stopping="successive_halving"
     )
     whole = run(spec)
     for trials, events in ((0, 2), (1, 0), (4, 5), (0, 4)):
@@ -85,16 +85,16 @@ def test_an_interrupted_experiment_is_the_one_that_was_not(store: ArtifactStore,
 class Threaded(Scripted):
     """A runner with a thread a trial, which waits for its turn, so that trials end in an order that differs."""
 
-    def start(self, number: int, parameters: dict[str, Any], told: Callable[[Event], None]) -> Handle:
+    def start(self, number: int, parameters: dict[str, Any], notify: Callable[[Event], None]) -> Handle:
         self.started.append(number)
-        handle = _Thread(self.script(number, parameters), told, number)
+        handle = _Thread(self.script(number, parameters), notify, number)
         threading.Thread(target=handle.run).start()
         return handle
 
 
 class _Thread:
-    def __init__(self, events: Iterator[Event], told: Callable[[Event], None], number: int) -> None:
-        self.events, self.message, self.number, self.ended = events, told, number, threading.Event()
+    def __init__(self, events: Iterator[Event], notify: Callable[[Event], None], number: int) -> None:
+        self.events, self.message, self.number, self.ended = events, notify, number, threading.Event()
 
     def run(self) -> None:
         for event in self.events:
@@ -151,14 +151,14 @@ def test_trials_are_pruned_as_by_optunas_own_loop(name: str) -> None:
 
     own.optimize(objective, n_trials=25)
     pruned = [trial.state == "early_stopped" for trial in done.trials]
-    assert pruned == [each.state == optuna.trial.TrialState.PRUNED for each in own.trials] and any(pruned)
+    assert pruned == [entry.state == optuna.trial.TrialState.PRUNED for entry in own.trials] and any(pruned)
     assert {trial.reason for trial in done.trials if trial.state == "early_stopped"} <= {
         f"pruned at step {step} of 4" for step in (1, 2, 3)
     }
 
 
 @pytest.mark.parametrize(
-    ("script", "reason", "told"),
+    ("script", "reason", "message"),
     [
         (failing(1, error="OutOfMemoryError"), "OutOfMemoryError", "out of memory"),
         (
@@ -172,10 +172,10 @@ def test_trials_are_pruned_as_by_optunas_own_loop(name: str) -> None:
     ],
     ids=["an error", "a report", "a result"],
 )
-def test_a_failed_trial_says_why_and_the_experiment_goes_on(script: Script, reason: str, told: str) -> None:
+def test_a_failed_trial_says_why_and_the_experiment_goes_on(script: Script, reason: str, message: str) -> None:
     done = run(experiment(max_trial_count=3), script)
     assert [trial.state for trial in done.trials] == ["succeeded", "failed", "succeeded"]
-    assert done.trials[1].reason == reason and told in done.trials[1].message and not done.trials[1].feasible
+    assert done.trials[1].reason == reason and message in done.trials[1].message and not done.trials[1].feasible
 
 
 def _won(number: int, value: float = 1.0) -> Succeeded:
@@ -211,7 +211,7 @@ def test_what_may_pass_is_begun_again_twice(evictions: int, state: str, starts: 
 
 
 @pytest.mark.parametrize(
-    ("given", "ended", "trials"),
+    ("settings", "ended", "trials"),
     [
         ({}, "max_trial_count", 8),
         ({"budget": {"steps": 10}}, "steps", 3),
@@ -221,33 +221,17 @@ def test_what_may_pass_is_begun_again_twice(evictions: int, state: str, starts: 
         ({"budget": {"cost": 0.5}}, "cost", 3),
     ],
 )
-def test_an_experiment_ends_by_its_limits_and_says_which(given: dict[str, Any], ended: str, trials: int) -> None:
+def test_an_experiment_ends_by_its_limits_and_says_which(settings: dict[str, Any], ended: str, trials: int) -> None:
     """A clock that goes on by a second whenever it is read, and a trial costs a cent a second."""
     time = iter(range(10_000))
-    limited = "budget" in given and not given["budget"].get("steps")
+    limited = "budget" in settings and not settings["budget"].get("steps")
     clock = (lambda: next(time) * 1.0) if limited else (lambda: 0.0)
-    done = run(experiment(**given), clock=clock, price=72.0)
+    done = run(experiment(**settings), clock=clock, price=72.0)
     assert done.ended == ended
     assert len(done.trials) == trials or limited
     assert all(trial.state in ("succeeded", "killed") for trial in done.trials)
     killed = [trial for trial in done.trials if trial.state == "killed"]
     assert [trial.reason for trial in killed] == [f"the experiment ended: {ended}"] * len(killed)
-
-
-def test_an_experiment_that_is_asked_to_end_stops_its_trials() -> None:
-    stopped: list[bool] = []
-
-    def script(number: int, parameters: dict[str, Any]) -> Iterator[Event]:
-        if number < 2:
-            yield from trained(number, parameters)
-        else:
-            stopped.append(True)
-            yield Stopped(number)
-
-    time = iter(range(10_000))
-    done = run(experiment(), script, stopped=lambda: bool(stopped), clock=lambda: next(time) * 1.0)
-    assert done.ended == "stopped"
-    assert [trial.state for trial in done.trials] == ["succeeded", "succeeded", "killed"]
 
 
 def test_earlier_configurations_are_tried_first_as_far_as_they_fit() -> None:
@@ -271,10 +255,10 @@ def test_constraints_decide_what_can_be_best_and_steer_the_sampler() -> None:
     assert {trial.feasible for trial in done.trials} == {True, False}
     assert all(trial.feasible == (trial.measures["size_bytes"] <= 400) for trial in done.trials)
     assert done.best.feasible and done.best.number in done.front
-    violations = [each.system_attrs["constraints:0:size_bytes"] for each in study.optuna.trials]
+    violations = [entry.system_attrs["constraints:0:size_bytes"] for entry in study.optuna.trials]
     assert violations == [trial.measures["size_bytes"] - 400 for trial in done.trials]
     free = run(spec.model_copy(update={"constraints": ()}))
-    assert [each.parameters for each in free.trials] != [each.parameters for each in done.trials]
+    assert [entry.parameters for entry in free.trials] != [entry.parameters for entry in done.trials]
     with pytest.raises(ExperimentFailedError, match=r"keeps to all constraints: size_bytes: at most 1, the"):
         run(experiment(max_trial_count=2, constraints=[{"measure": "size_bytes", "at_most": 1}]))
 
@@ -316,3 +300,132 @@ def test_a_trial_that_was_to_be_stopped_is_stopped_by_the_next_controller(store:
         assert study.pruned_at(1) == at
         done = Controller(study, Scripted(script)).run()
     assert (done.trials[1].state, done.trials[1].reason) == ("early_stopped", f"pruned at step {at} of 4")
+
+
+@pytest.mark.parametrize(
+    ("settings", "ended"),
+    [
+        ({"budget": {"steps": 11}}, "steps"),
+        ({"budget": {"minutes": 0.5}}, "minutes"),
+        ({"budget": {"cost": 0.5}}, "cost"),
+        ({"objective": {"metric": "log_loss", "goal": 9.0}}, "goal"),
+        ({}, "stopped"),
+    ],
+)
+@pytest.mark.parametrize("parallel", [1, 3], ids=["one at a time", "all at once"])
+def test_an_ending_comes_also_while_the_last_trials_run(settings: dict[str, Any], ended: str, parallel: int) -> None:
+    """The last trial comes to its end only once it is told to."""
+    runner, readings = _LastRunsOn(), itertools.count(1)
+    study = ExperimentStudy(experiment(max_trial_count=3, parallel_trial_count=parallel, **settings), 3, STEPS, NAME)
+
+    def late() -> bool:
+        return len(runner.started) == 3 and sum(trial.ended for trial in study.trials) == 2
+
+    done = Controller(
+        study,
+        runner,
+        stopped=lambda: ended == "stopped" and late(),
+        clock=lambda: 100.0 * next(readings) * late(),
+        price=3600.0,
+    ).run()
+    assert done.ended == ended and done.trials[0].state == "succeeded"
+    assert done.trials[-1].state == "killed" or (ended == "goal" and parallel == 1)
+
+
+class _LastRunsOn(Scripted):
+    """A runner whose third trial reports three steps, and ends when it is stopped."""
+
+    def start(self, number: int, parameters: dict[str, Any], notify: Callable[[Event], None]) -> Any:
+        if number < 2:
+            return super().start(number, parameters, notify)
+        self.started.append(number)
+        for event, _ in zip(trained(number, parameters), range(3), strict=False):
+            notify(event)
+        return _Ends(lambda: notify(Stopped(number, "job")))
+
+
+class _Ends:
+    def __init__(self, stop: Callable[[], None]) -> None:
+        self.stop = stop
+
+
+def test_a_stop_before_any_trial_succeeded_is_not_tried_again() -> None:
+    with pytest.raises(ExperimentStoppedError, match="None of 0 trials succeeded") as raised:
+        run(experiment(), stopped=lambda: True)
+    assert raised.value.permanent
+
+
+LATE = {"error": "TrainingTimeoutError", "provisional": True}
+
+
+def rerun(
+    store: ArtifactStore, spec: ExperimentSpec, script: Script = trained, **settings: Any
+) -> tuple[Any, list[int]]:
+    """One run of the same experiment: its result, and the trials that it began."""
+    runner = Scripted(script)
+    with opened_study(store.objects, "k1", spec, 3, STEPS) as study:
+        return Controller(study, runner, **settings).run(), runner.started
+
+
+def numbers(done: Experiment) -> list[int]:
+    return [trial.number for trial in done.provisional]
+
+
+@pytest.mark.parametrize("algorithm", ["random", "grid", "sobol", "tpe", "gp", "cmaes", "nsga2"])
+def test_the_next_run_tries_them_again_and_no_other(store: ArtifactStore, algorithm: str) -> None:
+    settings: dict[str, Any] = {"name": algorithm}
+    settings |= {"startup_trials": 4} if algorithm in ("tpe", "gp") else {}
+    settings |= {"population_size": 4} if algorithm == "nsga2" else {}
+    spec = experiment(algorithm=settings, parameters=SPACES[algorithm], max_trial_count=12)
+    first, _ = rerun(store, spec, failing(2, 7, **LATE))
+    assert (first.ended, numbers(first)) == ("max_trial_count", [2, 7])
+    assert [trial.reason for trial in first.trials if trial.state == "failed"] == ["TrainingTimeoutError"] * 2
+    second, began = rerun(store, spec, failing(7, **LATE))
+    assert (numbers(second), began) == ([7], [2, 7])
+    third, began = rerun(store, spec)
+    assert (numbers(third), began) == ([], [7])
+    assert all(trial.state == "succeeded" and not trial.provisional for trial in third.trials)
+    assert [trial.parameters for trial in third.trials] == [trial.parameters for trial in first.trials]
+    assert rerun(store, spec)[1] == []
+    assert replay(spec, 3, STEPS, "k1", third.trials) is None
+
+
+def test_a_trial_goes_on_with_what_it_has_reported(store: ArtifactStore) -> None:
+    def late(number: int, parameters: dict[str, Any]) -> Any:
+        if number == 1:
+            yield from (Reported(number, epoch, STEPS, {"log_loss": loss(parameters, epoch)}) for epoch in (1, 2))
+        yield from failing(1, **LATE)(number, parameters)
+
+    spec = experiment(max_trial_count=3)
+    clock = iter(range(1000))
+    first, _ = rerun(store, spec, late, clock=lambda: float(next(clock)))
+    assert [step for step, _ in first.trials[1].intermediate] == [1, 2]
+    second, _ = rerun(store, spec, clock=lambda: float(next(clock)))
+    assert [step for step, _ in second.trials[1].intermediate] == [1, 2, 3, 4]
+    assert second.seconds[1] > first.seconds[1], "the time of the first attempt is forgotten"
+
+
+def test_too_many_of_them_end_this_run_and_the_next_begins_to_count_anew(store: ArtifactStore) -> None:
+    spec = experiment(max_trial_count=6, max_failed_trial_count=1, parallel_trial_count=2)
+    with pytest.raises(ExperimentFailedError, match=r"(?s)2 of .* at most 1.*The next run tries 2 of them again"):
+        rerun(store, spec, failing(0, 1, **LATE))
+    trials, state = read_study(store.objects, "k1")
+    assert state == "ended" and [trial.state for trial in trials][:2] == ["failed", "failed"]
+    assert "killed" in {trial.state for trial in trials} or len(trials) == 2
+    done, began = rerun(store, spec)
+    assert [trial.state for trial in done.trials] == ["succeeded"] * 6 and began == list(range(6))
+
+
+def test_a_population_begins_anew_as_its_generations_follow_from_each_other(store: ArtifactStore) -> None:
+    rate = {"name": "optimizer.learning_rate", "type": "double", "min": 1e-4, "max": 1e-1, "log": True}
+    algorithm = {"name": "population", "population_size": 4, "quantile": 0.5}
+    spec = ExperimentSpec.model_validate(
+        {"objective": "log_loss", "parameters": [rate], "algorithm": algorithm, "max_trial_count": 16}
+    )
+    undisturbed, _ = rerun(ArtifactStore.open(f"{store.address}-other"), spec)
+    first, _ = rerun(store, spec, failing(0, **LATE))
+    assert (first.ended, numbers(first)) == ("generations", [0])
+    assert [trial.parameters for trial in first.trials] != [trial.parameters for trial in undisturbed.trials]
+    second, began = rerun(store, spec)
+    assert second.trials == undisturbed.trials and began == list(range(16))
+    assert rerun(store, spec)[1] == []

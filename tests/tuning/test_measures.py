@@ -32,6 +32,6 @@ def test_what_a_constraint_or_an_objective_asks_for_is_measured_and_nothing_else
     size = {"constraints": [{"measure": "size_bytes", "at_most": 1}], "parameters": PARAMETERS}
     assert measured(store, data, result.model, ExperimentSpec.model_validate(size)) == {"size_bytes": weights.bytes}
     latency = {"objective": ["log_loss", "latency_ms"], "algorithm": "random", "parameters": PARAMETERS}
-    found = measured(store, data, result.model, ExperimentSpec.model_validate(latency))
-    assert set(found) == {"latency_ms", "latency_p99_ms"} and 0 < found["latency_ms"] <= found["latency_p99_ms"]
+    actual = measured(store, data, result.model, ExperimentSpec.model_validate(latency))
+    assert set(actual) == {"latency_ms", "latency_p99_ms"} and 0 < actual["latency_ms"] <= actual["latency_p99_ms"]
     assert measured(store, data, result.model, ExperimentSpec.model_validate({"parameters": PARAMETERS})) == {}

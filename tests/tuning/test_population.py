@@ -14,8 +14,7 @@ from gatehouse.tuning.spec import ExperimentSpec
 from gatehouse.tuning.study import ExperimentStudy, opened_study
 from gatehouse.tuning.trial import Trial
 from tests.training.specs import network
-from tests.tuning.replaying import replay
-from tests.tuning.stand_in import DROPOUT, RATE, Script, Scripted, experiment
+from tests.tuning.stand_in import DROPOUT, RATE, Script, Scripted, experiment, replay
 from tests.tuning.test_controller import Interrupted, Killed, Threaded, _Inbox
 
 EPOCHS, SIZE = 5, 6
@@ -23,10 +22,10 @@ CLIP = {"name": "optimizer.clip_norm", "type": "categorical", "choices": [0.1, 1
 BASE = network(epochs=EPOCHS)
 
 
-def population(**given: Any) -> ExperimentSpec:
-    algorithm = {"name": "population", "population_size": SIZE} | given.pop("algorithm", {})
-    given = {"parameters": [RATE, CLIP, DROPOUT], "max_trial_count": 100, "steps_per_trial": 0} | given
-    return experiment(algorithm=algorithm, **given)
+def population(**fields: Any) -> ExperimentSpec:
+    algorithm = {"name": "population", "population_size": SIZE} | fields.pop("algorithm", {})
+    fields = {"parameters": [RATE, CLIP, DROPOUT], "max_trial_count": 100, "steps_per_trial": 0} | fields
+    return experiment(algorithm=algorithm, **fields)
 
 
 def as_spec(settings: dict[str, Any]) -> NetworkTraining:
@@ -45,8 +44,8 @@ def trained(number: int, settings: dict[str, Any]) -> Iterator[Event]:
     yield Succeeded(number, {"log_loss": min(losses)}, {"size_bytes": 1.0}, f"model-{number}", f"job-{number}")
 
 
-def run(spec: ExperimentSpec, runner: Any = None, **given: Any) -> Experiment:
-    return Controller(ExperimentStudy(spec, 3, EPOCHS, "k", **given), runner or Scripted(trained)).run()
+def run(spec: ExperimentSpec, runner: Any = None, **fields: Any) -> Experiment:
+    return Controller(ExperimentStudy(spec, 3, EPOCHS, "k", **fields), runner or Scripted(trained)).run()
 
 
 def _last(trial: Trial) -> float:
@@ -54,10 +53,10 @@ def _last(trial: Trial) -> float:
 
 
 def test_the_worst_members_go_on_from_the_best_and_each_is_one_training() -> None:
-    given: dict[int, NetworkTraining] = {}
+    specs: dict[int, NetworkTraining] = {}
 
     def script(number: int, settings: dict[str, Any]) -> Iterator[Event]:
-        given[number] = as_spec(settings)
+        specs[number] = as_spec(settings)
         yield from trained(number, settings)
 
     spec = population()
@@ -69,7 +68,7 @@ def test_the_worst_members_go_on_from_the_best_and_each_is_one_training() -> Non
         before = sorted(done.trials[(generation - 1) * SIZE : generation * SIZE], key=_last)
         assert trial.parent is not None
         parent = done.trials[trial.parent]
-        assert beginning(given[trial.number], generation) == given[trial.parent], "it is not what its parent began"
+        assert beginning(specs[trial.number], generation) == specs[trial.parent], "it is not what its parent began"
         if done.trials[trial.number - SIZE] is before[-1]:
             copied += 1
             assert parent is before[0]
@@ -81,10 +80,10 @@ def test_the_worst_members_go_on_from_the_best_and_each_is_one_training() -> Non
             assert trial.parent == trial.number - SIZE and trial.parameters == parent.parameters
     assert copied == EPOCHS - 1
     best = as_spec(done.settings | {"stopping.epochs": EPOCHS})
-    assert beginning(best, given[done.best.number].stopping.epochs) == given[done.best.number]
+    assert beginning(best, specs[done.best.number].stopping.epochs) == specs[done.best.number]
     assert best.optimizer.changes and best.optimizer.is_independent_of_length
     constant = [list(trained(0, trial.parameters | {"stopping.epochs": EPOCHS}))[-1] for trial in done.trials[:SIZE]]
-    assert done.best.values["log_loss"] < min(each.values["log_loss"] for each in constant)  # type: ignore[union-attr]
+    assert done.best.values["log_loss"] < min(entry.values["log_loss"] for entry in constant)  # type: ignore[union-attr]
 
 
 def test_a_population_is_the_same_at_any_parallelism_and_with_any_interruption(store: ArtifactStore) -> None:
@@ -93,8 +92,8 @@ def test_a_population_is_the_same_at_any_parallelism_and_with_any_interruption(s
     assert [len(trial.intermediate) for trial in whole.trials[::SIZE]] == [2, 4, 5] and whole.steps == SIZE * EPOCHS
     for parallel in (2, 4, 30):
         done = run(spec.model_copy(update={"parallel_trial_count": parallel}), Threaded(trained))
-        assert [(each.parameters, each.parent, each.values) for each in done.trials] == [
-            (each.parameters, each.parent, each.values) for each in whole.trials
+        assert [(entry.parameters, entry.parent, entry.values) for entry in done.trials] == [
+            (entry.parameters, entry.parent, entry.values) for entry in whole.trials
         ]
         assert replay(spec, 3, EPOCHS, "k", done.trials) is None
     for trials, events in ((2, 1), (5, 0), (3, 2)):
@@ -138,7 +137,7 @@ def test_members_begin_with_earlier_configurations_and_what_they_take_counts() -
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("settings", "message"),
     [
         ({"parameters": [DROPOUT]}, "needs a parameter that may change in training: optimizer.learning_rate, opt"),
         ({"trial_settings": {"stopping.epochs": 3}}, "stopping.epochs: a population decides it"),
@@ -151,6 +150,6 @@ def test_members_begin_with_earlier_configurations_and_what_they_take_counts() -
         ({"algorithm": {"quantile": 0.6}}, "less than or equal to 0.5"),
     ],
 )
-def test_what_a_population_cannot_be_is_refused(given: dict[str, Any], message: str) -> None:
+def test_what_a_population_cannot_be_is_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        population(**given)
+        population(**settings)

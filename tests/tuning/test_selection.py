@@ -47,4 +47,4 @@ def test_the_knee_is_nearest_to_the_ideal_of_the_front() -> None:
     """Scaled: (0, 1), (0.25, 0.25), (1, 0); what is not on the front, or not feasible, changes no scale."""
     trials = _trials([(0, 0, True), (1, 3, True), (4, 4, True), (9, 0, True), (0, 4, False)])
     knee = best_trial(trials, TWO)
-    assert knee is not None and knee.number == 1 and [each.number for each in pareto_front(trials, TWO)] == [0, 1, 2]
+    assert knee is not None and knee.number == 1 and [entry.number for entry in pareto_front(trials, TWO)] == [0, 1, 2]

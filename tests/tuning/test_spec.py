@@ -13,6 +13,8 @@ RATE = {"name": "optimizer.learning_rate", "type": "double", "min": 1e-4, "max":
 ARCHITECTURE = {"name": "model.architecture", "type": "categorical", "choices": ["tabular_mlp", "xgboost"]}
 OF_TREES, OF_NETWORKS = ({"when": {"model.architecture": each}} for each in ("xgboost", "tabular_mlp"))
 DEPTH = {"name": "model.max_depth", "type": "int", "min": 3, "max": 9, "step": 2}
+BINS = {"name": "model.bins", "type": "categorical", "choices": [64]}
+BATCH = {"name": "data.batch_size", "type": "categorical", "choices": [64, 32, 64]}
 NETWORK, TREES = train_spec({}), train_spec({"model": {"architecture": "xgboost"}})
 
 
@@ -26,31 +28,17 @@ NETWORK, TREES = train_spec({}), train_spec({"model": {"architecture": "xgboost"
         ({"parameters": [{"name": "model.dropout", "type": "double", "min": 0.1}]}, "needs min and max"),
         ({"parameters": [{"name": "model.hidden", "type": "categorical"}]}, "needs choices"),
         ({"parameters": [RATE, RATE]}, "optimizer.learning_rate and optimizer.learning_rate overlap"),
-        (
-            {"parameters": [RATE], "trial_settings": {"optimizer": {"warmup": 0}}},
-            "optimizer.learning_rate and optimizer over",
-        ),
+        ({"parameters": [RATE], "trial_settings": {"optimizer": {"warmup": 0}}}, "learning_rate and optimizer over"),
         ({"parameters": [RATE | {"step": 0.1}]}, "no even steps"),
         ({"parameters": [DEPTH | {"step": 0.5}]}, "step: expected a whole number"),
         ({"parameters": [DEPTH | {"choices": [1]}]}, "choices: a parameter of type int has min and max"),
         ({"parameters": [ARCHITECTURE | {"log": True}]}, "has choices, and no log"),
         ({"parameters": [RATE | OF_TREES]}, "when: there is no parameter model.architecture"),
+        ({"parameters": [ARCHITECTURE, RATE | {"when": {"model.architecture": "forest"}}]}, "is never forest"),
+        ({"parameters": [RATE, DEPTH | {"when": {"optimizer.learning_rate": 0.01}}]}, "has no list of values"),
         (
-            {"parameters": [ARCHITECTURE, RATE | {"when": {"model.architecture": "forest"}}]},
-            "when: model.architecture is never forest",
-        ),
-        (
-            {"parameters": [RATE, DEPTH | {"when": {"optimizer.learning_rate": 0.01}}]},
-            "optimizer.learning_rate has no list of values",
-        ),
-        (
-            {
-                "parameters": [
-                    DEPTH | {"when": {"model.bins": 64}},
-                    {"name": "model.bins", "type": "categorical", "choices": [64]} | {"when": {"model.max_depth": 3}},
-                ]
-            },
-            "conditions lead in a circle",
+            {"parameters": [DEPTH | {"when": {"model.bins": 64}}, BINS | {"when": {"model.max_depth": 3}}]},
+            "in a circle",
         ),
         ({"parameters": [ARCHITECTURE, RATE | OF_TREES, RATE]}, "their conditions must exclude each other"),
         ({"parameters": [RATE], "trial_settings": {"model.architecture": "xgboost"}}, "would have another model"),
@@ -62,14 +50,11 @@ NETWORK, TREES = train_spec({}), train_spec({"model": {"architecture": "xgboost"
         ({"parameters": [ARCHITECTURE, DEPTH | OF_TREES], "algorithm": "sobol"}, "sobol takes no conditions"),
         ({"parameters": [RATE], "objective": ["log_loss", "roc_auc"], "algorithm": "gp"}, "gp takes one objective"),
         (
-            {"parameters": [RATE], "objective": ["log_loss", "size_bytes"], "early_stopping": "median"},
-            "stopped early by one objective only",
+            {"parameters": [RATE], "objective": ["brier", "size_bytes"], "early_stopping": "median"},
+            "one objective only",
         ),
         ({"parameters": [RATE], "objective": "size_bytes", "early_stopping": "median"}, "at the end of a trial only"),
-        (
-            {"parameters": [{"name": "data.batch_size", "type": "categorical", "choices": [64, 32, 64]}]},
-            "choices: expected each value once, found again 64",
-        ),
+        ({"parameters": [BATCH]}, "choices: expected each value once, found again 64"),
         ({"parameters": [RATE], "warm_start": ["flights"]}, "warm_start: expected references experiments/.*'flights'"),
         ({"parameters": [RATE], "constraints": [{"measure": "size_bytes"}]}, "one of at_most and at_least"),
     ],
@@ -83,20 +68,12 @@ def test_a_space_that_no_training_could_take_is_refused(given: dict[str, Any], m
     ("base", "parameter", "message"),
     [
         (NETWORK, RATE | {"max": 2.0}, "learning_rate: Input should be less than or equal to 1"),
-        (
-            NETWORK,
-            {"name": "data.batch_size", "type": "double", "min": 64, "max": 128},
-            "batch_size: Input should be a",
-        ),
+        (NETWORK, {"name": "data.batch_size", "type": "double", "min": 64, "max": 128}, "Input should be a"),
         (NETWORK, {"name": "data.batch_size", "type": "int", "min": 6.5, "max": 9}, "batch_size: Input should be a"),
         (NETWORK, {"name": "model.hidden", "type": "categorical", "choices": [[8], [0]]}, "greater than or equal to 1"),
         (NETWORK, {"name": "model.max_depth", "type": "int", "min": 2, "max": 8}, "only xgboost"),
         (TREES, {"name": "model.hidden", "type": "categorical", "choices": [[8]]}, "only tabular_mlp"),
-        (
-            NETWORK,
-            {"name": "model", "type": "categorical", "choices": [{"architecture": "mlp"}]},
-            "expected one of linear, tabular_mlp",
-        ),
+        (NETWORK, {"name": "model", "type": "categorical", "choices": [{"architecture": "mlp"}]}, "one of linear, tab"),
     ],
 )
 def test_a_parameter_that_the_model_cannot_take_is_told(
@@ -119,42 +96,22 @@ def test_a_setting_stands_twice_under_conditions_that_exclude_each_other() -> No
     spec = ExperimentSpec.model_validate(
         {"parameters": [RATE | OF_TREES, RATE | OF_NETWORKS, DEPTH | OF_TREES, ARCHITECTURE]}
     )
-    assert [each.name for each in spec.ordered] == [
-        "model.architecture",
-        "optimizer.learning_rate",
-        "optimizer.learning_rate",
-        "model.max_depth",
-    ]
-    assert {spec.label(each) for each in spec.parameters} == {
-        "optimizer.learning_rate when model.architecture is xgboost",
-        "optimizer.learning_rate when model.architecture is tabular_mlp",
-        "model.max_depth",
-        "model.architecture",
-    }
+    rate, depth, architecture = "optimizer.learning_rate", "model.max_depth", "model.architecture"
+    assert [parameter.name for parameter in spec.ordered] == [architecture, rate, rate, depth]
+    conditional = {f"{rate} when {architecture} is {name}" for name in ("xgboost", "tabular_mlp")}
+    assert {spec.label(parameter) for parameter in spec.parameters} == {*conditional, depth, architecture}
     assert not infeasible(spec, NETWORK) and not infeasible(spec, TREES)
 
 
 def test_another_architecture_begins_with_its_defaults_and_keeps_what_it_has() -> None:
-    base = train_spec(
-        {
-            "optimizer": {"learning_rate": 0.5, "weight_decay": 0.1},
-            "data": {"train_fraction": 0.5, "batch_size": 64},
-            "stopping": {"patience": 9},
-            "parallelism": {"processes": 2, "threads": 3},
-            "seed": 3,
-        }
-    )
+    optimizer, data = {"learning_rate": 0.5, "weight_decay": 0.1}, {"train_fraction": 0.5, "batch_size": 64}
+    parallel = {"parallelism": {"processes": 2, "threads": 3}, "seed": 3}
+    base = train_spec({"optimizer": optimizer, "data": data, "stopping": {"patience": 9}} | parallel)
     settings = {"stopping.epochs": 2, "stopping.rounds": 40, "parallelism.processes": 1}
     trees = configured(base, {"model.architecture": "xgboost", "model.max_depth": 4}, settings)
-    assert trees == train_spec(
-        {
-            "model": {"architecture": "xgboost", "max_depth": 4},
-            "data": {"train_fraction": 0.5},
-            "stopping": {"rounds": 40},
-            "parallelism": {"processes": 1, "threads": 3},
-            "seed": 3,
-        }
-    )
+    model, kept = {"architecture": "xgboost", "max_depth": 4}, {"train_fraction": 0.5}
+    expected = {"model": model, "data": kept, "stopping": {"rounds": 40}} | parallel
+    assert trees == train_spec(expected | {"parallelism": {"processes": 1, "threads": 3}})
     same = configured(base, {"model.architecture": "tabular_mlp"}, settings)
     assert same == changed(base, {"stopping.epochs": 2, "parallelism.processes": 1})
 
@@ -184,17 +141,12 @@ def test_a_whole_trial_has_as_many_steps_as_its_network_has_epochs(
 
 
 def test_objectives_and_constraints_that_are_not_measured_are_told() -> None:
-    spec = ExperimentSpec.model_validate(
-        {
-            "parameters": [RATE],
-            "objective": [{"metric": "log_loss", "goal": 0.5}, "brier", "latency_ms"],
-            "algorithm": "nsga2",
-            "constraints": [{"measure": "size_bytes", "at_most": 9}, {"measure": "ece", "at_most": 0.1}],
-        }
-    )
+    limits = [{"measure": "size_bytes", "at_most": 9}, {"measure": "ece", "at_most": 0.1}]
+    objectives = {"objective": [{"metric": "log_loss", "goal": 0.5}, "brier", "latency_ms"], "algorithm": "nsga2"}
+    spec = ExperimentSpec.model_validate({"parameters": [RATE], "constraints": limits} | objectives)
     assert [where for where, *_ in infeasible(spec, NETWORK)] == [("objective", 1), ("constraints", 1, "measure")]
     assert spec.objective[0].is_reached(0.4) and not spec.objective[0].is_reached(0.6)
-    assert [each.violation(10) for each in spec.constraints] == [1, 9.9]
+    assert [constraint.violation(10) for constraint in spec.constraints] == [1, 9.9]
 
 
 REFIT = {"name": "stopping.refit", "type": "int", "min": 0, "max": 3}

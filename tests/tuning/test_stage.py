@@ -18,7 +18,6 @@ from gatehouse.training.spec import NetworkTraining, beginning, changed, setting
 from gatehouse.training.stage import TrainRequest, TrainResult, job_key
 from gatehouse.tuning import controller, training_trials
 from gatehouse.tuning.access.journal import ask_to_stop
-from gatehouse.tuning.algorithms import Algorithm, RandomAlgorithm, TpeAlgorithm
 from gatehouse.tuning.configuration import infeasible
 from gatehouse.tuning.controller import ExperimentFailedError
 from gatehouse.tuning.reports.page import markdown, page
@@ -140,9 +139,11 @@ def test_the_best_spec_is_the_base_with_the_best_parameters_on_the_full_budget(
     assert not {"checkpoints", "operation"} & best.keys() and best["stopping"]["epochs"] == 5, (
         "it holds what is not its own"
     )
-    tried = [one.spec for one in requests]
-    assert {(one.stopping.epochs, one.data.train_fraction, one.parallelism.processes) for one in tried} == {(1, 0.5, 1)}
-    assert {one.seed for one in tried} == {11}
+    tried = [request.spec for request in requests]
+    assert {
+        (request.stopping.epochs, request.data.train_fraction, request.parallelism.processes) for request in tried
+    } == {(1, 0.5, 1)}
+    assert {request.seed for request in tried} == {11}
     said = f"Trial {winner['number']} of 3 is best"
     assert said in page(store, result.experiment)
     lines = markdown(store, result.experiment).splitlines()
@@ -167,7 +168,9 @@ def test_a_population_ends_in_the_schedule_of_its_best_member_and_keeps_no_check
     body = SPACE.model_dump() | {"algorithm": algorithm, "max_trial_count": 9, "trial_settings": {}}
     result = tune.function(_request(store, ExperimentSpec.model_validate(body)), store)
     assert store.read_json(result.experiment, "experiment.json")["ended"] == "generations"
-    assert [(one.spec.stopping.epochs, one.segment) for one in requests] == [(2, 2)] * 2 + [(4, 2)] * 2 + [(5, 2)] * 2
+    assert [(entry.spec.stopping.epochs, entry.segment) for entry in requests] == [(2, 2)] * 2 + [(4, 2)] * 2 + [
+        (5, 2)
+    ] * 2
     trials = _trials(store, result.experiment)
     assert any(trial["parent"] not in (None, trial["number"] - 2) for trial in trials)
     number = store.manifest(result.experiment).details["best_trial"]
@@ -259,9 +262,9 @@ def test_a_trial_that_took_too_long_is_tried_again_by_the_next_run(
     short = request.model_copy(update={"base": changed(BASE, {"operation.timeout_minutes": 1})})
     assert tune.key(short) == tune.key(request)
     first = tune(short, store)
-    told = "provisional: 1 trial failed for a reason outside of the search (TrainingTimeoutError), and the next run"
-    assert told in first.summary and first.provisional
-    assert told in "".join(one.body["message"] for _, one in events(store, "run-1") if one.event == "warned")
+    reported = "provisional: 1 trial failed for a reason outside of the search (TrainingTimeoutError), and the next run"
+    assert reported in first.summary and first.provisional
+    assert reported in "".join(entry.body["message"] for _, entry in events(store, "run-1") if entry.event == "warned")
     assert store.read_json(first.experiment, "experiment.json")["provisional"] == [1]
     assert "The result is provisional: 1 trial failed" in page(store, first.experiment)
     kept = store.scratch(f"train-{job_key(requests[1])}")
@@ -271,19 +274,6 @@ def test_a_trial_that_took_too_long_is_tried_again_by_the_next_run(
     assert requests[3].spec.optimizer == requests[1].spec.optimizer and len(requests) == 4, "others were trained again"
     assert not second.provisional and "provisional" not in second.summary
     assert tune(short, store) == second and len(requests) == 4
-
-
-@pytest.mark.parametrize("algorithm", [TpeAlgorithm(), RandomAlgorithm()], ids=lambda each: each.name)
-def test_the_same_request_gives_the_same_experiment_in_another_store(
-    tmp_path: Any, monkeypatch: pytest.MonkeyPatch, algorithm: Algorithm
-) -> None:
-    space = SPACE.model_copy(update={"max_trial_count": 24, "algorithm": algorithm})
-    results = []
-    for name in ("one", "two"):
-        store = ArtifactStore.open(tmp_path / name)
-        _simulate(monkeypatch, _simulated([], fails=lambda call: call % 7 == 3))
-        results.append(tune.function(_request(store, space), store))
-    assert results[0] == results[1]
 
 
 def test_data_that_no_trial_can_train_on_fails_the_experiment_by_name(store: ArtifactStore) -> None:

@@ -5,10 +5,13 @@ from typing import Any
 
 import optuna
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gatehouse.store.store import ArtifactStore
 from gatehouse.tuning.controller import Controller
 from gatehouse.tuning.study import ExperimentStudy, opened_study
+from gatehouse.tuning.suggestion import step_of
 from tests.tuning.stand_in import CONDITIONAL, SPACES, STEPS, Scripted, experiment
 
 
@@ -29,7 +32,7 @@ def test_a_grid_tries_each_configuration_once() -> None:
     done = Controller(ExperimentStudy(spec, 3, STEPS, "k"), Scripted()).run()
     tried = {tuple(trial.parameters.values()) for trial in done.trials}
     assert len(done.trials) == len(tried) == 3 * 6 and done.ended == "exhausted"
-    assert {each[1] for each in tried} == {0.0, 0.1, 0.2, 0.3, 0.4, 0.5}
+    assert {entry[1] for entry in tried} == {0.0, 0.1, 0.2, 0.3, 0.4, 0.5}
 
 
 @pytest.mark.parametrize(("objective", "together"), [("log_loss", True), (["log_loss", "roc_auc"], False)])
@@ -78,3 +81,12 @@ def test_cmaes_takes_whole_and_stepped_numbers_within_their_bounds() -> None:
     assert all(isinstance(size, int) and 2 <= size <= 64 for size in sizes) and len(sizes) > 5
     assert {round(trial.parameters["model.dropout"] * 10, 9) for trial in trials} <= set(range(6))
     assert all(1e-4 <= trial.parameters["optimizer.learning_rate"] <= 1e-1 for trial in trials)
+
+
+@given(st.integers(1, 500), st.integers(1, 60))
+def test_a_step_is_reached_as_soon_as_its_share_is_done(total: int, steps: int) -> None:
+    reached = [step_of(done, total, steps) for done in range(total + 1)]
+    assert reached[0] == 0 and reached[-1] == steps and reached == sorted(reached)
+    for done, step in enumerate(reached):
+        assert done * steps >= step * total and (step == steps or done * steps < (step + 1) * total)
+    assert step_of(total + 7, total, steps) == steps

@@ -46,11 +46,11 @@ def _trials(store: ArtifactStore, spec: ExperimentSpec = SPEC) -> TrainingTrials
     return TrainingTrials(store, TrialData(*fitted_data(store)), "flights", BASE, spec, 11)
 
 
-def _until_ended(told: "queue.SimpleQueue[Event]", trials: int) -> list[Event]:
-    found: list[Event] = []
-    while sum(not isinstance(event, Reported) for event in found) < trials:
-        found.append(told.get(timeout=120))
-    return found
+def _until_ended(events: "queue.SimpleQueue[Event]", trials: int) -> list[Event]:
+    result: list[Event] = []
+    while sum(not isinstance(event, Reported) for event in result) < trials:
+        result.append(events.get(timeout=120))
+    return result
 
 
 def test_a_stopped_trial_leaves_its_epochs_to_the_next_of_its_configuration(
@@ -58,15 +58,15 @@ def test_a_stopped_trial_leaves_its_epochs_to_the_next_of_its_configuration(
 ) -> None:
     monkeypatch.setenv(FAULT, "await:1")  # The job waits there to be stopped.
     monkeypatch.setenv(RUN_ID, "run-1")
-    told: queue.SimpleQueue[Event] = queue.SimpleQueue()
+    outcome: queue.SimpleQueue[Event] = queue.SimpleQueue()
     with _trials(store) as trials:
-        first = trials.start(0, {RATE: 0.01}, told.put)
-        before = [told.get(timeout=120), told.get(timeout=120)]
-        trials.start(1, {RATE: 0.01}, told.put)
+        first = trials.start(0, {RATE: 0.01}, outcome.put)
+        before = [outcome.get(timeout=120), outcome.get(timeout=120)]
+        trials.start(1, {RATE: 0.01}, outcome.put)
         first.stop()
-        after = _until_ended(told, 2)
-        trials.start(2, {RATE: 0.01}, told.put)
-        from_memo = _until_ended(told, 1)
+        after = _until_ended(outcome, 2)
+        trials.start(2, {RATE: 0.01}, outcome.put)
+        from_memo = _until_ended(outcome, 1)
     assert [(event.number, event.done, event.total) for event in before] == [(0, 1, 3), (0, 2, 3)]
     assert after[0] == Stopped(0, trials_job := after[0].job) and trials_job
     reported = [event for event in after if isinstance(event, Reported)]
@@ -113,10 +113,10 @@ def test_an_error_of_training_is_told_with_whether_another_attempt_may_help(
         raise error
 
     monkeypatch.setattr(training_trials, "train", fail)
-    told: queue.SimpleQueue[Event] = queue.SimpleQueue()
+    reported: queue.SimpleQueue[Event] = queue.SimpleQueue()
     with _trials(store) as trials:
-        trials.start(4, {RATE: 0.01}, told.put)
-        (event,) = _until_ended(told, 1)
+        trials.start(4, {RATE: 0.01}, reported.put)
+        (event,) = _until_ended(reported, 1)
     if retry is None:  # No trial can train then.
         assert event == Broken(4, error)
         return
@@ -139,15 +139,15 @@ def test_an_experiment_that_is_told_to_end_stops_what_runs(
         raise stopped()
 
     monkeypatch.setattr(training_trials, "train", train_for_ever)
-    told: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    reported: queue.SimpleQueue[Any] = queue.SimpleQueue()
 
     def experiment() -> None:
         with _trials(store) as trials:
             for number, rate in enumerate((0.01, 0.02, 0.02)):  # The last waits for the one of its configuration.
-                trials.start(number, {RATE: rate}, told.put)
+                trials.start(number, {RATE: rate}, reported.put)
             assert begun.acquire(timeout=120) and begun.acquire(timeout=120)
             raise SystemExit(143)
 
     with pytest.raises(SystemExit):
         experiment()
-    assert sorted(event.number for event in _until_ended(told, 3)) == [0, 1, 2]
+    assert sorted(event.number for event in _until_ended(reported, 3)) == [0, 1, 2]

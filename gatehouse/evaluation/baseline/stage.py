@@ -29,8 +29,7 @@ class BaselineResult(StageModel):
 def fit_baseline(request: BaselineRequest, store: ArtifactStore) -> BaselineResult:
     """Fit a linear model and a constant on the candidate's rows, at most 500,000 of them, evenly spaced.
 
-    Raises:
-        UnusablePartError: if these rows cannot be learned from.
+    Raises UnusablePartError if these rows cannot be learned from.
     """
     from gatehouse.data.splitting.parts import read_part
     from gatehouse.data.statistics.linear_model import LinearModel

@@ -26,10 +26,7 @@ def run(
 ) -> tuple[int, str]:
     """Run a Python program; return its exit code and the last line that it wrote, unless values are hidden.
 
-    Its child processes are ended too.
-
-    Raises:
-        UntriedError: if it takes longer, or a signal ends it.
+    Its child processes are ended too. Raises UntriedError if it takes longer, or a signal ends it.
     """
     with tempfile.TemporaryFile("w+", errors="replace") as written:
         child = subprocess.Popen(
@@ -45,8 +42,7 @@ def run(
             code = child.wait(seconds)
         except subprocess.TimeoutExpired:
             raise UntriedError(
-                f"{' '.join(arguments[:2])}: expected it to end within {seconds:g} s, but it is still running. Run "
-                "again; if it takes as long on an idle machine, use fewer rows (`integration.rows`)."
+                f"{' '.join(arguments[:2])}: expected it to end within {seconds:g} s, but it is still running."
             ) from None
         finally:
             stop_tree(child.pid, grace=0.0)
@@ -57,8 +53,7 @@ def run(
         lines = written.read().strip().splitlines()
     if code < 0:
         raise UntriedError(
-            f"{' '.join(arguments[:2])}: expected an exit code, but it was ended by {signal.Signals(-code).name}. Run "
-            "again; SIGKILL mostly means that there was too little memory: give the task more."
+            f"{' '.join(arguments[:2])}: expected an exit code, but it was ended by {signal.Signals(-code).name}."
         )
     return code, unless_hidden(lines[-1]) if lines else "it wrote nothing"
 
@@ -66,8 +61,7 @@ def run(
 def require_permanent(error: Mapping[str, Any]) -> None:
     """Check that the error that a program recorded is permanent: that every further attempt would meet it too.
 
-    Raises:
-        UntriedError: if another attempt may end otherwise.
+    Raises UntriedError if another attempt may end otherwise.
     """
     if not error["permanent"]:
         message = unless_hidden(error["message"]).rstrip(".")
@@ -80,10 +74,8 @@ PLUGIN = "gatehouse.evaluation.integration.candidate"
 def failures(store: ArtifactStore, model: str, tests: str, rows: Path, folder: Path, seconds: float) -> Iterator[str]:
     """The tests of a project that did not pass, by name; empty where every test of every file passed.
 
-    Settings of the environment and of the project's own `pytest.ini` do not count: nothing may leave tests out.
-
-    Raises:
-        UntriedError: if they take longer, a signal ends them, or the store does not give them the candidate.
+    Settings of the environment and of the project's own `pytest.ini` do not count: nothing may leave tests out. Raises
+    UntriedError if they take longer, a signal ends them, or the store does not give them the candidate.
     """
     from gatehouse.evaluation.integration import candidate
 

@@ -122,7 +122,7 @@ def _check(name: str, problems: list[str], success: str) -> Check:
 
 def _served(request: IntegrateRequest, store: ArtifactStore, rows: Path, predicted: "Array") -> Iterator[Check]:
     """The checks of the answers from a process that has nothing but the store."""
-    answers, problem = _answers(request, store, rows, serving_seconds(len(predicted)))
+    answers, problem = _answers(request, store, rows, 300 + 0.1 * len(predicted))  # Each row is scored alone twice.
     yield _check("load", [problem] if problem else [], "loaded from the store alone")
     if problem:
         return
@@ -132,10 +132,8 @@ def _served(request: IntegrateRequest, store: ArtifactStore, rows: Path, predict
         if wrong := sum(score != own for score, own in zip(scores, expected, strict=True)):
             differing.append(f"{wrong} of {len(expected)} rows score otherwise {how}")
     yield _check("golden batch", differing, f"{len(expected)} rows, the same to the bit as a batch, alone and as JSON")
-    unclear = []
-    for problem in answers["schema"]:
-        asked, _, answer = problem.partition(", found ")
-        unclear.append(f"{asked}, found {unless_hidden(answer)}")
+    parts = (unclear.partition(", found ") for unclear in answers["schema"])
+    unclear = [f"{asked}, found {unless_hidden(answer)}" for asked, _, answer in parts]
     yield _check("schema", unclear, "missing values of a feature, wrong types and infinity are refused")
     measured = {"latency": answers["latency"], "memory_mb": answers["memory_mb"]}
     store.append(f"measurements/{request.model}", {"stage": "integrate"} | measured)
@@ -163,11 +161,6 @@ def _answers(request: IntegrateRequest, store: ArtifactStore, rows: Path, second
         require_permanent(error)
         return {}, f"{error['name']}: {unless_hidden(error['message'])}"
     return answers, ""
-
-
-def serving_seconds(rows: int) -> float:
-    """Time limit of serving: five minutes, and 0.1 s for each row, which is scored alone twice."""
-    return 300 + 0.1 * rows
 
 
 def _online(request: IntegrateRequest, store: ArtifactStore) -> Iterator[Check]:

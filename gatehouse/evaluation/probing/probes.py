@@ -15,8 +15,6 @@ class Feature:
     """One feature as the model was trained on it.
 
     Attributes:
-        name: Of its column.
-        kind: `numeric` or `categorical`.
         low, high: Least and greatest value of the train part; NaN for categories, and where all are missing.
     """
 
@@ -31,17 +29,20 @@ def probes_of(feature: Feature, table: pa.Table) -> Iterator[tuple[str, pa.Table
 
     For a missing value every row is null. A value out of range lies below the least value of the train part, or above
     the greatest, by the distance between these two. A boolean feature has no value out of range and no unknown one.
-
-    Args:
-        feature: What is changed.
-        table: The test rows.
     """
     kind, rows = table.schema.field(feature.name).type, table.num_rows
     yield MISSING, _with(table, feature.name, pa.nulls(rows, kind))
     if pa.types.is_boolean(kind):
         return
     if feature.kind == "categorical":
-        yield UNKNOWN, _with(table, feature.name, _unseen(table[feature.name], rows))
+        # A category that no training row has: a text, or the number before all others.
+        plain, unseen = kind.value_type if pa.types.is_dictionary(kind) else kind, pa.array([_UNSEEN] * rows)
+        if pa.types.is_integer(plain):
+            info = np.iinfo(plain.to_pandas_dtype())
+            unseen = pa.array(np.full(rows, info.min if info.min < 0 else info.max), plain)
+        elif pa.types.is_floating(plain):
+            unseen = pa.array(np.full(rows, np.finfo(np.float32).min), plain)
+        yield UNKNOWN, _with(table, feature.name, unseen)
     elif np.isfinite(feature.low):
         apart = (feature.high - feature.low) or 1.0
         for name, value in ((BELOW, feature.low - apart), (ABOVE, feature.high + apart)):
@@ -51,17 +52,6 @@ def probes_of(feature: Feature, table: pa.Table) -> Iterator[tuple[str, pa.Table
 def shuffled(feature: Feature, table: pa.Table, draw: np.random.Generator) -> pa.Table:
     """The table, of as many rows, with the values of the feature in another order, which `draw` gives."""
     return _with(table, feature.name, table[feature.name].take(pa.array(draw.permutation(table.num_rows))))
-
-
-def _unseen(column: pa.ChunkedArray, rows: int) -> pa.Array:
-    """A category that no training row has: a text, or the number before all others."""
-    plain = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
-    if pa.types.is_integer(plain):
-        info = np.iinfo(plain.to_pandas_dtype())
-        return pa.array(np.full(rows, info.min if info.min < 0 else info.max), plain)
-    if pa.types.is_floating(plain):
-        return pa.array(np.full(rows, np.finfo(np.float32).min), plain)
-    return pa.array([_UNSEEN] * rows, pa.string())
 
 
 def _with(table: pa.Table, name: str, values: pa.Array | pa.ChunkedArray) -> pa.Table:

@@ -29,6 +29,12 @@ def page(store: ArtifactStore, reference: str) -> str:
         ],
         title="Probed",
     )
+
+    def text(outcome: dict[str, Any] | None) -> str:
+        if outcome is None:
+            return ""
+        return "refused" if "refused" in outcome else f"{outcome['worse_by']:+.4f} ({outcome['moved']:.3g})"
+
     return render(
         "probes.html",
         f"Robustness of {manifest.name}",
@@ -37,14 +43,6 @@ def page(store: ArtifactStore, reference: str) -> str:
         metric=metric,
         features=features[:_DRAWN],
         changes=list(_CHANGES),
-        rows=[
-            [feature["name"], *(_loss(feature["changes"].get(change)) for change in _CHANGES)] for feature in features
-        ],
+        rows=[[feature["name"], *(text(feature["changes"].get(name)) for name in _CHANGES)] for feature in features],
         inputs=manifest.derived_from,
     )
-
-
-def _loss(outcome: dict[str, Any] | None) -> str:
-    if outcome is None:
-        return ""
-    return "refused" if "refused" in outcome else f"{outcome['worse_by']:+.4f} ({outcome['moved']:.3g})"

@@ -14,9 +14,7 @@ from gatehouse.store.store import ArtifactStore
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from gatehouse.data.splitting.parts import Part
     from gatehouse.evaluation.probing.probes import Feature
-    from gatehouse.metrics.metric import Array, Metric
     from gatehouse.training.scoring.predictor import Predictor
 
 FILE = "robustness.json"
@@ -57,7 +55,10 @@ def probe(request: ProbeRequest, store: ArtifactStore) -> ProbeResult:
         UnusablePartError: if the test part cannot be judged on.
         PredictionError: if the model gave NaN, or a number that is no probability.
     """
+    import numpy as np
+
     from gatehouse.data.splitting.parts import read_part
+    from gatehouse.evaluation.probing.probes import probes_of, shuffled
     from gatehouse.metrics.catalogue import metric_named
     from gatehouse.metrics.judging import judging_of
     from gatehouse.training.scoring.predictor import Predictor, require_usable
@@ -69,10 +70,26 @@ def probe(request: ProbeRequest, store: ArtifactStore) -> ProbeResult:
     predicted = predictor.predict(part.table)
     require_usable(predicted, predictor.task)
     value = metric.measure(part.labels, predictor.read(predicted, part.groups))
-    features = [
-        _probed(feature, request.spec, number, predictor, part, metric, predicted, value)
-        for number, feature in enumerate(_features(request, store, predictor))
-    ]
+
+    def measured(table: "pa.Table") -> dict[str, Any]:
+        try:
+            changed = predictor.predict(table)
+            require_usable(changed, predictor.task)
+        except GatehouseError as error:
+            return {"refused": type(error).__name__}
+        worse = metric.worse_by(metric.measure(part.labels, predictor.read(changed, part.groups)), value)
+        moved = float(np.mean(np.abs(changed - predicted)))
+        return {"worse_by": round(worse, _DIGITS), "moved": round(moved, _DIGITS)}
+
+    features: list[dict[str, Any]] = []
+    for number, feature in enumerate(_features(request, store, predictor)):
+        # Each feature has a stream of its own: another one more or less shuffles the others as before.
+        draw = np.random.default_rng([request.spec.seed, number])
+        falls = [measured(shuffled(feature, part.table, draw))["worse_by"] for _ in range(request.spec.repeats)]
+        mean, spread = float(np.mean(falls)), float(np.std(falls, ddof=1))
+        importance = {"mean": round(mean, _DIGITS), "spread": round(spread, _DIGITS)}
+        changes = {name: measured(table) for name, table in probes_of(feature, part.table)}
+        features.append({"name": feature.name, "kind": feature.kind, "importance": importance, "changes": changes})
     features.sort(key=lambda feature: (-feature["importance"]["mean"], feature["name"]))
     body = {"metric": metric.name, "value": round(value, _DIGITS), "rows": len(part.rows), "features": features}
     published = store.publish(
@@ -105,36 +122,3 @@ def _features(request: ProbeRequest, store: ArtifactStore, predictor: "Predictor
         yield Feature(column.name, "numeric", low, high)
     for group in predictor.transformation.categorical:
         yield Feature(group.name, "categorical")
-
-
-def _probed(
-    feature: "Feature",
-    spec: ProbeSpec,
-    number: int,
-    predictor: "Predictor",
-    part: "Part",
-    metric: "Metric",
-    predicted: "Array",
-    value: float,
-) -> dict[str, Any]:
-    import numpy as np
-
-    from gatehouse.evaluation.probing.probes import probes_of, shuffled
-    from gatehouse.training.scoring.predictor import require_usable
-
-    def measured(table: "pa.Table") -> dict[str, Any]:
-        try:
-            changed = predictor.predict(table)
-            require_usable(changed, predictor.task)
-        except GatehouseError as error:
-            return {"refused": type(error).__name__}
-        worse = metric.worse_by(metric.measure(part.labels, predictor.read(changed, part.groups)), value)
-        moved = float(np.mean(np.abs(changed - predicted)))
-        return {"worse_by": round(worse, _DIGITS), "moved": round(moved, _DIGITS)}
-
-    # Each feature has a stream of its own: another one more or less shuffles the others as before.
-    draw = np.random.default_rng([spec.seed, number])
-    falls = [measured(shuffled(feature, part.table, draw))["worse_by"] for _ in range(spec.repeats)]
-    importance = {"mean": round(float(np.mean(falls)), _DIGITS), "spread": round(float(np.std(falls, ddof=1)), _DIGITS)}
-    changes = {name: measured(table) for name, table in probes_of(feature, part.table)}
-    return {"name": feature.name, "kind": feature.kind, "importance": importance, "changes": changes}

@@ -24,15 +24,12 @@ class LeakageAlarm(Spec):
 @family(LeakageAlarm)
 def leakage_alarm(policy: LeakageAlarm, evidence: Evidence) -> Iterator[Rule]:
     """No metric of the candidate is too good to be true."""
+    # Warnings of the split which say that a model may know rows of test.
+    warned = [text for check in evidence.data_checks if check.name == "split checks" for text in check.warnings]
+    seen_before = [text for text in warned if text.startswith(tuple(f"{name}:" for name in SEEN_BEFORE))]
     for name, limit in sorted((policy.leakage_alarm or {}).items()):
         metric, value = metric_named(name), evidence.candidate.get(name, math.nan)
         expected = f"{metric.name} of at {'most' if metric.better == 'higher' else 'least'} {limit:g}"
         holds = metric.worse_by(value, limit) >= 0
-        reasons = [figure(value), *([] if holds else _seen_before(evidence))]
+        reasons = [figure(value), *([] if holds else seen_before)]
         yield Rule(f"leakage alarm {name}", expected, "; ".join(reasons), holds)
-
-
-def _seen_before(evidence: Evidence) -> list[str]:
-    """Warnings of the split which say that a model may know rows of test."""
-    warned = [text for check in evidence.data_checks if check.name == "split checks" for text in check.warnings]
-    return [text for text in warned if text.startswith(tuple(f"{name}:" for name in SEEN_BEFORE))]

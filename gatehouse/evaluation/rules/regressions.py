@@ -5,7 +5,8 @@ from statistics import NormalDist
 
 from pydantic import Field
 
-from gatehouse.evaluation.gate import Comparison, Evidence, Rule, family
+from gatehouse.evaluation.gate import Evidence, Rule, family
+from gatehouse.metrics.arithmetic.intervals import holm
 from gatehouse.metrics.catalogue import MetricName
 from gatehouse.store.identity import Spec
 
@@ -41,8 +42,6 @@ def regressions(policy: Regressions, evidence: Evidence) -> Iterator[Rule]:
     """No regression beyond the tolerance is significant after Holm's correction."""
     import numpy as np
 
-    from gatehouse.evaluation.bootstrap import holm
-
     rule = policy.regressions
     if rule is None or evidence.comparison is None:
         return
@@ -50,7 +49,14 @@ def regressions(policy: Regressions, evidence: Evidence) -> Iterator[Rule]:
     if rule.slices:
         comparisons |= {f"in {name}": comparison for name, comparison in evidence.slice_comparisons.items()}
     tested = {name: comparison for name, comparison in comparisons.items() if not comparison.too_few}
-    adjusted = holm(np.array([_p_value(comparison, rule.relative_tolerance) for comparison in tested.values()]))
+    p_values = []
+    for comparison in tested.values():
+        beyond = comparison.worse_by - rule.relative_tolerance * abs(comparison.champion)
+        if comparison.standard_error > 0:  # The normal approximation of the bootstrap.
+            p_values.append(1 - NormalDist().cdf(beyond / comparison.standard_error))
+        else:
+            p_values.append(1.0 if beyond <= 0 else 0.0)
+    adjusted = holm(np.array(p_values))
     expected = f"not shown to be worse than the champion by more than {rule.relative_tolerance:.3g} of its value"
     shown = {
         name: comparison
@@ -65,11 +71,3 @@ def regressions(policy: Regressions, evidence: Evidence) -> Iterator[Rule]:
         yield Rule("regressions", expected, f"not checked: no metric and no judged slice{few}", False)
     elif not shown:
         yield Rule("regressions", f"{expected}, in {len(tested)} metrics and slices", f"none{few}", True)
-
-
-def _p_value(comparison: Comparison, relative: float) -> float:
-    """The p-value of a regression within the tolerance, by the normal approximation of the bootstrap; 0 if unknown."""
-    beyond = comparison.worse_by - relative * abs(comparison.champion)
-    if comparison.standard_error > 0:
-        return 1 - NormalDist().cdf(beyond / comparison.standard_error)
-    return 1.0 if beyond <= 0 else 0.0

@@ -64,11 +64,7 @@ class StoreJournal(BaseJournalBackend):
         self._lines.extend(json.loads(json.dumps(logs)))
 
     def flush(self) -> None:
-        """Write the buffered lines.
-
-        Raises:
-            SecondControllerError: if another controller has written in the meantime.
-        """
+        """Write the buffered lines. Raises SecondControllerError if another controller has written in the meantime."""
         buffered = self._lines[self._flushed :]
         if not buffered:
             return
@@ -137,40 +133,31 @@ class ControllerLease(RenewedRecord):
 
     def _take(self) -> None:
         while not create_record(self._objects, self._key, self._own):
-            self._wait_for_the_other()
+            before, body = self._objects.stat(self._key), read_record(self._objects, self._key)
+            if before is None or body is None:
+                continue
+            until = time.monotonic() + (0 if _is_gone(body) else 3 * self._beat)
+            while time.monotonic() < until:
+                time.sleep(min(self._beat / 5, _LOOK_SECONDS))
+                now = self._objects.stat(self._key)
+                if now is not None and (now.generation, now.modified) != (before.generation, before.modified):
+                    raise SecondControllerError(
+                        f"{self._key}: the experiment has a controller, process {body.get('process')} on "
+                        f"{body.get('host')}, started by {body.get('by')} at {body.get('at')}. Wait until it ends, or "
+                        "stop it with `gatehouse tuning stop`."
+                    )
+            self._objects.delete(self._key, before.generation)
 
     def require(self) -> None:
         """Check that the lease is still held, according to the last beat.
 
-        Raises:
-            SecondControllerError: if another controller took it because it saw no beat of this one.
+        Raises SecondControllerError if another controller took it because it saw no beat of this one.
         """
         if self._lost:
             raise SecondControllerError(
                 f"{self._key}: another controller took the experiment over, because this one did not renew its lease "
                 f"for {3 * self._beat:g} s; this one ends."
             )
-
-    def _wait_for_the_other(self) -> None:
-        """Remove the lease of a holder that was killed.
-
-        Raises:
-            SecondControllerError: if the holder is running.
-        """
-        before, body = self._objects.stat(self._key), read_record(self._objects, self._key)
-        if before is None or body is None:
-            return
-        until = time.monotonic() + (0 if _is_gone(body) else 3 * self._beat)
-        while time.monotonic() < until:
-            time.sleep(min(self._beat / 5, _LOOK_SECONDS))
-            now = self._objects.stat(self._key)
-            if now is not None and (now.generation, now.modified) != (before.generation, before.modified):
-                raise SecondControllerError(
-                    f"{self._key}: the experiment has a controller, process {body.get('process')} on "
-                    f"{body.get('host')}, started by {body.get('by')} at {body.get('at')}. Wait until it ends, or stop "
-                    "it with `gatehouse tuning stop`."
-                )
-        self._objects.delete(self._key, before.generation)
 
 
 def _is_gone(holder: dict[str, str | int]) -> bool:

@@ -29,8 +29,7 @@ class StorageAddressError(ConfigurationError, StoreError):
 def named_url() -> str:
     """The URL in the environment variable; empty if there is none.
 
-    Raises:
-        StorageAddressError: if its password is not percent-encoded.
+    Raises StorageAddressError if its password is not percent-encoded.
     """
     url = os.environ.get(STORAGE, "").strip()
     return require_encoded(url, STORAGE, StorageAddressError) if url else ""
@@ -62,8 +61,7 @@ def require_address(url: str) -> None:
 def database() -> optuna.storages.BaseStorage | None:
     """The database that holds studies, or its proxy; None if they are in the artifact store.
 
-    Raises:
-        StoreError: if it cannot be opened.
+    Raises StoreError if it cannot be opened.
     """
     url = named_url()
     return _opened(url) if url else None
@@ -107,11 +105,8 @@ def _host_and_port(url: str) -> tuple[str, int]:
 def serve(url: str, host: str, port: int, notify: Callable[[str], None]) -> None:
     """Serve the studies of a database through Optuna's gRPC proxy until SIGTERM.
 
-    `notify` receives one line about the database and the address before the server starts.
-
-    Raises:
-        ConfigurationError: if the URL names no database, or the server cannot listen on the address.
-        StoreError: if the database cannot be opened.
+    `notify` receives a line about the database and the address before the server starts. Raises ConfigurationError if
+    the URL names no database or the server cannot listen on the address, and StoreError if it cannot be opened.
     """
     if not url or url.startswith(PROXY):
         raise ConfigurationError(f"{STORAGE}: expected the URL of a database, found {shown(url) or 'none'}.")

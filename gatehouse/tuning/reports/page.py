@@ -1,6 +1,7 @@
 """The page of an experiment: the result and why it ended, the history of values, the search space and the trials."""
 
 import math
+import warnings
 from collections.abc import Iterator, Sequence
 from itertools import combinations
 from pathlib import Path
@@ -12,7 +13,6 @@ from gatehouse.reports.charts import Series, line_chart
 from gatehouse.reports.format import number
 from gatehouse.reports.page import Verdict, render
 from gatehouse.store.store import ArtifactStore
-from gatehouse.tuning.reports.importance import importances
 from gatehouse.tuning.reports.shown import (
     EARLY_STOPPED,
     Body,
@@ -31,6 +31,8 @@ Figure = tuple[Markup, str]
 _MOST_TRIALS, _BEST_TRIALS = 200, 25  # Of more trials the table shows the best ones, and is folded below them.
 _MOST_LISTED = 10  # Trials in the Markdown.
 _MOST_CURVES = 150
+_FEWEST_TRIALS, _IMPORTANT = 4, 120  # Of more trials an even sample, as the time of fANOVA grows with their square.
+_TREES = 16
 _MANY = 20  # From this number of values on, those that are much worse than most are outside of a chart.
 
 
@@ -215,3 +217,46 @@ def _fronts(shown: Shown) -> Iterator[Figure]:
         ]
         text = f"{first.metric} and {second.metric}: no trial is better in both than the front."
         yield line_chart(series, x, y), text
+
+
+def importances(shown: Shown, objective: Objective) -> tuple[str, list[tuple[str, float]]] | None:
+    """A description, and the importance of each parameter that all trials have, largest first; None if there is none.
+
+    Importances are the shares of the variance of the objective by fANOVA (Hutter et al. 2014).
+    """
+    import optuna
+    from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution
+
+    trials = shown.succeeded[:: -(-len(shown.succeeded) // _IMPORTANT) or 1]
+    dimensions = [dimension for dimension in shown.dimensions if not dimension.conditions]
+    if len(trials) < _FEWEST_TRIALS:
+        return None
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    study = optuna.create_study(direction="minimize" if objective.minimize else "maximize")
+    for trial in trials:
+        params: dict[str, float] = {}
+        distributions: dict[str, BaseDistribution] = {}
+        for dimension in dimensions:
+            if (value := dimension.of(trial)) is None:
+                continue
+            if dimension.numeric:
+                low, high = float(dimension.spec["min"]), float(dimension.spec["max"])
+                distributions[dimension.title] = FloatDistribution(low, high, log=dimension.axis().log)
+                params[dimension.title] = min(high, max(low, value))  # A warm start may be outside of the range.
+            else:
+                distributions[dimension.title] = CategoricalDistribution(list(range(len(dimension.choices))))
+                params[dimension.title] = int(value)
+        value = objective.of(trial)
+        study.add_trial(optuna.trial.create_trial(params=params, distributions=distributions, value=value))
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            evaluator = optuna.importance.FanovaImportanceEvaluator(n_trees=_TREES, seed=0)
+            values = optuna.importance.get_param_importances(study, evaluator=evaluator)
+    except (ValueError, RuntimeError):  # Optuna raises these for too few trials, or for no variance.
+        return None
+    if not any(value > 0 for value in values.values()):
+        return None
+    rest = ", of the parameters that all trials have." if len(dimensions) < len(shown.dimensions) else "."
+    caption = f"Share of the variance of {objective.metric} over {len(trials):,} trials (fANOVA){rest}"
+    return caption, [(name, float(value)) for name, value in values.items()]

@@ -73,7 +73,7 @@ def test_a_good_candidate_passes_and_leaves_its_golden_batch(bench: Bench, passe
     assert (passed.verdict, passed.reasons) == ("pass", ())
     assert passed.warnings == ("online features: they were not compared (not checked)",)
     checks = bench.store.read_json(passed.integration, "integration.json")
-    assert {each["check"]: each["verdict"] for each in checks} == {
+    assert {check["check"]: check["verdict"] for check in checks} == {
         "load": "pass",
         "golden batch": "pass",
         "schema": "pass",
@@ -98,7 +98,7 @@ def test_what_is_measured_is_beside_the_candidate_and_in_the_artifact_where_it_i
     assert not [e for e in bench.store.read_json(passed.integration, "integration.json") if " MB" in e["found"]]
     failed = tried(bench, rows=10, latency_ms=1e-6, memory_mb=0.5)
     assert failed.verdict == "fail"
-    assert [each.partition(" MB")[0].partition(" ms")[0] for each in failed.reasons] == [
+    assert [reason.partition(" MB")[0].partition(" ms")[0] for reason in failed.reasons] == [
         "latency: expected at most 1e-06",
         "memory: expected at most 0.5",
     ]
@@ -143,12 +143,12 @@ def test_the_comparison_of_online_features_is_a_check(
 def test_other_answers_than_those_of_the_training_code_fail(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, answer: tuple[object, str], reason: str
 ) -> None:
-    told = {"schema": [], "latency": {"single_row_ms": {"p95": 1.0}}, "memory_mb": 1.0}
-    told["predictions"] = {"row by row": answer[0]}
+    reported = {"schema": [], "latency": {"single_row_ms": {"p95": 1.0}}, "memory_mb": 1.0}
+    reported["predictions"] = {"row by row": answer[0]}
     # No real candidate answers so.
-    monkeypatch.setattr("gatehouse.evaluation.integration.stage._answers", lambda *_: (told, answer[1]))
-    found = tried(bench, force=str(answer), rows=10)
-    assert (found.verdict, found.reasons) == ("fail", (reason,))
+    monkeypatch.setattr("gatehouse.evaluation.integration.stage._answers", lambda *_: (reported, answer[1]))
+    result = tried(bench, force=str(answer), rows=10)
+    assert (result.verdict, result.reasons) == ("fail", (reason,))
 
 
 @pytest.mark.parametrize(
@@ -226,9 +226,9 @@ def test_expected(): assert False
 """
 
 
-@pytest.mark.parametrize(("sensitive", "told"), [((), "KeyError: 918273"), (("name",), "not shown, as columns are")])
+@pytest.mark.parametrize(("sensitive", "answer"), [((), "KeyError: 918273"), (("name",), "not shown, as columns are")])
 def test_what_a_request_was_answered_with_is_hidden_where_a_column_is_sensitive(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, sensitive: tuple[str, ...], told: str
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, sensitive: tuple[str, ...], answer: str
 ) -> None:
     asked = "distance a text: expected an error that names the feature, found"
     answers = {"predictions": {}, "schema": [f"{asked} KeyError: 918273"], "memory_mb": 1.0}
@@ -238,8 +238,8 @@ def test_what_a_request_was_answered_with_is_hidden_where_a_column_is_sensitive(
     data = {"training_set": bench.training_set, "split": bench.split}
     request = IntegrateRequest(model=bench.models["good"], spec=IntegrationSpec(), **data)
     with hiding(lambda: sensitive):
-        (found,) = [each["found"] for each in _served(request, bench.store, tmp_path, np.array([0.5]))][2:3]
-    assert found.startswith(f"{asked} {told}") and ("918273" in found) == (not sensitive)
+        (result,) = [entry["found"] for entry in _served(request, bench.store, tmp_path, np.array([0.5]))][2:3]
+    assert result.startswith(f"{asked} {answer}") and ("918273" in result) == (not sensitive)
 
 
 @pytest.mark.parametrize("sensitive", [[], ["name"]])
@@ -251,12 +251,12 @@ def test_the_stage_quotes_no_row_from_the_tests_of_a_project_where_a_column_is_s
     files = {"test_rows.py": QUOTING}
     tests = str(bench.store.publish("config", "shop-integration", files, derived_from={"people": source}))
     data = {"training_set": bench.training_set, "split": bench.split, "tests": tests}
-    (told,) = integrate(
+    (reported,) = integrate(
         IntegrateRequest(model=bench.models["good"], spec=IntegrationSpec(), **data), bench.store
     ).reasons
-    assert told.count("91827") == (0 if sensitive else 13)
+    assert reported.count("91827") == (0 if sensitive else 13)
     hidden = "not shown, as columns are sensitive (name)"
-    assert not sensitive or told == (
+    assert not sensitive or reported == (
         f"tests of the project: test_rows.py::test_expected: is expected to fail: {hidden}; "
         f"test_rows.py::test_fails: {hidden}; test_rows.py::test_skips: was skipped: {hidden}"
     )

@@ -39,7 +39,7 @@ def about(**changed: Any) -> dict[str, Any]:
 def trials(count: int, seed: int = 0, steps: int = 9) -> list[dict[str, Any]]:
     """So many trials: most succeed, some are stopped early at a rung, and every eleventh fails."""
     draw = random.Random(seed)
-    found = []
+    result = []
     for number in range(count):
         trees = draw.random() < 0.6
         rate = math.exp(draw.uniform(math.log(0.02), math.log(0.3)) if trees else draw.uniform(-7.6, -6.2))
@@ -61,15 +61,14 @@ def trials(count: int, seed: int = 0, steps: int = 9) -> list[dict[str, Any]]:
             state, reason, values = "early_stopped", f"pruned at step {at} of {steps}", {}
             curve = curve[:at]
         done = state == "succeeded"
-        found.append(
+        measures = {"size_bytes": draw.randint(10_000, 900_000), "latency_ms": draw.uniform(1, 9)} if done else {}
+        result.append(
             {
                 "number": number,
                 "state": state,
                 "parameters": parameters,
                 "values": values,
-                "measures": {"size_bytes": draw.randint(10_000, 900_000), "latency_ms": draw.uniform(1, 9)}
-                if done
-                else {},
+                "measures": measures,
                 "feasible": True,
                 "intermediate": curve,
                 "reason": reason,
@@ -79,4 +78,4 @@ def trials(count: int, seed: int = 0, steps: int = 9) -> list[dict[str, Any]]:
                 "beside": [],
             }
         )
-    return found
+    return result

@@ -1,6 +1,5 @@
 """The page of an experiment: its first lines, its sections, and values that must not break it."""
 
-import math
 import re
 import time
 from pathlib import Path
@@ -82,15 +81,6 @@ def test_a_running_experiment_of_few_trials(count: int) -> None:
     assert ("There is no trial." in html) == (count == 0) and "Under way" in html
     table = html.partition(">Trials</h2>")[2].partition("<section")[0]
     assert len(re.findall(r'<tr[^>]*><td class="n', table)) == count
-
-
-@pytest.mark.parametrize("odd", [math.nan, math.inf, None, "NaN", 1e300])
-def test_values_that_are_no_numbers_break_nothing(odd: Any) -> None:
-    made = trials(12)
-    made[3]["values"], made[3]["state"] = {"log_loss": odd}, "succeeded"
-    made[4]["intermediate"] = [[1, odd], [2, 0.7]]
-    html = drawn(Shown("flights", about(), made))
-    assert "nan," not in html and ",nan" not in html
 
 
 def test_only_values_that_are_much_worse_lie_beyond_a_chart() -> None:
