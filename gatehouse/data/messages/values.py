@@ -122,9 +122,8 @@ def boolean(value: Any, typed: bool) -> bool:
 def moment(value: Any, zone: ZoneInfo | None = None) -> datetime:
     """A time in ISO 8601, to the microsecond at most, converted to UTC.
 
-    Raises:
-        Unfit: if it is no such time; if it has no zone and `zone` is not given; or if clocks in `zone` showed this
-            time twice or never.
+    Raises Unfit if it is no such time; if it has no zone and `zone` is not given; or if clocks in `zone` showed this
+    time twice or never.
     """
     if not isinstance(value, str) or _MORE_THAN_MICROSECONDS.search(value):
         raise Unfit("a time in ISO 8601, to the microsecond")

@@ -48,27 +48,20 @@ class Table:
 
     @property
     def rejected_rows(self) -> int:
-        """Number of rows that were rejected."""
         return sum(part.rejected_rows for part in self.parts)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain JSON."""
         parts = [part.to_json() for part in self.parts]
         return vars(self) | {"parts": parts}
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> "Table":
-        """The table that `to_json` wrote."""
         return cls(**{**body, "parts": tuple(map(Stored.from_json, body["parts"]))})
 
 
 @dataclass(frozen=True)
 class Delivery:
-    """One snapshot of a source.
-
-    Attributes:
-        look: Whether it was a first look, from which nothing is trained: no later snapshot is compared with it.
-    """
+    """One snapshot of a source. With a first `look`, from which nothing is trained, no later snapshot is compared."""
 
     snapshot: str
     tables: Mapping[str, Table]

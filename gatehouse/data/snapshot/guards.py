@@ -40,9 +40,8 @@ class Finding(NamedTuple):
 class Case:
     """A table as it is delivered now, and as it was.
 
-    Attributes:
-        path: Gives a local file with the rows of a stored part.
-        same: Whether the source is unchanged, so that other rows come from another declaration or other code.
+    `path` gives a local file with the rows of a stored part; `same` says that the source is unchanged, so that other
+    rows come from another declaration or other code.
     """
 
     name: str
@@ -56,16 +55,9 @@ class Case:
 
 
 def judge(case: Case, backfill: str) -> list[str]:
-    """Check a table against every guard but those of the clock.
+    """The warnings of every guard but those of the clock. `backfill` is the reason for which earlier rows may change.
 
-    Args:
-        backfill: The reason for which earlier rows may change; empty for none.
-
-    Returns:
-        The warnings; a rewrite that `backfill` lets pass is one.
-
-    Raises:
-        DeliveryError: listing what guards with the policy `fail` found.
+    Raises DeliveryError listing what guards with the policy `fail` found.
     """
     guards, findings = case.spec.guards, [*_columns(case), *_duplicate_parts(case)]
     if case.earlier is not None:
@@ -141,7 +133,6 @@ def _row_count(case: Case, earlier: Table) -> Iterator[Finding]:
 
 
 def _history(case: Case, earlier: Table) -> Iterator[Finding]:
-    """Late, repeated and rewritten rows, by the parts that are new or gone."""
     guards, time = case.spec.guards, case.spec.event_time
     now, before = (Counter(part.digest for part in parts) for parts in (case.parts, earlier.parts))
     same, new = _split(case.parts, now & before)

@@ -77,10 +77,8 @@ class Opened:
 def recalled(opened: Opened, store: ArtifactStore) -> Delivery | None:
     """The earlier delivery of the same content, read in the same way; None for none, or if it is not whole.
 
-    If another delivery came since, this one is compared with that, and recorded as the newest.
-
-    Raises:
-        DeliveryError: if a guard refuses it.
+    If another delivery came since, this one is compared with that, and recorded as the newest. Raises DeliveryError if
+    a guard refuses it.
     """
     entry = memo.recall(store, _MEMO, opened.key)
     delivery = opened.deliveries.of(entry["snapshot"]) if entry else None
@@ -157,8 +155,7 @@ def as_of(spec: SourceSpec, tables: Mapping[str, Table]) -> str:
 def by_the_clock(spec: SourceSpec, delivery: Delivery, now: datetime) -> tuple[str, ...]:
     """Warnings for tables whose newest row is too old, or of the future; judged at every look.
 
-    Raises:
-        DeliveryError: if there is such a table, and its guard says `fail`.
+    Raises DeliveryError if there is such a table, and its guard says `fail`.
     """
     failed: list[str] = []
     warned: list[str] = []

@@ -156,8 +156,7 @@ def store_parts(
 def thread_count() -> int:
     """Threads that read parts: what the environment says, else one a core and at most four.
 
-    Raises:
-        ConfigurationError: if the environment says no positive number.
+    Raises ConfigurationError if the environment says no positive number.
     """
     text = os.environ.get(THREADS, "")
     if not text:

@@ -101,8 +101,7 @@ class Sniffed:
 def sniff(path: Path, nulls: Sequence[str] = ()) -> Sniffed:
     """Look at a CSV file, also a gzipped one, or at Parquet. The first column of times orders the rows.
 
-    Raises:
-        DeclarationError: if it is no CSV with a header, and no Parquet, or if it is Parquet and `nulls` are named.
+    Raises DeclarationError if it is no CSV with a header, and no Parquet, or if it is Parquet and `nulls` are named.
     """
     if not path.is_file():
         raise DeclarationError(f"{path}: no such file.")
@@ -227,10 +226,8 @@ def _encoding(path: Path) -> str:
 def _shape(path: Path, encoding: str) -> tuple[str, list[str]]:
     """The delimiter that cuts most of the first rows into one number of cells, and the header.
 
-    DuckDB's sniffer takes the comma for a file of semicolons with a few bad rows.
-
-    Raises:
-        DeclarationError: if the first line is no header of these rows. No cell is shown: it may be that of a person.
+    DuckDB's sniffer takes the comma for a file of semicolons with a few bad rows. No cell is shown: it may be that of a
+    person.
     """
 
     def cut(delimiter: str) -> tuple[tuple[bool, int, int], str, list[list[str]]]:
@@ -278,10 +275,8 @@ def _is_number(cell: str) -> bool:
 def source_of(sniffed: Sniffed, path: Path, name: str, delivered: str) -> dict[str, Any]:
     """The declaration that reads a file as it was sniffed, as `source` of a project has it.
 
-    A file without times gets one that all its rows have, in a column of its own.
-
-    Raises:
-        DeclarationError: if every column is left out.
+    A file without times gets one that all its rows have, in a column of its own. Raises DeclarationError if every
+    column is left out.
     """
     columns = {column.name: str(column.kind) for column in sniffed.kept}
     if not columns:

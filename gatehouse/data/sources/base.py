@@ -77,10 +77,8 @@ class Source(Protocol):
         """By table, what makes a read repeatable and identifies the content now; the snapshot's record keeps it.
 
         Digests of files, the query's text and a watermark, a table's version, offsets: plain JSON without clocks, hosts
-        or credentials. Two equal states mean equal content.
-
-        Raises:
-            SourceError: if the source cannot be reached or lacks a table.
+        or credentials. Two equal states mean equal content. Raises SourceError if the source cannot be reached or lacks
+        a table.
         """
 
     def parts(self, table: str, known: tuple[KnownPart, ...]) -> Iterator[Part]:
@@ -106,8 +104,7 @@ Url = Annotated[str, AfterValidator(_without_password)]
 def address(url: str, variable: str) -> str:
     """The URL itself, or what the environment variable holds.
 
-    Raises:
-        DeclarationError: if the variable is not set, or what it holds is not percent-encoded.
+    Raises DeclarationError if the variable is not set, or what it holds is not percent-encoded.
     """
     if variable and not os.environ.get(variable):
         raise DeclarationError(

@@ -73,8 +73,7 @@ def blocks(
 ) -> Iterator[Block]:
     """Cut a text that comes in windows of one size, the last one shorter.
 
-    Raises:
-        SourceError: if no row ends within `longest` bytes, as after a quote that is never closed.
+    Raises SourceError if no row ends within `longest` bytes, as after a quote that is never closed.
     """
     position = start = 0
     pieces: list[memoryview] = []

@@ -33,11 +33,7 @@ _ADAPTER: TypeAdapter[SourceSpec] = TypeAdapter(SourceSpec, config=ConfigDict(hi
 
 
 def parse_source(body: Any) -> SourceSpec:
-    """The spec in `body`, parsed JSON or YAML.
-
-    Raises:
-        pydantic.ValidationError: naming every key that is wrong.
-    """
+    """The spec in `body`, parsed JSON or YAML. Raises pydantic.ValidationError naming every key that is wrong."""
     return _ADAPTER.validate_python(body)
 
 

@@ -55,11 +55,7 @@ class CsvRows:
 
     @classmethod
     def open(cls, name: str, file: str, spec: FileTable, source: FilesBase, beginning: bytes) -> "CsvRows":
-        """Read the header in the first block.
-
-        Raises:
-            SourceError: if the columns are not those declared.
-        """
+        """Read the header in the first block. Raises SourceError if the columns are not those declared."""
         if not beginning.strip():
             raise SourceError(
                 f"Table {name}: {file} is empty, expected a first line with the columns {', '.join(spec.columns)}."

@@ -63,8 +63,7 @@ class Database:
 def connect(url: str) -> Database:
     """Open what a URL names: PostgreSQL through ADBC, DuckDB files through duckdb, the rest through SQLAlchemy.
 
-    Raises:
-        SourceError: if it cannot be opened, without the password of the URL.
+    Raises SourceError if it cannot be opened, without the password of the URL.
     """
     scheme = urlsplit(url).scheme
     with _opening(url):
@@ -286,8 +285,7 @@ class KeyOrder:
     def check(self, rows: pa.Table) -> None:
         """Check the next rows.
 
-        Raises:
-            SourceError: naming the first key that is null, repeated, or below the one before it.
+        Raises SourceError naming the first key that is null, repeated, or below the one before it.
         """
         if not self._columns or rows.num_rows == 0:
             return

@@ -63,8 +63,7 @@ class RawFile:
     def identity(self, *, anew: bool = False) -> str:
         """The checksum that a store elsewhere has of it, else a digest of the bytes.
 
-        Raises:
-            SourceError: if it cannot be read, or is gone.
+        Raises SourceError if it cannot be read, or is gone.
         """
         with self._reached():
             if self.files is not None:
@@ -87,8 +86,7 @@ class RawFile:
     def windows(self, size: int, table: str) -> Iterator[bytes]:
         """Its content in windows of `size` bytes, unpacked and in UTF-8; `table` stands in messages.
 
-        Raises:
-            SourceError: if it cannot be read or unpacked.
+        Raises SourceError if it cannot be read or unpacked.
         """
         try:
             with self._reached(), self.open() as raw, self._unpacked(raw, table) as stream:
@@ -178,8 +176,7 @@ def _full(stream: Any, size: int) -> bytes:
 def find_files(place: str, member: str) -> list[RawFile]:
     """The files below a folder or address that a member names, or that match it as a glob, by name.
 
-    Raises:
-        SourceError: if there is none, or the address cannot be listed.
+    Raises SourceError if there is none, or the address cannot be listed.
     """
     files = _elsewhere(place, member) if "://" in place else _here(Path(place), member)
     if not files:

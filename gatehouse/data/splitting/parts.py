@@ -67,8 +67,7 @@ def class_names(details: Mapping[str, Any]) -> tuple[str, ...]:
 def read_part(store: ArtifactStore, training_set: str, split: str, name: str, task: Task, *more: str) -> Part:
     """Read the part `name` (`train`, `validation` or `test`), followed by `more`; only these rows are in memory.
 
-    Raises:
-        UnusablePartError: if no model can be judged on it.
+    Raises UnusablePartError if no model can be judged on it.
     """
     reference = Reference.parse(training_set)
     divided = store.manifest(split).derived_from.get("training_set", "")

@@ -185,8 +185,7 @@ class Contract(Part):
     def hiding(self, declared: Mapping[str, frozenset[str]]) -> "Contract":
         """This contract with the columns that the source declares sensitive, by table, hidden too.
 
-        Raises:
-            ConfigurationError: if a rule on such a column needs a histogram or moments.
+        Raises ConfigurationError if a rule on such a column needs a histogram or moments.
         """
         if problems := list(self.unsuited(declared)):
             listed = "".join(f"\n  - {problem}" for problem in problems)
@@ -237,8 +236,7 @@ class Contract(Part):
 def parse_contract(text: str) -> Contract:
     """Read a contract that a person wrote, in YAML.
 
-    Raises:
-        ConfigurationError: listing every problem at once, each with file, line and path of the key.
+    Raises ConfigurationError listing every problem at once, each with file, line and path of the key.
     """
     problems: list[str] = []
     contract = load_model("contract.yaml", text, Contract, problems)
@@ -262,8 +260,7 @@ def contract_text(contract: Contract) -> str:
 def published_contract(text: str) -> Contract:
     """Read a contract that `contract_text` wrote, in JSON, because YAML reads some numbers and characters differently.
 
-    Raises:
-        ConfigurationError: listing every problem with the path of its key.
+    Raises ConfigurationError listing every problem with the path of its key.
     """
     try:
         return Contract.model_validate(json.loads(text))
