@@ -35,11 +35,7 @@ _FEWEST_ROWS_PER_SHARD = 20
 
 @dataclass(frozen=True)
 class Opened:
-    """An opened source with its history.
-
-    Attributes:
-        backfill: The reason for which rows of the earlier snapshot may change; empty for none.
-    """
+    """An opened source with its history. With a reason as `backfill`, rows of the earlier snapshot may change."""
 
     spec: SourceSpec
     source: Source
@@ -100,12 +96,8 @@ def recalled(opened: Opened, store: ArtifactStore) -> Delivery | None:
 def take(opened: Opened, store: ArtifactStore, *, anew: bool = False) -> Delivery:
     """Read, judge and publish every table; nothing is published before everything is read and judged.
 
-    Args:
-        anew: Read everything again that the source still has, and verify the blobs of the rest.
-
-    Raises:
-        SourceError: if the source cannot be read as declared, a table has no rows, or too many rows are rejected.
-        DeliveryError: if a guard refuses what was delivered.
+    With `anew` everything that the source still has is read again, and the blobs of the rest are verified. Raises
+    SourceError if the source cannot be read as declared, and DeliveryError if a guard refuses what was delivered.
     """
     spec, window = opened.spec, opened.window
     if not any(table.event_time for table in spec.tables.values()):
@@ -216,11 +208,7 @@ def _judged(opened: Opened, parts: Mapping[str, tuple[Stored, ...]], store: Arti
 
 
 def _publish(name: str, spec: TableSpec, parts: tuple[Stored, ...], store: ArtifactStore) -> tuple[str, int, str]:
-    """Publish the rows of a table, and those that were rejected.
-
-    Returns:
-        Reference of the dataset; its rows; reference of the rejected rows, empty if there are none.
-    """
+    """Publish a table: the reference and rows of the dataset, and the reference of its rejected rows."""
 
     def files(blobs: list[Blob]) -> dict[str, FileEntry]:
         return {path: blob.entry(path) for path, blob in zip(file_names(len(blobs)), blobs, strict=True)}
@@ -256,10 +244,9 @@ def file_names(count: int) -> list[str]:
 
 
 def shards(rows: int, count: int = 0) -> list[Shard]:
-    """Row ranges over all files of a table, of sizes that differ by one row at most.
+    """Row ranges over all files of a table, of nearly equal sizes; by default one per `ROWS_PER_SHARD` rows.
 
-    Args:
-        count: How many; 0 for one every `ROWS_PER_SHARD` rows. Never so many that one row is over 5 % of a shard.
+    There are never so many that one row is over 5 % of a shard.
     """
     most = rows // _FEWEST_ROWS_PER_SHARD
     chosen = max(1, min(count or -(-rows // ROWS_PER_SHARD), most))

@@ -37,12 +37,10 @@ class Blob:
     rows: int
 
     def entry(self, path: str) -> FileEntry:
-        """The blob as a file of an artifact."""
         return FileEntry(path, self.sha256, self.bytes, self.rows, ".parquet")
 
     @property
     def key(self) -> str:
-        """The key of its bytes in the store."""
         return self.entry("rows.parquet").blob
 
 
@@ -72,12 +70,10 @@ class Stored:
 
     @property
     def rows(self) -> int:
-        """Number of its rows."""
         return self.blob.rows if self.blob else 0
 
     @property
     def rejected_rows(self) -> int:
-        """Number of rows that were rejected."""
         return self.rejected.rows if self.rejected else 0
 
     def known(self) -> KnownPart:
@@ -93,7 +89,6 @@ class Stored:
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> "Stored":
-        """The part that `to_json` wrote."""
         blobs = {key: Blob(**body[key]) for key in ("blob", "rejected") if key in body}
         return cls(**{**body, **blobs, "columns": dict(body.get("columns", ()))})
 
@@ -109,14 +104,9 @@ def store_parts(
 ) -> list[Stored]:
     """Store every part, in order. A part that is known, and whose blobs are in the store, is not read.
 
-    As many parts are in memory as there are threads. The result does not depend on their number.
-
-    Args:
-        known: Parts of earlier snapshots of the same source, declaration, window and code, by fingerprint.
-        verify: Read the bytes of known blobs rather than believe their length.
-
-    Raises:
-        CorruptArtifactError: if the bytes of a known blob were altered.
+    As many parts are in memory as there are threads; the result does not depend on their number. `known` holds the
+    parts of earlier snapshots of the same source, declaration, window and code, by fingerprint. With `verify` their
+    bytes are read again. Raises CorruptArtifactError if these were altered.
     """
     threads = thread_count()
     blobs = {name: [blob for blob in (part.blob, part.rejected) if blob] for name, part in known.items()}

@@ -84,9 +84,8 @@ class Source(Protocol):
     def parts(self, table: str, known: tuple[KnownPart, ...]) -> Iterator[Part]:
         """The parts of a table, in row order, without reading more than it takes to cut them.
 
-        Args:
-            known: The parts of the newest snapshot of this source, in order. A source that only grows may yield them
-                again without looking; the result does not depend on them otherwise.
+        A source that only grows may yield the `known` parts of its newest snapshot again without looking; the result
+        does not depend on them otherwise.
         """
 
 

@@ -151,14 +151,9 @@ def _place_after(text: bytes, place: Place, delimiter: bytes) -> Place:
 def unquoted_cuts(file: RawFile, size: int, pool: Executor, *, quotes: bool) -> list[Cut] | None:
     """The blocks of a plain file without quotes, found on threads: a second look at a file mostly costs this.
 
-    Without quotes a line end needs no other byte to be understood, so each window is looked at alone.
-
-    Args:
-        quotes: Whether a quote matters, and a carriage return ends a line, as in CSV.
-
-    Returns:
-        The cuts and fingerprints that `blocks` gives; None if the file has quotes that matter, or rows so long that
-        blocks would grow.
+    Without quotes a line end needs no other byte to be understood, so each window is looked at alone. The cuts are
+    those that `blocks` gives; None if the file has quotes that matter (as in CSV, with `quotes`), or rows so long that
+    blocks would grow.
     """
     with file.opened() as descriptor:
         total = os.fstat(descriptor).st_size

@@ -44,13 +44,9 @@ def parse_source_json(text: str) -> SourceSpec:
 
 @contextmanager
 def open_source(spec: SourceSpec, location: str, store: ArtifactStore) -> Iterator[Source]:
-    """The source, opened until the end of the context.
+    """The source, opened until the end of the context; files may be read at another `location`.
 
-    Args:
-        location: Read the files here instead; empty for the source's own place. Only files have another place.
-
-    Raises:
-        SourceError: if a place is given to what is not files, or an environment variable that it names is not set.
+    Raises SourceError if a place is given to what is not files, or an environment variable that it names is not set.
     """
     if isinstance(spec, FolderSource | SdistSource):
         from gatehouse.data.sources.file_reader import FileReader

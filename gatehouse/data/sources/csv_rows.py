@@ -39,12 +39,7 @@ csv.field_size_limit(2**31 - 1)
 
 @dataclass(frozen=True)
 class CsvRows:
-    """Reads the blocks of one file.
-
-    Attributes:
-        time_zone: Zone of times that state none; empty refuses them.
-        header: Names of the columns in the file, as `shown_names` gives them.
-    """
+    """Reads the blocks of one file. `header` has the names of its columns, as `shown_names` gives them."""
 
     name: str
     file: str
@@ -72,15 +67,10 @@ class CsvRows:
         return cls(name, file, spec, source.nulls, source.time_zone, header)
 
     def read(self, block: bytes, lines_before: Callable[[], int]) -> Raw:
-        """The rows of a block without the header.
+        """The rows of a block without the header. `lines_before` is called only if a row does not fit.
 
-        Args:
-            lines_before: Counts the lines of the file before the block; called only if a row does not fit.
-
-        Raises:
-            DeclarationError: naming line, column and value of the first row that does not fit, unless the declaration
-                sets such rows aside.
-            SourceError: if a quote is not closed, or the block cannot be divided into rows.
+        Raises DeclarationError naming the first row that does not fit, unless the declaration sets such rows aside, and
+        SourceError if a quote is not closed.
         """
         delivered, schema = dict.fromkeys(self.header, "text"), schema_of(self.spec.columns)
         if not block.strip(b"\r\n"):

@@ -271,9 +271,6 @@ class KeyOrder:
     """Checks that the rows of a table come in a total order: each key above the one before it, none null.
 
     Columns are compared one after the other: numbers and times by value, text by its UTF-8 bytes.
-
-    Args:
-        columns: Its key; without columns nothing is checked.
     """
 
     def __init__(self, name: str, columns: tuple[str, ...], sensitive: Collection[str] = ()) -> None:

@@ -121,12 +121,8 @@ def misfit_row(row: Mapping[str, Any], sensitive: Collection[str]) -> str:
 def declare(pieces: Iterable[pa.Table], spec: TableSpec, *, name: str, place: Place, time_zone: str) -> Raw:
     """Cast a part to the declared columns, in the declared order. Undeclared columns are left out, absent ones null.
 
-    Args:
-        spec: The declaration; by `on_invalid`, a row that does not fit is an error or is rejected.
-        place: Names a row for messages: from its piece, its number there, and its number within the part.
-
-    Raises:
-        DeclarationError: naming table, row, column, what was expected and what was found.
+    `place` names a row for messages: from its piece, its number there, and its number within the part. By `on_invalid`,
+    a row that does not fit is rejected, or raises DeclarationError.
     """
     tables = [schema_of(spec.columns).empty_table()]
     rejects: list[Reject] = []

@@ -38,14 +38,10 @@ class JsonRows:
     time_zone: str = ""
 
     def read(self, block: bytes, lines_before: Callable[[], int]) -> Raw:
-        """The rows of a block.
+        """The rows of a block. `lines_before` is called only if a row does not fit.
 
-        Args:
-            lines_before: Counts the lines of the file before the block; called only if a row does not fit.
-
-        Raises:
-            DeclarationError: naming the first line that does not fit, unless the declaration sets such rows aside; or
-                if the keys are not those declared.
+        Raises DeclarationError naming the first line that does not fit, unless the declaration sets such rows aside; or
+        if the keys are not those declared.
         """
 
         def place(number: int) -> str:
@@ -70,11 +66,8 @@ def rows_of(
 ) -> Raw:
     """The rows of messages in their order.
 
-    Args:
-        delivered: Takes the keys that occur, with the kind of value that JSON gives them.
-
-    Raises:
-        DeclarationError: for the first message that does not fit, unless the declaration sets such messages aside.
+    `delivered` takes the keys that occur, with the kind of value that JSON gives them. Raises DeclarationError for the
+    first message that does not fit, unless the declaration sets such messages aside.
     """
     envelope = spec.envelope if isinstance(spec, StreamTable) else {}
     kinds = {

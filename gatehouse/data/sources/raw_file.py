@@ -23,12 +23,7 @@ WINDOW = 4 * 2**20
 
 @dataclass(frozen=True)
 class RawFile:
-    """A file.
-
-    Attributes:
-        name: Its path below the source's place; orders the files, and names this one in messages.
-        files: The fsspec file system that has it; None for this machine's own.
-    """
+    """A file. Its `name` is the path below the source's place; `files` is the fsspec file system of an address."""
 
     name: str
     path: str
@@ -47,7 +42,6 @@ class RawFile:
 
     @property
     def packed(self) -> bool:
-        """Whether it is zipped or gzipped."""
         return self.name.lower().endswith(PACKED)
 
     @property
@@ -56,7 +50,6 @@ class RawFile:
         return self.files is None and not self.packed and not self.encoding
 
     def size(self) -> int:
-        """Bytes, packed where it is."""
         with self._reached():
             return os.path.getsize(self.path) if self.files is None else int(self.files.size(self.path))
 

@@ -71,11 +71,9 @@ def numbers_of(values: pa.Array, kind: Kind) -> Numbers:
 
 
 def time_text(microseconds: int, arrow: str) -> str:
-    """A time as ISO 8601: a date for a date column, with its zone if the column has one.
+    """Microseconds since 1970 as ISO 8601: a date for a date column, with its zone if the Arrow type `arrow` has one.
 
-    Args:
-        microseconds: Since 1970 in UTC. Years that Python's calendar does not reach are written as numpy does.
-        arrow: Name of the column's Arrow type.
+    Years that Python's calendar does not reach are written as numpy does.
     """
     try:
         moment = _EPOCH + timedelta(microseconds=microseconds)
@@ -149,7 +147,6 @@ class CountedNumbers:
         return cls(ordered[starts], np.diff(starts, append=len(ordered)))
 
     def merged(self, other: "CountedNumbers") -> "CountedNumbers":
-        """The counts of both."""
         if not len(self.values) or not len(other.values):
             return self if len(self.values) else other
         values = np.concatenate((self.values, other.values))
@@ -161,12 +158,10 @@ class CountedNumbers:
 
     @property
     def rows(self) -> int:
-        """Number of rows that were counted."""
         return int(self.counts.sum())
 
     @property
     def fits(self) -> bool:
-        """Whether there are few enough values to keep all of them."""
         return len(self.values) <= MOST_VALUES
 
 
@@ -195,7 +190,6 @@ class CountedTexts:
         return cls(texts.cast(pa.large_string()), np.asarray(counted.field("counts").to_numpy()))
 
     def merged(self, other: "CountedTexts") -> "CountedTexts":
-        """The counts of both."""
         encoded = pa.concat_arrays([self.values, other.values]).dictionary_encode()
         counts = np.zeros(len(encoded.dictionary), np.int64)
         np.add.at(counts, encoded.indices.to_numpy(), np.concatenate((self.counts, other.counts)))
@@ -210,7 +204,6 @@ class CountedTexts:
 
     @property
     def rows(self) -> int:
-        """Number of rows that were counted."""
         return int(self.counts.sum())
 
     @property
@@ -241,12 +234,10 @@ class Lengths:
 
     @classmethod
     def of(cls, counted: CountedTexts) -> "Lengths":
-        """Measure counted texts, at least one."""
         lengths = np.asarray(pc.utf8_length(counted.values).to_numpy()).astype(np.int64)
         return cls(int(lengths.min()), int(lengths.max()), int((lengths * counted.counts).sum()))
 
     def merged(self, other: "Lengths") -> "Lengths":
-        """The lengths of both."""
         return Lengths(min(self.least, other.least), max(self.most, other.most), self.total + other.total)
 
 
@@ -254,9 +245,8 @@ class Lengths:
 class Binned:
     """Numbers counted in the baseline's bins.
 
-    Attributes:
-        up_to: Numbers other than zero up to each edge of the bins.
-        below: Numbers below each edge of the histogram; up to the last one.
+    `up_to` counts those other than zero up to each edge; `below` those below each edge of the histogram, and up to the
+    last.
     """
 
     up_to: Counts
@@ -264,7 +254,6 @@ class Binned:
 
     @classmethod
     def of(cls, counted: CountedNumbers, plan: ColumnPlan) -> "Binned":
-        """Count numbers in the bins of a plan."""
         nonzero = counted.values != 0
         up_to = ranks(counted.values[nonzero], counted.counts[nonzero], plan.edges or (), "right")
         below = ranks(counted.values, counted.counts, plan.display, "left")
@@ -273,19 +262,11 @@ class Binned:
         return cls(up_to, below)
 
     def merged(self, other: "Binned") -> "Binned":
-        """The counts of both."""
         return Binned(self.up_to + other.up_to, self.below + other.below)
 
 
 def ranks(values: Numbers, weights: Numbers, edges: Sequence[float], side: Any) -> Numbers:
-    """Rows below each edge, or up to each edge; shape (edges,).
-
-    Args:
-        values: Ascending, shape (values,).
-        weights: Rows of each value, shape (values,).
-        edges: Ascending.
-        side: `left` for below, `right` for up to.
-    """
+    """Rows below each edge (`left`), or up to it (`right`); `weights` are the rows of each ascending value."""
     cumulated = np.concatenate((np.zeros(1, weights.dtype), np.cumsum(weights)))
     rows: Numbers = cumulated[np.searchsorted(values, np.asarray(edges, np.float64), side=side)]
     return rows
@@ -319,9 +300,7 @@ class Moments:
     def of(cls, counted: CountedNumbers, add: Callable[[npt.NDArray[np.float64]], float] = exact_sum) -> "Moments":
         """Moments of counted numbers.
 
-        Args:
-            counted: The numbers.
-            add: How floats are summed: `exact_sum`, so that no order of rows changes a digit, or `fast_sum`.
+        Floats are summed by `exact_sum`, so that no order of rows changes a digit, or by `fast_sum`.
         """
         values, counts, rows = counted.values, counted.counts, counted.rows
         if rows == 0:

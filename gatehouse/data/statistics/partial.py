@@ -53,7 +53,6 @@ class SketchedNumbers:
     """
 
     def __init__(self, counted: CountedNumbers, plan: ColumnPlan) -> None:
-        """Sketch counted numbers, at least one."""
         values, counts = counted.values, counted.counts
         self.low, self.high = values[0].item(), values[-1].item()
         self.zeros = int(counts[values == 0].sum())
@@ -69,7 +68,6 @@ class SketchedNumbers:
         self._quantiles.Compact()
 
     def merge(self, other: "SketchedNumbers") -> None:
-        """Take in another part of the same column."""
         self.low, self.high = min(self.low, other.low), max(self.high, other.high)
         self.zeros += other.zeros
         self.moments = self.moments.merged(other.moments)
@@ -79,7 +77,6 @@ class SketchedNumbers:
 
     @property
     def distinct(self) -> int:
-        """Estimated number of distinct values."""
         return min(int(self._distinct.Estimate()), self.moments.rows)
 
     def points(self) -> tuple[Numbers, Numbers]:
@@ -117,7 +114,6 @@ class SketchedTexts:
     """
 
     def __init__(self, counted: CountedTexts, plan: ColumnPlan) -> None:
-        """Sketch counted texts, at least one."""
         self.rows = counted.rows
         self.lengths = Lengths.of(counted)
         self.low, self.high = counted.extremes
@@ -132,7 +128,6 @@ class SketchedTexts:
         )
 
     def merge(self, other: "SketchedTexts") -> None:
-        """Take in another part of the same column."""
         self.rows += other.rows
         self.lengths = self.lengths.merged(other.lengths)
         self.low, self.high = min(self.low, other.low), max(self.high, other.high)
@@ -142,7 +137,6 @@ class SketchedTexts:
 
     @property
     def distinct(self) -> int:
-        """Estimated number of distinct values."""
         return min(int(self._distinct.Estimate()), self.rows)
 
     def frequent(self) -> CountedTexts:

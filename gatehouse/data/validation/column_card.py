@@ -42,14 +42,8 @@ def column_card(
 ) -> dict[str, Any]:
     """What the card of one column shows.
 
-    Args:
-        anchor: The id of the card.
-        name: The column.
-        own: Its statistics, and the rows of its table.
-        baseline: The same of the baseline.
-        rebinned: The column's own rows counted in the baseline's bins.
-        anomalies: Id and anomaly of those that name the column.
-        form: How the source writes its times; empty for ISO 8601.
+    Statistics come with the rows of their table, anomalies with their id in the page; `rebinned` are the column's own
+    rows in the baseline's bins, and `form` says how the source writes its times.
     """
     statistics, _ = own
     before, _ = baseline

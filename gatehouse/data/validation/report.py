@@ -80,18 +80,7 @@ def drawn(
     contract: Json | None = None,
     times: Mapping[str, Mapping[str, str]] | None = None,
 ) -> str:
-    """The page of what was judged.
-
-    Args:
-        snapshot: Its short reference and its time.
-        anomalies: Those that fail first, then by table, column and rule.
-        verdict: The content of `verdict.json`.
-        measured: Statistics of the snapshot.
-        baseline: Short reference of the baseline; empty for none.
-        before: Statistics of the baseline.
-        contract: The contract as it was published, without defaults.
-        times: How the source writes times that are not in ISO 8601, by table and column.
-    """
+    """The page of what was judged; `times` say how the source writes times, if not in ISO 8601."""
     contract, before, times = contract or {"tables": {}}, before or Measurement(), times or {}
     statistics, rows = measured.statistics, measured.rows
     failed = [anomaly for anomaly in anomalies if anomaly.severity == "fail"]

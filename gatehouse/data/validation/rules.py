@@ -38,14 +38,7 @@ class RowRule:
 def row_rules(
     contract: TableContract, present: Sequence[str], usable: Sequence[str], sensitive: frozenset[str]
 ) -> Iterator[RowRule]:
-    """All rules of a table that are judged row by row.
-
-    Args:
-        contract: The contract of the table.
-        present: Columns that the table has.
-        usable: Columns of them that have the type of the contract.
-        sensitive: Columns of which no value may be shown.
-    """
+    """All rules of a table that are judged row by row; `usable` columns have the contract's type."""
     for column, promised in contract.columns.items():
         for rule in promised.graded() if column in usable else ():
             condition = _condition(name(column), promised.type.value, rule.key, rule.value, column in sensitive)
