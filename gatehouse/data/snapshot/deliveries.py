@@ -48,14 +48,17 @@ class Table:
 
     @property
     def rejected_rows(self) -> int:
+        """Number of rows that were rejected."""
         return sum(part.rejected_rows for part in self.parts)
 
     def to_json(self) -> dict[str, Any]:
+        """Plain JSON."""
         parts = [part.to_json() for part in self.parts]
         return vars(self) | {"parts": parts}
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> "Table":
+        """The table that `to_json` wrote."""
         return cls(**{**body, "parts": tuple(map(Stored.from_json, body["parts"]))})
 
 

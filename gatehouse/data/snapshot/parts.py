@@ -37,10 +37,12 @@ class Blob:
     rows: int
 
     def entry(self, path: str) -> FileEntry:
+        """The blob as a file of an artifact."""
         return FileEntry(path, self.sha256, self.bytes, self.rows, ".parquet")
 
     @property
     def key(self) -> str:
+        """The key of its bytes in the store."""
         return self.entry("rows.parquet").blob
 
 
@@ -70,10 +72,12 @@ class Stored:
 
     @property
     def rows(self) -> int:
+        """Number of its rows."""
         return self.blob.rows if self.blob else 0
 
     @property
     def rejected_rows(self) -> int:
+        """Number of rows that were rejected."""
         return self.rejected.rows if self.rejected else 0
 
     def known(self) -> KnownPart:
@@ -89,6 +93,7 @@ class Stored:
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> "Stored":
+        """The part that `to_json` wrote."""
         blobs = {key: Blob(**body[key]) for key in ("blob", "rejected") if key in body}
         return cls(**{**body, **blobs, "columns": dict(body.get("columns", ()))})
 

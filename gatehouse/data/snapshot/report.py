@@ -47,6 +47,7 @@ def page(store: ArtifactStore, reference: str) -> str:
 
 
 def rejected_page(store: ArtifactStore, reference: str) -> str:
+    """The page of the rejected rows of a table."""
     manifest, groups = store.manifest(reference), groups_of(store, reference, _EXAMPLES)
     dataset = store.manifest(manifest.derived_from["dataset"])
     kept, rejected = dataset.rows or 0, manifest.rows or 0

@@ -42,6 +42,7 @@ class RawFile:
 
     @property
     def packed(self) -> bool:
+        """Whether it is zipped or gzipped."""
         return self.name.lower().endswith(PACKED)
 
     @property
@@ -50,6 +51,7 @@ class RawFile:
         return self.files is None and not self.packed and not self.encoding
 
     def size(self) -> int:
+        """Bytes, packed where it is."""
         with self._reached():
             return os.path.getsize(self.path) if self.files is None else int(self.files.size(self.path))
 

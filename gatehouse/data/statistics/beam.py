@@ -79,6 +79,7 @@ class MeasureFile(beam.DoFn):
         self._address, self._plans = address, plans
 
     def process(self, element: File) -> Iterator[tuple[Place, tuple[int, Partial]]]:
+        """Measure one file, given as table, number, dataset and name."""
         table, number, dataset, name = element
         partials = measure_file(_store(self._address).path(dataset, name), self._plans[table])
         for column, partial in enumerate(partials):
@@ -95,19 +96,23 @@ class MergeInOrder(beam.CombineFn):
     """Merges the partials of a column by `OrderedMerge`, in any order of arrival."""
 
     def create_accumulator(self) -> OrderedMerge:
+        """An empty merge."""
         return OrderedMerge()
 
     def add_input(self, accumulator: OrderedMerge, element: tuple[int, Partial]) -> OrderedMerge:
+        """Take in the partial of one file."""
         accumulator.add(*element)
         return accumulator
 
     def merge_accumulators(self, accumulators: Sequence[OrderedMerge]) -> OrderedMerge:
+        """Join the merges of several workers."""
         whole = OrderedMerge()
         for accumulator in accumulators:
             whole.join(accumulator)
         return whole
 
     def extract_output(self, accumulator: OrderedMerge) -> Partial:
+        """All files as one."""
         return accumulator.result()
 
 

@@ -147,6 +147,7 @@ class CountedNumbers:
         return cls(ordered[starts], np.diff(starts, append=len(ordered)))
 
     def merged(self, other: "CountedNumbers") -> "CountedNumbers":
+        """The counts of both."""
         if not len(self.values) or not len(other.values):
             return self if len(self.values) else other
         values = np.concatenate((self.values, other.values))
@@ -158,10 +159,12 @@ class CountedNumbers:
 
     @property
     def rows(self) -> int:
+        """Number of rows that were counted."""
         return int(self.counts.sum())
 
     @property
     def fits(self) -> bool:
+        """Whether there are few enough values to keep all of them."""
         return len(self.values) <= MOST_VALUES
 
 
@@ -190,6 +193,7 @@ class CountedTexts:
         return cls(texts.cast(pa.large_string()), np.asarray(counted.field("counts").to_numpy()))
 
     def merged(self, other: "CountedTexts") -> "CountedTexts":
+        """The counts of both."""
         encoded = pa.concat_arrays([self.values, other.values]).dictionary_encode()
         counts = np.zeros(len(encoded.dictionary), np.int64)
         np.add.at(counts, encoded.indices.to_numpy(), np.concatenate((self.counts, other.counts)))
@@ -204,6 +208,7 @@ class CountedTexts:
 
     @property
     def rows(self) -> int:
+        """Number of rows that were counted."""
         return int(self.counts.sum())
 
     @property
@@ -234,10 +239,12 @@ class Lengths:
 
     @classmethod
     def of(cls, counted: CountedTexts) -> "Lengths":
+        """Measure counted texts, at least one."""
         lengths = np.asarray(pc.utf8_length(counted.values).to_numpy()).astype(np.int64)
         return cls(int(lengths.min()), int(lengths.max()), int((lengths * counted.counts).sum()))
 
     def merged(self, other: "Lengths") -> "Lengths":
+        """The lengths of both."""
         return Lengths(min(self.least, other.least), max(self.most, other.most), self.total + other.total)
 
 
@@ -254,6 +261,7 @@ class Binned:
 
     @classmethod
     def of(cls, counted: CountedNumbers, plan: ColumnPlan) -> "Binned":
+        """Count numbers in the bins of a plan."""
         nonzero = counted.values != 0
         up_to = ranks(counted.values[nonzero], counted.counts[nonzero], plan.edges or (), "right")
         below = ranks(counted.values, counted.counts, plan.display, "left")
@@ -262,6 +270,7 @@ class Binned:
         return cls(up_to, below)
 
     def merged(self, other: "Binned") -> "Binned":
+        """The counts of both."""
         return Binned(self.up_to + other.up_to, self.below + other.below)
 
 

@@ -80,10 +80,12 @@ class LinearModel:
         return logistic(margins[:, 0]) if output == "probability" else margins[:, 0]
 
     def to_json(self) -> dict[str, Any]:
+        """The model as JSON."""
         return {"task": self.task, "design": asdict(self.design), "coefficients": self.coefficients}
 
     @classmethod
     def from_json(cls, body: dict[str, Any]) -> "LinearModel":
+        """Rebuild from `to_json`."""
         design = Design(
             tuple(Standardised(**column) for column in body["design"]["numeric"]),
             tuple(OneHot(column["name"], tuple(column["values"])) for column in body["design"]["categorical"]),

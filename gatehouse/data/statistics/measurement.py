@@ -66,6 +66,7 @@ def statistics_of(store: ArtifactStore, baseline: str) -> str:
 
 
 def document(rows: Mapping[str, int], columns: ByColumn) -> dict[str, Any]:
+    """The document of some tables."""
     tables = {name: {"rows": rows[name], "columns": dict(statistics)} for name, statistics in columns.items()}
     return {"format": FORMAT, "rank_error": RANK_ERROR, "tables": tables}
 

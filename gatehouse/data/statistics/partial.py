@@ -68,6 +68,7 @@ class SketchedNumbers:
         self._quantiles.Compact()
 
     def merge(self, other: "SketchedNumbers") -> None:
+        """Take in another part of the same column."""
         self.low, self.high = min(self.low, other.low), max(self.high, other.high)
         self.zeros += other.zeros
         self.moments = self.moments.merged(other.moments)
@@ -77,6 +78,7 @@ class SketchedNumbers:
 
     @property
     def distinct(self) -> int:
+        """Estimated number of distinct values."""
         return min(int(self._distinct.Estimate()), self.moments.rows)
 
     def points(self) -> tuple[Numbers, Numbers]:
@@ -128,6 +130,7 @@ class SketchedTexts:
         )
 
     def merge(self, other: "SketchedTexts") -> None:
+        """Take in another part of the same column."""
         self.rows += other.rows
         self.lengths = self.lengths.merged(other.lengths)
         self.low, self.high = min(self.low, other.low), max(self.high, other.high)
@@ -137,6 +140,7 @@ class SketchedTexts:
 
     @property
     def distinct(self) -> int:
+        """Estimated number of distinct values."""
         return min(int(self._distinct.Estimate()), self.rows)
 
     def frequent(self) -> CountedTexts:

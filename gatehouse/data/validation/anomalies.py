@@ -38,6 +38,7 @@ class Anomaly:
 
     @property
     def place(self) -> str:
+        """The column, or the table."""
         return f"{self.table}.{self.column}" if self.column else self.table
 
     @property
@@ -50,10 +51,12 @@ class Anomaly:
         return f"{self}; ask {self.owner or 'its supplier'} to correct the data, or {instead}"
 
     def to_json(self) -> dict[str, Any]:
+        """The anomaly as JSON."""
         return asdict(self) | {"examples": list(self.examples)}
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> "Anomaly":
+        """The anomaly that `to_json` wrote."""
         return cls(**{**body, "examples": tuple(body["examples"])})
 
 
