@@ -62,11 +62,8 @@ def origins_of(store: ArtifactStore, model: str, training_set: str, split: str, 
         checks = store.read_json(split_checks, "checks.json")
     except _UNREADABLE as error:
         return Origins(missing, _reason(error), passing=not isinstance(error, ErasedArtifactError))
-    details = store.manifest(training_set).details
-    features = {*details.get("numeric", ()), *details.get("categorical", ())}
-    psi = {name: column["psi"][1] for name, column in checks["columns"].items() if name in features}
     learned = learned_parts(store.manifest(model).configuration)
-    return Origins(missing, "", _age_days(checks["parts"], learned), psi, passing)
+    return Origins(missing, "", _age_days(checks["parts"], learned), checks["psi"], passing)
 
 
 def _missing(store: ArtifactStore, model: str) -> tuple[tuple[str, ...], bool]:

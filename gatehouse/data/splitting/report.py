@@ -1,4 +1,4 @@
-"""The page of a split: its checks, parts with the level of labels and times, folds, and drift between the parts."""
+"""The page of a split: its checks, parts with the level of labels and times, and folds."""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -16,21 +16,13 @@ _SIGNS = {
     "noted": Cell("✕\u00a0noted", "soft"),
     "could not run": Cell("?\u00a0could not run", "warn"),
 }
-_SHOWN, _SENTENCES = 20, 4
+_SENTENCES = 4
 
 
 def page(store: ArtifactStore, reference: str) -> str:
     """The page of a split, as HTML; `reference` names its checks (`split-checks`)."""
     manifest, body = store.manifest(reference), store.read_json(reference, "checks.json")
-    columns: Mapping[str, Json] = body["columns"]
-    largest = {
-        name: max(values)
-        for name, column in columns.items()
-        if (values := [value for value in column["psi"] if value is not None])
-    }
-    by_drift = sorted(columns, key=lambda name: (-largest.get(name, -1.0), name))
     settings = {name: value for name, value in manifest.configuration.items() if name != "checks"}
-    bound = body["thresholds"]["psi"]
     return render(
         "split.html",
         f"Split of {manifest.name}",
@@ -40,15 +32,6 @@ def page(store: ArtifactStore, reference: str) -> str:
         parts={name: body["parts"][name] for name in PARTS},
         body=body,
         decisions=_decisions(body),
-        largest=[(name, largest[name]) for name in by_drift[:_SHOWN] if name in largest],
-        drift=[
-            [
-                name,
-                *(Cell(value, "warn" if value is not None and value > bound else "") for value in columns[name]["psi"]),
-            ]
-            for name in by_drift
-        ],
-        first=max(_SHOWN, sum(value > bound for value in largest.values())),
         inputs={"training set": manifest.derived_from["training_set"]}
         | {name: str(value) for name, value in settings.items() if value not in (None, "", [], {})},
     )

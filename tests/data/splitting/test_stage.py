@@ -124,16 +124,12 @@ def _known(count: int, rows: Collection[int]) -> pa.Array:
         ([row for row in range(COUNT) if row % 4 in (1, 2)], []),
     ],
 )
-@pytest.mark.parametrize("sample", [COUNT, COUNT // 8])
 def test_a_feature_without_any_value_in_a_part_is_a_warning(
     store: ArtifactStore,
     publish: Publish,
-    monkeypatch: pytest.MonkeyPatch,
     known: Collection[int],
     told: list[str],
-    sample: int,
 ) -> None:
-    monkeypatch.setattr("gatehouse.data.splitting.profile._ROWS", sample)
     table = _table().set_column(7, "size", _known(COUNT, known))
     table = table.set_column(8, "colour", pa.array(["red"] * COUNT))
     training_set = publish(table, numeric=["size"], categorical=["colour"])
