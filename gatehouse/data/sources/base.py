@@ -89,14 +89,14 @@ class Source(Protocol):
         """
 
 
-def _without_password(url: str) -> str:
+def without_password(url: str) -> str:
+    """The URL. Raises ValueError if it holds a password, without it: the text would reach the log."""
     if names_password(url):
-        # Not the value: it would reach the log.
-        raise ValueError("holds a password: put the URL into an environment variable and name it in url_env")
+        raise ValueError("holds a password: let the environment give the credentials, or the whole URL in url_env")
     return url
 
 
-Url = Annotated[str, AfterValidator(_without_password)]
+Url = Annotated[str, AfterValidator(without_password)]
 """A URL that holds no password."""
 
 

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated, Any, ClassVar, Generic, Literal, TypeVar
 
-from pydantic import Field, PlainSerializer, PlainValidator, ValidationError, WithJsonSchema, model_validator
-from pydantic.annotated_handlers import GetJsonSchemaHandler
-from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError
+from pydantic import Field, PlainSerializer, PlainValidator, ValidationError, model_validator
+from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from gatehouse.configuration.strict import Strict
 
@@ -84,10 +83,9 @@ Bound = Annotated[
     int | float | datetime,
     PlainValidator(_bound),
     PlainSerializer(lambda value: value),  # by its type: pydantic warns of a time that it tried as a number first
-    WithJsonSchema({"anyOf": [{"type": "number"}, {"type": "string", "format": "date-time"}]}),
 ]
-Pattern = Annotated[str, PlainValidator(_regular), WithJsonSchema({"type": "string", "format": "regex"})]
-Sql = Annotated[str, PlainValidator(_repeatable), WithJsonSchema({"type": "string", "minLength": 1})]
+Pattern = Annotated[str, PlainValidator(_regular)]
+Sql = Annotated[str, PlainValidator(_repeatable)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=0)]
@@ -121,11 +119,6 @@ class Rule(Part, Generic[T]):
     def _bare(cls, body: Any) -> Any:
         return body if isinstance(body, (dict, Rule)) else {"value": body}
 
-    @classmethod
-    def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        mapping = handler.resolve_ref_schema(handler(core_schema))
-        return {"anyOf": [mapping["properties"]["value"], mapping]}
-
 
 class Listed(Graded):
     """A promise that may be written as a list of columns, or as a mapping that has the list under `of_list`."""
@@ -138,11 +131,6 @@ class Listed(Graded):
         if isinstance(body, str):
             raise ValueError(f"expected a list of columns, found {body!r}; write [{body}]")
         return {cls.of_list: body} if isinstance(body, (list, tuple)) else body
-
-    @classmethod
-    def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        mapping = handler.resolve_ref_schema(handler(core_schema))
-        return {"anyOf": [mapping["properties"][cls.of_list], mapping]}
 
 
 def refuse(title: str, problems: Iterable[Problem]) -> None:

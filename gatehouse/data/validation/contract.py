@@ -31,7 +31,6 @@ from gatehouse.store.identity import identity_of
 
 CONTRACT_FILE = "contract.json"
 """The file of a published contract."""
-_DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 class Freshness(Graded):
@@ -272,24 +271,3 @@ def published_contract(text: str) -> Contract:
     raise ConfigurationError(
         f"{counted(len(problems), 'problem')} in the published contract. Publish it again, by `gatehouse run`:{listed}"
     )
-
-
-def contract_schema() -> str:
-    """The JSON schema of a contract, which is `docs/contract.schema.json`."""
-    schema = Contract.model_json_schema()
-    definitions = schema["$defs"]
-    # pydantic names a definition of a rule after the whole type of its value, so rules are inlined.
-    inline = {f"#/$defs/{name}": body for name, body in definitions.items() if name.startswith("Rule_")}
-    kept = {name: body for name, body in definitions.items() if f"#/$defs/{name}" not in inline}
-    schema = _inlined(schema | {"$defs": kept}, inline)
-    return json.dumps({"$schema": _DIALECT, **schema}, indent=1, ensure_ascii=False) + "\n"
-
-
-def _inlined(schema: Any, inline: dict[str, Any]) -> Any:
-    if isinstance(schema, list):
-        return [_inlined(item, inline) for item in schema]
-    if not isinstance(schema, dict):
-        return schema
-    if schema.get("$ref") in inline:
-        return _inlined(inline[schema["$ref"]] | {key: schema[key] for key in schema if key != "$ref"}, inline)
-    return {key: _inlined(value, inline) for key, value in schema.items() if key != "title" or isinstance(value, dict)}
