@@ -59,9 +59,9 @@ def judge(case: Case, backfill: str) -> list[str]:
 
     Raises DeliveryError listing what guards with the policy `fail` found.
     """
-    guards, findings = case.spec.guards, [*_columns(case), *_duplicate_parts(case)]
+    guards, findings = case.spec.guards, [*_delivery(case)]
     if case.earlier is not None:
-        findings += [*_row_count(case, case.earlier), *_history(case, case.earlier)]
+        findings += _history(case, case.earlier)
     findings = [finding for finding in findings if finding.policy(guards) != "accept"]
     meant = "rewrite" if backfill else ""
     if failed := [finding for finding in findings if finding.policy(guards) == "fail" and finding.guard != meant]:
@@ -85,7 +85,8 @@ def judge_times(name: str, guards: Guards, newest: datetime, now: datetime) -> I
         yield Finding("future", f"Table {name}: future: {row}, {expected}.")
 
 
-def _columns(case: Case) -> Iterator[Finding]:
+def _delivery(case: Case) -> Iterator[Finding]:
+    """Columns, parts and the number of rows, against the declaration and the earlier snapshot."""
     declared = case.spec.columns
     now, before = _delivered(case.parts), _delivered(case.earlier.parts if case.earlier else ())
     if extra := ", ".join(sorted(now.keys() - declared.keys())):
@@ -103,6 +104,17 @@ def _columns(case: Case) -> Iterator[Finding]:
     elif retyped:
         message = f"retyped_column: {retyped}. Correct the delivery, or accept retyped columns."
         yield Finding("retyped_column", message)
+    counts = Counter(part.digest for part in case.parts if part.blob)
+    if twice := [part for part in case.parts if part.blob and counts[part.digest] > 1]:
+        copies, times = f"{twice[0].rows:,}", counts[twice[0].digest]
+        files = ", ".join(sorted({str(part.position.get("file", "")) for part in twice} - {""})[:5])
+        message = f"duplicate_part: the same {copies} rows were delivered {times} times{files and f' ({files})'}."
+        yield Finding("duplicate_part", f"{message} Remove the copies, or accept duplicate parts.")
+    rows_before, rows = case.earlier.rows if case.earlier else 0, sum(part.rows for part in case.parts)
+    least, most = rows_before * case.spec.guards.shrink, rows_before * case.spec.guards.growth
+    if rows_before and not least <= rows <= most:
+        expected = f"expected {least:,.0f} to {most:,.0f} rows after {rows_before:,} before, found {rows:,}"
+        yield Finding("row_count", f"row_count: {expected}. Check that the delivery is whole.")
 
 
 def _delivered(parts: tuple[Stored, ...]) -> dict[str, str]:
@@ -115,24 +127,9 @@ def _delivered(parts: tuple[Stored, ...]) -> dict[str, str]:
     return columns
 
 
-def _duplicate_parts(case: Case) -> Iterator[Finding]:
-    counts = Counter(part.digest for part in case.parts if part.blob)
-    if twice := [part for part in case.parts if part.blob and counts[part.digest] > 1]:
-        rows, times = f"{twice[0].rows:,}", counts[twice[0].digest]
-        files = ", ".join(sorted({str(part.position.get("file", "")) for part in twice} - {""})[:5])
-        message = f"duplicate_part: the same {rows} rows were delivered {times} times{files and f' ({files})'}."
-        yield Finding("duplicate_part", f"{message} Remove the copies, or accept duplicate parts.")
-
-
-def _row_count(case: Case, earlier: Table) -> Iterator[Finding]:
-    guards, rows = case.spec.guards, sum(part.rows for part in case.parts)
-    least, most = earlier.rows * guards.shrink, earlier.rows * guards.growth
-    if earlier.rows and not least <= rows <= most:
-        expected = f"expected {least:,.0f} to {most:,.0f} rows after {earlier.rows:,} before, found {rows:,}"
-        yield Finding("row_count", f"row_count: {expected}. Check that the delivery is whole.")
-
-
 def _history(case: Case, earlier: Table) -> Iterator[Finding]:
+    import pyarrow.parquet as pq
+
     guards, time = case.spec.guards, case.spec.event_time
     now, before = (Counter(part.digest for part in parts) for parts in (case.parts, earlier.parts))
     same, new = _split(case.parts, now & before)
@@ -143,7 +140,13 @@ def _history(case: Case, earlier: Table) -> Iterator[Finding]:
     allowance = case.spec.availability_lag if guards.rewrite_allowance is None else guards.rewrite_allowance
     settled, on_time = newest - allowance, newest - guards.late_allowance
     try:
-        columns = _common_columns(case, gone)
+        # The declared columns that the parts that are gone have with the same type; new parts have all of them.
+        schemas = [pq.read_schema(case.path(part)) for part in gone]
+        columns = [
+            field.name
+            for field in schema_of(case.spec.columns)
+            if all(field.name in schema.names and schema.field(field.name).type == field.type for schema in schemas)
+        ]
         if time not in columns or (earlier.event_time or time) != time:
             yield _not_judged(f"the earlier snapshot has another event time than {time}.")
             return
@@ -218,18 +221,6 @@ def _compare(
             "(SELECT * FROM overlapping_rows UNION ALL SELECT * FROM gone_rows))",
         }
         return {name: int(database.sql(query).fetchall()[0][0]) for name, query in queries.items()}
-
-
-def _common_columns(case: Case, gone: list[Stored]) -> list[str]:
-    """The declared columns that the parts that are gone have with the same type; new parts have all of them."""
-    import pyarrow.parquet as pq
-
-    earlier = [pq.read_schema(case.path(part)) for part in gone]
-    return [
-        field.name
-        for field in schema_of(case.spec.columns)
-        if all(field.name in schema.names and schema.field(field.name).type == field.type for schema in earlier)
-    ]
 
 
 def _appended(case: Case, new: list[Stored], gone: list[Stored]) -> datetime | None:

@@ -50,12 +50,14 @@ def _archive(source: SdistSource, location: str, store: ArtifactStore) -> Path:
             raise SourceError(
                 f"The source {location!r} does not exist: expected a folder, or the archive of {source.project}."
             )
-        return _verified(Path(location), source)
+        if (digest := sha256_of(Path(location))) != source.sha256:
+            raise _not_pinned(Path(location).name, source, digest)
+        return Path(location)
     kept = store.scratch("downloads") / f"{source.project}-{source.version}-{source.sha256[:12]}.tar.gz"
     if kept.is_file() and sha256_of(kept) == source.sha256:
         return kept
     with tempfile.TemporaryDirectory(dir=kept.parent) as directory:
-        _verified(_download(source, Path(directory)), source).replace(kept)
+        _download(source, Path(directory)).replace(kept)
     return kept
 
 
@@ -78,13 +80,6 @@ def _download(source: SdistSource, directory: Path) -> Path:
             "Check the network, or give the archive with --source."
         )
     return archives[0]
-
-
-def _verified(archive: Path, source: SdistSource) -> Path:
-    digest = sha256_of(archive)
-    if digest != source.sha256:
-        raise _not_pinned(archive.name, source, digest)
-    return archive
 
 
 def _not_pinned(what: str, source: SdistSource, digest: str) -> SourceError:

@@ -56,7 +56,9 @@ class CsvRows:
                 f"Table {name}: {file} is empty, expected a first line with the columns {', '.join(spec.columns)}."
             )
         line = beginning[: header_end(beginning, spec.delimiter.encode())].removeprefix(BOM)
-        cells = _cells(line, spec.delimiter)
+        # The first row that is not empty. Each byte is one character, so that nothing is lost.
+        rows = csv.reader(io.StringIO(line.decode("latin-1"), newline=""), delimiter=spec.delimiter)
+        cells = [_text(cell.encode("latin-1")) for cell in next((row for row in rows if row), [])]
         header = shown_names(cells, spec)
         repeated = dict.fromkeys(name for name, cell in zip(header, cells, strict=True) if cells.count(cell) > 1)
         if repeated:
@@ -223,12 +225,6 @@ def lines_in(pieces: Iterable[bytes]) -> int:
         count -= last == b"\r" and piece[:1] == b"\n"
         last = piece[-1:]
     return count
-
-
-def _cells(line: bytes, delimiter: str) -> list[str]:
-    """The cells of the first row that is not empty. Each byte is one character, so that nothing is lost."""
-    rows = csv.reader(io.StringIO(line.decode("latin-1"), newline=""), delimiter=delimiter)
-    return [_text(cell.encode("latin-1")) for cell in next((row for row in rows if row), [])]
 
 
 def _text(data: bytes) -> str:

@@ -115,6 +115,7 @@ def _row(
 ) -> dict[str, Any]:
     """The values of a message, times as texts; DoesNotFit names the first that is not of the declared type."""
     row: dict[str, Any] = {}
+    typed = isinstance(message.payload, bytes)
     for column, kind in spec.columns.items():
         value = body.get(column)
         if column in envelope:
@@ -124,23 +125,20 @@ def _row(
         else:
             form = spec.times.get(column, "")
             try:
-                row[column] = _converted(value, kind, isinstance(message.payload, bytes), form)
+                match kind:
+                    case ColumnType.int64:
+                        row[column] = whole(value, typed)
+                    case ColumnType.double:
+                        row[column] = double(value, typed)
+                    case ColumnType.bool:
+                        row[column] = boolean(value, typed)
+                    case _:
+                        ticks = kind is ColumnType.timestamp and form in EPOCHS and type(value) in (int, float)
+                        row[column] = str(value) if ticks else text(value)
             except Unfit:
                 found = shown_misfit(value, spec.sensitive)
                 raise DoesNotFit(reason_of(kind, time_zone, form), column, found) from None
     return row
-
-
-def _converted(value: Any, kind: ColumnType, typed: bool, form: str) -> Any:
-    if kind is ColumnType.int64:
-        return whole(value, typed)
-    if kind is ColumnType.double:
-        return double(value, typed)
-    if kind is ColumnType.bool:
-        return boolean(value, typed)
-    if kind is ColumnType.timestamp and form in EPOCHS and type(value) in (int, float):
-        return str(value)
-    return text(value)
 
 
 def _shown_payload(payload: bytes | Mapping[str, bytes] | None, sensitive: tuple[str, ...]) -> str:

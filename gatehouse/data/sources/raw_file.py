@@ -173,18 +173,18 @@ def find_files(place: str, member: str) -> list[RawFile]:
 
     Raises SourceError if there is none, or the address cannot be listed.
     """
-    files = _elsewhere(place, member) if "://" in place else _here(Path(place), member)
+    folder = Path(place)
+    if "://" in place:
+        files = _elsewhere(place, member)
+    elif _is_glob(member):
+        paths = (path for path in folder.glob(member) if path.is_file())
+        files = [RawFile(path.relative_to(folder).as_posix(), str(path)) for path in paths]
+    else:
+        candidates = (folder / member, folder / Path(member).name)
+        files = [RawFile(Path(member).name, str(path)) for path in candidates if path.is_file()][:1]
     if not files:
         raise DeclarationError(f"{place} has no file {member!r}. Check the source's path and the table's member.")
     return sorted(files, key=lambda file: file.name)
-
-
-def _here(folder: Path, member: str) -> list[RawFile]:
-    if not _is_glob(member):
-        candidates = (folder / member, folder / Path(member).name)
-        return [RawFile(Path(member).name, str(path)) for path in candidates if path.is_file()][:1]
-    paths = (path for path in folder.glob(member) if path.is_file())
-    return [RawFile(path.relative_to(folder).as_posix(), str(path)) for path in paths]
 
 
 def _elsewhere(address: str, member: str) -> list[RawFile]:

@@ -77,7 +77,7 @@ def read_part(store: ArtifactStore, training_set: str, split: str, name: str, ta
         )
     names = (name, *more)
     where = f"{split}: {' and '.join(names)}"
-    rows = np.concatenate([pq.read_table(store.path(split, f"{each}.parquet"))["row"].to_numpy() for each in names])
+    rows = np.concatenate([pq.read_table(store.path(split, f"{part}.parquet"))["row"].to_numpy() for part in names])
     paths = store.paths(reference)
     total = sum(pq.read_metadata(path).num_rows for path in paths)
     outside = int(((rows < 0) | (rows >= total)).sum())
@@ -87,15 +87,18 @@ def read_part(store: ArtifactStore, training_set: str, split: str, name: str, ta
             "expected at least one row and none beyond. Correct the boundaries in `split`."
         )
     table, details = _taken(paths, rows), store.manifest(reference).details
-    labels = _labels(table, details["label"], task, where)
-    return Part(rows, table, labels, _groups(table, details.get("group", "")), tuple(details.get("classes", ())))
-
-
-def _groups(table: pa.Table, column: str) -> npt.NDArray[np.int64] | None:
-    if not column:
-        return None
-    encoded = table[column].combine_chunks().dictionary_encode(null_encoding="encode")
-    return np.asarray(pc.cast(encoded.indices, pa.int64()).to_numpy(zero_copy_only=False))
+    labels: npt.NDArray[np.float64] = pc.cast(table[details["label"]], pa.float64()).to_numpy()
+    wrong = int((~task.is_label(labels)).sum())
+    if lacking := f"{wrong} rows that are not {task.label}" if wrong else task.lacks(labels):
+        raise UnusablePartError(
+            f"{where}: label {details['label']}: found {lacking}. A model cannot be judged on that: correct the "
+            "boundaries in `split`, or the label."
+        )
+    groups = None
+    if details.get("group"):
+        encoded = table[details["group"]].combine_chunks().dictionary_encode(null_encoding="encode")
+        groups = np.asarray(pc.cast(encoded.indices, pa.int64()).to_numpy(zero_copy_only=False))
+    return Part(rows, table, labels, groups, tuple(details.get("classes", ())))
 
 
 def _taken(paths: Sequence[Path], rows: npt.NDArray[np.int64]) -> pa.Table:
@@ -110,15 +113,3 @@ def _taken(paths: Sequence[Path], rows: npt.NDArray[np.int64]) -> pa.Table:
                 start += batch.num_rows
     table = pa.concat_tables(tables).combine_chunks()
     return table if (order[1:] > order[:-1]).all() else table.take(pa.array(np.argsort(order)))
-
-
-def _labels(table: pa.Table, column: str, task: Task, where: str) -> npt.NDArray[np.float64]:
-    labels: npt.NDArray[np.float64] = pc.cast(table[column], pa.float64()).to_numpy()
-    wrong = int((~task.is_label(labels)).sum())
-    lacking = f"{wrong} rows that are not {task.label}" if wrong else task.lacks(labels)
-    if lacking:
-        raise UnusablePartError(
-            f"{where}: label {column}: found {lacking}. A model cannot be judged on that: correct the boundaries in "
-            "`split`, or the label."
-        )
-    return labels

@@ -22,6 +22,12 @@ _SENTENCES = 4
 def page(store: ArtifactStore, reference: str) -> str:
     """The page of a split, as HTML; `reference` names its checks (`split-checks`)."""
     manifest, body = store.manifest(reference), store.read_json(reference, "checks.json")
+    decisions = {}
+    if "decisions" in body:
+        # Edges in seconds since 1970, and the share of each part's rows by decision time.
+        first = min(datetime.fromisoformat(part["first"]) for part in body["parts"].values() if "first" in part)
+        edges = [(first.replace(tzinfo=UTC) + timedelta(days=days)).timestamp() for days in body["decisions"]["days"]]
+        decisions = {"edges": edges, "groups": [(name, body["decisions"]["shares"][name]) for name in PARTS]}
     settings = {name: value for name, value in manifest.configuration.items() if name != "checks"}
     return render(
         "split.html",
@@ -31,7 +37,7 @@ def page(store: ArtifactStore, reference: str) -> str:
         checks=[_check(check) for check in body["checks"]],
         parts={name: body["parts"][name] for name in PARTS},
         body=body,
-        decisions=_decisions(body),
+        decisions=decisions,
         inputs={"training set": manifest.derived_from["training_set"]}
         | {name: str(value) for name, value in settings.items() if value not in (None, "", [], {})},
     )
@@ -57,12 +63,3 @@ def _check(check: Json) -> list[Any]:
     more = [f"and {len(sentences) - _SENTENCES} more, in checks.json"] if len(sentences) > _SENTENCES else []
     severity = "note" if noted else check["severity"]
     return [_SIGNS[check["status"]], check["name"], severity, "; ".join([*sentences[:_SENTENCES], *more])]
-
-
-def _decisions(body: Json) -> dict[str, Any]:
-    """Edges in seconds since 1970, and the share of each part's rows by decision time; empty without times."""
-    if "decisions" not in body:
-        return {}
-    first = min(datetime.fromisoformat(part["first"]) for part in body["parts"].values() if "first" in part)
-    edges = [(first.replace(tzinfo=UTC) + timedelta(days=days)).timestamp() for days in body["decisions"]["days"]]
-    return {"edges": edges, "groups": [(name, body["decisions"]["shares"][name]) for name in PARTS]}

@@ -122,7 +122,10 @@ def shape_of(own: Statistics, rebinned: Statistics | None, baseline: Statistics 
 
     `rebinned` are the rows of `own` counted in the bars of the baseline.
     """
-    own_bars, shared, before = (_bars_of(statistics) for statistics in (own, rebinned, baseline))
+    histograms = ((statistics or {}).get("histogram") for statistics in (own, rebinned, baseline))
+    own_bars, shared, before = (
+        bars if bars and len(bars["edges"]) > 2 and _rows_in(bars) > 0 else None for bars in histograms
+    )
     if own_bars is None:
         return None
     # In the same bars, a difference comes from the rows and not from the bars.
@@ -137,11 +140,6 @@ def shape_of(own: Statistics, rebinned: Statistics | None, baseline: Statistics 
         return None
     ends = tuple(drawn["edges"][index][:10] for index in (0, -1)) if is_time else ()
     return Shape(bins, others, limits, ends, _outside(drawn))
-
-
-def _bars_of(statistics: Statistics | None) -> Mapping[str, Any] | None:
-    bars: Mapping[str, Any] | None = (statistics or {}).get("histogram")
-    return bars if bars and len(bars["edges"]) > 2 and _rows_in(bars) > 0 else None
 
 
 def _rows_in(bars: Mapping[str, Any]) -> int:

@@ -102,7 +102,11 @@ def _condition(quoted: str, kind: str, key: str, value: Any, sensitive: bool) ->
         case "max":
             return f"at most {value}", f"({quoted} > {literal(value)}{not_a_number})"
         case "allowed":
-            return _listed(value, sensitive), f"{quoted} NOT IN ({', '.join(map(literal, value))})"
+            listed = ", ".join(map(str, value[:_SHOWN])) + ", …" * (len(value) > _SHOWN)
+            return (
+                f"one of {f'{len(value)} values' if sensitive else listed}",
+                f"{quoted} NOT IN ({', '.join(map(literal, value))})",
+            )
         case "pattern":
             return f"text like {value}", f"NOT regexp_full_match({quoted}, {text(value)})"
         case "min_length":
@@ -115,9 +119,3 @@ def _condition(quoted: str, kind: str, key: str, value: Any, sensitive: bool) ->
 def share(value: float) -> str:
     """A share as a percentage that is not rounded to all or nothing."""
     return f"{100 * value:.6g} %"
-
-
-def _listed(values: Sequence[Any], sensitive: bool) -> str:
-    if sensitive:
-        return f"one of {len(values)} values"
-    return f"one of {', '.join(map(str, values[:_SHOWN]))}" + (", …" if len(values) > _SHOWN else "")
