@@ -47,7 +47,6 @@ class Case:
     name: str
     spec: TableSpec
     parts: tuple[Stored, ...]
-    origin: str
     earlier: Table | None
     path: Callable[[Stored], Path]
     workspace: Path
@@ -97,11 +96,7 @@ def _delivery(case: Case) -> Iterator[Finding]:
         yield Finding("missing_column", message)
     changed = [name for name in sorted(now) if before.get(name, now[name]) != now[name]]
     retyped = ", ".join(f"{name} (was {before[name]}, is {now[name]})" for name in changed)
-    origin = case.earlier.origin if case.earlier else ""
-    if retyped and origin not in ("", case.origin):
-        message = f"the source changed from {origin} to {case.origin}, and the type names differ: {retyped}."
-        yield Finding("origin", message)
-    elif retyped:
+    if retyped:
         message = f"retyped_column: {retyped}. Correct the delivery, or accept retyped columns."
         yield Finding("retyped_column", message)
     counts = Counter(part.digest for part in case.parts if part.blob)

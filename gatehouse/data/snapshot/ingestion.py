@@ -16,8 +16,6 @@ from gatehouse.data.sources.base import Source
 from gatehouse.data.sources.catalog import SourceSpec
 from gatehouse.data.sources.declared import SCHEMA as REJECTED
 from gatehouse.data.sources.declared import schema_of
-from gatehouse.data.sources.files import FileTable
-from gatehouse.data.sources.raw_file import RawFile
 from gatehouse.errors import DeclarationError, DeliveryError, SourceError
 from gatehouse.store import memo
 from gatehouse.store.canonical import digest_of
@@ -61,14 +59,6 @@ class Opened:
         declared = without(identity_of(self.spec.tables[table]), "guards", "shards", "member")
         return digest_of([declared, without(identity_of(self.spec), "tables", "name"), self.window, self.code])
 
-    def origin(self, table: str) -> str:
-        """What names the types of a table's columns: the kind of the source, with the database or the files' format."""
-        state, spec = self.state[table], self.spec.tables[table]
-        if isinstance(spec, FileTable):
-            names = [file["name"] for file in state.get("files", ())] or [spec.member]
-            return f"files ({', '.join(sorted({RawFile(name, '').format for name in names}))})"
-        return f"{self.spec.kind} ({state['dialect']})" if "dialect" in state else self.spec.kind
-
 
 def recalled(opened: Opened, store: ArtifactStore) -> Delivery | None:
     """The earlier delivery of the same content, read in the same way; None for none, or if it is not whole.
@@ -109,8 +99,8 @@ def take(opened: Opened, store: ArtifactStore, *, anew: bool = False) -> Deliver
     tables: dict[str, Table] = {}
     for name, table in spec.tables.items():
         dataset, rows, rejected = _publish(name, table, parts[name], store)
-        reading, origin = opened.reading(name), opened.origin(name)
-        tables[name] = Table(dataset, rows, reading, parts[name], table.event_time, rejected, origin, table.times)
+        reading = opened.reading(name)
+        tables[name] = Table(dataset, rows, reading, parts[name], table.event_time, rejected, table.times)
     manifest = Manifest(
         "snapshots",
         spec.name,
@@ -200,7 +190,7 @@ def _judged(opened: Opened, parts: Mapping[str, tuple[Stored, ...]], store: Arti
         for name, table in opened.spec.tables.items():
             earlier = newest.tables.get(name) if newest else None
             same = newest is not None and newest.state.get(name) == opened.state[name]
-            case = Case(name, table, parts[name], opened.origin(name), earlier, path, workspace, same)
+            case = Case(name, table, parts[name], earlier, path, workspace, same)
             warnings += judge(case, opened.backfill)
     for warning in warnings:
         logger.warning("%s", warning)

@@ -44,14 +44,10 @@ csv.field_size_limit(2**31 - 1)
 
 @dataclass(frozen=True)
 class Sniffed:
-    """A file.
+    """A file; the delimiter is empty for Parquet, and `event_time` for a file without times.
 
-    Attributes:
-        delimiter: Between its cells; empty for Parquet.
-        uneven: Rows that have more or fewer cells than the header; they would be rejected.
-        event_time: The column whose times order the rows; empty for none.
-        missing_as: Those of `nulls` that occur in a CSV.
-        repeated: Rows whose cells are those of an earlier row.
+    Of its rows, `uneven` ones have other than the header's number of cells and would be rejected, and `repeated` ones
+    are the same as an earlier row. `missing_as` are those of `nulls` that occur in a CSV.
     """
 
     encoding: str

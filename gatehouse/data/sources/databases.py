@@ -26,6 +26,7 @@ class Database:
 
     dialect: str
     failures: tuple[type[Exception], ...]
+    _connection: Any
 
     def quote(self, name: str) -> str:
         """An identifier as the dialect writes it."""
@@ -57,7 +58,7 @@ class Database:
 
     def close(self) -> None:
         """End the transaction and the connections."""
-        raise NotImplementedError
+        self._connection.close()
 
 
 def connect(url: str) -> Database:
@@ -142,9 +143,6 @@ class _PostgreSQL(Database):
         finally:
             connection.close()
 
-    def close(self) -> None:
-        self._connection.close()
-
 
 class _DuckDB(Database):
     """A DuckDB file, opened read-only: no process can write it meanwhile. Without one, queries name files themselves.
@@ -171,9 +169,6 @@ class _DuckDB(Database):
         cursor.execute("SET TimeZone = 'UTC'")
         for batch in cursor.sql(query).to_arrow_reader(ROWS_PER_FETCH):
             yield pa.Table.from_batches([batch])
-
-    def close(self) -> None:
-        self._connection.close()
 
 
 class _AnyDatabase(Database):
@@ -238,7 +233,7 @@ class _AnyDatabase(Database):
         return self._connection.execution_options(stream_results=True).execute(statement)
 
     def close(self) -> None:
-        self._connection.close()
+        super().close()
         self._engine.dispose()
 
 

@@ -22,12 +22,10 @@ NOT_SHOWN = "a value that is not shown"
 
 
 class Reject(NamedTuple):
-    """A row that does not fit.
+    """A row that does not fit, with its place such as `events.csv, line 202`.
 
-    Attributes:
-        place: Where it stands: `events.csv, line 202`.
-        column: The first column whose value does not fit; empty if it is the row itself.
-        raw: The row as the source gave it; hidden in a table with sensitive columns.
+    The column is empty if the row itself does not fit; `raw` is the row as the source gave it, hidden next to sensitive
+    columns.
     """
 
     place: str

@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 
 import xxhash
 
-from gatehouse.data.sources.files import CSV, JSON_LINES, PACKED, TYPED, suffix_of
+from gatehouse.data.sources.files import PACKED, suffix_of
 from gatehouse.errors import DeclarationError, SourceError
 
 WINDOW = 4 * 2**20
@@ -34,11 +34,6 @@ class RawFile:
     def suffix(self) -> str:
         """What it holds, in lower case and without what it is packed in: `.csv` for `a.csv.gz`."""
         return suffix_of(self.name)
-
-    @property
-    def format(self) -> str:
-        """The suffix under which its column types are listed: `.csv` for `a.txt.gz`, `.parquet` for `a.arrow`."""
-        return next((alike[0] for alike in (CSV, JSON_LINES, TYPED) if self.suffix in alike), self.suffix)
 
     @property
     def packed(self) -> bool:

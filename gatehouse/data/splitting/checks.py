@@ -5,13 +5,13 @@ What a strategy promises between two parts fails the split where it does not hol
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import combinations
 from typing import get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from gatehouse.data.splitting.divide import PAIRS, PARTS, Partition, Parts, Rows, unit_of
-from gatehouse.data.splitting.duplicates import COPIES, Shared, shared_rows
 from gatehouse.data.splitting.spec import (
     CheckName,
     EntitySplit,
@@ -22,7 +22,7 @@ from gatehouse.data.splitting.spec import (
     SplitSpec,
     TimeSplit,
 )
-from gatehouse.data.splitting.stable_hash import Flags
+from gatehouse.data.splitting.stable_hash import Flags, Hashes, mix, seed_of
 from gatehouse.data.splitting.training_set import Labels, Times, TrainingSet
 from gatehouse.metrics.tasks import Task
 from gatehouse.runtime.counting import counted
@@ -35,6 +35,8 @@ _MEANINGLESS = 0.2
 """Share of repeated rows from which on a part measures what a model remembers."""
 _MOSTLY_KNOWN = 0.5
 """If at least this share of train has a value of a feature, a part without any value is reported."""
+_COPIES = 0.05
+"""Labels of rows with equal features are those of copies where they differ less than this, of what chance gives."""
 Pair = tuple[str, str]
 Finding = tuple[Pair | None, str]
 
@@ -45,11 +47,9 @@ class CannotRun(Exception):
 
 @dataclass(frozen=True)
 class Check:
-    """The outcome of one check.
+    """The outcome of one check: `passed`, `failed`, `noted` (a finding of severity `note`) or `could not run`.
 
-    Attributes:
-        status: `passed`, `failed`, `noted` (a finding where the severity is `note`) or `could not run`.
-        required: Whether the configuration demands that it runs and passes.
+    `required` says whether the configuration demands that it runs and passes.
     """
 
     name: str
@@ -67,6 +67,62 @@ class Check:
     def ends_the_run(self) -> bool:
         """Whether the split must not be published."""
         return self.severity == "fail" and (self.status == FAILED or (self.required and self.status == COULD_NOT_RUN))
+
+
+@dataclass(frozen=True)
+class Shared:
+    """How many rows of the later part have the features of a row of the earlier one.
+
+    Few coarse features are equal in many rows that are other events. What tells these from copies are the labels:
+    `differ` is how often labels of rows with the same features differ, as a share of how often those of any two rows
+    do. It is 0 among copies, and about 1 where the features do not tell the label.
+    """
+
+    earlier: str
+    later: str
+    rows: int
+    repeated: int
+    differ: float
+
+    @property
+    def of_labels(self) -> str:
+        """What the labels of rows with equal features say of them."""
+        if self.differ < _COPIES:
+            return "Their labels agree (nearly) always, as those of copies do"
+        if round(self.differ, 2) < 1:
+            return f"Their labels differ less often than those of any two rows do ({self.differ:.2f} times as often)"
+        return "Their labels differ as often as those of any two rows do, so these may be other events that look alike"
+
+
+def shared_rows(training_set: TrainingSet, parts: Parts, labels: Labels) -> list[Shared]:
+    """Look for duplicates across all pairs of parts."""
+    hashes, _ = training_set.hashes(training_set.features, seed_of(0, "features"))
+    values = labels.astype(np.float64).view(np.uint64)
+    with_label, labels_alone = mix(hashes ^ mix(values)), mix(values)
+    shared = []
+    for earlier, later in combinations(PARTS, 2):
+        before, after = parts[earlier], parts[later]
+        seen, sought = np.sort(hashes[before]), hashes[after]
+        same = np.zeros(len(after), np.bool_)
+        if len(seen):
+            # Searching sorted values in order keeps the search in the processor's cache.
+            order = np.argsort(sought)
+            places = np.minimum(np.searchsorted(seen, sought[order]), len(seen) - 1)
+            same[order] = seen[places] == sought[order]
+        differ, copies = 0.0, after[same]
+        if len(copies):
+            # The mean share of the earlier rows of a row's hash with another label, over that of all earlier rows.
+            chance = float(np.mean(1 - _counted(labels_alone[before], labels_alone[copies]) / len(before)))
+            alike = _counted(with_label[before], with_label[copies]) / _counted(hashes[before], hashes[copies])
+            differ = float(np.mean(1 - alike)) / chance if chance > 0 else 0.0
+        shared.append(Shared(earlier, later, len(same), int(same.sum()), differ))
+    return shared
+
+
+def _counted(hashes: Hashes, values: Hashes) -> npt.NDArray[np.int64]:
+    """How many of the hashes equal each value, shape (values,)."""
+    ordered = np.sort(hashes)
+    return np.searchsorted(ordered, values, "right") - np.searchsorted(ordered, values, "left")
 
 
 @dataclass
@@ -155,7 +211,7 @@ def _severity(name: CheckName, subject: Subject, pairs: set[Pair | None]) -> Sev
     """
     spec = subject.spec
     if name == "duplicates" and pairs:
-        repeated = (pair.repeated > _MEANINGLESS * pair.rows and pair.differ < COPIES for pair in subject.shared())
+        repeated = (pair.repeated > _MEANINGLESS * pair.rows and pair.differ < _COPIES for pair in subject.shared())
         return "fail" if any(repeated) else "warn"
     if name == "availability" or (name == "group_overlap" and spec.checks.groups and (not pairs or None in pairs)):
         return "fail"

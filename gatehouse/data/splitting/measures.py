@@ -27,11 +27,10 @@ def measures(subject: Subject) -> dict[str, Any]:
     - `level`: what the level of labels is. `parts`, and of each of `folds`: by part, its `rows`, `level` with the ends
       `low` and `high` of its 95 % interval, and where there are decision times the `first` and `last`, to the minute in
       UTC.
-    - `decisions`: `days` since the first decision (the edges of bins), and by part its share of rows in each bin.
     - `psi`: by feature, as `feature_psi` gives it.
     """
     level = subject.training_set.task.level
-    body: dict[str, Any] = {
+    return {
         "rows": subject.training_set.rows,
         "left_out": dict(subject.partition.left_out),
         "level": {"title": level.title, "is_share": level.is_share},
@@ -42,14 +41,6 @@ def measures(subject: Subject) -> dict[str, Any]:
         ],
         "psi": {name: feature_psi(subject.training_set, name, subject.parts) for name in subject.training_set.features},
     }
-    if subject.decision is not None:
-        days = {name: subject.decision[subject.parts[name]].astype(np.int64) / _MICROSECONDS_A_DAY for name in PARTS}
-        start = min(values.min() for values in days.values())
-        edges = np.linspace(0.0, max(values.max() for values in days.values()) - start or 1.0, _BINS + 1)
-        counts = {name: np.histogram(days[name] - start, edges)[0] for name in PARTS}
-        shares = {name: (bins / max(1, bins.sum())).round(_DIGITS).tolist() for name, bins in counts.items()}
-        body["decisions"] = {"days": edges.round(_DIGITS).tolist(), "shares": shares}
-    return body
 
 
 def feature_psi(training_set: TrainingSet, name: str, parts: Parts) -> float | None:

@@ -27,14 +27,10 @@ class UnusablePartError(GatehouseError):
 
 @dataclass(frozen=True)
 class Part:
-    """Rows of a training set.
+    """Rows of a training set: their numbers in it, all their columns, and the labels as the task has them.
 
-    Attributes:
-        rows: Their numbers in the training set, int64, shape (rows,).
-        table: All their columns, in the same order.
-        labels: As the task has them, float64, shape (rows,).
-        groups: Number of each row's group in order of appearance, int64, shape (rows,); None without groups.
-        classes: Names of classes by number; empty if they have none.
+    `groups` has the number of each row's group in order of appearance; `classes` the names of classes by number, if
+    any.
     """
 
     rows: npt.NDArray[np.int64]

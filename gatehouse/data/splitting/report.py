@@ -1,7 +1,6 @@
 """The page of a split: its checks, parts with the level of labels and times, and folds."""
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from gatehouse.data.splitting.divide import PARTS
@@ -22,12 +21,6 @@ _SENTENCES = 4
 def page(store: ArtifactStore, reference: str) -> str:
     """The page of a split, as HTML; `reference` names its checks (`split-checks`)."""
     manifest, body = store.manifest(reference), store.read_json(reference, "checks.json")
-    decisions = {}
-    if "decisions" in body:
-        # Edges in seconds since 1970, and the share of each part's rows by decision time.
-        first = min(datetime.fromisoformat(part["first"]) for part in body["parts"].values() if "first" in part)
-        edges = [(first.replace(tzinfo=UTC) + timedelta(days=days)).timestamp() for days in body["decisions"]["days"]]
-        decisions = {"edges": edges, "groups": [(name, body["decisions"]["shares"][name]) for name in PARTS]}
     settings = {name: value for name, value in manifest.configuration.items() if name != "checks"}
     return render(
         "split.html",
@@ -37,7 +30,6 @@ def page(store: ArtifactStore, reference: str) -> str:
         checks=[_check(check) for check in body["checks"]],
         parts={name: body["parts"][name] for name in PARTS},
         body=body,
-        decisions=decisions,
         inputs={"training set": manifest.derived_from["training_set"]}
         | {name: str(value) for name, value in settings.items() if value not in (None, "", [], {})},
     )

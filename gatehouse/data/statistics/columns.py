@@ -86,13 +86,9 @@ def time_text(microseconds: int, arrow: str) -> str:
 
 @dataclass(frozen=True)
 class ColumnPlan:
-    """What to measure of one column.
+    """What to measure of one column; of a sensitive one rows, nulls and distinct values only.
 
-    Attributes:
-        sensitive: Count rows, nulls and distinct values only, and keep no value.
-        edges: Edges of the baseline's bins; None if the baseline has none.
-        display: Edges of the baseline's histogram; empty for none.
-        known: Values that the baseline lists; None if it lists none.
+    The baseline's bins have `edges`, its histogram has `display` as edges, and `known` are the values that it lists.
     """
 
     name: str

@@ -156,11 +156,9 @@ Values = CountedNumbers | CountedTexts | SketchedNumbers | SketchedTexts
 
 @dataclass(frozen=True)
 class Partial:
-    """Statistics of some rows of one column.
+    """Statistics of some rows of one column: counts or sketches of its values, None if only nulls are counted.
 
-    Attributes:
-        not_finite: Rows with NaN or an infinity, which count nowhere else.
-        values: Counts or sketches of the other values; None for a kind of which only nulls are counted.
+    `not_finite` rows have NaN or an infinity, which count nowhere else.
     """
 
     plan: ColumnPlan

@@ -32,15 +32,9 @@ _WITHOUT_RULES = TableContract.model_construct(columns={}, extra_columns="allow"
 
 @dataclass(frozen=True)
 class Judge:
-    """A snapshot, its contract, and what it is compared with.
+    """A snapshot with a view for every table, its contract, and what it is compared with; freshness is against `as_of`.
 
-    Attributes:
-        connection: DuckDB with a view for every table.
-        tables: The snapshot's tables by name.
-        as_of: The snapshot's time, which freshness is judged against.
-        statistics: Statistics of the snapshot by table and column.
-        baseline: Statistics and rows of the baseline, and the snapshot's statistics in its bins; None for no baseline.
-        elsewhere: Tables by name of other snapshots, by the name that the contract gives the snapshot.
+    `elsewhere` are the tables of other snapshots, by the name that the contract gives the snapshot.
     """
 
     connection: duckdb.DuckDBPyConnection

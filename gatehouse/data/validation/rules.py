@@ -17,11 +17,8 @@ _SHOWN = 20
 class RowRule:
     """A rule that each row keeps or breaks; the first fields are as in `Anomaly`.
 
-    Attributes:
-        broken: SQL condition that holds for a row that breaks the rule.
-        tolerance: Share of rows that may break it.
-        sql: The user's SQL in it, which may fail; empty for other rules.
-        costly: Whether judging a value takes longer than grouping the rows by value.
+    `broken` is a SQL condition that holds for a row that breaks it, `sql` the part of it that the user wrote. A rule is
+    `costly` if judging a value takes longer than grouping the rows by value.
     """
 
     rule: str
