@@ -20,8 +20,6 @@ from gatehouse.errors import DeliveryError, MissingArtifactError
 from gatehouse.store.database import connect, quoted, text_literal
 
 _MEMORY = 256 << 20
-_AHEAD = timedelta(days=1)
-"""More than clocks and zones differ by."""
 
 
 class Finding(NamedTuple):
@@ -72,16 +70,6 @@ def judge(case: Case, backfill: str) -> list[str]:
     return [
         f"Table {case.name}: {finding.message}{passed if finding.guard == 'rewrite' else ''}" for finding in findings
     ]
-
-
-def judge_times(name: str, guards: Guards, newest: datetime, now: datetime) -> Iterator[Finding]:
-    """Check whether the newest row of a table is older than it may be, or of the future."""
-    row = f"the newest row is of {newest.isoformat()}"
-    if guards.stale_after is not None and now - newest > guards.stale_after:
-        yield Finding("stale", f"Table {name}: stale: {row}, expected one of the last {guards.stale_after}.")
-    if newest - now > _AHEAD:
-        expected = f"expected none after today, {now.date()} (or guards.future: accept)"
-        yield Finding("future", f"Table {name}: future: {row}, {expected}.")
 
 
 def _delivery(case: Case) -> Iterator[Finding]:

@@ -4,14 +4,14 @@ import itertools
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from gatehouse.data.snapshot.deliveries import Deliveries, Delivery, Table
-from gatehouse.data.snapshot.guards import Case, judge, judge_times
+from gatehouse.data.snapshot.guards import Case, judge
 from gatehouse.data.snapshot.parts import Blob, Stored, store_parts
-from gatehouse.data.snapshot.spec import TableSpec, window_of
+from gatehouse.data.snapshot.spec import Policy, TableSpec, window_of
 from gatehouse.data.sources.base import Source
 from gatehouse.data.sources.catalog import SourceSpec
 from gatehouse.data.sources.declared import SCHEMA as REJECTED
@@ -27,6 +27,8 @@ logger = logging.getLogger(__name__)
 
 ROWS_PER_SHARD = 1_048_576
 _MEMO = "snapshot"
+_AHEAD = timedelta(days=1)
+"""More than clocks and zones differ by."""
 _FEWEST_ROWS_PER_SHARD = 20
 """With fewer rows a shard, one row more or less would be more than 5 % of it."""
 
@@ -92,7 +94,15 @@ def take(opened: Opened, store: ArtifactStore, *, anew: bool = False) -> Deliver
     spec, window = opened.spec, opened.window
     if not any(table.event_time for table in spec.tables.values()):
         raise SourceError(f"Source {spec.name}: no table states its event_time, so the snapshot has no watermark.")
-    parts = {name: _stored(name, table, opened, store, anew) for name, table in spec.tables.items()}
+    newest, parts = opened.deliveries.newest(), dict[str, tuple[Stored, ...]]()
+    for name, table in spec.tables.items():
+        earlier = newest.tables.get(name) if newest else None
+        # What a stream dropped cannot be read again: its parts stay, and their fingerprints hold what is declared.
+        reread = anew or earlier is None or earlier.reading != opened.reading(name)
+        before = earlier.parts if earlier and (spec.forgets or not reread) else ()
+        known = {part.fingerprint: part for part in before if part.fingerprint}
+        delivered = opened.source.parts(name, tuple(part.known() for part in before))
+        parts[name] = tuple(store_parts(delivered, table, window_of(window), known, store, verify=anew))
     for name, table in spec.tables.items():
         _require_rows(name, table, parts[name], window)
     warnings = _judged(opened, parts, store)
@@ -139,27 +149,21 @@ def by_the_clock(spec: SourceSpec, delivery: Delivery, now: datetime) -> tuple[s
 
     Raises DeliveryError if there is such a table, and its guard says `fail`.
     """
-    failed: list[str] = []
-    warned: list[str] = []
+    messages: dict[Policy, list[str]] = {"fail": [], "warn": [], "accept": []}
     for name, table in spec.tables.items():
-        if last := delivery.tables[name].last:
-            for finding in judge_times(name, table.guards, datetime.fromisoformat(last), now):
-                if finding.policy(table.guards) != "accept":
-                    (failed if finding.policy(table.guards) == "fail" else warned).append(finding.message)
-    if failed:
-        raise DeliveryError(" ".join(failed))
-    return tuple(warned)
-
-
-def _stored(name: str, table: TableSpec, opened: Opened, store: ArtifactStore, anew: bool) -> tuple[Stored, ...]:
-    newest = opened.deliveries.newest()
-    earlier = newest.tables.get(name) if newest else None
-    # What a stream dropped cannot be read again: its parts stay, and their fingerprints hold what is declared.
-    reread = anew or earlier is None or earlier.reading != opened.reading(name)
-    parts_before = earlier.parts if earlier and (opened.spec.forgets or not reread) else ()
-    known = {part.fingerprint: part for part in parts_before if part.fingerprint}
-    parts = opened.source.parts(name, tuple(part.known() for part in parts_before))
-    return tuple(store_parts(parts, table, window_of(opened.window), known, store, verify=anew))
+        if not delivery.tables[name].last:
+            continue
+        guards, newest = table.guards, datetime.fromisoformat(delivery.tables[name].last)
+        row = f"the newest row is of {newest.isoformat()}"
+        if guards.stale_after is not None and now - newest > guards.stale_after:
+            text = f"Table {name}: stale: {row}, expected one of the last {guards.stale_after}."
+            messages[guards.stale].append(text)
+        if newest - now > _AHEAD:
+            expected = f"expected none after today, {now.date()} (or guards.future: accept)"
+            messages[guards.future].append(f"Table {name}: future: {row}, {expected}.")
+    if messages["fail"]:
+        raise DeliveryError(" ".join(messages["fail"]))
+    return tuple(messages["warn"])
 
 
 def _require_rows(name: str, spec: TableSpec, parts: tuple[Stored, ...], window: str) -> None:
@@ -201,7 +205,9 @@ def _publish(name: str, spec: TableSpec, parts: tuple[Stored, ...], store: Artif
     """Publish a table: the reference and rows of the dataset, and the reference of its rejected rows."""
 
     def files(blobs: list[Blob]) -> dict[str, FileEntry]:
-        return {path: blob.entry(path) for path, blob in zip(file_names(len(blobs)), blobs, strict=True)}
+        width = max(5, len(str(len(blobs) - 1)))  # so that their names sort in their order
+        paths = [f"part-{index:0{width}d}.parquet" for index in range(len(blobs))]
+        return {path: blob.entry(path) for path, blob in zip(paths, blobs, strict=True)}
 
     blobs, rejected = [part.blob for part in parts if part.blob], [part.rejected for part in parts if part.rejected]
     rows = sum(blob.rows for blob in blobs)
@@ -225,12 +231,6 @@ def _publish(name: str, spec: TableSpec, parts: tuple[Stored, ...], store: Artif
         derived_from={"dataset": dataset},
     )
     return str(dataset), rows, str(reference)
-
-
-def file_names(count: int) -> list[str]:
-    """Names of so many files that sort in their order."""
-    width = max(5, len(str(count - 1)))
-    return [f"part-{index:0{width}d}.parquet" for index in range(count)]
 
 
 def shards(rows: int, count: int = 0) -> list[Shard]:

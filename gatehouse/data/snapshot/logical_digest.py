@@ -29,7 +29,11 @@ def _column(column: pa.ChunkedArray) -> list[str]:
             array = pc.cast(array, pa.uint8())
         elif pa.types.is_timestamp(array.type):
             array = array.view(pa.int64())
-        filled = pc.fill_null(array, _zero(array.type)) if array.null_count else array
+        filled = array
+        if array.null_count:
+            # Zero, or the empty text. `pa.scalar` loads pandas for it, which takes longer than a digest.
+            zeros = [pa.py_buffer(bytes(16))] * (2 if pa.types.is_string(array.type) else 1)
+            filled = pc.fill_null(array, pa.Array.from_buffers(array.type, 1, [None, *zeros])[0])
         if not pa.types.is_string(array.type):
             values.update(_values(filled, array.type.bit_width // 8))
             continue
@@ -39,13 +43,6 @@ def _column(column: pa.ChunkedArray) -> list[str]:
             ends = memoryview(offsets).cast("i")
             values.update(memoryview(data)[ends[filled.offset] : ends[filled.offset + len(filled)]])
     return [nulls.hexdigest(), lengths.hexdigest(), values.hexdigest()]
-
-
-def _zero(kind: pa.DataType) -> pa.Scalar:
-    """Zero, or the empty text. `pa.scalar` loads pandas for it, which takes longer than a digest."""
-    nothing = pa.py_buffer(bytes(16))
-    buffers = [None, nothing, nothing] if pa.types.is_string(kind) else [None, nothing]
-    return pa.Array.from_buffers(kind, 1, buffers)[0]
 
 
 def _values(array: pa.Array, width: int) -> memoryview:

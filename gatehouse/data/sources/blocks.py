@@ -157,17 +157,16 @@ def unquoted_cuts(file: RawFile, size: int, pool: Executor, *, quotes: bool) -> 
     """
     with file.opened() as descriptor:
         total = os.fstat(descriptor).st_size
-        ends = [_line_end(descriptor, at, min(size, _CHUNK), quotes) for at in range(size, total, size)]
+        tokens = {
+            at: _LINE_ENDS[quotes].search(os.pread(descriptor, min(size, _CHUNK), at))
+            for at in range(size, total, size)
+        }
+        ends = [at + token.end() if token else None for at, token in tokens.items()]
         places = [0, *(end for end in ends if end), total]
         spans = [(start, stop) for start, stop in itertools.pairwise(places) if start < stop]
         cuts = list(pool.map(lambda span: _cut(descriptor, span[0], span[1], quotes), spans))
     whole = [cut for cut in cuts if cut]
     return whole if len(whole) == len(cuts) and all(ends) else None
-
-
-def _line_end(descriptor: int, at: int, length: int, quotes: bool) -> int | None:
-    token = _LINE_ENDS[quotes].search(os.pread(descriptor, length, at))
-    return at + token.end() if token else None
 
 
 def _cut(descriptor: int, start: int, stop: int, quotes: bool) -> Cut | None:

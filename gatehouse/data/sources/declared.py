@@ -126,7 +126,13 @@ def declare(pieces: Iterable[pa.Table], spec: TableSpec, *, name: str, place: Pl
     rejects: list[Reject] = []
     before = 0
     for piece in pieces:
-        columns = {column: _read(piece, column, spec, time_zone) for column in spec.columns}
+        columns: dict[str, Read] = {}
+        for column, kind in spec.columns.items():
+            columns[column] = Read(pa.nulls(piece.num_rows, TYPES[kind]))
+            if column in piece.column_names and piece[column].null_count < piece.num_rows:
+                array = pa.concat_arrays(piece[column].chunks)
+                typed = read_as(array, kind, time_zone, spec.times.get(column, ""))
+                columns[column] = typed or Read(columns[column].values, array.is_null())
         rows: dict[int, Reject] = {}
         for column, read in columns.items():
             reason = reason_of(spec.columns[column], time_zone, spec.times.get(column, ""))
@@ -134,8 +140,8 @@ def declare(pieces: Iterable[pa.Table], spec: TableSpec, *, name: str, place: Pl
             for row in misfits:
                 if row in rows:
                     continue
-                found = shown_misfit(_python(piece[column][row]), spec.sensitive)
-                reject = Reject(place(piece, row, before + row), column, reason, found)
+                value = shown_misfit(_python(piece[column][row]), spec.sensitive)
+                reject = Reject(place(piece, row, before + row), column, reason, value)
                 if spec.on_invalid == "fail":
                     raise _misfit(reject, name, piece[column].type, spec, time_zone)
                 whole = {key: _python(piece[key][row]) for key in piece.column_names}
@@ -145,15 +151,6 @@ def declare(pieces: Iterable[pa.Table], spec: TableSpec, *, name: str, place: Pl
         rejects += [reject for _, reject in sorted(rows.items())]
         before += piece.num_rows
     return Raw(pa.concat_tables(tables).combine_chunks(), rejected_table(rejects))
-
-
-def _read(piece: pa.Table, column: str, spec: TableSpec, time_zone: str) -> Read:
-    kind = spec.columns[column]
-    if column not in piece.column_names or piece[column].null_count == piece.num_rows:
-        return Read(pa.nulls(piece.num_rows, TYPES[kind]))
-    array = pa.concat_arrays(piece[column].chunks)
-    read = read_as(array, kind, time_zone, spec.times.get(column, ""))
-    return read or Read(pa.nulls(len(array), TYPES[kind]), array.is_null())
 
 
 def _misfit(reject: Reject, table: str, delivered: pa.DataType, spec: TableSpec, time_zone: str) -> DeclarationError:

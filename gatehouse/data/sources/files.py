@@ -2,7 +2,6 @@
 
 import codecs
 from datetime import datetime
-from pathlib import PurePosixPath
 from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
@@ -17,12 +16,6 @@ CSV = (".csv", ".tsv", ".txt")
 JSON_LINES = (".jsonl", ".ndjson")
 TYPED = (".parquet", ".arrow", ".feather", ".ipc")
 KINDS = (*CSV, *JSON_LINES, *TYPED)
-
-
-def suffix_of(name: str) -> str:
-    """What a file holds by its name, in lower case and without what it is packed in: `.csv` for `a.csv.gz`."""
-    suffixes = [suffix.lower() for suffix in PurePosixPath(name).suffixes]
-    return next((suffix for suffix in reversed(suffixes) if suffix not in PACKED), "")
 
 
 class FileTable(TableSpec):

@@ -96,7 +96,7 @@ class IcebergReader(LakehouseReader):
             if snapshot is None and number is not None:
                 raise DeclarationError(
                     f"Table {table}: the Iceberg table has no snapshot {spec.snapshot}: it was expired, or never was. "
-                    f"It has {[each.snapshot_id for each in opened.snapshots()][-5:]}."
+                    f"It has {[snapshot.snapshot_id for snapshot in opened.snapshots()][-5:]}."
                 )
             self._opened[table] = (opened, snapshot)
             check_columns(table, self._scan(table).projection().column_names, spec)

@@ -136,8 +136,8 @@ def _row(
                         ticks = kind is ColumnType.timestamp and form in EPOCHS and type(value) in (int, float)
                         row[column] = str(value) if ticks else text(value)
             except Unfit:
-                found = shown_misfit(value, spec.sensitive)
-                raise DoesNotFit(reason_of(kind, time_zone, form), column, found) from None
+                shown = shown_misfit(value, spec.sensitive)
+                raise DoesNotFit(reason_of(kind, time_zone, form), column, shown) from None
     return row
 
 

@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 
 import xxhash
 
-from gatehouse.data.sources.files import PACKED, suffix_of
+from gatehouse.data.sources.files import PACKED
 from gatehouse.errors import DeclarationError, SourceError
 
 WINDOW = 4 * 2**20
@@ -33,7 +33,8 @@ class RawFile:
     @property
     def suffix(self) -> str:
         """What it holds, in lower case and without what it is packed in: `.csv` for `a.csv.gz`."""
-        return suffix_of(self.name)
+        suffixes = [suffix.lower() for suffix in PurePosixPath(self.name).suffixes]
+        return next((suffix for suffix in reversed(suffixes) if suffix not in PACKED), "")
 
     @property
     def packed(self) -> bool:

@@ -84,15 +84,6 @@ class Shared:
     repeated: int
     differ: float
 
-    @property
-    def of_labels(self) -> str:
-        """What the labels of rows with equal features say of them."""
-        if self.differ < _COPIES:
-            return "Their labels agree (nearly) always, as those of copies do"
-        if round(self.differ, 2) < 1:
-            return f"Their labels differ less often than those of any two rows do ({self.differ:.2f} times as often)"
-        return "Their labels differ as often as those of any two rows do, so these may be other events that look alike"
-
 
 def shared_rows(training_set: TrainingSet, parts: Parts, labels: Labels) -> list[Shared]:
     """Look for duplicates across all pairs of parts."""
@@ -180,9 +171,16 @@ def _grouped(spec: SplitSpec, training_set: TrainingSet, pairs: tuple[Pair, ...]
 def run_checks(subject: Subject) -> list[Check]:
     """Run every check."""
     promises = promised(subject.spec, subject.training_set)
-    problems = tuple(_unusable(subject))
-    usable = Check(USABLE, FAILED if problems else PASSED, "fail", problems, required=True)
-    return [usable, *(_run(name, subject, promises.get(name, ())) for name in NAMES)]
+    # Parts and folds on which nothing can be fitted or measured, and times that make no sense.
+    rows, task = subject.training_set.rows, subject.training_set.task
+    problems = [*unusable(rows, subject.labels, task, subject.parts, subject.decision)]
+    for name, part in subject.parts.items():
+        problems += senseless_times(subject.decision, subject.label_time, name, part)
+    for number, fold in subject.partition.every_fold():
+        if number < subject.partition.folds - 1:
+            problems += (f"fold {number}: {text}" for text in unusable(rows, subject.labels, task, fold))
+    usable = Check(USABLE, FAILED if problems else PASSED, "fail", tuple(problems), required=True)
+    return [usable, *(_run(check, subject, promises.get(check, ())) for check in NAMES)]
 
 
 def _run(name: CheckName, subject: Subject, promises: tuple[Pair, ...]) -> Check:
@@ -216,17 +214,6 @@ def _severity(name: CheckName, subject: Subject, pairs: set[Pair | None]) -> Sev
     if name == "availability" or (name == "group_overlap" and spec.checks.groups and (not pairs or None in pairs)):
         return "fail"
     return "warn" if name == "duplicates" else "note"
-
-
-def _unusable(subject: Subject) -> Iterator[str]:
-    """Parts and folds on which nothing can be fitted or measured, and times that make no sense."""
-    rows, task = subject.training_set.rows, subject.training_set.task
-    yield from unusable(rows, subject.labels, task, subject.parts, subject.decision)
-    for name, part in subject.parts.items():
-        yield from senseless_times(subject.decision, subject.label_time, name, part)
-    for number, fold in subject.partition.every_fold():
-        if number < subject.partition.folds - 1:
-            yield from (f"fold {number}: {text}" for text in unusable(rows, subject.labels, task, fold))
 
 
 def unusable(
@@ -354,7 +341,12 @@ def _duplicates(subject: Subject) -> Iterator[Finding]:
         if shared.repeated > most * shared.rows:
             share, allowed = f"{100 * shared.repeated / shared.rows:.2f} %", f"{100 * most:g} %"
             rows = f"{shared.repeated} of {shared.rows} rows of {shared.later} ({share}, at most {allowed})"
-            text = f"{rows} have the features of a row of {shared.earlier}. {shared.of_labels}"
+            labels = "differ as often as those of any two rows do, so these may be other events that look alike"
+            if shared.differ < _COPIES:
+                labels = "agree (nearly) always, as those of copies do"
+            elif round(shared.differ, 2) < 1:
+                labels = f"differ less often than those of any two rows do ({shared.differ:.2f} times as often)"
+            text = f"{rows} have the features of a row of {shared.earlier}. Their labels {labels}"
             yield (shared.earlier, shared.later), text
 
 

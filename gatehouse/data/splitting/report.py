@@ -21,13 +21,19 @@ _SENTENCES = 4
 def page(store: ArtifactStore, reference: str) -> str:
     """The page of a split, as HTML; `reference` names its checks (`split-checks`)."""
     manifest, body = store.manifest(reference), store.read_json(reference, "checks.json")
+    checks = []
+    for check in body["checks"]:
+        severity = "note" if check["status"] == "could not run" and not check["required"] else check["severity"]
+        rest = len(check["said"]) - _SENTENCES
+        sentences = [*check["said"][:_SENTENCES], *([f"and {rest} more, in checks.json"] if rest > 0 else [])]
+        checks.append([_SIGNS[check["status"]], check["name"], severity, "; ".join(sentences)])
     settings = {name: value for name, value in manifest.configuration.items() if name != "checks"}
     return render(
         "split.html",
         f"Split of {manifest.name}",
         f"{body['rows']:,} rows, strategy {manifest.configuration['strategy']}",
         _verdict(body["checks"]),
-        checks=[_check(check) for check in body["checks"]],
+        checks=checks,
         parts={name: body["parts"][name] for name in PARTS},
         body=body,
         inputs={"training set": manifest.derived_from["training_set"]}
@@ -47,11 +53,3 @@ def _verdict(checks: Sequence[Json]) -> Verdict:
         return Verdict("warn", text, warnings, unchecked=sentences("could not run"), todo=todo)
     text = f"Every check that counts and could run has passed.{also}"
     return Verdict("pass", text, unchecked=sentences("could not run"))
-
-
-def _check(check: Json) -> list[Any]:
-    noted = check["status"] == "could not run" and not check["required"]
-    sentences = check["said"]
-    more = [f"and {len(sentences) - _SENTENCES} more, in checks.json"] if len(sentences) > _SENTENCES else []
-    severity = "note" if noted else check["severity"]
-    return [_SIGNS[check["status"]], check["name"], severity, "; ".join([*sentences[:_SENTENCES], *more])]

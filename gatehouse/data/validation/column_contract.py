@@ -194,8 +194,8 @@ class ColumnRules(Part):
         None, description="Greatest Jensen-Shannon divergence from the baseline, in bits."
     )
 
-    def given(self) -> Iterator[tuple[str, Rule[Any]]]:
-        """The rules that are given, by key, in the order of this class."""
+    def stated(self) -> Iterator[tuple[str, Rule[Any]]]:
+        """The rules that the contract states, by key, in the order of this class."""
         for key in ColumnRules.model_fields:
             rule = getattr(self, key)
             if rule is not None and rule.value is not False:
@@ -225,18 +225,18 @@ class ColumnContract(ColumnRules):
         """Every rule on values: first the rules whose breach fails, then the rules under `warn`."""
         if not self.nullable.value:
             yield GradedRule("nullable", "nullable", False, self.nullable.severity or "fail", self.nullable.owner)
-        for key, rule in self.given():
+        for key, rule in self.stated():
             yield GradedRule(key, key, rule.value, rule.severity or "fail", rule.owner)
-        for key, rule in self.warn.given() if self.warn else ():
+        for key, rule in self.warn.stated() if self.warn else ():
             yield GradedRule(f"warn.{key}", key, rule.value, "warn", rule.owner)
 
 
 def _problems(column: ColumnContract) -> Iterator[Problem]:
     """Rules that do not fit the type of the column, or that no value keeps."""
     kind = column.type.value
-    blocks: list[tuple[tuple[str, ...], dict[str, Any]]] = [((), dict(column.given()))]
+    blocks: list[tuple[tuple[str, ...], dict[str, Any]]] = [((), dict(column.stated()))]
     if column.warn is not None:
-        blocks.append((("warn",), dict(column.warn.given())))
+        blocks.append((("warn",), dict(column.warn.stated())))
     for place, rules in blocks:
         for key, rule in rules.items():
             if why := _unsuited(key, rule.value, kind, column.sensitive):
@@ -257,7 +257,7 @@ def _problems(column: ColumnContract) -> Iterator[Problem]:
 def unsuited_if_sensitive(column: ColumnContract) -> Iterator[tuple[str, str, str]]:
     """The place, the key and the reason of every rule that a sensitive column cannot have."""
     for place, rules in (("", column), ("warn.", column.warn or ColumnRules())):
-        for key, rule in rules.given():
+        for key, rule in rules.stated():
             if why := _unsuited(key, rule.value, column.type.value, sensitive=True):
                 yield place, key, why
     if column.protected:
