@@ -50,14 +50,12 @@ def _archive(source: SdistSource, location: str, store: ArtifactStore) -> Path:
             raise SourceError(
                 f"The source {location!r} does not exist: expected a folder, or the archive of {source.project}."
             )
-        if (digest := sha256_of(Path(location))) != source.sha256:
-            raise _not_pinned(Path(location).name, source, digest)
-        return Path(location)
+        return _verified(Path(location), source)
     kept = store.scratch("downloads") / f"{source.project}-{source.version}-{source.sha256[:12]}.tar.gz"
     if kept.is_file() and sha256_of(kept) == source.sha256:
         return kept
     with tempfile.TemporaryDirectory(dir=kept.parent) as directory:
-        _download(source, Path(directory)).replace(kept)
+        _verified(_download(source, Path(directory)), source).replace(kept)
     return kept
 
 
@@ -80,6 +78,12 @@ def _download(source: SdistSource, directory: Path) -> Path:
             "Check the network, or give the archive with --source."
         )
     return archives[0]
+
+
+def _verified(archive: Path, source: SdistSource) -> Path:
+    if (digest := sha256_of(archive)) != source.sha256:
+        raise _not_pinned(archive.name, source, digest)
+    return archive
 
 
 def _not_pinned(what: str, source: SdistSource, digest: str) -> SourceError:

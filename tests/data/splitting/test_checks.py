@@ -117,16 +117,18 @@ def test_ten_copies_of_a_table_are_refused_and_few_coarse_features_are_not(tmp_p
     """Of three coarse features nearly every row of test is in train, as an event of its own."""
     columns = _columns()
     repeated = columns | {name: np.tile(columns[name][: ROWS // 10], 10) for name in ("size", "colour", "label")}
-    found = checks_of(tmp_path, repeated, **IN_TIME)["duplicates"]
-    assert found.ends_the_run and "1464 of 1464 rows of validation (100.00 %" in found.said[0]
+    duplicates = checks_of(tmp_path, repeated, **IN_TIME)["duplicates"]
+    assert duplicates.ends_the_run and "1464 of 1464 rows of validation (100.00 %" in duplicates.said[0]
     coarse = columns | {"size": np.round(columns["size"]), "town": columns["town"] % 3}
     details = {"numeric": ["size", "town"]}
-    found = checks_of(tmp_path, coarse, **IN_TIME, details=details)["duplicates"]
-    assert (found.status, found.severity) == (FAILED, "warn") and "99." in found.said[0], found.said
-    assert re.search(r"row of train\. Their labels differ (less often than|as often as) those of any", found.said[0])
+    duplicates = checks_of(tmp_path, coarse, **IN_TIME, details=details)["duplicates"]
+    assert (duplicates.status, duplicates.severity) == (FAILED, "warn") and "99." in duplicates.said[0], duplicates.said
+    assert re.search(
+        r"row of train\. Their labels differ (less often than|as often as) those of any", duplicates.said[0]
+    )
     measured = coarse | {"label": columns["size"]}
-    found = checks_of(tmp_path, measured, **IN_TIME, details=details | {"task": "regression"})["duplicates"]
-    assert not found.ends_the_run
+    duplicates = checks_of(tmp_path, measured, **IN_TIME, details=details | {"task": "regression"})["duplicates"]
+    assert not duplicates.ends_the_run
 
 
 def test_empty_parts_one_class_and_times_without_sense_are_all_told_at_once(tmp_path: Path) -> None:
