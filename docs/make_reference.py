@@ -1,4 +1,4 @@
-"""Writes docs/project.md, docs/platforms.md and docs/contract.schema.json from the models that check these files."""
+"""Writes docs/project.md and docs/platforms.md from the models that check these files."""
 
 from typing import Any, get_args
 
@@ -10,7 +10,7 @@ from gatehouse.configuration.schedule import Schedule
 from gatehouse.data.sources.catalog import SourceSpec
 from gatehouse.data.splitting.spec import STRATEGIES
 from gatehouse.data.validation.column_contract import Rule
-from gatehouse.data.validation.contract import Contract, contract_schema
+from gatehouse.data.validation.contract import Contract
 from gatehouse.data.validation.spec import StatisticsSpec
 from gatehouse.evaluation.integration.spec import IntegrationSpec
 from gatehouse.evaluation.probing.spec import ProbeSpec
@@ -282,12 +282,11 @@ def _filled(page: str, **texts: str) -> str:
 
 
 def pages() -> dict[str, str]:
-    """The pages and the JSON schema of data contracts, which editors check and complete contracts by."""
+    """The pages."""
     example = (EXAMPLE / "platforms" / "cluster.yaml").read_text(encoding="utf-8")
     return {
         "docs/project.md": _project(),
         "docs/platforms.md": _filled("platforms.md", example=example, keys=section("Keys", Platform, 2)),
-        "docs/contract.schema.json": contract_schema(),
     }
 
 

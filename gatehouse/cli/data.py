@@ -36,7 +36,6 @@ from gatehouse.cli.output import (
 from gatehouse.configuration.yaml_lines import nearest
 from gatehouse.data.snapshot.deliveries import delivered_tables
 from gatehouse.data.snapshot.rejected import KIND, groups_of, rejected_of
-from gatehouse.data.validation.contract import contract_schema
 from gatehouse.data.validation.sensitivity import sensitive_columns
 from gatehouse.data.validation.spec import SkewSpec
 from gatehouse.errors import ConfigurationError, ErasedArtifactError, GatehouseError, InvalidManifestError, StoreError
@@ -440,12 +439,6 @@ def infer(
         return
     out.write_text(text, encoding="utf-8")
     typer.echo(out)
-
-
-@app.command("contract-schema")
-def schema() -> None:
-    """Print the JSON schema of contracts, for editors and other tools."""
-    typer.echo(contract_schema(), nl=False)
 
 
 app.command("try")(first_look.attempt)

@@ -68,14 +68,9 @@ HISTOGRAM_DISTANCES = {
 
 
 def kolmogorov_smirnov(before: Numbers, now: Numbers) -> float:
-    """The largest difference between the shares of rows up to a value (Smirnov, 1948).
+    """The largest difference between the shares of rows up to a value (Smirnov, 1948), of finite values.
 
-    Args:
-        before: Finite values, shape (rows before,).
-        now: Finite values, shape (rows now,).
-
-    Returns:
-        From 0 (equal distributions) to 1 (no overlap); NaN if one side has no values.
+    From 0 (equal distributions) to 1 (no overlap); NaN if one side has no values.
     """
     if not len(before) or not len(now):
         return math.nan
@@ -84,14 +79,9 @@ def kolmogorov_smirnov(before: Numbers, now: Numbers) -> float:
 
 
 def wasserstein(before: Numbers, now: Numbers) -> float:
-    """The area between both cumulative distributions (Kantorovich, 1942), in the unit of the values.
+    """The area between both cumulative distributions of finite values (Kantorovich, 1942), in the unit of the values.
 
-    Args:
-        before: Finite values, shape (rows before,).
-        now: Finite values, shape (rows now,).
-
-    Returns:
-        From 0 (equal distributions) up; NaN if one side has no values.
+    From 0 (equal distributions) up; NaN if one side has no values.
     """
     if not len(before) or not len(now):
         return math.nan

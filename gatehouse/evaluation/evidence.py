@@ -61,16 +61,13 @@ def origins_of(store: ArtifactStore, model: str, training_set: str, split: str, 
         checks = store.read_json(split_checks, "checks.json")
     except _UNREADABLE as error:
         return Origins(missing, _reason(error), passing=not isinstance(error, ErasedArtifactError))
-    details = store.manifest(training_set).details
-    features = {*details.get("numeric", ()), *details.get("categorical", ())}
-    psi = {name: column["psi"][1] for name, column in checks["columns"].items() if name in features}
     learned = learned_parts(store.manifest(model).configuration)
     last = {name: part.get("last") for name, part in checks["parts"].items() if name in (*learned, "test")}
     age = None
     if all(last.values()):
         moments = {name: datetime.fromisoformat(text) for name, text in last.items()}
         age = (moments["test"] - max(moments[name] for name in learned)).total_seconds() / 86_400
-    return Origins(missing, "", age, psi, passing)
+    return Origins(missing, "", age, checks["psi"], passing)
 
 
 def _missing(store: ArtifactStore, model: str) -> tuple[tuple[str, ...], bool]:

@@ -38,8 +38,8 @@ def test_distances_are_those_of_scipy(pair: Pair) -> None:
     p, q = before / before.sum(), now / now.sum()
     assert jensen_shannon(*pair) == pytest.approx(jensenshannon(p, q, base=2) ** 2, abs=1e-9)
     assert l_infinity(*pair) == pytest.approx(chebyshev(p, q), abs=1e-12)
-    held = (before > 0) | (now > 0)
-    p, q = (np.maximum(share[held], 1e-4) for share in (p, q))  # scipy scales both to sum to one.
+    occupied = (before > 0) | (now > 0)
+    p, q = (np.maximum(share[occupied], 1e-4) for share in (p, q))  # scipy scales both to sum to one.
     assert kullback_leibler(*pair) == pytest.approx(entropy(q, p), abs=1e-9)
     assert population_stability(*pair) == pytest.approx(entropy(q, p) + entropy(p, q), abs=1e-9)
 

@@ -22,8 +22,7 @@ _EXACT = 2**53
 class DoesNotFit(Exception):
     """A message does not fit its declaration. Its text becomes data, so it is not called an error.
 
-    Attributes:
-        column: The first value that does not fit; empty if it is the message itself.
+    `column` is the first whose value does not fit; empty if it is the message itself.
     """
 
     def __init__(self, reason: str, column: str = "", found: str = "") -> None:
@@ -36,13 +35,9 @@ class Unfit(ValueError):
 
 
 def body_of(payload: bytes | Mapping[str, bytes] | None) -> Mapping[str, Any]:
-    """The values of a message by name.
+    """The values of a message by name: of a JSON object as bytes, or of fields by name, each the bytes of a text.
 
-    Args:
-        payload: A JSON object as bytes; or fields by name, each the bytes of a text; or nothing.
-
-    Raises:
-        DoesNotFit: if there is no payload, or it is no JSON object with different keys, or not in UTF-8.
+    Raises DoesNotFit if there is no payload, or it is no JSON object with different keys, or not in UTF-8.
     """
     if payload is None:
         raise DoesNotFit("the message has no value")
@@ -122,9 +117,8 @@ def boolean(value: Any, typed: bool) -> bool:
 def moment(value: Any, zone: ZoneInfo | None = None) -> datetime:
     """A time in ISO 8601, to the microsecond at most, converted to UTC.
 
-    Raises:
-        Unfit: if it is no such time; if it has no zone and `zone` is not given; or if clocks in `zone` showed this
-            time twice or never.
+    Raises Unfit if it is no such time; if it has no zone and `zone` is not given; or if clocks in `zone` showed this
+    time twice or never.
     """
     if not isinstance(value, str) or _MORE_THAN_MICROSECONDS.search(value):
         raise Unfit("a time in ISO 8601, to the microsecond")

@@ -67,7 +67,6 @@ class _Candidate:
     zone: str = ""
 
     def misfits(self, cells: pa.Array) -> pa.Array:
-        """The cells that do not fit."""
         read = read_texts(cells, self.kind, decimal=self.decimal, zone=self.zone, form=self.form)
         return cells.slice(0, 0) if read.fits is None else cells.filter(pc.invert(read.fits))
 
@@ -153,9 +152,8 @@ class TextColumn:
     def with_decimal(self, column: SniffedColumn, decimal: str, delimiter: str, sure: bool) -> SniffedColumn:
         """The column with the decimal sign of the file; numbers that it may change a thousandfold stay texts.
 
-        Args:
-            delimiter: Between cells; next to semicolons, points often stand between thousands.
-            sure: Whether some column shows that this is the decimal sign.
+        Next to semicolons points often stand between thousands, unless some column makes `sure` that they are decimal
+        signs.
         """
         ambiguous = self._signed[column.decimal] and not self.clear[column.decimal]
         if column.kind is not ColumnType.double:

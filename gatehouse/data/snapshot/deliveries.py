@@ -24,12 +24,9 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Table:
-    """One table of a snapshot.
+    """One table of a snapshot; `event_time` is the column that the first and last times of its parts are of.
 
-    Attributes:
-        reading: Digest of all that decides how a part becomes a blob: code, declaration and window.
-        event_time: The column that its parts' first and last event time are of.
-        origin: What names the types of its columns, as `files (.csv)`.
+    `reading` is the digest of all that decides how a part becomes a blob: code, declaration and window.
     """
 
     dataset: str
@@ -38,7 +35,6 @@ class Table:
     parts: tuple[Stored, ...]
     event_time: str = ""
     rejected: str = ""
-    origin: str = ""
     times: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -64,11 +60,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Delivery:
-    """One snapshot of a source.
-
-    Attributes:
-        look: Whether it was a first look, from which nothing is trained: no later snapshot is compared with it.
-    """
+    """One snapshot of a source. With a first `look`, from which nothing is trained, no later snapshot is compared."""
 
     snapshot: str
     tables: Mapping[str, Table]
@@ -134,9 +126,7 @@ class Deliveries:
 class Delivered:
     """How a source delivered a table; pages show it. It is outside every artifact: equal rows are equal snapshots.
 
-    Attributes:
-        columns: Names of all columns of the dataset, in the order of the source, or of the dataset without a record.
-        times: How the source writes times that are not in ISO 8601, by column, as `times` of a source has it.
+    `columns` are in the order of the source, and `times` say how it writes times that are not in ISO 8601, by column.
     """
 
     columns: tuple[str, ...]

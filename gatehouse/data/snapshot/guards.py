@@ -20,8 +20,6 @@ from gatehouse.errors import DeliveryError, MissingArtifactError
 from gatehouse.store.database import connect, quoted, text_literal
 
 _MEMORY = 256 << 20
-_AHEAD = timedelta(days=1)
-"""More than clocks and zones differ by."""
 
 
 class Finding(NamedTuple):
@@ -40,15 +38,13 @@ class Finding(NamedTuple):
 class Case:
     """A table as it is delivered now, and as it was.
 
-    Attributes:
-        path: Gives a local file with the rows of a stored part.
-        same: Whether the source is unchanged, so that other rows come from another declaration or other code.
+    `path` gives a local file with the rows of a stored part; `same` says that the source is unchanged, so that other
+    rows come from another declaration or other code.
     """
 
     name: str
     spec: TableSpec
     parts: tuple[Stored, ...]
-    origin: str
     earlier: Table | None
     path: Callable[[Stored], Path]
     workspace: Path
@@ -56,20 +52,13 @@ class Case:
 
 
 def judge(case: Case, backfill: str) -> list[str]:
-    """Check a table against every guard but those of the clock.
+    """The warnings of every guard but those of the clock. `backfill` is the reason for which earlier rows may change.
 
-    Args:
-        backfill: The reason for which earlier rows may change; empty for none.
-
-    Returns:
-        The warnings; a rewrite that `backfill` lets pass is one.
-
-    Raises:
-        DeliveryError: listing what guards with the policy `fail` found.
+    Raises DeliveryError listing what guards with the policy `fail` found.
     """
-    guards, findings = case.spec.guards, [*_columns(case), *_duplicate_parts(case)]
+    guards, findings = case.spec.guards, [*_delivery(case)]
     if case.earlier is not None:
-        findings += [*_row_count(case, case.earlier), *_history(case, case.earlier)]
+        findings += _history(case, case.earlier)
     findings = [finding for finding in findings if finding.policy(guards) != "accept"]
     meant = "rewrite" if backfill else ""
     if failed := [finding for finding in findings if finding.policy(guards) == "fail" and finding.guard != meant]:
@@ -83,17 +72,8 @@ def judge(case: Case, backfill: str) -> list[str]:
     ]
 
 
-def judge_times(name: str, guards: Guards, newest: datetime, now: datetime) -> Iterator[Finding]:
-    """Check whether the newest row of a table is older than it may be, or of the future."""
-    row = f"the newest row is of {newest.isoformat()}"
-    if guards.stale_after is not None and now - newest > guards.stale_after:
-        yield Finding("stale", f"Table {name}: stale: {row}, expected one of the last {guards.stale_after}.")
-    if newest - now > _AHEAD:
-        expected = f"expected none after today, {now.date()} (or guards.future: accept)"
-        yield Finding("future", f"Table {name}: future: {row}, {expected}.")
-
-
-def _columns(case: Case) -> Iterator[Finding]:
+def _delivery(case: Case) -> Iterator[Finding]:
+    """Columns, parts and the number of rows, against the declaration and the earlier snapshot."""
     declared = case.spec.columns
     now, before = _delivered(case.parts), _delivered(case.earlier.parts if case.earlier else ())
     if extra := ", ".join(sorted(now.keys() - declared.keys())):
@@ -104,13 +84,20 @@ def _columns(case: Case) -> Iterator[Finding]:
         yield Finding("missing_column", message)
     changed = [name for name in sorted(now) if before.get(name, now[name]) != now[name]]
     retyped = ", ".join(f"{name} (was {before[name]}, is {now[name]})" for name in changed)
-    origin = case.earlier.origin if case.earlier else ""
-    if retyped and origin not in ("", case.origin):
-        message = f"the source changed from {origin} to {case.origin}, and the type names differ: {retyped}."
-        yield Finding("origin", message)
-    elif retyped:
+    if retyped:
         message = f"retyped_column: {retyped}. Correct the delivery, or accept retyped columns."
         yield Finding("retyped_column", message)
+    counts = Counter(part.digest for part in case.parts if part.blob)
+    if twice := [part for part in case.parts if part.blob and counts[part.digest] > 1]:
+        copies, times = f"{twice[0].rows:,}", counts[twice[0].digest]
+        files = ", ".join(sorted({str(part.position.get("file", "")) for part in twice} - {""})[:5])
+        message = f"duplicate_part: the same {copies} rows were delivered {times} times{files and f' ({files})'}."
+        yield Finding("duplicate_part", f"{message} Remove the copies, or accept duplicate parts.")
+    rows_before, rows = case.earlier.rows if case.earlier else 0, sum(part.rows for part in case.parts)
+    least, most = rows_before * case.spec.guards.shrink, rows_before * case.spec.guards.growth
+    if rows_before and not least <= rows <= most:
+        expected = f"expected {least:,.0f} to {most:,.0f} rows after {rows_before:,} before, found {rows:,}"
+        yield Finding("row_count", f"row_count: {expected}. Check that the delivery is whole.")
 
 
 def _delivered(parts: tuple[Stored, ...]) -> dict[str, str]:
@@ -123,25 +110,9 @@ def _delivered(parts: tuple[Stored, ...]) -> dict[str, str]:
     return columns
 
 
-def _duplicate_parts(case: Case) -> Iterator[Finding]:
-    counts = Counter(part.digest for part in case.parts if part.blob)
-    if twice := [part for part in case.parts if part.blob and counts[part.digest] > 1]:
-        rows, times = f"{twice[0].rows:,}", counts[twice[0].digest]
-        files = ", ".join(sorted({str(part.position.get("file", "")) for part in twice} - {""})[:5])
-        message = f"duplicate_part: the same {rows} rows were delivered {times} times{files and f' ({files})'}."
-        yield Finding("duplicate_part", f"{message} Remove the copies, or accept duplicate parts.")
-
-
-def _row_count(case: Case, earlier: Table) -> Iterator[Finding]:
-    guards, rows = case.spec.guards, sum(part.rows for part in case.parts)
-    least, most = earlier.rows * guards.shrink, earlier.rows * guards.growth
-    if earlier.rows and not least <= rows <= most:
-        expected = f"expected {least:,.0f} to {most:,.0f} rows after {earlier.rows:,} before, found {rows:,}"
-        yield Finding("row_count", f"row_count: {expected}. Check that the delivery is whole.")
-
-
 def _history(case: Case, earlier: Table) -> Iterator[Finding]:
-    """Late, repeated and rewritten rows, by the parts that are new or gone."""
+    import pyarrow.parquet as pq
+
     guards, time = case.spec.guards, case.spec.event_time
     now, before = (Counter(part.digest for part in parts) for parts in (case.parts, earlier.parts))
     same, new = _split(case.parts, now & before)
@@ -152,7 +123,13 @@ def _history(case: Case, earlier: Table) -> Iterator[Finding]:
     allowance = case.spec.availability_lag if guards.rewrite_allowance is None else guards.rewrite_allowance
     settled, on_time = newest - allowance, newest - guards.late_allowance
     try:
-        columns = _common_columns(case, gone)
+        # The declared columns that the parts that are gone have with the same type; new parts have all of them.
+        schemas = [pq.read_schema(case.path(part)) for part in gone]
+        columns = [
+            field.name
+            for field in schema_of(case.spec.columns)
+            if all(field.name in schema.names and schema.field(field.name).type == field.type for schema in schemas)
+        ]
         if time not in columns or (earlier.event_time or time) != time:
             yield _not_judged(f"the earlier snapshot has another event time than {time}.")
             return
@@ -227,18 +204,6 @@ def _compare(
             "(SELECT * FROM overlapping_rows UNION ALL SELECT * FROM gone_rows))",
         }
         return {name: int(database.sql(query).fetchall()[0][0]) for name, query in queries.items()}
-
-
-def _common_columns(case: Case, gone: list[Stored]) -> list[str]:
-    """The declared columns that the parts that are gone have with the same type; new parts have all of them."""
-    import pyarrow.parquet as pq
-
-    earlier = [pq.read_schema(case.path(part)) for part in gone]
-    return [
-        field.name
-        for field in schema_of(case.spec.columns)
-        if all(field.name in schema.names and schema.field(field.name).type == field.type for schema in earlier)
-    ]
 
 
 def _appended(case: Case, new: list[Stored], gone: list[Stored]) -> datetime | None:

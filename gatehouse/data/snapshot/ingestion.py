@@ -4,20 +4,18 @@ import itertools
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from gatehouse.data.snapshot.deliveries import Deliveries, Delivery, Table
-from gatehouse.data.snapshot.guards import Case, judge, judge_times
+from gatehouse.data.snapshot.guards import Case, judge
 from gatehouse.data.snapshot.parts import Blob, Stored, store_parts
-from gatehouse.data.snapshot.spec import TableSpec, window_of
+from gatehouse.data.snapshot.spec import Policy, TableSpec, window_of
 from gatehouse.data.sources.base import Source
 from gatehouse.data.sources.catalog import SourceSpec
 from gatehouse.data.sources.declared import SCHEMA as REJECTED
 from gatehouse.data.sources.declared import schema_of
-from gatehouse.data.sources.files import FileTable
-from gatehouse.data.sources.raw_file import RawFile
 from gatehouse.errors import DeclarationError, DeliveryError, SourceError
 from gatehouse.store import memo
 from gatehouse.store.canonical import digest_of
@@ -29,17 +27,15 @@ logger = logging.getLogger(__name__)
 
 ROWS_PER_SHARD = 1_048_576
 _MEMO = "snapshot"
+_AHEAD = timedelta(days=1)
+"""More than clocks and zones differ by."""
 _FEWEST_ROWS_PER_SHARD = 20
 """With fewer rows a shard, one row more or less would be more than 5 % of it."""
 
 
 @dataclass(frozen=True)
 class Opened:
-    """An opened source with its history.
-
-    Attributes:
-        backfill: The reason for which rows of the earlier snapshot may change; empty for none.
-    """
+    """An opened source with its history. With a reason as `backfill`, rows of the earlier snapshot may change."""
 
     spec: SourceSpec
     source: Source
@@ -65,22 +61,12 @@ class Opened:
         declared = without(identity_of(self.spec.tables[table]), "guards", "shards", "member")
         return digest_of([declared, without(identity_of(self.spec), "tables", "name"), self.window, self.code])
 
-    def origin(self, table: str) -> str:
-        """What names the types of a table's columns: the kind of the source, with the database or the files' format."""
-        state, spec = self.state[table], self.spec.tables[table]
-        if isinstance(spec, FileTable):
-            names = [file["name"] for file in state.get("files", ())] or [spec.member]
-            return f"files ({', '.join(sorted({RawFile(name, '').format for name in names}))})"
-        return f"{self.spec.kind} ({state['dialect']})" if "dialect" in state else self.spec.kind
-
 
 def recalled(opened: Opened, store: ArtifactStore) -> Delivery | None:
     """The earlier delivery of the same content, read in the same way; None for none, or if it is not whole.
 
-    If another delivery came since, this one is compared with that, and recorded as the newest.
-
-    Raises:
-        DeliveryError: if a guard refuses it.
+    If another delivery came since, this one is compared with that, and recorded as the newest. Raises DeliveryError if
+    a guard refuses it.
     """
     entry = memo.recall(store, _MEMO, opened.key)
     delivery = opened.deliveries.of(entry["snapshot"]) if entry else None
@@ -102,25 +88,29 @@ def recalled(opened: Opened, store: ArtifactStore) -> Delivery | None:
 def take(opened: Opened, store: ArtifactStore, *, anew: bool = False) -> Delivery:
     """Read, judge and publish every table; nothing is published before everything is read and judged.
 
-    Args:
-        anew: Read everything again that the source still has, and verify the blobs of the rest.
-
-    Raises:
-        SourceError: if the source cannot be read as declared, a table has no rows, or too many rows are rejected.
-        DeliveryError: if a guard refuses what was delivered.
+    With `anew` everything that the source still has is read again, and the blobs of the rest are verified. Raises
+    SourceError if the source cannot be read as declared, and DeliveryError if a guard refuses what was delivered.
     """
     spec, window = opened.spec, opened.window
     if not any(table.event_time for table in spec.tables.values()):
         raise SourceError(f"Source {spec.name}: no table states its event_time, so the snapshot has no watermark.")
-    parts = {name: _stored(name, table, opened, store, anew) for name, table in spec.tables.items()}
+    newest, parts = opened.deliveries.newest(), dict[str, tuple[Stored, ...]]()
+    for name, table in spec.tables.items():
+        earlier = newest.tables.get(name) if newest else None
+        # What a stream dropped cannot be read again: its parts stay, and their fingerprints hold what is declared.
+        reread = anew or earlier is None or earlier.reading != opened.reading(name)
+        before = earlier.parts if earlier and (spec.forgets or not reread) else ()
+        known = {part.fingerprint: part for part in before if part.fingerprint}
+        delivered = opened.source.parts(name, tuple(part.known() for part in before))
+        parts[name] = tuple(store_parts(delivered, table, window_of(window), known, store, verify=anew))
     for name, table in spec.tables.items():
         _require_rows(name, table, parts[name], window)
     warnings = _judged(opened, parts, store)
     tables: dict[str, Table] = {}
     for name, table in spec.tables.items():
         dataset, rows, rejected = _publish(name, table, parts[name], store)
-        reading, origin = opened.reading(name), opened.origin(name)
-        tables[name] = Table(dataset, rows, reading, parts[name], table.event_time, rejected, origin, table.times)
+        reading = opened.reading(name)
+        tables[name] = Table(dataset, rows, reading, parts[name], table.event_time, rejected, table.times)
     manifest = Manifest(
         "snapshots",
         spec.name,
@@ -157,30 +147,23 @@ def as_of(spec: SourceSpec, tables: Mapping[str, Table]) -> str:
 def by_the_clock(spec: SourceSpec, delivery: Delivery, now: datetime) -> tuple[str, ...]:
     """Warnings for tables whose newest row is too old, or of the future; judged at every look.
 
-    Raises:
-        DeliveryError: if there is such a table, and its guard says `fail`.
+    Raises DeliveryError if there is such a table, and its guard says `fail`.
     """
-    failed: list[str] = []
-    warned: list[str] = []
+    messages: dict[Policy, list[str]] = {"fail": [], "warn": [], "accept": []}
     for name, table in spec.tables.items():
-        if last := delivery.tables[name].last:
-            for finding in judge_times(name, table.guards, datetime.fromisoformat(last), now):
-                if finding.policy(table.guards) != "accept":
-                    (failed if finding.policy(table.guards) == "fail" else warned).append(finding.message)
-    if failed:
-        raise DeliveryError(" ".join(failed))
-    return tuple(warned)
-
-
-def _stored(name: str, table: TableSpec, opened: Opened, store: ArtifactStore, anew: bool) -> tuple[Stored, ...]:
-    newest = opened.deliveries.newest()
-    earlier = newest.tables.get(name) if newest else None
-    # What a stream dropped cannot be read again: its parts stay, and their fingerprints hold what is declared.
-    reread = anew or earlier is None or earlier.reading != opened.reading(name)
-    parts_before = earlier.parts if earlier and (opened.spec.forgets or not reread) else ()
-    known = {part.fingerprint: part for part in parts_before if part.fingerprint}
-    parts = opened.source.parts(name, tuple(part.known() for part in parts_before))
-    return tuple(store_parts(parts, table, window_of(opened.window), known, store, verify=anew))
+        if not delivery.tables[name].last:
+            continue
+        guards, newest = table.guards, datetime.fromisoformat(delivery.tables[name].last)
+        row = f"the newest row is of {newest.isoformat()}"
+        if guards.stale_after is not None and now - newest > guards.stale_after:
+            text = f"Table {name}: stale: {row}, expected one of the last {guards.stale_after}."
+            messages[guards.stale].append(text)
+        if newest - now > _AHEAD:
+            expected = f"expected none after today, {now.date()} (or guards.future: accept)"
+            messages[guards.future].append(f"Table {name}: future: {row}, {expected}.")
+    if messages["fail"]:
+        raise DeliveryError(" ".join(messages["fail"]))
+    return tuple(messages["warn"])
 
 
 def _require_rows(name: str, spec: TableSpec, parts: tuple[Stored, ...], window: str) -> None:
@@ -211,7 +194,7 @@ def _judged(opened: Opened, parts: Mapping[str, tuple[Stored, ...]], store: Arti
         for name, table in opened.spec.tables.items():
             earlier = newest.tables.get(name) if newest else None
             same = newest is not None and newest.state.get(name) == opened.state[name]
-            case = Case(name, table, parts[name], opened.origin(name), earlier, path, workspace, same)
+            case = Case(name, table, parts[name], earlier, path, workspace, same)
             warnings += judge(case, opened.backfill)
     for warning in warnings:
         logger.warning("%s", warning)
@@ -219,14 +202,12 @@ def _judged(opened: Opened, parts: Mapping[str, tuple[Stored, ...]], store: Arti
 
 
 def _publish(name: str, spec: TableSpec, parts: tuple[Stored, ...], store: ArtifactStore) -> tuple[str, int, str]:
-    """Publish the rows of a table, and those that were rejected.
-
-    Returns:
-        Reference of the dataset; its rows; reference of the rejected rows, empty if there are none.
-    """
+    """Publish a table: the reference and rows of the dataset, and the reference of its rejected rows."""
 
     def files(blobs: list[Blob]) -> dict[str, FileEntry]:
-        return {path: blob.entry(path) for path, blob in zip(file_names(len(blobs)), blobs, strict=True)}
+        width = max(5, len(str(len(blobs) - 1)))  # so that their names sort in their order
+        paths = [f"part-{index:0{width}d}.parquet" for index in range(len(blobs))]
+        return {path: blob.entry(path) for path, blob in zip(paths, blobs, strict=True)}
 
     blobs, rejected = [part.blob for part in parts if part.blob], [part.rejected for part in parts if part.rejected]
     rows = sum(blob.rows for blob in blobs)
@@ -252,17 +233,10 @@ def _publish(name: str, spec: TableSpec, parts: tuple[Stored, ...], store: Artif
     return str(dataset), rows, str(reference)
 
 
-def file_names(count: int) -> list[str]:
-    """Names of so many files that sort in their order."""
-    width = max(5, len(str(count - 1)))
-    return [f"part-{index:0{width}d}.parquet" for index in range(count)]
-
-
 def shards(rows: int, count: int = 0) -> list[Shard]:
-    """Row ranges over all files of a table, of sizes that differ by one row at most.
+    """Row ranges over all files of a table, of nearly equal sizes; by default one per `ROWS_PER_SHARD` rows.
 
-    Args:
-        count: How many; 0 for one every `ROWS_PER_SHARD` rows. Never so many that one row is over 5 % of a shard.
+    There are never so many that one row is over 5 % of a shard.
     """
     most = rows // _FEWEST_ROWS_PER_SHARD
     chosen = max(1, min(count or -(-rows // ROWS_PER_SHARD), most))

@@ -25,39 +25,27 @@ def _column(column: pa.ChunkedArray) -> list[str]:
     for array in column.chunks:
         if column.null_count:
             nulls.update(_values(pc.cast(array.is_valid(), pa.uint8()), 1))
-        if pa.types.is_string(array.type):
-            filled = pc.fill_null(array, _zero(array.type)) if array.null_count else array
-            lengths.update(_values(pc.binary_length(filled), 4))
-            values.update(_text(filled))
-        else:
-            values.update(_fixed_width(array))
+        if pa.types.is_boolean(array.type):
+            array = pc.cast(array, pa.uint8())
+        elif pa.types.is_timestamp(array.type):
+            array = array.view(pa.int64())
+        filled = array
+        if array.null_count:
+            # Zero, or the empty text. `pa.scalar` loads pandas for it, which takes longer than a digest.
+            zeros = [pa.py_buffer(bytes(16))] * (2 if pa.types.is_string(array.type) else 1)
+            filled = pc.fill_null(array, pa.Array.from_buffers(array.type, 1, [None, *zeros])[0])
+        if not pa.types.is_string(array.type):
+            values.update(_values(filled, array.type.bit_width // 8))
+            continue
+        lengths.update(_values(pc.binary_length(filled), 4))
+        _, offsets, data = filled.buffers()
+        if len(filled) and data is not None:
+            ends = memoryview(offsets).cast("i")
+            values.update(memoryview(data)[ends[filled.offset] : ends[filled.offset + len(filled)]])
     return [nulls.hexdigest(), lengths.hexdigest(), values.hexdigest()]
-
-
-def _fixed_width(array: pa.Array) -> memoryview:
-    if pa.types.is_boolean(array.type):
-        array = pc.cast(array, pa.uint8())
-    elif pa.types.is_timestamp(array.type):
-        array = array.view(pa.int64())
-    filled = pc.fill_null(array, _zero(array.type)) if array.null_count else array
-    return _values(filled, array.type.bit_width // 8)
-
-
-def _zero(kind: pa.DataType) -> pa.Scalar:
-    """Zero, or the empty text. `pa.scalar` loads pandas for it, which takes longer than a digest."""
-    nothing = pa.py_buffer(bytes(16))
-    buffers = [None, nothing, nothing] if pa.types.is_string(kind) else [None, nothing]
-    return pa.Array.from_buffers(kind, 1, buffers)[0]
 
 
 def _values(array: pa.Array, width: int) -> memoryview:
     buffer = array.buffers()[1]
     start = array.offset * width
     return memoryview(buffer)[start : start + len(array) * width] if buffer is not None else memoryview(b"")
-
-
-def _text(array: pa.Array) -> memoryview:
-    if not len(array) or array.buffers()[2] is None:
-        return memoryview(b"")
-    offsets = memoryview(array.buffers()[1]).cast("i")
-    return memoryview(array.buffers()[2])[offsets[array.offset] : offsets[array.offset + len(array)]]

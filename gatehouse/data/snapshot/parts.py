@@ -1,7 +1,6 @@
 """Turns the parts of a table into blobs: read, typed, digested, written and hashed side by side, a few at a time."""
 
 import hashlib
-import os
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -18,12 +17,11 @@ from gatehouse.data.snapshot.spec import TableSpec
 from gatehouse.data.sources.base import KnownPart, Part, Raw
 from gatehouse.data.sources.casts import EPOCH, FIRST_TIME, LAST_TIME
 from gatehouse.data.sources.declared import REPEATED, Reject
-from gatehouse.errors import ConfigurationError, CorruptArtifactError, SourceError
+from gatehouse.errors import CorruptArtifactError, SourceError
 from gatehouse.runtime.limits import processors
 from gatehouse.store.manifest import FileEntry
 from gatehouse.store.store import ArtifactStore
 
-THREADS = "GATEHOUSE_INGEST_THREADS"
 ROWS_PER_GROUP = 131_072
 _MOST_THREADS = 4
 
@@ -50,13 +48,9 @@ class Blob:
 class Stored:
     """A part that was stored, as its record keeps it.
 
-    Attributes:
-        fingerprint: Identifies its content before it is read; empty if the source cannot tell.
-        position: Where the source goes on after it.
-        first: Oldest event time, ISO 8601 in UTC; empty without one.
-        read: Number of rows that fit their declaration, in the window or not.
-        reason: Why the first row was rejected, without its value: no erasure reaches a record.
-        columns: Name and type of the columns as the source delivered them.
+    The fingerprint identifies its content before it is read, and is empty if the source cannot tell; `position` is
+    where the source goes on after it. `first` and `last` are event times, ISO 8601 in UTC. `reason` says why the first
+    row was rejected, without its value: no erasure reaches a record. `columns` are those of the source.
     """
 
     fingerprint: str = ""
@@ -109,16 +103,11 @@ def store_parts(
 ) -> list[Stored]:
     """Store every part, in order. A part that is known, and whose blobs are in the store, is not read.
 
-    As many parts are in memory as there are threads. The result does not depend on their number.
-
-    Args:
-        known: Parts of earlier snapshots of the same source, declaration, window and code, by fingerprint.
-        verify: Read the bytes of known blobs rather than believe their length.
-
-    Raises:
-        CorruptArtifactError: if the bytes of a known blob were altered.
+    As many parts are in memory as there are threads; the result does not depend on their number. `known` holds the
+    parts of earlier snapshots of the same source, declaration, window and code, by fingerprint. With `verify` their
+    bytes are read again. Raises CorruptArtifactError if these were altered.
     """
-    threads = thread_count()
+    threads = min(_MOST_THREADS, processors())
     blobs = {name: [blob for blob in (part.blob, part.rejected) if blob] for name, part in known.items()}
     stats = store.objects.stats({blob.key for pair in blobs.values() for blob in pair})
     sizes = {key: stat.bytes if stat else None for key, stat in stats.items()}
@@ -151,20 +140,6 @@ def store_parts(
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
     return done
-
-
-def thread_count() -> int:
-    """Threads that read parts: what the environment says, else one a core and at most four.
-
-    Raises:
-        ConfigurationError: if the environment says no positive number.
-    """
-    text = os.environ.get(THREADS, "")
-    if not text:
-        return min(_MOST_THREADS, processors())
-    if not text.isdigit() or int(text) < 1:
-        raise ConfigurationError(f"{THREADS}: expected a positive number of threads, found {text!r}.")
-    return int(text)
 
 
 def _store(part: Part, spec: TableSpec, window: tuple[datetime, datetime] | None, store: ArtifactStore) -> Stored:

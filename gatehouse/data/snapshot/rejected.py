@@ -19,11 +19,7 @@ class Example:
 
 @dataclass(frozen=True)
 class Group:
-    """Rows that were rejected for one reason.
-
-    Attributes:
-        column: Whose value does not fit; empty if it is the row itself.
-    """
+    """Rows that were rejected for one reason; `column` is empty if the row itself does not fit."""
 
     column: str
     reason: str

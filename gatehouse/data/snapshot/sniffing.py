@@ -44,14 +44,10 @@ csv.field_size_limit(2**31 - 1)
 
 @dataclass(frozen=True)
 class Sniffed:
-    """A file.
+    """A file; the delimiter is empty for Parquet, and `event_time` for a file without times.
 
-    Attributes:
-        delimiter: Between its cells; empty for Parquet.
-        uneven: Rows that have more or fewer cells than the header; they would be rejected.
-        event_time: The column whose times order the rows; empty for none.
-        missing_as: Those of `nulls` that occur in a CSV.
-        repeated: Rows whose cells are those of an earlier row.
+    Of its rows, `uneven` ones have other than the header's number of cells and would be rejected, and `repeated` ones
+    are the same as an earlier row. `missing_as` are those of `nulls` that occur in a CSV.
     """
 
     encoding: str
@@ -101,8 +97,7 @@ class Sniffed:
 def sniff(path: Path, nulls: Sequence[str] = ()) -> Sniffed:
     """Look at a CSV file, also a gzipped one, or at Parquet. The first column of times orders the rows.
 
-    Raises:
-        DeclarationError: if it is no CSV with a header, and no Parquet, or if it is Parquet and `nulls` are named.
+    Raises DeclarationError if it is no CSV with a header, and no Parquet, or if it is Parquet and `nulls` are named.
     """
     if not path.is_file():
         raise DeclarationError(f"{path}: no such file.")
@@ -227,10 +222,8 @@ def _encoding(path: Path) -> str:
 def _shape(path: Path, encoding: str) -> tuple[str, list[str]]:
     """The delimiter that cuts most of the first rows into one number of cells, and the header.
 
-    DuckDB's sniffer takes the comma for a file of semicolons with a few bad rows.
-
-    Raises:
-        DeclarationError: if the first line is no header of these rows. No cell is shown: it may be that of a person.
+    DuckDB's sniffer takes the comma for a file of semicolons with a few bad rows. No cell is shown: it may be that of a
+    person.
     """
 
     def cut(delimiter: str) -> tuple[tuple[bool, int, int], str, list[list[str]]]:
@@ -278,10 +271,8 @@ def _is_number(cell: str) -> bool:
 def source_of(sniffed: Sniffed, path: Path, name: str, delivered: str) -> dict[str, Any]:
     """The declaration that reads a file as it was sniffed, as `source` of a project has it.
 
-    A file without times gets one that all its rows have, in a column of its own.
-
-    Raises:
-        DeclarationError: if every column is left out.
+    A file without times gets one that all its rows have, in a column of its own. Raises DeclarationError if every
+    column is left out.
     """
     columns = {column.name: str(column.kind) for column in sniffed.kept}
     if not columns:

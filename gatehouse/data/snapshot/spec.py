@@ -143,8 +143,7 @@ class SourceBase(Spec):
 def window_of(text: str) -> tuple[datetime, datetime] | None:
     """Start and end (exclusive) of a window of event time, `START/END` in ISO 8601; times without a zone are UTC.
 
-    Raises:
-        ConfigurationError: if it has another form, or ends before it starts.
+    Raises ConfigurationError if it has another form, or ends before it starts.
     """
     if not text:
         return None

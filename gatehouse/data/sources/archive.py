@@ -21,10 +21,8 @@ def archive_members(
 ) -> list[tuple[str, Path]]:
     """Name and local file of the members that a name or glob names, by name.
 
-    Raises:
-        SourceError: if the archive cannot be had, or has another digest than pinned.
-        ConfigurationError: if it has no such member.
-        OSError: if the disk is full.
+    Raises SourceError if the archive cannot be had, or has another digest than pinned, and ConfigurationError if it has
+    no such member.
     """
     archive = _archive(source, location, store)
     workspace.mkdir(parents=True, exist_ok=True)
@@ -83,8 +81,7 @@ def _download(source: SdistSource, directory: Path) -> Path:
 
 
 def _verified(archive: Path, source: SdistSource) -> Path:
-    digest = sha256_of(archive)
-    if digest != source.sha256:
+    if (digest := sha256_of(archive)) != source.sha256:
         raise _not_pinned(archive.name, source, digest)
     return archive
 

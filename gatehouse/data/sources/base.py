@@ -5,8 +5,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, Protocol, Self
 
-from pydantic import AfterValidator
+from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
+from gatehouse.data.snapshot.spec import SourceBase
 from gatehouse.errors import DeclarationError
 from gatehouse.runtime.redaction import names_password, require_encoded
 
@@ -14,14 +15,40 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
+def without_password(url: str) -> str:
+    """The URL. Raises ValueError if it holds a password, without it: the text would reach the log."""
+    if names_password(url):
+        raise ValueError("holds a password: let the environment give the credentials, or the whole URL in url_env")
+    return url
+
+
+Url = Annotated[str, AfterValidator(without_password)]
+"""A URL that holds no password."""
+
+
+class UrlSource(SourceBase):
+    """A source that a URL names."""
+
+    # A refused URL may hold a password.
+    model_config = ConfigDict(hide_input_in_errors=True)
+
+    url: Url = Field(
+        "", description="URL without a password, e.g. sqlite:///shop.db or redis://host:6379/0; or give `url_env`."
+    )
+    url_env: str = Field("", description="Environment variable that holds the URL, where it has a password.")
+
+    @model_validator(mode="after")
+    def _names_one_address(self) -> Self:
+        if bool(self.url) == bool(self.url_env):
+            raise ValueError("give either url or url_env")
+        return self
+
+
 @dataclass(frozen=True)
 class Raw:
-    """The rows of one part, and the rejected ones.
+    """The rows of one part with the declared columns, and the rejected ones with those of `declared.SCHEMA`, if any.
 
-    Attributes:
-        table: Rows in their order, with the declared columns, types and names.
-        rejected: Rows that do not fit the declaration, with the columns of `declared.SCHEMA`; None if there are none.
-        columns: Name and type of the columns as the source delivers them; None if it does not say.
+    `columns` are name and type of the columns as the source delivers them; None if it does not say.
     """
 
     table: "pa.Table"
@@ -34,12 +61,9 @@ class Part:
     """A piece of a table that is read whole and becomes one blob.
 
     Where a part begins and ends depends on the data alone, so that an append leaves the earlier parts as they are: a
-    block of a file, a file of a lakehouse table, a run of rows in key order, a run of offsets.
-
-    Attributes:
-        fingerprint: Identifies its content before it is read: equal fingerprints mean equal rows. If it is empty, the
-            part is read every time.
-        position: Where the next read of the source goes on after this part (last key, last offset), if it needs that.
+    block of a file, a file of a lakehouse table, a run of rows in key order, a run of offsets. Equal fingerprints mean
+    equal rows; a part without one is read every time. `position` is where the next read goes on after it, if the source
+    needs that.
     """
 
     fingerprint: str
@@ -57,7 +81,9 @@ class KnownPart:
 
 
 class Opened:
-    """What is closed at the end of its `with` statement."""
+    """A client that is closed at the end of its `with` statement, if it was opened."""
+
+    _opened: Any = None
 
     def __enter__(self) -> Self:
         return self
@@ -66,8 +92,10 @@ class Opened:
         self.close()
 
     def close(self) -> None:
-        """Give back what is open."""
-        raise NotImplementedError
+        """Close the client."""
+        if self._opened is not None:
+            self._opened.close()
+            self._opened = None
 
 
 class Source(Protocol):
@@ -77,37 +105,22 @@ class Source(Protocol):
         """By table, what makes a read repeatable and identifies the content now; the snapshot's record keeps it.
 
         Digests of files, the query's text and a watermark, a table's version, offsets: plain JSON without clocks, hosts
-        or credentials. Two equal states mean equal content.
-
-        Raises:
-            SourceError: if the source cannot be reached or lacks a table.
+        or credentials. Two equal states mean equal content. Raises SourceError if the source cannot be reached or lacks
+        a table.
         """
 
     def parts(self, table: str, known: tuple[KnownPart, ...]) -> Iterator[Part]:
         """The parts of a table, in row order, without reading more than it takes to cut them.
 
-        Args:
-            known: The parts of the newest snapshot of this source, in order. A source that only grows may yield them
-                again without looking; the result does not depend on them otherwise.
+        A source that only grows may yield the `known` parts of its newest snapshot again without looking; the result
+        does not depend on them otherwise.
         """
-
-
-def _without_password(url: str) -> str:
-    if names_password(url):
-        # Not the value: it would reach the log.
-        raise ValueError("holds a password: put the URL into an environment variable and name it in url_env")
-    return url
-
-
-Url = Annotated[str, AfterValidator(_without_password)]
-"""A URL that holds no password."""
 
 
 def address(url: str, variable: str) -> str:
     """The URL itself, or what the environment variable holds.
 
-    Raises:
-        DeclarationError: if the variable is not set, or what it holds is not percent-encoded.
+    Raises DeclarationError if the variable is not set, or what it holds is not percent-encoded.
     """
     if variable and not os.environ.get(variable):
         raise DeclarationError(

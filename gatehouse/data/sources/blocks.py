@@ -73,8 +73,7 @@ def blocks(
 ) -> Iterator[Block]:
     """Cut a text that comes in windows of one size, the last one shorter.
 
-    Raises:
-        SourceError: if no row ends within `longest` bytes, as after a quote that is never closed.
+    Raises SourceError if no row ends within `longest` bytes, as after a quote that is never closed.
     """
     position = start = 0
     pieces: list[memoryview] = []
@@ -152,28 +151,22 @@ def _place_after(text: bytes, place: Place, delimiter: bytes) -> Place:
 def unquoted_cuts(file: RawFile, size: int, pool: Executor, *, quotes: bool) -> list[Cut] | None:
     """The blocks of a plain file without quotes, found on threads: a second look at a file mostly costs this.
 
-    Without quotes a line end needs no other byte to be understood, so each window is looked at alone.
-
-    Args:
-        quotes: Whether a quote matters, and a carriage return ends a line, as in CSV.
-
-    Returns:
-        The cuts and fingerprints that `blocks` gives; None if the file has quotes that matter, or rows so long that
-        blocks would grow.
+    Without quotes a line end needs no other byte to be understood, so each window is looked at alone. The cuts are
+    those that `blocks` gives; None if the file has quotes that matter (as in CSV, with `quotes`), or rows so long that
+    blocks would grow.
     """
     with file.opened() as descriptor:
         total = os.fstat(descriptor).st_size
-        ends = [_line_end(descriptor, at, min(size, _CHUNK), quotes) for at in range(size, total, size)]
+        tokens = {
+            at: _LINE_ENDS[quotes].search(os.pread(descriptor, min(size, _CHUNK), at))
+            for at in range(size, total, size)
+        }
+        ends = [at + token.end() if token else None for at, token in tokens.items()]
         places = [0, *(end for end in ends if end), total]
         spans = [(start, stop) for start, stop in itertools.pairwise(places) if start < stop]
         cuts = list(pool.map(lambda span: _cut(descriptor, span[0], span[1], quotes), spans))
     whole = [cut for cut in cuts if cut]
     return whole if len(whole) == len(cuts) and all(ends) else None
-
-
-def _line_end(descriptor: int, at: int, length: int, quotes: bool) -> int | None:
-    token = _LINE_ENDS[quotes].search(os.pread(descriptor, length, at))
-    return at + token.end() if token else None
 
 
 def _cut(descriptor: int, start: int, stop: int, quotes: bool) -> Cut | None:

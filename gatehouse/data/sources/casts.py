@@ -45,12 +45,7 @@ _FIRST_YEAR_OF_FOUR_DIGITS = (datetime(1000, 1, 1, tzinfo=UTC) - EPOCH) // timed
 
 @dataclass(frozen=True)
 class Read:
-    """Values of one column after the cast.
-
-    Attributes:
-        values: Array of the declared type; null where the source has a null or the value does not fit.
-        fits: Which values fit, as an array of bools without nulls; None if all do.
-    """
+    """Values of one column after the cast, null where one does not fit; and which of them fit, None if all do."""
 
     values: pa.Array
     fits: pa.Array | None = None
@@ -63,11 +58,7 @@ def mask_of(source: pa.Array, fits: pa.Array) -> pa.Array | None:
 
 
 def by_halving(array: pa.Array, convert: Callable[[pa.Array], pa.Array], kind: pa.DataType) -> Read:
-    """Convert an array, shape (rows,), by halves until only values are left for which `convert` raises.
-
-    Args:
-        convert: Raises ArrowInvalid or ValueError if some value cannot be converted.
-    """
+    """Convert an array by halves until only values are left for which `convert` raises ArrowInvalid or ValueError."""
     try:
         return Read(convert(array))
     except (pa.ArrowInvalid, ValueError):
@@ -80,12 +71,9 @@ def by_halving(array: pa.Array, convert: Callable[[pa.Array], pa.Array], kind: p
 
 
 def read_texts(cells: pa.Array, kind: ColumnType, *, decimal: str = ".", zone: str = "", form: str = "") -> Read:
-    """Cast the cells of a CSV.
+    """Cast the cells of a CSV: texts as bytes, shape (rows,), null where a text stands for a missing value.
 
-    Args:
-        cells: Texts as bytes (binary), shape (rows,), null where a text stands for a missing value.
-        zone: Zone of times that state none; empty refuses them.
-        form: How times are written, as `times` of a table has it.
+    Without a `zone` times that state none do not fit. `form` says how times are written, as `times` of a table has it.
     """
     texts = cells.view(pa.string())
     if kind is ColumnType.string:
@@ -149,16 +137,11 @@ def _only(values: pa.Array, chosen: pa.Array) -> pa.Array:
 
 
 def read_times(array: pa.Array, zone: str = "", form: str = "") -> Read | None:
-    """Cast to UTC to the microsecond, in the years 1 to 9999. Numbers in nanoseconds are cut to the microsecond.
+    """Cast to UTC to the microsecond, in the years 1 to 9999; None if the array has a type that never holds times.
 
-    Args:
-        array: Timestamps, dates (midnight), text, or numbers if `form` is a unit since 1970; shape (rows,).
-        zone: Zone of times that state none; empty refuses them. A time that it has twice or never does not fit.
-        form: How texts and numbers write times: a unit of `EPOCHS` since 1970, a format such as `%d.%m.%Y %H:%M`, or
-            empty for ISO 8601.
-
-    Returns:
-        The times; None if the array has a type that never holds times.
+    The array holds timestamps, dates (midnight), texts in ISO 8601 or the format `form`, or numbers if `form` is a unit
+    of `EPOCHS` since 1970. Without a `zone` times that state none do not fit, and neither does one that the zone has
+    twice or never.
     """
     kind = array.type
     if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
@@ -253,17 +236,11 @@ def _formatted(texts: pa.Array, form: str) -> pa.Array:
 
 
 def read_as(array: pa.Array, kind: ColumnType, zone: str = "", form: str = "") -> Read | None:
-    """Cast values that have a type.
+    """Cast values that have a type; None if no value of the array's type becomes one of the declared type.
 
     Whole numbers may come as any integer, as decimals and doubles without a fraction, or as durations, in their own
     unit; doubles as any number; bools also as 0 and 1; text as text, UUID or JSON, and as what is written in one way
     only: whole numbers, decimals, dates, times of day, and timestamps, in ISO 8601 and UTC.
-
-    Args:
-        array: The values as the source gives them, shape (rows,).
-
-    Returns:
-        The values; None if no value of the array's type becomes one of the declared type.
     """
     numeric_text = isinstance(array.type, pa.OpaqueType) and array.type.type_name == "numeric"
     array = plain_array(array)

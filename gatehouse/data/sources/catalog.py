@@ -33,11 +33,7 @@ _ADAPTER: TypeAdapter[SourceSpec] = TypeAdapter(SourceSpec, config=ConfigDict(hi
 
 
 def parse_source(body: Any) -> SourceSpec:
-    """The spec in `body`, parsed JSON or YAML.
-
-    Raises:
-        pydantic.ValidationError: naming every key that is wrong.
-    """
+    """The spec in `body`, parsed JSON or YAML. Raises pydantic.ValidationError naming every key that is wrong."""
     return _ADAPTER.validate_python(body)
 
 
@@ -48,13 +44,9 @@ def parse_source_json(text: str) -> SourceSpec:
 
 @contextmanager
 def open_source(spec: SourceSpec, location: str, store: ArtifactStore) -> Iterator[Source]:
-    """The source, opened until the end of the context.
+    """The source, opened until the end of the context; files may be read at another `location`.
 
-    Args:
-        location: Read the files here instead; empty for the source's own place. Only files have another place.
-
-    Raises:
-        SourceError: if a place is given to what is not files, or an environment variable that it names is not set.
+    Raises SourceError if a place is given to what is not files, or an environment variable that it names is not set.
     """
     if isinstance(spec, FolderSource | SdistSource):
         from gatehouse.data.sources.file_reader import FileReader

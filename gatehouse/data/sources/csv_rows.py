@@ -39,12 +39,7 @@ csv.field_size_limit(2**31 - 1)
 
 @dataclass(frozen=True)
 class CsvRows:
-    """Reads the blocks of one file.
-
-    Attributes:
-        time_zone: Zone of times that state none; empty refuses them.
-        header: Names of the columns in the file, as `shown_names` gives them.
-    """
+    """Reads the blocks of one file. `header` has the names of its columns, as `shown_names` gives them."""
 
     name: str
     file: str
@@ -55,17 +50,15 @@ class CsvRows:
 
     @classmethod
     def open(cls, name: str, file: str, spec: FileTable, source: FilesBase, beginning: bytes) -> "CsvRows":
-        """Read the header in the first block.
-
-        Raises:
-            SourceError: if the columns are not those declared.
-        """
+        """Read the header in the first block. Raises SourceError if the columns are not those declared."""
         if not beginning.strip():
             raise SourceError(
                 f"Table {name}: {file} is empty, expected a first line with the columns {', '.join(spec.columns)}."
             )
         line = beginning[: header_end(beginning, spec.delimiter.encode())].removeprefix(BOM)
-        cells = _cells(line, spec.delimiter)
+        # The first row that is not empty. Each byte is one character, so that nothing is lost.
+        rows = csv.reader(io.StringIO(line.decode("latin-1"), newline=""), delimiter=spec.delimiter)
+        cells = [_text(cell.encode("latin-1")) for cell in next((row for row in rows if row), [])]
         header = shown_names(cells, spec)
         repeated = dict.fromkeys(name for name, cell in zip(header, cells, strict=True) if cells.count(cell) > 1)
         if repeated:
@@ -76,15 +69,10 @@ class CsvRows:
         return cls(name, file, spec, source.nulls, source.time_zone, header)
 
     def read(self, block: bytes, lines_before: Callable[[], int]) -> Raw:
-        """The rows of a block without the header.
+        """The rows of a block without the header. `lines_before` is called only if a row does not fit.
 
-        Args:
-            lines_before: Counts the lines of the file before the block; called only if a row does not fit.
-
-        Raises:
-            DeclarationError: naming line, column and value of the first row that does not fit, unless the declaration
-                sets such rows aside.
-            SourceError: if a quote is not closed, or the block cannot be divided into rows.
+        Raises DeclarationError naming the first row that does not fit, unless the declaration sets such rows aside, and
+        SourceError if a quote is not closed.
         """
         delivered, schema = dict.fromkeys(self.header, "text"), schema_of(self.spec.columns)
         if not block.strip(b"\r\n"):
@@ -237,12 +225,6 @@ def lines_in(pieces: Iterable[bytes]) -> int:
         count -= last == b"\r" and piece[:1] == b"\n"
         last = piece[-1:]
     return count
-
-
-def _cells(line: bytes, delimiter: str) -> list[str]:
-    """The cells of the first row that is not empty. Each byte is one character, so that nothing is lost."""
-    rows = csv.reader(io.StringIO(line.decode("latin-1"), newline=""), delimiter=delimiter)
-    return [_text(cell.encode("latin-1")) for cell in next((row for row in rows if row), [])]
 
 
 def _text(data: bytes) -> str:

@@ -26,6 +26,7 @@ class Database:
 
     dialect: str
     failures: tuple[type[Exception], ...]
+    _connection: Any
 
     def quote(self, name: str) -> str:
         """An identifier as the dialect writes it."""
@@ -57,14 +58,13 @@ class Database:
 
     def close(self) -> None:
         """End the transaction and the connections."""
-        raise NotImplementedError
+        self._connection.close()
 
 
 def connect(url: str) -> Database:
     """Open what a URL names: PostgreSQL through ADBC, DuckDB files through duckdb, the rest through SQLAlchemy.
 
-    Raises:
-        SourceError: if it cannot be opened, without the password of the URL.
+    Raises SourceError if it cannot be opened, without the password of the URL.
     """
     scheme = urlsplit(url).scheme
     with _opening(url):
@@ -143,9 +143,6 @@ class _PostgreSQL(Database):
         finally:
             connection.close()
 
-    def close(self) -> None:
-        self._connection.close()
-
 
 class _DuckDB(Database):
     """A DuckDB file, opened read-only: no process can write it meanwhile. Without one, queries name files themselves.
@@ -172,9 +169,6 @@ class _DuckDB(Database):
         cursor.execute("SET TimeZone = 'UTC'")
         for batch in cursor.sql(query).to_arrow_reader(ROWS_PER_FETCH):
             yield pa.Table.from_batches([batch])
-
-    def close(self) -> None:
-        self._connection.close()
 
 
 class _AnyDatabase(Database):
@@ -239,7 +233,7 @@ class _AnyDatabase(Database):
         return self._connection.execution_options(stream_results=True).execute(statement)
 
     def close(self) -> None:
-        self._connection.close()
+        super().close()
         self._engine.dispose()
 
 
@@ -272,9 +266,6 @@ class KeyOrder:
     """Checks that the rows of a table come in a total order: each key above the one before it, none null.
 
     Columns are compared one after the other: numbers and times by value, text by its UTF-8 bytes.
-
-    Args:
-        columns: Its key; without columns nothing is checked.
     """
 
     def __init__(self, name: str, columns: tuple[str, ...], sensitive: Collection[str] = ()) -> None:
@@ -286,8 +277,7 @@ class KeyOrder:
     def check(self, rows: pa.Table) -> None:
         """Check the next rows.
 
-        Raises:
-            SourceError: naming the first key that is null, repeated, or below the one before it.
+        Raises SourceError naming the first key that is null, repeated, or below the one before it.
         """
         if not self._columns or rows.num_rows == 0:
             return

@@ -22,12 +22,10 @@ NOT_SHOWN = "a value that is not shown"
 
 
 class Reject(NamedTuple):
-    """A row that does not fit.
+    """A row that does not fit, with its place such as `events.csv, line 202`.
 
-    Attributes:
-        place: Where it stands: `events.csv, line 202`.
-        column: The first column whose value does not fit; empty if it is the row itself.
-        raw: The row as the source gave it; hidden in a table with sensitive columns.
+    The column is empty if the row itself does not fit; `raw` is the row as the source gave it, hidden next to sensitive
+    columns.
     """
 
     place: str
@@ -121,18 +119,20 @@ def misfit_row(row: Mapping[str, Any], sensitive: Collection[str]) -> str:
 def declare(pieces: Iterable[pa.Table], spec: TableSpec, *, name: str, place: Place, time_zone: str) -> Raw:
     """Cast a part to the declared columns, in the declared order. Undeclared columns are left out, absent ones null.
 
-    Args:
-        spec: The declaration; by `on_invalid`, a row that does not fit is an error or is rejected.
-        place: Names a row for messages: from its piece, its number there, and its number within the part.
-
-    Raises:
-        DeclarationError: naming table, row, column, what was expected and what was found.
+    `place` names a row for messages: from its piece, its number there, and its number within the part. By `on_invalid`,
+    a row that does not fit is rejected, or raises DeclarationError.
     """
     tables = [schema_of(spec.columns).empty_table()]
     rejects: list[Reject] = []
     before = 0
     for piece in pieces:
-        columns = {column: _read(piece, column, spec, time_zone) for column in spec.columns}
+        columns: dict[str, Read] = {}
+        for column, kind in spec.columns.items():
+            columns[column] = Read(pa.nulls(piece.num_rows, TYPES[kind]))
+            if column in piece.column_names and piece[column].null_count < piece.num_rows:
+                array = pa.concat_arrays(piece[column].chunks)
+                typed = read_as(array, kind, time_zone, spec.times.get(column, ""))
+                columns[column] = typed or Read(columns[column].values, array.is_null())
         rows: dict[int, Reject] = {}
         for column, read in columns.items():
             reason = reason_of(spec.columns[column], time_zone, spec.times.get(column, ""))
@@ -140,8 +140,8 @@ def declare(pieces: Iterable[pa.Table], spec: TableSpec, *, name: str, place: Pl
             for row in misfits:
                 if row in rows:
                     continue
-                found = shown_misfit(_python(piece[column][row]), spec.sensitive)
-                reject = Reject(place(piece, row, before + row), column, reason, found)
+                value = shown_misfit(_python(piece[column][row]), spec.sensitive)
+                reject = Reject(place(piece, row, before + row), column, reason, value)
                 if spec.on_invalid == "fail":
                     raise _misfit(reject, name, piece[column].type, spec, time_zone)
                 whole = {key: _python(piece[key][row]) for key in piece.column_names}
@@ -151,15 +151,6 @@ def declare(pieces: Iterable[pa.Table], spec: TableSpec, *, name: str, place: Pl
         rejects += [reject for _, reject in sorted(rows.items())]
         before += piece.num_rows
     return Raw(pa.concat_tables(tables).combine_chunks(), rejected_table(rejects))
-
-
-def _read(piece: pa.Table, column: str, spec: TableSpec, time_zone: str) -> Read:
-    kind = spec.columns[column]
-    if column not in piece.column_names or piece[column].null_count == piece.num_rows:
-        return Read(pa.nulls(piece.num_rows, TYPES[kind]))
-    array = pa.concat_arrays(piece[column].chunks)
-    read = read_as(array, kind, time_zone, spec.times.get(column, ""))
-    return read or Read(pa.nulls(len(array), TYPES[kind]), array.is_null())
 
 
 def _misfit(reject: Reject, table: str, delivered: pa.DataType, spec: TableSpec, time_zone: str) -> DeclarationError:

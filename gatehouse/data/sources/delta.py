@@ -5,11 +5,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 from urllib.parse import unquote
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
+from gatehouse.data.sources.base import Url
 from gatehouse.data.sources.lakehouse import DataFile, LakehouseReader, LakehouseSource, LakehouseTable, one_line
 from gatehouse.errors import SourceError
-from gatehouse.runtime.redaction import names_password
 from gatehouse.store.canonical import digest_of
 
 if TYPE_CHECKING:
@@ -22,17 +22,10 @@ _STATISTICS = ("min.", "max.", "null_count.")
 class DeltaTable(LakehouseTable):
     """One Delta table."""
 
-    uri: str = Field(min_length=1, description="Its folder: a path, or e.g. s3://bucket/table.")
+    uri: Url = Field(min_length=1, description="Its folder: a path, or e.g. s3://bucket/table.")
     version: Annotated[int, Field(ge=0)] | Literal["latest"] = Field(
         "latest", description="Version to read; `latest` is noted in the snapshot."
     )
-
-    @field_validator("uri")
-    @classmethod
-    def _holds_no_credentials(cls, uri: str) -> str:
-        if names_password(uri):
-            raise ValueError("holds a password: credentials come from the environment, e.g. AWS_ACCESS_KEY_ID")
-        return uri
 
 
 class DeltaSource(LakehouseSource):

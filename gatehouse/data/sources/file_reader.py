@@ -53,17 +53,16 @@ class FileReader:
         if isinstance(self._spec, SdistSource) and not self._folder():
             pinned = f"sha256:{self._spec.sha256}"
             return {name: {"archive": pinned, "member": table.member} for name, table in self._spec.tables.items()}
-        return {
-            table: {"files": [self._file_state(table, file) for file in self._files(table)]}
-            for table in self._spec.tables
-        }
-
-    def _file_state(self, table: str, file: RawFile) -> dict[str, Any]:
-        if file.plain and file.suffix not in TYPED:
-            cuts = self._cuts_of(table, file)
-            size = cuts[-1].stop if cuts else 0
-            return {"name": file.name, "bytes": size, "blocks": digest_of([cut.fingerprint for cut in cuts])}
-        return {"name": file.name, "bytes": file.size(), "identity": self._identity(file)}
+        state: dict[str, dict[str, Any]] = {table: {"files": []} for table in self._spec.tables}
+        for table, file in ((name, file) for name in state for file in self._files(name)):
+            facts: dict[str, Any] = {"name": file.name}
+            if file.plain and file.suffix not in TYPED:
+                cuts = self._cuts_of(table, file)
+                facts |= {"bytes": cuts[-1].stop if cuts else 0, "blocks": digest_of([cut.fingerprint for cut in cuts])}
+            else:
+                facts |= {"bytes": file.size(), "identity": self._identity(file)}
+            state[table]["files"].append(facts)
+        return state
 
     def parts(self, table: str, known: tuple[KnownPart, ...]) -> Iterator[Part]:
         """The blocks and runs of a table's files, in order."""

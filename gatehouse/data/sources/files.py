@@ -2,13 +2,12 @@
 
 import codecs
 from datetime import datetime
-from pathlib import PurePosixPath
 from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
 
 from gatehouse.data.snapshot.spec import SourceBase, TableSpec
-from gatehouse.runtime.redaction import names_password
+from gatehouse.data.sources.base import Url
 from gatehouse.store.identity import Unordered, operational
 
 MEBIBYTE = 2**20
@@ -17,12 +16,6 @@ CSV = (".csv", ".tsv", ".txt")
 JSON_LINES = (".jsonl", ".ndjson")
 TYPED = (".parquet", ".arrow", ".feather", ".ipc")
 KINDS = (*CSV, *JSON_LINES, *TYPED)
-
-
-def suffix_of(name: str) -> str:
-    """What a file holds by its name, in lower case and without what it is packed in: `.csv` for `a.csv.gz`."""
-    suffixes = [suffix.lower() for suffix in PurePosixPath(name).suffixes]
-    return next((suffix for suffix in reversed(suffixes) if suffix not in PACKED), "")
 
 
 class FileTable(TableSpec):
@@ -88,14 +81,7 @@ class FolderSource(FilesBase):
     """Files in a folder, or under an address that fsspec knows (s3://bucket/prefix, gs://, memory://)."""
 
     kind: Literal["files"] = "files"
-    path: str = operational(min_length=1, description="The folder or address.")
-
-    @field_validator("path")
-    @classmethod
-    def _holds_no_password(cls, path: str) -> str:
-        if names_password(path):
-            raise ValueError("holds a password: leave it out, as the storage's client takes it from the environment")
-        return path
+    path: Url = operational(min_length=1, description="The folder or address.")
 
 
 class SdistSource(FilesBase):

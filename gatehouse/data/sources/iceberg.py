@@ -5,11 +5,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import ConfigDict, Field, field_validator, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
+from gatehouse.data.sources.base import Url
 from gatehouse.data.sources.lakehouse import DataFile, LakehouseReader, LakehouseSource, LakehouseTable, one_line
 from gatehouse.errors import DeclarationError, GatehouseError, SourceError
-from gatehouse.runtime.redaction import holds_password, names_password, require_encoded, said
+from gatehouse.runtime.redaction import holds_password, require_encoded, said
 from gatehouse.store.canonical import digest_of
 
 if TYPE_CHECKING:
@@ -46,17 +47,9 @@ class IcebergSource(LakehouseSource):
         description="Name of the catalog. Unless `catalog_url` is given, its address comes from pyiceberg's "
         "own configuration file or environment (PYICEBERG_CATALOG__<NAME>__URI …).",
     )
-    catalog_url: str = Field("", description="URL of a SQL catalog without a password, e.g. sqlite:///catalog.db.")
+    catalog_url: Url = Field("", description="URL of a SQL catalog without a password, e.g. sqlite:///catalog.db.")
     warehouse: str = Field("", description="Folder of a SQL catalog's tables.")
     tables: dict[str, IcebergTable] = Field(min_length=1)
-
-    @field_validator("catalog_url")
-    @classmethod
-    def _holds_no_password(cls, url: str) -> str:
-        if names_password(url):
-            # Not the value: it would reach the log.
-            raise ValueError("holds a password: configure a catalog through pyiceberg's environment and name it")
-        return url
 
     @model_validator(mode="after")
     def _names_a_catalog(self) -> "IcebergSource":
@@ -103,7 +96,7 @@ class IcebergReader(LakehouseReader):
             if snapshot is None and number is not None:
                 raise DeclarationError(
                     f"Table {table}: the Iceberg table has no snapshot {spec.snapshot}: it was expired, or never was. "
-                    f"It has {[each.snapshot_id for each in opened.snapshots()][-5:]}."
+                    f"It has {[snapshot.snapshot_id for snapshot in opened.snapshots()][-5:]}."
                 )
             self._opened[table] = (opened, snapshot)
             check_columns(table, self._scan(table).projection().column_names, spec)

@@ -38,14 +38,10 @@ class JsonRows:
     time_zone: str = ""
 
     def read(self, block: bytes, lines_before: Callable[[], int]) -> Raw:
-        """The rows of a block.
+        """The rows of a block. `lines_before` is called only if a row does not fit.
 
-        Args:
-            lines_before: Counts the lines of the file before the block; called only if a row does not fit.
-
-        Raises:
-            DeclarationError: naming the first line that does not fit, unless the declaration sets such rows aside; or
-                if the keys are not those declared.
+        Raises DeclarationError naming the first line that does not fit, unless the declaration sets such rows aside; or
+        if the keys are not those declared.
         """
 
         def place(number: int) -> str:
@@ -70,11 +66,8 @@ def rows_of(
 ) -> Raw:
     """The rows of messages in their order.
 
-    Args:
-        delivered: Takes the keys that occur, with the kind of value that JSON gives them.
-
-    Raises:
-        DeclarationError: for the first message that does not fit, unless the declaration sets such messages aside.
+    `delivered` takes the keys that occur, with the kind of value that JSON gives them. Raises DeclarationError for the
+    first message that does not fit, unless the declaration sets such messages aside.
     """
     envelope = spec.envelope if isinstance(spec, StreamTable) else {}
     kinds = {
@@ -122,6 +115,7 @@ def _row(
 ) -> dict[str, Any]:
     """The values of a message, times as texts; DoesNotFit names the first that is not of the declared type."""
     row: dict[str, Any] = {}
+    typed = isinstance(message.payload, bytes)
     for column, kind in spec.columns.items():
         value = body.get(column)
         if column in envelope:
@@ -131,23 +125,20 @@ def _row(
         else:
             form = spec.times.get(column, "")
             try:
-                row[column] = _converted(value, kind, isinstance(message.payload, bytes), form)
+                match kind:
+                    case ColumnType.int64:
+                        row[column] = whole(value, typed)
+                    case ColumnType.double:
+                        row[column] = double(value, typed)
+                    case ColumnType.bool:
+                        row[column] = boolean(value, typed)
+                    case _:
+                        ticks = kind is ColumnType.timestamp and form in EPOCHS and type(value) in (int, float)
+                        row[column] = str(value) if ticks else text(value)
             except Unfit:
-                found = shown_misfit(value, spec.sensitive)
-                raise DoesNotFit(reason_of(kind, time_zone, form), column, found) from None
+                shown = shown_misfit(value, spec.sensitive)
+                raise DoesNotFit(reason_of(kind, time_zone, form), column, shown) from None
     return row
-
-
-def _converted(value: Any, kind: ColumnType, typed: bool, form: str) -> Any:
-    if kind is ColumnType.int64:
-        return whole(value, typed)
-    if kind is ColumnType.double:
-        return double(value, typed)
-    if kind is ColumnType.bool:
-        return boolean(value, typed)
-    if kind is ColumnType.timestamp and form in EPOCHS and type(value) in (int, float):
-        return str(value)
-    return text(value)
 
 
 def _shown_payload(payload: bytes | Mapping[str, bytes] | None, sensitive: tuple[str, ...]) -> str:

@@ -73,12 +73,6 @@ class KafkaReader(StreamReader):
         self._lock = threading.Lock()
         self._at: tuple[str, int, int] | None = None
 
-    def close(self) -> None:
-        """Leave the cluster."""
-        if self._opened is not None:
-            self._opened.close()
-            self._opened = None
-
     def state(self) -> Mapping[str, Any]:
         """By table: the topic, the offset after the newest message of each partition, and its declaration."""
         ends = {name: {str(part): high for part, (_, high) in self._watermarks(name).items()} for name in self._tables}

@@ -30,13 +30,7 @@ class LakehouseTable(TableSpec):
 
 @dataclass(frozen=True)
 class DataFile:
-    """One immutable file of a table.
-
-    Attributes:
-        name: Its path within the table.
-        identity: Digest of what the table's log says of it.
-        rows: Its rows by the log, of which some may be deleted; None if the log does not say.
-    """
+    """One immutable file of a table, with a digest of what the log says of it, and its rows if the log counts them."""
 
     name: str
     identity: str

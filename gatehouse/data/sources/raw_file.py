@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 
 import xxhash
 
-from gatehouse.data.sources.files import CSV, JSON_LINES, PACKED, TYPED, suffix_of
+from gatehouse.data.sources.files import PACKED
 from gatehouse.errors import DeclarationError, SourceError
 
 WINDOW = 4 * 2**20
@@ -23,12 +23,7 @@ WINDOW = 4 * 2**20
 
 @dataclass(frozen=True)
 class RawFile:
-    """A file.
-
-    Attributes:
-        name: Its path below the source's place; orders the files, and names this one in messages.
-        files: The fsspec file system that has it; None for this machine's own.
-    """
+    """A file. Its `name` is the path below the source's place; `files` is the fsspec file system of an address."""
 
     name: str
     path: str
@@ -38,12 +33,8 @@ class RawFile:
     @property
     def suffix(self) -> str:
         """What it holds, in lower case and without what it is packed in: `.csv` for `a.csv.gz`."""
-        return suffix_of(self.name)
-
-    @property
-    def format(self) -> str:
-        """The suffix under which its column types are listed: `.csv` for `a.txt.gz`, `.parquet` for `a.arrow`."""
-        return next((alike[0] for alike in (CSV, JSON_LINES, TYPED) if self.suffix in alike), self.suffix)
+        suffixes = [suffix.lower() for suffix in PurePosixPath(self.name).suffixes]
+        return next((suffix for suffix in reversed(suffixes) if suffix not in PACKED), "")
 
     @property
     def packed(self) -> bool:
@@ -63,8 +54,7 @@ class RawFile:
     def identity(self, *, anew: bool = False) -> str:
         """The checksum that a store elsewhere has of it, else a digest of the bytes.
 
-        Raises:
-            SourceError: if it cannot be read, or is gone.
+        Raises SourceError if it cannot be read, or is gone.
         """
         with self._reached():
             if self.files is not None:
@@ -87,8 +77,7 @@ class RawFile:
     def windows(self, size: int, table: str) -> Iterator[bytes]:
         """Its content in windows of `size` bytes, unpacked and in UTF-8; `table` stands in messages.
 
-        Raises:
-            SourceError: if it cannot be read or unpacked.
+        Raises SourceError if it cannot be read or unpacked.
         """
         try:
             with self._reached(), self.open() as raw, self._unpacked(raw, table) as stream:
@@ -178,21 +167,20 @@ def _full(stream: Any, size: int) -> bytes:
 def find_files(place: str, member: str) -> list[RawFile]:
     """The files below a folder or address that a member names, or that match it as a glob, by name.
 
-    Raises:
-        SourceError: if there is none, or the address cannot be listed.
+    Raises SourceError if there is none, or the address cannot be listed.
     """
-    files = _elsewhere(place, member) if "://" in place else _here(Path(place), member)
+    folder = Path(place)
+    if "://" in place:
+        files = _elsewhere(place, member)
+    elif _is_glob(member):
+        paths = (path for path in folder.glob(member) if path.is_file())
+        files = [RawFile(path.relative_to(folder).as_posix(), str(path)) for path in paths]
+    else:
+        candidates = (folder / member, folder / Path(member).name)
+        files = [RawFile(Path(member).name, str(path)) for path in candidates if path.is_file()][:1]
     if not files:
         raise DeclarationError(f"{place} has no file {member!r}. Check the source's path and the table's member.")
     return sorted(files, key=lambda file: file.name)
-
-
-def _here(folder: Path, member: str) -> list[RawFile]:
-    if not _is_glob(member):
-        candidates = (folder / member, folder / Path(member).name)
-        return [RawFile(Path(member).name, str(path)) for path in candidates if path.is_file()][:1]
-    paths = (path for path in folder.glob(member) if path.is_file())
-    return [RawFile(path.relative_to(folder).as_posix(), str(path)) for path in paths]
 
 
 def _elsewhere(address: str, member: str) -> list[RawFile]:

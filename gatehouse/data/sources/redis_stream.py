@@ -5,11 +5,10 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from gatehouse.data.messages.clients import moment_of, redis_client, unreachable
-from gatehouse.data.snapshot.spec import SourceBase
-from gatehouse.data.sources.base import KnownPart, Part, Raw, Url, address
+from gatehouse.data.sources.base import KnownPart, Part, Raw, UrlSource, address
 from gatehouse.data.sources.messages import Message, StreamReader, StreamTable
 from gatehouse.errors import DeclarationError, SourceError
 from gatehouse.runtime.redaction import holds_password
@@ -36,25 +35,14 @@ class RedisStreamTable(StreamTable):
         return self
 
 
-class RedisStreamSource(SourceBase):
+class RedisStreamSource(UrlSource):
     """Streams of one Redis server, version 6.2 or later. Nothing is written there, and no consumer group is needed."""
-
-    # A refused URL may hold a password.
-    model_config = ConfigDict(hide_input_in_errors=True)
 
     forgets: ClassVar[bool] = True
     kind: Literal["redis_stream"] = "redis_stream"
-    url: Url = Field("", description="Its URL without a password, e.g. redis://host:6379/0; or give `url_env`.")
-    url_env: str = Field("", description="Environment variable that holds the URL, where it has a password.")
     messages_per_part: int = Field(50_000, ge=1, description="Messages that are read together and stored as one part.")
     timeout_seconds: float = operational(30, gt=0, description="How long the server may take for an answer.")
     tables: dict[str, RedisStreamTable] = Field(min_length=1)
-
-    @model_validator(mode="after")
-    def _names_a_server(self) -> "RedisStreamSource":
-        if bool(self.url) == bool(self.url_env):
-            raise ValueError("give either url or url_env")
-        return self
 
 
 class RedisStreamReader(StreamReader):
@@ -66,12 +54,6 @@ class RedisStreamReader(StreamReader):
         self._url = address(spec.url, spec.url_env)
         self._opened: Redis | None = None
         self._newest: dict[str, str] = {}
-
-    def close(self) -> None:
-        """End the connection."""
-        if self._opened is not None:
-            self._opened.close()
-            self._opened = None
 
     def state(self) -> Mapping[str, Any]:
         """By table: the stream, the id of its newest message, and its declaration."""

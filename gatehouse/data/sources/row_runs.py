@@ -47,8 +47,7 @@ def runs_in_pieces(tables: Iterable[pa.Table], rows: int) -> Iterator[list[pa.Ta
 def row_runs(name: str, file: RawFile) -> Iterator[pa.Table]:
     """The rows of a Parquet or Arrow file in runs of `ROWS_PER_PART`; one batch and one run are in memory.
 
-    Raises:
-        SourceError: if the file is gone or not intact.
+    Raises SourceError if the file is gone or not intact.
     """
     kind = "Parquet" if file.suffix == ".parquet" else "an Arrow file"
     try:

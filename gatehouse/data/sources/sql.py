@@ -6,10 +6,10 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
-from gatehouse.data.snapshot.spec import ColumnType, SourceBase, TableSpec
-from gatehouse.data.sources.base import KnownPart, Opened, Part, Raw, Url, address
+from gatehouse.data.snapshot.spec import ColumnType, TableSpec
+from gatehouse.data.sources.base import KnownPart, Opened, Part, Raw, UrlSource, address
 from gatehouse.errors import SourceError
 from gatehouse.runtime.redaction import said
 from gatehouse.store.canonical import digest_of
@@ -57,23 +57,12 @@ class SqlTable(TableSpec):
         return self
 
 
-class SqlSource(SourceBase):
+class SqlSource(UrlSource):
     """A database: PostgreSQL through ADBC, DuckDB files through duckdb, the rest through SQLAlchemy."""
 
-    # A refused URL may hold a password.
-    model_config = ConfigDict(hide_input_in_errors=True)
-
     kind: Literal["sql"] = "sql"
-    url: Url = Field("", description="Its URL without a password, e.g. sqlite:///data/shop.db; or give `url_env`.")
-    url_env: str = Field("", description="Environment variable that holds the URL, where it has a password.")
     rows_per_part: int = Field(131_072, ge=1, description="Rows that are read together and stored as one part.")
     tables: dict[str, SqlTable] = Field(min_length=1)
-
-    @model_validator(mode="after")
-    def _names_a_database(self) -> "SqlSource":
-        if bool(self.url) == bool(self.url_env):
-            raise ValueError("give either url or url_env")
-        return self
 
 
 class SqlReader(Opened):
@@ -86,12 +75,6 @@ class SqlReader(Opened):
         self._state: dict[str, dict[str, Any]] = {}
         self._delivered: dict[str, Mapping[str, str]] = {}
         self._present: dict[str, tuple[str, ...]] = {}
-
-    def close(self) -> None:
-        """End the transaction."""
-        if self._opened is not None:
-            self._opened.close()
-            self._opened = None
 
     def state(self) -> Mapping[str, Any]:
         """By table: query, dialect and order; and what identifies the rows.

@@ -4,29 +4,25 @@ What a strategy promises between two parts fails the split where it does not hol
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
-from typing import Any, get_args
+from dataclasses import dataclass
+from itertools import combinations
+from typing import get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from gatehouse.data.splitting.divide import PAIRS, PARTS, Partition, Parts, Rows, unit_of
-from gatehouse.data.splitting.duplicates import COPIES, Shared, shared_rows
-from gatehouse.data.splitting.profile import MIN_ROWS, Profile, profile_of
 from gatehouse.data.splitting.spec import (
     CheckName,
-    Checks,
     EntitySplit,
     GroupSplit,
     KFoldSplit,
-    RandomSplit,
     RollingOriginSplit,
     Severity,
     SplitSpec,
-    StratifiedSplit,
     TimeSplit,
 )
-from gatehouse.data.splitting.stable_hash import Flags
+from gatehouse.data.splitting.stable_hash import Flags, Hashes, mix, seed_of
 from gatehouse.data.splitting.training_set import Labels, Times, TrainingSet
 from gatehouse.metrics.tasks import Task
 from gatehouse.runtime.counting import counted
@@ -39,6 +35,8 @@ _MEANINGLESS = 0.2
 """Share of repeated rows from which on a part measures what a model remembers."""
 _MOSTLY_KNOWN = 0.5
 """If at least this share of train has a value of a feature, a part without any value is reported."""
+_COPIES = 0.05
+"""Labels of rows with equal features are those of copies where they differ less than this, of what chance gives."""
 Pair = tuple[str, str]
 Finding = tuple[Pair | None, str]
 
@@ -49,11 +47,9 @@ class CannotRun(Exception):
 
 @dataclass(frozen=True)
 class Check:
-    """The outcome of one check.
+    """The outcome of one check: `passed`, `failed`, `noted` (a finding of severity `note`) or `could not run`.
 
-    Attributes:
-        status: `passed`, `failed`, `noted` (a finding where the severity is `note`) or `could not run`.
-        required: Whether the configuration demands that it runs and passes.
+    `required` says whether the configuration demands that it runs and passes.
     """
 
     name: str
@@ -73,6 +69,53 @@ class Check:
         return self.severity == "fail" and (self.status == FAILED or (self.required and self.status == COULD_NOT_RUN))
 
 
+@dataclass(frozen=True)
+class Shared:
+    """How many rows of the later part have the features of a row of the earlier one.
+
+    Few coarse features are equal in many rows that are other events. What tells these from copies are the labels:
+    `differ` is how often labels of rows with the same features differ, as a share of how often those of any two rows
+    do. It is 0 among copies, and about 1 where the features do not tell the label.
+    """
+
+    earlier: str
+    later: str
+    rows: int
+    repeated: int
+    differ: float
+
+
+def shared_rows(training_set: TrainingSet, parts: Parts, labels: Labels) -> list[Shared]:
+    """Look for duplicates across all pairs of parts."""
+    hashes, _ = training_set.hashes(training_set.features, seed_of(0, "features"))
+    values = labels.astype(np.float64).view(np.uint64)
+    with_label, labels_alone = mix(hashes ^ mix(values)), mix(values)
+    shared = []
+    for earlier, later in combinations(PARTS, 2):
+        before, after = parts[earlier], parts[later]
+        seen, sought = np.sort(hashes[before]), hashes[after]
+        same = np.zeros(len(after), np.bool_)
+        if len(seen):
+            # Searching sorted values in order keeps the search in the processor's cache.
+            order = np.argsort(sought)
+            places = np.minimum(np.searchsorted(seen, sought[order]), len(seen) - 1)
+            same[order] = seen[places] == sought[order]
+        differ, copies = 0.0, after[same]
+        if len(copies):
+            # The mean share of the earlier rows of a row's hash with another label, over that of all earlier rows.
+            chance = float(np.mean(1 - _counted(labels_alone[before], labels_alone[copies]) / len(before)))
+            alike = _counted(with_label[before], with_label[copies]) / _counted(hashes[before], hashes[copies])
+            differ = float(np.mean(1 - alike)) / chance if chance > 0 else 0.0
+        shared.append(Shared(earlier, later, len(same), int(same.sum()), differ))
+    return shared
+
+
+def _counted(hashes: Hashes, values: Hashes) -> npt.NDArray[np.int64]:
+    """How many of the hashes equal each value, shape (values,)."""
+    ordered = np.sort(hashes)
+    return np.searchsorted(ordered, values, "right") - np.searchsorted(ordered, values, "left")
+
+
 @dataclass
 class Subject:
     """What the checks look at: the rows, their parts, and what several checks share, made when first asked."""
@@ -83,7 +126,6 @@ class Subject:
     labels: Labels
     decision: Times | None
     label_time: Times | None
-    _profiles: dict[str, Profile] = field(default_factory=dict)
     _shared: list[Shared] | None = None
 
     @classmethod
@@ -98,25 +140,11 @@ class Subject:
         """Train, validation and test."""
         return self.partition.parts
 
-    def profiles(self) -> dict[str, Profile]:
-        """The profiles of the features and of the decision time, by name."""
-        if not self._profiles:
-            timed = [self.training_set.decision_time] if self.decision is not None else []
-            for name in (*self.training_set.features, *timed):
-                self._profiles[name] = profile_of(self.training_set, name, self.parts)
-        return self._profiles
-
     def shared(self) -> list[Shared]:
         """Duplicates across the parts."""
         if self._shared is None:
-            self._shared = shared_rows(self.training_set, self.parts, self.spec.checks.near, self.labels)
+            self._shared = shared_rows(self.training_set, self.parts, self.labels)
         return self._shared
-
-    def features(self) -> tuple[str, ...]:
-        """The features. Raises CannotRun if the training set names none."""
-        if not self.training_set.features:
-            raise CannotRun("the training set does not say which of its columns are features")
-        return self.training_set.features
 
 
 def promised(spec: SplitSpec, training_set: TrainingSet) -> dict[CheckName, tuple[Pair, ...]]:
@@ -143,9 +171,16 @@ def _grouped(spec: SplitSpec, training_set: TrainingSet, pairs: tuple[Pair, ...]
 def run_checks(subject: Subject) -> list[Check]:
     """Run every check."""
     promises = promised(subject.spec, subject.training_set)
-    problems = tuple(_unusable(subject))
-    usable = Check(USABLE, FAILED if problems else PASSED, "fail", problems, required=True)
-    return [usable, *(_run(name, subject, promises.get(name, ())) for name in NAMES)]
+    # Parts and folds on which nothing can be fitted or measured, and times that make no sense.
+    rows, task = subject.training_set.rows, subject.training_set.task
+    problems = [*unusable(rows, subject.labels, task, subject.parts, subject.decision)]
+    for name, part in subject.parts.items():
+        problems += senseless_times(subject.decision, subject.label_time, name, part)
+    for number, fold in subject.partition.every_fold():
+        if number < subject.partition.folds - 1:
+            problems += (f"fold {number}: {text}" for text in unusable(rows, subject.labels, task, fold))
+    usable = Check(USABLE, FAILED if problems else PASSED, "fail", tuple(problems), required=True)
+    return [usable, *(_run(check, subject, promises.get(check, ())) for check in NAMES)]
 
 
 def _run(name: CheckName, subject: Subject, promises: tuple[Pair, ...]) -> Check:
@@ -174,25 +209,11 @@ def _severity(name: CheckName, subject: Subject, pairs: set[Pair | None]) -> Sev
     """
     spec = subject.spec
     if name == "duplicates" and pairs:
-        repeated = (pair.exact > _MEANINGLESS * pair.rows and pair.differ < COPIES for pair in subject.shared())
+        repeated = (pair.repeated > _MEANINGLESS * pair.rows and pair.differ < _COPIES for pair in subject.shared())
         return "fail" if any(repeated) else "warn"
     if name == "availability" or (name == "group_overlap" and spec.checks.groups and (not pairs or None in pairs)):
         return "fail"
-    if name in ("duplicates", "near_duplicates"):
-        return "warn"
-    by_row = isinstance(spec, RandomSplit | StratifiedSplit) or (isinstance(spec, KFoldSplit) and not spec.test_from)
-    return "warn" if name == "decision_time_drift" and by_row else "note"
-
-
-def _unusable(subject: Subject) -> Iterator[str]:
-    """Parts and folds on which nothing can be fitted or measured, and times that make no sense."""
-    rows, task = subject.training_set.rows, subject.training_set.task
-    yield from unusable(rows, subject.labels, task, subject.parts, subject.decision)
-    for name, part in subject.parts.items():
-        yield from senseless_times(subject.decision, subject.label_time, name, part)
-    for number, fold in subject.partition.every_fold():
-        if number < subject.partition.folds - 1:
-            yield from (f"fold {number}: {text}" for text in unusable(rows, subject.labels, task, fold))
+    return "warn" if name == "duplicates" else "note"
 
 
 def unusable(
@@ -294,14 +315,10 @@ def _group_overlap(subject: Subject) -> Iterator[Finding]:
             yield (None if columns[0] in spec.checks.groups and len(columns) == 1 else pair), text
 
 
-def _entity_overlap(subject: Subject) -> Iterator[Finding]:
-    if not subject.training_set.entity_keys:
-        raise CannotRun("the training set names no entity keys")
-    yield from _overlap(subject, subject.training_set.entity_keys)
-
-
 def _overlap(subject: Subject, columns: tuple[str, ...]) -> Iterator[Finding]:
     """Values that rows of two parts share; a row without a value shares none."""
+    if not columns:
+        raise CannotRun("the training set names no entity keys")
     hashes, missing = subject.training_set.hashes(columns, 0)
     if missing.all():
         raise CannotRun(f"no row has a value in {', '.join(columns)}")
@@ -315,21 +332,22 @@ def _overlap(subject: Subject, columns: tuple[str, ...]) -> Iterator[Finding]:
                 yield (earlier, later), f"{where}{text} too; {rows[shared].sum()} rows of {later} have them"
 
 
-def _repeated(kind: str, words: str) -> Callable[[Subject], Iterator[Finding]]:
-    """The check of rows whose features are in an earlier part: `exact`, or `near`."""
-
-    def check(subject: Subject) -> Iterator[Finding]:
-        subject.features()
-        most = subject.spec.checks.duplicates if kind == "exact" else subject.spec.checks.near_duplicates
-        for shared in subject.shared():
-            count = getattr(shared, kind)
-            if count > most * shared.rows:
-                share, allowed = f"{100 * count / shared.rows:.2f} %", f"{100 * most:g} %"
-                rows = f"{count} of {shared.rows} rows of {shared.later} ({share}, at most {allowed})"
-                labels = f". {shared.of_labels}" if kind == "exact" else ""
-                yield (shared.earlier, shared.later), f"{rows} have {words} a row of {shared.earlier}{labels}"
-
-    return check
+def _duplicates(subject: Subject) -> Iterator[Finding]:
+    """Rows whose features are those of a row of an earlier part."""
+    if not subject.training_set.features:
+        raise CannotRun("the training set does not say which of its columns are features")
+    most = subject.spec.checks.duplicates
+    for shared in subject.shared():
+        if shared.repeated > most * shared.rows:
+            share, allowed = f"{100 * shared.repeated / shared.rows:.2f} %", f"{100 * most:g} %"
+            rows = f"{shared.repeated} of {shared.rows} rows of {shared.later} ({share}, at most {allowed})"
+            labels = "differ as often as those of any two rows do, so these may be other events that look alike"
+            if shared.differ < _COPIES:
+                labels = "agree (nearly) always, as those of copies do"
+            elif round(shared.differ, 2) < 1:
+                labels = f"differ less often than those of any two rows do ({shared.differ:.2f} times as often)"
+            text = f"{rows} have the features of a row of {shared.earlier}. Their labels {labels}"
+            yield (shared.earlier, shared.later), text
 
 
 def _availability(subject: Subject) -> Iterator[Finding]:
@@ -362,33 +380,13 @@ def _availability(subject: Subject) -> Iterator[Finding]:
         raise CannotRun(f"{len(remaining)} features have no column that says when they were known: {names}")
 
 
-def _moved(subject: Subject, names: Iterable[str]) -> Iterator[Finding]:
-    bound = subject.spec.checks.psi
-    small: set[str] = set()
-    for name in names:
-        if name not in subject.profiles():
-            raise CannotRun(f"the training set has no column {name}")
-        for later in (1, 2):
-            psi = subject.profiles()[name].psi(0, later)
-            if psi is None:
-                small.add(PARTS[later])
-            elif psi > bound:
-                text = f"{name} has a PSI of {psi:.3f} from train to {PARTS[later]}, more than {bound:g}"
-                yield ("train", PARTS[later]), text
-    if small:
-        raise CannotRun(f"train and {', '.join(sorted(small))} need {MIN_ROWS} rows each to be compared")
-
-
 _CHECKS: dict[CheckName, Callable[[Subject], Iterable[Finding]]] = {
     "time_order": _time_order,
     "label_maturity": _label_maturity,
     "group_overlap": _group_overlap,
-    "entity_overlap": _entity_overlap,
-    "duplicates": _repeated("exact", "the features of"),
-    "near_duplicates": _repeated("near", "nearly the features of"),
+    "entity_overlap": lambda subject: _overlap(subject, subject.training_set.entity_keys),
+    "duplicates": _duplicates,
     "availability": _availability,
-    "decision_time_drift": lambda subject: _moved(subject, [subject.training_set.decision_time]),
-    "feature_drift": lambda subject: _moved(subject, subject.features()),
 }
 
 
@@ -396,9 +394,6 @@ def without_values(subject: Subject) -> Iterator[str]:
     """A sentence for each feature that has no value in train, or none in another part though most of train has one."""
     training_set = subject.training_set
     for feature in training_set.features:
-        if subject.profiles()[feature].counts[:, 1:].any(axis=1).all():
-            continue
-        # The profile is of a sample, in which a feature that few rows have may have no value.
         known: Flags = training_set.column(feature).is_valid().to_numpy()
         if feature in training_set.numeric:
             known = np.isfinite(training_set.numbers(feature))
@@ -411,8 +406,3 @@ def without_values(subject: Subject) -> Iterator[str]:
                 for name in PARTS[1:]
                 if not counts[name]
             )
-
-
-def as_json(checks: list[Check], checked: Checks) -> dict[str, Any]:
-    """The checks, and the thresholds for columns, as plain JSON."""
-    return {"checks": [vars(check) for check in checks], "thresholds": {"psi": checked.psi}}

@@ -41,12 +41,10 @@ _LEAVE = "null keys"
 
 @dataclass(frozen=True)
 class Partition:
-    """Rows by part; row numbers ascend.
+    """Ascending row numbers by part, and how many rows are in none of them, by reason.
 
-    Attributes:
-        left_out: How many rows are in none of them, by reason.
-        fold: Rows of a fold's `train` and `validation`, by its number; made when asked, for they are large together.
-        problems: Why the rows cannot be divided, one a line; with any problem there is no split.
+    A fold's `train` and `validation` are made when asked, for they are large together. With any problem there is no
+    split.
     """
 
     parts: Parts

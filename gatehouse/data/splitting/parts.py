@@ -27,14 +27,10 @@ class UnusablePartError(GatehouseError):
 
 @dataclass(frozen=True)
 class Part:
-    """Rows of a training set.
+    """Rows of a training set: their numbers in it, all their columns, and the labels as the task has them.
 
-    Attributes:
-        rows: Their numbers in the training set, int64, shape (rows,).
-        table: All their columns, in the same order.
-        labels: As the task has them, float64, shape (rows,).
-        groups: Number of each row's group in order of appearance, int64, shape (rows,); None without groups.
-        classes: Names of classes by number; empty if they have none.
+    `groups` has the number of each row's group in order of appearance; `classes` the names of classes by number, if
+    any.
     """
 
     rows: npt.NDArray[np.int64]
@@ -67,8 +63,7 @@ def class_names(details: Mapping[str, Any]) -> tuple[str, ...]:
 def read_part(store: ArtifactStore, training_set: str, split: str, name: str, task: Task, *more: str) -> Part:
     """Read the part `name` (`train`, `validation` or `test`), followed by `more`; only these rows are in memory.
 
-    Raises:
-        UnusablePartError: if no model can be judged on it.
+    Raises UnusablePartError if no model can be judged on it.
     """
     reference = Reference.parse(training_set)
     divided = store.manifest(split).derived_from.get("training_set", "")
@@ -78,7 +73,7 @@ def read_part(store: ArtifactStore, training_set: str, split: str, name: str, ta
         )
     names = (name, *more)
     where = f"{split}: {' and '.join(names)}"
-    rows = np.concatenate([pq.read_table(store.path(split, f"{each}.parquet"))["row"].to_numpy() for each in names])
+    rows = np.concatenate([pq.read_table(store.path(split, f"{part}.parquet"))["row"].to_numpy() for part in names])
     paths = store.paths(reference)
     total = sum(pq.read_metadata(path).num_rows for path in paths)
     outside = int(((rows < 0) | (rows >= total)).sum())
@@ -88,15 +83,18 @@ def read_part(store: ArtifactStore, training_set: str, split: str, name: str, ta
             "expected at least one row and none beyond. Correct the boundaries in `split`."
         )
     table, details = _taken(paths, rows), store.manifest(reference).details
-    labels = _labels(table, details["label"], task, where)
-    return Part(rows, table, labels, _groups(table, details.get("group", "")), tuple(details.get("classes", ())))
-
-
-def _groups(table: pa.Table, column: str) -> npt.NDArray[np.int64] | None:
-    if not column:
-        return None
-    encoded = table[column].combine_chunks().dictionary_encode(null_encoding="encode")
-    return np.asarray(pc.cast(encoded.indices, pa.int64()).to_numpy(zero_copy_only=False))
+    labels: npt.NDArray[np.float64] = pc.cast(table[details["label"]], pa.float64()).to_numpy()
+    wrong = int((~task.is_label(labels)).sum())
+    if lacking := f"{wrong} rows that are not {task.label}" if wrong else task.lacks(labels):
+        raise UnusablePartError(
+            f"{where}: label {details['label']}: found {lacking}. A model cannot be judged on that: correct the "
+            "boundaries in `split`, or the label."
+        )
+    groups = None
+    if details.get("group"):
+        encoded = table[details["group"]].combine_chunks().dictionary_encode(null_encoding="encode")
+        groups = np.asarray(pc.cast(encoded.indices, pa.int64()).to_numpy(zero_copy_only=False))
+    return Part(rows, table, labels, groups, tuple(details.get("classes", ())))
 
 
 def _taken(paths: Sequence[Path], rows: npt.NDArray[np.int64]) -> pa.Table:
@@ -111,15 +109,3 @@ def _taken(paths: Sequence[Path], rows: npt.NDArray[np.int64]) -> pa.Table:
                 start += batch.num_rows
     table = pa.concat_tables(tables).combine_chunks()
     return table if (order[1:] > order[:-1]).all() else table.take(pa.array(np.argsort(order)))
-
-
-def _labels(table: pa.Table, column: str, task: Task, where: str) -> npt.NDArray[np.float64]:
-    labels: npt.NDArray[np.float64] = pc.cast(table[column], pa.float64()).to_numpy()
-    wrong = int((~task.is_label(labels)).sum())
-    lacking = f"{wrong} rows that are not {task.label}" if wrong else task.lacks(labels)
-    if lacking:
-        raise UnusablePartError(
-            f"{where}: label {column}: found {lacking}. A model cannot be judged on that: correct the boundaries in "
-            "`split`, or the label."
-        )
-    return labels

@@ -1,7 +1,6 @@
-"""The page of a split: its checks, parts with the level of labels and times, folds, and drift between the parts."""
+"""The page of a split: its checks, parts with the level of labels and times, and folds."""
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from gatehouse.data.splitting.divide import PARTS
@@ -16,39 +15,27 @@ _SIGNS = {
     "noted": Cell("✕\u00a0noted", "soft"),
     "could not run": Cell("?\u00a0could not run", "warn"),
 }
-_SHOWN, _SENTENCES = 20, 4
+_SENTENCES = 4
 
 
 def page(store: ArtifactStore, reference: str) -> str:
     """The page of a split, as HTML; `reference` names its checks (`split-checks`)."""
     manifest, body = store.manifest(reference), store.read_json(reference, "checks.json")
-    columns: Mapping[str, Json] = body["columns"]
-    largest = {
-        name: max(values)
-        for name, column in columns.items()
-        if (values := [value for value in column["psi"] if value is not None])
-    }
-    by_drift = sorted(columns, key=lambda name: (-largest.get(name, -1.0), name))
+    checks = []
+    for check in body["checks"]:
+        severity = "note" if check["status"] == "could not run" and not check["required"] else check["severity"]
+        rest = len(check["said"]) - _SENTENCES
+        sentences = [*check["said"][:_SENTENCES], *([f"and {rest} more, in checks.json"] if rest > 0 else [])]
+        checks.append([_SIGNS[check["status"]], check["name"], severity, "; ".join(sentences)])
     settings = {name: value for name, value in manifest.configuration.items() if name != "checks"}
-    bound = body["thresholds"]["psi"]
     return render(
         "split.html",
         f"Split of {manifest.name}",
         f"{body['rows']:,} rows, strategy {manifest.configuration['strategy']}",
         _verdict(body["checks"]),
-        checks=[_check(check) for check in body["checks"]],
+        checks=checks,
         parts={name: body["parts"][name] for name in PARTS},
         body=body,
-        decisions=_decisions(body),
-        largest=[(name, largest[name]) for name in by_drift[:_SHOWN] if name in largest],
-        drift=[
-            [
-                name,
-                *(Cell(value, "warn" if value is not None and value > bound else "") for value in columns[name]["psi"]),
-            ]
-            for name in by_drift
-        ],
-        first=max(_SHOWN, sum(value > bound for value in largest.values())),
         inputs={"training set": manifest.derived_from["training_set"]}
         | {name: str(value) for name, value in settings.items() if value not in (None, "", [], {})},
     )
@@ -66,20 +53,3 @@ def _verdict(checks: Sequence[Json]) -> Verdict:
         return Verdict("warn", text, warnings, unchecked=sentences("could not run"), todo=todo)
     text = f"Every check that counts and could run has passed.{also}"
     return Verdict("pass", text, unchecked=sentences("could not run"))
-
-
-def _check(check: Json) -> list[Any]:
-    noted = check["status"] == "could not run" and not check["required"]
-    sentences = check["said"]
-    more = [f"and {len(sentences) - _SENTENCES} more, in checks.json"] if len(sentences) > _SENTENCES else []
-    severity = "note" if noted else check["severity"]
-    return [_SIGNS[check["status"]], check["name"], severity, "; ".join([*sentences[:_SENTENCES], *more])]
-
-
-def _decisions(body: Json) -> dict[str, Any]:
-    """Edges in seconds since 1970, and the share of each part's rows by decision time; empty without times."""
-    if "decisions" not in body:
-        return {}
-    first = min(datetime.fromisoformat(part["first"]) for part in body["parts"].values() if "first" in part)
-    edges = [(first.replace(tzinfo=UTC) + timedelta(days=days)).timestamp() for days in body["decisions"]["days"]]
-    return {"edges": edges, "groups": [(name, body["decisions"]["shares"][name]) for name in PARTS]}

@@ -12,26 +12,15 @@ from gatehouse.configuration.duration import Duration, iso
 from gatehouse.store.identity import Spec, Unordered
 
 Severity = Literal["fail", "warn", "note"]
-CheckName = Literal[
-    "time_order",
-    "label_maturity",
-    "group_overlap",
-    "entity_overlap",
-    "duplicates",
-    "near_duplicates",
-    "availability",
-    "decision_time_drift",
-    "feature_drift",
-]
-SEEN_BEFORE: tuple[CheckName, ...] = ("group_overlap", "duplicates", "near_duplicates")
+CheckName = Literal["time_order", "label_maturity", "group_overlap", "entity_overlap", "duplicates", "availability"]
+SEEN_BEFORE: tuple[CheckName, ...] = ("group_overlap", "duplicates")
 """Checks that find rows of test which a model may have seen in training: it then looks better than it is."""
 
 
-def _in_utc(moment: datetime) -> datetime:
-    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
-
-
-Moment = Annotated[datetime, AfterValidator(_in_utc)]
+Moment = Annotated[
+    datetime,
+    AfterValidator(lambda time: time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)),
+]
 
 
 _TIME_OR_DURATION = re.compile(r"P(?=.*[1-9])[T\d]|\d{4}-\d\d-\d\d")
@@ -80,9 +69,6 @@ class Checks(Spec):
     duplicates: float = Field(
         0.01, ge=0, lt=1, description="Largest share of a part's rows with the features of a row of an earlier part."
     )
-    near_duplicates: float = Field(0.05, ge=0, lt=1, description="The same limit for nearly the same features.")
-    near: float = Field(0.02, gt=0, le=1, description="Step of near duplicates, in a feature's standard deviations.")
-    psi: float = Field(0.25, gt=0, description="Population stability index above which a column has drifted.")
     availability: dict[str, str] = Field(
         {}, description="For a feature, the timestamp column that says when its value was known."
     )
@@ -124,8 +110,8 @@ class TimeSplit(_Split):
         bounds = [self.train_from, self.train_until, self.validation_until, self.test_until]
         times = [bound for bound in bounds if isinstance(bound, datetime)]
         if any(earlier >= later for earlier, later in itertools.pairwise(times)):
-            found = ", ".join(f"{bound:%Y-%m-%d %H:%M}" for bound in times)
-            raise ValueError(f"expected train_from < train_until < validation_until < test_until, found {found}")
+            bounds_shown = ", ".join(f"{bound:%Y-%m-%d %H:%M}" for bound in times)
+            raise ValueError(f"expected train_from < train_until < validation_until < test_until, found {bounds_shown}")
         before = [bound for bound in bounds if isinstance(bound, timedelta)]
         if len(before) == 2 and before[0] <= before[1]:
             raise ValueError(
@@ -214,8 +200,7 @@ class RollingOriginSplit(_Split):
     @model_validator(mode="after")
     def _in_order(self) -> "RollingOriginSplit":
         if self.test_until is not None and self.test_until <= self.test_from:
-            found = f"{self.test_from:%Y-%m-%d %H:%M} and {self.test_until:%Y-%m-%d %H:%M}"
-            raise ValueError(f"expected test_from < test_until, found {found}")
+            raise ValueError(f"expected test_from < test_until, found {self.test_from} and {self.test_until}")
         if self.window is not None and self.window <= self.gap:
             raise ValueError("window: expected more than the gap, found a train part without rows")
         if self.train_from is not None and self.train_from >= self.origin(0):
@@ -242,11 +227,6 @@ class RollingOriginSplit(_Split):
         )
 
 
-def _strategy(value: Any) -> Any:
-    """`time` where a mapping names no strategy."""
-    return value.get("strategy", "time") if isinstance(value, dict) else getattr(value, "strategy", "time")
-
-
 SplitSpec = Annotated[
     Annotated[TimeSplit, Tag("time")]
     | Annotated[RandomSplit, Tag("random")]
@@ -256,7 +236,7 @@ SplitSpec = Annotated[
     | Annotated[KFoldSplit, Tag("k_fold")]
     | Annotated[RollingOriginSplit, Tag("rolling_origin")],
     Discriminator(
-        _strategy,
+        lambda value: (value if isinstance(value, dict) else vars(value)).get("strategy", "time"),
         custom_error_type="strategy",
         custom_error_message="expected one of time, random, stratified, entity, group, k_fold, rolling_origin",
     ),

@@ -46,11 +46,7 @@ def seed_of(seed: int, purpose: str) -> int:
 
 
 def row_hashes(batches: Iterable[Sequence[pa.Array]], start: int) -> tuple[Hashes, Flags]:
-    """Hash the rows of several columns, batch by batch.
-
-    Returns:
-        The hash of every row, and whether any of its columns is null (or NaN), shape (rows,).
-    """
+    """The hash of every row, and whether any of its columns is null or NaN; both of shape (rows,)."""
     hashes: list[Hashes] = [np.empty(0, np.uint64)]
     nulls: list[Flags] = [np.empty(0, np.bool_)]
     for columns in batches:

@@ -69,7 +69,6 @@ def split(request: SplitRequest, store: ArtifactStore) -> SplitResult:
         FAILED,
         USABLE,
         Subject,
-        as_json,
         run_checks,
         without_values,
     )
@@ -102,7 +101,7 @@ def split(request: SplitRequest, store: ArtifactStore) -> SplitResult:
     report = store.publish(
         "split-checks",
         parts.name,
-        {"checks.json": canonical_json(as_json(checks, request.spec.checks) | measures(subject))},
+        {"checks.json": canonical_json({"checks": [vars(check) for check in checks]} | measures(subject))},
         derived_from={"split": parts, "training_set": request.training_set},
         configuration=identity_of(request.spec),
         details={"verdict": "pass", "warnings": list(warnings)},

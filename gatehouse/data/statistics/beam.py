@@ -40,14 +40,11 @@ def measure_on_beam(
 ) -> dict[str, MeasuredTable]:
     """Measure tables in one pipeline; the result equals `measure_table`, byte for byte.
 
-    Args:
-        store: The artifact store.
-        datasets: References by table.
-        sensitive: By table, columns of which no value may be kept.
-        baseline: Statistics by table and column to compare with.
-        options: Pipeline options, e.g. `--runner=FlinkRunner`.
+    Datasets, columns of which no value may be kept, and statistics to compare with come by table; `options` are those
+    of a pipeline, e.g. `--runner=FlinkRunner`.
     """
     files: list[File] = []
+    lines: list[list[Any]] = []
     plans: dict[str, tuple[ColumnPlan, ...]] = {}
     for table, dataset in sorted(datasets.items()):
         names = [entry.path for entry in store.manifest(dataset).files]
@@ -70,7 +67,10 @@ def measure_on_beam(
                     | "Read out" >> beam.MapTuple(_line)
                     | "Write" >> beam.io.WriteToText(FileSystems.join(folder, "statistics"))
                 )
-            lines = list(_lines(folder))
+            for match in FileSystems.match([FileSystems.join(folder, "*")]):
+                for metadata in match.metadata_list:
+                    with FileSystems.open(metadata.path) as stream:
+                        lines += map(json.loads, stream.read().splitlines())
         finally:
             FileSystems.delete([folder])
     return {table: _table(plans.get(table, ()), lines, table) for table in sorted(datasets)}
@@ -123,13 +123,6 @@ class MergeInOrder(beam.CombineFn):
 def _line(place: Place, partial: Partial) -> str:
     measured = read_out(partial)
     return canonical_json([*place, partial.rows, measured.statistics, measured.rebinned])
-
-
-def _lines(folder: str) -> Iterator[list[Any]]:
-    for match in FileSystems.match([FileSystems.join(folder, "*")]):
-        for metadata in match.metadata_list:
-            with FileSystems.open(metadata.path) as stream:
-                yield from (json.loads(line) for line in stream.read().splitlines())
 
 
 def _table(plans: Sequence[ColumnPlan], lines: Sequence[list[Any]], table: str) -> MeasuredTable:

@@ -71,11 +71,9 @@ def numbers_of(values: pa.Array, kind: Kind) -> Numbers:
 
 
 def time_text(microseconds: int, arrow: str) -> str:
-    """A time as ISO 8601: a date for a date column, with its zone if the column has one.
+    """Microseconds since 1970 as ISO 8601: a date for a date column, with its zone if the Arrow type `arrow` has one.
 
-    Args:
-        microseconds: Since 1970 in UTC. Years that Python's calendar does not reach are written as numpy does.
-        arrow: Name of the column's Arrow type.
+    Years that Python's calendar does not reach are written as numpy does.
     """
     try:
         moment = _EPOCH + timedelta(microseconds=microseconds)
@@ -88,13 +86,9 @@ def time_text(microseconds: int, arrow: str) -> str:
 
 @dataclass(frozen=True)
 class ColumnPlan:
-    """What to measure of one column.
+    """What to measure of one column; of a sensitive one rows, nulls and distinct values only.
 
-    Attributes:
-        sensitive: Count rows, nulls and distinct values only, and keep no value.
-        edges: Edges of the baseline's bins; None if the baseline has none.
-        display: Edges of the baseline's histogram; empty for none.
-        known: Values that the baseline lists; None if it lists none.
+    The baseline's bins have `edges`, its histogram has `display` as edges, and `known` are the values that it lists.
     """
 
     name: str
@@ -254,9 +248,8 @@ class Lengths:
 class Binned:
     """Numbers counted in the baseline's bins.
 
-    Attributes:
-        up_to: Numbers other than zero up to each edge of the bins.
-        below: Numbers below each edge of the histogram; up to the last one.
+    `up_to` counts those other than zero up to each edge; `below` those below each edge of the histogram, and up to the
+    last.
     """
 
     up_to: Counts
@@ -278,14 +271,7 @@ class Binned:
 
 
 def ranks(values: Numbers, weights: Numbers, edges: Sequence[float], side: Any) -> Numbers:
-    """Rows below each edge, or up to each edge; shape (edges,).
-
-    Args:
-        values: Ascending, shape (values,).
-        weights: Rows of each value, shape (values,).
-        edges: Ascending.
-        side: `left` for below, `right` for up to.
-    """
+    """Rows below each edge (`left`), or up to it (`right`); `weights` are the rows of each ascending value."""
     cumulated = np.concatenate((np.zeros(1, weights.dtype), np.cumsum(weights)))
     rows: Numbers = cumulated[np.searchsorted(values, np.asarray(edges, np.float64), side=side)]
     return rows
@@ -319,9 +305,7 @@ class Moments:
     def of(cls, counted: CountedNumbers, add: Callable[[npt.NDArray[np.float64]], float] = exact_sum) -> "Moments":
         """Moments of counted numbers.
 
-        Args:
-            counted: The numbers.
-            add: How floats are summed: `exact_sum`, so that no order of rows changes a digit, or `fast_sum`.
+        Floats are summed by `exact_sum`, so that no order of rows changes a digit, or by `fast_sum`.
         """
         values, counts, rows = counted.values, counted.counts, counted.rows
         if rows == 0:

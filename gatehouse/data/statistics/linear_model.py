@@ -48,16 +48,9 @@ class LinearModel:
     def fit(
         cls, task: TaskName, table: pa.Table, labels: npt.NDArray[Any], numeric: list[str], categorical: list[str]
     ) -> "LinearModel":
-        """Fit on the train rows. Without columns it is a constant.
+        """Fit on the train rows and their labels, of at least two classes. Without columns it is a constant.
 
         The L2 penalty is the square root of the rows over 25, so it weighs less with more rows.
-
-        Args:
-            task: Name of the task.
-            table: The train rows.
-            labels: As the task has them, shape (rows,); at least two classes must occur.
-            numeric: Names of the numeric columns.
-            categorical: Names of the others.
         """
         design = Design.fit(table, numeric, categorical)
         rows = design.matrix(table)
@@ -179,16 +172,10 @@ def fit_logistic(design: Any, labels: npt.NDArray[Any], penalties: Floats) -> Fl
     """Minimise the summed log loss plus half of penalties times squared coefficients.
 
     Newton's method with a quarter of the design's inner products in place of the second derivative, which is nowhere
-    larger: every step makes the sum smaller, and the matrix is factorised once (Bohning and Lindsay 1988). It ends
-    when no component of the gradient exceeds 1e-6 per row.
+    larger: every step makes the sum smaller, and the matrix is factorised once (Bohning and Lindsay 1988). It ends when
+    no component of the gradient exceeds 1e-6 per row.
 
-    Args:
-        design: Sparse, stored by rows, shape (rows, coefficients).
-        labels: 0 or 1, shape (rows,); both must occur.
-        penalties: Of each coefficient, from 0, shape (coefficients,).
-
-    Returns:
-        The coefficients, shape (coefficients,).
+    The design is sparse, stored by rows, of shape (rows, coefficients). Both labels, 0 and 1, must occur.
     """
     across = design.T.tocsr()
     factor = cholesky((across @ design).toarray() / 4 + np.diag(penalties))

@@ -38,12 +38,7 @@ ByColumn = Mapping[str, Mapping[str, Statistics]]
 
 @dataclass(frozen=True)
 class Measurement:
-    """The statistics of some tables.
-
-    Attributes:
-        rebinned: Statistics of the same rows, counted in the bins and values of a baseline; empty without one.
-        rows: Rows by table.
-    """
+    """The statistics of some tables; and those of the same rows in the bins and values of a baseline."""
 
     statistics: ByColumn = field(default_factory=dict)
     rebinned: ByColumn = field(default_factory=dict)
@@ -53,9 +48,7 @@ class Measurement:
 def measurement(store: ArtifactStore, reference: str) -> Measurement:
     """Read an artifact of the stage `measure`; an empty reference gives an empty measurement.
 
-    Raises:
-        ConfigurationError: if its statistics are of another version.
-        MissingArtifactError: if the artifact holds no statistics.
+    Raises ConfigurationError if its statistics are of another version, and MissingArtifactError if it holds none.
     """
     if not reference:
         return Measurement()
@@ -89,12 +82,7 @@ def _statistics_in(body: Any, reference: str) -> dict[str, dict[str, Statistics]
 
 
 def without_values(statistics: ByColumn, sensitive: Mapping[str, Collection[str]]) -> dict[str, dict[str, Statistics]]:
-    """The same statistics without values of columns that are sensitive now, even if they were not when measured.
-
-    Args:
-        statistics: By table and column.
-        sensitive: Columns by table.
-    """
+    """The same statistics without values of columns that are sensitive now, even if they were not when measured."""
     return {
         table: {
             column: {key: body[key] for key in _COUNTS if key in body} | {"sensitive": True}

@@ -53,7 +53,6 @@ class SketchedNumbers:
     """
 
     def __init__(self, counted: CountedNumbers, plan: ColumnPlan) -> None:
-        """Sketch counted numbers, at least one."""
         values, counts = counted.values, counted.counts
         self.low, self.high = values[0].item(), values[-1].item()
         self.zeros = int(counts[values == 0].sum())
@@ -117,7 +116,6 @@ class SketchedTexts:
     """
 
     def __init__(self, counted: CountedTexts, plan: ColumnPlan) -> None:
-        """Sketch counted texts, at least one."""
         self.rows = counted.rows
         self.lengths = Lengths.of(counted)
         self.low, self.high = counted.extremes
@@ -158,11 +156,9 @@ Values = CountedNumbers | CountedTexts | SketchedNumbers | SketchedTexts
 
 @dataclass(frozen=True)
 class Partial:
-    """Statistics of some rows of one column.
+    """Statistics of some rows of one column: counts or sketches of its values, None if only nulls are counted.
 
-    Attributes:
-        not_finite: Rows with NaN or an infinity, which count nowhere else.
-        values: Counts or sketches of the other values; None for a kind of which only nulls are counted.
+    `not_finite` rows have NaN or an infinity, which count nowhere else.
     """
 
     plan: ColumnPlan

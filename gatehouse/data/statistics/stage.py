@@ -3,20 +3,15 @@
 It is a stage below `validate`, so that a changed contract is judged without measuring again.
 """
 
-from typing import TYPE_CHECKING
-
 from pydantic import Field
 
-from gatehouse.data.statistics.measurement import REBINNED_FILE, STATISTICS_FILE, ByColumn, document, measurement
+from gatehouse.data.statistics.measurement import REBINNED_FILE, STATISTICS_FILE, document, measurement
 from gatehouse.data.validation.spec import StatisticsSpec
 from gatehouse.errors import ConfigurationError
 from gatehouse.store.canonical import canonical_json
 from gatehouse.store.identity import Unordered, operational
 from gatehouse.store.stage import Resources, StageModel, stage
 from gatehouse.store.store import ArtifactStore
-
-if TYPE_CHECKING:
-    from gatehouse.data.statistics.table import MeasuredTable
 
 
 class MeasureRequest(StageModel):
@@ -53,11 +48,23 @@ def measure(request: MeasureRequest, store: ArtifactStore) -> MeasureResult:
     """
     baseline = measurement(store, request.baseline).statistics
     try:
-        measured = (
-            _on_beam(store, request, baseline)
-            if request.statistics.engine == "beam"
-            else _in_process(store, request, baseline)
-        )
+        if request.statistics.engine == "beam":
+            from gatehouse.data.statistics.beam import measure_on_beam
+
+            options = request.statistics.options
+            measured = measure_on_beam(store, request.datasets, request.sensitive, baseline, options)
+        else:
+            from gatehouse.data.statistics.table import measure_table
+
+            measured = {
+                name: measure_table(
+                    store.paths(dataset),
+                    frozenset(request.sensitive.get(name, ())),
+                    baseline.get(name, {}),
+                    request.statistics.threads,
+                )
+                for name, dataset in sorted(request.datasets.items())
+            }
     except ImportError as error:
         raise ConfigurationError(
             f"Statistics cannot be computed {request.statistics.engine}: the package {error.name} is not installed. "
@@ -72,23 +79,3 @@ def measure(request: MeasureRequest, store: ArtifactStore) -> MeasureResult:
         files[REBINNED_FILE] = canonical_json(rebinned)
         inputs["baseline"] = request.baseline
     return MeasureResult(statistics=str(store.publish("statistics", request.name, files, derived_from=inputs)))
-
-
-def _on_beam(store: ArtifactStore, request: MeasureRequest, baseline: ByColumn) -> "dict[str, MeasuredTable]":
-    from gatehouse.data.statistics.beam import measure_on_beam
-
-    return measure_on_beam(store, request.datasets, request.sensitive, baseline, request.statistics.options)
-
-
-def _in_process(store: ArtifactStore, request: MeasureRequest, baseline: ByColumn) -> "dict[str, MeasuredTable]":
-    from gatehouse.data.statistics.table import measure_table
-
-    return {
-        name: measure_table(
-            store.paths(dataset),
-            frozenset(request.sensitive.get(name, ())),
-            baseline.get(name, {}),
-            request.statistics.threads,
-        )
-        for name, dataset in sorted(request.datasets.items())
-    }

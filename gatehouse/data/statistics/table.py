@@ -33,13 +33,9 @@ class MeasuredTable:
 def measure_table(
     files: Sequence[Path], sensitive: frozenset[str], baseline: Mapping[str, Statistics], threads: int = 0
 ) -> MeasuredTable:
-    """Measure a table in one pass on threads; the result does not depend on their number.
+    """Measure a table in one pass on threads, whose number (0: one per core, at most 8) changes no result.
 
-    Args:
-        files: Its Parquet files, in order.
-        sensitive: Columns of which no value may be kept.
-        baseline: Statistics by column to compare with; empty for none.
-        threads: Number of threads; 0 for one per core, at most 8.
+    No value of `sensitive` columns is kept. `baseline` holds statistics by column to compare with; empty for none.
     """
     if not files:
         return MeasuredTable(0, {}, {})

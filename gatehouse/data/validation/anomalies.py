@@ -9,15 +9,10 @@ _MAX_REASONS = 20
 
 @dataclass(frozen=True)
 class Anomaly:
-    """A rule that the data breaks.
+    """A rule that the data breaks, and in how many rows; None if these cannot be counted.
 
-    Attributes:
-        rule: The rule's name in the contract, with `warn.` in front if it is under `warn`.
-        column: The column, or several joined by a comma; empty for a rule on the whole table.
-        severity: `fail` or `warn`.
-        expected: What the contract promises.
-        rows: Number of rows that break it; None if it cannot be counted.
-        examples: Some of the rows: `row`, their number in the table from 0, and the columns that matter.
+    The rule has `warn.` in front if it is under `warn`. The column is empty for a rule on the whole table, or several
+    joined by a comma. Examples have the number of their `row` in the table, from 0, and the columns that matter.
     """
 
     table: str

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 import duckdb
@@ -32,15 +32,9 @@ _WITHOUT_RULES = TableContract.model_construct(columns={}, extra_columns="allow"
 
 @dataclass(frozen=True)
 class Judge:
-    """A snapshot, its contract, and what it is compared with.
+    """A snapshot with a view for every table, its contract, and what it is compared with; freshness is against `as_of`.
 
-    Attributes:
-        connection: DuckDB with a view for every table.
-        tables: The snapshot's tables by name.
-        as_of: The snapshot's time, which freshness is judged against.
-        statistics: Statistics of the snapshot by table and column.
-        baseline: Statistics and rows of the baseline, and the snapshot's statistics in its bins; None for no baseline.
-        elsewhere: Tables by name of other snapshots, by the name that the contract gives the snapshot.
+    `elsewhere` are the tables of other snapshots, by the name that the contract gives the snapshot.
     """
 
     connection: duckdb.DuckDBPyConnection
@@ -101,8 +95,12 @@ class _TableJudge:
     def run(self) -> None:
         """Judge every rule; the scan of the table counts the rows that break any of them."""
         self._schema()
-        every = row_rules(self.contract, list(self.types), self.usable, self.sensitive)
-        rules = [rule for rule in every if self._runs(rule)]
+        rules = []
+        for rule in row_rules(self.contract, list(self.types), self.usable, self.sensitive):
+            if why := unrunnable(self.connection, name(self.table.name), rule):
+                self._cannot_run(rule, why)
+            else:
+                rules.append(rule)
         unique, freshness = list(self._unique_sets()), self.contract.freshness
         aggregates = {
             f"count|{key.columns[0]}": f"count({name(key.columns[0])})" for key in unique if key.ignores_nulls
@@ -115,8 +113,14 @@ class _TableJudge:
         scanned = self._scan(aggregates, rules)
         self._row_counts()
         for index, rule in enumerate(rules):
-            if f"rule|{index}" in scanned:
-                self._row_rule(rule, scanned[f"rule|{index}"])
+            rows = scanned.get(f"rule|{index}", 0)
+            if rows <= rule.tolerance * self.table.rows + 1e-9:
+                self.findings.judged += f"rule|{index}" in scanned
+                continue
+            allowed = f" in all but {share(rule.tolerance)} of the rows" if rule.sql and rule.tolerance else ""
+            shown = self._examples(f"WHERE {rule.broken}", rule.columns)
+            observed, expected = f"{rows:,} of {self.table.rows:,} rows that break it", rule.expected + allowed
+            self._add(rule.rule, rule.columns, rule.severity, rule.owner, expected, observed, rows, shown)
         for index, key in enumerate(unique):
             rows = scanned[f"count|{key.columns[0]}"] if key.ignores_nulls else self.table.rows
             self.findings.add(None if scanned[f"unique|{index}"] == rows else self._repeated(key))
@@ -177,16 +181,18 @@ class _TableJudge:
             expected = f"at {'least' if least else 'most'} {limit:,} rows{of_baseline}"
             self._add(key, (), rule.severity or "fail", rule.owner, expected, f"{rows:,} rows")
 
-    def _runs(self, rule: RowRule) -> bool:
-        """Whether the user's SQL in a rule can be evaluated for a row; if not, that is an anomaly."""
-        if why := unrunnable(self.connection, name(self.table.name), rule):
-            self._cannot_run(rule, why)
-        return not why
-
     def _scan(self, aggregates: Mapping[str, str], rules: Sequence[RowRule]) -> dict[str, Any]:
         """Scan once for all aggregates and rules; if a rule fails on some row, scan again to find which rule."""
         keys = {f"rule|{index}": rule for index, rule in enumerate(rules)}
-        scanned = self._scan_values({key: rule for key, rule in keys.items() if rule.costly})
+        # Of columns whose values repeat, each value is judged once.
+        by_column: dict[str, dict[str, str]] = {}
+        for key, rule in keys.items():
+            if rule.costly:
+                by_column.setdefault(rule.columns[0], {})[key] = rule.broken
+        scanned: dict[str, Any] = {}
+        for column, broken in by_column.items():
+            if repeats(self.connection, self.table.name, column):
+                scanned |= scan_values(self.connection, self.table.name, column, broken)
         counts = {key: count(rule.broken) for key, rule in keys.items() if key not in scanned}
         try:
             return scanned | scan(self.connection, self.table.name, {**aggregates, **counts})
@@ -198,26 +204,6 @@ class _TableJudge:
             except duckdb.Error as error:
                 self._cannot_run(keys[key], self._message(error))
         return scanned
-
-    def _scan_values(self, rules: Mapping[str, RowRule]) -> dict[str, Any]:
-        """Rows that break each rule, for columns whose values repeat: each value is judged once."""
-        by_column: dict[str, dict[str, str]] = {}
-        for key, rule in rules.items():
-            by_column.setdefault(rule.columns[0], {})[key] = rule.broken
-        scanned: dict[str, Any] = {}
-        for column, broken in by_column.items():
-            if repeats(self.connection, self.table.name, column):
-                scanned |= scan_values(self.connection, self.table.name, column, broken)
-        return scanned
-
-    def _row_rule(self, rule: RowRule, rows: int) -> None:
-        if rows <= rule.tolerance * self.table.rows + 1e-9:
-            self.findings.add(None)
-            return
-        allowed = f" in all but {share(rule.tolerance)} of the rows" if rule.sql and rule.tolerance else ""
-        shown = self._examples(f"WHERE {rule.broken}", rule.columns)
-        observed = f"{rows:,} of {self.table.rows:,} rows that break it"
-        self._add(rule.rule, rule.columns, rule.severity, rule.owner, rule.expected + allowed, observed, rows, shown)
 
     def _unique_sets(self) -> Iterator[_Unique]:
         for column, promised in self.contract.columns.items():
@@ -248,7 +234,9 @@ class _TableJudge:
         if newest is not None and as_of - newest <= rule.within:
             self.findings.add(None)
             return
-        expected = f"a row at most {_duration(rule.within)} older than {as_of.isoformat()}"
+        hours = rule.within.total_seconds() / 3600
+        within = f"{hours / 24:g} days" if hours >= 48 else f"{hours:g} hours"
+        expected = f"a row at most {within} older than {as_of.isoformat()}"
         observed = f"{newest.isoformat()} as the newest" if newest else "no value up to then"
         if rule.column in self.sensitive:
             observed = "none"
@@ -390,8 +378,3 @@ class _TableJudge:
 
     def _add(self, *parts: Any) -> None:
         self.findings.add(self._anomaly(*parts))
-
-
-def _duration(span: timedelta) -> str:
-    hours = span.total_seconds() / 3600
-    return f"{hours / 24:g} days" if hours >= 48 else f"{hours:g} hours"

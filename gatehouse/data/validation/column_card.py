@@ -42,14 +42,8 @@ def column_card(
 ) -> dict[str, Any]:
     """What the card of one column shows.
 
-    Args:
-        anchor: The id of the card.
-        name: The column.
-        own: Its statistics, and the rows of its table.
-        baseline: The same of the baseline.
-        rebinned: The column's own rows counted in the baseline's bins.
-        anomalies: Id and anomaly of those that name the column.
-        form: How the source writes its times; empty for ISO 8601.
+    Statistics come with the rows of their table, anomalies with their id in the page; `rebinned` are the column's own
+    rows in the baseline's bins, and `form` says how the source writes its times.
     """
     statistics, _ = own
     before, _ = baseline
@@ -128,7 +122,10 @@ def shape_of(own: Statistics, rebinned: Statistics | None, baseline: Statistics 
 
     `rebinned` are the rows of `own` counted in the bars of the baseline.
     """
-    own_bars, shared, before = (_bars_of(statistics) for statistics in (own, rebinned, baseline))
+    histograms = ((statistics or {}).get("histogram") for statistics in (own, rebinned, baseline))
+    own_bars, shared, before = (
+        bars if bars and len(bars["edges"]) > 2 and _rows_in(bars) > 0 else None for bars in histograms
+    )
     if own_bars is None:
         return None
     # In the same bars, a difference comes from the rows and not from the bars.
@@ -143,11 +140,6 @@ def shape_of(own: Statistics, rebinned: Statistics | None, baseline: Statistics 
         return None
     ends = tuple(drawn["edges"][index][:10] for index in (0, -1)) if is_time else ()
     return Shape(bins, others, limits, ends, _outside(drawn))
-
-
-def _bars_of(statistics: Statistics | None) -> Mapping[str, Any] | None:
-    bars: Mapping[str, Any] | None = (statistics or {}).get("histogram")
-    return bars if bars and len(bars["edges"]) > 2 and _rows_in(bars) > 0 else None
 
 
 def _rows_in(bars: Mapping[str, Any]) -> int:

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated, Any, ClassVar, Generic, Literal, TypeVar
 
-from pydantic import Field, PlainSerializer, PlainValidator, ValidationError, WithJsonSchema, model_validator
-from pydantic.annotated_handlers import GetJsonSchemaHandler
-from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError
+from pydantic import Field, PlainSerializer, PlainValidator, ValidationError, model_validator
+from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from gatehouse.configuration.strict import Strict
 
@@ -84,10 +83,9 @@ Bound = Annotated[
     int | float | datetime,
     PlainValidator(_bound),
     PlainSerializer(lambda value: value),  # by its type: pydantic warns of a time that it tried as a number first
-    WithJsonSchema({"anyOf": [{"type": "number"}, {"type": "string", "format": "date-time"}]}),
 ]
-Pattern = Annotated[str, PlainValidator(_regular), WithJsonSchema({"type": "string", "format": "regex"})]
-Sql = Annotated[str, PlainValidator(_repeatable), WithJsonSchema({"type": "string", "minLength": 1})]
+Pattern = Annotated[str, PlainValidator(_regular)]
+Sql = Annotated[str, PlainValidator(_repeatable)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=0)]
@@ -121,11 +119,6 @@ class Rule(Part, Generic[T]):
     def _bare(cls, body: Any) -> Any:
         return body if isinstance(body, (dict, Rule)) else {"value": body}
 
-    @classmethod
-    def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        mapping = handler.resolve_ref_schema(handler(core_schema))
-        return {"anyOf": [mapping["properties"]["value"], mapping]}
-
 
 class Listed(Graded):
     """A promise that may be written as a list of columns, or as a mapping that has the list under `of_list`."""
@@ -138,11 +131,6 @@ class Listed(Graded):
         if isinstance(body, str):
             raise ValueError(f"expected a list of columns, found {body!r}; write [{body}]")
         return {cls.of_list: body} if isinstance(body, (list, tuple)) else body
-
-    @classmethod
-    def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        mapping = handler.resolve_ref_schema(handler(core_schema))
-        return {"anyOf": [mapping["properties"][cls.of_list], mapping]}
 
 
 def refuse(title: str, problems: Iterable[Problem]) -> None:
@@ -206,8 +194,8 @@ class ColumnRules(Part):
         None, description="Greatest Jensen-Shannon divergence from the baseline, in bits."
     )
 
-    def given(self) -> Iterator[tuple[str, Rule[Any]]]:
-        """The rules that are given, by key, in the order of this class."""
+    def stated(self) -> Iterator[tuple[str, Rule[Any]]]:
+        """The rules that the contract states, by key, in the order of this class."""
         for key in ColumnRules.model_fields:
             rule = getattr(self, key)
             if rule is not None and rule.value is not False:
@@ -237,18 +225,18 @@ class ColumnContract(ColumnRules):
         """Every rule on values: first the rules whose breach fails, then the rules under `warn`."""
         if not self.nullable.value:
             yield GradedRule("nullable", "nullable", False, self.nullable.severity or "fail", self.nullable.owner)
-        for key, rule in self.given():
+        for key, rule in self.stated():
             yield GradedRule(key, key, rule.value, rule.severity or "fail", rule.owner)
-        for key, rule in self.warn.given() if self.warn else ():
+        for key, rule in self.warn.stated() if self.warn else ():
             yield GradedRule(f"warn.{key}", key, rule.value, "warn", rule.owner)
 
 
 def _problems(column: ColumnContract) -> Iterator[Problem]:
     """Rules that do not fit the type of the column, or that no value keeps."""
     kind = column.type.value
-    blocks: list[tuple[tuple[str, ...], dict[str, Any]]] = [((), dict(column.given()))]
+    blocks: list[tuple[tuple[str, ...], dict[str, Any]]] = [((), dict(column.stated()))]
     if column.warn is not None:
-        blocks.append((("warn",), dict(column.warn.given())))
+        blocks.append((("warn",), dict(column.warn.stated())))
     for place, rules in blocks:
         for key, rule in rules.items():
             if why := _unsuited(key, rule.value, kind, column.sensitive):
@@ -269,7 +257,7 @@ def _problems(column: ColumnContract) -> Iterator[Problem]:
 def unsuited_if_sensitive(column: ColumnContract) -> Iterator[tuple[str, str, str]]:
     """The place, the key and the reason of every rule that a sensitive column cannot have."""
     for place, rules in (("", column), ("warn.", column.warn or ColumnRules())):
-        for key, rule in rules.given():
+        for key, rule in rules.stated():
             if why := _unsuited(key, rule.value, column.type.value, sensitive=True):
                 yield place, key, why
     if column.protected:

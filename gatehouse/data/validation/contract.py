@@ -31,7 +31,6 @@ from gatehouse.store.identity import identity_of
 
 CONTRACT_FILE = "contract.json"
 """The file of a published contract."""
-_DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 class Freshness(Graded):
@@ -185,8 +184,7 @@ class Contract(Part):
     def hiding(self, declared: Mapping[str, frozenset[str]]) -> "Contract":
         """This contract with the columns that the source declares sensitive, by table, hidden too.
 
-        Raises:
-            ConfigurationError: if a rule on such a column needs a histogram or moments.
+        Raises ConfigurationError if a rule on such a column needs a histogram or moments.
         """
         if problems := list(self.unsuited(declared)):
             listed = "".join(f"\n  - {problem}" for problem in problems)
@@ -237,8 +235,7 @@ class Contract(Part):
 def parse_contract(text: str) -> Contract:
     """Read a contract that a person wrote, in YAML.
 
-    Raises:
-        ConfigurationError: listing every problem at once, each with file, line and path of the key.
+    Raises ConfigurationError listing every problem at once, each with file, line and path of the key.
     """
     problems: list[str] = []
     contract = load_model("contract.yaml", text, Contract, problems)
@@ -262,8 +259,7 @@ def contract_text(contract: Contract) -> str:
 def published_contract(text: str) -> Contract:
     """Read a contract that `contract_text` wrote, in JSON, because YAML reads some numbers and characters differently.
 
-    Raises:
-        ConfigurationError: listing every problem with the path of its key.
+    Raises ConfigurationError listing every problem with the path of its key.
     """
     try:
         return Contract.model_validate(json.loads(text))
@@ -275,24 +271,3 @@ def published_contract(text: str) -> Contract:
     raise ConfigurationError(
         f"{counted(len(problems), 'problem')} in the published contract. Publish it again, by `gatehouse run`:{listed}"
     )
-
-
-def contract_schema() -> str:
-    """The JSON schema of a contract, which is `docs/contract.schema.json`."""
-    schema = Contract.model_json_schema()
-    definitions = schema["$defs"]
-    # pydantic names a definition of a rule after the whole type of its value, so rules are inlined.
-    inline = {f"#/$defs/{name}": body for name, body in definitions.items() if name.startswith("Rule_")}
-    kept = {name: body for name, body in definitions.items() if f"#/$defs/{name}" not in inline}
-    schema = _inlined(schema | {"$defs": kept}, inline)
-    return json.dumps({"$schema": _DIALECT, **schema}, indent=1, ensure_ascii=False) + "\n"
-
-
-def _inlined(schema: Any, inline: dict[str, Any]) -> Any:
-    if isinstance(schema, list):
-        return [_inlined(item, inline) for item in schema]
-    if not isinstance(schema, dict):
-        return schema
-    if schema.get("$ref") in inline:
-        return _inlined(inline[schema["$ref"]] | {key: schema[key] for key in schema if key != "$ref"}, inline)
-    return {key: _inlined(value, inline) for key, value in schema.items() if key != "title" or isinstance(value, dict)}

@@ -59,10 +59,8 @@ def infer_contract(store: ArtifactStore, snapshot: Reference | str) -> str:
     """A contract as commented YAML that the snapshot keeps; the same text for the same snapshot.
 
     It is a proposal for a person to edit. Of a column that the source declares sensitive, or whose name looks personal,
-    no value is written.
-
-    Raises:
-        ConfigurationError: if it is not a snapshot, or has no table that a contract can describe.
+    no value is written. Raises ConfigurationError if it is not a snapshot, or has no table that a contract can
+    describe.
     """
     reference = Reference.parse(snapshot)
     tables = tables_of(store, str(reference)) if reference.kind == "snapshots" else {}
@@ -167,21 +165,16 @@ def _table(table: Table, columns: list[_Column]) -> Iterator[str]:
         rules["extra_columns"] = "allow"
     yield textwrap.indent(_yaml(rules | {"columns": {}}).removesuffix(" {}"), "    ")
     for column in columns:
-        hidden = _hidden(table, column.name)
+        hidden = ""
+        if column.name in table.sensitive:
+            hidden = "The source declares it sensitive, so no value of it is shown."
+        elif looks_personal(column.name):
+            hidden = "Its name looks personal, so no value of it is shown: check, and remove `sensitive` if it is not."
         rules, notes = _rules(column, bool(hidden))
         if hidden:
             yield f"      # {hidden}"
         yield f"      # {'; '.join(notes)}"
         yield textwrap.indent(_yaml({column.name: rules}), "      ")
-
-
-def _hidden(table: Table, column: str) -> str:
-    """Why no value of a column is shown; empty where values are."""
-    if column in table.sensitive:
-        return "The source declares it sensitive, so no value of it is shown."
-    if looks_personal(column):
-        return "Its name looks personal, so no value of it is shown: check, and remove `sensitive` if it is not."
-    return ""
 
 
 def _rules(column: _Column, hidden: bool) -> tuple[dict[str, Any], list[str]]:
@@ -222,10 +215,12 @@ def _rules(column: _Column, hidden: bool) -> tuple[dict[str, Any], list[str]]:
                     (warn if warns else rules)["max"] = greatest
     if column.longest is not None:
         notes.append(f"at most {counted(column.longest, 'character')}")
-        if not hidden and column.values and _is_category(column):
-            rarest = min(column.values.values())
-            notes.append(f"{counted(len(column.values), 'value')}, the rarest in {counted(rarest, 'row')}")
-            (rules if rarest >= _RARE else warn)["allowed"] = sorted(column.values)
+        values = {} if hidden else column.values or {}
+        few = 0 < len(values) <= min(_FEW_VALUES, column.present // _ROWS_PER_VALUE)
+        if few and all(len(value) <= _LONGEST_VALUE and "\0" not in value for value in values):
+            rarest = min(values.values())
+            notes.append(f"{counted(len(values), 'value')}, the rarest in {counted(rarest, 'row')}")
+            (rules if rarest >= _RARE else warn)["allowed"] = sorted(values)
         elif column.present >= _ENOUGH_FOR_SHARES:
             rules["max_length"] = max(10, math.ceil(column.longest * 1.5 / 10) * 10)
     if column.unique and column.present >= _ENOUGH_FOR_SHARES:
@@ -236,15 +231,6 @@ def _rules(column: _Column, hidden: bool) -> tuple[dict[str, Any], list[str]]:
     if compared and repeated and not hidden and column.present >= _ENOUGH_FOR_DRIFT and column.kind != "timestamp":
         warn["psi"] = 0.25
     return rules | ({"warn": warn} if warn else {}), notes
-
-
-def _is_category(column: _Column) -> bool:
-    values = column.values or {}
-    return (
-        len(values) <= _FEW_VALUES
-        and column.present >= _ROWS_PER_VALUE * len(values)
-        and all(len(value) <= _LONGEST_VALUE and "\0" not in value for value in values)
-    )
 
 
 def _moment(microseconds: int) -> datetime | None:

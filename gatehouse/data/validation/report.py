@@ -8,8 +8,6 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import yaml
-
 from gatehouse.data.snapshot.deliveries import delivered_tables
 from gatehouse.data.statistics.measurement import Measurement, measurement, statistics_of, without_values
 from gatehouse.data.validation.anomalies import Anomaly
@@ -80,18 +78,7 @@ def drawn(
     contract: Json | None = None,
     times: Mapping[str, Mapping[str, str]] | None = None,
 ) -> str:
-    """The page of what was judged.
-
-    Args:
-        snapshot: Its short reference and its time.
-        anomalies: Those that fail first, then by table, column and rule.
-        verdict: The content of `verdict.json`.
-        measured: Statistics of the snapshot.
-        baseline: Short reference of the baseline; empty for none.
-        before: Statistics of the baseline.
-        contract: The contract as it was published, without defaults.
-        times: How the source writes times that are not in ISO 8601, by table and column.
-    """
+    """The page of what was judged; `times` say how the source writes times, if not in ISO 8601."""
     contract, before, times = contract or {"tables": {}}, before or Measurement(), times or {}
     statistics, rows = measured.statistics, measured.rows
     failed = [anomaly for anomaly in anomalies if anomaly.severity == "fail"]
@@ -101,9 +88,7 @@ def drawn(
     entries, room = [], _EXAMPLES
     of_column: dict[tuple[str, str], list[tuple[str, Anomaly]]] = {}
     for index, anomaly in enumerate(anomalies[:_ANOMALIES]):
-        own = statistics.get(anomaly.table, {}).get(anomaly.column, {})
-        line = None if own.get("sensitive") else contract_line(contract, anomaly)
-        entries.append(_entry(anomaly, line, anchors, room > 0))
+        entries.append(_entry(anomaly, anchors, room > 0))
         room -= sum(len(cell) + 20 for row in entries[-1]["examples"] for cell in row)
         for column in _columns(anomaly, anchors):
             of_column.setdefault((anomaly.table, column), []).append((f"a{index}", anomaly))
@@ -180,46 +165,16 @@ def _columns(anomaly: Anomaly, anchors: Mapping[tuple[str, str], str]) -> list[s
     return [name for name in anomaly.column.split(", ") if (anomaly.table, name) in anchors]
 
 
-def _entry(
-    anomaly: Anomaly, line: tuple[str, str] | None, anchors: Mapping[tuple[str, str], str], with_examples: bool
-) -> dict[str, Any]:
-    """One anomaly: its cells, its line in the contract, and its example rows as they stand in the data."""
+def _entry(anomaly: Anomaly, anchors: Mapping[tuple[str, str], str], with_examples: bool) -> dict[str, Any]:
+    """One anomaly: its cells, and its example rows as they stand in the data."""
     shown, headers = len(anomaly.examples), list(anomaly.examples[0]) if anomaly.examples else []
     cells = [[example.get(header) for header in headers] for example in anomaly.examples if with_examples]
     more = anomaly.rows and anomaly.rows > shown
     return {
         "anomaly": anomaly,
         "links": [(anchors[anomaly.table, name], name) for name in _columns(anomaly, anchors)],
-        "line": line,
         "left_out": bool(anomaly.examples) and not with_examples,
         "summary": f"{shown:,} of {anomaly.rows:,} rows" if more else counted(shown, "example row"),
         "headers": headers,
         "examples": [["–" if cell is None else cut(cell, 200) for cell in row] for row in cells],
     }
-
-
-def contract_line(contract: Json, anomaly: Anomaly) -> tuple[str, str] | None:
-    """Place and YAML of the rule behind an anomaly; None for a rule that is not written in the contract."""
-    table = contract["tables"].get(anomaly.table)
-    if table is None:
-        return None
-    key = anomaly.rule.removeprefix("warn.").split(" ")[0]
-    key = {"expression": "expressions", "column": "type"}.get(key, key)
-    place, body = ["tables", anomaly.table], table
-    if key in ("unique", "foreign_keys", "expressions") and key not in table["columns"].get(anomaly.column, {}):
-        named = [rule for rule in table.get(key, ()) if anomaly.rule.endswith(rule.get("name", ""))]
-        named = [rule for rule in named if ", ".join(rule.get("columns", [anomaly.column])) == anomaly.column]
-        return (".".join([*place, key]), f"- {_yaml(named[0])}") if len(named) == 1 else None
-    if anomaly.column in table["columns"] and key not in ("freshness", "ordered"):
-        place, body = [*place, "columns", anomaly.column], table["columns"][anomaly.column]
-    if anomaly.rule.startswith("warn."):
-        place, body = [*place, "warn"], body.get("warn", {})
-    if key not in body:
-        return None
-    rule = body[key]
-    short = rule["value"] if isinstance(rule, dict) and rule.keys() == {"value"} else rule
-    return ".".join(place), _yaml({key: short})[1:-1]
-
-
-def _yaml(body: Any) -> str:
-    return yaml.safe_dump(body, default_flow_style=True, width=10**9, allow_unicode=True).strip()

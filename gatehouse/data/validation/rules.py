@@ -17,11 +17,8 @@ _SHOWN = 20
 class RowRule:
     """A rule that each row keeps or breaks; the first fields are as in `Anomaly`.
 
-    Attributes:
-        broken: SQL condition that holds for a row that breaks the rule.
-        tolerance: Share of rows that may break it.
-        sql: The user's SQL in it, which may fail; empty for other rules.
-        costly: Whether judging a value takes longer than grouping the rows by value.
+    `broken` is a SQL condition that holds for a row that breaks it, `sql` the part of it that the user wrote. A rule is
+    `costly` if judging a value takes longer than grouping the rows by value.
     """
 
     rule: str
@@ -38,14 +35,7 @@ class RowRule:
 def row_rules(
     contract: TableContract, present: Sequence[str], usable: Sequence[str], sensitive: frozenset[str]
 ) -> Iterator[RowRule]:
-    """All rules of a table that are judged row by row.
-
-    Args:
-        contract: The contract of the table.
-        present: Columns that the table has.
-        usable: Columns of them that have the type of the contract.
-        sensitive: Columns of which no value may be shown.
-    """
+    """All rules of a table that are judged row by row; `usable` columns have the contract's type."""
     for column, promised in contract.columns.items():
         for rule in promised.graded() if column in usable else ():
             condition = _condition(name(column), promised.type.value, rule.key, rule.value, column in sensitive)
@@ -109,7 +99,11 @@ def _condition(quoted: str, kind: str, key: str, value: Any, sensitive: bool) ->
         case "max":
             return f"at most {value}", f"({quoted} > {literal(value)}{not_a_number})"
         case "allowed":
-            return _listed(value, sensitive), f"{quoted} NOT IN ({', '.join(map(literal, value))})"
+            listed = ", ".join(map(str, value[:_SHOWN])) + ", …" * (len(value) > _SHOWN)
+            return (
+                f"one of {f'{len(value)} values' if sensitive else listed}",
+                f"{quoted} NOT IN ({', '.join(map(literal, value))})",
+            )
         case "pattern":
             return f"text like {value}", f"NOT regexp_full_match({quoted}, {text(value)})"
         case "min_length":
@@ -122,9 +116,3 @@ def _condition(quoted: str, kind: str, key: str, value: Any, sensitive: bool) ->
 def share(value: float) -> str:
     """A share as a percentage that is not rounded to all or nothing."""
     return f"{100 * value:.6g} %"
-
-
-def _listed(values: Sequence[Any], sensitive: bool) -> str:
-    if sensitive:
-        return f"one of {len(values)} values"
-    return f"one of {', '.join(map(str, values[:_SHOWN]))}" + (", …" if len(values) > _SHOWN else "")

@@ -8,11 +8,8 @@ from gatehouse.store.store import ArtifactStore
 def sensitive_columns(store: ArtifactStore, reference: Reference | str) -> frozenset[str]:
     """Names of the columns that an artifact, or one that it was derived from, declares sensitive.
 
-    A query that renames a sensitive column has to declare the new name.
-
-    Raises:
-        MissingArtifactError: if the store lacks one of these artifacts, because its declarations are unknown then.
-        CorruptArtifactError: if the manifest of one was altered.
+    A query that renames a sensitive column has to declare the new name. Raises MissingArtifactError or
+    CorruptArtifactError if a manifest is missing or was altered, because its declarations are unknown then.
     """
     start = Reference.parse(reference)
     names: set[str] = set()

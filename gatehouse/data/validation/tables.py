@@ -61,10 +61,8 @@ def opened(tables: Sequence[Table], temporary: Path) -> Iterator[duckdb.DuckDBPy
     """A DuckDB connection with a view for every table; nothing else can be read or written from it.
 
     One thread, so that a user's SQL gives the same result on every machine (a sum of doubles depends on the threads).
-    DuckDB must not use the files' statistics, because Parquet keeps NaN out of them (duckdb/duckdb#25521).
-
-    Raises:
-        ConfigurationError: if two tables have one name in SQL, which has no upper and lower case.
+    DuckDB must not use the files' statistics, because Parquet keeps NaN out of them (duckdb/duckdb#25521). Raises
+    ConfigurationError if two tables have one name in SQL, which has no upper and lower case.
     """
     if twice := alike([table.name for table in tables]):
         listed = ", ".join(f"{first} and {second}" for second, first in twice.items())

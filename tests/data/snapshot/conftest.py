@@ -91,8 +91,8 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
         return store_part(*arguments)
 
     def asked() -> int:
-        found, count[0] = count[0], 0
-        return found
+        total, count[0] = count[0], 0
+        return total
 
     monkeypatch.setattr(parts, "_store", counted)
     return asked

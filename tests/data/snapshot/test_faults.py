@@ -51,13 +51,13 @@ def test_killed_half_way_leaves_nothing_visible_and_a_repeat_is_whole(events: Ev
 
 def test_no_space_left_is_an_error_that_says_so(events: Events) -> None:
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    held = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
     try:
         with pytest.raises(StoreError, match="could not be written to the store"):
             events.take()
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
-        signal.signal(signal.SIGXFSZ, held)
+        signal.signal(signal.SIGXFSZ, handler)
     assert list(events.store.references()) == []
     assert events.take().rows == {"events": 600}

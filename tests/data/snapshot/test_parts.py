@@ -56,8 +56,8 @@ def test_threads_and_the_order_in_which_blocks_arrive_do_not_matter(
 ) -> None:
     results = []
     store_part = parts._store
-    for threads in ("1", "4"):
-        monkeypatch.setenv(parts.THREADS, threads)
+    for threads in (1, 4):
+        monkeypatch.setattr(parts, "processors", lambda threads=threads: threads)
         delays = iter([0.02, 0.0, 0.01] * 100)
         lock = threading.Event()
 
@@ -66,7 +66,7 @@ def test_threads_and_the_order_in_which_blocks_arrive_do_not_matter(
             return store_part(*arguments)
 
         monkeypatch.setattr(parts, "_store", slowly)
-        results.append(events.take(ArtifactStore.open(tmp_path / threads)))
+        results.append(events.take(ArtifactStore.open(tmp_path / str(threads))))
     assert results[0] == results[1]
 
 
@@ -76,10 +76,10 @@ def test_two_at_once_agree(events: Events) -> None:
     assert results[0].snapshot == results[1].snapshot == events.take().snapshot
 
 
-@pytest.mark.parametrize(("count", "wanted"), [(0, 0), (1, 0), (10, 3), (1_000_003, 7), (5_000_000, 0), (5, 5)])
-def test_shards_cover_all_rows_and_differ_by_less_than_a_twentieth(count: int, wanted: int) -> None:
-    made = shards(count, wanted)
-    assert [shard.start for shard in made] == [sum(one.rows for one in made[:index]) for index in range(len(made))]
+@pytest.mark.parametrize(("count", "shard_count"), [(0, 0), (1, 0), (10, 3), (1_000_003, 7), (5_000_000, 0), (5, 5)])
+def test_shards_cover_all_rows_and_differ_by_less_than_a_twentieth(count: int, shard_count: int) -> None:
+    made = shards(count, shard_count)
+    assert [shard.start for shard in made] == [sum(shard.rows for shard in made[:index]) for index in range(len(made))]
     assert sum(shard.rows for shard in made) == count
     sizes = [shard.rows for shard in made]
     assert max(sizes) <= 1.05 * min(sizes) or len(made) == 1

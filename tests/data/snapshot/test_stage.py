@@ -53,11 +53,8 @@ def test_as_of_is_the_newest_availability_time(source: FolderSource, store: Arti
     manifest = store.manifest(taken.snapshot)
     assert (manifest.details["as_of"], manifest.details["window"]) == (taken.as_of, "")
     dataset = store.manifest(manifest.derived_from["events"])
-    assert [(column.name, column.type) for column in dataset.columns] == [
-        ("id", "int64"),
-        ("at", "timestamp[us, tz=UTC]"),
-        ("value", "double"),
-    ]
+    types = {column.name: column.type for column in dataset.columns}
+    assert types == {"id": "int64", "at": "timestamp[us, tz=UTC]", "value": "double"}
 
 
 def test_the_same_files_elsewhere_give_the_same_snapshot(source: FolderSource, tmp_path: Path) -> None:

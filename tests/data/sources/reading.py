@@ -36,16 +36,16 @@ def take(
     spec: SourceSpec, known: tuple[KnownPart, ...] = (), rows: dict[str, pa.Table] | None = None
 ) -> tuple[dict[str, Any], tuple[KnownPart, ...], dict[str, pa.Table]]:
     """What a snapshot does: read the parts that the earlier one does not hold, and keep all of them."""
-    held = dict(rows or {})
-    found: list[Part] = []
+    tables = dict(rows or {})
+    listed: list[Part] = []
     with _READERS[type(spec)](spec) as reader:
         state = dict(reader.state())
         for part in reader.parts("orders", known):
-            if part.fingerprint not in held:
-                held[part.fingerprint] = part.read().table
-            found.append(part)
-    parts = tuple(KnownPart(part.fingerprint, held[part.fingerprint].num_rows, part.position) for part in found)
-    return state, parts, {part.fingerprint: held[part.fingerprint] for part in parts}
+            if part.fingerprint not in tables:
+                tables[part.fingerprint] = part.read().table
+            listed.append(part)
+    parts = tuple(KnownPart(part.fingerprint, tables[part.fingerprint].num_rows, part.position) for part in listed)
+    return state, parts, {part.fingerprint: tables[part.fingerprint] for part in parts}
 
 
 def ids(rows: dict[str, pa.Table]) -> list[int]:

@@ -36,8 +36,8 @@ def test_a_whole_number_that_a_double_would_round_is_refused_whatever_stands_bes
 @given(st.lists(st.one_of(st.integers(-(2**63), 2**63 - 1), st.integers(-9, 9).map(float), st.none()), max_size=20))
 @settings(max_examples=100, deadline=None)
 def test_any_whole_numbers_come_back(values: list[float | None]) -> None:
-    found = _read([json.dumps(value) for value in values]).table["v"].to_pylist()
-    assert found == values
+    rows = _read([json.dumps(value) for value in values]).table["v"].to_pylist()
+    assert rows == values
 
 
 ODD = ['"x"', "1.5", "true", "[1]", "{", "9223372036854775808", "1e19"]

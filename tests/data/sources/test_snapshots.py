@@ -105,9 +105,9 @@ def test_one_percent_of_new_rows_adds_one_blob(
     store_one = parts._store
 
     def counted(part: Any, *args: Any) -> Any:
-        found = store_one(part, *args)
-        stored.append(found.read)
-        return found
+        stored_part = store_one(part, *args)
+        stored.append(stored_part.read)
+        return stored_part
 
     monkeypatch.setattr(parts, "_store", counted)
     second = take(grow(1000, 1010), store)

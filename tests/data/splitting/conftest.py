@@ -34,8 +34,8 @@ def publish(store: ArtifactStore) -> Publish:
                 name = f"part-{number:05d}.parquet"
                 pq.write_table(table.slice(start, rows_a_file), workspace / name)
                 files[name] = workspace / name
-            told = {"label": "label", "entity_keys": ["key"]} | details
-            return str(store.publish("training-sets", "service", files, rows=table.num_rows, details=told))
+            all_details = {"label": "label", "entity_keys": ["key"]} | details
+            return str(store.publish("training-sets", "service", files, rows=table.num_rows, details=all_details))
 
     return publish_table
 
@@ -44,5 +44,5 @@ def opened(tmp_path: Any, columns: dict[str, Any] | pa.Table, **details: Any) ->
     """A training set that lies in no store."""
     table = columns if isinstance(columns, pa.Table) else pa.table(columns)
     pq.write_table(table, tmp_path / "table.parquet")
-    told = {"label": "label", "entity_keys": ["key"]} | details
-    return TrainingSet(Manifest("training-sets", "service", (), details=told), [tmp_path / "table.parquet"])
+    all_details = {"label": "label", "entity_keys": ["key"]} | details
+    return TrainingSet(Manifest("training-sets", "service", (), details=all_details), [tmp_path / "table.parquet"])

@@ -55,12 +55,12 @@ rows_of = st.lists(
 
 def _places(partition: Partition, rows: list[Row]) -> list[tuple[Any, ...]]:
     """For each row, in which part and on which side of each fold it is."""
-    found: list[list[str]] = [[] for _ in rows]
+    placed: list[list[str]] = [[] for _ in rows]
     for parts in [partition.parts, *(fold for _, fold in partition.every_fold())]:
         for name, part in parts.items():
             for row in part.tolist():
-                found[row].append(name)
-    return [(row, *places) for row, places in zip(rows, found, strict=True)]
+                placed[row].append(name)
+    return [(row, *places) for row, places in zip(rows, placed, strict=True)]
 
 
 @settings(max_examples=40, deadline=None)
@@ -87,10 +87,10 @@ def test_parts_and_folds_partition_the_rows(
     folds = [fold for _, fold in partition.every_fold()]
     if folds:
         outside = set(range(len(rows))) - {row for row in together if row not in partition.parts["test"]}
-        held = sorted(row for fold in folds for row in fold["validation"].tolist())
-        assert held == sorted(set(range(len(rows))) - outside)
+        validated = sorted(row for fold in folds for row in fold["validation"].tolist())
+        assert validated == sorted(set(range(len(rows))) - outside)
         for fold in folds:
-            assert sorted([*fold["train"].tolist(), *fold["validation"].tolist()]) == held
+            assert sorted([*fold["train"].tolist(), *fold["validation"].tolist()]) == validated
         assert all(np.array_equal(folds[-1][name], partition.parts[name]) for name in ("train", "validation"))
 
 
@@ -104,7 +104,7 @@ def test_a_group_is_on_one_side(
     partition = divide(spec, training_set)
     for parts in [partition.parts, *(fold for _, fold in partition.every_fold())]:
         sides = [{values[row] for row in part.tolist()} for part in parts.values()]
-        assert not any(one & other for number, one in enumerate(sides) for other in sides[number + 1 :])
+        assert not any(side & other for number, side in enumerate(sides) for other in sides[number + 1 :])
 
 
 def _hashes(count: int, start: int = 0) -> Any:
@@ -115,8 +115,8 @@ def _hashes(count: int, start: int = 0) -> Any:
 def test_fractions_are_within_binomial_bounds(fractions: tuple[float, float, float]) -> None:
     count, named = 100_000, Fractions(**dict(zip(PARTS, fractions, strict=True)))
     for seed in range(20):
-        found = np.bincount(by_threshold(_hashes(count, seed * count), named), minlength=3)
-        for rows, share in zip(found, fractions, strict=True):
+        placed = np.bincount(by_threshold(_hashes(count, seed * count), named), minlength=3)
+        for rows, share in zip(placed, fractions, strict=True):
             # Five standard deviations: sixty draws are all inside, but for once in 30,000 runs.
             assert abs(rows - count * share) < 5 * math.sqrt(count * share * (1 - share))
 

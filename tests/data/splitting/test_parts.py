@@ -20,18 +20,18 @@ def test_rows_and_labels_are_those_of_the_split(store: ArtifactStore) -> None:
 
 
 @pytest.mark.parametrize(
-    ("labels", "found"),
+    ("labels", "expected"),
     [
         ([1, 1, 1], "0 rows with label 0 and 3 with label 1; expected some of both"),
         ([0, 1, 2], "1 rows that are not 0 or 1"),
         ([0, 1, None], "1 rows that are not 0 or 1"),
     ],
 )
-def test_labels_that_no_model_can_be_judged_on(store: ArtifactStore, labels: list[int | None], found: str) -> None:
+def test_labels_that_no_model_can_be_judged_on(store: ArtifactStore, labels: list[int | None], expected: str) -> None:
     rows = table(3).drop_columns("label").append_column("label", pa.array(labels, pa.int8()))
     training_set = publish_training_set(store, rows)
     split = publish_split(store, training_set, test=range(3))
-    with pytest.raises(UnusablePartError, match=f"label label: found {found}"):
+    with pytest.raises(UnusablePartError, match=f"label label: found {expected}"):
         read_part(store, training_set, split, "test", BINARY)
 
 

@@ -16,6 +16,7 @@ from gatehouse.store.parameters import parameter_of, request_of
 from tests.data.splitting.conftest import spec_of
 from tests.source_tree import ROOT
 
+ROLLING = {"strategy": "rolling_origin", "horizon": "P7D", "test_from": "2024-01-01"}
 EXAMPLES: list[dict[str, Any]] = [
     {"train_until": "2024-01-01", "validation_until": "2024-02-01"},
     {"strategy": "random", "seed": 3},
@@ -23,7 +24,7 @@ EXAMPLES: list[dict[str, Any]] = [
     {"strategy": "entity", "fractions": {"train": 0.5, "validation": 0.25, "test": 0.25}},
     {"strategy": "group", "columns": ["town"], "checks": {"severity": {"duplicates": "fail"}}},
     {"strategy": "k_fold", "folds": 3, "test_from": "2024-02-01"},
-    {"strategy": "rolling_origin", "horizon": "P7D", "test_from": "2024-02-01"},
+    ROLLING,
 ]
 
 
@@ -36,22 +37,13 @@ def test_a_specification_survives_the_way_through_a_parameter(example: dict[str,
 @pytest.mark.parametrize(
     ("keys", "said"),
     [
-        (
-            {"strategy": "by_moon"},
-            "expected one of time, random, stratified, entity, group, k_fold, rolling",
-        ),
+        ({"strategy": "by_moon"}, "expected one of time, random, stratified, entity, group, k_fold, rolling"),
         ({"strategy": "random", "fractions": {"train": 0.9, "validation": 0.2, "test": 0.1}}, "sum to 1, found 1.2"),
         ({"strategy": "k_fold"}, "one of test_fraction and test_from"),
         ({"strategy": "k_fold", "test_fraction": 0.2, "test_from": "2024-01-01"}, "one of test_fraction and test_from"),
         ({"strategy": "k_fold", "test_fraction": 0.2, "unit": "group"}, "columns of the group"),
-        (
-            {"strategy": "rolling_origin", "horizon": "P1D", "window": "P1D", "test_from": "2024-01-01"},
-            "more than the gap",
-        ),
-        (
-            {"strategy": "rolling_origin", "horizon": "P7D", "test_from": "2024-01-01", "train_from": "2023-12-01"},
-            "before the first origin, 2023-11-27",
-        ),
+        (ROLLING | {"horizon": "P1D", "window": "P1D"}, "more than the gap"),
+        (ROLLING | {"train_from": "2023-12-01"}, "before the first origin, 2023-11-27"),
         ({"strategy": "random", "checks": {"severity": {"parts": "warn"}}}, "severity"),
     ],
 )

@@ -40,8 +40,8 @@ def test_texts_hash_as_defined_wherever_a_slice_begins(values: list[str], skippe
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.integers(-(2**63), 2**63 - 1), max_size=30))
 def test_integers_hash_as_defined(values: list[int]) -> None:
-    found = hash_column(pa.array(values, pa.int64())).tolist()
-    assert found == [_mix((value & _ALL) ^ _mix(_INTEGER)) for value in values]
+    digests = hash_column(pa.array(values, pa.int64())).tolist()
+    assert digests == [_mix((value & _ALL) ^ _mix(_INTEGER)) for value in values]
 
 
 @settings(max_examples=60, deadline=None)
@@ -66,7 +66,7 @@ def test_known_values_stay_what_they_are() -> None:
 
 
 @pytest.mark.parametrize(
-    ("one", "other"),
+    ("first", "second"),
     [
         (pa.array([1, 200], pa.int16()), pa.array([1, 200], pa.uint64())),
         (pa.array([0.5, 2.0], pa.float32()), pa.array([0.5, 2.0], pa.float64())),
@@ -79,5 +79,5 @@ def test_known_values_stay_what_they_are() -> None:
         (pa.array([datetime(2024, 1, 1)]).cast(pa.date32()), pa.array([datetime(2024, 1, 1)], pa.timestamp("s"))),
     ],
 )
-def test_a_value_hashes_the_same_however_it_is_held(one: Any, other: Any) -> None:
-    assert hash_column(one).tolist() == hash_column(other).tolist()
+def test_a_value_hashes_the_same_however_it_is_held(first: Any, second: Any) -> None:
+    assert hash_column(first).tolist() == hash_column(second).tolist()

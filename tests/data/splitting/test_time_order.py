@@ -40,8 +40,8 @@ def _problems(decision: Any, label: Any, labels: Any, parts: dict[str, Any]) -> 
 
 
 def _spec(**changes: Any) -> TimeSplit:
-    wanted = {"train_until": _at(100), "validation_until": _at(150), "gap": timedelta(hours=5)}
-    return TimeSplit.model_validate(wanted | changes)
+    keys = {"train_until": _at(100), "validation_until": _at(150), "gap": timedelta(hours=5)}
+    return TimeSplit.model_validate(keys | changes)
 
 
 @settings(max_examples=200, deadline=None)
@@ -74,8 +74,8 @@ def test_divide_agrees_with_a_row_by_row_reference(
             expected["test"].append(row)
     decision = _hours([decided for decided, _ in rows])
     label = _hours([decided + delay for decided, delay in rows])
-    found = divide_by_time(decision, label, spec)
-    assert {name: part.tolist() for name, part in found.items()} == expected
+    divided = divide_by_time(decision, label, spec)
+    assert {name: part.tolist() for name, part in divided.items()} == expected
 
 
 @settings(max_examples=200, deadline=None)
@@ -104,12 +104,12 @@ def test_only_splits_in_order_of_time_are_accepted(
 
 
 def _accepted(decided: Any, delay: Any, labels: Any, parts: dict[str, Any]) -> bool:
-    known = decided + delay
+    matured = decided + delay
     good = all(len(part) and set(labels[part]) == {0, 1} for part in parts.values())
     for earlier, later in (("train", "validation"), ("train", "test"), ("validation", "test")):
         for left in parts[earlier]:
             for right in parts[later]:
-                good = good and bool(decided[left] < decided[right] and known[left] <= decided[right])
+                good = good and bool(decided[left] < decided[right] and matured[left] <= decided[right])
     return good
 
 

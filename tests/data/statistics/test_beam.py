@@ -62,8 +62,8 @@ def test_results_travel_through_the_temporary_location_and_leave_nothing(store: 
     place = tmp_path / "shared"
     place.mkdir()
     snapshot = publish(store, _tables(100))
-    found = _measured(store, snapshot, "beam", "", f"--temp_location={place}")
-    assert found == _measured(store, snapshot, "in_process")
+    on_beam = _measured(store, snapshot, "beam", "", f"--temp_location={place}")
+    assert on_beam == _measured(store, snapshot, "in_process")
     assert list(place.iterdir()) == []
 
 

@@ -106,9 +106,9 @@ def test_a_class_without_train_rows_is_never_likely() -> None:
 @pytest.mark.parametrize("task", ["regression", "ranking"])
 def test_numbers_are_told_by_least_squares(task: Any) -> None:
     rows = pa.table({"x": np.arange(1000.0), "carrier": ["AA", "UA"] * 500})
-    wanted = 3 * np.arange(1000.0) + np.tile([0.0, 500.0], 500)
-    fitted = LinearModel.fit(task, rows, wanted, ["x"], ["carrier"])
-    assert np.corrcoef(fitted.predict(rows), wanted)[0, 1] > 0.999
+    numbers = 3 * np.arange(1000.0) + np.tile([0.0, 500.0], 500)
+    fitted = LinearModel.fit(task, rows, numbers, ["x"], ["carrier"])
+    assert np.corrcoef(fitted.predict(rows), numbers)[0, 1] > 0.999
 
 
 def test_without_columns_it_is_a_constant() -> None:
@@ -130,16 +130,16 @@ def test_nothing_pulls_at_the_end(seed: int, rows: int, columns: int, penalty: f
     dense = np.column_stack([generator.normal(0, scale, (rows, columns)), np.ones(rows)])
     labels = generator.permutation(np.arange(rows) % 2)
     design, penalties = sparse.csr_matrix(dense), np.append(np.full(columns, penalty), 0.0)
-    with mock.patch.object(logger, "warning") as told:
-        found = fit_logistic(design, labels, penalties)
-    assume(not told.called)  # The next tests are about classes that do not settle.
-    assert np.abs(slope(design, labels, penalties, found)).max() <= 1.1e-6 * rows
+    with mock.patch.object(logger, "warning") as warning:
+        coefficients = fit_logistic(design, labels, penalties)
+    assume(not warning.called)  # The next tests are about classes that do not settle.
+    assert np.abs(slope(design, labels, penalties, coefficients)).max() <= 1.1e-6 * rows
 
 
 def test_a_fit_that_does_not_converge_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     values = np.concatenate([np.linspace(-1e6, -1, 50), np.linspace(1, 1e6, 50)])
-    found = fit_logistic(sparse.csr_matrix(values[:, None]), values > 0, np.array([1e-9]))
-    assert np.isfinite(found).all()
+    coefficients = fit_logistic(sparse.csr_matrix(values[:, None]), values > 0, np.array([1e-9]))
+    assert np.isfinite(coefficients).all()
     assert "did not converge" in caplog.text
 
 

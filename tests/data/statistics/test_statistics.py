@@ -42,10 +42,10 @@ CUTS = st.lists(st.integers(0, 30), max_size=5)
 
 def measured(array: pa.Array, cuts: list[int] | None = None, **plan: Any) -> Measured:
     """The statistics of an array that was cut into parts, some perhaps empty."""
-    wanted = ColumnPlan.of(pa.field("a", array.type), plan.get("sensitive", False), plan.get("baseline", {}))
+    column_plan = ColumnPlan.of(pa.field("a", array.type), plan.get("sensitive", False), plan.get("baseline", {}))
     merge = OrderedMerge()
     for number, (start, end) in enumerate(itertools.pairwise([0, *sorted(cuts or ()), max(len(array), *cuts or [0])])):
-        merge.add(number, Partial.of(array.slice(start, end - start), wanted))
+        merge.add(number, Partial.of(array.slice(start, end - start), column_plan))
     return read_out(merge.result())
 
 
@@ -66,8 +66,8 @@ def sketching_beyond(most: int) -> Iterator[None]:
 def test_counted_parts_merge_to_the_whole_exactly(column: tuple[pa.DataType, list[Any]], cuts: list[int]) -> None:
     array = pa.array(column[1], column[0])
     baseline = statistics_of(array.slice(0, len(array) // 2))
-    found, whole = measured(array, cuts, baseline=baseline), measured(array, baseline=baseline)
-    assert canonical_json([found.statistics, found.rebinned]) == canonical_json([whole.statistics, whole.rebinned])
+    result, whole = measured(array, cuts, baseline=baseline), measured(array, baseline=baseline)
+    assert canonical_json([result.statistics, result.rebinned]) == canonical_json([whole.statistics, whole.rebinned])
 
 
 @PATCHED
@@ -77,9 +77,9 @@ def test_sketched_parts_merge_to_the_whole(column: tuple[pa.DataType, list[Any]]
     baseline = statistics_of(array.slice(0, len(array) // 2))
     exact = measured(array, baseline=baseline)
     with sketching_beyond(2):
-        found = measured(array, cuts, baseline=baseline)
-    if "exact" in found.statistics:
-        assert found.statistics["exact"] == (exact.statistics["distinct"] <= 2)
+        result = measured(array, cuts, baseline=baseline)
+    if "exact" in result.statistics:
+        assert result.statistics["exact"] == (exact.statistics["distinct"] <= 2)
     # So few values fit into the sketches: what is left are the last digits of sums, and numbers above 2^53.
     same = (
         "nulls",
@@ -93,16 +93,16 @@ def test_sketched_parts_merge_to_the_whole(column: tuple[pa.DataType, list[Any]]
         "mean_length",
         "other",
     )
-    assert _of(found.statistics, *same) == _of(exact.statistics, *same)
-    assert (found.rebinned is None) == (exact.rebinned is None)
-    if found.rebinned and exact.rebinned:
-        assert _of(found.rebinned, "counts", "values") == _of(exact.rebinned, "counts", "values")
+    assert _of(result.statistics, *same) == _of(exact.statistics, *same)
+    assert (result.rebinned is None) == (exact.rebinned is None)
+    if result.rebinned and exact.rebinned:
+        assert _of(result.rebinned, "counts", "values") == _of(exact.rebinned, "counts", "values")
     if column[0] == pa.int64():
-        assert found.statistics.get("sum") == exact.statistics.get("sum")
+        assert result.statistics.get("sum") == exact.statistics.get("sum")
 
 
-def _of(found: Statistics, *names: str) -> Statistics:
-    return {name: found[name] for name in names if name in found}
+def _of(result: Statistics, *names: str) -> Statistics:
+    return {name: result[name] for name in names if name in result}
 
 
 class Named:
@@ -126,39 +126,39 @@ def test_parts_merge_in_their_order_however_they_arrive(order: list[int], groups
             merges[0].join(other)
         return cast(Named, merges[0].result()).name
 
-    found = whole(order, groups)
-    assert found == whole(sorted(order), 1)
-    assert found.replace("(", "").replace(")", "") == "".join(f"{number:02d}" for number in sorted(order))
+    result = whole(order, groups)
+    assert result == whole(sorted(order), 1)
+    assert result.replace("(", "").replace(")", "") == "".join(f"{number:02d}" for number in sorted(order))
 
 
 @PATCHED
 @given(values=st.lists(st.floats(-1e6, 1e6) | st.just(0.0) | st.integers(-5, 5).map(float), min_size=2, max_size=60))
 def test_numbers_are_those_of_numpy(values: list[float]) -> None:
-    found, array = statistics_of(pa.array([*values, None, NAN, math.inf])), np.array(values)
-    others = array[array != 0]
-    assert _of(found, "nulls", "not_finite", "zeros") == {
+    result, array = statistics_of(pa.array([*values, None, NAN, math.inf])), np.array(values)
+    nonzero = array[array != 0]
+    assert _of(result, "nulls", "not_finite", "zeros") == {
         "nulls": 1,
         "not_finite": 2,
-        "zeros": len(array) - len(others),
+        "zeros": len(array) - len(nonzero),
     }
-    assert (found["min"], found["max"], found["distinct"]) == (array.min(), array.max(), len(np.unique(array)))
-    assert found["sum"] == pytest.approx(math.fsum(values), rel=1e-12, abs=1e-9)
-    assert found["mean"] == pytest.approx(array.mean(), rel=1e-9, abs=1e-9)
-    assert found["std"] == pytest.approx(array.std(ddof=1), rel=1e-9, abs=1e-9)
+    assert (result["min"], result["max"], result["distinct"]) == (array.min(), array.max(), len(np.unique(array)))
+    assert result["sum"] == pytest.approx(math.fsum(values), rel=1e-12, abs=1e-9)
+    assert result["mean"] == pytest.approx(array.mean(), rel=1e-9, abs=1e-9)
+    assert result["std"] == pytest.approx(array.std(ddof=1), rel=1e-9, abs=1e-9)
     expected = np.quantile(array, SHOWN_LEVELS, method="inverted_cdf")
-    assert list(found["quantiles"].values()) == expected.tolist()
-    edges = np.unique(np.quantile(others, BIN_LEVELS, method="inverted_cdf")) if len(others) else np.empty(0)
-    assert found["edges"] == edges.tolist()
-    assert found["counts"] == _rows_between(others, edges)
-    drawn = found["histogram"]
+    assert list(result["quantiles"].values()) == expected.tolist()
+    edges = np.unique(np.quantile(nonzero, BIN_LEVELS, method="inverted_cdf")) if len(nonzero) else np.empty(0)
+    assert result["edges"] == edges.tolist()
+    assert result["counts"] == _rows_between(nonzero, edges)
+    drawn = result["histogram"]
     assert drawn["below"] + sum(drawn["counts"]) + drawn["above"] == len(array)
     assert drawn["counts"] == _bars(array, drawn["edges"])
 
 
 def _bars(values: np.ndarray, edges: list[float]) -> list[int]:
     """Rows in [e1, e2), [e2, e3), …, and the last edge itself."""
-    found = [int(((values >= low) & (values < high)).sum()) for low, high in itertools.pairwise(edges)]
-    return [*found[:-1], found[-1] + int((values == edges[-1]).sum())]
+    result = [int(((values >= low) & (values < high)).sum()) for low, high in itertools.pairwise(edges)]
+    return [*result[:-1], result[-1] + int((values == edges[-1]).sum())]
 
 
 def _rows_between(values: np.ndarray, edges: np.ndarray) -> list[int]:
@@ -169,11 +169,11 @@ def _rows_between(values: np.ndarray, edges: np.ndarray) -> list[int]:
 @PATCHED
 @given(values=st.lists(st.integers(-(2**63), 2**63 - 1), min_size=2, max_size=40))
 def test_whole_numbers_beyond_the_precision_of_doubles_stay_exact(values: list[int]) -> None:
-    found = statistics_of(pa.array(values, pa.int64()))
-    assert (found["min"], found["max"], found["sum"]) == (min(values), max(values), sum(values))
-    assert found["distinct"] == len(set(values))
-    assert found["median"] == sorted(values)[(len(values) + 1) // 2 - 1]
-    assert found["mean"] == float(Fraction(sum(values), len(values)))
+    result = statistics_of(pa.array(values, pa.int64()))
+    assert (result["min"], result["max"], result["sum"]) == (min(values), max(values), sum(values))
+    assert result["distinct"] == len(set(values))
+    assert result["median"] == sorted(values)[(len(values) + 1) // 2 - 1]
+    assert result["mean"] == float(Fraction(sum(values), len(values)))
 
 
 def test_negative_zero_is_zero() -> None:
@@ -183,9 +183,9 @@ def test_negative_zero_is_zero() -> None:
 
 
 def test_a_sum_beyond_doubles_is_left_out_and_the_mean_is_not() -> None:
-    found = statistics_of(pa.array([1.5e308, 1.5e308]))
-    assert found["mean"] == 1.5e308
-    assert "sum" not in found
+    result = statistics_of(pa.array([1.5e308, 1.5e308]))
+    assert result["mean"] == 1.5e308
+    assert "sum" not in result
 
 
 @pytest.mark.parametrize(
@@ -208,9 +208,9 @@ def test_a_sum_beyond_doubles_is_left_out_and_the_mean_is_not() -> None:
     ids=lambda value: str(value.type) if isinstance(value, pa.Array) else "",
 )
 def test_each_arrow_type_is_measured_as_its_kind(array: pa.Array, type: str | None, expected: Statistics) -> None:
-    found = statistics_of(array)
-    assert type is None or found["type"] == type
-    assert _of(found, *expected) == expected
+    result = statistics_of(array)
+    assert type is None or result["type"] == type
+    assert _of(result, *expected) == expected
 
 
 @pytest.mark.parametrize("kind", [pa.int64(), pa.float64(), pa.string(), pa.bool_(), pa.timestamp("us")])
@@ -218,15 +218,15 @@ def test_a_column_without_values_can_be_compared(kind: pa.DataType) -> None:
     filled = {pa.int64(): [1, 2], pa.float64(): [1.0, 2.0], pa.string(): ["a", "b"], pa.bool_(): [True, False]}
     baseline = statistics_of(pa.array(filled.get(kind, [0]), kind))
     for values in ([], [None, None]):
-        found = measured(pa.array(values, kind), baseline=baseline)
-        assert _of(found.statistics, "nulls", "distinct", "exact") == {
+        result = measured(pa.array(values, kind), baseline=baseline)
+        assert _of(result.statistics, "nulls", "distinct", "exact") == {
             "nulls": len(values),
             "distinct": 0,
             "exact": True,
         }
-        assert (found.rebinned is None) == (kind == pa.timestamp("us"))
-        if found.rebinned and values:
-            assert MOVEMENTS["psi"].measure(baseline, found.rebinned) > 1
+        assert (result.rebinned is None) == (kind == pa.timestamp("us"))
+        if result.rebinned and values:
+            assert MOVEMENTS["psi"].measure(baseline, result.rebinned) > 1
 
 
 @pytest.mark.parametrize("most", [columns.MOST_VALUES, 2], ids=["counted", "sketched"])
@@ -234,9 +234,9 @@ def test_a_sensitive_column_keeps_counts_alone(most: int) -> None:
     for values in ([4123, 5123, 6123], [4.5, NAN, 5.5, 6.5], ["one", "two", "three"], [datetime(2024, 1, 1)]):
         array = pa.array([*values, None])
         with sketching_beyond(most):
-            found = measured(array, sensitive=True, baseline=statistics_of(array))
-        assert found.statistics.keys() == {"type", "nulls", "distinct", "exact", "sensitive"}
-        assert found.rebinned is None
+            result = measured(array, sensitive=True, baseline=statistics_of(array))
+        assert result.statistics.keys() == {"type", "nulls", "distinct", "exact", "sensitive"}
+        assert result.rebinned is None
 
 
 @PATCHED
@@ -270,17 +270,17 @@ def test_sketched_quantiles_keep_their_stated_error(shape: str) -> None:
         "half zero": np.where(generator.random(rows) < 0.5, 0, generator.normal(size=rows)),
         "whole": generator.integers(-(2**40), 2**40, rows),
     }[shape]
-    found, ordered = statistics_of(pa.array(values), list(range(40_000, rows, 40_000))), np.sort(values)
-    assert found["exact"] is False
-    for level, value in found["quantiles"].items():
+    result, ordered = statistics_of(pa.array(values), list(range(40_000, rows, 40_000))), np.sort(values)
+    assert result["exact"] is False
+    for level, value in result["quantiles"].items():
         low, high = (np.searchsorted(ordered, value, side) / rows for side in ("left", "right"))
         assert low - RANK_ERROR <= float(level) <= high + RANK_ERROR, level
-    counts = _rows_between(ordered[ordered != 0], np.array(found["edges"]))
-    assert np.abs(np.subtract(counts, found["counts"])).max() <= 2 * RANK_ERROR * rows
-    assert sum(found["counts"]) + found["zeros"] == rows
-    assert found["distinct"] == pytest.approx(len(np.unique(values)), rel=5 / 64)
-    assert found["mean"] == pytest.approx(values.mean(), rel=1e-9, abs=1e-12)
-    assert found["std"] == pytest.approx(values.std(ddof=1), rel=1e-9)
+    counts = _rows_between(ordered[ordered != 0], np.array(result["edges"]))
+    assert np.abs(np.subtract(counts, result["counts"])).max() <= 2 * RANK_ERROR * rows
+    assert sum(result["counts"]) + result["zeros"] == rows
+    assert result["distinct"] == pytest.approx(len(np.unique(values)), rel=5 / 64)
+    assert result["mean"] == pytest.approx(values.mean(), rel=1e-9, abs=1e-12)
+    assert result["std"] == pytest.approx(values.std(ddof=1), rel=1e-9)
 
 
 def test_frequent_texts_are_found_among_too_many() -> None:
@@ -290,16 +290,16 @@ def test_frequent_texts_are_found_among_too_many() -> None:
     places = generator.permutation(rows)
     for text, share in shares.items():
         texts[places[: int(share * rows)]], places = text, places[int(share * rows) :]
-    found = statistics_of(pa.array(texts), list(range(50_000, rows, 50_000)))
-    assert [value for value, _ in found["values"]] == list(shares)
-    for (_, count), share in zip(found["values"], shares.values(), strict=True):
+    result = statistics_of(pa.array(texts), list(range(50_000, rows, 50_000)))
+    assert [value for value, _ in result["values"]] == list(shares)
+    for (_, count), share in zip(result["values"], shares.values(), strict=True):
         assert share * rows <= count <= (share + HEAVY_SHARE) * rows
-    assert found["other"] == rows - sum(count for _, count in found["values"])
-    assert found["distinct"] == pytest.approx(len(set(texts)), rel=5 / 64)
+    assert result["other"] == rows - sum(count for _, count in result["values"])
+    assert result["distinct"] == pytest.approx(len(set(texts)), rel=5 / 64)
 
 
 def test_distinct_long_texts_are_sketched_before_they_fill_the_memory() -> None:
     texts = pa.array([f"{number:05d}" * 2000 for number in range(1000)])
-    found = statistics_of(texts, [300, 600])
-    assert (found["exact"], found["values"], found["other"]) == (False, [], 1000)
-    assert (found["distinct"], found["min_length"], found["max_length"]) == (1000, 10_000, 10_000)
+    result = statistics_of(texts, [300, 600])
+    assert (result["exact"], result["values"], result["other"]) == (False, [], 1000)
+    assert (result["distinct"], result["min_length"], result["max_length"]) == (1000, 10_000, 10_000)

@@ -28,11 +28,11 @@ def _table(rows: int) -> pa.Table:
     return pa.table(columns | {"coded": texts.dictionary_encode(), "list": [[1], None] * (rows // 2)})
 
 
-def _files(folder: Path, rows: int, each: int, group: int) -> list[Path]:
+def _files(folder: Path, rows: int, rows_per_file: int, group: int) -> list[Path]:
     whole, paths = _table(rows), []
-    for start in range(0, rows, each):
-        paths.append(folder / f"{each}-{group}-{start:06d}.parquet")
-        pq.write_table(whole.slice(start, each), paths[-1], row_group_size=group)
+    for start in range(0, rows, rows_per_file):
+        paths.append(folder / f"{rows_per_file}-{group}-{start:06d}.parquet")
+        pq.write_table(whole.slice(start, rows_per_file), paths[-1], row_group_size=group)
     return paths
 
 
@@ -41,8 +41,8 @@ def test_any_number_of_threads_gives_the_same_bytes(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(columns, "MOST_VALUES", most)
     files = _files(tmp_path, 4000, 1500, 200)
     baseline = measure_table(files[:1], frozenset(), {}).statistics
-    found = [measure_table(files, frozenset({"a"}), baseline, threads) for threads in (1, 2, 5, 2, 5)]
-    written = {canonical_json([one.rows, one.statistics, one.rebinned]) for one in found}
+    results = [measure_table(files, frozenset({"a"}), baseline, threads) for threads in (1, 2, 5, 2, 5)]
+    written = {canonical_json([table.rows, table.statistics, table.rebinned]) for table in results}
     assert len(written) == 1
 
 
@@ -79,8 +79,8 @@ def test_empty_files_and_files_without_row_groups_count_no_row(tmp_path: Path) -
 def test_a_column_is_found_by_its_whole_name(tmp_path: Path) -> None:
     columns = {"a.b": [1, 2], "a": ["x", "y"], 'q"': [True, None], "s": [{"a": 1}, None]}
     pq.write_table(pa.table(columns), tmp_path / "named.parquet")
-    found = measure_table([tmp_path / "named.parquet"], frozenset(), {}).statistics
-    assert {name: (one["type"], one["nulls"]) for name, one in found.items()} == {
+    results = measure_table([tmp_path / "named.parquet"], frozenset(), {}).statistics
+    assert {name: (table["type"], table["nulls"]) for name, table in results.items()} == {
         "a.b": ("int64", 0),
         "a": ("string", 0),
         'q"': ("bool", 1),
@@ -94,8 +94,8 @@ def test_what_is_not_installed_is_named(
 ) -> None:
     missing = f"gatehouse.data.statistics.{module}"
     monkeypatch.setitem(sys.modules, missing, None)
-    wanted = {"name": "small", "datasets": store.manifest(publish(store, {"t": pa.table({"a": [1]})})).derived_from}
-    request = MeasureRequest.model_validate(wanted | {"statistics": {"engine": engine}})
+    keys = {"name": "small", "datasets": store.manifest(publish(store, {"t": pa.table({"a": [1]})})).derived_from}
+    request = MeasureRequest.model_validate(keys | {"statistics": {"engine": engine}})
     with pytest.raises(ConfigurationError, match=f"the package {missing} is not installed"):
         measure(request, store)
 

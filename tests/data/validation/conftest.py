@@ -46,7 +46,9 @@ def publish(
 def shown(store: ArtifactStore, result: ValidateResult) -> str:
     """Everything that a validation lets anybody read: its files, those of its statistics, and its page."""
     references = (result.validation, store.manifest(result.validation).derived_from["statistics"])
-    texts = [store.read_text(one, entry.path) for one in references for entry in store.manifest(one).files]
+    texts = [
+        store.read_text(reference, entry.path) for reference in references for entry in store.manifest(reference).files
+    ]
     return "".join([*texts, page(store, result.validation)])
 
 

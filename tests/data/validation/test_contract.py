@@ -19,15 +19,8 @@ ROOT = Path(__file__).parents[3]
 
 
 def _contract(**table: Any) -> str:
-    wanted = {"columns": {"a": {"type": "int64"}, "at": {"type": "timestamp"}}} | table
-    return yaml.safe_dump({"version": 1, "tables": {"t": wanted}})
-
-
-@pytest.mark.parametrize(
-    "path", ["pipelines/projects/flights/contract.yaml", "gatehouse/project/templates/project/contract.yaml"]
-)
-def test_the_contracts_of_the_repository_are_valid(path: str) -> None:
-    assert parse_contract((ROOT / path).read_text()).tables
+    body = {"columns": {"a": {"type": "int64"}, "at": {"type": "timestamp"}}} | table
+    return yaml.safe_dump({"version": 1, "tables": {"t": body}})
 
 
 @pytest.mark.parametrize(
@@ -83,9 +76,11 @@ def test_any_numbers_and_texts_of_a_contract_are_published_as_they_are(
 
 def test_words_for_people_are_no_part_of_what_is_published() -> None:
     body = yaml.safe_load(_contract())
-    told = {**body, "description": "What we agreed.", "metadata": {"wiki": "page 7"}}
-    told["tables"] = {"t": {**body["tables"]["t"], "description": "One row a flight."}}
-    assert contract_text(parse_contract(yaml.safe_dump(told))) == contract_text(parse_contract(yaml.safe_dump(body)))
+    described = {**body, "description": "What we agreed.", "metadata": {"wiki": "page 7"}}
+    described["tables"] = {"t": {**body["tables"]["t"], "description": "One row a flight."}}
+    assert contract_text(parse_contract(yaml.safe_dump(described))) == contract_text(
+        parse_contract(yaml.safe_dump(body))
+    )
     assert contract_text(parse_contract(_contract(owner="ops"))) != contract_text(parse_contract(_contract()))
 
 
@@ -109,10 +104,7 @@ def test_every_problem_is_named_at_once_with_its_path() -> None:
         ({"columns": {"a": {"type": "int64", "min": 3, "max": 2}}}, "expected min <= max"),
         ({"columns": {"a": {"type": "int64", "warn": {"min": 3, "max": 2}}}}, "expected min <= max"),
         ({"columns": {"a": {"type": "double", "sensitive": True, "psi": 0.1}}}, "none is kept of a sensitive column"),
-        (
-            {"columns": {"a": {"type": "string", "sensitive": True, "protected": True}}},
-            "names the groups of a protected",
-        ),
+        ({"columns": {"a": {"type": "string", "sensitive": True, "protected": True}}}, "names the groups"),
         ({"columns": {"a": {"type": "int64", "nullable": False, "completeness": 1}}}, "keep one of the two"),
         ({"unique": [["a", "b"]]}, "lists no column 'b'"),
         ({"unique": [[]]}, "at least 1 of them"),

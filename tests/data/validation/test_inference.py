@@ -17,7 +17,7 @@ from gatehouse.data.validation.inference import infer_contract
 from gatehouse.data.validation.stage import ValidateRequest, ValidateResult, validate
 from gatehouse.errors import ConfigurationError
 from gatehouse.store.store import ArtifactStore
-from tests.data.validation.conftest import publish
+from tests.data.validation.conftest import anomalies_of, publish
 
 ROWS = 1200
 START = datetime(2024, 1, 1, tzinfo=UTC)
@@ -60,11 +60,6 @@ def _validate(store: ArtifactStore, snapshot: str, contract: str, baseline: str 
     return validate(ValidateRequest(snapshot=snapshot, contract=reference, baseline=baseline), store)
 
 
-def _anomalies(store: ArtifactStore, result: ValidateResult) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = store.read_json(result.validation, "anomalies.json")
-    return found
-
-
 # Shrinking a failure would judge hundreds of snapshots, for minutes.
 @settings(
     max_examples=25,
@@ -86,9 +81,13 @@ def test_the_snapshot_keeps_the_contract_inferred_from_it(
         for column in table.column_names
         if pa.types.is_floating(table[column].type) and pc.any(pc.is_inf(table[column])).as_py()
     }
-    found = _anomalies(shared, _validate(shared, snapshot, contract))
+    anomalies = anomalies_of(shared, _validate(shared, snapshot, contract))
     # An infinity breaks any bound, so it only warns of them.
-    assert [one for one in found if one["severity"] == "fail" or (one["table"], one["column"]) not in infinite] == []
+    assert [
+        anomaly
+        for anomaly in anomalies
+        if anomaly["severity"] == "fail" or (anomaly["table"], anomaly["column"]) not in infinite
+    ] == []
 
 
 def _orders(rows: int = ROWS) -> pa.Table:
@@ -126,7 +125,7 @@ def test_it_is_kept_against_itself_as_baseline(store: ArtifactStore) -> None:
     contract = infer_contract(store, snapshot)
     first = _validate(store, snapshot, contract)
     second = _validate(store, snapshot, contract, baseline=first.validation)
-    assert _anomalies(store, first) == _anomalies(store, second) == []
+    assert anomalies_of(store, first) == anomalies_of(store, second) == []
 
 
 @pytest.mark.parametrize(
@@ -150,7 +149,7 @@ def test_it_is_kept_against_itself_as_baseline(store: ArtifactStore) -> None:
 def test_a_corrupted_copy_breaks_it(store: ArtifactStore, corrupted: pa.Table, rule: str) -> None:
     contract = infer_contract(store, _snapshot(store))
     result = _validate(store, _snapshot(store, corrupted), contract)
-    broken = {one["rule"] for one in _anomalies(store, result) if one["severity"] == "fail"}
+    broken = {anomaly["rule"] for anomaly in anomalies_of(store, result) if anomaly["severity"] == "fail"}
     assert result.verdict == "fail"
     assert rule in broken
 
@@ -202,13 +201,13 @@ def test_columns_that_no_contract_can_state_are_named_and_left_out(store: Artifa
 def test_the_command_prints_or_writes_it_and_spares_a_file_that_is_there(store: ArtifactStore, tmp_path: Path) -> None:
     snapshot = _snapshot(store)
     expected, written = infer_contract(store, snapshot), tmp_path / "contract.yaml"
-    wanted = ["infer-contract", "snapshots/small", "--store", store.address]
-    assert CliRunner().invoke(app, wanted).stdout == expected
-    assert CliRunner().invoke(app, [*wanted, "--out", str(written)]).exit_code == 0
+    command = ["infer-contract", "snapshots/small", "--store", store.address]
+    assert CliRunner().invoke(app, command).stdout == expected
+    assert CliRunner().invoke(app, [*command, "--out", str(written)]).exit_code == 0
     assert written.read_text(encoding="utf-8") == expected
     written.write_text("mine")
-    for words in ([*wanted, "--out", str(written)], ["infer-contract", "config/none", "--store", store.address]):
+    for words in ([*command, "--out", str(written)], ["infer-contract", "config/none", "--store", store.address]):
         assert isinstance(CliRunner().invoke(app, words).exception, ConfigurationError)
     assert written.read_text() == "mine"
-    assert CliRunner().invoke(app, [*wanted, "--out", str(written), "--force"]).exit_code == 0
+    assert CliRunner().invoke(app, [*command, "--out", str(written), "--force"]).exit_code == 0
     assert written.read_text(encoding="utf-8") == expected

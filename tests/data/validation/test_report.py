@@ -109,7 +109,7 @@ def section(html: str, column: int) -> str:
 
 def test_200_columns_with_a_baseline_and_what_is_wrong_with_them_stay_below_a_megabyte() -> None:
     columns = {f"a_rather_long_column_name_{at}": numeric() if at % 3 else textual() for at in range(200)}
-    moved = {name: numeric(0.5) if "histogram" in found else textual() for name, found in columns.items()}
+    moved = {name: numeric(0.5) if "histogram" in column else textual() for name, column in columns.items()}
     anomalies = [anomaly(at, name, "warn" if at % 2 else "fail") for at, name in enumerate([*columns] * 5)]
     html = drawn(columns, anomalies, moved, moved)
     assert len(html.encode()) < 1_000_000
@@ -118,22 +118,15 @@ def test_200_columns_with_a_baseline_and_what_is_wrong_with_them_stay_below_a_me
 
 
 def test_anomalies_that_fail_come_first_and_then_by_table_and_column() -> None:
-    found = [
-        anomaly(0, "a", "warn"),
-        anomaly(1, "b", table="weather"),
-        anomaly(2, "b"),
-        anomaly(3, "a"),
-    ]
-    html = drawn({"a": numeric(), "b": numeric()}, found)
+    anomalies = [anomaly(0, "a", "warn"), anomaly(1, "b", table="weather"), anomaly(2, "b"), anomaly(3, "a")]
+    html = drawn({"a": numeric(), "b": numeric()}, anomalies)
     rows = re.findall(r'<tbody id="(a\d)".*?chip (\w+)".*?found"><bdi>(\d)', html, re.DOTALL)
     assert rows == [("a0", "fail", "4"), ("a1", "fail", "3"), ("a2", "fail", "2"), ("a3", "warn", "1")]
 
 
 def test_an_anomaly_and_its_columns_lead_to_each_other() -> None:
-    html = drawn(
-        {"a": numeric(), "b": numeric(), "c, d": numeric()},
-        [anomaly(0, "a, b"), anomaly(1, "c, d"), anomaly(2, "gone")],
-    )
+    columns = {"a": numeric(), "b": numeric(), "c, d": numeric()}
+    html = drawn(columns, [anomaly(0, "a, b"), anomaly(1, "c, d"), anomaly(2, "gone")])
     first, second, gone = re.findall(r'id="a\d".*?</tbody>', html, re.DOTALL)
     assert re.findall(r'href="#(c\d)"', first) == ["c0", "c1"]
     assert re.findall(r'href="#(c\d)"', second) == ["c2"] and "href" not in gone
@@ -152,8 +145,8 @@ def test_examples_are_shown_as_they_stand_in_the_data() -> None:
 
 def test_nothing_of_the_data_is_markup_and_everything_is_there() -> None:
     columns = {NASTY: textual() | {"values": [[NASTY, 7], ["x" * 5000, 6]], "min": NASTY}, "b": numeric()}
-    found = [anomaly(0, NASTY, expected=NASTY, observed=NASTY, examples=({"row": 1, NASTY: "y" * 5000},))]
-    html = drawn(columns, found, columns, columns, [NASTY])
+    anomalies = [anomaly(0, NASTY, expected=NASTY, observed=NASTY, examples=({"row": 1, NASTY: "y" * 5000},))]
+    html = drawn(columns, anomalies, columns, columns, [NASTY])
     text = Text(html).text
     assert "script" not in Text(html).tags
     assert text.count(NASTY) > 8
@@ -209,10 +202,10 @@ def test_what_was_not_judged_is_listed_and_too_many_anomalies_are_counted() -> N
 def test_a_snapshot_far_from_its_baseline_is_drawn_in_bars_of_its_own() -> None:
     own, baseline = numeric(100), numeric()
     far = numeric() | {"histogram": {**numeric()["histogram"], "counts": [0] * 30, "below": 0, "above": 90_000}}
-    found = shape_of(own, far, baseline)
-    assert found is not None
-    assert found.own[0].low == pytest.approx(97)
-    assert found.limits == (-3, pytest.approx(103))
+    shape = shape_of(own, far, baseline)
+    assert shape is not None
+    assert shape.own[0].low == pytest.approx(97)
+    assert shape.limits == (-3, pytest.approx(103))
     near = shape_of(own, baseline, baseline)
     assert near is not None
     assert near.own == near.baseline
@@ -252,15 +245,15 @@ def test_values_that_no_axis_holds_are_reported_without_a_picture(
 
 
 @pytest.mark.parametrize(
-    ("rules", "told"), [({"psi": {"value": 0.2}}, ""), ({"max": {"value": 9}}, "shown beside: no rule")]
+    ("rules", "note"), [({"psi": {"value": 0.2}}, ""), ({"max": {"value": 9}}, "shown beside: no rule")]
 )
 def test_a_baseline_that_no_rule_looks_at_is_told_so(
-    judge: Validate, store: ArtifactStore, rules: Any, told: str
+    judge: Validate, store: ArtifactStore, rules: Any, note: str
 ) -> None:
     contract = {"t": {"columns": {"a": {"type": "int64"} | rules}}}
     first = judge({"t": pa.table({"a": [1, 2]})}, contract)
     text = Text(page(store, judge({"t": pa.table({"a": [1, 2]})}, contract, first.validation).validation)).text
-    assert (first.validation[:30] in text) and ("no rule of the contract looks at it" in text) is bool(told)
+    assert (first.validation[:30] in text) and ("no rule of the contract looks at it" in text) is bool(note)
 
 
 def test_the_head_counts_what_failed_names_the_first_and_lists_warnings_and_what_was_not_judged() -> None:

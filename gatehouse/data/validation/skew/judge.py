@@ -16,18 +16,10 @@ ByName = Mapping[str, Statistics]
 def compared(
     features: Sequence[str], trained: ByName, served: ByName, rebinned: ByName, rows: tuple[int, int]
 ) -> list[dict[str, Any]]:
-    """Compare the features that both sides have; the most moved come first.
+    """Compare the features that both sides have, from statistics by column; the most moved come first.
 
-    Args:
-        features: Names of the features.
-        trained: Statistics of the training set, by column.
-        served: Statistics of the log, by column.
-        rebinned: Statistics of the log in the bins and values of the training set, by column.
-        rows: Rows of the training set, and of the log.
-
-    Returns:
-        By feature: its distances `psi`, `js` and `linf`, None without bins in common; on both sides the share of rows
-        without a finite value, and the mean, None for other columns than numbers.
+    By feature: its distances `psi`, `js` and `linf`, None without bins in common; on both sides the share of rows
+    without a finite value, and the mean, None for other columns than numbers.
     """
     bodies = []
     for name in (name for name in features if name in trained and name in served):

@@ -55,8 +55,8 @@ def compare(store: ArtifactStore) -> Compare:
 
 
 def _rules(store: ArtifactStore, result: SkewResult) -> set[tuple[str, str, str]]:
-    found = store.read_json(result.skew, "anomalies.json")
-    return {(one["column"], one["rule"], one["severity"]) for one in found}
+    anomalies = store.read_json(result.skew, "anomalies.json")
+    return {(one["column"], one["rule"], one["severity"]) for one in anomalies}
 
 
 def test_rows_like_those_trained_on_pass_without_the_label(store: ArtifactStore, compare: Compare) -> None:
