@@ -3,7 +3,6 @@
 import logging
 import os
 import time
-import webbrowser
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -245,9 +244,7 @@ def _under_way(store: ArtifactStore, study: str, about: dict[str, Any]) -> Found
     return Found(about["name"], study, None, state, shown, *_times(store, study), failed)
 
 
-app = typer.Typer(
-    no_args_is_help=True, help="Experiments: list, show, report, resume, stop, serve-storage, import-katib."
-)
+app = typer.Typer(no_args_is_help=True, help="Experiments: list, show, resume, stop, serve-storage, import-katib.")
 ExperimentArgument = Annotated[
     str, typer.Argument(metavar="NAME", help="A model (its newest experiment), a reference, or the key of a study.")
 ]
@@ -363,28 +360,6 @@ def events(shown: Shown, seen: dict[int, str]) -> Iterator[str]:
             yield f"trial {number}: {values_of(shown, trial)}{', best so far' if number == best else ''}"
         else:
             yield f"trial {number} {_state(trial)}: {trial.get('reason') or 'no reason'}"
-
-
-@app.command()
-def report(
-    name: ExperimentArgument,
-    store: StoreOption = "",
-    open_page: Annotated[bool, typer.Option("--open/--no-open", help="Open it in a browser.")] = True,
-) -> None:
-    """Draw the page of an experiment, also of one under way; print where it is, and open it."""
-    opened = open_store(store)
-    experiment = find_experiment(opened, name)
-    if experiment.reference:
-        page = rendered(opened, experiment.reference)
-    else:
-        from gatehouse.tuning.reports.page import drawn
-
-        page = opened.scratch("tuning") / f"{experiment.study}.html"
-        page.parent.mkdir(parents=True, exist_ok=True)
-        page.write_text(drawn(experiment.shown), encoding="utf-8")
-    typer.echo(str(page))
-    if open_page:
-        webbrowser.open(page.resolve().as_uri())
 
 
 @app.command()

@@ -4,7 +4,6 @@ import json
 import logging
 import os
 import time
-import webbrowser
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -135,17 +134,6 @@ def test_a_name_is_a_model_a_reference_or_a_key(store: ArtifactStore) -> None:
         find_experiment(store, "weather")
     with pytest.raises(ConfigurationError, match="expected an experiment"):
         find_experiment(store, store.publish("models", "a", {"a.json": "{}"}).short)
-
-
-def test_reports_of_what_is_published_and_of_what_is_not(store: ArtifactStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    opened: list[str] = []
-    monkeypatch.setattr(webbrowser, "open", opened.append)
-    begun(store)
-    page = Path(run(store, "report", "flights").output.strip())
-    assert "Interrupted: its controller is gone, 1 trial not finished" in page.read_text()
-    assert opened == [page.as_uri()]
-    run(store, "report", STUDY[:8], "--no-open")
-    assert len(opened) == 1
 
 
 def test_stop_asks_the_controller_and_only_one_that_runs(store: ArtifactStore) -> None:
