@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from pydantic import ValidationError
@@ -24,10 +24,6 @@ from gatehouse.store.store import ArtifactStore
 from gatehouse.tracking.provenance import PRICES
 from gatehouse.tuning.reports.shown import Body, Shown, ending, text_of, values_of
 
-if TYPE_CHECKING:
-    from gatehouse.tuning.stage import TuneRequest
-
-
 KIND = "experiments"
 RUNNING, INTERRUPTED, ENDED = "running", "interrupted", "ended"
 _SILENT = 15.0
@@ -36,16 +32,12 @@ _SILENT = 15.0
 
 @dataclass(frozen=True)
 class Found:
-    """One experiment.
+    """One experiment, by its model's name; its state is `running`, `interrupted`, or `ended`.
 
     Attributes:
-        name: Name of the model.
         study: Key of its study; empty for a published one without a known study.
-        reference: Reference of the published experiment; None if it is not published.
-        state: `running`, `interrupted`, or `ended`.
-        shown: Its content.
-        began: When its study began, in seconds since 1970 by the store's clock; 0 if the store has no study.
-        changed: When it was published, or last written, by the same clock.
+        reference: None if it is not published.
+        began, changed: Times in seconds since 1970 by the store's clock; 0 if the store has no study.
         failed: Error messages of failed trials, by number.
     """
 
@@ -306,7 +298,25 @@ def show(
         time.sleep(_SECONDS)
         experiment = refreshed(opened, experiment)
     shown = experiment.shown
-    print_table(_trials_table(shown))
+    settings = list(dict.fromkeys(dimension.setting for dimension in shown.dimensions))
+    table = Table("trial", "state", box=None, pad_edge=False)
+    for objective in shown.objectives:
+        table.add_column(Text(objective.metric), justify="right")
+    for column in (*settings, "reason", "model"):
+        table.add_column(Text(column))
+    best_number = shown.best["number"] if shown.best else None
+    for trial in shown.trials:
+        values = [objective.of(trial) for objective in shown.objectives]
+        table.add_row(
+            str(trial["number"]),
+            Text(_state(trial)),
+            *("" if value is None else f"{value:,.{0 if value.is_integer() else 5}f}" for value in values),
+            *(Text(text_of(trial["parameters"].get(setting, ""))) for setting in settings),
+            Text(str(trial.get("reason") or "")),
+            Reference.parse(trial["model"]).short if trial.get("model") else "",
+            style="bold green" if trial["number"] == best_number else _STYLES.get(trial["state"], ""),
+        )
+    print_table(table)
     states = [trial["state"] for trial in shown.trials]
     counts = ", ".join(f"{states.count(state):,} {state.replace('_', ' ')}" for state in dict.fromkeys(states))
     best = f"; best: trial {shown.best['number']} with {values_of(shown, shown.best)}" if shown.best else ""
@@ -315,29 +325,6 @@ def show(
         numbers = ", ".join(str(number) for number, other in sorted(experiment.failed.items()) if other == message)
         typer.echo(f"failed: trial {numbers}: {message}")
     typer.echo(f"ended: {_why(experiment)}" if experiment.reference else shown.state)
-
-
-def _trials_table(shown: Shown) -> Table:
-    """Trials with state, objectives, parameters, reason and model; the best one is highlighted."""
-    settings = list(dict.fromkeys(dimension.setting for dimension in shown.dimensions))
-    table = Table("trial", "state", box=None, pad_edge=False)
-    for objective in shown.objectives:
-        table.add_column(Text(objective.metric), justify="right")
-    for name in (*settings, "reason", "model"):
-        table.add_column(Text(name))
-    best = shown.best["number"] if shown.best else None
-    for trial in shown.trials:
-        values = [objective.of(trial) for objective in shown.objectives]
-        table.add_row(
-            str(trial["number"]),
-            Text(_state(trial)),
-            *("" if value is None else f"{value:,.{0 if value.is_integer() else 5}f}" for value in values),
-            *(Text(text_of(trial["parameters"].get(name, ""))) for name in settings),
-            Text(str(trial.get("reason") or "")),
-            Reference.parse(trial["model"]).short if trial.get("model") else "",
-            style="bold green" if trial["number"] == best else _STYLES.get(trial["state"], ""),
-        )
-    return table
 
 
 def _state(trial: Body) -> str:
@@ -387,16 +374,45 @@ def resume(
 ) -> None:
     """Go on with an experiment that was interrupted or stopped, or that may use more than before; on this machine."""
     from gatehouse.tracking.training import track_experiment
-    from gatehouse.tuning.stage import study_key, tune
+    from gatehouse.tuning.stage import TuneRequest, study_key, tune
 
     opened = open_store(store)
     experiment = find_experiment(opened, name)
-    request = _enlarged(opened, experiment, max_trial_count)
+    try:
+        request = TuneRequest.model_validate(asked_for(opened, experiment))
+    except ValidationError as error:
+        fields = ", ".join(".".join(map(str, problem["loc"])) for problem in error.errors())
+        raise GatehouseError(
+            f"{experiment.short} was begun by another version of Gatehouse, whose request differs in {fields}, so it "
+            "cannot be resumed. Run the training pipeline: it makes a new experiment."
+        ) from error
+    shown = experiment.shown
+    if max_trial_count is not None:
+        if max_trial_count <= (made := len(shown.trials)):
+            raise ConfigurationError(
+                f"--max-trial-count: {experiment.short} already has {made} trials; expected more, found "
+                f"{max_trial_count}."
+            )
+        enlarged = request.spec.model_dump() | {"max_trial_count": max_trial_count}
+        request = TuneRequest.model_validate(request.model_dump() | {"spec": enlarged})
     if experiment.state == RUNNING:
         raise GatehouseError(
             f"{experiment.short} is running. See it with: gatehouse tuning show {experiment.short} --follow"
         )
-    _require_more(experiment, request)
+    spec = request.spec
+    if spec.resume_policy == "never":
+        raise GatehouseError(f"{experiment.short} has resume_policy: never, so it cannot be resumed.")
+    if experiment.reference and not shown.about.get("provisional"):
+        if len(shown.trials) >= spec.max_trial_count:
+            raise GatehouseError(
+                f"{experiment.short} has made its {spec.max_trial_count} trials; give more with --max-trial-count."
+            )
+        ended, budget = str(shown.about.get("ended")), spec.budget.model_dump()
+        if ended in budget and budget[ended] == shown.about["budget"][ended]:
+            raise GatehouseError(
+                f"{experiment.short} has used its budget of {ended}, {budget[ended]:g}; change it under tuning.budget "
+                "in project.yaml and run the training pipeline."
+            )
     if study_key(request) != experiment.study:
         raise GatehouseError(
             f"{experiment.short} was made by another version of the code, so its trials cannot be compared with new "
@@ -416,53 +432,6 @@ def resume(
     typer.echo(f"experiment {Reference.parse(result.experiment).short}")
     typer.echo(f"report {rendered(opened, result.experiment)}")
     typer.echo("The next run of the training pipeline uses this result if its project has the same counts.")
-
-
-def _enlarged(store: ArtifactStore, experiment: Found, max_trial_count: int | None) -> "TuneRequest":
-    """The request of an experiment, with a higher number of trials if one is given.
-
-    Raises:
-        MissingArtifactError: if the store has no study of it.
-        GatehouseError: if another version of Gatehouse made the request.
-        ConfigurationError: if the experiment has as many trials already.
-    """
-    from gatehouse.tuning.stage import TuneRequest
-
-    try:
-        request = TuneRequest.model_validate(asked_for(store, experiment))
-    except ValidationError as error:
-        fields = ", ".join(".".join(map(str, problem["loc"])) for problem in error.errors())
-        raise GatehouseError(
-            f"{experiment.short} was begun by another version of Gatehouse, whose request differs in {fields}, so it "
-            "cannot be resumed. Run the training pipeline: it makes a new experiment."
-        ) from error
-    if max_trial_count is None:
-        return request
-    if max_trial_count <= (made := len(experiment.shown.trials)):
-        raise ConfigurationError(
-            f"--max-trial-count: {experiment.short} already has {made} trials; expected more, found {max_trial_count}."
-        )
-    spec = request.spec.model_dump() | {"max_trial_count": max_trial_count}
-    return TuneRequest.model_validate(request.model_dump() | {"spec": spec})
-
-
-def _require_more(experiment: Found, request: "TuneRequest") -> None:
-    """Check that an experiment may continue: something of it was kept, and no limit is reached."""
-    spec, shown = request.spec, experiment.shown
-    if spec.resume_policy == "never":
-        raise GatehouseError(f"{experiment.short} has resume_policy: never, so it cannot be resumed.")
-    if not experiment.reference or shown.about.get("provisional"):
-        return
-    if len(shown.trials) >= spec.max_trial_count:
-        raise GatehouseError(
-            f"{experiment.short} has made its {spec.max_trial_count} trials; give more with --max-trial-count."
-        )
-    ended, budget = str(shown.about.get("ended")), spec.budget.model_dump()
-    if ended in budget and budget[ended] == shown.about["budget"][ended]:
-        raise GatehouseError(
-            f"{experiment.short} has used its budget of {ended}, {budget[ended]:g}; change it under tuning.budget in "
-            "project.yaml and run the training pipeline."
-        )
 
 
 @app.command("serve-storage")

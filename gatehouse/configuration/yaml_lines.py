@@ -99,7 +99,13 @@ def read_documents(text: str, name: str) -> list[Any]:
         json.dumps(documents, default=str, skipkeys=True)  # Refuses an alias within its own anchor.
         return documents
     except (YAMLError, ValueError, RecursionError) as error:
-        raise ConfigurationError(_not_yaml(name, error)) from error
+        mark = getattr(error, "problem_mark", None)
+        place = f"{name}:{mark.line + 1}" if mark else name
+        problem = getattr(error, "problem", None) or getattr(error, "reason", None) or str(error)
+        if isinstance(error, DuplicateKeyError):  # Its own message shows the values, which may be secrets.
+            key = re.findall(chr(34) + "([^" + chr(34) + "]*)", problem)[0]
+            raise ConfigurationError(f"{place}: {key}: is there twice; keep one") from error
+        raise ConfigurationError(f"{place}: is not YAML: {problem}") from error
 
 
 def read_yaml(text: str, name: str) -> Any:
@@ -213,15 +219,6 @@ def _reader() -> YAML:
     reader = YAML(typ="safe", pure=True)
     reader.Constructor = _Constructor
     return reader
-
-
-def _not_yaml(name: str, error: Exception) -> str:
-    mark = getattr(error, "problem_mark", None)
-    place = f"{name}:{mark.line + 1}" if mark else name
-    problem = getattr(error, "problem", None) or getattr(error, "reason", None) or str(error)
-    if isinstance(error, DuplicateKeyError):  # Its own message shows the values, which may be secrets.
-        return f"{place}: {re.findall(chr(34) + '([^' + chr(34) + ']*)', problem)[0]}: is there twice; keep one"
-    return f"{place}: is not YAML: {problem}"
 
 
 def _problems(name: str, text: str, body: Any, model: type[BaseModel], error: ValidationError) -> list[str]:

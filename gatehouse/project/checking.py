@@ -5,7 +5,6 @@ from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
 from gatehouse.configuration.yaml_lines import nearest
-from gatehouse.data.splitting.spec import SplitSpec
 from gatehouse.data.validation.contract import Contract
 from gatehouse.features.definitions.loading import in_repository
 from gatehouse.features.definitions.problems import source_problems
@@ -13,7 +12,7 @@ from gatehouse.features.definitions.repository import Repository, without_histor
 from gatehouse.features.definitions.settings import settings_problems
 from gatehouse.kfp_api.specs import problems_of
 from gatehouse.project.contract_and_source import unrunnable_rules
-from gatehouse.project.project import Project, ProjectParts, definitions_of, read_project
+from gatehouse.project.project import Project, definitions_of, read_project
 from gatehouse.project.project_file import PROJECT_FILE, ProjectFile
 from gatehouse.project.signatures import NAMES, parameters
 from gatehouse.store.store import ArtifactStore
@@ -36,7 +35,12 @@ def check_project(folder: Path, store: ArtifactStore | None = None) -> Project:
         return parts.project()
     if contract is not None:
         parts.add(file.contract, [*_contract_problems(file, contract)] or unrunnable_rules(file, contract))
-    parts.add(PROJECT_FILE, _schedule_problems(file))
+    for name, schedule in file.schedules.items():
+        pipeline = schedule.pipeline or name
+        parts.add(PROJECT_FILE, _unknown(("schedules", name, "pipeline"), pipeline, NAMES, "a pipeline"))
+        if pipeline in NAMES:
+            problems = problems_of(parameters(pipeline), schedule.parameters)
+            parts.add(PROJECT_FILE, (f"schedules.{name}.parameters.{problem}" for problem in problems))
     if repository is None:
         return parts.project()
     repo = os.path.relpath(repository.folder, parts.folder)
@@ -61,7 +65,17 @@ def check_project(folder: Path, store: ArtifactStore | None = None) -> Project:
         *(*repository.request_values(service.name), *features),
     ]
     parts.add(PROJECT_FILE, _name_problems(file, [view.spec.name for view in views], features, columns))
-    _check_protected(parts, file, columns)
+    # Protected columns that the training set lacks, and fairness limits for columns that are not protected.
+    column = "a column of the training set; a LabelView keeps columns of its query that `keeps` names"
+    protected = contract.protected() if contract else {}
+    for name in file.evaluation.protected:
+        parts.add(PROJECT_FILE, _unknown(("evaluation", "protected"), name, columns, column))
+    for name, table in protected.items():
+        key = ("tables", table, "columns", name, "protected")
+        parts.add(file.contract, _unknown(key, name, columns, column))
+    for name in parts.policy.fairness if parts.policy else ():
+        expected = f"a column that {file.contract} or evaluation.protected calls protected"
+        parts.add(file.policy, _unknown(("fairness", name), name, [*file.evaluation.protected, *protected], expected))
     return parts.project()
 
 
@@ -97,16 +111,6 @@ def _contract_problems(file: ProjectFile, contract: Contract) -> Iterator[str]:
             if column in declared and promised.type.value != declared[column].value:
                 types = f"expected {declared[column].value}, as the source has it, found {promised.type.value}"
                 yield f"{'.'.join(key)}.type: {types}"
-
-
-def _schedule_problems(file: ProjectFile) -> Iterator[str]:
-    """Schedules of unknown pipelines, or with parameters that these do not have."""
-    for name, schedule in file.schedules.items():
-        pipeline = schedule.pipeline or name
-        yield from _unknown(("schedules", name, "pipeline"), pipeline, NAMES, "a pipeline")
-        if pipeline in NAMES:
-            for problem in problems_of(parameters(pipeline), schedule.parameters):
-                yield f"schedules.{name}.parameters.{problem}"
 
 
 def _file_problems(file: ProjectFile, repository: Repository) -> Iterator[str]:
@@ -148,36 +152,18 @@ def _name_problems(file: ProjectFile, views: list[str], features: list[str], col
         yield from _unknown(("monitoring", "data_drift", "ignore", index), name, features, feature)
     for name in file.transformation.columns:
         yield from _unknown(("transformation", "columns", name), name, features, feature)
-    for key, name in _split_columns(file.split):
+    checks = file.split.checks
+    split_columns: list[tuple[_Key, str]] = [(("checks", "groups", i), name) for i, name in enumerate(checks.groups)]
+    for checked in checks.availability.items():
+        split_columns += [(("checks", "availability", checked[0]), name) for name in checked]
+    for part in ("columns", "keys", "strata"):
+        split_columns += [((part, index), name) for index, name in enumerate(getattr(file.split, part, ()))]
+    for key, name in split_columns:
         yield from _unknown(("split", *key), name, columns, f"{column} (`keeps` of the LabelView adds some)")
     if weight := training.loss.sample_weight:
         yield from _unknown(("training", "loss", "sample_weight"), weight, columns, column)
     if isinstance(training.loss, PairwiseLoss) and training.loss.group:
         yield from _unknown(("training", "loss", "group"), training.loss.group, columns, column)
-
-
-def _split_columns(split: SplitSpec) -> Iterator[tuple[_Key, str]]:
-    checks = split.checks
-    yield from ((("checks", "groups", index), name) for index, name in enumerate(checks.groups))
-    for feature, column in checks.availability.items():
-        yield ("checks", "availability", feature), feature
-        yield ("checks", "availability", feature), column
-    for key in ("columns", "keys", "strata"):
-        yield from (((key, index), name) for index, name in enumerate(getattr(split, key, ())))
-
-
-def _check_protected(parts: ProjectParts, file: ProjectFile, columns: list[str]) -> None:
-    """Protected columns that the training set lacks, and fairness limits for columns that are not protected."""
-    column = "a column of the training set; a LabelView keeps columns of its query that `keeps` names"
-    marked = parts.contract.protected() if parts.contract else {}
-    for name in file.evaluation.protected:
-        parts.add(PROJECT_FILE, _unknown(("evaluation", "protected"), name, columns, column))
-    for name, table in marked.items():
-        key = ("tables", table, "columns", name, "protected")
-        parts.add(file.contract, _unknown(key, name, columns, column))
-    for name in parts.policy.fairness if parts.policy else ():
-        expected = f"a column that {file.contract} or evaluation.protected calls protected"
-        parts.add(file.policy, _unknown(("fairness", name), name, [*file.evaluation.protected, *marked], expected))
 
 
 def slice_problems(expression: str, columns: Collection[str]) -> Iterator[str]:

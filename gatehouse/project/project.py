@@ -114,13 +114,19 @@ class ProjectParts:
         if problems or file is None or self.contract is None or self.policy is None or self.repository is None:
             listed = "".join(f"\n  - {problem}" for problem in problems)
             raise ConfigurationError(f"{counted(len(problems), 'problem')} in the project {self.folder}:{listed}")
+        tests = None  # The files of the folder `integration/`, where the project tests candidates.
+        folder = self.folder / TESTS
+        if file.integration is not None and folder.is_dir():
+            paths = [path for path in sorted(folder.rglob("*")) if path.is_file() and "__pycache__" not in path.parts]
+            files = {str(path.relative_to(folder)): path.read_bytes() for path in paths}
+            tests = Config(f"{file.name}-integration", files)
         return Project(
             folder=self.folder,
             file=file,
             contract=Config(f"{file.name}-contract", {CONTRACT_FILE: contract_text(self.contract).encode()}),
             definitions=definitions_of(file, self.repository),
             policy=self.policy,
-            tests=_tests(self.folder, file),
+            tests=tests,
             warnings=tuple(self.warnings),
         )
 
@@ -154,7 +160,19 @@ def read_project(folder: Path) -> ProjectParts:
     if policy is not None and not _loss_problem(file, parts.repository):  # Metrics depend on the task.
         parts.add(file.policy, _policy_problems(file, policy))
     if parts.contract is not None:
-        parts.problems += _snapshot_problems(file, parts.contract)
+        # Snapshots that foreign keys of the contract name and `snapshots` does not, and the other way round.
+        names = parts.contract.snapshots()
+        for name in names:
+            reference = file.snapshots.get(name, name)
+            if not reference.startswith("snapshots/") or not references_in(reference):
+                parts.problems.append(
+                    f"{file.contract}: a foreign key leads to the snapshot {name!r}: expected its reference "
+                    f"(snapshots/…) under `snapshots` in {PROJECT_FILE}, found {file.snapshots.get(name, 'none')!r}"
+                )
+        for unused in sorted(file.snapshots.keys() - set(names)):
+            parts.problems.append(
+                f"{PROJECT_FILE}: snapshots.{unused}: no foreign key of {file.contract} leads to it; remove it"
+            )
     return parts
 
 
@@ -169,16 +187,6 @@ def at_lines(path: Path, name: str, problems: Iterable[str]) -> Iterator[str]:
 def definitions_of(file: ProjectFile, repository: Repository) -> Config:
     """The feature definitions for publishing."""
     return Config(f"{file.name}-features", published_files(repository))
-
-
-def _tests(folder: Path, file: ProjectFile) -> Config | None:
-    """The files of the folder `integration/` for publishing; None if the project does not test candidates."""
-    if file.integration is None or not (folder / TESTS).is_dir():
-        return None
-    paths = [path for path in sorted((folder / TESTS).rglob("*")) if path.is_file() and "__pycache__" not in path.parts]
-    return Config(
-        f"{file.name}-integration", {str(path.relative_to(folder / TESTS)): path.read_bytes() for path in paths}
-    )
 
 
 def _load(folder: Path, name: str, model: type[_Model], problems: list[str]) -> _Model | None:
@@ -231,16 +239,3 @@ def _policy_problems(file: ProjectFile, policy: GatePolicy) -> Iterator[str]:
             f"max_training_age: expected at least the gap of split in {PROJECT_FILE}, {gap / days:g} days, found "
             f"{oldest / days:g} days, so every candidate is refused"
         )
-
-
-def _snapshot_problems(file: ProjectFile, contract: Contract) -> Iterator[str]:
-    """Snapshots that foreign keys of the contract name and `snapshots` does not, and the other way round."""
-    for name in contract.snapshots():
-        reference = file.snapshots.get(name, name)
-        if not reference.startswith("snapshots/") or not references_in(reference):
-            yield (
-                f"{file.contract}: a foreign key leads to the snapshot {name!r}: expected its reference (snapshots/…) "
-                f"under `snapshots` in {PROJECT_FILE}, found {file.snapshots.get(name, 'none')!r}"
-            )
-    for unused in sorted(file.snapshots.keys() - set(contract.snapshots())):
-        yield f"{PROJECT_FILE}: snapshots.{unused}: no foreign key of {file.contract} leads to it; remove it"

@@ -62,10 +62,6 @@ class Inference(BaseModel):
     outputs: list[RequestedOutput] = []
 
 
-def _now() -> datetime:
-    return datetime.now(UTC)
-
-
 @dataclass(frozen=True)
 class Online:
     """Reads features by the keys of a request, for the feature service that the model was trained on."""
@@ -73,7 +69,7 @@ class Online:
     repository: Repository
     service: str
     store: OnlineStore
-    now: Callable[[], datetime] = _now
+    now: Callable[[], datetime] = lambda: datetime.now(UTC)
 
     @classmethod
     def of_model(cls, store: ArtifactStore, model: str) -> "Online":
@@ -182,7 +178,13 @@ class ServedModel:
         if unknown := [name for name in names if name not in schemas]:
             raise ConfigurationError(f"outputs: expected {', '.join(schemas)}, found {', '.join(unknown)}.")
         predictions = answers(self.predictor, self._features(asked.inputs), self.classes)
-        outputs = [_tensor(schemas[name], predictions[name].combine_chunks()) for name in names]
+        outputs = []
+        for name in names:
+            values = predictions[name].combine_chunks()
+            flat = values.flatten() if len(schemas[name].shape) > 1 else values
+            shape = [len(values), *schemas[name].shape[1:]]
+            tensor = {"name": name, "datatype": schemas[name].datatype, "shape": shape, "data": flat.to_pylist()}
+            outputs.append(tensor)
         answer = {"model_name": self.name, "model_version": self.version, "outputs": outputs}
         return answer | ({"id": asked.id} if asked.id else {})
 
@@ -222,9 +224,3 @@ def _table(tensors: list[Tensor], schema: Mapping[str, TensorSchema]) -> pa.Tabl
             columns[tensor.name] = cast_values(data, pa.type_for_alias(_ARROW[datatype]), place)
             data = columns[tensor.name].to_pylist()
     return pa.table(columns)
-
-
-def _tensor(schema: TensorSchema, values: pa.Array) -> dict[str, Any]:
-    flat = values.flatten() if len(schema.shape) > 1 else values
-    shape = [len(values), *schema.shape[1:]]
-    return {"name": schema.name, "datatype": schema.datatype, "shape": shape, "data": flat.to_pylist()}

@@ -14,7 +14,6 @@ from gatehouse.registry.comparison import CompareRequest, compare
 from gatehouse.registry.explanation import ExplainRequest, explain
 from gatehouse.registry.report import lineage_picture
 from gatehouse.registry.search import SearchRequest, VersionSummary, search
-from gatehouse.registry.state import Verdict
 from gatehouse.reports.advice import advised
 from gatehouse.reports.page import Verdict as VerdictBox
 from gatehouse.reports.page import environment
@@ -173,11 +172,21 @@ def show_version(request: Request, name: Name, version: Version) -> HTMLResponse
     last = which.ledger.state().last_verdict(seen.model)
     verdict = last[1] if last else None
     identities = dict.fromkeys([seen.evaluation, seen.model, *(node.identity for node in reversed(seen.nodes))])
+    box = None
+    if verdict is not None:
+        refused, exempted = verdict.verdict == "refused", verdict.exempted
+        title = f"The gate says: {verdict.verdict}"
+        if verdict.verdict == "pass":
+            title = "The gate passed it by exemption" if exempted else "The gate passed it"
+        champion = Reference.parse(verdict.champion).short if verdict.champion else "no champion"
+        text = f"judged against {champion}; approval is {verdict.approval}"
+        word = "refused" if refused else "pass" if verdict.verdict == "pass" and not exempted else "warn"
+        box = VerdictBox(word, text, [*map(str, exempted), *advised(verdict.reasons)], title=title)
     waits = verdict is not None and verdict.admits and verdict.approval == "manual" and seen.stage != "archived"
     return visit.draw(
         "version.html",
         seen=seen,
-        verdict=_box(verdict) if verdict else None,
+        verdict=box,
         picture=lineage_picture(seen.nodes, seen.edges, f"{name}:{version}"),
         reports=[identity for identity in identities if has_page(Reference.parse(identity))],
         champion=which.ledger.state().champion,
@@ -227,15 +236,3 @@ def show_run(request: Request, run: RunId) -> HTMLResponse:
     """How far a run is."""
     visit = Visit(request)
     return visit.draw("run.html", run=runs.followed(visit.server.store, run))
-
-
-def _box(verdict: Verdict) -> VerdictBox:
-    """The verdict of the gate as the box of a page."""
-    refused, exempted = verdict.verdict == "refused", verdict.exempted
-    title = f"The gate says: {verdict.verdict}"
-    if verdict.verdict == "pass":
-        title = "The gate passed it by exemption" if exempted else "The gate passed it"
-    champion = Reference.parse(verdict.champion).short if verdict.champion else "no champion"
-    text = f"judged against {champion}; approval is {verdict.approval}"
-    word = "refused" if refused else "pass" if verdict.verdict == "pass" and not exempted else "warn"
-    return VerdictBox(word, text, [*map(str, exempted), *advised(verdict.reasons)], title=title)

@@ -3,7 +3,6 @@
 import warnings
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 from gatehouse import __version__
 from gatehouse.errors import ConfigurationError
@@ -43,7 +42,14 @@ def compile_pipeline(name: str, project: Project, folder: Path, platform: Platfo
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / f"{project.name}-{name}.yaml"
     function = build(name, project, platform).function
-    _stamp(function, project, platform)
+    # The spec records what it was compiled from and for, and how long its pods are kept after its end.
+    information = function.pipeline_spec.pipeline_info
+    stamp = {"project": project.name, "platform": platform.name, "gatehouse": __version__}
+    lines = [information.description, "", *(f"{key}: {value}" for key, value in stamp.items())]
+    information.description = "\n".join(lines)
+    if platform.ttl_hours:
+        kubernetes = function.platform_spec.platforms["kubernetes"]
+        kubernetes.pipelineConfig.resource_ttl_on_completion = round(platform.ttl_hours * 3600)
     full = f"{project.name}-{name}"
     called = {"pipeline_name": full, "pipeline_display_name": f"{project.name} {name}"}
     if platform is THIS_MACHINE:
@@ -57,17 +63,6 @@ def compile_pipeline(name: str, project: Project, folder: Path, platform: Platfo
             function, str(target), **called, pipeline_parameters={STORE: platform.store} if platform.store else None
         )
     return target
-
-
-def _stamp(function: Any, project: Project, platform: Platform) -> None:
-    """Record in a pipeline what it was compiled from and for, and how long its pods are kept after its end."""
-    information = function.pipeline_spec.pipeline_info
-    stamp = {"project": project.name, "platform": platform.name, "gatehouse": __version__}
-    lines = [information.description, "", *(f"{key}: {value}" for key, value in stamp.items())]
-    information.description = "\n".join(lines)
-    if platform.ttl_hours:
-        kubernetes = function.platform_spec.platforms["kubernetes"]
-        kubernetes.pipelineConfig.resource_ttl_on_completion = round(platform.ttl_hours * 3600)
 
 
 def stale(project: Project, written: Iterable[Path], folder: Path) -> Iterator[str]:
