@@ -37,10 +37,7 @@ def build(name: str, project: Project, platform: "Platform | None" = None) -> Pi
     """Build the pipeline `name` for `project`.
 
     Without a platform it is for this machine: it lacks what only pods get, which takes a second to import, and retries,
-    as a run that is repeated goes on where it failed.
-
-    Raises:
-        ConfigurationError: if there is no such pipeline.
+    as a run that is repeated goes on where it failed. Raises ConfigurationError if there is no such pipeline.
     """
     if name not in NAMES + _ASIDE:
         raise ConfigurationError(f"There is no pipeline {name!r}: expected one of {', '.join(NAMES)}.")

@@ -20,8 +20,7 @@ def close(pipeline: Any, **choices: tuple[str, ...]) -> Any:
 def require_choices(pipeline: Any, arguments: Mapping[str, Any]) -> None:
     """Refuse what KFP's API server refuses, before anything runs.
 
-    Raises:
-        ConfigurationError: if a parameter is given that is none of its choices.
+    Raises ConfigurationError if a parameter is given that is none of its choices.
     """
     parameters = pipeline.pipeline_spec.root.input_definitions.parameters
     for name, value in arguments.items():

@@ -117,8 +117,7 @@ class Tasks:
     def _require_no_dependents(self) -> None:
         """Refuse that a run goes on without a stage which it needs.
 
-        Raises:
-            ConfigurationError: naming each such stage, and what needs it.
+        Raises ConfigurationError, naming each such stage, and what needs it.
         """
         deciding = [stage for _, stage, _ in self.plan if stage not in _TELLERS]
         problems = []

@@ -16,8 +16,7 @@ DEFAULT_STORE = ".gatehouse/store"
 def project_folder(folder_option: Path | None) -> Path:
     """The folder of the project: the given one, else the current one.
 
-    Raises:
-        ConfigurationError: if neither holds a project.
+    Raises ConfigurationError if neither holds a project.
     """
     folder = folder_option or Path.cwd()
     if (folder / PROJECT_FILE).is_file():

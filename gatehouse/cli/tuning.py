@@ -83,9 +83,8 @@ def experiments(store: ArtifactStore, name: str = "") -> Iterator[Found]:
 def find_experiment(store: ArtifactStore, text: str) -> Found:
     """The experiment that a text names: by reference, by the key of its study, or the newest of a model.
 
-    Raises:
-        MissingArtifactError: if there is none.
-        ConfigurationError: if the text is empty, or is the beginning of several keys.
+    Raises MissingArtifactError if there is none. Raises ConfigurationError if the text is empty, or is the beginning of
+    several keys.
     """
     return _matching(store, text)[0]
 
@@ -93,9 +92,8 @@ def find_experiment(store: ArtifactStore, text: str) -> Found:
 def find_running(store: ArtifactStore, text: str) -> Found:
     """The running experiment that a text names.
 
-    Raises:
-        MissingArtifactError: if there is none.
-        ConfigurationError: if no matching experiment is running, or several are.
+    Raises MissingArtifactError if there is none. Raises ConfigurationError if no matching experiment is running, or
+    several are.
     """
     matching = _matching(store, text)
     running = [experiment for experiment in matching if experiment.state == RUNNING]
@@ -147,8 +145,7 @@ def _listed(listed: Sequence[Found]) -> str:
 def asked_for(store: ArtifactStore, experiment: Found) -> dict[str, Any]:
     """The request of an experiment, as its controller recorded it.
 
-    Raises:
-        MissingArtifactError: if the store has no study of it.
+    Raises MissingArtifactError if the store has no study of it.
     """
     for study, about in _studies(store):
         if study == experiment.study:

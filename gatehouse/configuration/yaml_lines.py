@@ -91,8 +91,7 @@ def read_text(path: Path, name: str, problems: list[str]) -> str | None:
 def read_documents(text: str, name: str) -> list[Any]:
     """The documents of a YAML text.
 
-    Raises:
-        ConfigurationError: with the line of what is not YAML 1.2, or of a key that is there twice.
+    Raises ConfigurationError, with the line of what is not YAML 1.2, or of a key that is there twice.
     """
     try:
         documents = list(_reader().load_all(text))
@@ -111,8 +110,7 @@ def read_documents(text: str, name: str) -> list[Any]:
 def read_yaml(text: str, name: str) -> Any:
     """The content of a YAML text with one document; None for an empty one.
 
-    Raises:
-        ConfigurationError: as `read_documents`, and for a second document.
+    Raises ConfigurationError as `read_documents`, and for a second document.
     """
     documents = read_documents(text, name)
     if len(documents) > 1:

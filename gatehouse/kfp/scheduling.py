@@ -246,10 +246,8 @@ class Applying:
     def _step(self, declared: DeclaredSchedule, existing: list[KfpSchedule], first: bool) -> bool:
         """Make the next step towards the requested state; False if none is left.
 
-        Before the `first` step everything in KFP is from earlier commands.
-
-        Raises:
-            KfpError: if KFP does not list what an earlier step created.
+        Before the `first` step everything in KFP is from earlier commands. Raises KfpError if KFP does not list what an
+        earlier step created.
         """
         same = [recurring for recurring in existing if recurring.run.name == declared.display_name]
         older = [recurring for recurring in existing if recurring.run.name != declared.display_name]
@@ -304,8 +302,7 @@ class Applying:
     def _verify(self, declared: DeclaredSchedule, run: RecurringRun) -> None:
         """Compare what KFP stored with the request, and delete what would start other runs.
 
-        Raises:
-            KfpError: naming what differs.
+        Raises KfpError, naming what differs.
         """
         differing = [
             f"{key}: expected {value}, found {getattr(run, key)}"

@@ -158,8 +158,7 @@ class Submission:
     def find(self, api: KfpApi) -> Run | None:
         """The run in KFP, or None.
 
-        Raises:
-            ConfigurationError: if a run of the given name is a different one; the message names the differences.
+        Raises ConfigurationError if a run of the given name is a different one; the message names the differences.
         """
         run = self._existing(api)
         if run is None or not self.name:  # A name with the digest cannot stand for anything else.

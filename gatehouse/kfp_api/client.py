@@ -80,8 +80,7 @@ class KfpApi:
     def server(self) -> Server:
         """Release and mode of the server.
 
-        Raises:
-            ConfigurationError: if it serves several users, and no namespace is set.
+        Raises ConfigurationError if it serves several users, and no namespace is set.
         """
         health = self._connection.health()
         version = str(health.get("tag_name", ""))
@@ -246,10 +245,8 @@ class KfpApi:
     def wait(self, run: str, timeout: float = float("inf"), outage: float = 900.0) -> Run:
         """The run of an id when it has ended, in whatever way; also ends if the run is deleted.
 
-        The server may be away for `outage` seconds at a time, and tokens may be renewed.
-
-        Raises:
-            KfpError: if it has not ended in time.
+        The server may be away for `outage` seconds at a time, and tokens may be renewed. Raises KfpError if it has not
+        ended in time.
         """
         began = answered = time.monotonic()
         state = None

@@ -24,10 +24,8 @@ _Key = tuple[str | int, ...]
 def check_project(folder: Path, store: ArtifactStore | None = None) -> Project:
     """Read the project in `folder`, and check everything that is possible without its data.
 
-    The queries of definitions that `store` holds were checked before they were published, and are not run again.
-
-    Raises:
-        ConfigurationError: listing every problem, with file, line and key for YAML files.
+    The queries of definitions that `store` holds were checked before they were published, and are not run again. Raises
+    ConfigurationError, listing every problem, with file, line and key for YAML files.
     """
     parts = read_project(folder)
     file, contract, repository = parts.file, parts.contract, parts.repository

@@ -105,11 +105,7 @@ class ProjectParts:
         self.problems += at_lines(self.folder / file, file, problems)
 
     def project(self) -> Project:
-        """The project, if it has no problems.
-
-        Raises:
-            ConfigurationError: listing every problem.
-        """
+        """The project, if it has no problems. Raises ConfigurationError, listing every problem."""
         file, problems = self.file, self.problems
         if problems or file is None or self.contract is None or self.policy is None or self.repository is None:
             listed = "".join(f"\n  - {problem}" for problem in problems)
@@ -134,8 +130,7 @@ class ProjectParts:
 def load_project(folder: Path) -> Project:
     """Read and validate the project in `folder`.
 
-    Raises:
-        ConfigurationError: listing every problem of every file, each with file, line and key.
+    Raises ConfigurationError, listing every problem of every file, each with file, line and key.
     """
     return read_project(folder).project()
 

@@ -43,8 +43,7 @@ class TaskResources(Strict):
 def of_stages(settings: dict[str, _Value]) -> dict[str, _Value]:
     """Settings by stage, if every key is the name of a stage that is a task.
 
-    Raises:
-        ValueError: naming the other keys.
+    Raises ValueError, naming the other keys.
     """
     stages = {name for name, stage in declared_stages().items() if not stage.declared.inner}
     if unknown := sorted(settings.keys() - stages):
@@ -55,8 +54,7 @@ def of_stages(settings: dict[str, _Value]) -> dict[str, _Value]:
 def of_tasks(settings: dict[str, _Value]) -> dict[str, _Value]:
     """Settings by stage, if every key is the name of a stage with a pod of its own.
 
-    Raises:
-        ValueError: naming the other keys, and the stages whose pods run them.
+    Raises ValueError, naming the other keys, and the stages whose pods run them.
     """
     if shared := sorted(settings.keys() & leads()):
         raise ValueError(

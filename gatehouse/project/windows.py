@@ -36,10 +36,8 @@ class Window:
         """The parameters for a run of this window, of a pipeline that has the parameters `known`.
 
         A pipeline that selects decisions (`since` and `until`) reads all events, as features of the first decisions are
-        computed from events before them. Any other gets the events of the window alone.
-
-        Raises:
-            ConfigurationError: if the pipeline takes no window.
+        computed from events before them. Any other gets the events of the window alone. Raises ConfigurationError if
+        the pipeline takes no window.
         """
         if {"since", "until"} <= set(known):
             return dict(zip(("since", "until"), str(self).split("/"), strict=True))
@@ -56,10 +54,8 @@ def windows_of(text: str) -> tuple[Window, ...]:
 
     `START/END/STEP` is cut into steps, the last of which may be shorter; `START/END` is one window; several are
     separated by commas. Starts and ends are ISO 8601, in UTC where they have no zone. A step is a number of months
-    (`P1M`), weeks (`P1W`), days (`P1D`) or hours (`PT6H`).
-
-    Raises:
-        ConfigurationError: if it has another form, ends before it starts, overlaps, or names more than `MOST`.
+    (`P1M`), weeks (`P1W`), days (`P1D`) or hours (`PT6H`). Raises ConfigurationError if it has another form, ends
+    before it starts, overlaps, or names more than `MOST`.
     """
     windows: list[Window] = []
     for part in map(str.strip, text.split(",")):

@@ -57,8 +57,7 @@ class Access:
     def admit(self, request: Request, secret: str, scope: Scope) -> Token:
         """The caller's token.
 
-        Raises:
-            ProblemError: 401 without a valid token, 429 for too many calls, 403 without the scope.
+        Raises ProblemError: 401 without a valid token, 429 for too many calls, 403 without the scope.
         """
         token = self.known(secret)
         if token is None:
@@ -73,8 +72,7 @@ class Access:
     def require(self, request: Request, token: Token, scope: Scope) -> None:
         """Record a call that changes something, before it does, and check that its token may make it.
 
-        Raises:
-            ProblemError: 403 if the token lacks the scope.
+        Raises ProblemError: 403 if the token lacks the scope.
         """
         if scope != "read":
             moment, allowed = datetime.now(UTC), token.may(scope)

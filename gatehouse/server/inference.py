@@ -75,8 +75,7 @@ class Online:
     def of_model(cls, store: ArtifactStore, model: str) -> "Online":
         """The online store for the definitions that a model was trained with.
 
-        Raises:
-            ConfigurationError: if the store does not exist, or has no rows of a view.
+        Raises ConfigurationError if the store does not exist, or has no rows of a view.
         """
         training_set = store.manifest(store.manifest(model).derived_from["training_set"])
         inputs = training_set.derived_from
@@ -125,8 +124,7 @@ class ServedModel:
     def of(cls, store: ArtifactStore, text: str, online: bool) -> "ServedModel":
         """The version that a text such as NAME@champion names now.
 
-        Raises:
-            ConfigurationError: if there is none, or as `Online.of_model`.
+        Raises ConfigurationError if there is none, or as `Online.of_model`.
         """
         version = named(store, text)
         if not version.number:
@@ -169,9 +167,8 @@ class ServedModel:
     def infer(self, asked: Inference) -> dict[str, Any]:
         """Answer a request: the predictions are identical to those of a batch with its rows.
 
-        Raises:
-            ConfigurationError, FeatureError: if inputs or outputs are not those of the model.
-            StoreError: if the online store cannot be reached.
+        Raises ConfigurationError, FeatureError if inputs or outputs are not those of the model. Raises StoreError if
+        the online store cannot be reached.
         """
         schemas = {schema.name: schema for schema in self.outputs}
         names = [output.name for output in asked.outputs] or list(schemas)

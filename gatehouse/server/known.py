@@ -53,9 +53,8 @@ class LastKnown(Generic[T]):
     def get(self, key: str) -> Known[T]:
         """The value of a key.
 
-        Raises:
-            StoreError: if it was never read, and the store does not answer.
-            GatehouseError: if `read` raises a permanent error.
+        Raises StoreError if it was never read, and the store does not answer. Raises GatehouseError if `read` raises a
+        permanent error.
         """
         value = self._known.get(key)
         if value is not None and value.age < _FRESH:

@@ -198,8 +198,7 @@ def show_version(request: Request, name: Name, version: Version) -> HTMLResponse
 def give_word(request: Request, name: Name, version: Version, word: Part, form: Form) -> Response:
     """Approve or reject, with the reason of the form.
 
-    Raises:
-        ProblemError: if the form is not from a page of this server, gives no reason, or may not be given.
+    Raises ProblemError if the form is not from a page of this server, gives no reason, or may not be given.
     """
     visit = Visit(request, "promote")
     if word not in ("approve", "reject"):

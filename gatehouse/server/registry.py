@@ -80,11 +80,7 @@ class Registration(_Asked):
 
 
 def found(store: ArtifactStore, text: str) -> Named:
-    """The model or version that a text names.
-
-    Raises:
-        ProblemError: 404 if there is none.
-    """
+    """The model or version that a text names. Raises ProblemError: 404 if there is none."""
     try:
         return named(store, text)
     except ConfigurationError as error:
@@ -94,8 +90,7 @@ def found(store: ArtifactStore, text: str) -> Named:
 def require_version(store: ArtifactStore, name: str, version: int) -> None:
     """Check that a model exists, and a version if one is named (0 for none).
 
-    Raises:
-        ProblemError: 404 if there is none.
+    Raises ProblemError: 404 if there is none.
     """
     found(store, f"{name}:{version}" if version else name)
 
@@ -149,8 +144,7 @@ def enter(
 ) -> RegisterResult:
     """Register what an evaluation judged, under the policy of the server's project.
 
-    Raises:
-        ConfigurationError: if the server has no project, or its project is that of another model.
+    Raises ConfigurationError if the server has no project, or its project is that of another model.
     """
     if project is None or project.file.model != name:
         found_one = f"one for {project.file.model}" if project else "no project"

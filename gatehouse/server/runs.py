@@ -87,9 +87,8 @@ class Run(BaseModel):
 def submit(store: ArtifactStore, project: Path | None, submission: Submission, by: str) -> Run:
     """Start a run in a separate process. Runs on one machine wait for each other.
 
-    Raises:
-        ConfigurationError: if the server has no project.
-        ProblemError: 429 if too many runs of this machine have not ended.
+    Raises ConfigurationError if the server has no project. Raises ProblemError: 429 if too many runs of this machine
+    have not ended.
     """
     if project is None:
         raise ConfigurationError("This server runs no project: expected `gatehouse serve --project FOLDER`.")
@@ -120,11 +119,7 @@ def submit(store: ArtifactStore, project: Path | None, submission: Submission, b
 
 
 def followed(store: ArtifactStore, run: str) -> Run:
-    """The state of a run, from its record.
-
-    Raises:
-        MissingArtifactError: if no such run was submitted to a server.
-    """
+    """The state of a run, from its record. Raises MissingArtifactError if no such run was submitted to a server."""
     submitted = _record(store, run, SUBMITTED)
     if submitted is None:
         raise MissingArtifactError(f"{run}: no such run was submitted to a server of {store.address}.")

@@ -19,10 +19,8 @@ STORE = "store"
 def compile_project(project: Project, folder: Path, platform: Platform | None = None) -> list[Path]:
     """Compile every pipeline of `project` into `folder/<project>-<pipeline>.yaml`; returns the files.
 
-    Without a platform, specs run only through `kfp.local`, and their names say so.
-
-    Raises:
-        ConfigurationError: if the project's pipelines cannot run on the platform.
+    Without a platform, specs run only through `kfp.local`, and their names say so. Raises ConfigurationError if the
+    project's pipelines cannot run on the platform.
     """
     return [compile_pipeline(name, project, folder, platform) for name in names()]
 
@@ -30,8 +28,7 @@ def compile_project(project: Project, folder: Path, platform: Platform | None = 
 def compile_pipeline(name: str, project: Project, folder: Path, platform: Platform | None = None) -> Path:
     """Compile one pipeline of `project`, as `compile_project` does with each; returns its file.
 
-    Raises:
-        ConfigurationError: if there is no such pipeline, or it cannot run on the platform.
+    Raises ConfigurationError if there is no such pipeline, or it cannot run on the platform.
     """
     from kfp import compiler
 
@@ -90,11 +87,7 @@ def broken(written: Iterable[Path], folder: Path, *, release: bool = False) -> I
 
 
 def refuse(findings: Iterable[str]) -> None:
-    """Refuse specs with findings.
-
-    Raises:
-        SpecError: listing every finding.
-    """
+    """Refuse specs with findings. Raises SpecError, listing every finding."""
     if findings := list(findings):
         listed = "".join(f"\n  - {finding}" for finding in findings)
         raise SpecError(f"{counted(len(findings), 'finding')} in the compiled specs:{listed}")

@@ -114,11 +114,7 @@ class Compiled:
 
 
 def read_spec(path: Path) -> Compiled:
-    """Read a compiled spec.
-
-    Raises:
-        SpecError: if the file is no compiled pipeline.
-    """
+    """Read a compiled spec. Raises SpecError if the file is no compiled pipeline."""
     try:
         text = path.read_text(encoding="utf-8")
         documents = [document for document in yaml.load_all(text, Loader=yaml.CSafeLoader) if document]
