@@ -6,6 +6,7 @@ from typing import Any
 from kfp.dsl import PipelineTask
 
 from gatehouse.data.snapshot.stage import snapshot
+from gatehouse.data.sources.catalog import parse_source
 from gatehouse.data.validation.contract import CONTRACT_FILE, published_contract
 from gatehouse.data.validation.stage import validate
 from gatehouse.features.computing.previous.stage import previous_features
@@ -18,7 +19,6 @@ from gatehouse.operations.alerting.stage import alert
 from gatehouse.operations.preparing.stage import prepare
 from gatehouse.operations.requiring.stage import require_contract
 from gatehouse.pipelines.tasks import WEBHOOK, Tasks, forcible_stages
-from gatehouse.project.contract_and_source import with_sensitive_columns
 from gatehouse.store.parameters import parameter_of
 
 
@@ -60,13 +60,16 @@ def add_data_tasks(
     project = tasks.project
     file, settings = project.file, project.file.features
     contract = published_contract(project.contract.files[CONTRACT_FILE].decode())
+    declared = file.source.model_dump(mode="json")  # With the contract's sensitive columns added to its own.
+    for name, table in declared["tables"].items():
+        table["sensitive"] = sorted({*table["sensitive"], *contract.sensitive(name, table["columns"])})
     taken = tasks.add(
         snapshot,
         prepare,
         snapshot,
         validate,
         title="Snapshot and validate",
-        source=parameter_of(with_sensitive_columns(file.source, contract)),
+        source=parameter_of(parse_source(declared)),
         location=source,
         window=window,
         backfill=backfill,

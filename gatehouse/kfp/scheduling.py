@@ -247,7 +247,7 @@ class Applying:
         """Make the next step towards the requested state; False if none is left.
 
         Before the `first` step everything in KFP is from earlier commands. Raises KfpError if KFP does not list what an
-        earlier step created.
+        earlier step created, or stored something else.
         """
         same = [recurring for recurring in existing if recurring.run.name == declared.display_name]
         older = [recurring for recurring in existing if recurring.run.name != declared.display_name]
@@ -260,7 +260,20 @@ class Applying:
             self._create(declared, older)
             return True
         current, *doubles = same
-        self._verify(declared, current.run)
+        differing = [  # What KFP stored must be what was requested, or it would start other runs.
+            f"{key}: expected {value}, found {getattr(current.run, key)}"
+            for key, value in declared.facts().items()
+            if getattr(current.run, key) != value
+        ]
+        # KFP answers the parameters that it was given; the account is that of the workflow which would get them.
+        if declared.schedule.parameters and not (current.run.version and current.run.service_account):
+            differing.append("it is stored without its workflow, so its runs would start without parameters")
+        if differing:
+            self.api.delete_recurring_run(current.run.id)
+            raise KfpError(
+                f"The recurring run {current.run.name} is not what was asked for: {'; '.join(differing)}. It is deleted "
+                "again, and nothing else was changed."
+            )
         running = [recurring for recurring in older if recurring.run.enabled]
         due = declared.schedule.following(current.run.created_at, current.run.created_at)
         if declared.schedule.enabled:
@@ -298,26 +311,6 @@ class Applying:
         ids = experiment.id, pipeline.id, uploaded.id
         self.allowed()
         self.api.create_recurring_run(declared.body(mode, mode == "enabled" and not older, not older, ids))
-
-    def _verify(self, declared: DeclaredSchedule, run: RecurringRun) -> None:
-        """Compare what KFP stored with the request, and delete what would start other runs.
-
-        Raises KfpError, naming what differs.
-        """
-        differing = [
-            f"{key}: expected {value}, found {getattr(run, key)}"
-            for key, value in declared.facts().items()
-            if getattr(run, key) != value
-        ]
-        # KFP answers the parameters that it was given; the account is that of the workflow which would get them.
-        if declared.schedule.parameters and not (run.version and run.service_account):
-            differing.append("it is stored without its workflow, so its runs would start without parameters")
-        if differing:
-            self.api.delete_recurring_run(run.id)
-            raise KfpError(
-                f"The recurring run {run.name} is not what was asked for: {'; '.join(differing)}. It is deleted "
-                "again, and nothing else was changed."
-            )
 
 
 def _mode(declared: DeclaredSchedule, older: list[KfpSchedule]) -> Mode:

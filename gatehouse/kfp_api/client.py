@@ -58,16 +58,7 @@ class KfpApi:
     ) -> "KfpApi":
         """Prepare requests; nothing is sent yet. Empty arguments come from the environment.
 
-        Args:
-            endpoint: Address of the API, else GATEHOUSE_KFP_ENDPOINT.
-            namespace: Of the user, if the server serves several; else GATEHOUSE_KFP_NAMESPACE.
-            token: Bearer token, else GATEHOUSE_KFP_TOKEN.
-            token_file: File with the token, which is read for each request; else GATEHOUSE_KFP_TOKEN_FILE, else the
-                token that Kubeflow mounts into pods.
-            patience: How long to wait.
-
-        Raises:
-            ConfigurationError: if no address is given; the message says what to set.
+        A token file is read for each request. Raises ConfigurationError if no address is given.
         """
         connection = Connection(endpoint, token, token_file, patience or Patience())
         return cls(connection, namespace or os.environ.get(NAMESPACE, ""))

@@ -11,7 +11,6 @@ from gatehouse.features.definitions.problems import source_problems
 from gatehouse.features.definitions.repository import Repository, without_history
 from gatehouse.features.definitions.settings import settings_problems
 from gatehouse.kfp_api.specs import problems_of
-from gatehouse.project.contract_and_source import unrunnable_rules
 from gatehouse.project.project import Project, definitions_of, read_project
 from gatehouse.project.project_file import PROJECT_FILE, ProjectFile
 from gatehouse.project.signatures import NAMES, parameters
@@ -32,7 +31,7 @@ def check_project(folder: Path, store: ArtifactStore | None = None) -> Project:
     if file is None:
         return parts.project()
     if contract is not None:
-        parts.add(file.contract, [*_contract_problems(file, contract)] or unrunnable_rules(file, contract))
+        parts.add(file.contract, [*_contract_problems(file, contract)] or _unrunnable_rules(file, contract))
     for name, schedule in file.schedules.items():
         pipeline = schedule.pipeline or name
         parts.add(PROJECT_FILE, _unknown(("schedules", name, "pipeline"), pipeline, NAMES, "a pipeline"))
@@ -109,6 +108,25 @@ def _contract_problems(file: ProjectFile, contract: Contract) -> Iterator[str]:
             if column in declared and promised.type.value != declared[column].value:
                 types = f"expected {declared[column].value}, as the source has it, found {promised.type.value}"
                 yield f"{'.'.join(key)}.type: {types}"
+
+
+def _unrunnable_rules(file: ProjectFile, contract: Contract) -> Iterator[str]:
+    """The rules of a contract whose SQL cannot be evaluated, each with its key; tables fit the source."""
+    from gatehouse.data.validation.rules import row_rules, unrunnable
+    from gatehouse.features.computing.dry_run import declare_table
+    from gatehouse.features.database import connect, quoted
+
+    with connect() as connection:
+        for name, table in contract.tables.items():
+            view = f"raw.{quoted(name)}"
+            declared = {column: kind.value for column, kind in file.source.tables[name].columns.items()}
+            declare_table(connection, view, declared)
+            places = {f"expression {expression.name}": index for index, expression in enumerate(table.expressions)}
+            for rule in row_rules(table, [*declared], [*table.columns], frozenset()):
+                if why := unrunnable(connection, view, rule):
+                    where = f"expressions.{places[rule.rule]}.sql" if rule.sql else f"columns.{rule.columns[0]}"
+                    key = "" if rule.sql else f".{rule.rule}"
+                    yield f"tables.{name}.{where}{key}: cannot be evaluated: {why}"
 
 
 def _file_problems(file: ProjectFile, repository: Repository) -> Iterator[str]:

@@ -91,11 +91,8 @@ class Cluster:
         if fault:
             upload = replace(upload, text=_with_fault(upload, fault))
         data = {"source": self.source, "window": WINDOW} if pipeline in ("training", "scoring") else {}
-        number = len(self._runs) + 1
-        name = f"{project.name}-{number}"
-        run = Submission(upload, data | parameters, place.experiment, place.platform.service_account, name=name).send(
-            place.api
-        )
+        word, account = f"{project.name}-{len(self._runs) + 1}", place.platform.service_account
+        run = Submission(upload, data | parameters, place.experiment, account, word=word).send(place.api)
         self._runs.append(run.id)
         return run
 

@@ -62,7 +62,7 @@ def test_the_same_is_found_on_another_day_and_at_another_commit(kfp_server: KfpS
     later = _on("2026-11-28", "5d6e7f8", word=word)
     assert later.send(api).id == first.id and kfp_server.writes == wrote
     again = later.again(api).send(api)
-    assert again.name.endswith(f"{later.digest[:12]}-2") and later.again(api).attempt == 3
+    assert again.name.endswith(f"{later.key}-2") and later.again(api).attempt == 3
     assert later.find(api) == first and len(kfp_server.objects.pipeline_versions) == 1
 
 
