@@ -31,7 +31,7 @@ _SILENT = 15.0
 
 
 @dataclass(frozen=True)
-class Found:
+class Experiment:
     """One experiment, by its model's name; its state is `running`, `interrupted`, or `ended`.
 
     Attributes:
@@ -56,12 +56,12 @@ class Found:
         return self.reference.short if self.reference else self.study[:12]
 
 
-def experiments(store: ArtifactStore, name: str = "") -> Iterator[Found]:
+def experiments(store: ArtifactStore, name: str = "") -> Iterator[Experiment]:
     """All experiments of a store, or of one model, published or not, the last changed first.
 
     A study that continues after it was published is listed twice: as published, and in its present state.
     """
-    dated: list[tuple[float, Found | Reference]] = []
+    dated: list[tuple[float, Experiment | Reference]] = []
     published = [
         (_written(store, f"{reference}/manifest.json"), reference) for reference in store.references(KIND, name or None)
     ]
@@ -80,7 +80,7 @@ def experiments(store: ArtifactStore, name: str = "") -> Iterator[Found]:
         yield _read(store, entry) if isinstance(entry, Reference) else entry
 
 
-def find_experiment(store: ArtifactStore, text: str) -> Found:
+def find_experiment(store: ArtifactStore, text: str) -> Experiment:
     """The experiment that a text names: by reference, by the key of its study, or the newest of a model.
 
     Raises MissingArtifactError if there is none. Raises ConfigurationError if the text is empty, or is the beginning of
@@ -89,7 +89,7 @@ def find_experiment(store: ArtifactStore, text: str) -> Found:
     return _matching(store, text)[0]
 
 
-def find_running(store: ArtifactStore, text: str) -> Found:
+def find_running(store: ArtifactStore, text: str) -> Experiment:
     """The running experiment that a text names.
 
     Raises MissingArtifactError if there is none. Raises ConfigurationError if no matching experiment is running, or
@@ -107,7 +107,7 @@ def find_running(store: ArtifactStore, text: str) -> Found:
     return running[0]
 
 
-def _matching(store: ArtifactStore, text: str) -> Sequence[Found]:
+def _matching(store: ArtifactStore, text: str) -> Sequence[Experiment]:
     """All experiments that a text can name, newest first: those of a model, or a single one."""
     if "/" in text:
         from gatehouse.cli.output import find
@@ -138,11 +138,11 @@ def require_model(store: ArtifactStore, name: str) -> None:
         )
 
 
-def _listed(listed: Sequence[Found]) -> str:
+def _listed(listed: Sequence[Experiment]) -> str:
     return ", ".join(f"{experiment.short} ({experiment.name}, {experiment.state})" for experiment in listed)
 
 
-def asked_for(store: ArtifactStore, experiment: Found) -> dict[str, Any]:
+def asked_for(store: ArtifactStore, experiment: Experiment) -> dict[str, Any]:
     """The request of an experiment, as its controller recorded it.
 
     Raises MissingArtifactError if the store has no study of it.
@@ -154,7 +154,7 @@ def asked_for(store: ArtifactStore, experiment: Found) -> dict[str, Any]:
     raise MissingArtifactError(f"{experiment.short}: {store.address} holds no study of it, so it cannot be resumed.")
 
 
-def refreshed(store: ArtifactStore, experiment: Found) -> Found:
+def refreshed(store: ArtifactStore, experiment: Experiment) -> Experiment:
     """The present state of an experiment under way."""
     about = next(about for study, about in _studies(store) if study == experiment.study)
     return _under_way(store, experiment.study, about)
@@ -176,7 +176,7 @@ def _times(store: ArtifactStore, study: str) -> tuple[float, float]:
     return min(times, default=0.0), max([*times, _written(store, f"{FOLDER}/{study}/controller.json")])
 
 
-def _read(store: ArtifactStore, reference: Reference) -> Found:
+def _read(store: ArtifactStore, reference: Reference) -> Experiment:
     if reference.kind != KIND:
         raise ConfigurationError(f"{reference.short}: expected an experiment, found one of {reference.kind}.")
     about, trials = store.read_json(reference, "experiment.json"), store.read_json(reference, "trials.json")
@@ -185,7 +185,7 @@ def _read(store: ArtifactStore, reference: Reference) -> Found:
     measured: dict[str, str] = next((body.get("failed", {}) for body in store.measurements(reference, "tune")), {})
     failed = {int(number): message for number, message in measured.items()}
     shown = Shown(reference.name, about, trials)
-    return Found(reference.name, study, reference, ENDED, shown, began, changed, failed)
+    return Experiment(reference.name, study, reference, ENDED, shown, began, changed, failed)
 
 
 def _studies_of(store: ArtifactStore, reference: Reference) -> Iterator[str]:
@@ -199,7 +199,7 @@ def _studies(store: ArtifactStore) -> Iterator[tuple[str, dict[str, Any]]]:
     return studies(store.objects)
 
 
-def _under_way(store: ArtifactStore, study: str, about: dict[str, Any]) -> Found:
+def _under_way(store: ArtifactStore, study: str, about: dict[str, Any]) -> Experiment:
     from gatehouse.tuning.access.journal import SILENT, is_asked_to_stop, silent_seconds
     from gatehouse.tuning.spec import ExperimentSpec
     from gatehouse.tuning.study import read_study
@@ -230,7 +230,7 @@ def _under_way(store: ArtifactStore, study: str, about: dict[str, Any]) -> Found
         bodies = [body | gone if body["state"] == RUNNING else body for body in bodies]
     shown = Shown(about["name"], spec.described(int(about["steps"])) | {"ended": ended}, bodies, message[state])
     failed = {trial.number: trial.message for trial in trials if trial.message}
-    return Found(about["name"], study, None, state, shown, *_times(store, study), failed)
+    return Experiment(about["name"], study, None, state, shown, *_times(store, study), failed)
 
 
 app = typer.Typer(no_args_is_help=True, help="Experiments: list, show, resume, stop, serve-storage, import-katib.")
@@ -490,12 +490,12 @@ def _time(seconds: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M", time.gmtime(seconds)) if seconds else ""
 
 
-def _why(experiment: Found) -> str:
+def _why(experiment: Experiment) -> str:
     """Why an experiment ended, in words; its state if it has not ended."""
     return ending(str(experiment.shown.about.get("ended") or "")) or experiment.shown.state
 
 
-def _brief(experiment: Found) -> dict[str, object]:
+def _brief(experiment: Experiment) -> dict[str, object]:
     shown = experiment.shown
     return {
         "name": experiment.name,

@@ -156,11 +156,8 @@ def load_model(name: str, text: str, model: type[_Model], problems: list[str]) -
 def nearest(name: str, known: Iterable[str], cutoff: float = 0.75, elsewhere: Mapping[str, str] = _OTHER_NAMES) -> str:
     """A suggestion, ` (did you mean …?)`, of the known name that is most similar to an unknown one; or empty.
 
-    Args:
-        name: The unknown name.
-        known: The known names.
-        cutoff: Least similarity, from 0 to 1; names that share a word between underscores need less.
-        elsewhere: Names that other programs use, in lower case, and ours.
+    Similarity is from 0 to 1; names that share a word between underscores need less. `elsewhere` maps names that other
+    programs use, in lower case, to ours.
     """
     names = list(known)
     if (other := elsewhere.get(name.lower())) in names:

@@ -49,26 +49,7 @@ def main() -> int:
     os.chdir(options.project)  # Paths in a project are relative to its folder.
     store = ArtifactStore.open(options.store)
     try:
-        with ForkServer():
-            pipeline = _prepare(options.pipeline, store, options.until)
-            arguments = json.loads(options.arguments)
-            parameters = set(pipeline.function.pipeline_spec.root.input_definitions.parameters)
-            if unknown := sorted(arguments.keys() - parameters):
-                expected = ", ".join(sorted(parameters))
-                raise ConfigurationError(
-                    f"The pipeline has no parameter {', '.join(unknown)}: expected some of {expected}."
-                )
-            require_choices(pipeline.function, arguments)
-            defaults = {"store": store.address} if "store" in parameters else {}
-            with store.workspace() as directory:
-                os.environ["TMPDIR"] = tempfile.tempdir = str(directory)
-                from kfp import local
-                from kfp.local import logging_utils
-
-                # The output is a file, where codes for colours hide the words.
-                logging_utils.color_text = lambda text, color: text
-                local.init(runner=local.SubprocessRunner(use_venv=False), pipeline_root=str(directory / "kfp"))
-                pipeline.function(**defaults | arguments)
+        _run(options.pipeline, store, json.loads(options.arguments), options.until)
     except Exception as raised:
         traceback.print_exc()
         error = disk_full(raised) or raised
@@ -82,6 +63,27 @@ def main() -> int:
         print("", *(causes or [f"error: {message}"]), sep="\n", file=sys.stderr)
         return code
     return 0
+
+
+def _run(pipeline_name: str, store: ArtifactStore, arguments: dict[str, object], until: str) -> None:
+    with ForkServer():
+        pipeline = _prepare(pipeline_name, store, until)
+        parameters = set(pipeline.function.pipeline_spec.root.input_definitions.parameters)
+        if unknown := sorted(arguments.keys() - parameters):
+            raise ConfigurationError(
+                f"The pipeline has no parameter {', '.join(unknown)}: expected some of {', '.join(sorted(parameters))}."
+            )
+        require_choices(pipeline.function, arguments)
+        defaults = {"store": store.address} if "store" in parameters else {}
+        with store.workspace() as directory:
+            os.environ["TMPDIR"] = tempfile.tempdir = str(directory)
+            from kfp import local
+            from kfp.local import logging_utils
+
+            # The output is a file, where codes for colours hide the words.
+            logging_utils.color_text = lambda text, color: text
+            local.init(runner=local.SubprocessRunner(use_venv=False), pipeline_root=str(directory / "kfp"))
+            pipeline.function(**defaults | arguments)
 
 
 def _prepare(pipeline_name: str, store: ArtifactStore, until: str) -> "Pipeline":

@@ -39,19 +39,19 @@ class KfpSchedule:
     """A recurring run that Gatehouse created.
 
     Attributes:
-        wanted: Its requested state at creation: `paused` if a person had paused its predecessor.
+        requested: Its requested state at creation: `paused` if a person had paused its predecessor.
         start: Its start; KFP gets it only if it matters.
     """
 
     run: RecurringRun
     schedule: str
-    wanted: Mode
+    requested: Mode
     start: datetime | None = None
 
     @property
     def paused(self) -> bool:
         """Whether a person paused it: it is disabled, and no command of ours requested that."""
-        return not self.run.enabled and self.wanted != "disabled"
+        return not self.run.enabled and self.requested != "disabled"
 
 
 @dataclass(frozen=True)
@@ -271,13 +271,13 @@ class Applying:
         if differing:
             self.api.delete_recurring_run(current.run.id)
             raise KfpError(
-                f"The recurring run {current.run.name} is not what was asked for: {'; '.join(differing)}. It is deleted "
-                "again, and nothing else was changed."
+                f"The recurring run {current.run.name} is not what was asked for: {'; '.join(differing)}. It is "
+                "deleted again, and nothing else was changed."
             )
         running = [recurring for recurring in older if recurring.run.enabled]
         due = declared.schedule.following(current.run.created_at, current.run.created_at)
         if declared.schedule.enabled:
-            turn = bool(older) and not current.run.enabled and current.wanted == "enabled"
+            turn = bool(older) and not current.run.enabled and current.requested == "enabled"
         else:
             turn = current.run.enabled
         if doubles:
@@ -320,7 +320,7 @@ def _mode(declared: DeclaredSchedule, older: list[KfpSchedule]) -> Mode:
     if not older:
         return "enabled"
     # If there are two already, replacing was interrupted, and Gatehouse disabled the first.
-    paused = older[0].wanted == "paused" if len(older) > 1 else older[0].paused
+    paused = older[0].requested == "paused" if len(older) > 1 else older[0].paused
     return "paused" if paused else "enabled"
 
 

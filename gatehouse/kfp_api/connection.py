@@ -192,12 +192,9 @@ class Connection(ApiClient):  # type: ignore[misc]  # The generated client has n
     ) -> _Result:
         """Create something once, however many attempts that takes.
 
-        Args:
-            attempt: Creates it.
-            look: Finds it if an earlier attempt created it without a good answer.
-            what: Name of the request.
-            repeatable: Whether the server itself creates it once, as where names are unique. If not, an attempt without
-                an answer is not followed by another one, because it may still be carried out.
+        `look` finds it if an earlier attempt created it without a good answer. `repeatable` says that the server itself
+        creates it once, as where names are unique. If not, an attempt without an answer is not followed by another one,
+        because it may still be carried out.
         """
         tried = False
 

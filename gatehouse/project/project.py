@@ -56,13 +56,9 @@ class Config:
 
 @dataclass(frozen=True)
 class Project:
-    """A validated project.
+    """A validated project; `tests` are its own tests of candidates.
 
-    Attributes:
-        contract: Its data contract, as a configuration reference.
-        definitions: Its feature definitions, as a configuration reference.
-        policy: Its promotion policy as written; the evaluation fills in defaults from the task.
-        tests: Its own tests of candidates, as a configuration reference; None if it has none.
+    `policy` is the promotion policy as written; the evaluation fills in defaults from the task.
     """
 
     folder: Path

@@ -80,10 +80,6 @@ class StageSettings(Strict):
 def seconds_of_attempts(timeout: int, retries: int, pause: int, factor: float) -> int:
     """Seconds that all attempts at a task may take together, from the start of the first to the end of the last.
 
-    Args:
-        timeout: Seconds of one attempt.
-        retries: Attempts after the first.
-        pause: Seconds from the end of the first attempt to the start of the second.
-        factor: How many times longer each further pause is.
+    `timeout` is in seconds of one attempt, and `pause` before the second; each further pause is `factor` times longer.
     """
     return timeout * (1 + retries) + round(sum(pause * factor**number for number in range(retries)))

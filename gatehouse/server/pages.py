@@ -23,7 +23,7 @@ from gatehouse.server import registry, runs
 from gatehouse.server.access import Access
 from gatehouse.server.api import Name, RunId, sign
 from gatehouse.server.problems import Problem, ProblemError, show_json
-from gatehouse.server.registry import Server, Word, found
+from gatehouse.server.registry import Server, Word, require_named
 from gatehouse.server.tokens import Scope, Token
 from gatehouse.store.reference import Reference
 
@@ -103,7 +103,7 @@ def log_in(request: Request, form: Form) -> Response:
     """Keep a token in a cookie that scripts cannot read and other sites cannot send."""
     access: Access = request.app.state.access
     secret, after = form.get("token", "").strip(), form.get("next", "/")
-    token = access.known(secret)
+    token = access.token_of(secret)
     here = after if after.startswith("/") and not after.startswith(("//", "/\\")) else "/"
     if token is None:
         return _drawn("login.html", 401, visit=None, after=here, wrong=True)
@@ -167,7 +167,7 @@ def show_version(request: Request, name: Name, version: Version) -> HTMLResponse
     """A version: verdict, numbers, the seven answers, what happened to it, its lineage and its reports."""
     visit = Visit(request)
     store = visit.server.store
-    which = found(store, f"{name}:{version}")
+    which = require_named(store, f"{name}:{version}")
     seen = explain(ExplainRequest(model=f"{name}:{version}"), store)
     last = which.ledger.state().last_verdict(seen.model)
     verdict = last[1] if last else None

@@ -29,10 +29,7 @@ _VERSION = f"{_MODEL}/versions/{{version}}"
 class Following:
     """The present model, which is reloaded when its alias moves. A request reads `model` once, so it mixes no versions.
 
-    Args:
-        model: The first model.
-        newer: Returns the model that replaces the present one, or None if it is current; None to follow nothing.
-        seconds: Time between two checks.
+    Every so many seconds, `newer` returns the model that replaces the present one, or None if that is current.
     """
 
     def __init__(

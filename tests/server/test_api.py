@@ -117,7 +117,7 @@ def test_resolve_answers_while_the_store_does_not(served: Served, monkeypatch: p
         raise StoreError("the store is away")
 
     objects = type(served.gate.store.objects)
-    monkeypatch.setattr("gatehouse.server.known._FRESH", 0.0)
+    monkeypatch.setattr("gatehouse.server.cache._FRESH", 0.0)
     monkeypatch.setattr(objects, "get_bytes", away)
     monkeypatch.setattr(objects, "list", away)
     monkeypatch.setattr(objects, "folders", away)
@@ -149,7 +149,7 @@ def test_what_is_wrong_is_told_in_the_words_of_the_project(served: Served) -> No
 
 
 def test_a_revoked_token_and_a_forged_one_are_refused(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gatehouse.server.known._FRESH", 0.0)
+    monkeypatch.setattr("gatehouse.server.cache._FRESH", 0.0)
     secret = served.reader.secret
     assert served.reader.get("/v1/models").status_code == 200
     served.reader.secret = secret[:-1] + ("A" if secret[-1] != "A" else "B")
