@@ -213,11 +213,7 @@ def _word(value: Any) -> str:
 
 @dataclass(frozen=True)
 class Applying:
-    """Brings KFP to the requested state.
-
-    Attributes:
-        allowed: Called just before a recurring run is created; raises if that is no longer allowed.
-    """
+    """Brings KFP to the requested state; `allowed` raises if a recurring run may not be created any more."""
 
     api: KfpApi
     now: Callable[[], datetime] = lambda: datetime.now(UTC)

@@ -166,11 +166,7 @@ class Submission:
 
 @dataclass(frozen=True)
 class Change:
-    """One line of a plan.
-
-    Attributes:
-        sign: `+` added, `~` changed, `-` removed, `=` unchanged, `!` a notice.
-    """
+    """One line of a plan; its sign is `+` added, `~` changed, `-` removed, `=` unchanged, or `!` a notice."""
 
     sign: str
     what: str

@@ -61,12 +61,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Compiled:
-    """A compiled spec.
-
-    Attributes:
-        name: Name of its file, without the ending.
-        platform: The part of kfp-kubernetes; empty if there is none.
-    """
+    """A compiled spec: the name of its file without the ending, and the part of kfp-kubernetes, which may be empty."""
 
     name: str
     text: str
