@@ -56,7 +56,7 @@ def test_list_prints_references_and_states(store: ArtifactStore, family: dict[st
     _run(store, "deprecate", family["first"], "--reason", "wrong", "--successor", family["second"])
     _run(store, "erase", family["split"], "--reason", "request 17", "--yes", "--only")
     output = _run(store, "list").stdout
-    assert all(each.short in output and str(each) not in output for each in family.values())
+    assert all(item.short in output and str(item) not in output for item in family.values())
     states = {row["reference"]: row["state"] for row in _json(store, "list")}
     assert states[str(family["first"])] == "deprecated" and states[str(family["split"])] == "erased"
     assert {row["reference"] for row in _json(store, "list", "splits")} == {str(family["split"])}
@@ -65,11 +65,11 @@ def test_list_prints_references_and_states(store: ArtifactStore, family: dict[st
 def test_show_takes_a_cut_digest(store: ArtifactStore, family: dict[str, Reference]) -> None:
     assert json.loads(_run(store, "show", family["split"].short, "--json").stdout)["kind"] == "splits"
     assert str(family["split"]) in _run(store, "show", "splits/x").stdout
-    told = _run(store, "show", "splits/x").stdout
-    assert str(family["before"]) in told and "made from" in told, (
+    message = _run(store, "show", "splits/x").stdout
+    assert str(family["before"]) in message and "made from" in message, (
         "a reference is there to be copied, however long it is"
     )
-    assert "train.json" in told and '"kind"' not in told
+    assert "train.json" in message and '"kind"' not in message
     assert "is the beginning of 2 references" in _fails(store, "show", "snapshots/s")
     assert "is not in the store" in _fails(store, "show", "models/none")
     assert "is not a reference" in _fails(store, "show", "nothing")
@@ -77,11 +77,11 @@ def test_show_takes_a_cut_digest(store: ArtifactStore, family: dict[str, Referen
 
 def test_verify_reports_everything_that_is_wrong(store: ArtifactStore, family: dict[str, Reference]) -> None:
     assert "5 references verified" in _run(store, "verify").stdout
-    for each, file in (("second", "p.parquet"), ("split", "train.json")):
-        store.path(family[each], file).unlink()
+    for entry, file in (("second", "p.parquet"), ("split", "train.json")):
+        store.path(family[entry], file).unlink()
     output = _run(store, "verify", code=1).stdout
     assert output.count("is missing") == 2 and "3 references verified" in output and "2 broken" in output
-    states = {each["reference"]: each["state"] for each in _json(store, "verify", family["split"], code=1)}
+    states = {item["reference"]: item["state"] for item in _json(store, "verify", family["split"], code=1)}
     assert states == {
         str(family["split"]): "broken",
         str(family["before"]): "intact",

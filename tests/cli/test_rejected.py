@@ -37,5 +37,5 @@ def test_rejected_rows_are_shown_by_reason(store: ArtifactStore, tmp_path: Path)
         assert "events.csv, line 3\n" in output
         assert "No value is shown, as columns are sensitive: name." in output
         assert "line 4" not in output and "anna" not in output
-    [found] = json.loads(_run(store, "--json"))
-    assert found["groups"][0]["rows"] == 2 and found["reference"] == taken.rejected["events"]
+    [result] = json.loads(_run(store, "--json"))
+    assert result["groups"][0]["rows"] == 2 and result["reference"] == taken.rejected["events"]

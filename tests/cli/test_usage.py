@@ -123,7 +123,7 @@ def test_a_store_that_is_not_mounted_is_not_created_and_an_alias_resolves_from_t
 
 
 @pytest.mark.parametrize(
-    ("error", "told"),
+    ("error", "message"),
     [
         (OSError(errno.ENOSPC, "No space", "store.json"), "error: The disk is full while store.json was written. Free"),
         (MemoryError("no more"), "error: The command ran out of memory: this process may use "),
@@ -131,11 +131,11 @@ def test_a_store_that_is_not_mounted_is_not_created_and_an_alias_resolves_from_t
     ],
 )
 def test_a_full_disk_and_full_memory_are_errors_without_a_traceback(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: Exception, told: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: Exception, message: str
 ) -> None:
     def full(*_: object) -> None:
         raise error
 
     monkeypatch.setattr(ArtifactStore, "open", full)
     assert _main(monkeypatch, "data", "list", "--store", str(tmp_path)) == 1
-    assert capsys.readouterr().err.startswith(told)
+    assert capsys.readouterr().err.startswith(message)

@@ -70,16 +70,16 @@ def _why(*arguments: str, code: int = 0) -> Result:
 
 def _differing(store: ArtifactStore, *runs: str) -> list[tuple[str, str]]:
     printed = _why("split", *runs, "--store", store.address, "--json").output
-    return [(each["part"], each["name"]) for each in json.loads(printed)]
+    return [(difference["part"], difference["name"]) for difference in json.loads(printed)]
 
 
 def test_a_field_of_the_configuration_is_named_with_both_values(store: ArtifactStore, run: Run) -> None:
     run("a")
     run("b", seed=8)
     assert _differing(store, "a", "b") == [("field", "spec.seed")]
-    told = _why("split", "a", "b", "--store", store.address).output
-    assert "split ran in b, under another key than in a" in told
-    assert [line.split() for line in told.splitlines() if "spec.seed" in line] == [
+    message = _why("split", "a", "b", "--store", store.address).output
+    assert "split ran in b, under another key than in a" in message
+    assert [line.split() for line in message.splitlines() if "spec.seed" in line] == [
         ["field", "spec.seed", "default", "8"]
     ]
 
@@ -88,9 +88,9 @@ def test_an_input_is_named_and_who_made_it(store: ArtifactStore, run: Run) -> No
     run("a")
     run("b", rows=210)
     assert _differing(store, "a", "b") == [("input", "training_set")]
-    told = _why("split", "a", "b", "--store", store.address).output
-    assert told.count("training-sets/service/sha256-") == 2
-    assert "gatehouse why retrieve_training_set a b" in told
+    message = _why("split", "a", "b", "--store", store.address).output
+    assert message.count("training-sets/service/sha256-") == 2
+    assert "gatehouse why retrieve_training_set a b" in message
 
 
 def test_an_edited_module_is_named_alone(store: ArtifactStore, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

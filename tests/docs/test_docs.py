@@ -17,14 +17,14 @@ _ANCHOR = re.compile(r"^#{1,6} (.+)$", re.MULTILINE)
 
 
 def _pages() -> list[Path]:
-    found = [
+    result = [
         path
         for pattern in ("*.md", "docs/**/*.md", "components/**/*.md", "feature_repo/**/*.md", "pipelines/**/*.md")
         for path in ROOT.glob(pattern)
         if not _LEFT_OUT & set(path.relative_to(ROOT).parts)
     ]
-    assert len(found) > 20, "too few pages: this test looks in the wrong place"
-    return sorted(set(found))
+    assert len(result) > 20, "too few pages: this test looks in the wrong place"
+    return sorted(set(result))
 
 
 every_page = pytest.mark.parametrize("page", _pages(), ids=lambda page: page.relative_to(ROOT).as_posix())

@@ -13,7 +13,7 @@ from tests.source_tree import ROOT
 
 PAGE = (ROOT / "docs" / "tuning.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
-SNIPPETS = [each for each in BLOCKS if each.startswith("tuning:")]
+SNIPPETS = [item for item in BLOCKS if item.startswith("tuning:")]
 
 
 @pytest.mark.parametrize("snippet", SNIPPETS, ids=range(len(SNIPPETS)))

@@ -49,8 +49,8 @@ def test_a_local_run_loads_no_client_of_a_cluster_and_retries_nothing(tmp_path: 
         text=True,
         check=True,
     )
-    told = json.loads(ended.stdout.splitlines()[-1])
-    assert told == {
+    message = json.loads(ended.stdout.splitlines()[-1])
+    assert message == {
         "before the driver starts": [],
         "client": [],
         "cluster": [],

@@ -14,8 +14,8 @@ def test_a_run_that_a_signal_stops_leaves_no_workspace(
     store: ArtifactStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = store.local_folder / "tmp"
-    mine = "exec 9>$0/work-1.lock; flock -x 9; mkdir -p $0/work-1/kfp; touch $0/ready; sleep 60"
-    monkeypatch.setattr(local_run, "_command", lambda *_: ["bash", "-c", mine, str(folder)])
+    script = "exec 9>$0/work-1.lock; flock -x 9; mkdir -p $0/work-1/kfp; touch $0/ready; sleep 60"
+    monkeypatch.setattr(local_run, "_command", lambda *_: ["bash", "-c", script, str(folder)])
 
     def stop_when_ready(_: object) -> None:
         if (folder / "ready").exists():

@@ -34,11 +34,11 @@ def api(kfp_server: KfpServer) -> KfpApi:
 
 def test_a_run_is_of_its_version_and_experiment(api: KfpApi, kfp_server: KfpServer) -> None:
     run = submit(api)
-    found = api.run(run.id)
-    assert (found.name, found.state, found.parameters) == ("run-1", "PENDING", {"word": "hello"})
-    assert found.finished_at is None and found.history[0][0] == "PENDING"
-    assert api.version(found.pipeline, found.version).spec == parts_of(PIPELINE)[0]
-    assert [each.id for each in api.runs("talks")] == [run.id]
+    result = api.run(run.id)
+    assert (result.name, result.state, result.parameters) == ("run-1", "PENDING", {"word": "hello"})
+    assert result.finished_at is None and result.history[0][0] == "PENDING"
+    assert api.version(result.pipeline, result.version).spec == parts_of(PIPELINE)[0]
+    assert [item.id for item in api.runs("talks")] == [run.id]
     assert not list(api.runs("another experiment"))
 
 
@@ -179,10 +179,10 @@ def test_a_run_that_a_user_terminated_is_cancelled_though_kfp_says_failed(
 ) -> None:
     """As seen on Kubeflow Pipelines 2.17."""
     run = submit(api)
-    for each in states[1:]:
-        kfp_server.objects.set_state(run.id, each)
+    for entry in states[1:]:
+        kfp_server.objects.set_state(run.id, entry)
     assert api.run(run.id).state == state
-    assert [each for each, _ in api.run(run.id).history] == states
+    assert [item for item, _ in api.run(run.id).history] == states
 
 
 def test_tasks_have_the_times_at_which_they_began(api: KfpApi, kfp_server: KfpServer) -> None:

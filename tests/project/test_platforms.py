@@ -91,9 +91,9 @@ def test_a_profile_that_would_not_run_is_refused(tmp_path: Path, content: dict[s
 def test_a_source_lies_where_every_pod_reaches_it(project: Project, tmp_path: Path, place: str, reached: bool) -> None:
     platform = _load(tmp_path, **MOUNTED)
     table = {"columns": {"id": "int64", "at": "timestamp"}, "event_time": "at"}
-    given = {"kind": "files", "path": place, "tables": {"orders": table | {"member": "orders.csv"}}}
+    arguments = {"kind": "files", "path": place, "tables": {"orders": table | {"member": "orders.csv"}}}
     if place.startswith("sqlite"):
-        given = {"kind": "sql", "url": place, "tables": {"orders": table | {"order_by": ["id"], "table": "orders"}}}
-    source = parse_source({"name": "shop"} | given)
+        arguments = {"kind": "sql", "url": place, "tables": {"orders": table | {"order_by": ["id"], "table": "orders"}}}
+    source = parse_source({"name": "shop"} | arguments)
     moved = dataclasses.replace(project, file=project.file.model_copy(update={"source": source}))
     assert (not list(platform.problems(moved))) == reached

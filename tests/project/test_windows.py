@@ -36,10 +36,10 @@ def test_windows_are_cut_in_order_and_named(text: str, names: list[str]) -> None
 )
 def test_windows_cover_the_whole_without_holes(start: dt.datetime, days: int, step: str) -> None:
     end = start + dt.timedelta(days=days)
-    found = windows_of(f"{start.isoformat()}/{end.isoformat()}/{step}")
-    assert (found[0].start, found[-1].end) == (start.replace(tzinfo=dt.UTC), end.replace(tzinfo=dt.UTC))
-    assert all(before.end == after.start for before, after in itertools.pairwise(found))
-    assert all(window.start < window.end for window in found)
+    result = windows_of(f"{start.isoformat()}/{end.isoformat()}/{step}")
+    assert (result[0].start, result[-1].end) == (start.replace(tzinfo=dt.UTC), end.replace(tzinfo=dt.UTC))
+    assert all(before.end == after.start for before, after in itertools.pairwise(result))
+    assert all(window.start < window.end for window in result)
 
 
 @pytest.mark.parametrize(

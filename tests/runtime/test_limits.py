@@ -72,5 +72,5 @@ def test_the_limit_of_the_process_binds() -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (10**9, 10**9))
 
     program = "from gatehouse.runtime import limits; print(limits.memory())"
-    told = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, check=True, preexec_fn=confine)
-    assert int(told.stdout) == 10**9
+    message = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, check=True, preexec_fn=confine)
+    assert int(message.stdout) == 10**9

@@ -163,7 +163,7 @@ def _told(door: str, password: str, log: Callable[[], str]) -> str:
     try:
         answer = str(tell(url))
     except ValidationError as error:
-        answer = str([(each["loc"], each["msg"]) for each in error.errors()])
+        answer = str([(item["loc"], item["msg"]) for item in error.errors()])
     except Exception as error:
         answer = "".join(traceback.format_exception(error))
     finally:
@@ -188,7 +188,7 @@ def test_what_a_door_says_does_not_depend_on_the_password(door: str, caplog: pyt
         assert _told(door, password, log) in (passed, refused), password
 
 
-@pytest.mark.parametrize("password", [each for each in PASSWORDS if set(each) & set("@/#?[]\\ '\"\t")])
+@pytest.mark.parametrize("password", [item for item in PASSWORDS if set(item) & set("@/#?[]\\ '\"\t")])
 def test_a_password_that_drivers_split_differently_is_refused_with_what_to_write(password: str) -> None:
     with pytest.raises(ConfigurationError, match=r"PLACE: .*write each @ of the password as %40"):
         require_encoded(f"postgresql://me:{password}@host/db", "PLACE")
@@ -273,7 +273,7 @@ def test_a_password_is_found_wherever_it_stands(written: str, holds: bool) -> No
 def test_a_declared_password_is_refused_and_not_shown(declared: dict[str, Any]) -> None:
     with pytest.raises(ValidationError, match="holds a password") as caught:
         parse_source({"name": "s"} | declared)
-    assert "hunter" not in redacted(str([each["msg"] for each in caught.value.errors()]))
+    assert "hunter" not in redacted(str([error["msg"] for error in caught.value.errors()]))
 
 
 @pytest.mark.parametrize("password", PASSWORDS)
@@ -339,8 +339,8 @@ def test_what_mlflow_says_is_told_without_its_password(
         for password in PASSWORDS:
             assert told(quote(password, safe="")) == passed
             assert told(password) in (passed, refused)
-    held = str([event.body for _, event in events(store, "run-1")]) + passed + refused
-    assert "S3cr3t" not in held
+    content = str([event.body for _, event in events(store, "run-1")]) + passed + refused
+    assert "S3cr3t" not in content
 
 
 @cache
@@ -358,13 +358,13 @@ def test_a_run_that_fails_leaves_no_part_of_a_password(tmp_path: Path, password:
     body["source"] = {"name": "shop", "kind": "sql", "url_env": "SHOP_URL", "tables": tables}
     (project / "project.yaml").write_text(yaml.safe_dump(body | {"alerts": "always"}))
     with hooked() as hook:
-        given = {
+        arguments = {
             "SHOP_URL": f"postgresql://reader:{password}@127.0.0.1:1/db",
             "MLFLOW_TRACKING_URI": f"http://me:{password}@127.0.0.1:1",
             "GATEHOUSE_ALERT_WEBHOOK": hook.url,
         }
         command = [sys.executable, "-m", "gatehouse.cli.main", "run", str(project), "--until", "snapshot"]
-        ended = subprocess.run(command, env=os.environ | given, capture_output=True, text=True, check=False)
+        ended = subprocess.run(command, env=os.environ | arguments, capture_output=True, text=True, check=False)
     store = ArtifactStore.open(project / ".gatehouse" / "store")
     token = create_token(store, "ros", ["read"], 1)
     (run,) = store.objects.folders("runs")

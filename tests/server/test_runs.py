@@ -50,8 +50,8 @@ def test_a_run_goes_from_pending_to_succeeded(store: ArtifactStore) -> None:
     assert (running.status, running.stages[0].event) == ("RUNNING", "waiting")
     for event, body in (("started", {}), ("finished", {"result": {"rows": 3}})):
         store.record(f"runs/{RUN}/snapshot.1.{event}.json", body | {"seconds": 2.5, "at": 1.0})
-    found = followed(store, RUN).stages[0]
-    assert (found.title, found.event, found.seconds, found.result) == ("Take it", "finished", 2.5, {"rows": 3})
+    output = followed(store, RUN).stages[0]
+    assert (output.title, output.event, output.seconds, output.result) == ("Take it", "finished", 2.5, {"rows": 3})
     store.record(f"runs/{RUN}/{ENDED}", {"exit_code": 0, "failure": None})
     assert followed(store, RUN).status == "SUCCEEDED"
 
@@ -68,9 +68,9 @@ def test_a_run_whose_process_is_gone_has_failed(
     store: ArtifactStore, monkeypatch: pytest.MonkeyPatch, process: dict[str, Any] | None, status: str
 ) -> None:
     monkeypatch.setattr("socket.gethostname", lambda: "HERE")
-    found = followed(_recorded(store, **({PROCESS.removesuffix(".json"): process} if process else {})), RUN)
-    assert found.status == status
-    assert ("is gone" in found.message) == (status == "FAILED")
+    result = followed(_recorded(store, **({PROCESS.removesuffix(".json"): process} if process else {})), RUN)
+    assert result.status == status
+    assert ("is gone" in result.message) == (status == "FAILED")
 
 
 def test_so_many_runs_wait_and_no_more(store: ArtifactStore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -29,9 +29,9 @@ def test_nothing_else_is_admitted(store: ArtifactStore, change: str) -> None:
     assert token_given(tokens_of(store), forms.get(change, secret + change), datetime.now(UTC)) is None
 
 
-@pytest.mark.parametrize("given", ["known", "another's number", "nobody's number", "no token"])
+@pytest.mark.parametrize("presented", ["known", "another's number", "nobody's number", "no token"])
 def test_hashes_are_compared_in_constant_time_whoever_is_named(
-    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch, given: str
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch, presented: str
 ) -> None:
     compared: list[tuple[str, str]] = []
 
@@ -42,9 +42,9 @@ def test_hashes_are_compared_in_constant_time_whoever_is_named(
     compare_digest = hmac.compare_digest
     secret, other = (create_token(store, name, ["run"], 2) for name in ("ada", "bob"))
     forms = {"known": secret, "another's number": other[:19] + secret[19:], "no token": "x"}
-    shown = forms.get(given, f"gatehouse_00000000_{secret[19:]}")
+    shown = forms.get(presented, f"gatehouse_00000000_{secret[19:]}")
     monkeypatch.setattr(hmac, "compare_digest", compare)
-    assert (token_given(tokens_of(store), shown, datetime.now(UTC)) is not None) == (given == "known")
+    assert (token_given(tokens_of(store), shown, datetime.now(UTC)) is not None) == (presented == "known")
     ((stored, hashed),) = compared
     assert len(stored) == len(hashed) == 64
     assert hashed == hashlib.sha256(shown.encode()).hexdigest()

@@ -120,7 +120,7 @@ def _profile(**changes: Any) -> Callable[[Patient], None]:
 
 
 @pytest.mark.parametrize(
-    ("harm", "check", "outcome", "found", "advice"),
+    ("harm", "check", "outcome", "result", "advice"),
     [
         (_profile(images={}), "image training", "failed", "found none", "make images"),
         (_profile(images={"data": "gatehouse/data:1"}), "image data", "failed", "found gatehouse/data:1", "digest"),
@@ -165,17 +165,17 @@ def _profile(**changes: Any) -> Callable[[Patient], None]:
     ids=lambda value: value.replace(" ", "-") if isinstance(value, str) else None,
 )
 def test_what_is_wrong_is_found_and_told_with_what_to_do(
-    patient: Patient, harm: Callable[[Patient], None], check: str, outcome: str, found: str, advice: str
+    patient: Patient, harm: Callable[[Patient], None], check: str, outcome: str, result: str, advice: str
 ) -> None:
     harm(patient)
     seen = patient.findings()[check]
     assert (seen.outcome, seen.well) == (outcome, False)
-    assert found in seen.found and advice in seen.advice
+    assert result in seen.found and advice in seen.advice
 
 
 def test_a_secret_is_looked_at_by_its_keys_and_its_words_are_not_told(patient: Patient) -> None:
     patient.cluster.objects[f"{_CORE}/secrets/gatehouse-credentials"] = {"data": {"source-url": "cGxhbnRlZA=="}}
-    assert "cGxhbnRlZA" not in json.dumps([vars(each) for each in patient.findings().values()])
+    assert "cGxhbnRlZA" not in json.dumps([vars(finding) for finding in patient.findings().values()])
 
 
 def test_a_store_that_writes_over_what_is_there_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,13 +230,13 @@ def test_a_run_of_the_diagnosis_says_what_pods_find(
 
     monkeypatch.setattr(KfpApi, "wait", ended)
     said = CliRunner().invoke(app, ["doctor", "cluster", str(EXAMPLE), "--platform", profile, "--run", "--json"])
-    found = {each["check"]: each for each in json.loads(said.stdout)}
+    result = {finding["check"]: finding for finding in json.loads(said.stdout)}
     assert said.exit_code == (state != "SUCCEEDED"), said.stdout
-    assert ("store" in found) == (state != "SUCCEEDED"), "a pod has seen the store"
+    assert ("store" in result) == (state != "SUCCEEDED"), "a pod has seen the store"
     (run,) = patient.kfp.objects.runs.values()
     assert run["display_name"].startswith("flights-diagnosis, ")
-    assert found["pods"]["outcome"] == ("passed" if state == "SUCCEEDED" else "failed")
-    assert run["run_id"] in found["pods"]["advice"] or state == "SUCCEEDED"
+    assert result["pods"]["outcome"] == ("passed" if state == "SUCCEEDED" else "failed")
+    assert run["run_id"] in result["pods"]["advice"] or state == "SUCCEEDED"
 
 
 def test_the_diagnosis_keeps_the_policy_and_launches_as_the_project_does(patient: Patient, tmp_path: Path) -> None:
@@ -245,6 +245,6 @@ def test_the_diagnosis_keeps_the_policy_and_launches_as_the_project_does(patient
     spec = read_spec(path)
     assert list(breaches(spec)) == []
     recover = spec.task("recover")
-    (given,) = [each["value"] for each in recover.container["env"] if each["name"] == "GATEHOUSE_LAUNCH"]
-    launch = json.loads(given)
+    (arguments,) = [item["value"] for item in recover.container["env"] if item["name"] == "GATEHOUSE_LAUNCH"]
+    launch = json.loads(arguments)
     assert (launch["kind"], launch["image"]) == ("pytorchjob", DIGEST)
