@@ -15,8 +15,6 @@ from gatehouse.server.tokens import create_token
 from gatehouse.store.run import RUN_ID, events
 from gatehouse.store.stage import Declaration, Stage, StageModel
 from gatehouse.store.store import ArtifactStore
-from gatehouse.tracking.mlflow_client import tracking_of
-from gatehouse.tracking.place import warning_on_failure
 from tests.server.serving import serving
 from tests.small_example import MODEL, PLANTED
 
@@ -80,22 +78,6 @@ def test_an_error_is_recorded_without_the_secrets_that_it_tells(
     (failed,) = [event for _, event in events(store, "run-1") if event.event == "failed"]
     assert WORD.decode() not in str(failed.body)
     assert "postgresql://reader:***@db.example/flights" in failed.body["message"]
-
-
-def test_trouble_with_mlflow_is_told_without_its_password(
-    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    from mlflow.exceptions import MlflowException
-
-    address = "http://me:planted-tracking@mlflow.example:1"
-    monkeypatch.setenv(RUN_ID, "run-1")
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
-    assert tracking_of(store) is not None
-    with warning_on_failure(store, "register:projection"):
-        raise MlflowException(f"API request to {address}/api/2.0/mlflow/runs/search failed with exception reset")
-    notice = [event.body["message"] for _, event in events(store, "run-1") if event.event == "warned"]
-    assert len(notice) == 1 and "MlflowException" in notice[0]
-    assert WORD.decode() not in caplog.text + notice[0]
 
 
 @pytest.mark.parametrize(

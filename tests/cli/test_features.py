@@ -113,7 +113,6 @@ def test_lineage_as_text_and_json(place: Place) -> None:
 
 def test_bad_input_is_told_in_words(place: Place, tmp_path: Path) -> None:
     good, to = ask(tmp_path, "8,2013-06-01 12:10:00Z,x"), tmp_path / "out.parquet"
-    (other := tmp_path / "other.csv").write_text("rider,event_timestamp\n8,2013-06-01 12:10:00Z\n")
     (none := tmp_path / "none.csv").write_text("driver,event_timestamp\n")
     (untimed := tmp_path / "untimed.csv").write_text("driver,day\n8,monday\n")
     (twice := tmp_path / "twice.csv").write_text('driver,event_timestamp;,"a, b",A,a\n8,2013-06-01 12:10:00Z,1,2,3\n')
@@ -125,7 +124,6 @@ def test_bad_input_is_told_in_words(place: Place, tmp_path: Path) -> None:
         (("retrieve", twice, to), "twice.csv: expected every column once, found A, a"),
         (("lineage", "trips.tip"), "no feature 'tip': expected one of fare, town"),
         (("retrieve", tmp_path / "gone.csv", to), "gone.csv: expected a file of entity rows"),
-        (("retrieve", other, to), "driver is missing"),
         (("retrieve", none, to), "expected entity rows, found none"),
         (
             ("retrieve", untimed, to),
@@ -134,7 +132,6 @@ def test_bad_input_is_told_in_words(place: Place, tmp_path: Path) -> None:
         (("retrieve", good, to, "--time", "note"), "rows.csv: note in row 1: .* found 'x'"),
         (("retrieve", hiding, to), "the features fare would hide columns"),
         (("retrieve", broken, to), r"broken.parquet cannot be read"),
-        (("retrieve", good, to, "--service", "tips"), "no feature service 'tips': expected one of pay"),
         (("retrieve", good, folder), r"folder\.csv cannot be written"),
         (("materialize", "--as-of", "soon"), "--as-of: expected a time such as"),
         (("materialize", "--as-of", "2099-01-01"), "was computed up to 2013-06-01 13:00:00 UTC; expected a time until"),
@@ -166,3 +163,27 @@ def test_tables_of_other_definitions_are_never_taken_for_those_of_the_present_on
         assert "say of trips (views/trips.sql), nor do 3 others of that moment" in place.fails(*command)
     assert place.json("list")[0]["differs"] == "views/trips.sql"
     assert "of another definition: views/trips.sql" in place.run("list").stdout
+
+
+@pytest.mark.parametrize("second", ["02/02/2024", "01/13/2024", "2024-01-13"])
+def test_a_time_is_read_by_itself_and_not_by_the_other_rows(place: Place, tmp_path: Path, second: str) -> None:
+    rows = ask(tmp_path, "00007,01/02/2024,x", f"00700,{second},y")
+    said = place.fails("retrieve", rows, tmp_path / "out.csv", "--view", "trips")
+    assert said.startswith("rows.csv: event_timestamp in row 1: ") and "01/02/2024" in said
+    assert not (tmp_path / "out.csv").exists()
+
+
+@pytest.mark.parametrize("key", ["1.7", "-0.5", "0x1", "1e3", "nan", "true", "9223372036854775808", "1.0", "+1", "1_0"])
+@pytest.mark.parametrize("online", [(), ("--online",)])
+def test_a_key_that_is_no_whole_number_is_no_other_key(
+    place: Place, tmp_path: Path, key: str, online: tuple[str, ...]
+) -> None:
+    definitions = place.project / "repo/definitions.py"
+    definitions.write_text(definitions.read_text().replace('name="driver"', 'name="driver", type="int64"'))
+    rows = ask(tmp_path, "1,2013-06-01T12:10:00Z,x", f"{key},2013-06-01T12:10:00Z,y")
+    said = place.fails("retrieve", rows, tmp_path / "out.csv", *online)
+    assert said.startswith("rows.csv: driver in row 2: ") and repr(key) in said
+    times = pa.array([NOON, NOON], pa.timestamp("us", "UTC"))
+    pq.write_table(pa.table({"driver": [2.0, 1.7], "event_timestamp": times}), tmp_path / "keys.parquet")
+    said = place.fails("retrieve", tmp_path / "keys.parquet", tmp_path / "out.csv", *online)
+    assert said.startswith("keys.parquet: driver in row 2: ") and "1.7" in said

@@ -74,20 +74,3 @@ def _wrong(line: str, whole: bool = True) -> str:
 @pytest.mark.parametrize("page", _pages(), ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_commands_of_a_page_exist(page: Path) -> None:
     assert {line: wrong for line, whole in _lines(page) if (wrong := _wrong(line, whole))} == {}
-
-
-@pytest.mark.parametrize(
-    ("line", "wrong"),
-    [
-        ("gatehouse compile returns --publish  # all of them", ""),
-        ("gatehouse data list | head", ""),
-        ("gatehouse models list --stoer x", "No such option"),
-        ("gatehouse modles list", "No such command"),
-        ("gatehouse data list a b", "takes no argument b"),
-        ("gatehouse gate try --on x", "lacks policy"),
-        ("gatehouse gate try a.yaml --on", "requires an argument"),
-    ],
-)
-def test_what_is_wrong_is_found(line: str, wrong: str) -> None:
-    said = _wrong(line)
-    assert wrong in said and bool(wrong) == bool(said)

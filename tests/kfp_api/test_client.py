@@ -170,7 +170,6 @@ def later(action: Any, seconds: float = 0.03) -> None:
     [
         (["PENDING", "RUNNING", "CANCELING", "FAILED"], "CANCELED"),
         (["PENDING", "RUNNING", "CANCELING", "FAILED", "RUNNING", "FAILED"], "FAILED"),
-        (["PENDING", "RUNNING", "FAILED"], "FAILED"),
         (["PENDING", "RUNNING", "SUCCEEDED"], "SUCCEEDED"),
     ],
 )

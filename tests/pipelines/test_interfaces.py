@@ -8,7 +8,6 @@ import pytest
 from hypothesis import strategies as st
 
 from gatehouse.errors import ContractBreachError, LeakageError
-from gatehouse.operations.requiring.stage import Requirement, require_contract
 from gatehouse.pipelines.interfaces import component_of
 from gatehouse.store.canonical import canonical_json
 from gatehouse.store.identity import is_operational
@@ -21,23 +20,6 @@ from tests.source_tree import ROOT
 from tests.training.synthetic import lay_out
 
 TASKS = sorted(path.parent.name for path in (ROOT / "components").glob("*/component.py"))
-
-
-def test_fields_of_request_and_result_are_the_parameters() -> None:
-    spec = component_of("check_leakage").component_spec
-    inputs = {name: (parameter.type, parameter.default) for name, parameter in spec.inputs.items()}
-    texts = ("store", "snapshot", "feature_tables", "training_set", "definitions")
-    numbers = {"alarm": ("Float", 0.95), "cuts": ("Integer", 7)}
-    others = {"unchecked": ("Dict", {})}
-    others |= {"code": ("Dict", {}), "rerun": ("String", "")}
-    assert inputs == dict.fromkeys(texts, ("String", None)) | numbers | others
-    assert {name: output.type for name, output in spec.outputs.items()} == {
-        "leakage": "String",
-        "verdict": "String",
-        "reasons": "List",
-        "warnings": "List",
-    }
-    assert spec.inputs["training_set"].description == "Reference of the training set."
 
 
 @pytest.mark.parametrize("name", TASKS)
@@ -116,11 +98,3 @@ def test_the_task_after_one_that_judged_ends_the_run_before_it_does_anything(
     artifacts = dict.fromkeys(component.component_spec.outputs.keys() & {"metrics"})
     with pytest.raises(error, match="too many nulls"):
         component.python_func(store=store.address, verdict="fail", reasons=["too many nulls"], **artifacts, **arguments)
-
-
-def test_a_component_ends_as_its_stage_ends(store: ArtifactStore) -> None:
-    require_contract(Requirement(verdict="pass"), store)
-    component = component_of("require_contract")
-    assert component.python_func(store.address, "pass") is None
-    with pytest.raises(ContractBreachError, match="too many nulls"):
-        component.python_func(store.address, "fail", ["too many nulls"])

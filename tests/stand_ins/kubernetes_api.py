@@ -34,20 +34,13 @@ _GRACE = 0.2
 
 @dataclass
 class Cluster:
-    """The state of the stand-in.
+    """The state of the stand-in; rights are group, resource and verb.
 
     Attributes:
-        scenario: What happens to a job that is created.
-        faults: What befalls the next requests: an HTTP status, `reset`, `close` or `gone` (both for watches), or None.
-        forbidden: The rights that nobody has, as group, resource and verb.
-        requests: Every request that was made, as `<method> <path>`, that of a watch with `?watch`.
-        asked: API group, resource and verb of every request, as a role grants them.
-        created: Every object that was taken.
-        log: Where the launcher writes the lines of pods.
-        errors: What scenarios raised.
+        faults: Of the next requests: an HTTP status, `reset`, `close` or `gone` (both for watches), or None.
+        asked: The right that each request needed.
         objects: What a GET finds besides jobs and pods, by path.
-        granted: The rights that a review allows, as group, resource and verb.
-        reviews: Every review that was asked for.
+        granted: The rights that a review allows.
         changes: Every change of a pod, as version and event of a watch.
     """
 

@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -38,15 +39,6 @@ _STATES = {
     "model_artifacts": _ARTIFACT_STATES,
 }
 _VALUES = {"MetadataStringValue": ("string_value", str), "MetadataDoubleValue": ("double_value", float)}
-_STATUS_TEXT = {
-    400: "Bad Request",
-    401: "Unauthorized",
-    404: "Not Found",
-    409: "Conflict",
-    422: "Unprocessable Entity",
-    500: "Internal Server Error",
-    503: "Service Unavailable",
-}
 
 
 class Refused(Exception):
@@ -59,15 +51,10 @@ class Refused(Exception):
 
 @dataclass
 class ModelRegistry:
-    """The state of the stand-in.
+    """The state of the stand-in: resources by kind, then by id; the parent of an artifact is its version.
 
-    Attributes:
-        resources: By kind, then by id.
-        parents: Of a version its model, of an artifact its version.
-        requests: Every request that was made, as `<method> <path>`.
-        faults: What befalls the next requests: an HTTP status before it is done, `lost` for an answer that is cut off
-            after it was done, or None.
-        token: What clients must bear; empty for nothing.
+    A fault of a coming request is an HTTP status before it is done, `lost` for an answer that is cut off after it was
+    done, or None.
     """
 
     resources: dict[str, dict[str, Resource]] = field(default_factory=lambda: {kind: {} for kind in _UPDATES})
@@ -92,7 +79,7 @@ class ModelRegistry:
                 asked = {name: values[-1] for name, values in parse_qs(address.query).items()}
                 return self._route(method, address.path.removeprefix(_PREFIX).split("/"), asked, body)
             except Refused as error:
-                return error.status, {"code": _STATUS_TEXT[error.status], "message": str(error)}
+                return error.status, {"code": HTTPStatus(error.status).phrase, "message": str(error)}
 
     def _route(self, method: str, path: list[str], asked: dict[str, str], body: bytes) -> tuple[int, Resource]:
         match method, path:
@@ -215,7 +202,7 @@ def model_registry() -> Iterator[ModelRegistry]:
             registry.requests.append(f"{self.command} {urlsplit(self.path).path.removeprefix(_PREFIX)}")
             fault = registry.faults.popleft() if registry.faults else None
             if isinstance(fault, int):
-                self.answer(fault, {"code": _STATUS_TEXT[fault], "message": "a fault"})
+                self.answer(fault, {"code": HTTPStatus(fault).phrase, "message": "a fault"})
                 return
             answer = registry.handle(self.command, self.path, body, self.headers.get("Authorization", ""))
             if fault == "lost":

@@ -123,14 +123,19 @@ def _profile(**changes: Any) -> Callable[[Patient], None]:
     ("harm", "check", "outcome", "result", "advice"),
     [
         (_profile(images={}), "image training", "failed", "found none", "make images"),
-        (_profile(images={"data": "gatehouse/data:1"}), "image data", "failed", "found gatehouse/data:1", "digest"),
-        (lambda each: setattr(each.kfp, "down", True), "Kubeflow Pipelines", "failed", "", "Check `endpoint`"),
-        (lambda each: setattr(each.kfp, "version", "3.0.1"), "Kubeflow Pipelines", "failed", "is 3.0.1", "endpoint"),
+        (lambda patient: setattr(patient.kfp, "down", True), "Kubeflow Pipelines", "failed", "", "Check `endpoint`"),
+        (
+            lambda patient: setattr(patient.kfp, "version", "3.0.1"),
+            "Kubeflow Pipelines",
+            "failed",
+            "is 3.0.1",
+            "endpoint",
+        ),
         (_profile(endpoint=""), "Kubeflow Pipelines", "not checked", "names an endpoint", "Set `endpoint`"),
         (_lose("/apis/kubeflow.org"), "pytorchjobs.kubeflow.org", "failed", "does not know it", "Install its operator"),
         (_lose("/apis/kueue.x-k8s.io"), "queue flights", "failed", "no local queue", "gatehouse kueue manifests"),
         (
-            lambda each: each.cluster.granted.discard(("", "pods/log", "get")),
+            lambda patient: patient.cluster.granted.discard(("", "pods/log", "get")),
             "rights",
             "failed",
             "may not get pods/log",
@@ -143,7 +148,6 @@ def _profile(**changes: Any) -> Callable[[Patient], None]:
             "not in ml",
             "Create it",
         ),
-        (_lose(f"{_CORE}/secrets/registry"), "secret registry", "failed", "it is not in ml", "Create it in ml"),
         (
             _say(f"{_CORE}/configmaps/gatehouse-settings", **{"mlflow-tracking-url": "http://x"}),
             "configmap gatehouse-settings",
@@ -158,9 +162,8 @@ def _profile(**changes: Any) -> Callable[[Patient], None]:
             "refuses connections",
             "Start the server",
         ),
-        (lambda each: setattr(each.cluster, "token", "other"), "Kubernetes", "failed", "401", "log in again"),
-        (lambda each: setattr(each.registry, "token", "t"), "Model Registry", "failed", "answered 401", "TOKEN"),
-        (lambda each: None, "store", "not checked", "a folder of the pods", "--run"),
+        (lambda patient: setattr(patient.cluster, "token", "other"), "Kubernetes", "failed", "401", "log in again"),
+        (lambda patient: setattr(patient.registry, "token", "t"), "Model Registry", "failed", "answered 401", "TOKEN"),
     ],
     ids=lambda value: value.replace(" ", "-") if isinstance(value, str) else None,
 )
