@@ -51,14 +51,6 @@ def test_a_schedule_is_made_as_it_stands(kfp_server: KfpServer) -> None:
     assert len(kfp_server.objects.fire()) in (1, 2)
 
 
-def test_the_second_time_nothing_is_written(kfp_server: KfpServer) -> None:
-    every = wanted("hours", cron="", interval="PT6H")
-    apply(kfp_server, wanted(), every)
-    wrote = list(kfp_server.writes)
-    assert apply(kfp_server, wanted(), every) == "=="
-    assert kfp_server.writes == wrote
-
-
 def test_a_change_takes_the_place_of_the_old_one(kfp_server: KfpServer) -> None:
     apply(kfp_server, wanted())
     assert apply(kfp_server, wanted(cron="0 0 5 * * 1")) == "~"

@@ -42,17 +42,6 @@ def test_a_run_is_of_its_version_and_experiment(api: KfpApi, kfp_server: KfpServ
     assert not list(api.runs("another experiment"))
 
 
-def test_the_second_time_nothing_is_written(api: KfpApi, kfp_server: KfpServer) -> None:
-    first = submit(api)
-    wrote = list(kfp_server.writes)
-    assert submit(api).id == first.id
-    assert (
-        kfp_server.writes
-        == wrote
-        == ["POST pipelines", "POST pipelines/upload_version", "POST experiments", "POST runs"]
-    )
-
-
 def calls_of_a_submission() -> int:
     with serving() as server:
         submit(connect(server))
