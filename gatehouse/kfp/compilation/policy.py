@@ -226,8 +226,8 @@ def _after_handler(compiled: Compiled) -> Iterator[str]:
     for task in compiled.tasks:
         folder, inputs = task.path.removesuffix(task.name), task.body.get("inputs", {})
         sources = [*inputs.get("parameters", {}).values(), *inputs.get("artifacts", {}).values()]
-        producers = {source.get("producerTask", "") for by_kind in sources for source in by_kind.values()}
-        awaited = {*task.body.get("dependentTasks", []), *producers}
+        taken = [source for by_kind in sources for source in by_kind.values() if "producerTask" in source]
+        awaited = {*task.body.get("dependentTasks", []), *(source["producerTask"] for source in taken)}
         if not _is_exit(task) and (groups := sorted(name for name in awaited if f"{folder}{name}" in handled)):
             yield (
                 f"task {task.path}: waits for {groups[0]}, the group of an exit handler; move it into the group, or "
