@@ -52,25 +52,16 @@ def flows(spec: dict[str, Any], row_of: dict[str, int]) -> list[Flow]:
     for task in sorted(tasks, key=lambda name: row_of[name]):
         inputs = spec["components"][tasks[task]["componentRef"]["name"]]["inputDefinitions"]["parameters"]
         for name, source in sorted(tasks[task]["inputs"].get("parameters", {}).items()):
-            described = inputs[name].get("description", "")
-            key, reference = _origin(source, name, described)
-            if not key[1]:
+            produced = source.get("taskOutputParameter")
+            if not produced or produced["outputParameterKey"] in ("reasons", "rows"):
                 continue
+            key = (produced["producerTask"], produced["outputParameterKey"])
+            described = inputs[name].get("description", "")
+            reference = described.startswith("Reference of") or key[1] in ("validation", "leakage")
             flow = flow_of.setdefault(key, Flow(key[1], row_of[key[0]], reference))
             flow.reference |= reference
             flow.takers.append(row_of[task])
     return sorted(flow_of.values(), key=lambda flow: (flow.source, not flow.reference, min(flow.takers), flow.name))
-
-
-def _origin(given: dict[str, Any], name: str, described: str) -> tuple[tuple[str, str], bool]:
-    """Task and output that an input comes from; ("", "") for what the picture leaves out."""
-    produced = given.get("taskOutputParameter")
-    if produced:
-        output = produced["outputParameterKey"]
-        drawn = output not in ("reasons", "rows")
-        reference = described.startswith("Reference of") or output in ("validation", "leakage")
-        return ((produced["producerTask"], output) if drawn else ("", "")), reference
-    return ("", ""), False
 
 
 def stages_of(pipeline: Pipeline) -> dict[str, list[str]]:

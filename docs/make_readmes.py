@@ -67,8 +67,8 @@ def _alone(name: str, path: Path) -> Path:
     @dsl.pipeline(name=name.replace("_", "-"))
     def pipeline() -> None:
         inputs = component_of(name).component_spec.inputs or {}
-        given = {key: _EMPTY[str(value.type)] for key, value in inputs.items() if key not in ("store", "code")}
-        Tasks("alone", load_project(EXAMPLE), THIS_MACHINE).add(declared_stages()[name], **given)
+        arguments = {key: _EMPTY[str(value.type)] for key, value in inputs.items() if key not in ("store", "code")}
+        Tasks("alone", load_project(EXAMPLE), THIS_MACHINE).add(declared_stages()[name], **arguments)
 
     Compiler().compile(pipeline, str(path))
     return path

@@ -30,20 +30,14 @@ class Pipeline:
     def tasks(self) -> Any:
         """The tasks by name as KFP compiled them, without the one that reports the end: an exit handler holds them."""
         compiled = self.function.pipeline_spec.components.values()
-        return next(each.dag.tasks for each in compiled if each.HasField("dag"))
+        return next(component.dag.tasks for component in compiled if component.HasField("dag"))
 
 
 def build(name: str, project: Project, platform: "Platform | None" = None) -> Pipeline:
     """Build the pipeline `name` for `project`.
 
-    Args:
-        name: Of the pipeline.
-        project: What it is built for.
-        platform: Where it is to run; None for a run on this machine: without what only pods get, which takes a second
-            to import, and without retries, as a run that is repeated goes on where it failed.
-
-    Raises:
-        ConfigurationError: if there is no such pipeline.
+    Without a platform it is for this machine: it lacks what only pods get, which takes a second to import, and retries,
+    as a run that is repeated goes on where it failed. Raises ConfigurationError if there is no such pipeline.
     """
     if name not in NAMES + _ASIDE:
         raise ConfigurationError(f"There is no pipeline {name!r}: expected one of {', '.join(NAMES)}.")

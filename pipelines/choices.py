@@ -17,14 +17,13 @@ def close(pipeline: Any, **choices: tuple[str, ...]) -> Any:
     return pipeline
 
 
-def require_choices(pipeline: Any, given: Mapping[str, Any]) -> None:
+def require_choices(pipeline: Any, arguments: Mapping[str, Any]) -> None:
     """Refuse what KFP's API server refuses, before anything runs.
 
-    Raises:
-        ConfigurationError: if a parameter is given that is none of its choices.
+    Raises ConfigurationError if a parameter is given that is none of its choices.
     """
     parameters = pipeline.pipeline_spec.root.input_definitions.parameters
-    for name, value in given.items():
+    for name, value in arguments.items():
         choices = [choice.string_value for choice in parameters[name].literals]
         if choices and value not in choices:
             raise ConfigurationError(f"{name}: expected one of {', '.join(choices)}, found {value!r}.")

@@ -6,6 +6,7 @@ from typing import Any
 from kfp.dsl import PipelineTask
 
 from gatehouse.data.snapshot.stage import snapshot
+from gatehouse.data.sources.catalog import parse_source
 from gatehouse.data.validation.contract import CONTRACT_FILE, published_contract
 from gatehouse.data.validation.stage import validate
 from gatehouse.features.computing.previous.stage import previous_features
@@ -18,24 +19,14 @@ from gatehouse.operations.alerting.stage import alert
 from gatehouse.operations.preparing.stage import prepare
 from gatehouse.operations.requiring.stage import require_contract
 from gatehouse.pipelines.tasks import WEBHOOK, Tasks, forcible_stages
-from gatehouse.project.contract_and_source import with_sensitive_columns
 from gatehouse.store.parameters import parameter_of
 
 
 @dataclass(frozen=True)
 class Data:
-    """Outputs of the data tasks, as they will be at run time.
+    """Outputs of the data tasks, as they will be at run time: references, and the names of stale views.
 
-    Attributes:
-        snapshot: Reference of the snapshot.
-        as_of: The newest availability time in it.
-        validation: Reference of its validation.
-        feature_tables: Reference of the feature tables.
-        stale: Which views are stale.
-        training_set: Reference of the training set.
-        leakage: Reference of its check for leakage.
-        verdict: What that check says.
-        reasons: Why it is no pass.
+    `as_of` is the newest availability time in the snapshot; `verdict` and `reasons` are those of the check for leakage.
     """
 
     snapshot: Any
@@ -62,24 +53,23 @@ def add_data_tasks(
     """Add the task that takes and judges the snapshot, and the one that computes features and joins them to its rows.
 
     Args:
-        tasks: The tasks of the pipeline.
-        source: The pipeline's parameter `source`.
-        window: Its parameter `window`.
-        backfill: Its parameter `backfill`.
-        labelled: Whether rows with labels are wanted.
-        leakage: How these are checked for leakage; None where they are not, as in pipelines that train nothing.
+        labelled: Whether to retrieve rows with labels.
+        leakage: Settings of the check of these rows for leakage; None in pipelines that train nothing.
         **span: The pipeline's parameters `since` and `until`, which the first task checks.
     """
     project = tasks.project
     file, settings = project.file, project.file.features
     contract = published_contract(project.contract.files[CONTRACT_FILE].decode())
+    declared = file.source.model_dump(mode="json")  # With the contract's sensitive columns added to its own.
+    for name, table in declared["tables"].items():
+        table["sensitive"] = sorted({*table["sensitive"], *contract.sensitive(name, table["columns"])})
     taken = tasks.add(
         snapshot,
         prepare,
         snapshot,
         validate,
         title="Snapshot and validate",
-        source=parameter_of(with_sensitive_columns(file.source, contract)),
+        source=parameter_of(parse_source(declared)),
         location=source,
         window=window,
         backfill=backfill,
@@ -129,7 +119,7 @@ def add_alert(
     tasks: Tasks, judged: PipelineTask, stage: str, report: Any, verdict: str = "verdict", reasons: str = "reasons"
 ) -> PipelineTask:
     """Add the task that tells the webhook what a stage judged, by the outputs with its verdict and reasons."""
-    told = tasks.add(
+    notice = tasks.add(
         alert,
         title="" if stage == "validate" else f"Tell of the {stage}",
         project=tasks.project.name,
@@ -141,8 +131,8 @@ def add_alert(
         when=tasks.project.file.alerts,
         form=tasks.project.file.alert_form,
     )
-    tasks.entrust(told, *WEBHOOK)
-    return told
+    tasks.entrust(notice, *WEBHOOK)
+    return notice
 
 
 def add_unlabelled_rows(tasks: Tasks, data: Data) -> Any:

@@ -45,20 +45,20 @@ def monitoring(project: Project, tasks: Tasks) -> Any:
         """
         with tasks.begin(store, rerun):
             tasks.add_reconciliation(names())
-            found = tasks.add(champion, model_name=file.model)
-            model = found.outputs["model"]
+            present = tasks.add(champion, model_name=file.model)
+            model = present.outputs["model"]
             log = tasks.add(collect_log, log=predictions, model=model)
             data = add_data_tasks(tasks, source, window, backfill, since=since, until=until)
             watched = tasks.add(
                 monitor,
-                reference=found.outputs["training_set"],
-                split=found.outputs["split"],
+                reference=present.outputs["training_set"],
+                split=present.outputs["split"],
                 current=data.training_set,
                 since=since,
                 until=until,
                 spec=parameter_of(file.monitoring),
                 stale=data.stale,
-                **{name: found.outputs[name] for name in ("model", "evaluation", "robustness")},
+                **{name: present.outputs[name] for name in ("model", "evaluation", "robustness")},
                 predictions=log.outputs["predictions"],
                 unlabelled=add_unlabelled_rows(tasks, data),
             )
@@ -69,7 +69,7 @@ def monitoring(project: Project, tasks: Tasks) -> Any:
                 **dict[str, Any](project=project.name, model_name=file.model, source=source, window=window),
                 model=model,
                 drift=watched.outputs["drift"],
-                registered=found.outputs["registered"],
+                registered=present.outputs["registered"],
                 until=until,
                 spec=parameter_of(file.monitoring.retrain),
             )

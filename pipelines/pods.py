@@ -25,46 +25,47 @@ def equip(
     stage: Stage[Any, Any],
     declared: Sequence[Declaration],
     minutes: int,
-    given: TaskResources | None,
+    resources: TaskResources | None,
     retries: int,
     platform: Platform,
 ) -> None:
     """Give a task's pod everything that its stages declare, and what the platform says.
 
     Settings and endpoints come from a config map and a secret, both optional; the run id comes from the pod's label, so
-    that it never is a parameter and never part of a cache key.
+    that it never is a parameter and never part of a cache key. For resources, the platform comes before the project,
+    and the project before the stage.
 
     Args:
-        task: The task.
-        stage: The stage whose task it is.
-        declared: The declarations of all stages that it runs.
-        minutes: The least time of that stage.
-        given: What the project says of its resources; None where it says nothing.
-        retries: How often it is tried again, where that is safe: by KFP after a lost pod, by the stage after an error.
-        platform: Where it runs. What it says of resources comes before the project, and the project before the stage.
+        declared: The declarations of all stages that the task runs.
+        minutes: The least time of `stage`.
+        resources: Those of the project; None for none.
+        retries: How often the task is tried again, if that is safe: by KFP after a lost pod, by the stage after an
+            error.
     """
-    own, wanted = platform.of(stage.name), given or TaskResources()
-    cpu = own.cpu or wanted.cpu or max((one.resources.cpu for one in declared), key=amount_of)
-    memory = own.memory or wanted.memory or max((one.resources.memory for one in declared), key=amount_of)
+    own, of_project = platform.of(stage.name), resources or TaskResources()
+    cpu = own.cpu or of_project.cpu or max((part.resources.cpu for part in declared), key=amount_of)
+    memory = own.memory or of_project.memory or max((part.resources.memory for part in declared), key=amount_of)
     task.set_cpu_request(cpu).set_cpu_limit(cpu)
     task.set_memory_request(memory).set_memory_limit(memory)
-    accelerated = next((each for each in (own, wanted) if each.accelerator), None)
+    accelerated = next((settings for settings in (own, of_project) if settings.accelerator), None)
     if accelerated:
         task.set_accelerator_type(accelerated.accelerator_type).set_accelerator_limit(accelerated.accelerator)
-    lasts = [max(one.resources.minutes, minutes if one is stage.declared else 0) for one in declared]
-    timeout = sum(lasts) * 60
+    timeout = sum(max(part.resources.minutes, minutes if part is stage.declared else 0) for part in declared) * 60
     kubernetes.set_timeout(task, timeout)
-    if all(one.effects.retry_safe for one in declared):
+    if all(part.effects.retry_safe for part in declared):
         longest = seconds_of_attempts(timeout + _QUEUE_SECONDS, retries, _PAUSE_SECONDS, _PAUSE_FACTOR)
         task.set_retry(retries, f"{_PAUSE_SECONDS}s", _PAUSE_FACTOR, f"{longest}s")
         task.set_env_variable(ATTEMPTS, str(1 + retries))
     kubernetes.use_field_path_as_env(task, RUN_ID, "metadata.labels['pipeline/runid']")
     kubernetes.use_config_map_as_env(task, platform.settings, SETTINGS_KEYS, optional=True)
     kubernetes.use_secret_as_env(task, platform.credentials, CREDENTIAL_KEYS, optional=True)
-    _name_image(task, platform, accelerated.accelerator if accelerated else 0)
+    # The platform's image in place of the task's own: training on accelerators gets the image with CUDA.
+    name = next(name for name in HELD if image(name) == task.container_spec.image)
+    name = training(accelerated.accelerator if accelerated else 0) if name == TRAINING else name
+    task.set_container_image(platform.image(name))
     _place(task, own)
     _mount(task, own)
-    if platform.model_registry and any(one.effects.shows_models for one in declared):
+    if platform.model_registry and any(part.effects.shows_models for part in declared):
         task.set_env_variable(SERVER, platform.model_registry.address)
         task.set_env_variable(AUTHOR, platform.model_registry.author)
         entrust(task, "model-registry-token", TOKEN, platform)
@@ -73,12 +74,6 @@ def equip(
 def entrust(task: PipelineTask, key: str, variable: str, platform: Platform) -> None:
     """Give one task's pod alone what `key` of the secret with credentials holds, as an environment variable."""
     kubernetes.use_secret_as_env(task, platform.credentials, {key: variable}, optional=True)
-
-
-def _name_image(task: PipelineTask, platform: Platform, accelerators: int) -> None:
-    """Give a task the platform's image in place of its own: what trains on accelerators gets the one with CUDA."""
-    name = next(name for name in HELD if image(name) == task.container_spec.image)
-    task.set_container_image(platform.image(training(accelerators) if name == TRAINING else name))
 
 
 def _place(task: PipelineTask, own: Pods) -> None:
@@ -105,9 +100,9 @@ def _mount(task: PipelineTask, own: Pods) -> None:
         kubernetes.empty_dir_mount(task, "scratch", "/tmp", size_limit=own.scratch)
     for volume in own.volumes:
         kubernetes.mount_pvc(task, volume.claim, volume.path)
-    for each in own.environment:
-        as_env = kubernetes.use_secret_as_env if each.source == "secret" else kubernetes.use_config_map_as_env
-        as_env(task, each.name, {each.key: each.variable}, optional=each.optional)
+    for entry in own.environment:
+        as_env = kubernetes.use_secret_as_env if entry.source == "secret" else kubernetes.use_config_map_as_env
+        as_env(task, entry.name, {entry.key: entry.variable}, optional=entry.optional)
     for folder in own.mounted:
         as_files = kubernetes.use_secret_as_volume if folder.source == "secret" else kubernetes.use_config_map_as_volume
         as_files(task, folder.name, folder.path, optional=folder.optional)

@@ -42,7 +42,7 @@ def scoring(project: Project, tasks: Tasks) -> Any:
             backfill: Why rows of the earlier snapshot may change, where they do; empty where they may not.
         """
         with tasks.begin(store, rerun):
-            found = tasks.add(champion, model_name=file.model)
+            present = tasks.add(champion, model_name=file.model)
             taken = tasks.add(take_keys, keys=keys, name=project.name)
             data = add_data_tasks(tasks, source, window, backfill, labelled=False, since=since, until=until)
             retrieved = tasks.add(
@@ -57,6 +57,6 @@ def scoring(project: Project, tasks: Tasks) -> Any:
                 keys=taken.outputs["taken"],
             )
             rows = retrieved.outputs["decisions"]
-            tasks.add(score, model=found.outputs["model"], rows=rows, version=found.outputs["version"])
+            tasks.add(score, model=present.outputs["model"], rows=rows, version=present.outputs["version"])
 
     return pipeline

@@ -38,11 +38,8 @@ class Tasks:
     """Adds tasks to a pipeline while KFP builds it, and collects them in order for the terminal.
 
     Attributes:
-        pipeline: Name of the pipeline.
-        project: The project that it is built for.
-        platform: Where it runs; None for a run on this machine, where there are no pods, and where nobody wants to wait
-            for retries.
-        plan: Name of the task in KFP, stage and title of each.
+        platform: None for a run on this machine, where there are no pods, and where nobody wants to wait for retries.
+        plan: Name in KFP, stage and title of each task.
     """
 
     def __init__(self, pipeline: str, project: Project, platform: "Platform | None" = None) -> None:
@@ -66,32 +63,8 @@ class Tasks:
 
         No task may wait for the group of the exit handler: where a task in it fails, Argo omits what waits for the
         group, which then has the state of the task that reports the end, and the run is green.
-
-        Args:
-            store: The pipeline's parameter `store`.
-            rerun: The pipeline's parameter `rerun`; empty where no stage can be forced.
         """
         self.at(store, rerun)
-        reported, last = self._add_report()
-        with ExitHandler(reported, name="Open: all stages"):
-            yield
-        self._let_last_ones_have_pods()
-        self._require_no_dependents()
-        self.plan.append(last)
-
-    def _let_last_ones_have_pods(self) -> None:
-        """Keep KFP's cache from tasks that no other waits for: only a pod's end tells KFP that the group has ended.
-
-        Where the last one comes from the cache, the task that reports the end is told that the group is RUNNING.
-        """
-        awaited = {name for task in self._tasks for name in task.dependent_tasks}
-        awaited |= {channel.task_name for task in self._tasks for channel in task.channel_inputs}
-        for task in self._tasks:
-            if task.name not in awaited:
-                task.set_caching_options(enable_caching=False)
-
-    def _add_report(self) -> tuple[PipelineTask, tuple[str, str, str]]:
-        """The task that reports the end of the run, and its line of the plan, in which it comes last."""
         file = self.project.file
         reported = self.add(
             report_end,
@@ -102,7 +75,18 @@ class Tasks:
             form=file.alert_form,
         )
         self._let_tell(reported)
-        return reported, self.plan.pop()
+        last = self.plan.pop()
+        with ExitHandler(reported, name="Open: all stages"):
+            yield
+        # Only a pod's end tells KFP that the group has ended: if the last task comes from the cache, the task that
+        # reports the end gets the state RUNNING. So tasks that no other waits for are not cached.
+        awaited = {name for task in self._tasks for name in task.dependent_tasks}
+        awaited |= {channel.task_name for task in self._tasks for channel in task.channel_inputs}
+        for task in self._tasks:
+            if task.name not in awaited:
+                task.set_caching_options(enable_caching=False)
+        self._require_no_dependents()
+        self.plan.append(last)
 
     def _let_tell(self, task: PipelineTask) -> None:
         """Give a task the webhook, and what machines cost."""
@@ -114,21 +98,26 @@ class Tasks:
     def add_reconciliation(self, pipelines: Sequence[str]) -> None:
         """Add the task that looks after earlier runs of these pipelines: it reports and cleans what nobody did."""
         file = self.project.file
-        told: dict[str, Any] = {"when": file.alerts, "form": file.alert_form, "owners": file.owners}
         watched = {
             name: schedule.model_dump(mode="json", exclude_defaults=True)
             for name, schedule in file.schedules.items()
             if schedule.sla_hours is not None
         }
-        self._let_tell(
-            self.add(reconcile, project=self.project.name, pipelines=list(pipelines), schedules=watched, **told)
+        reconciled = self.add(
+            reconcile,
+            project=self.project.name,
+            pipelines=list(pipelines),
+            schedules=watched,
+            when=file.alerts,
+            form=file.alert_form,
+            owners=file.owners,
         )
+        self._let_tell(reconciled)
 
     def _require_no_dependents(self) -> None:
         """Refuse that a run goes on without a stage which it needs.
 
-        Raises:
-            ConfigurationError: naming each such stage, and what needs it.
+        Raises ConfigurationError, naming each such stage, and what needs it.
         """
         deciding = [stage for _, stage, _ in self.plan if stage not in _TELLERS]
         problems = []
@@ -153,65 +142,57 @@ class Tasks:
         aside: Mapping[Stage[Any, Any], Sequence[str]] = MappingProxyType({}),
         **arguments: Any,
     ) -> PipelineTask:
-        """Add the task of a stage, with the settings that its stages declare; store, code and `rerun` are given to it.
+        """Add the task of a stage, with the settings that its stages declare; it gets store, code and `rerun`.
 
         Args:
             stage: The stage whose component it is.
-            *stages: The stages that it runs, in order; none for that one alone.
-            title: What people call the task, where that is not the title of its stage.
+            *stages: The stages that it runs, in order; without them, `stage` alone.
+            title: Name of the task for people; by default the title of its stage.
             minutes: The least time of the stage, where the configuration lets it run longer than it declares.
-            aside: Stages of the task that no later one needs, with the outputs that they give.
+            aside: Stages of the task that no later stage needs, with their outputs.
             **arguments: The other parameters of its component.
         """
         ran = stages or (stage,)
-        assert {one.name for one in ran} <= {one.name for one in in_task(stage)}, f"{stage.name} declares another task"
+        assert {run.name for run in ran} <= {part.name for part in in_task(stage)}, f"{stage.name} has another task"
         component = component_of(stage.name)
         inputs = component.component_spec.inputs or {}
         if "code" in inputs:
-            arguments["code"] = {one.name: one.code() for one in ran if one.declared.effects.memo}
+            arguments["code"] = {run.name: run.code() for run in ran if run.declared.effects.memo}
         if "rerun" in inputs:
             arguments["rerun"] = self._rerun
         task = component(store=self._store, **arguments)
         title = title or stage.declared.title
         self._tasks.append(task)
-        self.plan += [(task.name, one.name, one.declared.title if stages else title) for one in ran]
+        self.plan += [(task.name, run.name, run.declared.title if stages else title) for run in ran]
         task.set_display_name(title)
-        self._note_takers(task, ran, aside)
-        settings = {one.name: self.project.file.stages.get(one.name, StageSettings()) for one in ran}
-        retries = settings[stage.name].retries or RETRIES
-        tolerated = [name for name, setting in settings.items() if setting.on_failure == "warn"]
-        if tolerated:
-            task.set_env_variable(TOLERATE, ",".join(tolerated))
-        # What a stage gave that failed and was let pass must not come out of KFP's cache.
-        task.set_caching_options(enable_caching=all(one.cacheable for one in in_task(stage)) and not tolerated)
-        if self.platform is not None:
-            from gatehouse.pipelines.pods import equip
-
-            given = self.project.file.resources.get(stage.name)
-            equip(task, stage, [one.declared for one in ran], minutes, given, retries, self.platform)
-        return task
-
-    def _note_takers(
-        self, task: PipelineTask, stages: Sequence[Stage[Any, Any]], aside: Mapping[Stage[Any, Any], Sequence[str]]
-    ) -> None:
-        """Note which stages need what others give, those before them in their task or those of another task."""
-        needed = [one.name for one in stages if one not in aside]
+        # Note which stages need outputs of others: those before them in their task, or those of another task.
+        needed = [run.name for run in ran if run not in aside]
         for name, following in pairwise(needed):
             self._takers.setdefault(name, set()).add(following)
-        gives = {output: [one.name] for one, outputs in aside.items() for output in outputs}
+        gives = {output: [run.name] for run, outputs in aside.items() for output in outputs}
         self._givers[task.name] = defaultdict(lambda: needed, gives)
         for channel in task.channel_inputs:
             if channel.task_name:
                 for giver in self._givers[channel.task_name][channel.name]:
                     self._takers.setdefault(giver, set()).add(needed[0])
+        settings = {run.name: self.project.file.stages.get(run.name, StageSettings()) for run in ran}
+        retries = settings[stage.name].retries or RETRIES
+        tolerated = [name for name, setting in settings.items() if setting.on_failure == "warn"]
+        if tolerated:
+            task.set_env_variable(TOLERATE, ",".join(tolerated))
+        # What a stage gave that failed and was let pass must not come out of KFP's cache.
+        task.set_caching_options(enable_caching=all(part.cacheable for part in in_task(stage)) and not tolerated)
+        if self.platform is not None:
+            from gatehouse.pipelines.pods import equip
+
+            resources = self.project.file.resources.get(stage.name)
+            equip(task, stage, [run.declared for run in ran], minutes, resources, retries, self.platform)
+        return task
 
     def entrust(self, task: PipelineTask, key: str, variable: str) -> None:
-        """Give one task alone a secret as an environment variable; on this machine it is in the environment already.
+        """Give one task a `key` of the platform's secret with credentials as an environment variable.
 
-        Args:
-            task: The task.
-            key: Of the platform's secret with credentials.
-            variable: Name of the environment variable.
+        On this machine the variable is in the environment already.
         """
         if self.platform is not None:
             from gatehouse.pipelines.pods import entrust
@@ -223,10 +204,10 @@ class Tasks:
         launch = self.project.file.launch
         if launch == LocalLaunch():
             return
-        given = {"kind": launch.kind} | launch.model_dump(mode="json", exclude_defaults=True)
+        settings = {"kind": launch.kind} | launch.model_dump(mode="json", exclude_defaults=True)
         if not isinstance(launch, LocalLaunch):
-            given["image"] = launch.image or self.image(training(launch.resources.gpus))
-        task.set_env_variable(LAUNCH, canonical_json(given))
+            settings["image"] = launch.image or self.image(training(launch.resources.gpus))
+        task.set_env_variable(LAUNCH, canonical_json(settings))
 
     def image(self, name: str) -> str:
         """The image of this name, as pods pull it."""
@@ -236,4 +217,6 @@ class Tasks:
 def forcible_stages() -> list[str]:
     """Names of the stages that keep what they made, in a memo or by themselves, in order."""
     stages = [stage for stage in declared_stages().values() if not stage.declared.inner]
-    return sorted(one.name for one in stages if one.declared.effects.memo or "force" in one.request.model_fields)
+    return sorted(
+        stage.name for stage in stages if stage.declared.effects.memo or "force" in stage.request.model_fields
+    )

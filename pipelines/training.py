@@ -53,47 +53,42 @@ def training(project: Project, tasks: Tasks) -> Any:
             backfill: Why rows of the earlier snapshot may change, where they do; empty where they may not.
         """
         with tasks.begin(store, rerun):
-            data = add_data_tasks(tasks, source, window, backfill, leakage=_leakage_check(project))
-            parts, checks, transformation = _add_split_task(tasks, data)
-            candidate = _add_candidate_task(tasks, data, parts, transformation, seed)
+            alarm = file.features.leakage_alarm or judging_of(task_of(file.training)).feature_alarm
+            leakage = {"alarm": alarm, "unchecked": dict(file.features.unchecked)}
+            data = add_data_tasks(tasks, source, window, backfill, leakage=leakage)
+            divided = tasks.add(
+                split,
+                require_no_leakage,
+                split,
+                fit_transformation,
+                title="Split",
+                training_set=data.training_set,
+                spec=parameter_of(file.split),
+                transformation=parameter_of(file.transformation),
+                model_name=file.model,
+                **{name: getattr(data, name) for name in ("verdict", "reasons", "leakage")},
+            )
+            parts = divided.outputs["split"]
+            candidate = _add_candidate_task(tasks, data, parts, divided.outputs["transformation"], seed)
             if file.probes:
-                given = {"model": candidate, "training_set": data.training_set, "split": parts}
-                probed = tasks.add(probe, **given, spec=parameter_of(file.probes))
-            checks |= {"validation": data.validation, "leakage": data.leakage}
-            checks["integration"] = _add_suite(tasks, data, parts, candidate)
+                probed = tasks.add(
+                    probe,
+                    model=candidate,
+                    training_set=data.training_set,
+                    split=parts,
+                    spec=parameter_of(file.probes),
+                )
+            checks = {
+                "split_checks": divided.outputs["split_checks"],
+                "validation": data.validation,
+                "leakage": data.leakage,
+                "integration": _add_suite(tasks, data, parts, candidate),
+            }
             evaluated = _add_gate_tasks(tasks, data, parts, candidate, checks)
             if file.probes:
                 evaluated.after(probed)  # The page of the evaluation shows the probes.
 
     return pipeline
-
-
-def _leakage_check(project: Project) -> dict[str, Any]:
-    """How the training set is checked for leakage."""
-    file, judging = project.file, judging_of(task_of(project.file.training))
-    return {
-        "alarm": file.features.leakage_alarm or judging.feature_alarm,
-        "unchecked": dict(file.features.unchecked),
-    }
-
-
-def _add_split_task(tasks: Tasks, data: Data) -> tuple[Any, dict[str, Any], Any]:
-    """The split, once nothing leaks; returns its parts, what checked it, and the transformation of its train part."""
-    file = tasks.project.file
-    divided = tasks.add(
-        split,
-        require_no_leakage,
-        split,
-        fit_transformation,
-        title="Split",
-        training_set=data.training_set,
-        spec=parameter_of(file.split),
-        transformation=parameter_of(file.transformation),
-        model_name=file.model,
-        **{name: getattr(data, name) for name in ("verdict", "reasons", "leakage")},
-    )
-    parts, checks, transformation = (divided.outputs[name] for name in ("split", "split_checks", "transformation"))
-    return parts, {"split_checks": checks}, transformation
 
 
 def _add_candidate_task(tasks: Tasks, data: Data, parts: Any, transformation: Any, seed: Any) -> Any:
@@ -144,15 +139,13 @@ def _add_suite(tasks: Tasks, data: Data, parts: Any, candidate: Any) -> Any:
     return tried.outputs["integration"]
 
 
-def _with_protected_columns(project: Project) -> EvaluationSpec:
-    """What is measured, with fairness by the columns that the contract calls protected."""
-    contract, spec = published_contract(project.contract.files[CONTRACT_FILE].decode()), project.file.evaluation
-    return EvaluationSpec(**{**dict(spec), "protected": (*spec.protected, *contract.protected())})
-
-
 def _add_gate_tasks(tasks: Tasks, data: Data, parts: Any, candidate: Any, checks: dict[str, Any]) -> Any:
     """Evaluation against the champion, and registration behind the gate; returns the evaluation's task."""
     name, policy = tasks.project.file.model, parameter_of(tasks.project.policy)
+    # Fairness is measured by the columns that the contract calls protected too.
+    contract = published_contract(tasks.project.contract.files[CONTRACT_FILE].decode())
+    spec = tasks.project.file.evaluation
+    spec = EvaluationSpec(**{**dict(spec), "protected": (*spec.protected, *contract.protected())})
     evaluated = tasks.add(
         evaluate,
         resolve,
@@ -163,7 +156,7 @@ def _add_gate_tasks(tasks: Tasks, data: Data, parts: Any, candidate: Any, checks
         training_set=data.training_set,
         split=parts,
         **checks,
-        spec=parameter_of(_with_protected_columns(tasks.project)),
+        spec=parameter_of(spec),
         policy=policy,
     )
     evaluation = evaluated.outputs["evaluation"]

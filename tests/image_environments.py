@@ -23,12 +23,7 @@ _REMOVED = ("pipelines/projects/", "feature_repo/")
 
 
 def make_environment(image: str, folder: Path) -> Path:
-    """Make the environment of an image, and return its folder of programs.
-
-    Args:
-        image: Name of the image.
-        folder: Where it is made.
-    """
+    """Make the environment of an image in a folder, and return its folder of programs."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
     (packages,) = folder.glob("lib/python3*/site-packages")
     made: set[Path] = set()

@@ -25,8 +25,8 @@ def count_lines() -> dict[str, Counter[str]]:
 
 def _files(folders: tuple[str, ...]) -> list[Path]:
     # Links lead to folders that are counted where they lie.
-    found = (path for folder in folders for path in (ROOT / folder).rglob("*.py"))
-    return sorted({path for path in found if path.resolve() == path.absolute()})
+    result = (path for folder in folders for path in (ROOT / folder).rglob("*.py"))
+    return sorted({path for path in result if path.resolve() == path.absolute()})
 
 
 def main() -> int:

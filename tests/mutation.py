@@ -129,9 +129,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if noticed(source, 3600):
         parser.error(f"{' '.join(tests)}: expected tests that pass without any change")
     seconds = max(SLOWER * math.ceil(time.monotonic() - started), AT_LEAST)
-    tried = [(told, noticed(changed, seconds)) for told, changed in mutants(source)]
-    left = [told for told, found in tried if not found]
-    print(*(f"{path}:{told}\n" for told in left), sep="", end="")
+    tried = [(message, noticed(changed, seconds)) for message, changed in mutants(source)]
+    left = [message for message, result in tried if not result]
+    print(*(f"{path}:{message}\n" for message in left), sep="", end="")
     print(f"{path}: {len(tried)} places, {len(tried) - len(left)} noticed, {len(left)} left")
     return 1 if left else 0
 

@@ -99,8 +99,8 @@ def write_project(folder: Path, **changes: Any) -> Path:
 
 def run(project: Path, store: ArtifactStore, source: Path, *, until: str = "", **arguments: Any) -> LocalRun:
     """Run the training pipeline on the raw files of a folder, all of it or until a stage."""
-    given = {"source": str(source), "window": WINDOW} | arguments
-    return run_pipeline(project, "training", store, given, watch=lambda _: None, until=until)
+    parameters = {"source": str(source), "window": WINDOW} | arguments
+    return run_pipeline(project, "training", store, parameters, watch=lambda _: None, until=until)
 
 
 def explain(outcome: LocalRun) -> str:

@@ -41,9 +41,9 @@ class Source:
 def sources(*folders: str) -> tuple[Source, ...]:
     """Every Python file of these folders, by default of the whole repository; links are not followed."""
     if folders:
-        found = tuple(source for source in sources() if source.name.startswith(tuple(f"{name}/" for name in folders)))
-        assert found, f"no Python file in {folders}"
-        return found
+        result = tuple(source for source in sources() if source.name.startswith(tuple(f"{name}/" for name in folders)))
+        assert result, f"no Python file in {folders}"
+        return result
     paths = [*ROOT.glob("*.py"), *(path for folder in _FOLDERS for path in (ROOT / folder).rglob("*.py"))]
     # rglob follows links on Python 3.11: each file is taken where it really lies.
     return tuple(map(Source, sorted({path.resolve() for path in paths if "__pycache__" not in path.parts})))

@@ -39,7 +39,7 @@ def _decorators(function: ast.FunctionDef) -> Iterator[ast.Call | ast.expr]:
 
 
 def _components() -> list[Component]:
-    found = []
+    result = []
     for source in sources("components", "pipelines"):
         if "component(" not in source.path.read_text():
             continue
@@ -47,9 +47,9 @@ def _components() -> list[Component]:
             if isinstance(node, ast.FunctionDef):
                 for decorator in _decorators(node):
                     assert isinstance(decorator, ast.Call), f"{source.name}:{node.lineno}: decorator without settings"
-                    found.append(Component(source, node, decorator))
-    assert found, "no component found: this test looks in the wrong place"
-    return found
+                    result.append(Component(source, node, decorator))
+    assert result, "no component found: this test looks in the wrong place"
+    return result
 
 
 COMPONENTS = _components()

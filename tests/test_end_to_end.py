@@ -214,14 +214,14 @@ def _runs(store: ArtifactStore) -> set[str]:
 
 def _of_run(run_id: str) -> list[psutil.Process]:
     """Processes that carry a run's id in their environment."""
-    found = []
+    result = []
     for process in psutil.process_iter():
         try:
             if process.environ().get(RUN_ID) == run_id and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
+                result.append(process)
         except psutil.Error:
             continue
-    return found
+    return result
 
 
 def test_runs_killed_at_stage_boundaries_leave_no_process_and_the_next_one_finishes(
@@ -251,7 +251,7 @@ def test_runs_killed_at_stage_boundaries_leave_no_process_and_the_next_one_finis
 
 
 def _is_paused(store: ArtifactStore, new: set[str]) -> bool:
-    return any(event.event == "paused" for one in new for _, event in events(store, one))
+    return any(event.event == "paused" for item in new for _, event in events(store, item))
 
 
 def test_a_run_killed_in_training_resumes_to_the_same_digest(
@@ -278,6 +278,6 @@ def test_a_run_killed_in_training_resumes_to_the_same_digest(
     assert again.exit_code == 0, explain(again)
     assert again.result("train")["model"] == model
     measured = [json.loads(copy.objects.get_bytes(key)) for key in copy.objects.list(f"measurements/{model}")]
-    (trained,) = (one for one in measured if one["stage"] == "train")
+    (trained,) = (item for item in measured if item["stage"] == "train")
     assert "Resumed from checkpoint" in str(trained["log"])
     assert _ran(again) == {"train"}

@@ -24,7 +24,7 @@ from tests.small_example import WINDOW, write_project
 pytestmark = pytest.mark.timeout(900)
 ELSEWHERE = {"reach": "of a cluster", "recover": "of a cluster", "skew": "of the command `gatehouse data skew` alone"}
 """The stages that no pipeline here runs, each with what it is part of."""
-_GPU = any(each.startswith("nvidia-") for each in requires("torch") or ())
+_GPU = any(item.startswith("nvidia-") for item in requires("torch") or ())
 """Whether tests run with the CUDA build of torch, which is that of another image."""
 
 
@@ -52,10 +52,10 @@ def test_the_example_runs_through_kfps_executor_with_each_task_in_its_image(
     store, log = ArtifactStore.open(tmp_path / "store"), tmp_path / "log"
 
     def run_in_its_image(task: SubprocessTaskHandler) -> Status:
-        given = {"PATH": f"{environments[task.image]}:/usr/bin:/bin", "HOME": str(tmp_path), RUN_ID: pipeline}
+        arguments = {"PATH": f"{environments[task.image]}:/usr/bin:/bin", "HOME": str(tmp_path), RUN_ID: pipeline}
         with open(log, "ab") as out:
             ended = subprocess.run(
-                task.full_command, env=given | task.env_vars, cwd=tmp_path, stdout=out, stderr=out, check=False
+                task.full_command, env=arguments | task.env_vars, cwd=tmp_path, stdout=out, stderr=out, check=False
             )
         return Status.SUCCESS if ended.returncode == 0 else Status.FAILURE
 
@@ -66,10 +66,10 @@ def test_the_example_runs_through_kfps_executor_with_each_task_in_its_image(
         config.publish(store)
     ran: set[str] = set()
     for pipeline in NAMES:
-        given = {"version": 1} if pipeline == "promotion" else {"source": str(raw), "window": WINDOW}
-        build(pipeline, loaded).function(store=store.address, **given)
-        found = [event for _, event in events(store, pipeline)]
-        failed = {event.stage: event.body.get("message") for event in found if event.event == "failed"}
-        assert found and failed == {}, f"{pipeline}: {failed}\n{log.read_text()[-3000:]}"
-        ran |= {event.stage.rpartition(":")[2] for event in found if event.event in ("finished", "hit")}
+        arguments = {"version": 1} if pipeline == "promotion" else {"source": str(raw), "window": WINDOW}
+        build(pipeline, loaded).function(store=store.address, **arguments)
+        result = [event for _, event in events(store, pipeline)]
+        failed = {event.stage: event.body.get("message") for event in result if event.event == "failed"}
+        assert result and failed == {}, f"{pipeline}: {failed}\n{log.read_text()[-3000:]}"
+        ran |= {event.stage.rpartition(":")[2] for event in result if event.event in ("finished", "hit")}
     assert declared_stages().keys() - ran == ELSEWHERE.keys()

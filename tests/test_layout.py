@@ -1,6 +1,5 @@
 """The layout of the house: where things lie, what they are called, and which way the arrows point."""
 
-import ast
 import re
 import shutil
 import subprocess
@@ -28,24 +27,6 @@ def test_a_component_is_its_kfp_interface_alone() -> None:
 
 def test_no_module_lies_loose_at_the_root() -> None:
     assert {path.name for path in (ROOT / "gatehouse").glob("*.py")} == {"__init__.py", "errors.py"}
-
-
-def _public_functions(node: ast.Module | ast.ClassDef) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    for each in node.body:
-        if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef) and not each.name.startswith("_"):
-            yield each
-        elif isinstance(each, ast.ClassDef) and not each.name.startswith("_"):
-            yield from _public_functions(each)
-
-
-def _raises(node: ast.AST) -> bool:
-    """Whether it raises an error of its own that leaves it: not inside `try`, and not for a class to define."""
-    if isinstance(node, ast.Raise):
-        return node.exc is not None and ast.unparse(node.exc) != "NotImplementedError"
-    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
-        return False
-    caught = node.body if isinstance(node, ast.Try) and node.handlers else []
-    return any(_raises(each) for each in ast.iter_child_nodes(node) if each not in caught)
 
 
 def _declared() -> Iterator[str]:
@@ -93,7 +74,7 @@ def test_the_wheel_holds_what_the_links_lead_to(tmp_path: Path) -> None:
         shutil.copy(ROOT / name, tree / name)
     options = ["--quiet", "--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir", str(tmp_path)]
     subprocess.run([sys.executable, "-m", "pip", "wheel", *options, str(tree)], check=True)
-    held = set(zipfile.ZipFile(next(tmp_path.glob("*.whl"))).namelist())
+    content = set(zipfile.ZipFile(next(tmp_path.glob("*.whl"))).namelist())
     expected = {
         f"gatehouse/{path.relative_to(ROOT).as_posix()}"
         for name in LINKS
@@ -101,7 +82,7 @@ def test_the_wheel_holds_what_the_links_lead_to(tmp_path: Path) -> None:
         if path.suffix in {".py", ".sql", ".yaml"} and not {"__pycache__", "compiled"} & set(path.parts)
     }
     assert len(expected) > 50
-    assert expected | {"gatehouse/py.typed", "gatehouse/cli/main.py"} <= held
+    assert expected | {"gatehouse/py.typed", "gatehouse/cli/main.py"} <= content
 
 
 def _pins(lock: str) -> set[str]:

@@ -59,12 +59,12 @@ def _unpickling(source: Source) -> Iterator[tuple[int, str]]:
     safe = {*_SAFE_YAML, *_safe_loaders(source.tree)}
     for node in ast.walk(source.tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            given = {each.arg: ast.unparse(each.value) for each in node.keywords}
+            arguments = {item.arg: ast.unparse(item.value) for item in node.keywords}
             called = ast.unparse(node.func)
-            if called in ("torch.load", "torch.jit.load") and given.get("weights_only") != "True":
+            if called in ("torch.load", "torch.jit.load") and arguments.get("weights_only") != "True":
                 yield node.lineno, called
             if called in ("yaml.load", "yaml.load_all"):
-                loader = given.get("Loader") or (ast.unparse(node.args[1]) if len(node.args) > 1 else "")
+                loader = arguments.get("Loader") or (ast.unparse(node.args[1]) if len(node.args) > 1 else "")
                 if loader.rpartition(".")[2] not in safe:
                     yield node.lineno, called
             if node.func.attr in _CALLS | _OBJECT_COLLECTIVES:
@@ -84,9 +84,9 @@ def _safe_loaders(tree: ast.AST) -> Iterator[str]:
 
 
 def test_no_line_of_ours_unpickles() -> None:
-    found = {(each.name, line, what) for each in sources(*_OURS) for line, what in _unpickling(each)}
-    assert not [f"{name}:{line}: {what}" for name, line, what in found if (name, what) not in _BETWEEN_OUR_PROCESSES]
-    assert {(name, what) for name, _, what in found} >= _BETWEEN_OUR_PROCESSES, "an exception is no longer needed"
+    result = {(source.name, line, what) for source in sources(*_OURS) for line, what in _unpickling(source)}
+    assert not [f"{name}:{line}: {what}" for name, line, what in result if (name, what) not in _BETWEEN_OUR_PROCESSES]
+    assert {(name, what) for name, _, what in result} >= _BETWEEN_OUR_PROCESSES, "an exception is no longer needed"
 
 
 class _Planted:

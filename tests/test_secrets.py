@@ -15,8 +15,6 @@ from gatehouse.server.tokens import create_token
 from gatehouse.store.run import RUN_ID, events
 from gatehouse.store.stage import Declaration, Stage, StageModel
 from gatehouse.store.store import ArtifactStore
-from gatehouse.tracking.mlflow_client import tracking_of
-from gatehouse.tracking.place import warning_on_failure
 from tests.server.serving import serving
 from tests.small_example import MODEL, PLANTED
 
@@ -26,7 +24,7 @@ WORD = b"planted-"
 
 def _bytes_of(folder: Path) -> Iterator[tuple[str, bytes]]:
     """Path and bytes of every file; of tables, which are compressed, also what they hold."""
-    for path in (each for each in folder.rglob("*") if each.is_file()):
+    for path in (item for item in folder.rglob("*") if item.is_file()):
         yield str(path), path.read_bytes()
         if path.suffix == ".parquet":
             table = pq.ParquetFile(path)
@@ -39,11 +37,11 @@ def _bytes_of(folder: Path) -> Iterator[tuple[str, bytes]]:
 def test_a_run_leaves_no_secret_of_its_environment(first: tuple[ArtifactStore, LocalRun]) -> None:
     store, outcome = first
     assert outcome.log.read_bytes()
-    held = dict(_bytes_of(Path(store.address)))
-    assert not [name for name, data in held.items() if WORD in data]
+    content = dict(_bytes_of(Path(store.address)))
+    assert not [name for name, data in content.items() if WORD in data]
     # The search finds what is there: in a record, in MLflow's database and in a page.
     for part in ("/registry/", "mlflow.db", ".html"):
-        assert [name for name, data in held.items() if part in name and MODEL.encode() in data], part
+        assert [name for name, data in content.items() if part in name and MODEL.encode() in data], part
 
 
 def test_no_answer_of_the_server_holds_a_secret(copy: ArtifactStore, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,10 +54,10 @@ def test_no_answer_of_the_server_holds_a_secret(copy: ArtifactStore, monkeypatch
     who = {"headers": {"Authorization": f"Bearer {token}"}, "cookies": {"gatehouse": token}}
     with serving(create_app(copy)) as address:
         answers = {path: requests.get(address + path, timeout=60, **who) for path in paths}
-    assert [path for path, each in answers.items() if each.status_code == 200] == [
+    assert [path for path, answer in answers.items() if answer.status_code == 200] == [
         path for path in paths if path != "/v1/nothing"
     ]
-    assert not [path for path, each in answers.items() if WORD in each.content or token.encode() in each.content]
+    assert not [path for path, item in answers.items() if WORD in item.content or token.encode() in item.content]
 
 
 class _Nothing(StageModel):
@@ -80,22 +78,6 @@ def test_an_error_is_recorded_without_the_secrets_that_it_tells(
     (failed,) = [event for _, event in events(store, "run-1") if event.event == "failed"]
     assert WORD.decode() not in str(failed.body)
     assert "postgresql://reader:***@db.example/flights" in failed.body["message"]
-
-
-def test_trouble_with_mlflow_is_told_without_its_password(
-    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    from mlflow.exceptions import MlflowException
-
-    address = "http://me:planted-tracking@mlflow.example:1"
-    monkeypatch.setenv(RUN_ID, "run-1")
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
-    assert tracking_of(store) is not None
-    with warning_on_failure(store, "register:projection"):
-        raise MlflowException(f"API request to {address}/api/2.0/mlflow/runs/search failed with exception reset")
-    told = [event.body["message"] for _, event in events(store, "run-1") if event.event == "warned"]
-    assert len(told) == 1 and "MlflowException" in told[0]
-    assert WORD.decode() not in caplog.text + told[0]
 
 
 @pytest.mark.parametrize(

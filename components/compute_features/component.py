@@ -84,9 +84,9 @@ def compute_features(
     checked: tuple[str, str, list] = ("", "pass", [])
     if service:
         joined = {**origin, "feature_tables": tables}
-        wanted = request_of(retrieve_training_set, **joined, service=service, as_of=as_of)
-        rows = run(retrieve_training_set, wanted).training_set
+        rows_request = request_of(retrieve_training_set, **joined, service=service, as_of=as_of)
+        rows = run(retrieve_training_set, rows_request).training_set
         if leakage:
-            found = run(check_leakage, request_of(check_leakage, **joined, training_set=rows, **leakage))
-            checked = (found.leakage, found.verdict, list(found.reasons))
+            leaks = run(check_leakage, request_of(check_leakage, **joined, training_set=rows, **leakage))
+            checked = (leaks.leakage, leaks.verdict, list(leaks.reasons))
     return (tables, aged.verdict, list(aged.reasons), rows, *checked)

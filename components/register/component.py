@@ -39,7 +39,7 @@ def register(
     result = enter(request, opened)
     lines = [
         f"# {model_name}: {result.decision}",
-        *(f"- {each}" for each in [*advised(result.reasons), *result.warnings]),
+        *(f"- {reason}" for reason in [*advised(result.reasons), *result.warnings]),
     ]
     lines.append(f"- {result.summary}")
     if result.version:

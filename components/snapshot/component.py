@@ -72,8 +72,8 @@ def snapshot(
     run(prepare, request_of(prepare, **needs, since=since, until=until))
     read = {"location": location, "window": window, "backfill": backfill}
     taken = run(take, request_of(take, source=source, **read))
-    known = {"baseline": baseline, "snapshots": snapshots, "statistics": statistics}
-    asked = request_of(validate, snapshot=taken.snapshot, contract=contract, delivery=list(taken.delivery), **known)
+    beside = {"baseline": baseline, "snapshots": snapshots, "statistics": statistics}
+    asked = request_of(validate, snapshot=taken.snapshot, contract=contract, delivery=list(taken.delivery), **beside)
     judged = run(validate, asked)
     show(judged, opened, metrics, report)
     return (taken.snapshot, taken.as_of, judged.validation, judged.verdict, list(judged.reasons))

@@ -67,15 +67,15 @@ def train(
     run, experiment = runner(opened, code, rerun), ""
     data = {"training_set": training_set, "split": split}
     rows = {**data, "transformation": transformation, "model_name": model_name}
-    wanted = train_spec(as_written(spec) | ({"seed": seed} if seed >= 0 else {}))
+    training = train_spec(as_written(spec) | ({"seed": seed} if seed >= 0 else {}))
     if search:
-        asked = {"base": wanted.model_dump(mode="json"), "spec": search, "seed": wanted.seed}
+        asked = {"base": training.model_dump(mode="json"), "spec": search, "seed": training.seed}
         tuned = run(tune, request_of(tune, **rows, **asked).priced())
         experiment = tuned.experiment
         track_experiment(opened, experiment)
-        wanted = run_as(json.loads(tuned.best), operation_of(wanted))
+        training = run_as(json.loads(tuned.best), operation_of(training))
     write_markdown(opened, experiment, trials.path)
-    request = request_of(fit, **rows, spec=wanted.model_dump(mode="json"), refit=refit)
+    request = request_of(fit, **rows, spec=training.model_dump(mode="json"), refit=refit)
     trained = run(fit, request.model_copy(update={"live": True}))
     track_training(opened, trained.model)
     shutil.copyfile(rendered(opened, experiment or trained.model), report.path)

@@ -3,12 +3,11 @@
 import csv
 import json
 import re
-import shutil
 import sys
 import time
 import webbrowser
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import partial
@@ -27,6 +26,7 @@ from gatehouse.cli.output import (
     StoreOption,
     find,
     open_store,
+    print_facts,
     print_json,
     print_rows,
     print_table,
@@ -42,19 +42,18 @@ from gatehouse.errors import ConfigurationError, ErasedArtifactError, GatehouseE
 from gatehouse.reports.rendering import rendered
 from gatehouse.runtime.counting import counted
 from gatehouse.store import deprecation, eraser
-from gatehouse.store.collection import Collector, Item, Wish
+from gatehouse.store.collection import Collector, Wish
 from gatehouse.store.database import quoted
 from gatehouse.store.deprecation import deprecation_of, marker_of
 from gatehouse.store.eraser import ErasurePlan, plan_erasure, unlisted_blobs
 from gatehouse.store.erasure import dependant_marker, erased_marker
-from gatehouse.store.manifest import Manifest
 from gatehouse.store.querying import SOURCE, queried, tables_in
 from gatehouse.store.reference import Reference
 from gatehouse.store.store import ArtifactStore
 from gatehouse.store.transfer import Pulled, export, pull
 
 if TYPE_CHECKING:
-    import duckdb
+    pass
 
 
 app = typer.Typer(no_args_is_help=True, help="What a store holds: list, show, verify, compare, copy, retire, erase.")
@@ -162,35 +161,25 @@ def show(
         run = f" in run {record['run']}" if record.get("run") else ""
         console.print(f"made by stage {record['stage']}{run}, {at}", style="dim")
         break
-    for title, body in _sections(manifest):
-        console.print(f"\n{title}", style="bold")
-        console.print(body)
-
-
-def _sections(manifest: Manifest) -> Iterator[tuple[str, Text]]:
-    """What a manifest says, under titles; what an artifact does not have is left out."""
-
-    def aligned(rows: list[tuple[str, str]]) -> Text:
-        width = max(len(name) for name, _ in rows)
-        return Text("\n").join(Text.assemble(f"  {name:<{width}}  ", (value, "dim")) for name, value in rows)
-
-    if manifest.derived_from:
-        yield "made from", aligned(sorted(manifest.derived_from.items()))
-    if manifest.columns:
-        yield "columns", aligned([(column.name, column.type) for column in manifest.columns])
-    if manifest.files:
-        files = [
-            (entry.path, size(entry.bytes) + (f", {counted(entry.rows, 'row')}" if entry.rows is not None else ""))
-            for entry in manifest.files[:_MOST_FILES]
-        ]
-        more = len(manifest.files) - _MOST_FILES
-        yield "files", aligned([*files, *([("and more", f"{more:,}")] if more > 0 else [])])
-    for title, facts in (("configuration", manifest.configuration), ("details", manifest.details)):
-        if facts:
-            yield (
-                title,
-                Text(yaml.safe_dump(json.loads(json.dumps(facts)), sort_keys=True, allow_unicode=True).rstrip()),
-            )
+    shown_files = [
+        (entry.path, size(entry.bytes) + (f", {counted(entry.rows, 'row')}" if entry.rows is not None else ""))
+        for entry in manifest.files[:_MOST_FILES]
+    ]
+    if more := manifest.files[_MOST_FILES:]:
+        shown_files.append(("and more", f"{len(more):,}"))
+    for title, facts_of_part in (
+        ("made from", sorted(manifest.derived_from.items())),
+        ("columns", [(column.name, column.type) for column in manifest.columns]),
+        ("files", shown_files),
+    ):
+        if facts_of_part:
+            console.print(f"\n{title}", style="bold")
+            print_facts(facts_of_part, indent="  ")
+    for title, part in (("configuration", manifest.configuration), ("details", manifest.details)):
+        if part:
+            console.print(f"\n{title}", style="bold")
+            body = json.loads(json.dumps(part))
+            console.print(yaml.safe_dump(body, sort_keys=True, allow_unicode=True).rstrip())
 
 
 def _not_reproducible(record: str) -> str:
@@ -399,16 +388,16 @@ def _fetched(
             columns = [str(column[0]) for column in result.description or ()]
             return columns, result.fetchmany(rows + 1) if rows else result.fetchall()
         except duckdb.Error as error:
-            raise ConfigurationError(f"The query cannot be run: {error}\n{_names(connection)}") from None
-
-
-def _names(connection: "duckdb.DuckDBPyConnection") -> str:
-    """The tables that a query may name."""
-    views = connection.execute("SELECT schema_name, view_name FROM duckdb_views() WHERE NOT internal").fetchall()
-    names = [view if schema == "main" else _view(schema, view) for schema, view in views if not view.startswith(SOURCE)]
-    if not names:
-        return 'Name a table as "datasets/NAME", or give it by --on; `gatehouse data list datasets` lists them.'
-    return f"Tables that it may name: {', '.join(names)}."
+            views = "SELECT schema_name, view_name FROM duckdb_views() WHERE NOT internal"
+            tables = [
+                view if schema == "main" else _view(schema, view)
+                for schema, view in connection.execute(views).fetchall()
+                if not view.startswith(SOURCE)
+            ]
+            named_tables = f"Tables that it may name: {', '.join(tables)}."
+            if not tables:
+                named_tables = 'Name a table as "datasets/NAME"; `gatehouse data list datasets` lists them.'
+            raise ConfigurationError(f"The query cannot be run: {error}\n{named_tables}") from None
 
 
 def _print_rows(columns: Sequence[str], rows: Iterable[tuple[Any, ...]]) -> None:
@@ -504,13 +493,11 @@ def skew(
     sensitive: Annotated[
         list[str] | None, typer.Option(help="A column of which no value may be kept; may be repeated.")
     ] = None,
-    report: Annotated[str, typer.Option(help="Write the HTML report here.")] = "",
 ) -> None:
     """Compare what a model is asked about with what it was trained on; ends with 1 where they differ too much."""
     from gatehouse.data.validation.skew.report import described
     from gatehouse.data.validation.skew.stage import SkewRequest
     from gatehouse.data.validation.skew.stage import skew as compare
-    from gatehouse.reports.rendering import rendered
 
     opened = open_store(store)
     request = SkewRequest(
@@ -521,8 +508,6 @@ def skew(
     result = compare(request, opened)
     typer.echo(described(result, opened))
     typer.echo(opened.address_of(result.skew))
-    if report:
-        shutil.copyfile(rendered(opened, result.skew), report)
     raise typer.Exit(0 if result.verdict == "pass" else 1)
 
 
@@ -579,47 +564,35 @@ def collect(
     if as_json:
         print_json([asdict(item) for item in items])
     else:
-        _print_items(items)
-        _print_totals(items, delete, grace)
+        if items:
+            rows = []
+            for item in items[:_SHOWN]:
+                state = item.state
+                if state == "waiting":
+                    state += time.strftime(" until %Y-%m-%d %H:%M UTC", time.gmtime(item.due))
+                style = _ITEM_STYLES[item.state]
+                rows.append((item.kind, f"{item.bytes:,}", Text(state, style=style), item.why, item.key))
+            print_rows(("what", "bytes", "state", "why", "key"), rows)
+            if len(items) > _SHOWN:
+                typer.echo(f"… and {len(items) - _SHOWN:,} more; --json prints all")
+            typer.echo("")
+        states = Counter(item.state for item in items)
+        for name in ("deleted", "waiting", "found", "kept", "broken"):
+            if states[name]:
+                total = size(sum(item.bytes for item in items if item.state == name))
+                typer.echo(f"{'may go' if name == 'found' else name}: {states[name]:,} ({total})")
+        if states["broken"]:
+            typer.echo("While a manifest is broken, no data is deleted: restore the store from a copy.")
+        if not states.keys() - {"kept", "broken"}:
+            typer.echo("There is nothing to collect.")
+        elif not delete:
+            typer.echo(
+                "Nothing was changed. --delete writes tombstones, and deletes what has had one for the grace period."
+            )
+        elif states["waiting"]:
+            typer.echo(f"Tombstones stand. Run it again after the grace period ({grace}) to delete.")
     if any(item.state == "broken" for item in items):
         raise typer.Exit(1)
-
-
-def _print_items(items: list[Item]) -> None:
-    if not items:
-        return
-    table = Table("what", box=None, pad_edge=False)
-    table.add_column("bytes", justify="right")
-    for name in ("state", "why", "key"):
-        table.add_column(name)
-    for item in items[:_SHOWN]:
-        due = time.strftime(" until %Y-%m-%d %H:%M UTC", time.gmtime(item.due)) if item.state == "waiting" else ""
-        state = Text(item.state + due, style=_ITEM_STYLES[item.state])
-        table.add_row(item.kind, f"{item.bytes:,}", state, item.why, item.key)
-    print_table(table)
-    if len(items) > _SHOWN:
-        typer.echo(f"… and {len(items) - _SHOWN:,} more; --json prints all")
-    typer.echo("")
-
-
-def _print_totals(items: list[Item], delete: bool, grace: str) -> None:
-    for state in ("deleted", "waiting", "found", "kept", "broken"):
-        of = [item for item in items if item.state == state]
-        if of:
-            typer.echo(
-                f"{'may go' if state == 'found' else state}: {len(of):,} ({size(sum(item.bytes for item in of))})"
-            )
-    states = {item.state for item in items}
-    if "broken" in states:
-        typer.echo("While a manifest is broken, no data is deleted: restore the store from a copy.")
-    if not states - {"kept", "broken"}:
-        typer.echo("There is nothing to collect.")
-    elif not delete:
-        typer.echo(
-            "Nothing was changed. --delete writes tombstones, and deletes what has had one for the grace period."
-        )
-    elif "waiting" in states:
-        typer.echo(f"Tombstones stand. Run it again after the grace period ({grace}) to delete.")
 
 
 @app.command("erase")

@@ -12,7 +12,7 @@ from gatehouse.cli.output import JsonOption, print_json, print_rows
 from gatehouse.cli.place import project_folder
 from gatehouse.kfp.submission import Submission
 from gatehouse.kfp_api.connection import KfpError
-from gatehouse.operations.diagnosing.reach import Finding, failed, passed
+from gatehouse.operations.diagnosing.reach import failed, passed
 from gatehouse.operations.ending.outcome import outcome_in_kfp
 from gatehouse.store.store import ArtifactStore
 
@@ -45,7 +45,21 @@ def cluster(
     checked = check_project(project_folder(project))
     findings = list(examine(checked, profile_of(checked, platform)))
     if run:
-        diagnosis = _run_diagnosis(Place.of(project, platform), timeout)
+        place = Place.of(project, platform)
+        upload = place.compiled(["diagnosis"], cache=False)["diagnosis"]
+        account, plugins = place.platform.service_account, place.platform.plugins_input
+        submitted = Submission(upload, {}, place.experiment, account, plugins).again(place.api).send(place.api)
+        page = place.page_of(submitted)
+        try:
+            ended = place.api.wait(submitted.id, timeout * 60)
+            outcome = outcome_in_kfp(ArtifactStore.open(place.platform.store), ended.id, ended.state)
+        except KfpError as error:
+            diagnosis = failed("pods", " ".join(str(error).split())[:400], f"See {page}.")
+        else:
+            diagnosis = passed("pods", "they reach what they need, and a job came back after a killed worker")
+            if outcome.state != "succeeded":
+                why = f"the run {ended.name} {outcome.state}: {outcome.message}"
+                diagnosis = failed("pods", why, f"Its tasks say more: {page}.")
         # The first task checks from its pod what cannot be seen from here, such as the store.
         if diagnosis.well:
             findings = [item for item in findings if item.check != "store" or item.outcome != "not checked"]
@@ -60,19 +74,3 @@ def cluster(
             rows.append((Text(sign, style=color), finding.check, finding.found, advice))
         print_rows(("", "check", "found", "what to do"), rows)
     sys.exit(0 if all(finding.well for finding in findings) else 1)
-
-
-def _run_diagnosis(place: Place, minutes: float) -> Finding:
-    """The result of the diagnosis pipeline, which is compiled, uploaded and run each time."""
-    upload = place.compiled(["diagnosis"], cache=False)["diagnosis"]
-    account, plugins = place.platform.service_account, place.platform.plugins_input
-    run = Submission(upload, {}, place.experiment, account, plugins).again(place.api).send(place.api)
-    page = place.page_of(run)
-    try:
-        ended = place.api.wait(run.id, minutes * 60)
-    except KfpError as error:
-        return failed("pods", " ".join(str(error).split())[:400], f"See {page}.")
-    outcome = outcome_in_kfp(ArtifactStore.open(place.platform.store), ended.id, ended.state)
-    if outcome.state == "succeeded":
-        return passed("pods", "they reach what they need, and a job came back after a killed worker")
-    return failed("pods", f"the run {ended.name} {outcome.state}: {outcome.message}", f"Its tasks say more: {page}.")

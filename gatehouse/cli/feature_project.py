@@ -1,10 +1,10 @@
 """Common code of the commands on features: a project's definitions, and its newest feature tables in a store."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -25,13 +25,10 @@ ProjectOption = Annotated[Path | None, typer.Option(help="Folder of the project;
 
 @dataclass(frozen=True)
 class Tables:
-    """Feature tables of a project.
+    """Feature tables of a project, with references to what they were computed from and to the table of every view.
 
     Attributes:
         as_of: Time up to which they were computed, as ISO 8601.
-        snapshot: Reference of the snapshot that they were computed from.
-        definitions: Reference of the definitions that they were computed with.
-        views: Reference of the table of every view.
         changed: What changed in the definition of a view since the tables before.
     """
 
@@ -130,17 +127,15 @@ class FeatureProject:
         if reference is None:
             return "no table"
         before, now = tables.store.manifest(reference).configuration, definition_of(self.repository, view)
-        return ", ".join(
-            name if part in ("code", "view") else f"{part} {name}"
-            for part in ("code", "view", "keys", "sources")
-            for name in _differing(before.get(part, {}), now[part])
-        )
-
-
-def _differing(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """The names whose values differ; the order of features is ignored."""
-    written = [{name: canonical_json(value) for name, value in part.items()} for part in (before, now)]
-    return sorted(name for name in {*before, *now} if written[0].get(name) != written[1].get(name))
+        differing = []
+        for part in ("code", "view", "keys", "sources"):  # The order of features is ignored.
+            old, new = (
+                {name: canonical_json(value) for name, value in side.items()}
+                for side in (before.get(part, {}), now[part])
+            )
+            names = sorted(name for name in {*old, *new} if old.get(name) != new.get(name))
+            differing += [name if part in ("code", "view") else f"{part} {name}" for name in names]
+        return ", ".join(differing)
 
 
 def open_features(project: Path | None) -> FeatureProject:

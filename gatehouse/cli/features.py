@@ -1,7 +1,7 @@
 """`gatehouse features`: feature views with their tables and lineage, retrieval, the online store, and pushes."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from pathlib import Path
@@ -14,9 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gatehouse.cli.feature_project import (
-    FeatureProject,
     ProjectOption,
-    Tables,
     available,
     moment,
     open_features,
@@ -24,22 +22,18 @@ from gatehouse.cli.feature_project import (
     store_if_there,
     store_of,
 )
-from gatehouse.cli.output import JsonOption, StoreBesideProjectOption, print_json, print_table
+from gatehouse.cli.output import JsonOption, StoreBesideProjectOption, print_json, print_rows, print_table
 from gatehouse.errors import ConfigurationError
-from gatehouse.features.definitions.declarations import LabelView
 from gatehouse.features.definitions.repository import OnDemand, View
 from gatehouse.features.lineage import lineage_of
 from gatehouse.runtime.counting import counted
 from gatehouse.runtime.redaction import names_password, require_encoded
-from gatehouse.store.store import ArtifactStore
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    pass
 
 
 app = typer.Typer(no_args_is_help=True, help="Feature views: list, show, retrieve, materialize, push, skew, lineage.")
-_SUMMARY = ("column_name", "null_percentage", "approx_unique", "min", "avg", "max")
-"""What `show` takes from DuckDB's SUMMARIZE."""
 
 
 @app.command("list")
@@ -53,8 +47,14 @@ def list_views(
     # The tables with the newest time, and among these the ones with most views of the present definitions.
     newest = reversed(opened.newest(artifacts)) if artifacts else iter(())
     tables = max(newest, key=lambda tables: sum(not opened.misfit(tables, view) for view in views), default=None)
-    rows = [_facts(view) | _stored(opened, tables, view) for view in views]
-    rows += [_facts(view) | {"table": "", "rows": None, "differs": ""} for view in opened.repository.on_demand.values()]
+    rows = []
+    for view in (*views, *opened.repository.on_demand.values()):
+        row = _facts(view) | {"table": "", "rows": None, "differs": ""}
+        if tables is not None and (reference := tables.views.get(view.name, "")):
+            stored = opened.repository.views[view.name]
+            row |= {"table": reference, "rows": tables.store.manifest(reference).rows}
+            row["differs"] = opened.misfit(tables, stored)
+        rows.append(row)
     if as_json:
         print_json(rows)
         return
@@ -82,25 +82,40 @@ def show(
     store: StoreBesideProjectOption = "",
     as_json: JsonOption = False,
 ) -> None:
-    """Show a view: its definition, its SQL, its versions with what changed, and what its newest table holds."""
+    """Show a view: its definition, its SQL, and its versions with what changed."""
     opened = open_features(project)
     repository = opened.repository
     artifacts = store_if_there(store, opened)
     versions: list[dict[str, Any]] = []
-    statistics: list[dict[str, Any]] = []
     if name in repository.on_demand:
         on_demand = repository.on_demand[name]
         facts, file, query = _facts(on_demand), f"on_demand/{name}.sql", on_demand.query
     elif name == repository.label.name:
-        facts, file, query = _label_facts(repository.label), f"labels/{name}.sql", repository.entity_rows
+        label = repository.label
+        arrives = f"{label.arrives.column} + {span(label.arrives.lag)}" if label.arrives.lag else label.arrives.column
+        facts = {
+            "view": label.name,
+            "description": label.description,
+            "entities": list(label.entities),
+            "decision_time": label.decision_time,
+            "label": label.label,
+            "arrives": arrives,
+            "horizon": span(label.horizon),
+            "set_aside": label.set_aside,
+        }
+        file, query = f"labels/{name}.sql", repository.entity_rows
     else:
         view = opened.view(name, [*repository.on_demand, repository.label.name])
         facts, file, query = _facts(view), f"views/{name}.sql", view.query
-        versions = _versions(opened.history(artifacts), view) if artifacts else []
-        if artifacts and versions:
-            statistics = _statistics(artifacts, versions[-1]["table"])
+        for tables in opened.history(artifacts) if artifacts else ():
+            reference = tables.views.get(view.name)
+            if reference is None or (versions and versions[-1]["table"] == reference):
+                continue
+            manifest = tables.store.manifest(reference)
+            version = {"version": manifest.details["version"], "as_of": tables.as_of, "table": reference}
+            versions.append(version | {"rows": manifest.rows, "changed": list(tables.changed.get(view.name, []))})
     if as_json:
-        print_json(facts | {"sql": query, "versions": versions, "statistics": statistics})
+        print_json(facts | {"sql": query, "versions": versions})
         return
     console = Console(soft_wrap=True, highlight=False, markup=False)
     console.print(name, style="bold")
@@ -118,12 +133,6 @@ def show(
                 console.print(Text(f"     {line}", style="yellow"))
         if not versions:
             console.print("  no table yet; `gatehouse run` computes one", style="dim")
-    if statistics:
-        table = Table(*(heading.replace("_", " ") for heading in _SUMMARY), box=None, pad_edge=False)
-        for row in statistics:
-            table.add_row(*("" if row[heading] is None else str(row[heading]) for heading in _SUMMARY))
-        console.print("\nnewest table", style="bold")
-        print_table(table)
     console.print(f"\n{file}", style="bold")
     console.print(Syntax(query.rstrip(), "sql", theme="ansi_light", background_color="default"))
 
@@ -149,56 +158,6 @@ def _facts(view: View | OnDemand) -> dict[str, Any]:
     }
 
 
-def _label_facts(spec: LabelView) -> dict[str, Any]:
-    return {
-        "view": spec.name,
-        "description": spec.description,
-        "entities": list(spec.entities),
-        "decision_time": spec.decision_time,
-        "label": spec.label,
-        "arrives": f"{spec.arrives.column} + {span(spec.arrives.lag)}" if spec.arrives.lag else spec.arrives.column,
-        "horizon": span(spec.horizon),
-        "set_aside": spec.set_aside,
-    }
-
-
-def _stored(opened: FeatureProject, tables: Tables | None, view: View) -> dict[str, Any]:
-    reference = tables.views.get(view.name, "") if tables else ""
-    if tables is None or not reference:
-        return {"table": "", "rows": None, "differs": ""}
-    rows = tables.store.manifest(reference).rows
-    return {"table": reference, "rows": rows, "differs": opened.misfit(tables, view)}
-
-
-def _versions(history: list[Tables], view: View) -> list[dict[str, Any]]:
-    """Every table of a view, newest last, with the changes of its definition since the table before."""
-    versions: list[dict[str, Any]] = []
-    for tables in history:
-        reference = tables.views.get(view.name)
-        if reference is None or (versions and versions[-1]["table"] == reference):
-            continue
-        manifest = tables.store.manifest(reference)
-        versions.append(
-            {
-                "version": manifest.details["version"],
-                "as_of": tables.as_of,
-                "table": reference,
-                "rows": manifest.rows,
-                "changed": list(tables.changed.get(view.name, [])),
-            }
-        )
-    return versions
-
-
-def _statistics(store: ArtifactStore, table: str) -> list[dict[str, Any]]:
-    """DuckDB's summary of the columns of a feature table."""
-    from gatehouse.features.database import connect, rows_of
-
-    with connect() as connection:
-        summary = connection.sql(f"SUMMARIZE FROM {rows_of(store.paths(table))}").to_arrow_table().to_pylist()
-    return [{heading: row[heading] for heading in _SUMMARY} for row in summary]
-
-
 @app.command()
 def lineage(
     name: Annotated[str, typer.Argument(metavar="FEATURE|VIEW[.FEATURE]", help="A feature, or all those of a view.")],
@@ -208,8 +167,28 @@ def lineage(
 ) -> None:
     """Show the raw columns that a feature is computed from, and those that may decide which rows count."""
     opened = open_features(project)
-    view, features = _named(opened, name)
-    columns = _columns(opened, store)
+    owner, _, feature = name.partition(".")
+    repository = opened.repository
+    if owner not in (*repository.views, *repository.on_demand) and not feature:
+        # No two views give a feature with the same name.
+        everything: list[View | OnDemand] = [*repository.views.values(), *repository.on_demand.values()]
+        owner, feature = next(((view.name, name) for view in everything if name in view.spec.features), (owner, ""))
+    view = repository.on_demand.get(owner) or opened.view(owner, repository.on_demand)
+    if feature and feature not in view.spec.features:
+        raise ConfigurationError(
+            f"The view {owner} has no feature {feature!r}: expected one of {', '.join(view.spec.features)}."
+        )
+    features = [feature] if feature else list(view.spec.features)
+    # The columns of the raw tables: from the newest snapshot, or as the source declares them.
+    artifacts = store_if_there(store, opened)
+    if artifacts and (history := opened.history(artifacts)):
+        datasets = artifacts.manifest(history[-1].snapshot).derived_from
+        columns = {
+            table: [column.name for column in artifacts.manifest(dataset).columns]
+            for table, dataset in datasets.items()
+        }
+    else:
+        columns = {table: list(declared.columns) for table, declared in opened.project.file.source.tables.items()}
     known_from = "on demand" if isinstance(view, OnDemand) else available(view.spec)
     sources = {f"{view.name}.{feature}": lineage_of(opened.repository, view, feature, columns) for feature in features}
     if as_json:
@@ -229,44 +208,12 @@ def lineage(
         )
         for heading, names in ((title, columns_of.values), ("rows may depend on", columns_of.named)):
             console.print(f"  {heading}", style="dim")
-            for line in _grouped(names) or ["none"]:
-                console.print(f"    {line}")
+            tables = groupby((source.rpartition(".") for source in names), key=lambda parts: parts[0])
+            for table, parts in tables:  # As `raw.flights: carrier, dest`.
+                console.print(f"    {table}: {', '.join(column for _, _, column in parts)}")
+            if not names:
+                console.print("    none")
     console.print(f"\nknown from {known_from}")
-
-
-def _named(opened: FeatureProject, name: str) -> tuple[View | OnDemand, list[str]]:
-    owner, _, feature = name.partition(".")
-    everything: dict[str, View | OnDemand] = {**opened.repository.views, **opened.repository.on_demand}
-    if owner not in everything and not feature:
-        # No two views give a feature with the same name.
-        owner, feature = next(
-            ((owner, name) for owner, view in everything.items() if name in view.spec.features), (owner, "")
-        )
-    view = opened.repository.on_demand.get(owner) or opened.view(owner, opened.repository.on_demand)
-    if feature and feature not in view.spec.features:
-        raise ConfigurationError(
-            f"The view {owner} has no feature {feature!r}: expected one of {', '.join(view.spec.features)}."
-        )
-    return view, [feature] if feature else list(view.spec.features)
-
-
-def _columns(opened: FeatureProject, store: str) -> dict[str, list[str]]:
-    """The columns of the raw tables: from the newest snapshot, or as the source declares them."""
-    artifacts = store_if_there(store, opened)
-    history = opened.history(artifacts) if artifacts else []
-    if artifacts and history:
-        datasets = artifacts.manifest(history[-1].snapshot).derived_from
-        return {
-            table: [column.name for column in artifacts.manifest(dataset).columns]
-            for table, dataset in datasets.items()
-        }
-    return {name: list(table.columns) for name, table in opened.project.file.source.tables.items()}
-
-
-def _grouped(names: tuple[str, ...]) -> list[str]:
-    """One text per table: `raw.flights: carrier, dest`."""
-    tables = groupby((name.rpartition(".") for name in names), key=lambda parts: parts[0])
-    return [f"{table}: {', '.join(parts[2] for parts in group)}" for table, group in tables]
 
 
 @app.command()
@@ -315,72 +262,48 @@ def retrieve(
             f"{rows.name}: the features {', '.join(hidden)} would hide columns of the same name. Rename the columns."
         )
     if online:
-        joined = _online(opened, artifacts, views, on_demand, table, _moment(at))
+        from gatehouse.online.requests import with_online
+        from gatehouse.online.store import online_view, open_online, require_materialized
+
+        online_store = open_online(artifacts, opened.project.name, repository.folder)
+        require_materialized(online_store, map(online_view, views))
+        moment_of_read = _time("--at", at) if at else datetime.now(UTC)
+        joined = with_online(online_store, views, on_demand, table, moment_of_read)
     else:
-        joined = with_on_demand(on_demand, _offline(opened, artifacts, views, table, time, rows.name))
+        from gatehouse.features.database import connect, rows_of
+        from gatehouse.features.point_in_time.asof_join import asof_join
+        from gatehouse.features.point_in_time.asof_join import joined as join_of
+        from gatehouse.features.point_in_time.entity_file import time_of
+
+        tables = opened.tables(artifacts, views)
+        joins = [join_of(view, rows_of(artifacts.paths(tables.views[view.name]))) for view in views]
+        with connect() as connection:
+            joined = asof_join(connection, table, time_of(table, time, rows.name), joins)
+        joined = with_on_demand(on_demand, joined)
     write_rows([joined], to)
-    _report(joined, read, to, as_json)
-
-
-def _offline(
-    opened: FeatureProject, store: ArtifactStore, views: list[View], rows: "pa.Table", time: str, name: str
-) -> "pa.Table":
-    """The rows with the features that were known at their times, from the newest feature tables."""
-    from gatehouse.features.database import connect, rows_of
-    from gatehouse.features.point_in_time.asof_join import asof_join, joined
-    from gatehouse.features.point_in_time.entity_file import time_of
-
-    tables = opened.tables(store, views)
-    joins = [joined(view, rows_of(store.paths(tables.views[view.name]))) for view in views]
-    with connect() as connection:
-        return asof_join(connection, rows, time_of(rows, time, name), joins)
-
-
-def _online(
-    opened: FeatureProject,
-    store: ArtifactStore,
-    views: list[View],
-    on_demand: list[OnDemand],
-    asked: "pa.Table",
-    now: datetime,
-) -> "pa.Table":
-    """The rows with the features that an online request would get at `now`."""
-    from gatehouse.online.requests import with_online
-    from gatehouse.online.store import online_view, open_online, require_materialized
-
-    online = open_online(store, opened.project.name, opened.repository.folder)
-    require_materialized(online, map(online_view, views))
-    return with_online(online, views, on_demand, asked, now)
-
-
-def _report(joined: "pa.Table", views: Sequence[View | OnDemand], to: Path, as_json: bool) -> None:
-    """How many entity rows got a value, by view: a view without values often means a wrong key or time."""
+    # A view without values often means a wrong key or time.
     filled = [
-        {
-            "view": view.name,
-            "features": len(view.spec.features),
-            "rows": max(joined.num_rows - joined[feature].null_count for feature in view.spec.features),
-        }
-        for view in views
+        (view.name, max(joined.num_rows - joined[feature].null_count for feature in view.spec.features))
+        for view in read
     ]
     if as_json:
-        print_json({"file": str(to), "rows": joined.num_rows, "views": filled})
+        views_with_values = [{"view": name, "rows": count} for name, count in filled]
+        print_json({"file": str(to), "rows": joined.num_rows, "views": views_with_values})
         return
-    table = Table("view", box=None, pad_edge=False)
-    for name in ("features", "rows with a value"):
-        table.add_column(name, justify="right")
-    for row in filled:
-        table.add_row(str(row["view"]), str(row["features"]), f"{row['rows']:,} ({row['rows'] / joined.num_rows:.1%})")
-    print_table(table)
+    print_rows(
+        ("view", "rows with a value"), ((name, f"{count:,} ({count / joined.num_rows:.1%})") for name, count in filled)
+    )
     typer.echo(f"\n{to}: {counted(joined.num_rows, 'row')}, {counted(len(joined.column_names), 'column')}")
 
 
-def _moment(text: str) -> datetime:
+def _time(option: str, text: str) -> datetime:
     try:
-        moment = datetime.fromisoformat(text) if text else datetime.now(UTC)
+        time = datetime.fromisoformat(text)
     except ValueError as error:
-        raise ConfigurationError(f"--at: expected a time such as 2013-01-31T14:00:00+00:00, found {text!r}.") from error
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+        raise ConfigurationError(
+            f"{option}: expected a time such as 2013-01-31T14:00:00+00:00, found {text!r}."
+        ) from error
+    return time if time.tzinfo else time.replace(tzinfo=UTC)
 
 
 ServiceOption = Annotated[str, typer.Option(help="Feature service; default: the project's.")]
@@ -404,13 +327,7 @@ def materialize(
     tables = opened.tables(artifacts, opened.served(service, []))
     # A time after that of the tables would move the watermark past rows of later tables.
     newest = datetime.fromisoformat(tables.as_of)
-    try:
-        until = datetime.fromisoformat(as_of) if as_of else newest
-    except ValueError as error:
-        raise ConfigurationError(
-            f"--as-of: expected a time such as 2013-01-31T14:00:00+00:00, found {as_of!r}."
-        ) from error
-    until = until if until.tzinfo else until.replace(tzinfo=UTC)
+    until = _time("--as-of", as_of) if as_of else newest
     if until > newest:
         raise ConfigurationError(
             f"--as-of: {tables.reference} was computed up to {moment(tables.as_of)}; expected a time until then, "
@@ -430,11 +347,7 @@ def materialize(
     if as_json:
         print_json(result.model_dump())
     else:
-        table = Table("view", box=None, pad_edge=False)
-        table.add_column("rows that changed", justify="right")
-        for view, changed in result.written.items():
-            table.add_row(view, f"{changed:,}")
-        print_table(table)
+        print_rows(("view", "rows that changed"), ((view, f"{changed:,}") for view, changed in result.written.items()))
         typer.echo(
             f"\nas of {moment(request.as_of)}; skew {result.skew:.4%} of {result.values:,} values: {result.verdict}"
         )
@@ -542,7 +455,19 @@ def push(
     from gatehouse.online.streaming.stream import MessageStream, open_stream
     from gatehouse.store.hidden_values import hiding
 
-    urls = _urls(source)
+    urls: dict[str, str] = {}
+    for option in source:
+        table, equals, address = option.partition("=")
+        if not equals or not table or table in urls:
+            raise ConfigurationError(f"--from: expected <table>=<URL>, each table once, found {table!r}.")
+        if "://" in address and names_password(address):
+            raise ConfigurationError(
+                f"--from {table}: the URL holds a password, which others can see. Put it into an environment variable "
+                "and name that instead."
+            )
+        if "://" not in address and address not in os.environ:
+            raise ConfigurationError(f"--from {table}: expected a URL or the name of a set variable, found neither.")
+        urls[table] = require_encoded(address if "://" in address else os.environ[address], f"--from {table}")
     opened = open_features(project)
     artifacts = store_of(store, opened)
     tables = opened.tables(artifacts, map(opened.view, view or opened.repository.views))
@@ -577,30 +502,11 @@ def push(
     if as_json:
         print_json({"folder": str(folder), "as_of": state.as_of.isoformat(), "counts": state.counts})
         return
-    table = Table("table", box=None, pad_edge=False)
-    for name in COUNTS:
-        table.add_column(name, justify="right")
-    for streamed, counts in state.counts.items():
-        table.add_row(streamed, *(f"{counts[name]:,}" for name in COUNTS))
-    print_table(table)
+    print_rows(
+        ("table", *COUNTS),
+        ((streamed, *(f"{counts[name]:,}" for name in COUNTS)) for streamed, counts in state.counts.items()),
+    )
     typer.echo(
         f"\nknown until {moment(state.as_of.isoformat(timespec='seconds'))}; pushed tables in "
         f"{folder / 'current' / 'tables'}; reasons of misfits in {folder / 'misfits'}"
     )
-
-
-def _urls(options: list[str]) -> dict[str, str]:
-    urls: dict[str, str] = {}
-    for option in options:
-        table, equals, address = option.partition("=")
-        if not equals or not table or table in urls:
-            raise ConfigurationError(f"--from: expected <table>=<URL>, each table once, found {table!r}.")
-        if "://" in address and names_password(address):
-            raise ConfigurationError(
-                f"--from {table}: the URL holds a password, which others can see. Put it into an environment variable "
-                "and name that instead."
-            )
-        if "://" not in address and address not in os.environ:
-            raise ConfigurationError(f"--from {table}: expected a URL or the name of a set variable, found neither.")
-        urls[table] = require_encoded(address if "://" in address else os.environ[address], f"--from {table}")
-    return urls

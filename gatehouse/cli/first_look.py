@@ -23,7 +23,6 @@ from gatehouse.store.canonical import canonical_json
 from gatehouse.store.store import ArtifactStore
 
 if TYPE_CHECKING:
-    from gatehouse.data.snapshot.column_types import SniffedColumn
     from gatehouse.data.snapshot.sniffing import Sniffed
     from gatehouse.data.snapshot.stage import SnapshotResult
 
@@ -121,7 +120,7 @@ def take(source: Mapping[str, Any], store: ArtifactStore) -> FirstLook:
 
 
 def show(console: Console, file: Path, sniffed: "Sniffed") -> None:
-    """Print what was found in a file."""
+    """Print how a file is read, and what a person should check about each column."""
     from gatehouse.data.validation.inference import looks_personal
 
     facts = [counted(sniffed.rows, "row")]
@@ -138,35 +137,28 @@ def show(console: Console, file: Path, sniffed: "Sniffed") -> None:
         name = column.name if column.name == column.name.strip() else repr(column.name)
         kind = "" if column.left_out else str(column.kind)
         missing_values = f"{column.missing:,}" if column.missing else ""
-        table.add_row(name or "(no name)", kind, missing_values, _notes(column, sniffed, hidden))
+        misfits = ""
+        if column.almost and column.misfits:
+            misfits = f"text, because {column.misfits:,} values are not {column.almost}"
+            misfits += "; sensitive, as personal values may have moved into it" if hidden else ""
+        elif column.misfits:
+            misfits = f"{counted(column.misfits, 'value')} of another type will be rejected"
+        since = f"may be {column.epoch} since 1970: --time of `gatehouse init` reads it so"
+        notes = (
+            looks_personal(column.name) and "its name looks personal: sensitive, no value of it is shown",
+            column.form and (f"written as {column.form}" if "%" in column.form else f"{column.form} since 1970"),
+            column.epoch and not column.form and since,
+            column.also and f"{column.also} fits as well, check which it is",
+            column.naive and "no zone is stated: UTC is assumed, unless --time-zone names another",
+            column.name == sniffed.event_time and "orders the rows in time",
+            column.why_text and f"text, as {column.why_text}",
+            misfits,
+        )
+        note = "; ".join(note for note in notes if note)
+        if column.left_out:
+            note = f"left out: {column.left_out}"
+        table.add_row(name or "(no name)", kind, missing_values, note)
     print_table(table)
-
-
-def _notes(column: "SniffedColumn", sniffed: "Sniffed", hidden: bool) -> str:
-    """What a person should check about a column; with `hidden` no value is shown."""
-    from gatehouse.data.validation.inference import looks_personal
-
-    if column.left_out:
-        return f"left out: {column.left_out}"
-    misfits = ""
-    if column.almost and column.misfits:
-        misfits = f"text, because {column.misfits:,} values are not {column.almost}"
-        misfits += "; sensitive, as personal values may have moved into it" if hidden else ""
-    elif column.misfits:
-        misfits = f"{counted(column.misfits, 'value')} of another type will be rejected"
-    notes = (
-        looks_personal(column.name) and "its name looks personal: sensitive, no value of it is shown",
-        column.form and (f"written as {column.form}" if "%" in column.form else f"{column.form} since 1970"),
-        column.epoch
-        and not column.form
-        and f"may be {column.epoch} since 1970: --time of `gatehouse init` reads it so",
-        column.also and f"{column.also} fits as well, check which it is",
-        column.naive and "no zone is stated: UTC is assumed, unless --time-zone names another",
-        column.name == sniffed.event_time and "orders the rows in time",
-        column.why_text and f"text, as {column.why_text}",
-        misfits,
-    )
-    return "; ".join(note for note in notes if note)
 
 
 def show_warnings(console: Console, look: FirstLook, sniffed: "Sniffed", name: str) -> None:

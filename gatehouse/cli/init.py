@@ -273,7 +273,18 @@ def _roles(flags: _Flags, columns: Mapping[str, _Column], rows: int, time: str) 
         )
     if flags.known and columns[flags.known].kind != "timestamp":
         raise ConfigurationError(f"--known: expected a column of times, found {flags.known}.")
-    task = _task(flags, label)
+    numeric = label.kind in ("int64", "double", "bool")
+    if flags.positive and flags.task not in ("", "binary"):
+        raise ConfigurationError(f"--positive: expected --task binary, found --task {flags.task}.")
+    likely = "binary" if label.distinct == 2 or flags.positive else "regression" if numeric else "multiclass"
+    task = flags.task or likely
+    if task == "multiclass" and not label.texts:
+        raise ConfigurationError(
+            f"--task multiclass: expected a label of at most {_FEW_VALUES} values, found {label.name} with "
+            f"{label.distinct:,}."
+        )
+    if task == "regression" and not numeric:
+        raise ConfigurationError(f"--task regression: expected a column of numbers, found {label.name}.")
     positive = _positive(label, flags.positive) if task == "binary" else ""
     key = _key(flags.key, columns, rows, {label.name, time, *flags.without})
     used = {time, flags.known, label.name, key.name if key else ""}
@@ -309,22 +320,6 @@ def _roles(flags: _Flags, columns: Mapping[str, _Column], rows: int, time: str) 
                 f"or leave it out: --without {name!r}."
             )
     return _Roles(label, task, positive, key, time, flags.known, group, features, left_out)
-
-
-def _task(flags: _Flags, label: _Column) -> str:
-    numeric = label.kind in ("int64", "double", "bool")
-    if flags.positive and flags.task not in ("", "binary"):
-        raise ConfigurationError(f"--positive: expected --task binary, found --task {flags.task}.")
-    likely = "binary" if label.distinct == 2 or flags.positive else "regression" if numeric else "multiclass"
-    task = flags.task or likely
-    if task == "multiclass" and not label.texts:
-        raise ConfigurationError(
-            f"--task multiclass: expected a label of at most {_FEW_VALUES} values, found {label.name} with "
-            f"{label.distinct:,}."
-        )
-    if task == "regression" and not numeric:
-        raise ConfigurationError(f"--task regression: expected a column of numbers, found {label.name}.")
-    return task
 
 
 def _positive(label: _Column, option: str) -> str:

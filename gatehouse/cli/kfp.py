@@ -131,7 +131,6 @@ def submit(
     pipeline: Annotated[str, typer.Option(help="Which of the project's pipelines.")] = "training",
     platform: PlatformOption = None,
     param: Annotated[list[str] | None, typer.Option(help="A parameter of the pipeline, as NAME=VALUE.")] = None,
-    name: Annotated[str, typer.Option(help="Name of the run; default: by what it runs.")] = "",
     again: Annotated[bool, typer.Option("--again", help="Another run of the same, as on new data.")] = False,
     cache: Annotated[bool, typer.Option(help="Whether KFP may take results of its earlier runs.")] = True,
     wait: Annotated[bool, typer.Option("--wait", help="Return when the run has ended, with its exit code.")] = False,
@@ -153,7 +152,6 @@ def submit(
         place.experiment,
         place.platform.service_account,
         place.platform.plugins_input,
-        name,
     )
     place.require_runs(submission.parameters)
     # KFP does not make run names unique: with this lock, the second of two commands finds the first one's run.

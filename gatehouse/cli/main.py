@@ -65,16 +65,6 @@ _PATH_ERRORS = (errno.EACCES, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, err
 _USAGE_ERROR: Any = typer.BadParameter.__mro__[1]
 
 
-def _as_configuration_error(error: Exception) -> GatehouseError | None:
-    """A full disk, full memory or a path that cannot be used as an error with a message; None for other errors."""
-    from gatehouse.store.atomic_file import disk_full
-    from gatehouse.store.database import out_of_memory
-
-    if isinstance(error, OSError) and error.errno in _PATH_ERRORS and error.filename:
-        return ConfigurationError(f"{error.filename}: {(error.strerror or '').lower()}.")
-    return disk_full(error) or out_of_memory(error, "The command")
-
-
 def _fail(message: str, exit_code: int) -> NoReturn:
     print(f"error: {redacted(message)}", file=sys.stderr)
     sys.exit(exit_code)
@@ -103,7 +93,14 @@ def main() -> None:
         if is_interruption(error):
             print("interrupted", file=sys.stderr)
             sys.exit(128 + signal.SIGINT)
-        if (expected := _as_configuration_error(error)) is None:
+        # A full disk, full memory or a path that cannot be used: an error with a message.
+        from gatehouse.store.atomic_file import disk_full
+        from gatehouse.store.database import out_of_memory
+
+        expected: GatehouseError | None = disk_full(error) or out_of_memory(error, "The command")
+        if isinstance(error, OSError) and error.errno in _PATH_ERRORS and error.filename:
+            expected = ConfigurationError(f"{error.filename}: {(error.strerror or '').lower()}.")
+        if expected is None:
             raise
         _fail(str(expected), expected.exit_code)
 

@@ -28,10 +28,8 @@ _WIDTH = 400
 def open_store(address: str) -> ArtifactStore:
     """Open an existing store, by default that of the current folder. A mistyped address must not create a store.
 
-    The folder of a project stands for the store of the project.
-
-    Raises:
-        ConfigurationError: if the directory does not exist.
+    The folder of a project stands for the store of the project. Raises ConfigurationError if the directory does not
+    exist.
     """
     address = address_of(address)
     if missing := no_store_at(address):
@@ -57,11 +55,8 @@ def no_store_at(address: str) -> str:
 def find(store: ArtifactStore, text: str) -> Reference:
     """The reference that `text` names: complete, with a shortened digest, or by kind and name if that is unique.
 
-    A model version can also be named NAME:2 or NAME@champion.
-
-    Raises:
-        InvalidReferenceError: if it cannot be a reference.
-        ConfigurationError: if the store holds no reference that begins with it, or several.
+    A model version can also be named NAME:2 or NAME@champion. Raises InvalidReferenceError if it cannot be a reference.
+    Raises ConfigurationError if the store holds no reference that begins with it, or several.
     """
     if "/" not in text:
         from gatehouse.registry.naming import named, names_a_version
@@ -88,11 +83,7 @@ def find(store: ArtifactStore, text: str) -> Reference:
 
 
 def seconds_of(option: str, text: str) -> float:
-    """Seconds of a duration such as 24h, 30m, 7d or 0.
-
-    Raises:
-        ConfigurationError: if it has another form.
-    """
+    """Seconds of a duration such as 24h, 30m, 7d or 0. Raises ConfigurationError if it has another form."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd]?)", text)
     if match is None or (not match[2] and float(match[1])):
         raise ConfigurationError(f"{option}: expected a duration such as 24h, 30m, 7d or 0, found {text!r}.")

@@ -16,8 +16,7 @@ DEFAULT_STORE = ".gatehouse/store"
 def project_folder(folder_option: Path | None) -> Path:
     """The folder of the project: the given one, else the current one.
 
-    Raises:
-        ConfigurationError: if neither holds a project.
+    Raises ConfigurationError if neither holds a project.
     """
     folder = folder_option or Path.cwd()
     if (folder / PROJECT_FILE).is_file():
@@ -27,16 +26,14 @@ def project_folder(folder_option: Path | None) -> Path:
     raise ConfigurationError(f"{folder}: expected the folder of a project, found no {PROJECT_FILE} in it.{meant}")
 
 
-def store_address(given: str, project: Path | None = None) -> str:
+def store_address(address: str, project: Path | None = None) -> str:
     """The address of the store: the given one, else that of the project, else `.gatehouse/store` in this folder.
 
-    Args:
-        given: The option of the command line, relative to this folder; empty if not given.
-        project: The folder of the project; by default the current one, if it is a project.
+    `address` is the option of the command line, relative to this folder; `project` is by default the current folder.
     """
     folder = project or Path.cwd()
-    if given or not (folder / PROJECT_FILE).is_file():
-        return given or DEFAULT_STORE
+    if address or not (folder / PROJECT_FILE).is_file():
+        return address or DEFAULT_STORE
     from gatehouse.configuration.yaml_lines import read_yaml  # Late, because it imports pydantic.
 
     try:

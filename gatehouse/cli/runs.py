@@ -9,31 +9,29 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from markupsafe import Markup
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from gatehouse.cli.output import JsonOption, StoreOption, open_store, print_facts, print_json, print_rows, print_table
 from gatehouse.configuration.yaml_lines import nearest
 from gatehouse.errors import ConfigurationError
-from gatehouse.reports.charts import Series, line_chart
 from gatehouse.reports.format import duration, number
-from gatehouse.reports.page import Cell, render
 from gatehouse.tracking.mlflow_client import tracking_of
 from gatehouse.tracking.place import URI
 from gatehouse.tracking.query import ATTRIBUTES, lookup, number_of, parse
 from gatehouse.tracking.runs import SYSTEM, Observed, RunReader, TrackedRun
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
-_MOST_POINTS = 600
 _SHOWN_TAGS = ("gatehouse.", "mlflow.source.git.commit")
 Histories = Mapping[str, Mapping[str, Sequence[Observed]]]
 
 
 def spark(points: Sequence[Observed], width: int = 24) -> str:
     """A metric's values in one line of block characters; non-finite values are gaps, and an empty series is a dot."""
-    values = [mean for mean, _ in _buckets([(float(at), point.value) for at, point in enumerate(points)], width)]
+    values = [point.value for point in points]
+    if len(values) > width:  # The mean of each group of neighbours; a group with NaN is NaN.
+        edges = [round(index * len(values) / width) for index in range(width + 1)]
+        values = [sum(values[low:high]) / (high - low) for low, high in pairwise(edges)]
     finite = [value for value in values if math.isfinite(value)]
     if len(values) < 2 or not finite:
         return ""
@@ -46,23 +44,17 @@ def spark(points: Sequence[Observed], width: int = 24) -> str:
     )
 
 
-def _buckets(points: Sequence[tuple[float, float]], count: int) -> list[tuple[float, float]]:
-    """Mean value and mean position of at most `count` groups of neighbouring points; a group with NaN is NaN."""
-    if len(points) <= count:
-        return [(value, place) for place, value in points]
-    edges = [round(index * len(points) / count) for index in range(count + 1)]
-    parts = [points[low:high] for low, high in pairwise(edges)]
-    return [
-        (sum(value for _, value in part) / len(part), sum(place for place, _ in part) / len(part)) for part in parts
-    ]
-
-
 def differing(runs: Sequence[TrackedRun]) -> tuple[dict[str, list[str | None]], dict[str, list[str | None]]]:
     """Parameters and tags of several runs: those that differ, and those that are equal, by name.
 
     Equal numbers do not differ, however they are written. Only tags about how a run was made are used.
     """
-    facts = [_facts(run) for run in runs]
+    facts = [
+        {"experiment": run.experiment, "status": run.status}
+        | run.params
+        | {name: value for name, value in run.tags.items() if name.startswith(_SHOWN_TAGS)}
+        for run in runs
+    ]
     names = list(dict.fromkeys(name for run_facts in facts for name in run_facts))
     different: dict[str, list[str | None]] = {}
     same: dict[str, list[str | None]] = {}
@@ -73,42 +65,10 @@ def differing(runs: Sequence[TrackedRun]) -> tuple[dict[str, list[str | None]], 
     return different, same
 
 
-def _facts(run: TrackedRun) -> dict[str, str]:
-    own = {"experiment": run.experiment, "status": run.status}
-    return own | run.params | {name: value for name, value in run.tags.items() if name.startswith(_SHOWN_TAGS)}
-
-
 def measured(runs: Sequence[TrackedRun]) -> dict[str, list[float | None]]:
     """The last value of every metric of several runs, by name; machine metrics come last."""
     names = sorted({name for run in runs for name in run.metrics}, key=lambda name: (name.startswith(SYSTEM), name))
     return {name: [run.metrics.get(name) for run in runs] for name in names}
-
-
-def report(runs: Sequence[TrackedRun], histories: Histories) -> str:
-    """The page: differences, metrics, learning curves, and common settings.
-
-    Args:
-        runs: One run or several; the beginnings of their ids make their names unique.
-        histories: By run id, all values of each metric to draw.
-    """
-    labels, numbers = labels_of(runs), measured(runs)
-    different, same = differing(runs)
-    charts = {
-        name: _chart(name, runs, labels, histories)
-        for name in numbers
-        if sum(len(histories.get(run.id, {}).get(name, ())) for run in runs) > len(runs)
-    }
-    return render(
-        "runs.html",
-        f"Run {runs[0].name}" if len(runs) == 1 else f"{len(runs)} runs compared",
-        ", ".join(dict.fromkeys(run.experiment for run in runs)),
-        labels=labels,
-        different=[[name, *map(brief, values)] for name, values in different.items()],
-        metrics=[[name, *values] for name, values in numbers.items() if not name.startswith(SYSTEM)],
-        curves=[(chart, name) for name, chart in charts.items() if not name.startswith(SYSTEM)],
-        machine=[(chart, name) for name, chart in charts.items() if name.startswith(SYSTEM)],
-        same=[[name, Cell(values[0], "soft")] for name, values in same.items()],
-    )
 
 
 def brief(value: str | float | None) -> str:
@@ -124,22 +84,10 @@ def labels_of(runs: Sequence[TrackedRun]) -> list[str]:
     return [name if names.count(name) == 1 else f"{name} {run.id[:8]}" for name, run in zip(names, runs, strict=True)]
 
 
-def _chart(name: str, runs: Sequence[TrackedRun], labels: Sequence[str], histories: Histories) -> Markup:
-    lines = []
-    for run, label in zip(runs, labels, strict=True):
-        observed = histories.get(run.id, {}).get(name, ())
-        points = [
-            (place, value) for value, place in _buckets([(point.step, point.value) for point in observed], _MOST_POINTS)
-        ]
-        lines.append(Series(label, points, dots=points if len(points) <= 20 else ()))
-    return line_chart(lines, "second" if name.startswith(SYSTEM) else "step", name.removeprefix(SYSTEM))
-
-
 app = typer.Typer(no_args_is_help=True, help="Tracked runs: list, show, compare, search.")
 UriOption = Annotated[str, typer.Option(help=f"MLflow's tracking URI; default: {URI}, else the store's database.")]
 ExperimentOption = Annotated[str, typer.Option(help="Only runs of this experiment of MLflow's.")]
 MetricOption = Annotated[list[str] | None, typer.Option(help="Show this metric; may be given several times.")]
-HtmlOption = Annotated[Path | None, typer.Option("--html", help="Write a report with learning curves to this file.")]
 RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="Id of a run, its beginning, or its name.")]
 _STYLES = {"FINISHED": "green", "FAILED": "red", "KILLED": "red", "RUNNING": "yellow", "SCHEDULED": "yellow"}
 _COLUMNS = 3
@@ -159,7 +107,18 @@ def list_runs(
     if as_json:
         print_json([run.to_json() for run in runs])
     elif runs:
-        _print_runs(_nested(runs), metric or _common_metrics(runs))
+        # Each run stands below its parent if that is listed; newest first, children oldest first.
+        listed = {run.id for run in runs}
+        children: dict[str, list[TrackedRun]] = {}
+        for run in runs:
+            children.setdefault(run.parent if run.parent in listed else "", []).append(run)
+        ordered: list[tuple[int, TrackedRun]] = []
+        pending = [(0, run) for run in reversed(children.get("", []))]
+        while pending:
+            depth, run = pending.pop()
+            ordered.append((depth, run))
+            pending.extend((depth + 1, child) for child in children.get(run.id, ()))
+        _print_runs(ordered, metric or _common_metrics(runs))
     else:
         typer.echo("MLflow holds no runs there.", err=True)
 
@@ -194,7 +153,6 @@ def search(
 @app.command()
 def show(
     run: RunArgument,
-    html: HtmlOption = None,
     store: StoreOption = "",
     uri: UriOption = "",
     as_json: JsonOption = False,
@@ -204,8 +162,6 @@ def show(
     tracked = reader.find(run)
     histories = {tracked.id: reader.history(tracked, list(tracked.metrics))}
     children = reader.children(tracked)
-    if html:
-        _write(html, [tracked], histories)
     if as_json:
         points = {name: [point.to_json() for point in history] for name, history in histories[tracked.id].items()}
         print_json(tracked.to_json() | {"children": [child.id for child in children], "history": points})
@@ -234,7 +190,6 @@ def show(
 @app.command()
 def compare(
     runs: Annotated[list[str], typer.Argument(metavar="RUN...", help="Ids of runs, their beginnings, or names.")],
-    html: HtmlOption = None,
     store: StoreOption = "",
     uri: UriOption = "",
     as_json: JsonOption = False,
@@ -249,15 +204,15 @@ def compare(
         body = {"differs": different, "same": {name: values[0] for name, values in same.items()}}
         print_json({"runs": [run.to_json() for run in tracked]} | body)
         return
-    drawn = {name for run in tracked for name in run.metrics if html or not name.startswith(SYSTEM)}
-    histories = {run.id: reader.history(run, sorted(drawn & run.metrics.keys())) for run in tracked}
+    histories = {
+        run.id: reader.history(run, sorted(name for name in run.metrics if not name.startswith(SYSTEM)))
+        for run in tracked
+    }
     head = ("differs" if different else "nothing differs", *labels_of(tracked))
     print_rows(head, ((name, *map(brief, values)) for name, values in different.items()))
     typer.echo()
     _print_metrics(tracked, histories)
     typer.echo(f"\n{len(same)} parameters and tags are the same.")
-    if html:
-        _write(html, tracked, histories)
 
 
 def _reader(store: str, uri: str, experiment: str = "") -> RunReader:
@@ -277,21 +232,6 @@ def _reader(store: str, uri: str, experiment: str = "") -> RunReader:
     elif uri.startswith("sqlite:///") and not Path(file := uri.removeprefix("sqlite:///").partition("?")[0]).is_file():
         raise ConfigurationError(f"--uri: expected a database of MLflow at {file}, found none.")
     return RunReader(uri, experiment)
-
-
-def _nested(runs: Sequence[TrackedRun]) -> list[tuple[int, TrackedRun]]:
-    """Runs with their depth, each below its parent if that is listed; newest first, children oldest first."""
-    listed = {run.id for run in runs}
-    below: dict[str, list[TrackedRun]] = {}
-    for run in runs:
-        below.setdefault(run.parent if run.parent in listed else "", []).append(run)
-    ordered: list[tuple[int, TrackedRun]] = []
-    pending = [(0, run) for run in reversed(below.get("", []))]
-    while pending:
-        depth, run = pending.pop()
-        ordered.append((depth, run))
-        pending.extend((depth + 1, child) for child in below.get(run.id, ()))
-    return ordered
 
 
 def _common_metrics(runs: Iterable[TrackedRun]) -> list[str]:
@@ -333,9 +273,3 @@ def _time(seconds: float) -> str:
 
 def _span(seconds: float | None) -> str:
     return "–" if seconds is None or not math.isfinite(seconds) else duration(seconds)
-
-
-def _write(path: Path, runs: Sequence[TrackedRun], histories: Histories) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(report(runs, histories))
-    Console(soft_wrap=True, highlight=False, markup=False).print(f"report {path}")

@@ -172,9 +172,8 @@ def backfill(
 def _declared(place: Place, only: str = "") -> list[DeclaredSchedule]:
     """The schedules of project.yaml with their compiled pipelines.
 
-    Raises:
-        ConfigurationError: if a run would fail on the platform, or a time zone differs from the server's, because KFP's
-            API has no field for it.
+    Raises ConfigurationError if a run would fail on the platform, or a time zone differs from the server's, because
+    KFP's API has no field for it.
     """
     file = place.project.file
     schedules = {name: schedule for name, schedule in file.schedules.items() if only in ("", name)}

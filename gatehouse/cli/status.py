@@ -16,7 +16,6 @@ from gatehouse.operations.report import NOT_MEASURED, page, span
 from gatehouse.registry.ledger import Ledger, model_names
 from gatehouse.reports.format import duration, percent
 from gatehouse.store.run import END, events, recorded_runs
-from gatehouse.store.store import ArtifactStore
 from gatehouse.tracking.provenance import prices_here
 
 _STYLES = {"succeeded": "green", "failed": "bold red", "stopped": "yellow"}
@@ -35,7 +34,19 @@ def status(
     opened, now = open_store(store), time.time()
     update(opened)
     rows = read(opened, now - days * _DAY)
-    champions, summary = _champion_ages(opened, now), totals(rows)
+    summary = totals(rows)
+    champions = {}  # Seconds since the present champion of each model was promoted, from the ledger.
+    for name in model_names(opened):
+        ledger = Ledger(opened, name)
+        champion = ledger.state().champion
+        promoted = [
+            str(record.provenance.get("at", ""))
+            for record in ledger.records()
+            if record.version == champion
+            and ((record.kind == "promoted" and record.alias == "champion") or record.kind == "rolled_back")
+        ]
+        if champion and promoted and promoted[-1]:
+            champions[name] = now - datetime.fromisoformat(promoted[-1]).timestamp()
     if html:
         html.parent.mkdir(parents=True, exist_ok=True)
         html.write_text(page(rows, champions, prices_here().currency, days))
@@ -70,23 +81,6 @@ def status(
         typer.echo(f"champion of {name}: for {duration(age)}")
     outcomes = ", ".join(f"{count} {name}" for name, count in gate_outcomes(rows).items())
     typer.echo(f"gate: {outcomes or 'no candidate was judged'}")
-
-
-def _champion_ages(store: ArtifactStore, now: float) -> dict[str, float]:
-    """Seconds since the present champion of each model was promoted, from the ledger."""
-    ages = {}
-    for name in model_names(store):
-        ledger = Ledger(store, name)
-        champion = ledger.state().champion
-        promoted = [
-            str(record.provenance.get("at", ""))
-            for record in ledger.records()
-            if record.version == champion
-            and ((record.kind == "promoted" and record.alias == "champion") or record.kind == "rolled_back")
-        ]
-        if champion and promoted and promoted[-1]:
-            ages[name] = now - datetime.fromisoformat(promoted[-1]).timestamp()
-    return ages
 
 
 def _print_totals(summary: list[Totals], what: str, counted: str) -> None:

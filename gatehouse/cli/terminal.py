@@ -11,7 +11,7 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from gatehouse.kfp.local_run import LocalRun, PlannedTask
+from gatehouse.kfp.local_run import LocalRun
 from gatehouse.reports.advice import advised
 from gatehouse.runtime.counting import counted
 from gatehouse.store.reference import Reference, references_in
@@ -62,7 +62,13 @@ class Screen:
             ended = run.latest(task.stage)
             if ended and ended.event in _MARKS and task.stage not in self._printed:
                 self._printed.add(task.stage)
-                self._print(_line(run, task, ended))
+                mark, style = _mark(ended)
+                gist, warnings = _gist(ended, run.objective), ended.body.get("result", {}).get("warnings") or ()
+                duration = (f"{_duration(ended, run):>12}  ", "dim")
+                line_of_task = Text.assemble((f"{mark} ", style), f"{task.title:<44}", duration, gist)
+                if warnings:
+                    line_of_task.append(f"{', ' * bool(gist)}{counted(len(warnings), 'warning')}", style="yellow")
+                self._print(line_of_task)
 
     def _print(self, text: Text) -> None:
         self._console.print(text, soft_wrap=True)
@@ -99,7 +105,20 @@ class Screen:
             again = " Run again: finished stages come from the memo."
             self._print(Text.assemble((f"The run was {state}.", "bold red"), again))
         else:
-            self._print_results(run)
+            from gatehouse.tracking.mlflow_client import tracking_of
+            from gatehouse.tracking.place import URI
+
+            rows = summary(run)
+            width = max((len(name) for name, _ in rows), default=0) + 1
+            for name, value in rows:
+                self._print(Text.assemble((f"{name:<{width}}", "dim"), value.replace("\n", "\n" + " " * width)))
+            for task in run.plan:
+                for message in run.result(task.stage).get("alarms", ()):
+                    self._print(Text(f"alarm in {task.stage}: {message}", style="bold red"))
+            if tracking_of(self._store) is None:
+                untracked = f"MLflow has nothing of this run: the store is remote, and {URI} is not set."
+                self._print(Text(untracked, style="yellow"))
+            self._print_reports(run)
         for task in run.plan:
             for message in run.result(task.stage).get("warnings", ()):
                 self._print(Text(f"warning in {task.stage}: {message}", style="yellow"))
@@ -108,22 +127,6 @@ class Screen:
                 self._print(Text(f"warning in {event.stage}: {event.body.get('message', '')}", style="yellow"))
         took = f"{time.monotonic() - self._began:.1f} s"
         self._print(Text(f"run {run.run}, {took}; log {run.log}", style="dim"))
-
-    def _print_results(self, run: LocalRun) -> None:
-        from gatehouse.tracking.mlflow_client import tracking_of
-        from gatehouse.tracking.place import URI
-
-        rows = summary(run)
-        width = max((len(name) for name, _ in rows), default=0) + 1
-        for name, value in rows:
-            self._print(Text.assemble((f"{name:<{width}}", "dim"), value.replace("\n", "\n" + " " * width)))
-        for task in run.plan:
-            for message in run.result(task.stage).get("alarms", ()):
-                self._print(Text(f"alarm in {task.stage}: {message}", style="bold red"))
-        if tracking_of(self._store) is None:
-            untracked = f"MLflow has nothing of this run: the store is remote, and {URI} is not set."
-            self._print(Text(untracked, style="yellow"))
-        self._print_reports(run)
 
     def _print_reports(self, run: LocalRun) -> None:
         from gatehouse.reports.rendering import has_page, rendered
@@ -170,12 +173,7 @@ def summary(run: LocalRun) -> list[tuple[str, str]]:
 
 
 def figure(value: float) -> str:
-    """A metric with four decimals, or as a power of ten if it is too large for decimals.
-
-    Example:
-        >>> figure(0.25), figure(6.697e14)
-        ('0.2500', '6.697e+14')
-    """
+    """A metric with four decimals, or as a power of ten if it is too large for decimals: 0.2500, 6.697e+14."""
     return f"{value:.4f}" if abs(value) < 1e6 else f"{value:.3e}"
 
 
@@ -196,15 +194,6 @@ def _decision(result: dict[str, Any]) -> str:
     alarms = result.get("alarms") or ()
     ringing = f"; {counted(len(alarms), 'alarm')}" if alarms else ""
     return f"{result['decision']}{version}{ringing}"
-
-
-def _line(run: LocalRun, task: PlannedTask, event: Event) -> Text:
-    mark, style = _mark(event)
-    gist, warnings = _gist(event, run.objective), event.body.get("result", {}).get("warnings") or ()
-    line = Text.assemble((f"{mark} ", style), f"{task.title:<44}", (f"{_duration(event, run):>12}  ", "dim"), gist)
-    if warnings:
-        line.append(f"{', ' * bool(gist)}{counted(len(warnings), 'warning')}", style="yellow")
-    return line
 
 
 def _mark(event: Event) -> tuple[str, str]:

@@ -3,11 +3,10 @@
 import logging
 import os
 import time
-import webbrowser
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from pydantic import ValidationError
@@ -25,10 +24,6 @@ from gatehouse.store.store import ArtifactStore
 from gatehouse.tracking.provenance import PRICES
 from gatehouse.tuning.reports.shown import Body, Shown, ending, text_of, values_of
 
-if TYPE_CHECKING:
-    from gatehouse.tuning.stage import TuneRequest
-
-
 KIND = "experiments"
 RUNNING, INTERRUPTED, ENDED = "running", "interrupted", "ended"
 _SILENT = 15.0
@@ -36,17 +31,13 @@ _SILENT = 15.0
 
 
 @dataclass(frozen=True)
-class Found:
-    """One experiment.
+class Experiment:
+    """One experiment, by its model's name; its state is `running`, `interrupted`, or `ended`.
 
     Attributes:
-        name: Name of the model.
         study: Key of its study; empty for a published one without a known study.
-        reference: Reference of the published experiment; None if it is not published.
-        state: `running`, `interrupted`, or `ended`.
-        shown: Its content.
-        began: When its study began, in seconds since 1970 by the store's clock; 0 if the store has no study.
-        changed: When it was published, or last written, by the same clock.
+        reference: None if it is not published.
+        began, changed: Times in seconds since 1970 by the store's clock; 0 if the store has no study.
         failed: Error messages of failed trials, by number.
     """
 
@@ -65,12 +56,12 @@ class Found:
         return self.reference.short if self.reference else self.study[:12]
 
 
-def experiments(store: ArtifactStore, name: str = "") -> Iterator[Found]:
+def experiments(store: ArtifactStore, name: str = "") -> Iterator[Experiment]:
     """All experiments of a store, or of one model, published or not, the last changed first.
 
     A study that continues after it was published is listed twice: as published, and in its present state.
     """
-    dated: list[tuple[float, Found | Reference]] = []
+    dated: list[tuple[float, Experiment | Reference]] = []
     published = [
         (_written(store, f"{reference}/manifest.json"), reference) for reference in store.references(KIND, name or None)
     ]
@@ -89,22 +80,20 @@ def experiments(store: ArtifactStore, name: str = "") -> Iterator[Found]:
         yield _read(store, entry) if isinstance(entry, Reference) else entry
 
 
-def find_experiment(store: ArtifactStore, text: str) -> Found:
+def find_experiment(store: ArtifactStore, text: str) -> Experiment:
     """The experiment that a text names: by reference, by the key of its study, or the newest of a model.
 
-    Raises:
-        MissingArtifactError: if there is none.
-        ConfigurationError: if the text is empty, or is the beginning of several keys.
+    Raises MissingArtifactError if there is none. Raises ConfigurationError if the text is empty, or is the beginning of
+    several keys.
     """
     return _matching(store, text)[0]
 
 
-def find_running(store: ArtifactStore, text: str) -> Found:
+def find_running(store: ArtifactStore, text: str) -> Experiment:
     """The running experiment that a text names.
 
-    Raises:
-        MissingArtifactError: if there is none.
-        ConfigurationError: if no matching experiment is running, or several are.
+    Raises MissingArtifactError if there is none. Raises ConfigurationError if no matching experiment is running, or
+    several are.
     """
     matching = _matching(store, text)
     running = [experiment for experiment in matching if experiment.state == RUNNING]
@@ -118,7 +107,7 @@ def find_running(store: ArtifactStore, text: str) -> Found:
     return running[0]
 
 
-def _matching(store: ArtifactStore, text: str) -> Sequence[Found]:
+def _matching(store: ArtifactStore, text: str) -> Sequence[Experiment]:
     """All experiments that a text can name, newest first: those of a model, or a single one."""
     if "/" in text:
         from gatehouse.cli.output import find
@@ -149,15 +138,14 @@ def require_model(store: ArtifactStore, name: str) -> None:
         )
 
 
-def _listed(listed: Sequence[Found]) -> str:
+def _listed(listed: Sequence[Experiment]) -> str:
     return ", ".join(f"{experiment.short} ({experiment.name}, {experiment.state})" for experiment in listed)
 
 
-def asked_for(store: ArtifactStore, experiment: Found) -> dict[str, Any]:
+def asked_for(store: ArtifactStore, experiment: Experiment) -> dict[str, Any]:
     """The request of an experiment, as its controller recorded it.
 
-    Raises:
-        MissingArtifactError: if the store has no study of it.
+    Raises MissingArtifactError if the store has no study of it.
     """
     for study, about in _studies(store):
         if study == experiment.study:
@@ -166,7 +154,7 @@ def asked_for(store: ArtifactStore, experiment: Found) -> dict[str, Any]:
     raise MissingArtifactError(f"{experiment.short}: {store.address} holds no study of it, so it cannot be resumed.")
 
 
-def refreshed(store: ArtifactStore, experiment: Found) -> Found:
+def refreshed(store: ArtifactStore, experiment: Experiment) -> Experiment:
     """The present state of an experiment under way."""
     about = next(about for study, about in _studies(store) if study == experiment.study)
     return _under_way(store, experiment.study, about)
@@ -188,7 +176,7 @@ def _times(store: ArtifactStore, study: str) -> tuple[float, float]:
     return min(times, default=0.0), max([*times, _written(store, f"{FOLDER}/{study}/controller.json")])
 
 
-def _read(store: ArtifactStore, reference: Reference) -> Found:
+def _read(store: ArtifactStore, reference: Reference) -> Experiment:
     if reference.kind != KIND:
         raise ConfigurationError(f"{reference.short}: expected an experiment, found one of {reference.kind}.")
     about, trials = store.read_json(reference, "experiment.json"), store.read_json(reference, "trials.json")
@@ -197,7 +185,7 @@ def _read(store: ArtifactStore, reference: Reference) -> Found:
     measured: dict[str, str] = next((body.get("failed", {}) for body in store.measurements(reference, "tune")), {})
     failed = {int(number): message for number, message in measured.items()}
     shown = Shown(reference.name, about, trials)
-    return Found(reference.name, study, reference, ENDED, shown, began, changed, failed)
+    return Experiment(reference.name, study, reference, ENDED, shown, began, changed, failed)
 
 
 def _studies_of(store: ArtifactStore, reference: Reference) -> Iterator[str]:
@@ -211,7 +199,7 @@ def _studies(store: ArtifactStore) -> Iterator[tuple[str, dict[str, Any]]]:
     return studies(store.objects)
 
 
-def _under_way(store: ArtifactStore, study: str, about: dict[str, Any]) -> Found:
+def _under_way(store: ArtifactStore, study: str, about: dict[str, Any]) -> Experiment:
     from gatehouse.tuning.access.journal import SILENT, is_asked_to_stop, silent_seconds
     from gatehouse.tuning.spec import ExperimentSpec
     from gatehouse.tuning.study import read_study
@@ -242,12 +230,10 @@ def _under_way(store: ArtifactStore, study: str, about: dict[str, Any]) -> Found
         bodies = [body | gone if body["state"] == RUNNING else body for body in bodies]
     shown = Shown(about["name"], spec.described(int(about["steps"])) | {"ended": ended}, bodies, message[state])
     failed = {trial.number: trial.message for trial in trials if trial.message}
-    return Found(about["name"], study, None, state, shown, *_times(store, study), failed)
+    return Experiment(about["name"], study, None, state, shown, *_times(store, study), failed)
 
 
-app = typer.Typer(
-    no_args_is_help=True, help="Experiments: list, show, report, resume, stop, serve-storage, import-katib."
-)
+app = typer.Typer(no_args_is_help=True, help="Experiments: list, show, resume, stop, serve-storage, import-katib.")
 ExperimentArgument = Annotated[
     str, typer.Argument(metavar="NAME", help="A model (its newest experiment), a reference, or the key of a study.")
 ]
@@ -309,7 +295,25 @@ def show(
         time.sleep(_SECONDS)
         experiment = refreshed(opened, experiment)
     shown = experiment.shown
-    print_table(_trials_table(shown))
+    settings = list(dict.fromkeys(dimension.setting for dimension in shown.dimensions))
+    table = Table("trial", "state", box=None, pad_edge=False)
+    for objective in shown.objectives:
+        table.add_column(Text(objective.metric), justify="right")
+    for column in (*settings, "reason", "model"):
+        table.add_column(Text(column))
+    best_number = shown.best["number"] if shown.best else None
+    for trial in shown.trials:
+        values = [objective.of(trial) for objective in shown.objectives]
+        table.add_row(
+            str(trial["number"]),
+            Text(_state(trial)),
+            *("" if value is None else f"{value:,.{0 if value.is_integer() else 5}f}" for value in values),
+            *(Text(text_of(trial["parameters"].get(setting, ""))) for setting in settings),
+            Text(str(trial.get("reason") or "")),
+            Reference.parse(trial["model"]).short if trial.get("model") else "",
+            style="bold green" if trial["number"] == best_number else _STYLES.get(trial["state"], ""),
+        )
+    print_table(table)
     states = [trial["state"] for trial in shown.trials]
     counts = ", ".join(f"{states.count(state):,} {state.replace('_', ' ')}" for state in dict.fromkeys(states))
     best = f"; best: trial {shown.best['number']} with {values_of(shown, shown.best)}" if shown.best else ""
@@ -318,29 +322,6 @@ def show(
         numbers = ", ".join(str(number) for number, other in sorted(experiment.failed.items()) if other == message)
         typer.echo(f"failed: trial {numbers}: {message}")
     typer.echo(f"ended: {_why(experiment)}" if experiment.reference else shown.state)
-
-
-def _trials_table(shown: Shown) -> Table:
-    """Trials with state, objectives, parameters, reason and model; the best one is highlighted."""
-    settings = list(dict.fromkeys(dimension.setting for dimension in shown.dimensions))
-    table = Table("trial", "state", box=None, pad_edge=False)
-    for objective in shown.objectives:
-        table.add_column(Text(objective.metric), justify="right")
-    for name in (*settings, "reason", "model"):
-        table.add_column(Text(name))
-    best = shown.best["number"] if shown.best else None
-    for trial in shown.trials:
-        values = [objective.of(trial) for objective in shown.objectives]
-        table.add_row(
-            str(trial["number"]),
-            Text(_state(trial)),
-            *("" if value is None else f"{value:,.{0 if value.is_integer() else 5}f}" for value in values),
-            *(Text(text_of(trial["parameters"].get(name, ""))) for name in settings),
-            Text(str(trial.get("reason") or "")),
-            Reference.parse(trial["model"]).short if trial.get("model") else "",
-            style="bold green" if trial["number"] == best else _STYLES.get(trial["state"], ""),
-        )
-    return table
 
 
 def _state(trial: Body) -> str:
@@ -363,28 +344,6 @@ def events(shown: Shown, seen: dict[int, str]) -> Iterator[str]:
             yield f"trial {number}: {values_of(shown, trial)}{', best so far' if number == best else ''}"
         else:
             yield f"trial {number} {_state(trial)}: {trial.get('reason') or 'no reason'}"
-
-
-@app.command()
-def report(
-    name: ExperimentArgument,
-    store: StoreOption = "",
-    open_page: Annotated[bool, typer.Option("--open/--no-open", help="Open it in a browser.")] = True,
-) -> None:
-    """Draw the page of an experiment, also of one under way; print where it is, and open it."""
-    opened = open_store(store)
-    experiment = find_experiment(opened, name)
-    if experiment.reference:
-        page = rendered(opened, experiment.reference)
-    else:
-        from gatehouse.tuning.reports.page import drawn
-
-        page = opened.scratch("tuning") / f"{experiment.study}.html"
-        page.parent.mkdir(parents=True, exist_ok=True)
-        page.write_text(drawn(experiment.shown), encoding="utf-8")
-    typer.echo(str(page))
-    if open_page:
-        webbrowser.open(page.resolve().as_uri())
 
 
 @app.command()
@@ -412,16 +371,45 @@ def resume(
 ) -> None:
     """Go on with an experiment that was interrupted or stopped, or that may use more than before; on this machine."""
     from gatehouse.tracking.training import track_experiment
-    from gatehouse.tuning.stage import study_key, tune
+    from gatehouse.tuning.stage import TuneRequest, study_key, tune
 
     opened = open_store(store)
     experiment = find_experiment(opened, name)
-    request = _enlarged(opened, experiment, max_trial_count)
+    try:
+        request = TuneRequest.model_validate(asked_for(opened, experiment))
+    except ValidationError as error:
+        fields = ", ".join(".".join(map(str, problem["loc"])) for problem in error.errors())
+        raise GatehouseError(
+            f"{experiment.short} was begun by another version of Gatehouse, whose request differs in {fields}, so it "
+            "cannot be resumed. Run the training pipeline: it makes a new experiment."
+        ) from error
+    shown = experiment.shown
+    if max_trial_count is not None:
+        if max_trial_count <= (made := len(shown.trials)):
+            raise ConfigurationError(
+                f"--max-trial-count: {experiment.short} already has {made} trials; expected more, found "
+                f"{max_trial_count}."
+            )
+        enlarged = request.spec.model_dump() | {"max_trial_count": max_trial_count}
+        request = TuneRequest.model_validate(request.model_dump() | {"spec": enlarged})
     if experiment.state == RUNNING:
         raise GatehouseError(
             f"{experiment.short} is running. See it with: gatehouse tuning show {experiment.short} --follow"
         )
-    _require_more(experiment, request)
+    spec = request.spec
+    if spec.resume_policy == "never":
+        raise GatehouseError(f"{experiment.short} has resume_policy: never, so it cannot be resumed.")
+    if experiment.reference and not shown.about.get("provisional"):
+        if len(shown.trials) >= spec.max_trial_count:
+            raise GatehouseError(
+                f"{experiment.short} has made its {spec.max_trial_count} trials; give more with --max-trial-count."
+            )
+        ended, budget = str(shown.about.get("ended")), spec.budget.model_dump()
+        if ended in budget and budget[ended] == shown.about["budget"][ended]:
+            raise GatehouseError(
+                f"{experiment.short} has used its budget of {ended}, {budget[ended]:g}; change it under tuning.budget "
+                "in project.yaml and run the training pipeline."
+            )
     if study_key(request) != experiment.study:
         raise GatehouseError(
             f"{experiment.short} was made by another version of the code, so its trials cannot be compared with new "
@@ -441,53 +429,6 @@ def resume(
     typer.echo(f"experiment {Reference.parse(result.experiment).short}")
     typer.echo(f"report {rendered(opened, result.experiment)}")
     typer.echo("The next run of the training pipeline uses this result if its project has the same counts.")
-
-
-def _enlarged(store: ArtifactStore, experiment: Found, max_trial_count: int | None) -> "TuneRequest":
-    """The request of an experiment, with a higher number of trials if one is given.
-
-    Raises:
-        MissingArtifactError: if the store has no study of it.
-        GatehouseError: if another version of Gatehouse made the request.
-        ConfigurationError: if the experiment has as many trials already.
-    """
-    from gatehouse.tuning.stage import TuneRequest
-
-    try:
-        request = TuneRequest.model_validate(asked_for(store, experiment))
-    except ValidationError as error:
-        fields = ", ".join(".".join(map(str, problem["loc"])) for problem in error.errors())
-        raise GatehouseError(
-            f"{experiment.short} was begun by another version of Gatehouse, whose request differs in {fields}, so it "
-            "cannot be resumed. Run the training pipeline: it makes a new experiment."
-        ) from error
-    if max_trial_count is None:
-        return request
-    if max_trial_count <= (made := len(experiment.shown.trials)):
-        raise ConfigurationError(
-            f"--max-trial-count: {experiment.short} already has {made} trials; expected more, found {max_trial_count}."
-        )
-    spec = request.spec.model_dump() | {"max_trial_count": max_trial_count}
-    return TuneRequest.model_validate(request.model_dump() | {"spec": spec})
-
-
-def _require_more(experiment: Found, request: "TuneRequest") -> None:
-    """Check that an experiment may continue: something of it was kept, and no limit is reached."""
-    spec, shown = request.spec, experiment.shown
-    if spec.resume_policy == "never":
-        raise GatehouseError(f"{experiment.short} has resume_policy: never, so it cannot be resumed.")
-    if not experiment.reference or shown.about.get("provisional"):
-        return
-    if len(shown.trials) >= spec.max_trial_count:
-        raise GatehouseError(
-            f"{experiment.short} has made its {spec.max_trial_count} trials; give more with --max-trial-count."
-        )
-    ended, budget = str(shown.about.get("ended")), spec.budget.model_dump()
-    if ended in budget and budget[ended] == shown.about["budget"][ended]:
-        raise GatehouseError(
-            f"{experiment.short} has used its budget of {ended}, {budget[ended]:g}; change it under tuning.budget in "
-            "project.yaml and run the training pipeline."
-        )
 
 
 @app.command("serve-storage")
@@ -549,12 +490,12 @@ def _time(seconds: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M", time.gmtime(seconds)) if seconds else ""
 
 
-def _why(experiment: Found) -> str:
+def _why(experiment: Experiment) -> str:
     """Why an experiment ended, in words; its state if it has not ended."""
     return ending(str(experiment.shown.about.get("ended") or "")) or experiment.shown.state
 
 
-def _brief(experiment: Found) -> dict[str, object]:
+def _brief(experiment: Experiment) -> dict[str, object]:
     shown = experiment.shown
     return {
         "name": experiment.name,

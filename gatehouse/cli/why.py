@@ -56,26 +56,58 @@ def why(
         declared = stages[name]
         # Alternative models, such as architectures, have fields with the same names.
         left_out = sorted(set(_operational(declared.request)))
-        body: dict[str, Any] = {
-            "fields": sorted(set(declared.request.model_fields) - set(left_out)),
-            "left_out": left_out,
-        }
+        fields = sorted(set(declared.request.model_fields) - set(left_out))
+        body: dict[str, Any] = {"fields": fields, "left_out": left_out}
         effects = declared.declared.effects
         body |= declared.sources().to_json() | {"memo": effects.memo, "why": effects.why}
         print_json(body) if as_json else _print_code(stage, body)
         return
     opened = open_store(store)
-    runs = {run: _ended(opened, run, stage) for run in (first, second) if run}
+    runs = {}
+    for run in filter(None, (first, second)):
+        ended = [event for _, event in events(opened, run) if event.event in _ENDED and "key" in event.body]
+        attempts = [event for event in ended if event.stage == stage]
+        if not attempts:
+            keyed = ", ".join(sorted({event.stage for event in ended}))
+            newest = sorted({key.split("/")[1] for key in opened.objects.list("runs")})[-_NEWEST:]
+            raise ConfigurationError(
+                f"Run {run} has no key of {stage}: it has those of {keyed or 'no stage'}. A stage that did not end, or "
+                f"that has no memo, has none. The newest runs of {opened.address} are "
+                f"{', '.join(newest[::-1]) or 'none'}."
+            )
+        runs[run] = max(attempts, key=lambda event: event.attempt)
     if len(runs) == 1:
         ((run, event),) = runs.items()
         body = {"event": event.event, **{name: event.body[name] for name in ("key", "code", "outside", "request")}}
-        print_json(body) if as_json else _print_run(stage, run, body)
+        if as_json:
+            print_json(body)
+            return
+        typer.echo(f"{stage} {_ENDED[event.event]} in {run}.")
+        facts = [(name, body[name]) for name in ("key", "code", "outside") if body[name]]
+        print_facts([*facts, *((name, _text(value)) for name, value in _leaves(body["request"]))])
         return
     differences = list(_differences(opened, runs[first], runs[second]))
     if as_json:
         print_json([difference._asdict() for difference in differences])
-    else:
-        _print_differences(opened, stage, runs, differences)
+        return
+    event = runs[second]
+    if not differences:
+        again = "came from the memo" if event.event == "hit" else "was forced, or an artifact of the first was gone"
+        typer.echo(f"{stage} has the same key in both runs. In {second} it {again}.")
+        return
+    typer.echo(f"{stage} {_ENDED[event.event]} in {second}, under another key than in {first}:")
+    rows = []
+    for difference in differences:
+        missing = "default" if difference.part in ("field", "input") else ""
+        values = (missing if value is None else short(_text(value)) for value in (difference.first, difference.second))
+        rows.append((difference.part, difference.name, *values))
+    print_rows(("", "", first, second), rows)
+    makers = set()  # The stages that made the inputs that differ.
+    for reference in references_in([difference.second for difference in differences if difference.part == "input"]):
+        for key in opened.objects.list(f"provenance/{reference}"):
+            makers.add(str((read_record(opened.objects, key) or {}).get("stage", "")))
+    for maker in sorted(makers - {""}):
+        typer.echo(f"Why that input differs: gatehouse why {maker} {first} {second}")
 
 
 def _operational(model: type[BaseModel], path: str = "") -> Iterator[str]:
@@ -106,27 +138,6 @@ def _print_code(stage: str, body: Mapping[str, Any]) -> None:
         typer.echo("".join(f"  {name}\n" for name in body["left_out"]), nl=False)
 
 
-def _ended(store: ArtifactStore, run: str, stage: str) -> Event:
-    """How the newest attempt at a stage ended in a run."""
-    ended = [event for _, event in events(store, run) if event.event in _ENDED and "key" in event.body]
-    attempts = [event for event in ended if event.stage == stage]
-    if not attempts:
-        keyed = ", ".join(sorted({event.stage for event in ended}))
-        newest = sorted({key.split("/")[1] for key in store.objects.list("runs")})[-_NEWEST:]
-        raise ConfigurationError(
-            f"Run {run} has no key of {stage}: it has those of {keyed or 'no stage'}. A stage that did not end, or "
-            f"that has no memo, has none. The newest runs of {store.address} are {', '.join(newest[::-1]) or 'none'}."
-        )
-    return max(attempts, key=lambda event: event.attempt)
-
-
-def _print_run(stage: str, run: str, body: Mapping[str, Any]) -> None:
-    typer.echo(f"{stage} {_ENDED[body['event']]} in {run}.")
-    titles = {"key": "key", "code": "code", "outside": "own code"}
-    facts = [(title, body[name]) for name, title in titles.items() if body[name]]
-    print_facts([*facts, *((name, _text(value)) for name, value in _leaves(body["request"]))])
-
-
 def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     if isinstance(value, dict) and value:
         for name, inner in value.items():
@@ -152,29 +163,6 @@ def _differences(store: ArtifactStore, first: Event, second: Event) -> Iterator[
     outside = [event.body["outside"] for event in (first, second)]
     if outside[0] != outside[1]:
         yield Difference("own code", "the package of yours that the request names", *outside)
-
-
-def _print_differences(
-    store: ArtifactStore, stage: str, runs: Mapping[str, Event], differences: list[Difference]
-) -> None:
-    (first, _), (second, event) = runs.items()
-    if not differences:
-        again = "came from the memo" if event.event == "hit" else "was forced, or an artifact of the first was gone"
-        typer.echo(f"{stage} has the same key in both runs. In {second} it {again}.")
-        return
-    typer.echo(f"{stage} {_ENDED[event.event]} in {second}, under another key than in {first}:")
-    rows = []
-    for difference in differences:
-        missing = "default" if difference.part in ("field", "input") else ""
-        values = (missing if value is None else short(_text(value)) for value in (difference.first, difference.second))
-        rows.append((difference.part, difference.name, *values))
-    print_rows(("", "", first, second), rows)
-    makers = set()  # The stages that made the inputs that differ.
-    for reference in references_in([difference.second for difference in differences if difference.part == "input"]):
-        for key in store.objects.list(f"provenance/{reference}"):
-            makers.add(str((read_record(store.objects, key) or {}).get("stage", "")))
-    for maker in sorted(makers - {""}):
-        typer.echo(f"Why that input differs: gatehouse why {maker} {first} {second}")
 
 
 def _text(value: Any) -> str:

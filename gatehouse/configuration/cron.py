@@ -21,20 +21,12 @@ _FIELD = re.compile(r"[0-9A-Z*?,/-]+", re.IGNORECASE)
 
 
 def require_cron(expression: str) -> None:
-    """Check an expression.
-
-    Raises:
-        ValueError: if KFP would not read it, or it names a day that no year has.
-    """
+    """Check an expression. Raises ValueError if KFP would not read it, or it names a day that no year has."""
     next(times_after(expression, datetime(2024, 1, 1)))
 
 
 def times_after(expression: str, moment: datetime) -> Iterator[datetime]:
-    """The times of an expression after a moment, in the moment's time zone.
-
-    Raises:
-        ValueError: as `require_cron`.
-    """
+    """The times of an expression after a moment, in the moment's time zone. Raises ValueError as `require_cron`."""
     from cronsim import CronSim, CronSimError
 
     fields = _DESCRIPTORS.get(expression, expression).split()

@@ -18,16 +18,12 @@ class Strict(BaseModel):
         """Replace `true` by its text where a number is expected, so that it is refused instead of read as 1."""
         if not isinstance(body, dict):
             return body
-        return {
-            name: str(value).lower() if isinstance(value, bool) and cls._takes_numbers(name) else value
-            for name, value in body.items()
-        }
-
-    @classmethod
-    def _takes_numbers(cls, name: str) -> bool:
-        field = cls.model_fields.get(name)
-        types = {field.annotation, *get_args(field.annotation)} if field else set()
-        return bool not in types and not types.isdisjoint({int, float})
+        replaced = dict(body)
+        for name, field in cls.model_fields.items():
+            types = {field.annotation, *get_args(field.annotation)}
+            if isinstance(body.get(name), bool) and bool not in types and not types.isdisjoint({int, float}):
+                replaced[name] = str(body[name]).lower()
+        return replaced
 
 
 def models_in(annotation: Any) -> Iterator[type[BaseModel]]:

@@ -91,22 +91,26 @@ def read_text(path: Path, name: str, problems: list[str]) -> str | None:
 def read_documents(text: str, name: str) -> list[Any]:
     """The documents of a YAML text.
 
-    Raises:
-        ConfigurationError: with the line of what is not YAML 1.2, or of a key that is there twice.
+    Raises ConfigurationError, with the line of what is not YAML 1.2, or of a key that is there twice.
     """
     try:
         documents = list(_reader().load_all(text))
         json.dumps(documents, default=str, skipkeys=True)  # Refuses an alias within its own anchor.
         return documents
     except (YAMLError, ValueError, RecursionError) as error:
-        raise ConfigurationError(_not_yaml(name, error)) from error
+        mark = getattr(error, "problem_mark", None)
+        place = f"{name}:{mark.line + 1}" if mark else name
+        problem = getattr(error, "problem", None) or getattr(error, "reason", None) or str(error)
+        if isinstance(error, DuplicateKeyError):  # Its own message shows the values, which may be secrets.
+            key = re.findall(chr(34) + "([^" + chr(34) + "]*)", problem)[0]
+            raise ConfigurationError(f"{place}: {key}: is there twice; keep one") from error
+        raise ConfigurationError(f"{place}: is not YAML: {problem}") from error
 
 
 def read_yaml(text: str, name: str) -> Any:
     """The content of a YAML text with one document; None for an empty one.
 
-    Raises:
-        ConfigurationError: as `read_documents`, and for a second document.
+    Raises ConfigurationError as `read_documents`, and for a second document.
     """
     documents = read_documents(text, name)
     if len(documents) > 1:
@@ -152,11 +156,8 @@ def load_model(name: str, text: str, model: type[_Model], problems: list[str]) -
 def nearest(name: str, known: Iterable[str], cutoff: float = 0.75, elsewhere: Mapping[str, str] = _OTHER_NAMES) -> str:
     """A suggestion, ` (did you mean …?)`, of the known name that is most similar to an unknown one; or empty.
 
-    Args:
-        name: The unknown name.
-        known: The known names.
-        cutoff: Least similarity, from 0 to 1; names that share a word between underscores need less.
-        elsewhere: Names that other programs use, in lower case, and ours.
+    Similarity is from 0 to 1; names that share a word between underscores need less. `elsewhere` maps names that other
+    programs use, in lower case, to ours.
     """
     names = list(known)
     if (other := elsewhere.get(name.lower())) in names:
@@ -213,15 +214,6 @@ def _reader() -> YAML:
     reader = YAML(typ="safe", pure=True)
     reader.Constructor = _Constructor
     return reader
-
-
-def _not_yaml(name: str, error: Exception) -> str:
-    mark = getattr(error, "problem_mark", None)
-    place = f"{name}:{mark.line + 1}" if mark else name
-    problem = getattr(error, "problem", None) or getattr(error, "reason", None) or str(error)
-    if isinstance(error, DuplicateKeyError):  # Its own message shows the values, which may be secrets.
-        return f"{place}: {re.findall(chr(34) + '([^' + chr(34) + ']*)', problem)[0]}: is there twice; keep one"
-    return f"{place}: is not YAML: {problem}"
 
 
 def _problems(name: str, text: str, body: Any, model: type[BaseModel], error: ValidationError) -> list[str]:

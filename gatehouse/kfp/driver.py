@@ -131,10 +131,7 @@ def cut_after(stage: str, pipeline: "Pipeline") -> "Pipeline":
     """Remove the tasks after a stage, except the one that reports the end, and let the last task end after the stage.
 
     A stage that requires its verdict runs too. No task before the stage needs a later one, because tasks are planned in
-    order.
-
-    Raises:
-        ConfigurationError: if the pipeline has no such stage.
+    order. Raises ConfigurationError if the pipeline has no such stage.
     """
     from gatehouse.configuration.yaml_lines import nearest
 

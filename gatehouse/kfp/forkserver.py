@@ -48,7 +48,10 @@ class ForkServer:
     """While open, `sys.executable` is the client; afterwards it is the interpreter again."""
 
     def __init__(self) -> None:
-        _sweep()
+        for folder in Path(tempfile.gettempdir()).glob("gatehouse-*-*"):  # Folders of servers that have ended.
+            pid = folder.name.split("-")[1]
+            if pid.isdigit() and not Path(f"/proc/{pid}").exists():
+                shutil.rmtree(folder, ignore_errors=True)
         self._python = sys.executable
         self._folder = Path(tempfile.mkdtemp(prefix=f"gatehouse-{os.getpid()}-"))
         address = str(self._folder / "socket")
@@ -78,14 +81,6 @@ class ForkServer:
         self._server.kill()
         self._server.wait()
         shutil.rmtree(self._folder, ignore_errors=True)
-
-
-def _sweep() -> None:
-    """Remove the folders of servers whose process has ended."""
-    for folder in Path(tempfile.gettempdir()).glob("gatehouse-*-*"):
-        pid = folder.name.split("-")[1]
-        if pid.isdigit() and not Path(f"/proc/{pid}").exists():
-            shutil.rmtree(folder, ignore_errors=True)
 
 
 def serve(listener: socket.socket) -> NoReturn:
@@ -119,23 +114,19 @@ def _answer(connection: socket.socket, tell: int) -> NoReturn:
     task = os.fork()
     if task == 0:
         connection.close()
-        _become(streams, environment, directory)
+        for number, stream in enumerate(streams):
+            os.dup2(stream, number)
+            os.close(stream)
+        os.environ.clear()
+        os.environ.update(environment)
+        os.chdir(directory)
+        tempfile.tempdir = None
         _run(arguments, tell)
     _, status = os.waitpid(task, 0)
     code = os.waitstatus_to_exitcode(status)
     # A shell reports a signal as 128 plus its number; so does the client.
     connection.sendall(bytes([code if code >= 0 else 128 - code]))
     os._exit(0)
-
-
-def _become(streams: list[int], environment: dict[str, str], directory: str) -> None:
-    for number, stream in enumerate(streams):
-        os.dup2(stream, number)
-        os.close(stream)
-    os.environ.clear()
-    os.environ.update(environment)
-    os.chdir(directory)
-    tempfile.tempdir = None
 
 
 def _run(arguments: list[str], tell: int) -> NoReturn:

@@ -41,7 +41,6 @@ class LocalRun:
     """A run and its present state.
 
     Attributes:
-        log: The output of every process of the run.
         plan: The pipeline's tasks in order; empty until the pipeline is built.
         objective: The metric by which the gate compares models, if there is one.
         seen: Keys of the events read so far.
@@ -115,11 +114,15 @@ def run_pipeline(
         if received:
             store.sweep()  # The stopped processes ended without removing what they worked in.
         _refresh(run, store)
-        # Errors that occur while a run is stopped are not its cause.
-        run.failure = None if received else next(_failures(run), None) or _read(store, run, FAILURE)
-        if received:
+        if received:  # Errors that occur while a run is stopped are not its cause.
             run.exit_code = 128 + received[0]
         else:
+            failures = (
+                event.body | {"stage": event.stage}
+                for event in run.events
+                if event.event in ("failed", "stopped") and ":" not in event.stage and run.latest(event.stage) == event
+            )
+            run.failure = next(failures, None) or _read(store, run, FAILURE)
             run.exit_code = int(run.failure["exit_code"]) if run.failure else int(driver.returncode != 0)
         record_own_end(run, store)  # A second signal does not keep it from being recorded.
     watch(run)
@@ -170,9 +173,3 @@ def _read(store: ArtifactStore, run: LocalRun, name: str) -> dict[str, Any] | No
         return None
     body: dict[str, Any] = json.loads(store.objects.get_bytes(key))
     return body
-
-
-def _failures(run: LocalRun) -> Iterator[dict[str, Any]]:
-    for event in run.events:
-        if event.event in ("failed", "stopped") and ":" not in event.stage and run.latest(event.stage) == event:
-            yield event.body | {"stage": event.stage}

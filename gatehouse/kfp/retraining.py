@@ -19,16 +19,8 @@ def train_ordered(store: ArtifactStore, project: Path, cause: str, train: Callab
 
     A killed training has not ended; nor has one with a temporary failure, such as a full disk. The next call starts
     another attempt, which continues from the memo. A failure ends the order if the error is permanent, or after
-    `MOST_ATTEMPTS`.
-
-    Args:
-        store: The artifact store with the order.
-        project: Folder of the project.
-        cause: Cause of the order.
-        train: Runs the training pipeline with `arguments`, under a `run_id`.
-
-    Returns:
-        The run; None if another process has trained for the order.
+    `MOST_ATTEMPTS`. `train` runs the training pipeline with `arguments`, under a `run_id`. Returns None if another
+    process has trained for the order.
     """
     orders = Orders(store, load_project(project).file.model)
     order = next(candidate for candidate in orders.all() if candidate.cause == cause)

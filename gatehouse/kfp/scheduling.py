@@ -39,19 +39,19 @@ class KfpSchedule:
     """A recurring run that Gatehouse created.
 
     Attributes:
-        wanted: Its requested state at creation: `paused` if a person had paused its predecessor.
+        requested: Its requested state at creation: `paused` if a person had paused its predecessor.
         start: Its start; KFP gets it only if it matters.
     """
 
     run: RecurringRun
     schedule: str
-    wanted: Mode
+    requested: Mode
     start: datetime | None = None
 
     @property
     def paused(self) -> bool:
         """Whether a person paused it: it is disabled, and no command of ours requested that."""
-        return not self.run.enabled and self.wanted != "disabled"
+        return not self.run.enabled and self.requested != "disabled"
 
 
 @dataclass(frozen=True)
@@ -213,11 +213,7 @@ def _word(value: Any) -> str:
 
 @dataclass(frozen=True)
 class Applying:
-    """Brings KFP to the requested state.
-
-    Attributes:
-        allowed: Called just before a recurring run is created; raises if that is no longer allowed.
-    """
+    """Brings KFP to the requested state; `allowed` raises if a recurring run may not be created any more."""
 
     api: KfpApi
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
@@ -246,10 +242,8 @@ class Applying:
     def _step(self, declared: DeclaredSchedule, existing: list[KfpSchedule], first: bool) -> bool:
         """Make the next step towards the requested state; False if none is left.
 
-        Before the `first` step everything in KFP is from earlier commands.
-
-        Raises:
-            KfpError: if KFP does not list what an earlier step created.
+        Before the `first` step everything in KFP is from earlier commands. Raises KfpError if KFP does not list what an
+        earlier step created, or stored something else.
         """
         same = [recurring for recurring in existing if recurring.run.name == declared.display_name]
         older = [recurring for recurring in existing if recurring.run.name != declared.display_name]
@@ -262,11 +256,24 @@ class Applying:
             self._create(declared, older)
             return True
         current, *doubles = same
-        self._verify(declared, current.run)
+        differing = [  # What KFP stored must be what was requested, or it would start other runs.
+            f"{key}: expected {value}, found {getattr(current.run, key)}"
+            for key, value in declared.facts().items()
+            if getattr(current.run, key) != value
+        ]
+        # KFP answers the parameters that it was given; the account is that of the workflow which would get them.
+        if declared.schedule.parameters and not (current.run.version and current.run.service_account):
+            differing.append("it is stored without its workflow, so its runs would start without parameters")
+        if differing:
+            self.api.delete_recurring_run(current.run.id)
+            raise KfpError(
+                f"The recurring run {current.run.name} is not what was asked for: {'; '.join(differing)}. It is "
+                "deleted again, and nothing else was changed."
+            )
         running = [recurring for recurring in older if recurring.run.enabled]
         due = declared.schedule.following(current.run.created_at, current.run.created_at)
         if declared.schedule.enabled:
-            turn = bool(older) and not current.run.enabled and current.wanted == "enabled"
+            turn = bool(older) and not current.run.enabled and current.requested == "enabled"
         else:
             turn = current.run.enabled
         if doubles:
@@ -301,27 +308,6 @@ class Applying:
         self.allowed()
         self.api.create_recurring_run(declared.body(mode, mode == "enabled" and not older, not older, ids))
 
-    def _verify(self, declared: DeclaredSchedule, run: RecurringRun) -> None:
-        """Compare what KFP stored with the request, and delete what would start other runs.
-
-        Raises:
-            KfpError: naming what differs.
-        """
-        differing = [
-            f"{key}: expected {value}, found {getattr(run, key)}"
-            for key, value in declared.facts().items()
-            if getattr(run, key) != value
-        ]
-        # KFP answers the parameters that it was given; the account is that of the workflow which would get them.
-        if declared.schedule.parameters and not (run.version and run.service_account):
-            differing.append("it is stored without its workflow, so its runs would start without parameters")
-        if differing:
-            self.api.delete_recurring_run(run.id)
-            raise KfpError(
-                f"The recurring run {run.name} is not what was asked for: {'; '.join(differing)}. It is deleted "
-                "again, and nothing else was changed."
-            )
-
 
 def _mode(declared: DeclaredSchedule, older: list[KfpSchedule]) -> Mode:
     """The requested state of a recurring run that replaces others: one that a person paused stays paused."""
@@ -330,7 +316,7 @@ def _mode(declared: DeclaredSchedule, older: list[KfpSchedule]) -> Mode:
     if not older:
         return "enabled"
     # If there are two already, replacing was interrupted, and Gatehouse disabled the first.
-    paused = older[0].wanted == "paused" if len(older) > 1 else older[0].paused
+    paused = older[0].requested == "paused" if len(older) > 1 else older[0].paused
     return "paused" if paused else "enabled"
 
 

@@ -11,9 +11,8 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
 
-from gatehouse.errors import ConfigurationError
 from gatehouse.kfp_api.answers import Pipeline, Run, Version
-from gatehouse.kfp_api.client import LONGEST, KfpApi
+from gatehouse.kfp_api.client import KfpApi
 from gatehouse.kfp_api.specs import check_parameters, parts_of, upload_of, version_name
 from gatehouse.operations.preparing.stage import require_span
 from gatehouse.store.canonical import canonical_json, sha256_bytes
@@ -97,8 +96,7 @@ class Submission:
     """A requested run.
 
     Attributes:
-        name: Name of the run; empty for one with the digest of all of this.
-        word: Part of the name besides the digest, such as the time window; empty for the date.
+        word: Part of the run's name besides the digest, such as the time window; empty for the date.
         attempt: Number of this run among equal submissions.
     """
 
@@ -107,19 +105,16 @@ class Submission:
     experiment: str = "Default"
     service_account: str = ""
     plugins_input: Mapping[str, Any] = field(default_factory=dict)
-    name: str = ""
     word: str = ""
     attempt: int = 1
 
     def __post_init__(self) -> None:
-        if len(self.name) > LONGEST:
-            raise ConfigurationError(f"--name: expected at most {LONGEST} characters, found {len(self.name)}.")
         check_parameters(self.upload.spec, self.parameters)
         require_span(self.parameters)
 
     @property
-    def digest(self) -> str:
-        """Digest of the pipeline, its parameters, and where it runs."""
+    def key(self) -> str:
+        """The part of the name that equal submissions share, by the pipeline, its parameters and its place."""
         content = [
             self.upload.version,
             dict(self.parameters),
@@ -127,59 +122,26 @@ class Submission:
             self.service_account,
             dict(self.plugins_input),
         ]
-        return sha256_bytes(canonical_json(content).encode())
-
-    @property
-    def key(self) -> str:
-        """The part of the name that is the same for equal submissions."""
-        return self.name or self.digest[:DIGITS]
+        return sha256_bytes(canonical_json(content).encode())[:DIGITS]
 
     @property
     def run(self) -> str:
         """Name of the run, if it is new."""
-        words = self.name or f"{self.upload.name}, {self.word or self.upload.date}, {self.key}"
+        words = f"{self.upload.name}, {self.word or self.upload.date}, {self.key}"
         return f"{words}-{self.attempt}" if self.attempt > 1 else words
 
     def again(self, api: KfpApi) -> "Submission":
         """The first attempt of which KFP has no run."""
         submission = self
-        while submission._existing(api) is not None:
+        while submission.find(api) is not None:
             submission = replace(submission, attempt=submission.attempt + 1)
         return submission
 
-    def _existing(self, api: KfpApi) -> Run | None:
-        """The newest run of this name, whichever day it was submitted."""
-        if self.name:
-            return next(iter(api.find_runs(self.run)), None)
+    def find(self, api: KfpApi) -> Run | None:
+        """The newest run of this name in KFP, whichever day it was submitted, or None."""
         word, number = re.escape(self.word) or r"\d{4}-\d\d-\d\d", f"-{self.attempt}" if self.attempt > 1 else ""
         ours = re.compile(rf"{re.escape(self.upload.name)}, {word}, {re.escape(self.key)}{number}")
         return next((run for run in api.runs(containing=self.key) if ours.fullmatch(run.name)), None)
-
-    def find(self, api: KfpApi) -> Run | None:
-        """The run in KFP, or None.
-
-        Raises:
-            ConfigurationError: if a run of the given name is a different one; the message names the differences.
-        """
-        run = self._existing(api)
-        if run is None or not self.name:  # A name with the digest cannot stand for anything else.
-            return run
-        (_, version), experiment = self.upload.find(api), api.find_experiment(self.experiment)
-        differing = [
-            f"{name} is {run.parameters.get(name, 'its default')}, expected {self.parameters.get(name, 'its default')}"
-            for name in sorted(run.parameters.keys() | self.parameters.keys())
-            if run.parameters.get(name) != self.parameters.get(name)
-        ]
-        if version is None or version.id != run.version:
-            differing.append(f"it is not of {self.upload.name} as it is now ({self.upload.version})")
-        if experiment is None or experiment.id != run.experiment:
-            differing.append(f"it is not in the experiment {self.experiment}")
-        if differing:
-            raise ConfigurationError(
-                f"There is already a run {self.run} with other settings: {'; '.join(differing)}. Give this one another "
-                "--name, or --again for the next number of this one."
-            )
-        return run
 
     def send(self, api: KfpApi, allowed: Callable[[], None] = lambda: None) -> Run:
         """The run in KFP, which is created with all that it needs if it does not exist.
@@ -204,11 +166,7 @@ class Submission:
 
 @dataclass(frozen=True)
 class Change:
-    """One line of a plan.
-
-    Attributes:
-        sign: `+` added, `~` changed, `-` removed, `=` unchanged, `!` a notice.
-    """
+    """One line of a plan; its sign is `+` added, `~` changed, `-` removed, `=` unchanged, or `!` a notice."""
 
     sign: str
     what: str

@@ -44,11 +44,7 @@ class Pipeline:
 
 @dataclass(frozen=True)
 class Version:
-    """A version of a pipeline.
-
-    Attributes:
-        spec: The uploaded content: the pipeline spec, or `{pipeline_spec, platform_spec}`.
-    """
+    """A version of a pipeline; its `spec` is the uploaded one, or `{pipeline_spec, platform_spec}`."""
 
     id: str
     pipeline: str
@@ -140,11 +136,7 @@ class Run:
 
 @dataclass(frozen=True)
 class RecurringRun:
-    """A schedule as KFP keeps it. KFP can enable, disable and delete one, but not change it.
-
-    Attributes:
-        cron: Its cron expression; empty if it uses `interval`, in seconds.
-    """
+    """A schedule as KFP keeps it, by cron or by an interval in seconds. KFP cannot change one."""
 
     id: str
     name: str

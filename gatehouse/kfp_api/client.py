@@ -58,16 +58,7 @@ class KfpApi:
     ) -> "KfpApi":
         """Prepare requests; nothing is sent yet. Empty arguments come from the environment.
 
-        Args:
-            endpoint: Address of the API, else GATEHOUSE_KFP_ENDPOINT.
-            namespace: Of the user, if the server serves several; else GATEHOUSE_KFP_NAMESPACE.
-            token: Bearer token, else GATEHOUSE_KFP_TOKEN.
-            token_file: File with the token, which is read for each request; else GATEHOUSE_KFP_TOKEN_FILE, else the
-                token that Kubeflow mounts into pods.
-            patience: How long to wait.
-
-        Raises:
-            ConfigurationError: if no address is given; the message says what to set.
+        A token file is read for each request. Raises ConfigurationError if no address is given.
         """
         connection = Connection(endpoint, token, token_file, patience or Patience())
         return cls(connection, namespace or os.environ.get(NAMESPACE, ""))
@@ -80,8 +71,7 @@ class KfpApi:
     def server(self) -> Server:
         """Release and mode of the server.
 
-        Raises:
-            ConfigurationError: if it serves several users, and no namespace is set.
+        Raises ConfigurationError if it serves several users, and no namespace is set.
         """
         health = self._connection.health()
         version = str(health.get("tag_name", ""))
@@ -246,10 +236,8 @@ class KfpApi:
     def wait(self, run: str, timeout: float = float("inf"), outage: float = 900.0) -> Run:
         """The run of an id when it has ended, in whatever way; also ends if the run is deleted.
 
-        The server may be away for `outage` seconds at a time, and tokens may be renewed.
-
-        Raises:
-            KfpError: if it has not ended in time.
+        The server may be away for `outage` seconds at a time, and tokens may be renewed. Raises KfpError if it has not
+        ended in time.
         """
         began = answered = time.monotonic()
         state = None

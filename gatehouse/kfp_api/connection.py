@@ -86,10 +86,8 @@ class Connection(ApiClient):  # type: ignore[misc]  # The generated client has n
     def __init__(self, endpoint: str, token: str, token_file: str, patience: Patience) -> None:
         """Prepare requests; empty texts are replaced by the values of the environment.
 
-        A token file is read again for each request.
-
-        Raises:
-            ConfigurationError: if there is no address, or it is none of HTTP.
+        A token file is read again for each request. Raises ConfigurationError if there is no address, or it is none of
+        HTTP.
         """
         address = endpoint or os.environ.get(ENDPOINT, "")
         if not address:
@@ -111,9 +109,8 @@ class Connection(ApiClient):  # type: ignore[misc]  # The generated client has n
     def request(self, method: str, url: str, headers: Any = None, **arguments: Any) -> Any:
         """One request of the generated client.
 
-        Raises:
-            KfpRefusedError: if the server refuses it.
-            Failure: if the server fails, or no Kubeflow Pipelines answers.
+        Raises KfpRefusedError if the server refuses it. Raises Failure if the server fails, or no Kubeflow Pipelines
+        answers.
         """
         what = f"{method} {url.removeprefix(self.endpoint).removeprefix('/apis/v2beta1/')}"
         arguments["_request_timeout"] = (self.patience.request, self.patience.request)
@@ -152,9 +149,7 @@ class Connection(ApiClient):  # type: ignore[misc]  # The generated client has n
     def retrying(self, attempt: Callable[[], _Result], what: str) -> _Result:
         """Try until a good answer comes; `what` names the request.
 
-        Raises:
-            KfpRefusedError: if the server refuses the request.
-            KfpError: if no good answer comes in time.
+        Raises KfpRefusedError if the server refuses the request. Raises KfpError if no good answer comes in time.
         """
         statuses: list[int] = []
         pause = wait_random_exponential(self.patience.first_pause, self.patience.longest_pause)
@@ -197,12 +192,9 @@ class Connection(ApiClient):  # type: ignore[misc]  # The generated client has n
     ) -> _Result:
         """Create something once, however many attempts that takes.
 
-        Args:
-            attempt: Creates it.
-            look: Finds it if an earlier attempt created it without a good answer.
-            what: Name of the request.
-            repeatable: Whether the server itself creates it once, as where names are unique. If not, an attempt without
-                an answer is not followed by another one, because it may still be carried out.
+        `look` finds it if an earlier attempt created it without a good answer. `repeatable` says that the server itself
+        creates it once, as where names are unique. If not, an attempt without an answer is not followed by another one,
+        because it may still be carried out.
         """
         tried = False
 

@@ -60,8 +60,7 @@ def parameters_of(spec: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 def parsed_parameters(spec: Mapping[str, Any], texts: Mapping[str, str]) -> dict[str, Any]:
     """The values of parameters for the API, from text: strings as they are, others in YAML.
 
-    Raises:
-        ConfigurationError: listing every value that the server would refuse.
+    Raises ConfigurationError, listing every value that the server would refuse.
     """
     described = parameters_of(spec)
     values: dict[str, Any] = {}
@@ -78,8 +77,8 @@ def parsed_parameters(spec: Mapping[str, Any], texts: Mapping[str, str]) -> dict
 def check_parameters(spec: Mapping[str, Any], values: Mapping[str, Any]) -> None:
     """Refuse values that the server would refuse.
 
-    Raises:
-        ConfigurationError: listing every parameter that is missing, unknown, of another type or not among the choices.
+    Raises ConfigurationError, listing every parameter that is missing, unknown, of another type or not among the
+    choices.
     """
     if problems := list(problems_of(parameters_of(spec), values)):
         listed = "".join(f"\n  - {problem}" for problem in problems)

@@ -5,15 +5,13 @@ from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
 from gatehouse.configuration.yaml_lines import nearest
-from gatehouse.data.splitting.spec import SplitSpec
 from gatehouse.data.validation.contract import Contract
 from gatehouse.features.definitions.loading import in_repository
 from gatehouse.features.definitions.problems import source_problems
 from gatehouse.features.definitions.repository import Repository, without_history
 from gatehouse.features.definitions.settings import settings_problems
 from gatehouse.kfp_api.specs import problems_of
-from gatehouse.project.contract_and_source import unrunnable_rules
-from gatehouse.project.project import Project, ProjectParts, definitions_of, read_project
+from gatehouse.project.project import Project, definitions_of, read_project
 from gatehouse.project.project_file import PROJECT_FILE, ProjectFile
 from gatehouse.project.signatures import NAMES, parameters
 from gatehouse.store.store import ArtifactStore
@@ -25,18 +23,21 @@ _Key = tuple[str | int, ...]
 def check_project(folder: Path, store: ArtifactStore | None = None) -> Project:
     """Read the project in `folder`, and check everything that is possible without its data.
 
-    The queries of definitions that `store` holds were checked before they were published, and are not run again.
-
-    Raises:
-        ConfigurationError: listing every problem, with file, line and key for YAML files.
+    The queries of definitions that `store` holds were checked before they were published, and are not run again. Raises
+    ConfigurationError, listing every problem, with file, line and key for YAML files.
     """
     parts = read_project(folder)
     file, contract, repository = parts.file, parts.contract, parts.repository
     if file is None:
         return parts.project()
     if contract is not None:
-        parts.add(file.contract, [*_contract_problems(file, contract)] or unrunnable_rules(file, contract))
-    parts.add(PROJECT_FILE, _schedule_problems(file))
+        parts.add(file.contract, [*_contract_problems(file, contract)] or _unrunnable_rules(file, contract))
+    for name, schedule in file.schedules.items():
+        pipeline = schedule.pipeline or name
+        parts.add(PROJECT_FILE, _unknown(("schedules", name, "pipeline"), pipeline, NAMES, "a pipeline"))
+        if pipeline in NAMES:
+            problems = problems_of(parameters(pipeline), schedule.parameters)
+            parts.add(PROJECT_FILE, (f"schedules.{name}.parameters.{problem}" for problem in problems))
     if repository is None:
         return parts.project()
     repo = os.path.relpath(repository.folder, parts.folder)
@@ -61,7 +62,17 @@ def check_project(folder: Path, store: ArtifactStore | None = None) -> Project:
         *(*repository.request_values(service.name), *features),
     ]
     parts.add(PROJECT_FILE, _name_problems(file, [view.spec.name for view in views], features, columns))
-    _check_protected(parts, file, columns)
+    # Protected columns that the training set lacks, and fairness limits for columns that are not protected.
+    column = "a column of the training set; a LabelView keeps columns of its query that `keeps` names"
+    protected = contract.protected() if contract else {}
+    for name in file.evaluation.protected:
+        parts.add(PROJECT_FILE, _unknown(("evaluation", "protected"), name, columns, column))
+    for name, table in protected.items():
+        key = ("tables", table, "columns", name, "protected")
+        parts.add(file.contract, _unknown(key, name, columns, column))
+    for name in parts.policy.fairness if parts.policy else ():
+        expected = f"a column that {file.contract} or evaluation.protected calls protected"
+        parts.add(file.policy, _unknown(("fairness", name), name, [*file.evaluation.protected, *protected], expected))
     return parts.project()
 
 
@@ -99,14 +110,23 @@ def _contract_problems(file: ProjectFile, contract: Contract) -> Iterator[str]:
                 yield f"{'.'.join(key)}.type: {types}"
 
 
-def _schedule_problems(file: ProjectFile) -> Iterator[str]:
-    """Schedules of unknown pipelines, or with parameters that these do not have."""
-    for name, schedule in file.schedules.items():
-        pipeline = schedule.pipeline or name
-        yield from _unknown(("schedules", name, "pipeline"), pipeline, NAMES, "a pipeline")
-        if pipeline in NAMES:
-            for problem in problems_of(parameters(pipeline), schedule.parameters):
-                yield f"schedules.{name}.parameters.{problem}"
+def _unrunnable_rules(file: ProjectFile, contract: Contract) -> Iterator[str]:
+    """The rules of a contract whose SQL cannot be evaluated, each with its key; tables fit the source."""
+    from gatehouse.data.validation.rules import row_rules, unrunnable
+    from gatehouse.features.computing.dry_run import declare_table
+    from gatehouse.features.database import connect, quoted
+
+    with connect() as connection:
+        for name, table in contract.tables.items():
+            view = f"raw.{quoted(name)}"
+            declared = {column: kind.value for column, kind in file.source.tables[name].columns.items()}
+            declare_table(connection, view, declared)
+            places = {f"expression {expression.name}": index for index, expression in enumerate(table.expressions)}
+            for rule in row_rules(table, [*declared], [*table.columns], frozenset()):
+                if why := unrunnable(connection, view, rule):
+                    where = f"expressions.{places[rule.rule]}.sql" if rule.sql else f"columns.{rule.columns[0]}"
+                    key = "" if rule.sql else f".{rule.rule}"
+                    yield f"tables.{name}.{where}{key}: cannot be evaluated: {why}"
 
 
 def _file_problems(file: ProjectFile, repository: Repository) -> Iterator[str]:
@@ -148,36 +168,18 @@ def _name_problems(file: ProjectFile, views: list[str], features: list[str], col
         yield from _unknown(("monitoring", "data_drift", "ignore", index), name, features, feature)
     for name in file.transformation.columns:
         yield from _unknown(("transformation", "columns", name), name, features, feature)
-    for key, name in _split_columns(file.split):
+    checks = file.split.checks
+    split_columns: list[tuple[_Key, str]] = [(("checks", "groups", i), name) for i, name in enumerate(checks.groups)]
+    for checked in checks.availability.items():
+        split_columns += [(("checks", "availability", checked[0]), name) for name in checked]
+    for part in ("columns", "keys", "strata"):
+        split_columns += [((part, index), name) for index, name in enumerate(getattr(file.split, part, ()))]
+    for key, name in split_columns:
         yield from _unknown(("split", *key), name, columns, f"{column} (`keeps` of the LabelView adds some)")
     if weight := training.loss.sample_weight:
         yield from _unknown(("training", "loss", "sample_weight"), weight, columns, column)
     if isinstance(training.loss, PairwiseLoss) and training.loss.group:
         yield from _unknown(("training", "loss", "group"), training.loss.group, columns, column)
-
-
-def _split_columns(split: SplitSpec) -> Iterator[tuple[_Key, str]]:
-    checks = split.checks
-    yield from ((("checks", "groups", index), name) for index, name in enumerate(checks.groups))
-    for feature, column in checks.availability.items():
-        yield ("checks", "availability", feature), feature
-        yield ("checks", "availability", feature), column
-    for key in ("columns", "keys", "strata"):
-        yield from (((key, index), name) for index, name in enumerate(getattr(split, key, ())))
-
-
-def _check_protected(parts: ProjectParts, file: ProjectFile, columns: list[str]) -> None:
-    """Protected columns that the training set lacks, and fairness limits for columns that are not protected."""
-    column = "a column of the training set; a LabelView keeps columns of its query that `keeps` names"
-    marked = parts.contract.protected() if parts.contract else {}
-    for name in file.evaluation.protected:
-        parts.add(PROJECT_FILE, _unknown(("evaluation", "protected"), name, columns, column))
-    for name, table in marked.items():
-        key = ("tables", table, "columns", name, "protected")
-        parts.add(file.contract, _unknown(key, name, columns, column))
-    for name in parts.policy.fairness if parts.policy else ():
-        expected = f"a column that {file.contract} or evaluation.protected calls protected"
-        parts.add(file.policy, _unknown(("fairness", name), name, [*file.evaluation.protected, *marked], expected))
 
 
 def slice_problems(expression: str, columns: Collection[str]) -> Iterator[str]:

@@ -215,11 +215,7 @@ class Platform(Strict):
         return own.model_copy(update=merged)
 
     def image(self, name: str) -> str:
-        """The image of this name, as pods pull it.
-
-        Raises:
-            ConfigurationError: if `images` names only others.
-        """
+        """The image of this name, as pods pull it. Raises ConfigurationError if `images` names only others."""
         reference = self.images.get(name) or image(name)
         if self.images and name not in self.images and not by_digest(reference):
             raise ConfigurationError(
@@ -272,8 +268,7 @@ class Platform(Strict):
 def load_platform(path: Path) -> Platform:
     """Read and validate a platform profile.
 
-    Raises:
-        ConfigurationError: listing every problem of the file, each with line and key.
+    Raises ConfigurationError, listing every problem of the file, each with line and key.
     """
     if not path.is_file():
         raise ConfigurationError(f"There is no platform profile {path}: expected a YAML file, as platforms/NAME.yaml.")

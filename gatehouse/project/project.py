@@ -55,13 +55,9 @@ class Config:
 
 @dataclass(frozen=True)
 class Project:
-    """A validated project.
+    """A validated project; `tests` are its own tests of candidates.
 
-    Attributes:
-        contract: Its data contract, as a configuration reference.
-        definitions: Its feature definitions, as a configuration reference.
-        policy: Its promotion policy as written; the evaluation fills in defaults from the task.
-        tests: Its own tests of candidates, as a configuration reference; None if it has none.
+    `policy` is the promotion policy as written; the evaluation fills in defaults from the task.
     """
 
     folder: Path
@@ -104,22 +100,24 @@ class ProjectParts:
         self.problems += at_lines(self.folder / file, file, problems)
 
     def project(self) -> Project:
-        """The project, if it has no problems.
-
-        Raises:
-            ConfigurationError: listing every problem.
-        """
+        """The project, if it has no problems. Raises ConfigurationError, listing every problem."""
         file, problems = self.file, self.problems
         if problems or file is None or self.contract is None or self.policy is None or self.repository is None:
             listed = "".join(f"\n  - {problem}" for problem in problems)
             raise ConfigurationError(f"{counted(len(problems), 'problem')} in the project {self.folder}:{listed}")
+        tests = None  # The files of the folder `integration/`, where the project tests candidates.
+        folder = self.folder / TESTS
+        if file.integration is not None and folder.is_dir():
+            paths = [path for path in sorted(folder.rglob("*")) if path.is_file() and "__pycache__" not in path.parts]
+            files = {str(path.relative_to(folder)): path.read_bytes() for path in paths}
+            tests = Config(f"{file.name}-integration", files)
         return Project(
             folder=self.folder,
             file=file,
             contract=Config(f"{file.name}-contract", {CONTRACT_FILE: contract_text(self.contract).encode()}),
             definitions=definitions_of(file, self.repository),
             policy=self.policy,
-            tests=_tests(self.folder, file),
+            tests=tests,
             warnings=tuple(self.warnings),
         )
 
@@ -127,8 +125,7 @@ class ProjectParts:
 def load_project(folder: Path) -> Project:
     """Read and validate the project in `folder`.
 
-    Raises:
-        ConfigurationError: listing every problem of every file, each with file, line and key.
+    Raises ConfigurationError, listing every problem of every file, each with file, line and key.
     """
     return read_project(folder).project()
 
@@ -153,7 +150,19 @@ def read_project(folder: Path) -> ProjectParts:
     if policy is not None and not _loss_problem(file, parts.repository):  # Metrics depend on the task.
         parts.add(file.policy, _policy_problems(file, policy))
     if parts.contract is not None:
-        parts.problems += _snapshot_problems(file, parts.contract)
+        # Snapshots that foreign keys of the contract name and `snapshots` does not, and the other way round.
+        names = parts.contract.snapshots()
+        for name in names:
+            reference = file.snapshots.get(name, name)
+            if not reference.startswith("snapshots/") or not references_in(reference):
+                parts.problems.append(
+                    f"{file.contract}: a foreign key leads to the snapshot {name!r}: expected its reference "
+                    f"(snapshots/…) under `snapshots` in {PROJECT_FILE}, found {file.snapshots.get(name, 'none')!r}"
+                )
+        for unused in sorted(file.snapshots.keys() - set(names)):
+            parts.problems.append(
+                f"{PROJECT_FILE}: snapshots.{unused}: no foreign key of {file.contract} leads to it; remove it"
+            )
     return parts
 
 
@@ -168,16 +177,6 @@ def at_lines(path: Path, name: str, problems: Iterable[str]) -> Iterator[str]:
 def definitions_of(file: ProjectFile, repository: Repository) -> Config:
     """The feature definitions for publishing."""
     return Config(f"{file.name}-features", published_files(repository))
-
-
-def _tests(folder: Path, file: ProjectFile) -> Config | None:
-    """The files of the folder `integration/` for publishing; None if the project does not test candidates."""
-    if file.integration is None or not (folder / TESTS).is_dir():
-        return None
-    paths = [path for path in sorted((folder / TESTS).rglob("*")) if path.is_file() and "__pycache__" not in path.parts]
-    return Config(
-        f"{file.name}-integration", {str(path.relative_to(folder / TESTS)): path.read_bytes() for path in paths}
-    )
 
 
 def _load(folder: Path, name: str, model: type[_Model], problems: list[str]) -> _Model | None:
@@ -230,16 +229,3 @@ def _policy_problems(file: ProjectFile, policy: GatePolicy) -> Iterator[str]:
             f"max_training_age: expected at least the gap of split in {PROJECT_FILE}, {gap / days:g} days, found "
             f"{oldest / days:g} days, so every candidate is refused"
         )
-
-
-def _snapshot_problems(file: ProjectFile, contract: Contract) -> Iterator[str]:
-    """Snapshots that foreign keys of the contract name and `snapshots` does not, and the other way round."""
-    for name in contract.snapshots():
-        reference = file.snapshots.get(name, name)
-        if not reference.startswith("snapshots/") or not references_in(reference):
-            yield (
-                f"{file.contract}: a foreign key leads to the snapshot {name!r}: expected its reference (snapshots/…) "
-                f"under `snapshots` in {PROJECT_FILE}, found {file.snapshots.get(name, 'none')!r}"
-            )
-    for unused in sorted(file.snapshots.keys() - set(contract.snapshots())):
-        yield f"{PROJECT_FILE}: snapshots.{unused}: no foreign key of {file.contract} leads to it; remove it"

@@ -138,27 +138,22 @@ class ProjectFile(Strict):
     def _launchable(self) -> "ProjectFile":
         trained = [("training", self.training)]
         if self.tuning is not None:
-            trained.append(("tuning.trial_settings", self._trial(self.tuning)))
+            problems = infeasible(self.tuning, self.training)  # Parameters that the training's model does not accept.
+            refuse(
+                "project",
+                (
+                    (where if where[0] == "training" else ("tuning", *where), why, value)
+                    for where, value, why in problems
+                ),
+            )
+            # The training of a trial, before its parameters are chosen.
+            trial = configured(self.training, {}, self.tuning.trial_settings)
+            trained.append(("tuning.trial_settings", trial))
         for section, spec in trained:
             parallel, name = spec.parallelism, f"{section}.parallelism.processes"
             if problem := division_problem(self.launch, parallel.processes, name):
                 raise ValueError(problem)
         return self
-
-    def _trial(self, tuning: ExperimentSpec) -> TrainSpec:
-        """The training of a trial, before its parameters are chosen.
-
-        Raises:
-            ValidationError: naming every parameter that the training's model does not accept.
-        """
-        refuse(
-            "project",
-            (
-                (where if where[0] == "training" else ("tuning", *where), why, value)
-                for where, value, why in infeasible(tuning, self.training)
-            ),
-        )
-        return configured(self.training, {}, tuning.trial_settings)
 
     @model_validator(mode="after")
     def _priced(self) -> "ProjectFile":

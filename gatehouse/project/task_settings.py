@@ -43,8 +43,7 @@ class TaskResources(Strict):
 def of_stages(settings: dict[str, _Value]) -> dict[str, _Value]:
     """Settings by stage, if every key is the name of a stage that is a task.
 
-    Raises:
-        ValueError: naming the other keys.
+    Raises ValueError, naming the other keys.
     """
     stages = {name for name, stage in declared_stages().items() if not stage.declared.inner}
     if unknown := sorted(settings.keys() - stages):
@@ -55,8 +54,7 @@ def of_stages(settings: dict[str, _Value]) -> dict[str, _Value]:
 def of_tasks(settings: dict[str, _Value]) -> dict[str, _Value]:
     """Settings by stage, if every key is the name of a stage with a pod of its own.
 
-    Raises:
-        ValueError: naming the other keys, and the stages whose pods run them.
+    Raises ValueError, naming the other keys, and the stages whose pods run them.
     """
     if shared := sorted(settings.keys() & leads()):
         raise ValueError(
@@ -82,10 +80,6 @@ class StageSettings(Strict):
 def seconds_of_attempts(timeout: int, retries: int, pause: int, factor: float) -> int:
     """Seconds that all attempts at a task may take together, from the start of the first to the end of the last.
 
-    Args:
-        timeout: Seconds of one attempt.
-        retries: Attempts after the first.
-        pause: Seconds from the end of the first attempt to the start of the second.
-        factor: How many times longer each further pause is.
+    `timeout` is in seconds of one attempt, and `pause` before the second; each further pause is `factor` times longer.
     """
     return timeout * (1 + retries) + round(sum(pause * factor**number for number in range(retries)))

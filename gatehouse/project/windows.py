@@ -3,7 +3,7 @@
 import calendar
 import itertools
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -36,10 +36,8 @@ class Window:
         """The parameters for a run of this window, of a pipeline that has the parameters `known`.
 
         A pipeline that selects decisions (`since` and `until`) reads all events, as features of the first decisions are
-        computed from events before them. Any other gets the events of the window alone.
-
-        Raises:
-            ConfigurationError: if the pipeline takes no window.
+        computed from events before them. Any other gets the events of the window alone. Raises ConfigurationError if
+        the pipeline takes no window.
         """
         if {"since", "until"} <= set(known):
             return dict(zip(("since", "until"), str(self).split("/"), strict=True))
@@ -56,46 +54,42 @@ def windows_of(text: str) -> tuple[Window, ...]:
 
     `START/END/STEP` is cut into steps, the last of which may be shorter; `START/END` is one window; several are
     separated by commas. Starts and ends are ISO 8601, in UTC where they have no zone. A step is a number of months
-    (`P1M`), weeks (`P1W`), days (`P1D`) or hours (`PT6H`).
-
-    Raises:
-        ConfigurationError: if it has another form, ends before it starts, overlaps, or names more than `MOST`.
+    (`P1M`), weeks (`P1W`), days (`P1D`) or hours (`PT6H`). Raises ConfigurationError if it has another form, ends
+    before it starts, overlaps, or names more than `MOST`.
     """
-    windows = (window for part in text.split(",") for window in _cut(part.strip()))
+    windows: list[Window] = []
+    for part in map(str.strip, text.split(",")):
+        bounds, step = part.split("/"), None
+        if len(bounds) == 3:
+            step = _STEP.fullmatch(bounds.pop())
+            if step is None:
+                raise ConfigurationError(
+                    "--windows: expected a step of at least one month P1M, week P1W, day P1D or hour PT1H, found "
+                    f"{part!r}."
+                )
+        try:
+            start, end = (datetime.fromisoformat(bound) for bound in bounds)
+        except ValueError:
+            raise ConfigurationError(
+                "--windows: expected START/END or START/END/STEP in ISO 8601, e.g. 2013-01-01/2013-07-01/P1M, "
+                f"found {part!r}."
+            ) from None
+        start, end = (moment.replace(tzinfo=moment.tzinfo or UTC).astimezone(UTC) for moment in (start, end))
+        if start >= end:
+            raise ConfigurationError(f"--windows: expected a start before its end, found {part!r}.")
+        low, number = start, 0
+        while low < end and len(windows) <= MOST:
+            number += 1
+            high = min(_after(start, step, number), end) if step else end
+            windows.append(Window(low, high))
+            low = high
     ordered = sorted(windows, key=lambda window: (window.start, window.end))
     for before, after in itertools.pairwise(ordered):
         if after.start < before.end:
             raise ConfigurationError(f"--windows: expected windows that do not overlap, found {before} and {after}.")
     if len(ordered) > MOST:
-        raise ConfigurationError(f"--windows: expected at most {MOST:,} windows, found {len(ordered):,} in {text!r}.")
+        raise ConfigurationError(f"--windows: expected at most {MOST:,} windows, found more in {text!r}.")
     return tuple(ordered)
-
-
-def _cut(text: str) -> Iterator[Window]:
-    bounds, step = text.split("/"), None
-    if len(bounds) == 3:
-        step = _STEP.fullmatch(bounds.pop())
-        if step is None:
-            raise ConfigurationError(
-                f"--windows: expected a step of at least one month P1M, week P1W, day P1D or hour PT1H, found {text!r}."
-            )
-    try:
-        start, end = (datetime.fromisoformat(bound) for bound in bounds)
-    except ValueError:
-        raise ConfigurationError(
-            "--windows: expected START/END or START/END/STEP in ISO 8601, e.g. 2013-01-01/2013-07-01/P1M, "
-            f"found {text!r}."
-        ) from None
-    start, end = (moment.replace(tzinfo=moment.tzinfo or UTC).astimezone(UTC) for moment in (start, end))
-    if start >= end:
-        raise ConfigurationError(f"--windows: expected a start before its end, found {text!r}.")
-    low = start
-    for number in range(1, MOST + 2):
-        high = min(_after(start, step, number), end) if step else end
-        yield Window(low, high)
-        low = high
-        if low >= end:
-            return
 
 
 def _after(start: datetime, step: re.Match[str], number: int) -> datetime:

@@ -110,13 +110,8 @@ def by_digest(reference: str) -> bool:
 def pin(lock: Path) -> dict[str, str]:
     """Name every image by the digest in `lock`; call this before components are imported.
 
-    A setting that is already in the environment stays as it is.
-
-    Args:
-        lock: YAML file: image name to `repository@sha256:...`, or to nothing if there is no digest yet.
-
-    Returns:
-        The images that the file pins.
+    The YAML file maps names to `repository@sha256:...`, or to nothing if there is no digest yet. A setting that is
+    already in the environment stays as it is. Returns the images that the file pins.
     """
     import yaml
 

@@ -55,18 +55,18 @@ def follow_owner() -> None:
     pid, _, started = owner.partition(":")
     if int(pid) == os.getpid() or any(thread.name == "follow-owner" for thread in threading.enumerate()):
         return
-    threading.Thread(target=_wait_and_end, args=(int(pid), started), name="follow-owner", daemon=True).start()
 
+    def wait_and_end() -> None:
+        try:
+            descriptor = os.pidfd_open(int(pid))
+        except ProcessLookupError:
+            descriptor = -1
+        if descriptor >= 0 and start_time(int(pid)) == started:
+            select.select([descriptor], [], [])
+        stop_descendants(os.getpid(), grace=0.0)
+        os._exit(128 + signal.SIGKILL)
 
-def _wait_and_end(pid: int, started: str) -> None:
-    try:
-        descriptor = os.pidfd_open(pid)
-    except ProcessLookupError:
-        descriptor = -1
-    if descriptor >= 0 and start_time(pid) == started:
-        select.select([descriptor], [], [])
-    stop_descendants(os.getpid(), grace=0.0)
-    os._exit(128 + signal.SIGKILL)
+    threading.Thread(target=wait_and_end, name="follow-owner", daemon=True).start()
 
 
 def descendants(pid: int) -> list[int]:

@@ -13,7 +13,7 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from starlette.concurrency import run_in_threadpool
 
 from gatehouse.errors import GatehouseError
-from gatehouse.server.known import LastKnown
+from gatehouse.server.cache import ReadCache
 from gatehouse.server.problems import ProblemError, logger
 from gatehouse.server.tokens import Scope, Token, token_given, tokens_of
 from gatehouse.store.records import author
@@ -24,13 +24,7 @@ _bearer = HTTPBearer(auto_error=False, description="A token of `gatehouse serve 
 
 
 class Rate:
-    """A token bucket for each caller: at most `burst` calls at once, and `per_second` over time.
-
-    Args:
-        per_second: Refill rate; each server counts separately.
-        burst: Number of calls at once after a pause.
-        clock: A monotonic clock in seconds.
-    """
+    """A token bucket for each caller: at most `burst` calls at once, and `per_second` over time, by each server."""
 
     def __init__(self, per_second: float, burst: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._per_second, self._burst, self._clock = per_second, burst, clock
@@ -52,15 +46,14 @@ class Access:
 
     def __init__(self, store: ArtifactStore, rate: Rate) -> None:
         self._store, self._rate = store, rate
-        self.tokens = LastKnown(lambda _: tokens_of(store))
+        self.tokens = ReadCache(lambda _: tokens_of(store))
 
     def admit(self, request: Request, secret: str, scope: Scope) -> Token:
         """The caller's token.
 
-        Raises:
-            ProblemError: 401 without a valid token, 429 for too many calls, 403 without the scope.
+        Raises ProblemError: 401 without a valid token, 429 for too many calls, 403 without the scope.
         """
-        token = self.known(secret)
+        token = self.token_of(secret)
         if token is None:
             presented = "one that is unknown, revoked or expired" if secret else "none"
             raise ProblemError(401, f"Expected a token, found {presented}.", {"WWW-Authenticate": "Bearer"})
@@ -73,8 +66,7 @@ class Access:
     def require(self, request: Request, token: Token, scope: Scope) -> None:
         """Record a call that changes something, before it does, and check that its token may make it.
 
-        Raises:
-            ProblemError: 403 if the token lacks the scope.
+        Raises ProblemError: 403 if the token lacks the scope.
         """
         if scope != "read":
             moment, allowed = datetime.now(UTC), token.may(scope)
@@ -85,7 +77,7 @@ class Access:
         if not token.may(scope):
             raise ProblemError(403, f"Expected a token with the scope {scope}, found {', '.join(token.scopes)}.")
 
-    def known(self, secret: str) -> Token | None:
+    def token_of(self, secret: str) -> Token | None:
         """The token of a secret, or None if it is not valid."""
         return token_given(self.tokens.get("").value, secret, datetime.now(UTC)) if secret else None
 

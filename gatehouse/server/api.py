@@ -22,7 +22,7 @@ from gatehouse.server.registry import (
     Resolved,
     Server,
     Word,
-    found,
+    require_named,
     require_version,
 )
 from gatehouse.server.tokens import Token
@@ -80,7 +80,7 @@ def show_ledger(request: Request, token: Reader, name: Name) -> Sequence[Act]:
 @router.get("/explain/{model}", responses=READS, tags=["models"])
 def explain_version(request: Request, token: Reader, model: Version) -> Explanation:
     """Explain a version: data, code, configuration, environment, seeds, parents, who and why; and its lineage."""
-    found(_store(request), model)
+    require_named(_store(request), model)
     return explain(ExplainRequest(model=model), _store(request))
 
 
@@ -88,7 +88,7 @@ def explain_version(request: Request, token: Reader, model: Version) -> Explanat
 def compare_versions(request: Request, token: Reader, first: Asked, second: Asked) -> Compared:
     """Compare two versions: every number, and what changed in what they were made from."""
     for version in (first, second):
-        found(_store(request), version)
+        require_named(_store(request), version)
     return compare(CompareRequest(first=first, second=second), _store(request))
 
 

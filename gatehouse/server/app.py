@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Literal
 
-from fastapi import FastAPI, Request
+from fastapi import FastAPI
 from pydantic import BaseModel
 from starlette.concurrency import run_in_threadpool
 
@@ -33,9 +33,17 @@ def create_app(store: ArtifactStore, project: Project | None = None, rate: Rate 
     """
     server, access = Server(store, project), Access(store, rate or Rate(50, 100))
 
+    def read_ahead() -> None:
+        """Read tokens and aliases before the first call; `/health/ready` reports a store that does not answer."""
+        try:
+            access.tokens.get("")
+            server.warm()
+        except GatehouseError as error:
+            problems.logger.warning("nothing is known yet: %s", error)
+
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        await run_in_threadpool(_warm, server, access)
+        await run_in_threadpool(read_ahead)
         yield
         server.close()
         access.tokens.close()
@@ -45,22 +53,6 @@ def create_app(store: ArtifactStore, project: Project | None = None, rate: Rate 
     app.include_router(api.router)
     app.include_router(pages.router)
     guard(app, _LARGEST_BODY, pages.show, access.tell_outcome)
-    _add_health(app)
-    problems.install(app, pages.show)
-    return app
-
-
-def _warm(server: Server, access: Access) -> None:
-    """Read tokens and aliases before the first call; `/health/ready` reports a store that does not answer."""
-    try:
-        access.tokens.get("")
-        server.warm()
-    except GatehouseError as error:
-        problems.logger.warning("nothing is known yet: %s", error)
-
-
-def _add_health(app: FastAPI) -> None:
-    """Add the health routes for an orchestrator."""
 
     @app.get("/health/live", tags=["health"])
     def live() -> Health:
@@ -68,8 +60,11 @@ def _add_health(app: FastAPI) -> None:
         return Health(status="live")
 
     @app.get("/health/ready", tags=["health"], responses=answers(503))
-    def ready(request: Request) -> Health:
+    def ready() -> Health:
         """Say whether the store answers; 503 where it does not. What was resolved before is given all the same."""
-        if not request.app.state.server.answers():
+        if not server.answers():
             raise problems.ProblemError(503, "The store does not answer.", {"Retry-After": "5"})
         return Health(status="ready")
+
+    problems.install(app, pages.show)
+    return app

@@ -62,10 +62,6 @@ class Inference(BaseModel):
     outputs: list[RequestedOutput] = []
 
 
-def _now() -> datetime:
-    return datetime.now(UTC)
-
-
 @dataclass(frozen=True)
 class Online:
     """Reads features by the keys of a request, for the feature service that the model was trained on."""
@@ -73,14 +69,13 @@ class Online:
     repository: Repository
     service: str
     store: OnlineStore
-    now: Callable[[], datetime] = _now
+    now: Callable[[], datetime] = lambda: datetime.now(UTC)
 
     @classmethod
     def of_model(cls, store: ArtifactStore, model: str) -> "Online":
         """The online store for the definitions that a model was trained with.
 
-        Raises:
-            ConfigurationError: if the store does not exist, or has no rows of a view.
+        Raises ConfigurationError if the store does not exist, or has no rows of a view.
         """
         training_set = store.manifest(store.manifest(model).derived_from["training_set"])
         inputs = training_set.derived_from
@@ -129,8 +124,7 @@ class ServedModel:
     def of(cls, store: ArtifactStore, text: str, online: bool) -> "ServedModel":
         """The version that a text such as NAME@champion names now.
 
-        Raises:
-            ConfigurationError: if there is none, or as `Online.of_model`.
+        Raises ConfigurationError if there is none, or as `Online.of_model`.
         """
         version = named(store, text)
         if not version.number:
@@ -173,16 +167,21 @@ class ServedModel:
     def infer(self, asked: Inference) -> dict[str, Any]:
         """Answer a request: the predictions are identical to those of a batch with its rows.
 
-        Raises:
-            ConfigurationError, FeatureError: if inputs or outputs are not those of the model.
-            StoreError: if the online store cannot be reached.
+        Raises ConfigurationError, FeatureError if inputs or outputs are not those of the model. Raises StoreError if
+        the online store cannot be reached.
         """
         schemas = {schema.name: schema for schema in self.outputs}
         names = [output.name for output in asked.outputs] or list(schemas)
         if unknown := [name for name in names if name not in schemas]:
             raise ConfigurationError(f"outputs: expected {', '.join(schemas)}, found {', '.join(unknown)}.")
         predictions = answers(self.predictor, self._features(asked.inputs), self.classes)
-        outputs = [_tensor(schemas[name], predictions[name].combine_chunks()) for name in names]
+        outputs = []
+        for name in names:
+            values = predictions[name].combine_chunks()
+            flat = values.flatten() if len(schemas[name].shape) > 1 else values
+            shape = [len(values), *schemas[name].shape[1:]]
+            tensor = {"name": name, "datatype": schemas[name].datatype, "shape": shape, "data": flat.to_pylist()}
+            outputs.append(tensor)
         answer = {"model_name": self.name, "model_version": self.version, "outputs": outputs}
         return answer | ({"id": asked.id} if asked.id else {})
 
@@ -222,9 +221,3 @@ def _table(tensors: list[Tensor], schema: Mapping[str, TensorSchema]) -> pa.Tabl
             columns[tensor.name] = cast_values(data, pa.type_for_alias(_ARROW[datatype]), place)
             data = columns[tensor.name].to_pylist()
     return pa.table(columns)
-
-
-def _tensor(schema: TensorSchema, values: pa.Array) -> dict[str, Any]:
-    flat = values.flatten() if len(schema.shape) > 1 else values
-    shape = [len(values), *schema.shape[1:]]
-    return {"name": schema.name, "datatype": schema.datatype, "shape": shape, "data": flat.to_pylist()}

@@ -14,7 +14,6 @@ from gatehouse.registry.comparison import CompareRequest, compare
 from gatehouse.registry.explanation import ExplainRequest, explain
 from gatehouse.registry.report import lineage_picture
 from gatehouse.registry.search import SearchRequest, VersionSummary, search
-from gatehouse.registry.state import Verdict
 from gatehouse.reports.advice import advised
 from gatehouse.reports.page import Verdict as VerdictBox
 from gatehouse.reports.page import environment
@@ -24,7 +23,7 @@ from gatehouse.server import registry, runs
 from gatehouse.server.access import Access
 from gatehouse.server.api import Name, RunId, sign
 from gatehouse.server.problems import Problem, ProblemError, show_json
-from gatehouse.server.registry import Server, Word, found
+from gatehouse.server.registry import Server, Word, require_named
 from gatehouse.server.tokens import Scope, Token
 from gatehouse.store.reference import Reference
 
@@ -104,7 +103,7 @@ def log_in(request: Request, form: Form) -> Response:
     """Keep a token in a cookie that scripts cannot read and other sites cannot send."""
     access: Access = request.app.state.access
     secret, after = form.get("token", "").strip(), form.get("next", "/")
-    token = access.known(secret)
+    token = access.token_of(secret)
     here = after if after.startswith("/") and not after.startswith(("//", "/\\")) else "/"
     if token is None:
         return _drawn("login.html", 401, visit=None, after=here, wrong=True)
@@ -168,16 +167,26 @@ def show_version(request: Request, name: Name, version: Version) -> HTMLResponse
     """A version: verdict, numbers, the seven answers, what happened to it, its lineage and its reports."""
     visit = Visit(request)
     store = visit.server.store
-    which = found(store, f"{name}:{version}")
+    which = require_named(store, f"{name}:{version}")
     seen = explain(ExplainRequest(model=f"{name}:{version}"), store)
     last = which.ledger.state().last_verdict(seen.model)
     verdict = last[1] if last else None
     identities = dict.fromkeys([seen.evaluation, seen.model, *(node.identity for node in reversed(seen.nodes))])
+    box = None
+    if verdict is not None:
+        refused, exempted = verdict.verdict == "refused", verdict.exempted
+        title = f"The gate says: {verdict.verdict}"
+        if verdict.verdict == "pass":
+            title = "The gate passed it by exemption" if exempted else "The gate passed it"
+        champion = Reference.parse(verdict.champion).short if verdict.champion else "no champion"
+        text = f"judged against {champion}; approval is {verdict.approval}"
+        word = "refused" if refused else "pass" if verdict.verdict == "pass" and not exempted else "warn"
+        box = VerdictBox(word, text, [*map(str, exempted), *advised(verdict.reasons)], title=title)
     waits = verdict is not None and verdict.admits and verdict.approval == "manual" and seen.stage != "archived"
     return visit.draw(
         "version.html",
         seen=seen,
-        verdict=_box(verdict) if verdict else None,
+        verdict=box,
         picture=lineage_picture(seen.nodes, seen.edges, f"{name}:{version}"),
         reports=[identity for identity in identities if has_page(Reference.parse(identity))],
         champion=which.ledger.state().champion,
@@ -189,8 +198,7 @@ def show_version(request: Request, name: Name, version: Version) -> HTMLResponse
 def give_word(request: Request, name: Name, version: Version, word: Part, form: Form) -> Response:
     """Approve or reject, with the reason of the form.
 
-    Raises:
-        ProblemError: if the form is not from a page of this server, gives no reason, or may not be given.
+    Raises ProblemError if the form is not from a page of this server, gives no reason, or may not be given.
     """
     visit = Visit(request, "promote")
     if word not in ("approve", "reject"):
@@ -227,15 +235,3 @@ def show_run(request: Request, run: RunId) -> HTMLResponse:
     """How far a run is."""
     visit = Visit(request)
     return visit.draw("run.html", run=runs.followed(visit.server.store, run))
-
-
-def _box(verdict: Verdict) -> VerdictBox:
-    """The verdict of the gate as the box of a page."""
-    refused, exempted = verdict.verdict == "refused", verdict.exempted
-    title = f"The gate says: {verdict.verdict}"
-    if verdict.verdict == "pass":
-        title = "The gate passed it by exemption" if exempted else "The gate passed it"
-    champion = Reference.parse(verdict.champion).short if verdict.champion else "no champion"
-    text = f"judged against {champion}; approval is {verdict.approval}"
-    word = "refused" if refused else "pass" if verdict.verdict == "pass" and not exempted else "warn"
-    return VerdictBox(word, text, [*map(str, exempted), *advised(verdict.reasons)], title=title)

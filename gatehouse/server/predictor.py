@@ -29,10 +29,7 @@ _VERSION = f"{_MODEL}/versions/{{version}}"
 class Following:
     """The present model, which is reloaded when its alias moves. A request reads `model` once, so it mixes no versions.
 
-    Args:
-        model: The first model.
-        newer: Returns the model that replaces the present one, or None if it is current; None to follow nothing.
-        seconds: Time between two checks.
+    Every so many seconds, `newer` returns the model that replaces the present one, or None if that is current.
     """
 
     def __init__(
@@ -95,26 +92,6 @@ class Described(BaseModel):
     parameters: dict[str, Any]
 
 
-def create_app(followed: Following, access: Access | None = None) -> FastAPI:
-    """The server of one model, for callers with a token of `access`, or for everybody."""
-
-    @asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        followed.start()
-        yield
-        followed.close()
-        if access:
-            access.tokens.close()
-
-    app = FastAPI(title="Gatehouse predictor", version="2", docs_url=None, redoc_url=None, lifespan=lifespan)
-    app.state.followed, app.state.access = followed, access
-    problems.install(app, _show)
-    guard(app, LARGEST_BODY, _show)
-    _add_health(app)
-    _add_model(app, [Depends(caller("read"))] if access else [])
-    return app
-
-
 def _asked_model(request: Request) -> ServedModel:
     """The served model, which the path of the request must name."""
     model: ServedModel = request.app.state.followed.model
@@ -136,8 +113,22 @@ async def _inference(request: Request) -> Inference:
         raise RequestValidationError(error.errors()) from error
 
 
-def _add_health(app: FastAPI) -> None:
-    """Add the routes for an orchestrator."""
+def create_app(followed: Following, access: Access | None = None) -> FastAPI:
+    """The server of one model, for callers with a token of `access`, or for everybody."""
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        followed.start()
+        yield
+        followed.close()
+        if access:
+            access.tokens.close()
+
+    app = FastAPI(title="Gatehouse predictor", version="2", docs_url=None, redoc_url=None, lifespan=lifespan)
+    app.state.followed, app.state.access = followed, access
+    problems.install(app, _show)
+    guard(app, LARGEST_BODY, _show)
+    admitted = [Depends(caller("read"))] if access else []
 
     @app.get("/v2")
     def server() -> dict[str, Any]:
@@ -161,10 +152,6 @@ def _add_health(app: FastAPI) -> None:
                 raise ProblemError(503, str(error)) from error
         return Ready(name=model.name)
 
-
-def _add_model(app: FastAPI, admitted: list[Any]) -> None:
-    """Add the routes for clients, with the dependencies `admitted`."""
-
     @app.get(_VERSION, dependencies=admitted)
     @app.get(_MODEL, dependencies=admitted)
     def described(model: Asked) -> Described:
@@ -187,6 +174,8 @@ def _add_model(app: FastAPI, admitted: list[Any]) -> None:
             return JSONResponse(model.infer(asked))
         except FeatureError as error:
             raise ProblemError(400, str(error)) from error
+
+    return app
 
 
 def _show(request: Request, problem: Problem, headers: dict[str, str]) -> Response:

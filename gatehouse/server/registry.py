@@ -12,7 +12,7 @@ from gatehouse.registry.naming import Named, named
 from gatehouse.registry.search import SearchRequest, VersionSummary, search
 from gatehouse.registry.stage import PromoteRequest, PromoteResult, RegisterRequest, RegisterResult, promote, register
 from gatehouse.registry.state import ALIASES
-from gatehouse.server.known import LastKnown
+from gatehouse.server.cache import ReadCache
 from gatehouse.server.problems import ProblemError
 from gatehouse.server.tokens import Token
 from gatehouse.store.store import ArtifactStore
@@ -79,12 +79,8 @@ class Registration(_Asked):
     evaluation: str = Field(max_length=500, description="Reference of the evaluation.")
 
 
-def found(store: ArtifactStore, text: str) -> Named:
-    """The model or version that a text names.
-
-    Raises:
-        ProblemError: 404 if there is none.
-    """
+def require_named(store: ArtifactStore, text: str) -> Named:
+    """The model or version that a text names. Raises ProblemError: 404 if there is none."""
     try:
         return named(store, text)
     except ConfigurationError as error:
@@ -94,15 +90,14 @@ def found(store: ArtifactStore, text: str) -> Named:
 def require_version(store: ArtifactStore, name: str, version: int) -> None:
     """Check that a model exists, and a version if one is named (0 for none).
 
-    Raises:
-        ProblemError: 404 if there is none.
+    Raises ProblemError: 404 if there is none.
     """
-    found(store, f"{name}:{version}" if version else name)
+    require_named(store, f"{name}:{version}" if version else name)
 
 
 def resolve(store: ArtifactStore, text: str) -> Resolved:
     """The version that a text names, from the ledger alone."""
-    which = found(store, text)
+    which = require_named(store, text)
     version, state = which.version, which.ledger.state()
     return Resolved(
         name=which.ledger.model_name,
@@ -122,19 +117,20 @@ def models(store: ArtifactStore) -> list[Model]:
 
 def model(store: ArtifactStore, name: str) -> Model:
     """One registered model."""
-    state = found(store, name).ledger.state()
+    state = require_named(store, name).ledger.state()
     aliases = {alias: state.holder(alias) for alias in ALIASES if state.holder(alias)}
     return Model(name=name, versions=len(state.versions), aliases=aliases)
 
 
 def versions(store: ArtifactStore, name: str) -> tuple[VersionSummary, ...]:
     """The versions of a model, with their numbers."""
-    return search(SearchRequest(model_name=found(store, name).ledger.model_name), store)
+    return search(SearchRequest(model_name=require_named(store, name).ledger.model_name), store)
 
 
 def history(store: ArtifactStore, name: str) -> list[Act]:
     """The ledger of a model, record by record."""
-    return [act_of(number, record) for number, record in enumerate(found(store, name).ledger.records(), start=1)]
+    records = require_named(store, name).ledger.records()
+    return [act_of(number, record) for number, record in enumerate(records, start=1)]
 
 
 def act(store: ArtifactStore, name: str, action: str, asked: Acting | Promotion, token: Token) -> PromoteResult:
@@ -149,14 +145,13 @@ def enter(
 ) -> RegisterResult:
     """Register what an evaluation judged, under the policy of the server's project.
 
-    Raises:
-        ConfigurationError: if the server has no project, or its project is that of another model.
+    Raises ConfigurationError if the server has no project, or its project is that of another model.
     """
     if project is None or project.file.model != name:
-        found_one = f"one for {project.file.model}" if project else "no project"
+        present = f"one for {project.file.model}" if project else "no project"
         raise ConfigurationError(
             f"{name} is registered under the policy of its project: expected `gatehouse serve --project` with that of "
-            f"{name}, found {found_one}."
+            f"{name}, found {present}."
         )
     candidate = store.manifest(asked.evaluation).derived_from.get("model", "")
     request = RegisterRequest(
@@ -173,12 +168,12 @@ class Server:
 
     def __init__(self, store: ArtifactStore, project: Project | None) -> None:
         self.store, self.project = store, project
-        self._versions = LastKnown(lambda text: resolve(store, text))
+        self._versions = ReadCache(lambda text: resolve(store, text))
 
     def resolved(self, text: str) -> Resolved:
         """The version that a text names; while the store does not answer, the last known one, with its age."""
-        known = self._versions.get(text)
-        return known.value.model_copy(update={"age_seconds": round(known.age, 3)})
+        cached = self._versions.get(text)
+        return cached.value.model_copy(update={"age_seconds": round(cached.age, 3)})
 
     def changed(self, result: T) -> T:
         """Return the result of a change, and read versions again, so that the caller sees the change at once."""

@@ -87,58 +87,73 @@ class Run(BaseModel):
 def submit(store: ArtifactStore, project: Path | None, submission: Submission, by: str) -> Run:
     """Start a run in a separate process. Runs on one machine wait for each other.
 
-    Raises:
-        ConfigurationError: if the server has no project.
-        ProblemError: 429 if too many runs of this machine have not ended.
+    Raises ConfigurationError if the server has no project. Raises ProblemError: 429 if too many runs of this machine
+    have not ended.
     """
     if project is None:
         raise ConfigurationError("This server runs no project: expected `gatehouse serve --project FOLDER`.")
     with _submitting:
-        if (queued := _queued(store)) >= MOST_QUEUED:
+        places = [_record(store, run, PROCESS) for run in _newest(store)]
+        queued = sum(place is not None and _lives_here(place) for place in places)
+        if queued >= MOST_QUEUED:
             raise ProblemError(
                 429, f"{queued} submitted runs wait or run on this machine, the most that may: try later."
             )
-        return _started(store, project, submission, by)
-
-
-def _started(store: ArtifactStore, project: Path, submission: Submission, by: str) -> Run:
-    run = new_run_id()
-    body = submission.model_dump(include={"pipeline", "reason", "until"}) | {"arguments": submission.arguments}
-    store.record(f"runs/{run}/{SUBMITTED}", body | author(by))
-    command = [sys.executable, "-m", "gatehouse.server.runs", run, str(project), store.address]
-    logs = store.local_folder / "logs"
-    logs.mkdir(parents=True, exist_ok=True)
-    with open(logs / f"{run}.server.log", "wb") as log:
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            env=os.environ | {USER: by, REASON: submission.reason},
-            start_new_session=True,
-        )
-    place = {"host": socket.gethostname(), "pid": process.pid, "started": start_time(process.pid)}
-    store.record(f"runs/{run}/{PROCESS}", place)
-    return followed(store, run)
+        run = new_run_id()
+        body = submission.model_dump(include={"pipeline", "reason", "until"}) | {"arguments": submission.arguments}
+        store.record(f"runs/{run}/{SUBMITTED}", body | author(by))
+        logs = store.local_folder / "logs"
+        logs.mkdir(parents=True, exist_ok=True)
+        with open(logs / f"{run}.server.log", "wb") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "gatehouse.server.runs", run, str(project), store.address],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=os.environ | {USER: by, REASON: submission.reason},
+                start_new_session=True,
+            )
+        process_of_run = {"host": socket.gethostname(), "pid": process.pid, "started": start_time(process.pid)}
+        store.record(f"runs/{run}/{PROCESS}", process_of_run)
+        return followed(store, run)
 
 
 def followed(store: ArtifactStore, run: str) -> Run:
-    """The state of a run, from its record.
-
-    Raises:
-        MissingArtifactError: if no such run was submitted to a server.
-    """
+    """The state of a run, from its record. Raises MissingArtifactError if no such run was submitted to a server."""
     submitted = _record(store, run, SUBMITTED)
     if submitted is None:
         raise MissingArtifactError(f"{run}: no such run was submitted to a server of {store.address}.")
-    facts = {"id": run, "stages": _stages(store, run)}
+    stages: list[StageOfRun] = []
+    plan = _record(store, run, PLAN)
+    if plan is not None:
+        local = LocalRun(run, Path(), [PlannedTask(**task) for task in plan["tasks"]])
+        local.events = [event for _, event in events(store, run)]
+        for task in local.plan:
+            event = local.latest(task.stage)
+            stage = StageOfRun(
+                stage=task.stage,
+                title=task.title,
+                event=event.event if event else "waiting",
+                seconds=float(event.body.get("seconds", 0)) if event else 0.0,
+                result=json.loads(json.dumps(local.result(task.stage), default=str)),
+            )
+            stages.append(stage)
+    facts: dict[str, Any] = {"id": run, "stages": tuple(stages)}
     facts |= {name: str(submitted[name]) for name in ("by", "at", "reason", "pipeline")}
     ended = _record(store, run, ENDED)
-    if ended is None and _is_gone(store, run, str(submitted["at"])):
-        gone = {"error": "StoppedError", "message": "The process of the run is gone; submit it again, and it goes on."}
-        ended = _record(store, run, ENDED) or {"exit_code": 1, "failure": gone}
     if ended is None:
-        status: Status = "RUNNING" if _record(store, run, PLAN) or facts["stages"] else "PENDING"
+        place = _record(store, run, PROCESS)
+        if place is None:
+            began = datetime.fromisoformat(str(submitted["at"])).replace(tzinfo=UTC).timestamp()
+            is_gone = time.time() - began > _STARTING_SECONDS
+        else:  # Whether a process of another machine has ended cannot be seen from here.
+            is_gone = place["host"] == socket.gethostname() and not _lives_here(place)
+        if is_gone:
+            message = "The process of the run is gone; submit it again, and it goes on."
+            gone = {"error": "StoppedError", "message": message}
+            ended = _record(store, run, ENDED) or {"exit_code": 1, "failure": gone}
+    if ended is None:
+        status: Status = "RUNNING" if plan is not None else "PENDING"
         return Run(status=status, **facts)
     failure = ended.get("failure") or {}
     return Run(
@@ -158,41 +173,6 @@ def _newest(store: ArtifactStore) -> Iterator[str]:
     """Ids of the newest runs that were submitted, the newest first."""
     runs = sorted(store.objects.folders("runs"), reverse=True)
     return islice((run for run in runs if store.objects.stat(f"runs/{run}/{SUBMITTED}") is not None), _NEWEST)
-
-
-def _queued(store: ArtifactStore) -> int:
-    """Number of the newest runs whose process on this machine has not ended."""
-    places = [_record(store, run, PROCESS) for run in _newest(store)]
-    return sum(place is not None and _lives_here(place) for place in places)
-
-
-def _stages(store: ArtifactStore, run: str) -> tuple[StageOfRun, ...]:
-    """The stages of a run's plan, each with its last event; empty before there is a plan."""
-    plan = _record(store, run, PLAN)
-    if plan is None:
-        return ()
-    heard = LocalRun(run, Path(), [PlannedTask(**task) for task in plan["tasks"]])
-    heard.events = [event for _, event in events(store, run)]
-    last = {task.stage: heard.latest(task.stage) for task in heard.plan}
-    return tuple(
-        StageOfRun(
-            stage=task.stage,
-            title=task.title,
-            event=event.event if (event := last[task.stage]) else "waiting",
-            seconds=float(event.body.get("seconds", 0)) if event else 0.0,
-            result=json.loads(json.dumps(heard.result(task.stage), default=str)),
-        )
-        for task in heard.plan
-    )
-
-
-def _is_gone(store: ArtifactStore, run: str, at: str) -> bool:
-    """Whether a run without an end has no process any more, as far as this machine can tell."""
-    place = _record(store, run, PROCESS)
-    if place is None:
-        began = datetime.fromisoformat(at).replace(tzinfo=UTC).timestamp()
-        return time.time() - began > _STARTING_SECONDS
-    return bool(place["host"] == socket.gethostname() and not _lives_here(place))
 
 
 def _lives_here(place: dict[str, Any]) -> bool:

@@ -57,8 +57,7 @@ class Token(BaseModel):
 def create_token(store: ArtifactStore, name: str, scopes: Iterable[Scope], days: int) -> str:
     """Create a token, and return it; it cannot be read again later.
 
-    Raises:
-        ConfigurationError: if name or days are not allowed.
+    Raises ConfigurationError if name or days are not allowed.
     """
     if not _NAME.fullmatch(name):
         raise ConfigurationError(f"NAME: expected letters, digits and . _ @ - (at most 64), found {name!r}.")
@@ -76,8 +75,7 @@ def create_token(store: ArtifactStore, name: str, scopes: Iterable[Scope], days:
 def revoke_token(store: ArtifactStore, number: str) -> Token:
     """Revoke a token, for all servers of the store; a repeat changes nothing.
 
-    Raises:
-        ConfigurationError: if there is no such token.
+    Raises ConfigurationError if there is no such token.
     """
     tokens = tokens_of(store)
     if number not in tokens:

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -11,6 +12,8 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from gatehouse.cli.data import app
+from gatehouse.data.snapshot.stage import SnapshotRequest, SnapshotResult, snapshot
+from gatehouse.data.sources.catalog import parse_source
 from gatehouse.errors import ConfigurationError, InvalidReferenceError, MissingArtifactError, StoreError
 from gatehouse.store.canonical import sha256_bytes
 from gatehouse.store.manifest import Column
@@ -56,7 +59,7 @@ def test_list_prints_references_and_states(store: ArtifactStore, family: dict[st
     _run(store, "deprecate", family["first"], "--reason", "wrong", "--successor", family["second"])
     _run(store, "erase", family["split"], "--reason", "request 17", "--yes", "--only")
     output = _run(store, "list").stdout
-    assert all(each.short in output and str(each) not in output for each in family.values())
+    assert all(item.short in output and str(item) not in output for item in family.values())
     states = {row["reference"]: row["state"] for row in _json(store, "list")}
     assert states[str(family["first"])] == "deprecated" and states[str(family["split"])] == "erased"
     assert {row["reference"] for row in _json(store, "list", "splits")} == {str(family["split"])}
@@ -65,11 +68,11 @@ def test_list_prints_references_and_states(store: ArtifactStore, family: dict[st
 def test_show_takes_a_cut_digest(store: ArtifactStore, family: dict[str, Reference]) -> None:
     assert json.loads(_run(store, "show", family["split"].short, "--json").stdout)["kind"] == "splits"
     assert str(family["split"]) in _run(store, "show", "splits/x").stdout
-    told = _run(store, "show", "splits/x").stdout
-    assert str(family["before"]) in told and "made from" in told, (
+    message = _run(store, "show", "splits/x").stdout
+    assert str(family["before"]) in message and "made from" in message, (
         "a reference is there to be copied, however long it is"
     )
-    assert "train.json" in told and '"kind"' not in told
+    assert "train.json" in message and '"kind"' not in message
     assert "is the beginning of 2 references" in _fails(store, "show", "snapshots/s")
     assert "is not in the store" in _fails(store, "show", "models/none")
     assert "is not a reference" in _fails(store, "show", "nothing")
@@ -77,11 +80,11 @@ def test_show_takes_a_cut_digest(store: ArtifactStore, family: dict[str, Referen
 
 def test_verify_reports_everything_that_is_wrong(store: ArtifactStore, family: dict[str, Reference]) -> None:
     assert "5 references verified" in _run(store, "verify").stdout
-    for each, file in (("second", "p.parquet"), ("split", "train.json")):
-        store.path(family[each], file).unlink()
+    for entry, file in (("second", "p.parquet"), ("split", "train.json")):
+        store.path(family[entry], file).unlink()
     output = _run(store, "verify", code=1).stdout
     assert output.count("is missing") == 2 and "3 references verified" in output and "2 broken" in output
-    states = {each["reference"]: each["state"] for each in _json(store, "verify", family["split"], code=1)}
+    states = {item["reference"]: item["state"] for item in _json(store, "verify", family["split"], code=1)}
     assert states == {
         str(family["split"]): "broken",
         str(family["before"]): "intact",
@@ -165,6 +168,46 @@ def test_pull_copies_to_a_store_or_a_directory(
     assert "another store" in _fails(store, "pull", family["split"], "--to", store.address)
 
 
-def test_a_mistyped_store_is_not_created(tmp_path: Path) -> None:
-    result = CliRunner().invoke(app, ["list", "--store", str(tmp_path / "nowhere")])
-    assert isinstance(result.exception, ConfigurationError) and not (tmp_path / "nowhere").exists()
+def _take(store: ArtifactStore, folder: Path, text: str) -> SnapshotResult:
+    (folder / "events.csv").write_text("id,at,name\n" + text)
+    columns = {"id": "int64", "at": "timestamp", "name": "string"}
+    table = {"member": "events.csv", "columns": columns, "event_time": "at", "sensitive": ["name"]}
+    table |= {"on_invalid": "reject", "reject_limit": 1.0}
+    source = parse_source({"name": "s", "kind": "files", "path": str(folder), "tables": {"events": table}})
+    return snapshot(SnapshotRequest(source=source), store)
+
+
+def test_rejected_rows_are_shown_by_reason(store: ArtifactStore, tmp_path: Path) -> None:
+    taken = _take(
+        store, tmp_path, "1,2024-01-01T00:00:00Z,anna\nx,2024-01-01T00:00:00Z,anna\ny,2024-01-01T00:00:00Z,anna\n"
+    )
+    for reference in ("", taken.snapshot, taken.rejected["events"]):
+        output = _run(store, "rejected", *([reference] if reference else []), "--examples", "1").stdout
+        assert "events 1 row, 2 rejected" in output
+        assert "2  column id: expected int64 or a null" in output
+        assert "events.csv, line 3\n" in output
+        assert "No value is shown, as columns are sensitive: name." in output
+        assert "line 4" not in output and "anna" not in output
+    [result] = _json(store, "rejected")
+    assert result["groups"][0]["rows"] == 2 and result["reference"] == taken.rejected["events"]
+
+
+def _publish(store: ArtifactStore, kind: str, values: np.ndarray) -> str:
+    table = pa.table({"delay": values, "carrier": ["AA"] * len(values)})
+    with store.workspace() as workspace:
+        pq.write_table(table, workspace / "part.parquet")
+        columns = [Column(field.name, str(field.type)) for field in table.schema]
+        files = {"part.parquet": workspace / "part.parquet"}
+        rows = {"part.parquet": table.num_rows}
+        return str(store.publish(kind, "flights", files, columns=columns, rows=table.num_rows, rows_per_file=rows))
+
+
+def test_skew_is_said_and_ends_with_one(store: ArtifactStore) -> None:
+    generator = np.random.default_rng(0)
+    trained = _publish(store, "training-sets", generator.normal(size=3000))
+    alike = _publish(store, "datasets", generator.normal(size=3000))
+    moved = _publish(store, "datasets", generator.normal(2.0, size=3000))
+    assert _run(store, "skew", trained, alike).stdout.startswith("pass: 3,000 logged rows against 3,000 trained\n")
+    output = _run(store, "skew", trained, moved, code=1).stdout
+    assert "delay" in output and output.startswith("fail")
+    _run(store, "skew", trained, moved, "--ignore", "delay")

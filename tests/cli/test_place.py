@@ -1,15 +1,24 @@
-"""Which project and store a command means: those of the folder in which it is typed, and never the example's."""
+"""Which project and store a command means, and `gatehouse backfill`: one run for each window."""
 
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
+from typer.testing import CliRunner
 
+from gatehouse.cli import run as command
 from gatehouse.cli.init import create_project
 from gatehouse.cli.output import open_store
 from gatehouse.cli.place import store_address
 from gatehouse.kfp import driver
+from gatehouse.kfp.local_run import LocalRun
+from tests.small_example import EXAMPLE
+
+backfill = typer.Typer()
+backfill.command()(command.backfill)
 
 
 def test_the_store_is_the_project_s(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,3 +51,24 @@ def test_a_run_is_in_the_folder_of_its_project(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(sys, "argv", ["driver", *arguments])
     assert driver.main() == 0
     assert folders == [(str(created), os.pathsep.join([str(tmp_path), "/mine"]))]
+
+
+@pytest.mark.parametrize(("codes", "exit_code"), [((0, 2, 0), 2), ((0, 0, 0), 0), ((0, 130), 130)])
+def test_each_window_is_one_run_and_a_failed_one_stops_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, codes: tuple[int, ...], exit_code: int
+) -> None:
+    runs: list[dict[str, Any]] = []
+
+    def record(project: Path, pipeline: str, store: object, arguments: dict[str, Any]) -> LocalRun:
+        runs.append(arguments)
+        return LocalRun(f"run-{len(runs)}", tmp_path / "log", exit_code=codes[len(runs) - 1])
+
+    monkeypatch.setattr(command, "run_on_screen", record)
+    options = ["--windows", "2013-01-01/2013-04-01/P1M", "--store", str(tmp_path / "store"), "--param", "rerun=score"]
+    options += ["--param", "keys=asked.csv", "--source", "s3://raw/flights"]
+    result = CliRunner().invoke(backfill, [str(EXAMPLE), *options])
+    assert result.exit_code == exit_code, result.output
+    starts = ["2013-01-01T00:00:00Z", "2013-02-01T00:00:00Z", "2013-03-01T00:00:00Z"][: len(codes)]
+    assert [arguments["since"] for arguments in runs] == starts
+    common = {"rerun": "score", "keys": str(Path.cwd() / "asked.csv"), "source": "s3://raw/flights"}
+    assert all(arguments.items() >= common.items() for arguments in runs)

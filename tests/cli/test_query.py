@@ -25,7 +25,7 @@ def _table(store: ArtifactStore, name: str, columns: dict[str, list[object]], *s
         return store.publish(
             "datasets",
             name,
-            {each.name: each for each in (workspace / "0.parquet", workspace / "1.parquet")},
+            {item.name: item for item in (workspace / "0.parquet", workspace / "1.parquet")},
             columns=[Column(field.name, str(field.type)) for field in table.schema],
             rows=table.num_rows,
             details={"sensitive": list(sensitive)} if sensitive else {},
@@ -87,8 +87,8 @@ def test_the_first_rows_hide_what_is_sensitive(store: ArtifactStore, shop: Refer
     output = _run(store, "head", "snapshots/shop", "-n", "1").output
     assert "orders  3 rows" in output and "people  2 rows" in output
     assert "***" in output and "anna" not in output
-    found = json.loads(_run(store, "head", str(shop), "--json").output)
-    assert [row["id"] for row in found["orders"]] == [1, 2, 3] and found["people"][1] == {"person": 8, "email": "***"}
+    result = json.loads(_run(store, "head", str(shop), "--json").output)
+    assert [row["id"] for row in result["orders"]] == [1, 2, 3] and result["people"][1] == {"person": 8, "email": "***"}
     assert json.loads(_run(store, "head", "datasets/people", "--json").output)["people"][0]["email"] == "***"
 
 

@@ -19,22 +19,22 @@ CHECKS = "split-checks"
 @pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What a browser was asked to open."""
-    found: list[str] = []
-    monkeypatch.setattr(webbrowser, "open", found.append)
-    return found
+    result: list[str] = []
+    monkeypatch.setattr(webbrowser, "open", result.append)
+    return result
 
 
 @pytest.fixture
 def drawn(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The artifacts of which a page was drawn, by a page that says no more than which one it is."""
-    found: list[str] = []
+    result: list[str] = []
 
     def page(store: ArtifactStore, reference: str) -> str:
-        found.append(reference)
+        result.append(reference)
         return f"<html>{reference}</html>"
 
     monkeypatch.setattr("gatehouse.data.splitting.report.page", page)
-    return found
+    return result
 
 
 def _report(store: ArtifactStore, *arguments: str) -> Path:

@@ -19,7 +19,6 @@ from gatehouse.tracking import runs as reading
 from gatehouse.tracking.mlflow_client import flat, tracking_of
 from gatehouse.tracking.query import lookup, parse
 from gatehouse.training.spec import train_spec
-from tests.reports.browser import launched
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -58,7 +57,7 @@ def _trial(
     run = client.create_run(experiment, began, {"mlflow.parentRunId": above}, f"trial {number}").info.run_id
     metrics = [Metric("loss", value, began + step, step) for step, value in enumerate(loss)]
     system = [Metric("system/cpu_utilization_percentage", 50.0, began + step, step) for step in range(3)]
-    client.log_batch(run, metrics=metrics + system, params=[Param(*each) for each in params.items()])
+    client.log_batch(run, metrics=metrics + system, params=[Param(*param) for param in params.items()])
     client.set_terminated(run, end_time=began + 500)
 
 
@@ -114,19 +113,3 @@ def test_compare_says_what_differs_first_and_numbers_that_are_equal_do_not(store
     assert not any(line.startswith("seed") for line in lines)
     body = json.loads(_run(store, "compare", "trial 0", "trial 4", "--json").stdout)
     assert body["differs"] == {"lr": ["0.00005", "0.01"]} and body["same"]["seed"] == "7.0"
-
-
-def test_the_report_shows_the_curves_of_every_run(store: ArtifactStore, tmp_path: Path) -> None:
-    page = tmp_path / "report.html"
-    _run(store, "compare", "trial 0", "trial 2", "trial 4", "--html", page)
-    with launched(tmp_path / "profile") as browser:
-        shown = browser.page().open(page)
-        assert shown.js("[...document.querySelectorAll('h2')].map(each => each.textContent)") == [
-            "What differs",
-            "Metrics",
-            "Learning curves",
-            "Machine",
-            "What is the same",
-        ]
-        assert shown.js("document.querySelectorAll('figure:first-of-type .chart > svg path.series').length") >= 3
-        assert shown.console == []

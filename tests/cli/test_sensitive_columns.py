@@ -79,9 +79,9 @@ def test_sensitive_values_stay_in_their_table(
         *(_printed(store, "show", str(reference)) for reference in store.references()),
     ]
     assert not _told("".join(printed)) and "***" in printed[3]
-    data = {entry.blob for each in table for entry in store.manifest(each).files}
+    data = {entry.blob for item in table for entry in store.manifest(item).files}
     assert _told(repr(pq.read_table(store.paths(table[0])).to_pylist())) == list(SECRETS)
     for key in set(store.objects.list("")) - data:
-        held = Path(store.address) / key
-        text = repr(pq.read_table(held).to_pylist()) if key.endswith(".parquet") else held.read_text()
+        content = Path(store.address) / key
+        text = repr(pq.read_table(content).to_pylist()) if key.endswith(".parquet") else content.read_text()
         assert not _told(text), key

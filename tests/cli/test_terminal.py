@@ -61,19 +61,6 @@ def test_warnings_and_alarms_of_stages_and_of_the_record_stand_in_the_summary(
     assert output.count("alarm in snapshot: rain: 50 % missing") == 1 and "MLflow has nothing" not in output
 
 
-def test_metrics_stand_in_lines_of_four(
-    store: ArtifactStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    names = ("accuracy", "average_precision", "brier", "f1", "log_loss", "roc_auc")
-    result = {"verdict": "pass", "metrics": dict.fromkeys(names, 0.5), "baseline_metrics": {"brier": 0.6}}
-    Screen(store).summarise(_run(tmp_path, {"evaluate": result}))
-    assert capsys.readouterr().out.splitlines()[1:4] == [
-        "metrics          accuracy 0.5000  average_precision 0.5000  brier 0.5000  f1 0.5000",
-        "                 log_loss 0.5000  roc_auc 0.5000",
-        "baseline metrics brier 0.6000",
-    ]
-
-
 def test_the_reasons_of_a_refusal_stand_once_and_in_full(tmp_path: Path) -> None:
     leak = "distance alone tells the label " * 10
     results = {

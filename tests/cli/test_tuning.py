@@ -4,7 +4,6 @@ import json
 import logging
 import os
 import time
-import webbrowser
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -48,12 +47,12 @@ def run(store: ArtifactStore, *arguments: str) -> Result:
 
 def published(store: ArtifactStore, count: int = 8, study: str = "", **changes: Any) -> Reference:
     made = trials(count)
-    ended = [one for one in made if one["state"] == "succeeded"]
+    ended = [item for item in made if item["state"] == "succeeded"]
     best = min(ended, key=lambda one: one["values"]["log_loss"])["number"]
     files = {"experiment.json": canonical_json(about(best_trial=best, **changes)), "trials.json": canonical_json(made)}
-    found = store.publish("experiments", "flights", files, details={"best_trial": best, "trials": count})
-    store.append(f"measurements/{found}", {"stage": "tune", "study": study, "seconds": 600.0})
-    return found
+    result = store.publish("experiments", "flights", files, details={"best_trial": best, "trials": count})
+    store.append(f"measurements/{result}", {"stage": "tune", "study": study, "seconds": 600.0})
+    return result
 
 
 def begun(
@@ -137,17 +136,6 @@ def test_a_name_is_a_model_a_reference_or_a_key(store: ArtifactStore) -> None:
         find_experiment(store, store.publish("models", "a", {"a.json": "{}"}).short)
 
 
-def test_reports_of_what_is_published_and_of_what_is_not(store: ArtifactStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    opened: list[str] = []
-    monkeypatch.setattr(webbrowser, "open", opened.append)
-    begun(store)
-    page = Path(run(store, "report", "flights").output.strip())
-    assert "Interrupted: its controller is gone, 1 trial not finished" in page.read_text()
-    assert opened == [page.as_uri()]
-    run(store, "report", STUDY[:8], "--no-open")
-    assert len(opened) == 1
-
-
 def test_stop_asks_the_controller_and_only_one_that_runs(store: ArtifactStore) -> None:
     begun(store)
     refused = CliRunner().invoke(app, ["stop", "flights", "--store", store.address])
@@ -162,10 +150,10 @@ def test_stop_asks_the_controller_and_only_one_that_runs(store: ArtifactStore) -
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[stage.TuneRequest]:
     """What the stage was asked for, which makes no trial."""
-    found: list[stage.TuneRequest] = []
+    result: list[stage.TuneRequest] = []
 
     def tune(request: stage.TuneRequest, store: ArtifactStore) -> stage.TuneResult:
-        found.append(request)
+        result.append(request)
         logging.getLogger("gatehouse.tuning.controller").info("trial 3 started: model.dropout 0.2")
         experiment = str(published(store, study=STUDY))
         return stage.TuneResult(
@@ -175,7 +163,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[stage.TuneRequest]:
     monkeypatch.setattr(stage, "tune", tune)
     monkeypatch.setattr(stage, "study_key", lambda request: STUDY)
     monkeypatch.setattr("gatehouse.tracking.training.track_experiment", lambda *_: None)
-    return found
+    return result
 
 
 def test_resume_asks_the_stage_for_the_same_or_for_more_trials(
@@ -186,7 +174,7 @@ def test_resume_asks_the_stage_for_the_same_or_for_more_trials(
     assert "trial 3 started: model.dropout 0.2" in first.stderr
     assert "trial 3: log_loss 0.5" in first.stdout
     run(store, "resume", "flights", "--max-trial-count", "12")
-    assert [one.spec.max_trial_count for one in asked] == [6, 12]
+    assert [item.spec.max_trial_count for item in asked] == [6, 12]
 
 
 @pytest.mark.parametrize(

@@ -44,12 +44,10 @@ def test_commands_find_a_broken_query_before_anything_else(tmp_path: Path, comma
     ("words", "command", "named"),
     [
         (["modls"], "gatehouse", "modls"),
-        (["models", "--foo"], "gatehouse models", "--foo"),
         (["run", "--until"], "gatehouse", "--until"),
         (["run", "--unti", "split"], "gatehouse run", "--until"),
         (["data", "show"], "gatehouse data show", "reference"),
         (["run", "a", "b"], "gatehouse run", "(b)"),
-        (["init", "x", "--from", "x.csv", "--task", "many"], "gatehouse init", "multiclass"),
         (["init", "x", "--from", "x.csv", "--alarm", "3"], "gatehouse init", "--alarm"),
     ],
 )
@@ -66,29 +64,21 @@ def test_a_mistake_on_the_command_line_is_one_line_and_no_verdict(
     ("words", "named"),
     [
         (["init", "x", "--from", "nothing.csv", "--label", "a"], "nothing.csv"),
-        (["init", "x", "--from", ".", "--label", "a"], "."),
-        (["data", "try", "nothing.csv"], "nothing.csv"),
         (["data", "head", "snapshots"], "'snapshots'"),
-        (["data", "head", "datasets/none"], "datasets/none"),
         (["data", "show", f"datasets/none/sha256-{'0' * 64}"], "datasets/none/sha256-0"),
         (["report", "datasets/none/sha256-12"], "datasets/none/sha256-12"),
         (["tuning", "show", "nothing"], "expected the name of a model"),
         (["models", "show", "nothing"], "'nothing'"),
         (["data", "list", "../x"], "'../x'"),
         (["data", "list", "--store", "nowhere"], "'nowhere'"),
-        (["data", "list", "--store", "ftp://host/x"], "gs://"),
         (["features", "list", "--project", "shop", "--store", "nowhere"], "'nowhere'"),
-        (["features", "show", "order_content", "--project", "shop", "--store", "nowhere"], "'nowhere'"),
         (["features", "lineage", "order_content", "--project", "shop", "--store", "nowhere"], "'nowhere'"),
         (["models", "resolve", "delays@champion", "--store", "nowhere"], "'nowhere'"),
-        (["models", "resolve", "delays@champion"], "delays@champion"),
-        (["tuning", "list", "nothing"], "'nothing'"),
         (["why", "train", "--store", "nowhere"], "'nowhere'"),
         (["check", "nowhere"], "nowhere: expected the folder of a project"),
         (["why", "trian"], "(did you mean train?)"),
         (["gate", "try", "shop", "--on", "delays"], "shop"),
         (["data", "list", "--store", "x" * 300], "/project.yaml: file name too long."),
-        (["runs", "list", "--uri", "nowhere"], "MLFLOW_TRACKING_URI"),
         (["runs", "list", "--uri", "sqlite:///nowhere"], "--uri"),
         (["why", "train", "nothing", "--project", "nowhere"], "'nowhere'"),
     ],
@@ -123,7 +113,7 @@ def test_a_store_that_is_not_mounted_is_not_created_and_an_alias_resolves_from_t
 
 
 @pytest.mark.parametrize(
-    ("error", "told"),
+    ("error", "message"),
     [
         (OSError(errno.ENOSPC, "No space", "store.json"), "error: The disk is full while store.json was written. Free"),
         (MemoryError("no more"), "error: The command ran out of memory: this process may use "),
@@ -131,11 +121,11 @@ def test_a_store_that_is_not_mounted_is_not_created_and_an_alias_resolves_from_t
     ],
 )
 def test_a_full_disk_and_full_memory_are_errors_without_a_traceback(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: Exception, told: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: Exception, message: str
 ) -> None:
     def full(*_: object) -> None:
         raise error
 
     monkeypatch.setattr(ArtifactStore, "open", full)
     assert _main(monkeypatch, "data", "list", "--store", str(tmp_path)) == 1
-    assert capsys.readouterr().err.startswith(told)
+    assert capsys.readouterr().err.startswith(message)

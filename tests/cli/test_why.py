@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -57,11 +56,6 @@ def run(store: ArtifactStore, monkeypatch: pytest.MonkeyPatch) -> Run:
     return split_in
 
 
-def _edited(monkeypatch: pytest.MonkeyPatch, change: Callable[[Code], Code]) -> None:
-    """Have the code of stages be another one, as after an edit."""
-    monkeypatch.setattr(stages, "code_of", lambda module: change(code_of(module)))
-
-
 def _why(*arguments: str, code: int = 0) -> Result:
     result = CliRunner().invoke(app, [*arguments])
     assert result.exit_code == code, f"{result.output}\n{result.exception!r}"
@@ -70,16 +64,16 @@ def _why(*arguments: str, code: int = 0) -> Result:
 
 def _differing(store: ArtifactStore, *runs: str) -> list[tuple[str, str]]:
     printed = _why("split", *runs, "--store", store.address, "--json").output
-    return [(each["part"], each["name"]) for each in json.loads(printed)]
+    return [(difference["part"], difference["name"]) for difference in json.loads(printed)]
 
 
 def test_a_field_of_the_configuration_is_named_with_both_values(store: ArtifactStore, run: Run) -> None:
     run("a")
     run("b", seed=8)
     assert _differing(store, "a", "b") == [("field", "spec.seed")]
-    told = _why("split", "a", "b", "--store", store.address).output
-    assert "split ran in b, under another key than in a" in told
-    assert [line.split() for line in told.splitlines() if "spec.seed" in line] == [
+    message = _why("split", "a", "b", "--store", store.address).output
+    assert "split ran in b, under another key than in a" in message
+    assert [line.split() for line in message.splitlines() if "spec.seed" in line] == [
         ["field", "spec.seed", "default", "8"]
     ]
 
@@ -88,23 +82,20 @@ def test_an_input_is_named_and_who_made_it(store: ArtifactStore, run: Run) -> No
     run("a")
     run("b", rows=210)
     assert _differing(store, "a", "b") == [("input", "training_set")]
-    told = _why("split", "a", "b", "--store", store.address).output
-    assert told.count("training-sets/service/sha256-") == 2
-    assert "gatehouse why retrieve_training_set a b" in told
+    message = _why("split", "a", "b", "--store", store.address).output
+    assert message.count("training-sets/service/sha256-") == 2
+    assert "gatehouse why retrieve_training_set a b" in message
 
 
-def test_an_edited_module_is_named_alone(store: ArtifactStore, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_edited_module_and_a_package_of_another_version_are_named(
+    store: ArtifactStore, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run("a")
-    _edited(monkeypatch, lambda code: replace(code, modules=code.modules | {DIVIDE: "f" * 64}))
-    run("b")
-    assert _differing(store, "a", "b") == [("module", DIVIDE)]
-
-
-def test_a_package_of_another_version_is_named(store: ArtifactStore, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    run("a")
-    _edited(monkeypatch, lambda code: replace(code, distributions=code.distributions | {"numpy": "9.9.9"}))
+    edited = {"modules": {DIVIDE: "f" * 64}, "distributions": {"numpy": "9.9.9"}}
+    changed = Code(**{part: getattr(code_of(split.function.__module__), part) | edited[part] for part in edited})
+    monkeypatch.setattr(stages, "code_of", lambda module: changed)  # As after an edit.
     run("b", seed=8)
-    assert _differing(store, "a", "b") == [("field", "spec.seed"), ("distribution", "numpy")]
+    assert _differing(store, "a", "b") == [("field", "spec.seed"), ("module", DIVIDE), ("distribution", "numpy")]
     assert "9.9.9" in _why("split", "a", "b", "--store", store.address).output
 
 

@@ -77,25 +77,15 @@ class Cluster:
         return folder
 
     def start(self, project: Path, pipeline: str = "training", fault: str = "", **parameters: Any) -> Run:
-        """Upload a pipeline and start a run.
-
-        Args:
-            project: Folder of the project.
-            pipeline: Its pipeline.
-            fault: A fault in one stage of the run, as `split:start:raise`.
-            **parameters: Parameters besides the source and its window.
-        """
+        """Upload a pipeline and start a run, with a fault in one stage, such as `split:start:raise`."""
         place = Place.of(project, self.profile)
         place.publish()
         upload = place.compiled([pipeline])[pipeline]
         if fault:
             upload = replace(upload, text=_with_fault(upload, fault))
         data = {"source": self.source, "window": WINDOW} if pipeline in ("training", "scoring") else {}
-        number = len(self._runs) + 1
-        name = f"{project.name}-{number}"
-        run = Submission(upload, data | parameters, place.experiment, place.platform.service_account, name=name).send(
-            place.api
-        )
+        word, account = f"{project.name}-{len(self._runs) + 1}", place.platform.service_account
+        run = Submission(upload, data | parameters, place.experiment, account, word=word).send(place.api)
         self._runs.append(run.id)
         return run
 
@@ -111,8 +101,8 @@ class Cluster:
         """What is seen, once it is; fails with `what` after so many seconds."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
-            if found := seen():
-                return found
+            if result := seen():
+                return result
             time.sleep(5)
         pytest.fail(f"not seen within {seconds:.0f} s: {what}")
 
@@ -172,7 +162,7 @@ def _with_fault(upload: Upload, fault: str) -> str:
     """A compiled pipeline whose tasks have a fault in one stage, and try nothing again themselves."""
     documents = [yaml.safe_load(part) for part in upload.text.split("\n---\n")]
     for executor in documents[0]["deploymentSpec"]["executors"].values():
-        env = [one for one in executor["container"].get("env", []) if one["name"] != ATTEMPTS]
+        env = [item for item in executor["container"].get("env", []) if item["name"] != ATTEMPTS]
         executor["container"]["env"] = [*env, {"name": FAULT, "value": fault}]
     return "\n---\n".join(yaml.safe_dump(document, sort_keys=False) for document in documents)
 

@@ -87,26 +87,26 @@ def test_a_run_is_green_and_gives_a_champion(cluster: Cluster, green: Started) -
 def test_a_second_run_has_everything_from_the_memo(cluster: Cluster, started: Started) -> None:
     run = started.runs["again"]
     assert ends(cluster, run) == ("SUCCEEDED", "succeeded", "", "")
-    found = {event.stage: event for event in cluster.events(run) if event.event in ("hit", "finished")}
+    output = {event.stage: event for event in cluster.events(run) if event.event in ("hit", "finished")}
     first = {event.stage: event for event in cluster.events(started.runs["green"]) if event.event == "finished"}
-    found = {name: event for name, event in found.items() if ":" not in name}
+    output = {name: event for name, event in output.items() if ":" not in name}
     memoised = {name for name, event in first.items() if event.body.get("memo") and ":" not in name}
-    assert {name for name, event in found.items() if event.event == "hit"} == memoised
+    assert {name for name, event in output.items() if event.event == "hit"} == memoised
     assert {"validate", "train", "evaluate"} <= memoised
-    assert found["train"].body["result"]["model"] == first["train"].body["result"]["model"]
+    assert output["train"].body["result"]["model"] == first["train"].body["result"]["model"]
     # Stages that meet the world are asked again: none of their tasks comes from KFP's cache.
-    assert {"snapshot", "resolve", "register", "report_end"} <= found.keys()
+    assert {"snapshot", "resolve", "register", "report_end"} <= output.keys()
 
 
 @pytest.mark.parametrize("stage", ["snapshot", "split", "register"])
 def test_a_run_is_red_whichever_stage_fails(cluster: Cluster, started: Started, stage: str) -> None:
     assert ends(cluster, started.runs[stage]) == ("FAILED", "failed", stage, "RuntimeError")
-    (told,) = [
+    (message,) = [
         event.body["result"]
         for event in cluster.events(started.runs[stage])
         if (event.stage, event.event) == ("report_end", "finished")
     ]
-    assert (told["state"], told["failed_stage"]) == ("failed", stage)
+    assert (message["state"], message["failed_stage"]) == ("failed", stage)
 
 
 def test_a_green_run_whose_end_nobody_recorded_counts_as_failed(cluster: Cluster, started: Started) -> None:
@@ -116,7 +116,7 @@ def test_a_green_run_whose_end_nobody_recorded_counts_as_failed(cluster: Cluster
 
 def test_a_cancelled_run_is_stopped(cluster: Cluster, started: Started) -> None:
     run = started.runs["cancelled"]
-    cluster.until("the pause", lambda: [one for one in cluster.events(run) if one.event == "paused"])
+    cluster.until("the pause", lambda: [item for item in cluster.events(run) if item.event == "paused"])
     cluster.api.terminate(run.id)
     state, ours, stage, _ = ends(cluster, run)
     assert (state in ("CANCELED", "FAILED"), ours, stage) == (True, "stopped", "compute_features")
@@ -124,7 +124,7 @@ def test_a_cancelled_run_is_stopped(cluster: Cluster, started: Started) -> None:
 
 def test_a_pod_that_is_deleted_after_minutes_starts_again(cluster: Cluster, started: Started) -> None:
     run = started.runs["deleted"]
-    (pause,) = cluster.until("the pause", lambda: [one for one in cluster.events(run) if one.event == "paused"])
+    (pause,) = cluster.until("the pause", lambda: [item for item in cluster.events(run) if item.event == "paused"])
     time.sleep(max(0.0, pause.body["at"] + SECONDS_BEFORE_DELETION - time.time()))
     running = [pod for pod in cluster.pods(run) if pod["status"].get("phase") == "Running"]
     assert running
@@ -141,7 +141,7 @@ def test_a_failed_run_that_is_retried_ends_well_and_reconcile_records_it(
     run = started.runs["split"]
     assert ends(cluster, run)[0] == "FAILED"
     cluster.api._connection.call_api(f"/apis/v2beta1/runs/{run.id}:retry", "POST", header_params={})
-    cluster.until("the second attempt", lambda: [one for one in cluster.events(run) if one.attempt == 2])
+    cluster.until("the second attempt", lambda: [item for item in cluster.events(run) if item.attempt == 2])
     assert ends(cluster, run) == ("SUCCEEDED", "succeeded", "", "")
     ends_recorded = [event for event in cluster.events(run) if event.stage == "report_end" and event.event == "started"]
     assert len(ends_recorded) == 1

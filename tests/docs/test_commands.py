@@ -57,16 +57,16 @@ def _wrong(line: str, whole: bool = True) -> str:
             _, left, _ = command.make_parser(context).parse_args([*left])
             if not left:
                 return ""
-            name, found, left = command.resolve_command(context, left)
-            if found is None:
+            name, result, left = command.resolve_command(context, left)
+            if result is None:
                 return f"there is no command {name}"
-            command, context = found, found.context_class(found, info_name=name, parent=context)
+            command, context = result, result.context_class(result, info_name=name, parent=context)
         options, extra, _ = command.make_parser(context).parse_args([*left])
     except _UsageError as error:
         return str(error.format_message())  # type: ignore[attr-defined]  # As above.
     if extra:
         return f"takes no argument {' '.join(extra)}"
-    missing = [one.name for one in command.params if one.required and one.param_type_name == "argument"]
+    missing = [param.name for param in command.params if param.required and param.param_type_name == "argument"]
     lacking = [name for name in missing if not isinstance(options.get(str(name)), str | tuple)]
     return f"lacks {', '.join(map(str, lacking))}" if lacking and whole else ""
 
@@ -74,20 +74,3 @@ def _wrong(line: str, whole: bool = True) -> str:
 @pytest.mark.parametrize("page", _pages(), ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_commands_of_a_page_exist(page: Path) -> None:
     assert {line: wrong for line, whole in _lines(page) if (wrong := _wrong(line, whole))} == {}
-
-
-@pytest.mark.parametrize(
-    ("line", "wrong"),
-    [
-        ("gatehouse compile returns --publish  # all of them", ""),
-        ("gatehouse data list | head", ""),
-        ("gatehouse models list --stoer x", "No such option"),
-        ("gatehouse modles list", "No such command"),
-        ("gatehouse data list a b", "takes no argument b"),
-        ("gatehouse gate try --on x", "lacks policy"),
-        ("gatehouse gate try a.yaml --on", "requires an argument"),
-    ],
-)
-def test_what_is_wrong_is_found(line: str, wrong: str) -> None:
-    said = _wrong(line)
-    assert wrong in said and bool(wrong) == bool(said)

@@ -118,7 +118,7 @@ def test_a_line_runs(
 
 def _write_rows(first: tuple[ArtifactStore, LocalRun], path: Path) -> None:
     """Keys, times and what a request says of a few decisions."""
-    found = first[0].manifest(first[1].result("retrieve_training_set")["training_set"])
-    left_out = [*found.details["numeric"], *found.details["categorical"], "label", "label_time"]
-    table = pq.read_table(first[0].paths(found.reference)).slice(0, 5).drop_columns(left_out)
+    output = first[0].manifest(first[1].result("retrieve_training_set")["training_set"])
+    left_out = [*output.details["numeric"], *output.details["categorical"], "label", "label_time"]
+    table = pq.read_table(first[0].paths(output.reference)).slice(0, 5).drop_columns(left_out)
     table.rename_columns({"decision_time": "event_timestamp"}).to_pandas().to_csv(path, index=False)

@@ -7,7 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
+from gatehouse.training.spec import train_spec
+from gatehouse.tuning.algorithms import Algorithm, EarlyStopping
+from gatehouse.tuning.configuration import infeasible
+from gatehouse.tuning.spec import ExperimentSpec
 from tests.source_tree import ROOT
 
 SCRIPTS = sorted((ROOT / "docs").glob("[a-z]*.py"))
@@ -17,14 +22,14 @@ _ANCHOR = re.compile(r"^#{1,6} (.+)$", re.MULTILINE)
 
 
 def _pages() -> list[Path]:
-    found = [
+    result = [
         path
         for pattern in ("*.md", "docs/**/*.md", "components/**/*.md", "feature_repo/**/*.md", "pipelines/**/*.md")
         for path in ROOT.glob(pattern)
         if not _LEFT_OUT & set(path.relative_to(ROOT).parts)
     ]
-    assert len(found) > 20, "too few pages: this test looks in the wrong place"
-    return sorted(set(found))
+    assert len(result) > 20, "too few pages: this test looks in the wrong place"
+    return sorted(set(result))
 
 
 every_page = pytest.mark.parametrize("page", _pages(), ids=lambda page: page.relative_to(ROOT).as_posix())
@@ -62,3 +67,23 @@ def test_links_lead_somewhere(page: Path) -> None:
 @every_page
 def test_no_page_names_a_machine(page: Path) -> None:
     assert re.findall(r"(?<![\w.`<])/(?:home|work|root|tmp|Users|mnt)/\S*", page.read_text(encoding="utf-8")) == []
+
+
+TUNING = (ROOT / "docs" / "tuning.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"```yaml\n(.*?)```", TUNING, re.DOTALL)
+SNIPPETS = [item for item in BLOCKS if item.startswith("tuning:")]
+
+
+@pytest.mark.parametrize("snippet", SNIPPETS, ids=range(len(SNIPPETS)))
+def test_every_snippet_is_an_experiment(snippet: str) -> None:
+    spec = ExperimentSpec.model_validate(yaml.safe_load(snippet)["tuning"])
+    base = train_spec({"model": {"architecture": "tabular_mlp"}, "stopping": {"epochs": 6}})
+    assert infeasible(spec, base) == []
+
+
+@pytest.mark.parametrize("union", [Algorithm, EarlyStopping], ids=["algorithm", "early_stopping"])
+def test_the_page_names_every_algorithm(union: object) -> None:
+    models = union.__origin__.__args__  # type: ignore[attr-defined]  # The union inside of its annotations.
+    names = [model.model_fields["name"].default for model in models]
+    assert len(names) >= 5
+    assert [name for name in names if f"| `{name}`" not in TUNING] == []

@@ -33,7 +33,7 @@ def _pages(navigation: Any) -> list[str]:
     if isinstance(navigation, str):
         return [navigation]
     inner = navigation.values() if isinstance(navigation, dict) else navigation
-    return [page for each in inner for page in _pages(each)]
+    return [page for item in inner for page in _pages(item)]
 
 
 def test_every_page_is_in_the_navigation_once() -> None:

@@ -1,13 +1,18 @@
-"""The driver of a local run: what it builds for this machine, and what nobody waits for."""
+"""A local run and its driver: what it builds for this machine, and what is left when a signal stops it."""
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from gatehouse.kfp import local_run
 from gatehouse.runtime.process import owner_env
 from gatehouse.store.run import RUN_ID
+from gatehouse.store.store import ArtifactStore
 from tests.small_example import EXAMPLE
 
 _PREPARED = """
@@ -49,8 +54,8 @@ def test_a_local_run_loads_no_client_of_a_cluster_and_retries_nothing(tmp_path: 
         text=True,
         check=True,
     )
-    told = json.loads(ended.stdout.splitlines()[-1])
-    assert told == {
+    message = json.loads(ended.stdout.splitlines()[-1])
+    assert message == {
         "before the driver starts": [],
         "client": [],
         "cluster": [],
@@ -59,3 +64,20 @@ def test_a_local_run_loads_no_client_of_a_cluster_and_retries_nothing(tmp_path: 
         "refused": "oracel://db/studies: NoSuchModuleError: ",
         "tasks": True,
     }
+
+
+def test_a_run_that_a_signal_stops_leaves_no_workspace(
+    store: ArtifactStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = store.local_folder / "tmp"
+    script = "exec 9>$0/work-1.lock; flock -x 9; mkdir -p $0/work-1/kfp; touch $0/ready; sleep 60"
+    monkeypatch.setattr(local_run, "_command", lambda *_: ["bash", "-c", script, str(folder)])
+
+    def stop_when_ready(_: object) -> None:
+        if (folder / "ready").exists():
+            (folder / "ready").unlink()
+            os.kill(os.getpid(), signal.SIGINT)
+
+    outcome = local_run.run_pipeline(tmp_path, "training", store, {}, stop_when_ready)
+    assert outcome.exit_code == 128 + signal.SIGINT
+    assert not list(folder.glob("work-*"))

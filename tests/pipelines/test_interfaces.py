@@ -8,7 +8,6 @@ import pytest
 from hypothesis import strategies as st
 
 from gatehouse.errors import ContractBreachError, LeakageError
-from gatehouse.operations.requiring.stage import Requirement, require_contract
 from gatehouse.pipelines.interfaces import component_of
 from gatehouse.store.canonical import canonical_json
 from gatehouse.store.identity import is_operational
@@ -23,28 +22,11 @@ from tests.training.synthetic import lay_out
 TASKS = sorted(path.parent.name for path in (ROOT / "components").glob("*/component.py"))
 
 
-def test_fields_of_request_and_result_are_the_parameters() -> None:
-    spec = component_of("check_leakage").component_spec
-    inputs = {name: (given.type, given.default) for name, given in spec.inputs.items()}
-    texts = ("store", "snapshot", "feature_tables", "training_set", "definitions")
-    numbers = {"alarm": ("Float", 0.95), "cuts": ("Integer", 7)}
-    others = {"unchecked": ("Dict", {})}
-    others |= {"code": ("Dict", {}), "rerun": ("String", "")}
-    assert inputs == dict.fromkeys(texts, ("String", None)) | numbers | others
-    assert {name: given.type for name, given in spec.outputs.items()} == {
-        "leakage": "String",
-        "verdict": "String",
-        "reasons": "List",
-        "warnings": "List",
-    }
-    assert spec.inputs["training_set"].description == "Reference of the training set."
-
-
 @pytest.mark.parametrize("name", TASKS)
 def test_every_input_and_output_says_what_it_is(name: str) -> None:
     spec = component_of(name).component_spec
     assert spec.description
-    assert [key for key, given in spec.inputs.items() if not given.description] == []
+    assert [key for key, parameter in spec.inputs.items() if not parameter.description] == []
     assert [key for key, output in (spec.outputs or {}).items() if not output.description] == []
 
 
@@ -64,12 +46,12 @@ def test_a_component_gives_what_its_stage_gives(store: ArtifactStore) -> None:
     training_set, split = lay_out(store)
     spec = TransformationSpec(categorical=CategoricalSpec(min_count=3))
     request = FitRequest(training_set=training_set, split=split, spec=spec, model_name="delays")
-    found = fit_transformation(request, store)
+    result = fit_transformation(request, store)
     component = component_of("fit_transformation")
     asked = {"training_set": store.address_of(training_set), "split": split, "model_name": "delays"}
     asked |= {"store": store.address, "code": {"fit_transformation": fit_transformation.code()}}
-    assert component.python_func(**asked, spec=parameter_of(spec)) == (found.transformation,)
-    assert component.python_func(**asked) != (found.transformation,)
+    assert component.python_func(**asked, spec=parameter_of(spec)) == (result.transformation,)
+    assert component.python_func(**asked) != (result.transformation,)
 
 
 class Free(StageModel):
@@ -103,24 +85,16 @@ def _holds_null(value: Any) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("name", "error", "given"),
+    ("name", "error", "arguments"),
     [
         ("compute_features", ContractBreachError, {"snapshot": "", "definitions": "", "project": "", "as_of": ""}),
         ("split", LeakageError, {"training_set": "", "spec": {}, "model_name": ""}),
     ],
 )
 def test_the_task_after_one_that_judged_ends_the_run_before_it_does_anything(
-    store: ArtifactStore, name: str, error: type[Exception], given: dict[str, Any]
+    store: ArtifactStore, name: str, error: type[Exception], arguments: dict[str, Any]
 ) -> None:
     component = component_of(name)
     artifacts = dict.fromkeys(component.component_spec.outputs.keys() & {"metrics"})
     with pytest.raises(error, match="too many nulls"):
-        component.python_func(store=store.address, verdict="fail", reasons=["too many nulls"], **artifacts, **given)
-
-
-def test_a_component_ends_as_its_stage_ends(store: ArtifactStore) -> None:
-    require_contract(Requirement(verdict="pass"), store)
-    component = component_of("require_contract")
-    assert component.python_func(store.address, "pass") is None
-    with pytest.raises(ContractBreachError, match="too many nulls"):
-        component.python_func(store.address, "fail", ["too many nulls"])
+        component.python_func(store=store.address, verdict="fail", reasons=["too many nulls"], **artifacts, **arguments)

@@ -67,14 +67,14 @@ def test_planted_drift_is_found_trained_for_once_and_the_new_model_becomes_the_c
     asked = CliRunner().invoke(app, ["run", str(moving), *options, "--param", "since=2013-02-01T00:00:00Z"])
     assert asked.exit_code == 0, asked.output
     (drift,) = copy.references("drift-reports")
-    told = copy.read_json(drift, "drift.json")
-    assert told["decision"] == "retrain" and "decay" in told["triggers"]
-    assert any(reason.startswith("performance, log_loss: the model decays") for reason in told["reasons"])
+    message = copy.read_json(drift, "drift.json")
+    assert message["decision"] == "retrain" and "decay" in message["triggers"]
+    assert any(reason.startswith("performance, log_loss: the model decays") for reason in message["reasons"])
     assert "Retrain" in rendered(copy, drift).read_text()
 
     (order,) = Orders(copy, MODEL).all()
     (trained,) = Orders(copy, MODEL).attempts(order.cause)
-    assert trained == f"{order.run}.1" and order.reasons == tuple(told["reasons"])
+    assert trained == f"{order.run}.1" and order.reasons == tuple(message["reasons"])
     after = Ledger(copy, MODEL).state()
     assert (before.champion, after.champion) == (1, 2)
     ended = {event.stage: event for _, event in events(copy, trained) if event.event in ("finished", "hit")}

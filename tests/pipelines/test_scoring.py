@@ -23,10 +23,10 @@ def test_the_champion_scores_what_the_training_run_prepared_and_keys_of_ones_own
     assert ran & {"compute_features", "retrieve_decisions", "score"} == {"retrieve_decisions", "score"}
     model, result = first[1].result("train")["model"], outcome.result("score")
     assert outcome.result("champion")["version"] == 1 and outcome.result("champion")["model"] == model
-    found = pq.read_table(copy.paths(result["predictions"]))
+    output = pq.read_table(copy.paths(result["predictions"]))
     rows = pq.read_table(copy.paths(outcome.result("retrieve_decisions")["decisions"]))
-    assert found.num_rows == rows.num_rows == result["rows"] > 0
-    assert found["probability"].to_pylist() == Predictor.load(copy, model).predict(rows).tolist()
+    assert output.num_rows == rows.num_rows == result["rows"] > 0
+    assert output["probability"].to_pylist() == Predictor.load(copy, model).predict(rows).tolist()
 
     asked = tmp_path / "asked.parquet"
     pq.write_table(rows.slice(7, 5), asked)
@@ -39,4 +39,4 @@ def test_the_champion_scores_what_the_training_run_prepared_and_keys_of_ones_own
     result = outcome.result("score")
     own = pq.read_table(copy.paths(result["predictions"]))
     assert result["rows"] == 5 and copy.manifest(result["predictions"]).derived_from["rows"] == decisions
-    assert own.sort_by("flight_id")["probability"] == found.slice(7, 5).sort_by("flight_id")["probability"]
+    assert own.sort_by("flight_id")["probability"] == output.slice(7, 5).sort_by("flight_id")["probability"]

@@ -39,12 +39,12 @@ def executor(pipeline: Pipeline, stage: str) -> Any:
 def test_a_tolerated_stage_is_tried_as_often_as_told_and_never_cached_by_kfp(project: Project) -> None:
     lenient = StageSettings(on_failure="warn", retries=4)
     pipeline = built(project, "training", THIS_MACHINE, probe=lenient, freshness=StageSettings(on_failure="warn"))
-    settings = {each["name"]: each["value"] for each in executor(pipeline, "probe")["env"]}
+    settings = {item["name"]: item["value"] for item in executor(pipeline, "probe")["env"]}
     assert (settings[TOLERATE], settings[ATTEMPTS]) == ("probe", "5")
     assert pipeline.tasks["probe"].retry_policy.max_retry_count == 4
     assert not pipeline.tasks["probe"].caching_options.enable_cache
     assert pipeline.tasks["train"].retry_policy.max_retry_count == 2
-    settings = {each["name"]: each["value"] for each in executor(pipeline, "compute-features")["env"]}
+    settings = {entry["name"]: entry["value"] for entry in executor(pipeline, "compute-features")["env"]}
     assert settings[TOLERATE] == "freshness"
 
 
@@ -63,8 +63,8 @@ def test_kfp_caches_a_task_only_if_it_may_cache_each_of_its_stages(project: Proj
 
 def test_a_task_has_the_resources_of_its_largest_stage_and_the_time_of_all(project: Project) -> None:
     pipeline = built(project, "training", THIS_MACHINE)
-    given = executor(pipeline, "compute-features")["resources"]
-    assert (given["resourceCpuLimit"], given["resourceMemoryLimit"]) == ("2", "8G")
+    arguments = executor(pipeline, "compute-features")["resources"]
+    assert (arguments["resourceCpuLimit"], arguments["resourceMemoryLimit"]) == ("2", "8G")
     names = ("require_contract", "previous_features", "compute_features", "freshness", "retrieve_training_set")
     stages = [declared_stages()[name] for name in (*names, "check_leakage")]
     platforms = json_format.MessageToDict(pipeline.function.platform_spec)["platforms"]

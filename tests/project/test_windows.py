@@ -36,19 +36,17 @@ def test_windows_are_cut_in_order_and_named(text: str, names: list[str]) -> None
 )
 def test_windows_cover_the_whole_without_holes(start: dt.datetime, days: int, step: str) -> None:
     end = start + dt.timedelta(days=days)
-    found = windows_of(f"{start.isoformat()}/{end.isoformat()}/{step}")
-    assert (found[0].start, found[-1].end) == (start.replace(tzinfo=dt.UTC), end.replace(tzinfo=dt.UTC))
-    assert all(before.end == after.start for before, after in itertools.pairwise(found))
-    assert all(window.start < window.end for window in found)
+    result = windows_of(f"{start.isoformat()}/{end.isoformat()}/{step}")
+    assert (result[0].start, result[-1].end) == (start.replace(tzinfo=dt.UTC), end.replace(tzinfo=dt.UTC))
+    assert all(before.end == after.start for before, after in itertools.pairwise(result))
+    assert all(window.start < window.end for window in result)
 
 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
         ("", "START/END or START/END/STEP"),
-        ("2013-01-01", "START/END or START/END/STEP"),
         ("2013-01-01/2013-02-01/P0D", "expected a step of at least one month P1M.* found '.*P0D'"),
-        ("2013-01-01/2013-02-01/1M", "expected a step of at least one month P1M"),
         ("yesterday/2013-02-01", "ISO 8601"),
         ("2013-02-01/2013-01-01", "a start before its end"),
         ("2013-01-01/2013-02-01,2013-01-31/2013-03-01", "do not overlap"),

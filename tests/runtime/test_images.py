@@ -47,10 +47,13 @@ def test_the_bill_is_cyclonedx(bill: dict[str, Any]) -> None:
 def test_the_bill_lists_all_that_is_pinned_and_what_asked_for_it(bill: dict[str, Any]) -> None:
     locks = LOCKS[bill["metadata"]["component"]["name"].removeprefix("gatehouse-")]
     text = "".join((ROOT / "locks" / f"{lock}.lock").read_text() for lock in locks)
-    assert [f"{one['name']}=={one['version']}" for one in bill["components"]] == sorted(
+    assert [f"{item['name']}=={item['version']}" for item in bill["components"]] == sorted(
         re.findall(r"^[a-z0-9][\w.-]*==[^\s\\]+", text, re.MULTILINE), key=lambda pin: pin.split("==")[0]
     )
-    needs = {one["ref"].split("@")[0]: {on.split("@")[0] for on in one["dependsOn"]} for one in bill["dependencies"]}
+    needs = {
+        dependency["ref"].split("@")[0]: {on.split("@")[0] for on in dependency["dependsOn"]}
+        for dependency in bill["dependencies"]
+    }
     assert "pkg:pypi/torch" in needs["pkg:pypi/gatehouse"]
     assert "pkg:pypi/alembic" in needs["pkg:pypi/optuna"]
     reached, pending = set(), ["pkg:pypi/gatehouse"]
@@ -75,8 +78,8 @@ def test_what_is_installed_comes_from_the_context_alone(tmp_path: Path) -> None:
     _wheel(context / "gatehouse", "gatehouse", "pipelines/projects/a", "feature_repo/b", "cli")
     (context / "locks" / "some.lock").write_text(f"one==1 --hash=sha256:{digest}\n")
     assert (ended := _installed(tmp_path, context)).returncode == 0, ended.stderr
-    held = {path.relative_to(tmp_path).as_posix() for path in tmp_path.glob("env/lib/*/site-packages/**/*.py")}
-    assert {name.split("site-packages/")[1] for name in held} == {
+    content = {path.relative_to(tmp_path).as_posix() for path in tmp_path.glob("env/lib/*/site-packages/**/*.py")}
+    assert {name.split("site-packages/")[1] for name in content} == {
         "one/__init__.py",
         "gatehouse/__init__.py",
         "gatehouse/cli.py",

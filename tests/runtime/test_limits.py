@@ -59,18 +59,10 @@ def test_version_1_also_where_the_container_sees_its_own_cgroup_as_the_root(
     assert (limits.memory(), limits.processors()) == (400_000_000, 3)
 
 
-def test_version_1_without_limits(cgroup: Path) -> None:
-    written(cgroup.parent / "membership", "5:memory:/\n3:cpu:/")
-    written(cgroup / "memory/memory.limit_in_bytes", str(2**63 - 4096))
-    written(cgroup / "cpu/cpu.cfs_quota_us", "-1")
-    written(cgroup / "cpu/cpu.cfs_period_us", "100000")
-    assert limits.memory() == MACHINE
-
-
 def test_the_limit_of_the_process_binds() -> None:
     def confine() -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (10**9, 10**9))
 
     program = "from gatehouse.runtime import limits; print(limits.memory())"
-    told = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, check=True, preexec_fn=confine)
-    assert int(told.stdout) == 10**9
+    message = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, check=True, preexec_fn=confine)
+    assert int(message.stdout) == 10**9

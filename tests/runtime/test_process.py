@@ -10,7 +10,7 @@ from collections.abc import Callable
 import psutil
 import pytest
 
-from gatehouse.runtime.process import OWNER, descendants, owner_env, start_time, stop_tree
+from gatehouse.runtime.process import OWNER, descendants, start_time, stop_tree
 
 _OWNER = """
 import os, subprocess, sys, time
@@ -67,10 +67,6 @@ def test_an_id_that_another_process_has_now_is_not_the_owner() -> None:
     env = os.environ | {OWNER: f"{os.getpid()}:1"}
     follower = subprocess.Popen([sys.executable, "-c", _FOLLOWER], env=env)
     assert follower.wait(timeout=60) == 128 + signal.SIGKILL
-
-
-def test_the_owner_is_named_by_id_and_start_time() -> None:
-    assert owner_env() == {OWNER: f"{os.getpid()}:{start_time(os.getpid())}"}
 
 
 @pytest.mark.parametrize("deaf", [False, True], ids=["listens", "ignores SIGTERM"])

@@ -39,6 +39,6 @@ def served(store: ArtifactStore, monkeypatch: pytest.MonkeyPatch) -> Iterator[Se
         client(store, "", "ann", "read", "run", "promote"),
     ]
     with serving(create_app(store, rate=Rate(1000, 1000))) as address:
-        for each in callers:
-            each.address = address
+        for caller in callers:
+            caller.address = address
         yield Served(gate, address, Client(address, ""), *callers)

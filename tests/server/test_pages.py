@@ -31,8 +31,8 @@ def _logged_in(page: Page, who: Client, path: str = "/") -> Page:
 
 
 def _text(page: Page) -> str:
-    found: str = page.js("document.body.innerText")
-    return found
+    result: str = page.js("document.body.innerText")
+    return result
 
 
 def test_a_person_logs_in_looks_and_approves(served: Served, browser: Browser) -> None:
@@ -103,8 +103,8 @@ def test_versions_are_found_and_compared(served: Served, browser: Browser) -> No
     shown = _text(page.click("a[href^='/compare?']"))
     cells = "[...document.querySelectorAll('table')].map(t => t.innerText.replace(/\\s+/g, ' ').trim())"
     numbers, changed = page.js(cells)
-    told = "log_loss 0.49 no interval 0.49 no interval roc_auc 0.73 0.71 to 0.75 0.73 0.71 to 0.75"
-    assert numbers == f"metric {NAME}:1 {NAME}:2 {told}"
+    message = "log_loss 0.49 no interval 0.49 no interval roc_auc 0.73 0.71 to 0.75 0.73 0.71 to 0.75"
+    assert numbers == f"metric {NAME}:1 {NAME}:2 {message}"
     assert changed == f"part what {NAME}:1 {NAME}:2 configuration seed 1 2"
     assert "Both were measured on the same test rows." in shown
     assert page.js("document.querySelector('th a').getAttribute('href')") == f"/models/{NAME}/1"

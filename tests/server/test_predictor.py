@@ -49,14 +49,14 @@ KINDS = dict.fromkeys(NUMERIC, "FP64") | dict.fromkeys(CATEGORICAL, "BYTES")
 def infer(address: str, inputs: list[dict[str, Any]], expected: int = 200, **body: Any) -> Any:
     """What the server answers to inputs."""
     sent = json.dumps({"inputs": inputs} | body)  # `requests` itself sends no NaN.
-    found = requests.post(f"{address}/v2/models/delays/infer", data=sent, timeout=60)
-    assert found.status_code == expected, found.text
-    return found.json() if expected == 200 else found.json()["error"]
+    result = requests.post(f"{address}/v2/models/delays/infer", data=sent, timeout=60)
+    assert result.status_code == expected, result.text
+    return result.json() if expected == 200 else result.json()["error"]
 
 
 def data(answer: Any) -> dict[str, Any]:
     """Values by output."""
-    return {each["name"]: each["data"] for each in answer["outputs"]}
+    return {item["name"]: item["data"] for item in answer["outputs"]}
 
 
 @pytest.fixture(scope="module")
@@ -109,24 +109,24 @@ def test_trees_answer_as_their_batch(loss: str) -> None:
     name = {"binary": "probability", "multiclass": "probabilities", "regression": "prediction"}[loss]
     for rows, expected in ((ROWS, batch), (ROWS.slice(7, 1), batch[7:8])):
         answer = model.infer(inference.Inference.model_validate({"inputs": tensors(rows, KINDS)}))
-        (found,) = (each for each in answer["outputs"] if each["name"] == name)
-        assert found["shape"] == list(expected.shape) and found["data"] == expected.reshape(-1).tolist()
+        (result,) = (output for output in answer["outputs"] if output["name"] == name)
+        assert result["shape"] == list(expected.shape) and result["data"] == expected.reshape(-1).tolist()
         if outputs > 1:
-            assert data(answer)["class"] == [("early", "late")[each] for each in expected.argmax(axis=1)]
+            assert data(answer)["class"] == [("early", "late")[item] for item in expected.argmax(axis=1)]
 
 
 def test_it_says_what_it_is_takes_and_gives(address: str) -> None:
     def get(path: str, expected: int = 200) -> Any:
-        found = requests.get(address + path, timeout=60)
-        assert found.status_code == expected
-        return found.json()
+        result = requests.get(address + path, timeout=60)
+        assert result.status_code == expected
+        return result.json()
 
     assert get("/v2")["name"] == "gatehouse"
     assert get("/v2/health/live")["live"] is True and get("/v2/health/ready")["ready"] is True
     for path in ("/v2/models/delays", "/v2/models/delays/versions/4"):
         described = get(path)
         assert described["versions"] == ["4"] and described["name"] == "delays"
-        assert {each["name"]: each["datatype"] for each in described["inputs"]} == KINDS
+        assert {item["name"]: item["datatype"] for item in described["inputs"]} == KINDS
         assert described["outputs"] == [
             {"name": "probability", "datatype": "FP64", "shape": [-1]},
             {"name": "positive", "datatype": "BOOL", "shape": [-1]},
@@ -138,7 +138,7 @@ def test_it_says_what_it_is_takes_and_gives(address: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("place", "change", "told"),
+    ("place", "change", "message"),
     [
         (0, {"name": "width"}, "missing distance, unknown width"),
         (0, {"name": "wind"}, "inputs: expected each once"),
@@ -159,18 +159,18 @@ def test_it_says_what_it_is_takes_and_gives(address: str) -> None:
     ],
 )
 def test_a_wrong_input_is_named_with_what_was_expected(
-    address: str, place: int, change: dict[str, Any], told: str
+    address: str, place: int, change: dict[str, Any], message: str
 ) -> None:
     inputs = tensors(ROWS.slice(0, 2), KINDS)
     inputs[place] |= change
-    assert told in infer(address, inputs, 400)
+    assert message in infer(address, inputs, 400)
 
 
 def test_with_keys_alone_features_are_read_and_scored_as_the_batch(tmp_path: Path, store: ArtifactStore) -> None:
     rows, details, sales = shops.retrieved(store, tmp_path, "both")
     (training_set,) = store.references("training-sets", "both")
     fitted = fit(rows, details["numeric"], details["categorical"])
-    described = architecture(network(hidden=(9, 5)), fitted.width, [each.cardinality for each in fitted.categorical])
+    described = architecture(network(hidden=(9, 5)), fitted.width, [item.cardinality for item in fitted.categorical])
     torch.manual_seed(2)
     weights = build_model(described).state_dict()
     predictor = Predictor({"architecture": described, "transformation": fitted.to_json()}, weights)
@@ -184,7 +184,7 @@ def test_with_keys_alone_features_are_read_and_scored_as_the_batch(tmp_path: Pat
     read = replace(Online.of_model(store, model), now=lambda: shops.AS_OF)
     served = ServedModel("delays", "1", model, predictor, online=read)
     kinds = {"shop": "INT64", "amount": "FP64", "currency": "BYTES"}
-    assert {each.name: each.datatype for each in read.inputs} == kinds
+    assert {entry.name: entry.datatype for entry in read.inputs} == kinds
     batch = predictor.predict(rows)
     with serving(create_app(Following(served))) as address:
         assert data(infer(address, tensors(rows, kinds)))["probability"] == batch.tolist()
@@ -192,14 +192,14 @@ def test_with_keys_alone_features_are_read_and_scored_as_the_batch(tmp_path: Pat
         for datatype, key in (("INT64", 1.7), ("FP64", 1.7), ("FP64", 2.0**53), ("INT64", True), ("INT64", "1")):
             inputs = tensors(rows.slice(9, 1), kinds)
             inputs[0] |= {"datatype": datatype, "data": [key]}
-            told = infer(address, inputs, 400)
-            assert told.startswith("input shop, datatype INT64, data[0]: ") and repr(key) in told
+            message = infer(address, inputs, 400)
+            assert message.startswith("input shop, datatype INT64, data[0]: ") and repr(key) in message
         inputs[0] |= {"datatype": "FP64", "data": [float(rows["shop"][9].as_py())]}
         assert data(infer(address, inputs))["probability"] == [batch[9]]
         assert "or the keys shop, amount, currency alone" in infer(address, tensors(rows, {"shop": "INT64"}), 400)
         sqlite_file(store, "shops").write_bytes(b"no database")
-        found = requests.get(f"{address}/v2/health/ready", timeout=60)
-        assert found.status_code == 503 and found.json()["error"]
+        result = requests.get(f"{address}/v2/health/ready", timeout=60)
+        assert result.status_code == 503 and result.json()["error"]
 
 
 def test_where_tokens_are_asked_for_only_their_holders_are_answered(
@@ -230,10 +230,10 @@ def test_a_moved_alias_is_followed_and_no_answer_is_half_of_two_versions(
     described = first.predictor.description
     other = Predictor(described, build_model(described["architecture"]).state_dict())
     models = {"4": first, "5": replace(first, version="5", predictor=other)}
-    expected = {version: each.predictor.predict(ROWS).tolist() for version, each in models.items()}
+    expected = {version: model.predictor.predict(ROWS).tolist() for version, model in models.items()}
     assert expected["4"] != expected["5"]
-    held = ["4"]
-    followed = Following(first, lambda present: models[held[0]], seconds=0.001)
+    content = ["4"]
+    followed = Following(first, lambda present: models[content[0]], seconds=0.001)
     seen: set[str] = set()
 
     def ask(_: int) -> None:
@@ -245,6 +245,6 @@ def test_a_moved_alias_is_followed_and_no_answer_is_half_of_two_versions(
         for _ in range(500):
             if len(seen) == 2:
                 break
-            held[0] = "5" if held[0] == "4" else "4"
+            content[0] = "5" if content[0] == "4" else "4"
             list(threads.map(ask, range(8)))
     assert seen == {"4", "5"}

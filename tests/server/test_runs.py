@@ -5,6 +5,7 @@ import shutil
 import socket
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -30,7 +31,7 @@ def test_a_run_that_fails_says_why_also_to_a_new_server(store: ArtifactStore, pr
     ended = followed(ArtifactStore.open(store.address), run.id)
     assert (ended.status, ended.error) == ("FAILED", "ConfigurationError")
     assert "contract.yaml" in ended.message
-    assert [each.id for each in newest(store)] == [run.id]
+    assert [submitted.id for submitted in newest(store)] == [run.id]
 
 
 def _recorded(store: ArtifactStore, **records: dict[str, Any]) -> ArtifactStore:
@@ -49,8 +50,8 @@ def test_a_run_goes_from_pending_to_succeeded(store: ArtifactStore) -> None:
     assert (running.status, running.stages[0].event) == ("RUNNING", "waiting")
     for event, body in (("started", {}), ("finished", {"result": {"rows": 3}})):
         store.record(f"runs/{RUN}/snapshot.1.{event}.json", body | {"seconds": 2.5, "at": 1.0})
-    found = followed(store, RUN).stages[0]
-    assert (found.title, found.event, found.seconds, found.result) == ("Take it", "finished", 2.5, {"rows": 3})
+    output = followed(store, RUN).stages[0]
+    assert (output.title, output.event, output.seconds, output.result) == ("Take it", "finished", 2.5, {"rows": 3})
     store.record(f"runs/{RUN}/{ENDED}", {"exit_code": 0, "failure": None})
     assert followed(store, RUN).status == "SUCCEEDED"
 
@@ -67,22 +68,20 @@ def test_a_run_whose_process_is_gone_has_failed(
     store: ArtifactStore, monkeypatch: pytest.MonkeyPatch, process: dict[str, Any] | None, status: str
 ) -> None:
     monkeypatch.setattr("socket.gethostname", lambda: "HERE")
-    found = followed(_recorded(store, **({PROCESS.removesuffix(".json"): process} if process else {})), RUN)
-    assert found.status == status
-    assert ("is gone" in found.message) == (status == "FAILED")
+    result = followed(_recorded(store, **({PROCESS.removesuffix(".json"): process} if process else {})), RUN)
+    assert result.status == status
+    assert ("is gone" in result.message) == (status == "FAILED")
 
 
 def test_so_many_runs_wait_and_no_more(store: ArtifactStore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    started = store.address
     monkeypatch.setattr("gatehouse.server.runs.MOST_QUEUED", 1)
-    monkeypatch.setattr("gatehouse.server.runs._started", lambda *_: started)
+    monkeypatch.setattr("subprocess.Popen", lambda *_, **__: SimpleNamespace(pid=os.getpid()))
     here = {"host": socket.gethostname(), "pid": os.getpid(), "started": start_time(os.getpid())}
     elsewhere, gone = here | {"host": "elsewhere"}, here | {"started": "1"}
     for number, process in enumerate((elsewhere, gone)):
         store.record(f"runs/{RUN[:-1]}{number}/{SUBMITTED}", {})
         store.record(f"runs/{RUN[:-1]}{number}/{PROCESS}", process)
-    assert submit(store, tmp_path, Submission(), "rune") is started  # type: ignore[comparison-overlap]
-    _recorded(store, process=here)
+    assert submit(store, tmp_path, Submission(), "rune").status == "PENDING"
     with pytest.raises(ProblemError, match="1 submitted runs wait or run on this machine") as refused:
         submit(store, tmp_path, Submission(), "rune")
     assert refused.value.status == 429

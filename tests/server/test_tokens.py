@@ -1,12 +1,15 @@
-"""Tokens: what is stored of them, who is admitted, and when no longer."""
+"""Tokens and their rate: what is stored of them, who is admitted, how often, and when no longer."""
 
 import hashlib
 import hmac
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from typer.testing import CliRunner
 
+from gatehouse.cli.serve import app
 from gatehouse.errors import ConfigurationError
+from gatehouse.server.access import Rate
 from gatehouse.server.tokens import create_token, revoke_token, token_given, tokens_of
 from gatehouse.store.store import ArtifactStore
 
@@ -29,9 +32,9 @@ def test_nothing_else_is_admitted(store: ArtifactStore, change: str) -> None:
     assert token_given(tokens_of(store), forms.get(change, secret + change), datetime.now(UTC)) is None
 
 
-@pytest.mark.parametrize("given", ["known", "another's number", "nobody's number", "no token"])
+@pytest.mark.parametrize("presented", ["known", "another's number", "nobody's number", "no token"])
 def test_hashes_are_compared_in_constant_time_whoever_is_named(
-    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch, given: str
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch, presented: str
 ) -> None:
     compared: list[tuple[str, str]] = []
 
@@ -42,9 +45,9 @@ def test_hashes_are_compared_in_constant_time_whoever_is_named(
     compare_digest = hmac.compare_digest
     secret, other = (create_token(store, name, ["run"], 2) for name in ("ada", "bob"))
     forms = {"known": secret, "another's number": other[:19] + secret[19:], "no token": "x"}
-    shown = forms.get(given, f"gatehouse_00000000_{secret[19:]}")
+    shown = forms.get(presented, f"gatehouse_00000000_{secret[19:]}")
     monkeypatch.setattr(hmac, "compare_digest", compare)
-    assert (token_given(tokens_of(store), shown, datetime.now(UTC)) is not None) == (given == "known")
+    assert (token_given(tokens_of(store), shown, datetime.now(UTC)) is not None) == (presented == "known")
     ((stored, hashed),) = compared
     assert len(stored) == len(hashed) == 64
     assert hashed == hashlib.sha256(shown.encode()).hexdigest()
@@ -58,3 +61,44 @@ def test_a_revoked_token_is_refused_and_a_second_time_is_no_error(store: Artifac
     assert token_given(tokens_of(store), secret, datetime.now(UTC)) is None
     with pytest.raises(ConfigurationError, match=f"expected one of {number}, found 'ada'"):
         revoke_token(store, "ada")
+
+
+def test_a_burst_passes_and_then_what_comes_back() -> None:
+    clock = [0.0]
+    rate = Rate(2, 3, lambda: clock[0])
+    assert [rate.wait("ada") for _ in range(5)] == [0, 0, 0, 0.5, 0.5]
+    assert rate.wait("bob") == 0
+    clock[0] = 0.5
+    assert [rate.wait("ada") for _ in range(2)] == [0, 0.5]
+    clock[0] = 1000.0
+    assert [rate.wait("ada") for _ in range(4)] == [0, 0, 0, 0.5]
+
+
+def _ask(store: ArtifactStore, *words: str) -> str:
+    ended = CliRunner().invoke(app, ["token", *words, "--store", store.address])
+    if ended.exception:
+        raise ended.exception
+    return ended.output
+
+
+def test_a_token_is_printed_once_listed_and_revoked(store: ArtifactStore) -> None:
+    secret = _ask(store, "create", "ada", "--scope", "run", "--scope", "promote", "--days", "3").strip()
+    (token,) = tokens_of(store).values()
+    assert secret.startswith(f"gatehouse_{token.id}_")
+    listed = _ask(store, "list")
+    assert "ada" in listed
+    assert "promote, run" in listed
+    assert secret[19:] not in listed
+    assert "revoked" not in listed
+    assert "is revoked" in _ask(store, "revoke", token.id)
+    assert "revoked" in _ask(store, "list")
+
+
+def test_mlflow_is_imported_before_threads_serve(store: ArtifactStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    order: list[str] = []
+    monkeypatch.setattr(  # Only the order is asked for, and neither ends by itself or undoes what it does.
+        "gatehouse.tracking.mlflow_client.load_mlflow", lambda: order.append("MLflow is imported")
+    )
+    monkeypatch.setattr("uvicorn.run", lambda *_, **__: order.append("threads serve"))  # It serves until killed.
+    ended = CliRunner().invoke(app, ["--store", store.address])
+    assert (ended.exception, order) == (None, ["MLflow is imported", "threads serve"])

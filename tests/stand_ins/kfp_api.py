@@ -192,29 +192,29 @@ class Objects:
 
     def terminate_run(self, run: str) -> Body:
         """CANCELING until the pods ended; the history tells it when that is reported."""
-        found = self.run(run)
-        if found["state"] not in ("PENDING", "RUNNING", "PAUSED"):
+        body = self.run(run)
+        if body["state"] not in ("PENDING", "RUNNING", "PAUSED"):
             raise Refusal(INVALID, f"Failed to terminate a run {run}. Row not found")
-        found["state"] = "CANCELING"
+        body["state"] = "CANCELING"
         return {}
 
     def set_state(self, run: str, state: str) -> None:
         """Let a run be in another state, as the controller reports it."""
-        found, now = self.runs[run], self._now()
-        found["state"] = state
-        found["state_history"].append({"update_time": now, "state": state})
-        found["finished_at"] = now if state in ("SUCCEEDED", "SKIPPED", "FAILED", "CANCELED") else _EPOCH
+        body, now = self.runs[run], self._now()
+        body["state"] = state
+        body["state_history"].append({"update_time": now, "state": state})
+        body["finished_at"] = now if state in ("SUCCEEDED", "SKIPPED", "FAILED", "CANCELED") else _EPOCH
 
     def begin_task(self, run: str, task: str, state: str = "RUNNING") -> None:
         """Let a run come to a task, as the controller reports its nodes: driver, task, executor, attempts of each.
 
         `state` is empty for a task that is omitted, whose nodes start and end at once.
         """
-        found, now = self.runs[run], self._now()
-        nodes = found.setdefault("run_details", {}).setdefault("task_details", [])
+        body, now = self.runs[run], self._now()
+        nodes = body.setdefault("run_details", {}).setdefault("task_details", [])
         end = "0001-01-01T00:00:00Z" if state == "RUNNING" else now
         for name in (f"{task}-driver", f"{task}-driver(0)", task, f"{task}(0)", "executor", "executor(0)"):
-            node = {"display_name": name, "create_time": found["created_at"], "start_time": now, "end_time": end}
+            node = {"display_name": name, "create_time": body["created_at"], "start_time": now, "end_time": end}
             node |= {"run_id": run, "task_id": self._id(), "state": state}
             node |= {"state_history": [{"update_time": now, "state": state}]}
             nodes.append(
@@ -266,8 +266,8 @@ class Objects:
         return self._keep("recurring_runs", fields)
 
     def enable(self, recurring_run: str, mode: str = "ENABLE") -> Body:
-        found = self._find("recurring_runs", "Job", recurring_run)
-        found |= {"status": f"{mode}D", "mode": mode, "updated_at": self._now()}
+        body = self._find("recurring_runs", "Job", recurring_run)
+        body |= {"status": f"{mode}D", "mode": mode, "updated_at": self._now()}
         return {}
 
     def delete_recurring_run(self, recurring_run: str, query: Mapping[str, str]) -> Body:
@@ -342,10 +342,10 @@ class Objects:
         return names["Default"]
 
     def _find(self, kind: str, title: str, identity: str) -> Body:
-        found: Body | None = getattr(self, kind).get(identity)
-        if found is None:
+        body: Body | None = getattr(self, kind).get(identity)
+        if body is None:
             raise Refusal(NOT_FOUND, f"{title} {identity} not found")
-        return found
+        return body
 
     def _keep(self, kind: str, fields: Body) -> Body:
         identity = self._id()
@@ -459,14 +459,9 @@ class KfpServer:
     """The server, as tests see it.
 
     Attributes:
-        token: The bearer token that requests need; empty for none.
-        multi_user: Whether it says that it serves several users.
         calls: Every call that came in, as `POST runs`, with ids as in the description of the API.
-        namespaces: The namespace that each call named.
-        faults: What befalls calls, by their number from 0: one of `FAULTS`.
+        faults: One of `FAULTS` by the number of the call, from 0.
         lacks: Fields of requests that it does not know, as a server of an older release.
-        late: How long a slow answer takes, in seconds.
-        down: Whether it drops every connection.
     """
 
     objects: Objects = field(default_factory=Objects)
@@ -523,11 +518,13 @@ class KfpServer:
                 raise Refusal(UNAUTHENTICATED, "Failed to check authorization.")
             if (method, route) not in _ROUTES:
                 raise Refusal(NOT_FOUND, "Not Found")
-            given: Any = _file(headers, sent) if uploads else _body(method, route, sent)
-            if unknown := [key for key in self.lacks if not uploads and key in given]:
+            arguments: Any = _file(headers, sent) if uploads else _body(method, route, sent)
+            if unknown := [key for key in self.lacks if not uploads and key in arguments]:
                 raise Refusal(INVALID, f'proto: (line 1:2): unknown field "{unknown[0]}"')
-            self.namespaces.append(query.get("namespace", "") if uploads else {**given, **query}.get("namespace", ""))
-            answer = _filled(_ROUTES[method, route](self.objects, query, given, *ids))
+            self.namespaces.append(
+                query.get("namespace", "") if uploads else {**arguments, **query}.get("namespace", "")
+            )
+            answer = _filled(_ROUTES[method, route](self.objects, query, arguments, *ids))
         except Refusal as refusal:
             status, message = _STATUS[refusal.code], refusal.message
             if uploads:
@@ -543,8 +540,8 @@ def _route(method: str, path: str) -> tuple[str, list[str]]:
     """The route of a path as the description of the API writes it, and its ids."""
     for _, route in sorted(_ROUTES, key=lambda key: key[1].count("{")):
         pattern = re.sub(r"\\{[a-z_]+\\}", "([^/:]+)", re.escape(route))
-        if (method, route) in _ROUTES and (found := re.fullmatch(pattern, path)):
-            return route, [unquote(identity) for identity in found.groups()]
+        if (method, route) in _ROUTES and (match := re.fullmatch(pattern, path)):
+            return route, [unquote(identity) for identity in match.groups()]
     return path, []
 
 

@@ -34,20 +34,13 @@ _GRACE = 0.2
 
 @dataclass
 class Cluster:
-    """The state of the stand-in.
+    """The state of the stand-in; rights are group, resource and verb.
 
     Attributes:
-        scenario: What happens to a job that is created.
-        faults: What befalls the next requests: an HTTP status, `reset`, `close` or `gone` (both for watches), or None.
-        forbidden: The rights that nobody has, as group, resource and verb.
-        requests: Every request that was made, as `<method> <path>`, that of a watch with `?watch`.
-        asked: API group, resource and verb of every request, as a role grants them.
-        created: Every object that was taken.
-        log: Where the launcher writes the lines of pods.
-        errors: What scenarios raised.
+        faults: Of the next requests: an HTTP status, `reset`, `close` or `gone` (both for watches), or None.
+        asked: The right that each request needed.
         objects: What a GET finds besides jobs and pods, by path.
-        granted: The rights that a review allows, as group, resource and verb.
-        reviews: Every review that was asked for.
+        granted: The rights that a review allows.
         changes: Every change of a pod, as version and event of a watch.
     """
 
@@ -165,7 +158,7 @@ class Cluster:
         """Wait until so many requests of paths that end like this were made, or until nobody makes any."""
         began, deadline = len(self.requests), time.monotonic() + 10
         while self.jobs and time.monotonic() < deadline:
-            if sum(each.endswith(ending) for each in self.requests[began:]) >= number:
+            if sum(request.endswith(ending) for request in self.requests[began:]) >= number:
                 return
             time.sleep(0.005)
 
@@ -191,11 +184,11 @@ class Cluster:
 
     def conclude(self, job: Object, *, succeeded: bool, reason: str = "Done", message: str = "It ended.") -> None:
         """Set the condition that ends the job, beside one that does not hold, as operators leave them."""
-        held = KINDS[job["kind"]].success if succeeded else "Failed"
+        condition = KINDS[job["kind"]].success if succeeded else "Failed"
         other = "Failed" if succeeded else KINDS[job["kind"]].success
         job.setdefault("status", {})["conditions"] = [
             {"type": other, "status": "False", "reason": "No", "message": ""},
-            {"type": held, "status": "True", "reason": reason, "message": message},
+            {"type": condition, "status": "True", "reason": reason, "message": message},
         ]
         self.touch(job)
 
@@ -203,14 +196,14 @@ class Cluster:
         """Delete a job, in the background: its object goes at once, and its pods when their containers have ended."""
         job = self.jobs.pop(path)
         label = KINDS[job["kind"]].label
-        mine = [pod for pod in self.pods.values() if pod["metadata"]["labels"][label] == job["metadata"]["name"]]
-        for pod in mine:
+        pods_of_job = [pod for pod in self.pods.values() if pod["metadata"]["labels"][label] == job["metadata"]["name"]]
+        for pod in pods_of_job:
             self._begin_to_delete(pod)
         job["metadata"]["deleted"] = True
         self.touch(job)
         for process in self.processes:
             process.terminate()
-        threading.Timer(_GRACE, self._end_deletion, [mine]).start()
+        threading.Timer(_GRACE, self._end_deletion, [pods_of_job]).start()
 
     def _begin_to_delete(self, pod: Object) -> None:
         pod["metadata"] |= {"deletionTimestamp": _now(), "deletionGracePeriodSeconds": 30}
@@ -376,7 +369,7 @@ class _Handler(Handler):
         pod = self.cluster.pods.get(name)
         if pod is None:
             return self._status(404, "no such pod")
-        waiting = any("waiting" in each["state"] for each in pod["status"].get("containerStatuses", ()))
+        waiting = any("waiting" in container["state"] for container in pod["status"].get("containerStatuses", ()))
         if waiting or pod["status"]["phase"] == "Pending":
             return self._status(400, f'container "{query["container"]}" in pod "{name}" is waiting to start')
         lines = self.cluster.logs[pod["metadata"]["uid"]]

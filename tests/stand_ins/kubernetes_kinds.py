@@ -48,13 +48,13 @@ def validator_of(crd: str) -> Any:
 def _strict(schema: Any) -> Any:
     """Kubernetes' structural schema as JSON schema. A cluster drops unknown fields; here they are errors."""
     if isinstance(schema, list):
-        return [_strict(each) for each in schema]
+        return [_strict(item) for item in schema]
     if not isinstance(schema, dict):
         return schema
     if schema.get("x-kubernetes-int-or-string") is True:
         return {"type": ["integer", "string"]}
     known = {
-        name: {key: _strict(each) for key, each in value.items()} if name == "properties" else _strict(value)
+        name: {key: _strict(entry) for key, entry in value.items()} if name == "properties" else _strict(value)
         for name, value in schema.items()
         if name not in ("description", "default", "format")
     }
@@ -70,7 +70,7 @@ def container_of(job: Object) -> tuple[int, Object]:
         return trainer["numNodes"], trainer
     replicas = job["spec"]["pytorchReplicaSpecs"]
     first = next(iter(replicas.values()))
-    return sum(each["replicas"] for each in replicas.values()), first["template"]["spec"]["containers"][0]
+    return sum(replica["replicas"] for replica in replicas.values()), first["template"]["spec"]["containers"][0]
 
 
 def restart_policy(job: Object) -> str:
@@ -91,9 +91,9 @@ def environment_of(job: Object, rank: int, port: int) -> dict[str, str]:
         counts = {"PET_NNODES": str(nodes), "PET_NPROC_PER_NODE": str(trainer.get("numProcPerNode", 1))}
         return counts | {"PET_NODE_RANK": str(rank)} | places
     spec = job["spec"]
-    found = {"PYTHONUNBUFFERED": "1"}
+    environment = {"PYTHONUNBUFFERED": "1"}
     world = nodes * int(spec.get("nprocPerNode", "1"))
-    found |= meeting | places | {"WORLD_SIZE": str(world), "RANK": str(rank), "PET_NODE_RANK": str(rank)}
+    environment |= meeting | places | {"WORLD_SIZE": str(world), "RANK": str(rank), "PET_NODE_RANK": str(rank)}
     if "nprocPerNode" in spec:
-        found["PET_NPROC_PER_NODE"] = spec["nprocPerNode"]
-    return found | {"PET_NNODES": str(nodes)}
+        environment["PET_NPROC_PER_NODE"] = spec["nprocPerNode"]
+    return environment | {"PET_NNODES": str(nodes)}

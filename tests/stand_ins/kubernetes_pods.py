@@ -20,7 +20,7 @@ def run_pods(cluster: Cluster, job: Object) -> None:
     running = []
     for rank in range(nodes):
         pod = cluster.add_pod(job, f"node-{rank}")
-        environment = {each["name"]: each["value"] for each in container["env"] if "value" in each}
+        environment = {item["name"]: item["value"] for item in container["env"] if "value" in item}
         for ours in ("TMPDIR", "GATEHOUSE_CACHE", "GLOO_SOCKET_IFNAME"):
             environment.pop(ours, None)
         environment |= environment_of(job, rank, port)

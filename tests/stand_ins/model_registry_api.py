@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -38,15 +39,6 @@ _STATES = {
     "model_artifacts": _ARTIFACT_STATES,
 }
 _VALUES = {"MetadataStringValue": ("string_value", str), "MetadataDoubleValue": ("double_value", float)}
-_STATUS_TEXT = {
-    400: "Bad Request",
-    401: "Unauthorized",
-    404: "Not Found",
-    409: "Conflict",
-    422: "Unprocessable Entity",
-    500: "Internal Server Error",
-    503: "Service Unavailable",
-}
 
 
 class Refused(Exception):
@@ -59,15 +51,10 @@ class Refused(Exception):
 
 @dataclass
 class ModelRegistry:
-    """The state of the stand-in.
+    """The state of the stand-in: resources by kind, then by id; the parent of an artifact is its version.
 
-    Attributes:
-        resources: By kind, then by id.
-        parents: Of a version its model, of an artifact its version.
-        requests: Every request that was made, as `<method> <path>`.
-        faults: What befalls the next requests: an HTTP status before it is done, `lost` for an answer that is cut off
-            after it was done, or None.
-        token: What clients must bear; empty for nothing.
+    A fault of a coming request is an HTTP status before it is done, `lost` for an answer that is cut off after it was
+    done, or None.
     """
 
     resources: dict[str, dict[str, Resource]] = field(default_factory=lambda: {kind: {} for kind in _UPDATES})
@@ -92,7 +79,7 @@ class ModelRegistry:
                 asked = {name: values[-1] for name, values in parse_qs(address.query).items()}
                 return self._route(method, address.path.removeprefix(_PREFIX).split("/"), asked, body)
             except Refused as error:
-                return error.status, {"code": _STATUS_TEXT[error.status], "message": str(error)}
+                return error.status, {"code": HTTPStatus(error.status).phrase, "message": str(error)}
 
     def _route(self, method: str, path: list[str], asked: dict[str, str], body: bytes) -> tuple[int, Resource]:
         match method, path:
@@ -118,7 +105,7 @@ class ModelRegistry:
         raise Refused(404, "404 page not found")
 
     def _below(self, parent: str, kind: str) -> list[Resource]:
-        return [each for known, each in self.resources[kind].items() if self.parents.get(known) == parent]
+        return [resource for known, resource in self.resources[kind].items() if self.parents.get(known) == parent]
 
     def _get(self, kind: str, known: str) -> Resource:
         if not known.isdigit():
@@ -131,10 +118,14 @@ class ModelRegistry:
         if "name" not in asked:
             raise Refused(400, "invalid parameters call, supply either name or externalId")
         like = re.escape(asked["name"]).replace("_", ".").replace("%", ".*")
-        found = [each for each in self.resources["registered_models"].values() if re.fullmatch(like, each["name"])]
-        if len(found) != 1:
-            raise Refused(404, f"{'multiple' if found else 'no'} registered models found for name={asked['name']}")
-        return found[0]
+        named = [
+            registered_model
+            for registered_model in self.resources["registered_models"].values()
+            if re.fullmatch(like, registered_model["name"])
+        ]
+        if len(named) != 1:
+            raise Refused(404, f"{'multiple' if named else 'no'} registered models found for name={asked['name']}")
+        return named[0]
 
     def _page(self, listed: list[Resource], asked: dict[str, str]) -> Resource:
         if not asked.get("pageSize", "0").isdigit():
@@ -145,7 +136,7 @@ class ModelRegistry:
                 after = int(base64.b64decode(token, validate=True))
             except ValueError:
                 raise Refused(500, "invalid nextPageToken") from None
-        rest = [each for each in listed if int(each["id"]) > after]
+        rest = [item for item in listed if int(item["id"]) > after]
         items = rest[:size] if size else rest
         token = base64.b64encode(items[-1]["id"].encode()).decode() if len(items) < len(rest) else ""
         return {"items": items, "nextPageToken": token, "pageSize": size, "size": len(items)}
@@ -161,7 +152,7 @@ class ModelRegistry:
         if kind == "model_versions":
             self._get("registered_models", str(owner))
         siblings = self._below(owner, kind) if owner else list(self.resources[kind].values())
-        if any(each["name"] == body["name"] for each in siblings):
+        if any(sibling["name"] == body["name"] for sibling in siblings):
             raise Refused(409, f"{kind} with name {body['name']} already exists")
         number = str(next(self._ids))
         stamp = str(next(self._clock))
@@ -173,10 +164,10 @@ class ModelRegistry:
 
     def _update(self, kind: str, known: str, body: Resource) -> Resource:
         _require_known(kind, body, _UPDATES[kind])
-        held = self._get(kind, known)
-        held |= {name: value for name, value in body.items() if value is not None}
-        held["lastUpdateTimeSinceEpoch"] = str(next(self._clock))
-        return held
+        content = self._get(kind, known)
+        content |= {name: value for name, value in body.items() if value is not None}
+        content["lastUpdateTimeSinceEpoch"] = str(next(self._clock))
+        return content
 
 
 def _read(body: bytes) -> Resource:
@@ -195,8 +186,8 @@ def _require_known(kind: str, body: Resource, fields: set[str]) -> None:
     if body.get("state") not in {None, *_STATES[kind]}:
         raise Refused(400, f"invalid value '{body['state']}' for {kind} state")
     for name, value in (body.get("customProperties") or {}).items():
-        member, held = _VALUES.get(value.get("metadataType"), ("", object))
-        if not member or set(value) != {"metadataType", member} or not isinstance(value[member], held):
+        member, content = _VALUES.get(value.get("metadataType"), ("", object))
+        if not member or set(value) != {"metadataType", member} or not isinstance(value[member], content):
             raise Refused(400, f"bad request: metadataType not found for {name}: {value}")
 
 
@@ -211,7 +202,7 @@ def model_registry() -> Iterator[ModelRegistry]:
             registry.requests.append(f"{self.command} {urlsplit(self.path).path.removeprefix(_PREFIX)}")
             fault = registry.faults.popleft() if registry.faults else None
             if isinstance(fault, int):
-                self.answer(fault, {"code": _STATUS_TEXT[fault], "message": "a fault"})
+                self.answer(fault, {"code": HTTPStatus(fault).phrase, "message": "a fault"})
                 return
             answer = registry.handle(self.command, self.path, body, self.headers.get("Authorization", ""))
             if fault == "lost":

@@ -51,16 +51,10 @@ class Exchange:
 
 @dataclass
 class Proxy:
-    """A server before a server.
+    """A server before the server at the port `upstream`.
 
-    Attributes:
-        upstream: Port of the server behind.
-        faults: What goes wrong next.
-        exchanges: What reached it.
-        offset: How far its clock is off, in seconds.
-        page: Most items of a listing in one answer.
-        environment: What clients need in theirs.
-        delay: Seconds that every request is on its way, as to a store that is far away.
+    Its clock is off by `offset` seconds, a listing has at most `page` items in one answer, and every request is on its
+    way for `delay` seconds, as to a store that is far away.
     """
 
     upstream: int
@@ -88,7 +82,9 @@ class Proxy:
 
     def count(self, *methods: str, part: str = "") -> int:
         """How many requests of these methods (all where none is named) had `part` in their URL."""
-        return sum(1 for each in self.exchanges if part in each.url and (not methods or each.method in methods))
+        return sum(
+            1 for exchange in self.exchanges if part in exchange.url and (not methods or exchange.method in methods)
+        )
 
     def fault_for(self, method: str, url: str) -> str:
         """The kind of the fault that this request meets, taken off its count; empty for none."""
@@ -164,31 +160,31 @@ class GcsProxy(Proxy):
             key: value for key, value in query.items() if key in ("ifGenerationMatch", "ifGenerationNotMatch")
         }
         if path.startswith("/upload/"):
-            found = _NAME.search(body)
-            return query.get("name") or (json.loads(b'"' + found[1] + b'"') if found else ""), conditions
+            result = _NAME.search(body)
+            return query.get("name") or (json.loads(b'"' + result[1] + b'"') if result else ""), conditions
         match = _OBJECT.search(path)
         return (unquote(match["target"] or match["name"]) if match else ""), conditions
 
     def _holds(self, path: str, name: str, conditions: dict[str, str]) -> bool:
         bucket = path.split("/b/", 1)[1].split("/", 1)[0]
-        found = self.ask("GET", f"/storage/v1/b/{bucket}/o/{quote(name, safe='')}", b"", {})
-        generation = str(json.loads(found.body)["generation"]) if found.status == 200 else "0"
-        wanted, unwanted = conditions.get("ifGenerationMatch"), conditions.get("ifGenerationNotMatch")
-        return (wanted is None or wanted == generation) and (unwanted is None or unwanted != generation)
+        result = self.ask("GET", f"/storage/v1/b/{bucket}/o/{quote(name, safe='')}", b"", {})
+        generation = str(json.loads(result.body)["generation"]) if result.status == 200 else "0"
+        expected, unwanted = conditions.get("ifGenerationMatch"), conditions.get("ifGenerationNotMatch")
+        return (expected is None or expected == generation) and (unwanted is None or unwanted != generation)
 
     def _paged(self, answer: Answer, query: dict[str, str]) -> Answer:
         if answer.status != 200:
             return answer
-        found = json.loads(answer.body)
-        items = found.get("items", [])
+        result = json.loads(answer.body)
+        items = result.get("items", [])
         start, size = int(query.get("pageToken", 0)), min(int(query.get("maxResults", self.page)), self.page)
-        found["items"] = items[start : start + size]
-        found.pop("nextPageToken", None)
+        result["items"] = items[start : start + size]
+        result.pop("nextPageToken", None)
         if start:
-            found["prefixes"] = []
+            result["prefixes"] = []
         if start + size < len(items):
-            found["nextPageToken"] = str(start + size)
-        answer.body = json.dumps(found).encode()
+            result["nextPageToken"] = str(start + size)
+        answer.body = json.dumps(result).encode()
         return answer
 
 

@@ -3,7 +3,6 @@
 import warnings
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 from gatehouse import __version__
 from gatehouse.errors import ConfigurationError
@@ -20,10 +19,8 @@ STORE = "store"
 def compile_project(project: Project, folder: Path, platform: Platform | None = None) -> list[Path]:
     """Compile every pipeline of `project` into `folder/<project>-<pipeline>.yaml`; returns the files.
 
-    Without a platform, specs run only through `kfp.local`, and their names say so.
-
-    Raises:
-        ConfigurationError: if the project's pipelines cannot run on the platform.
+    Without a platform, specs run only through `kfp.local`, and their names say so. Raises ConfigurationError if the
+    project's pipelines cannot run on the platform.
     """
     return [compile_pipeline(name, project, folder, platform) for name in names()]
 
@@ -31,8 +28,7 @@ def compile_project(project: Project, folder: Path, platform: Platform | None = 
 def compile_pipeline(name: str, project: Project, folder: Path, platform: Platform | None = None) -> Path:
     """Compile one pipeline of `project`, as `compile_project` does with each; returns its file.
 
-    Raises:
-        ConfigurationError: if there is no such pipeline, or it cannot run on the platform.
+    Raises ConfigurationError if there is no such pipeline, or it cannot run on the platform.
     """
     from kfp import compiler
 
@@ -43,7 +39,14 @@ def compile_pipeline(name: str, project: Project, folder: Path, platform: Platfo
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / f"{project.name}-{name}.yaml"
     function = build(name, project, platform).function
-    _stamp(function, project, platform)
+    # The spec records what it was compiled from and for, and how long its pods are kept after its end.
+    information = function.pipeline_spec.pipeline_info
+    stamp = {"project": project.name, "platform": platform.name, "gatehouse": __version__}
+    lines = [information.description, "", *(f"{key}: {value}" for key, value in stamp.items())]
+    information.description = "\n".join(lines)
+    if platform.ttl_hours:
+        kubernetes = function.platform_spec.platforms["kubernetes"]
+        kubernetes.pipelineConfig.resource_ttl_on_completion = round(platform.ttl_hours * 3600)
     full = f"{project.name}-{name}"
     called = {"pipeline_name": full, "pipeline_display_name": f"{project.name} {name}"}
     if platform is THIS_MACHINE:
@@ -57,17 +60,6 @@ def compile_pipeline(name: str, project: Project, folder: Path, platform: Platfo
             function, str(target), **called, pipeline_parameters={STORE: platform.store} if platform.store else None
         )
     return target
-
-
-def _stamp(function: Any, project: Project, platform: Platform) -> None:
-    """Record in a pipeline what it was compiled from and for, and how long its pods are kept after its end."""
-    information = function.pipeline_spec.pipeline_info
-    stamp = {"project": project.name, "platform": platform.name, "gatehouse": __version__}
-    lines = [information.description, "", *(f"{key}: {value}" for key, value in stamp.items())]
-    information.description = "\n".join(lines)
-    if platform.ttl_hours:
-        kubernetes = function.platform_spec.platforms["kubernetes"]
-        kubernetes.pipelineConfig.resource_ttl_on_completion = round(platform.ttl_hours * 3600)
 
 
 def stale(project: Project, written: Iterable[Path], folder: Path) -> Iterator[str]:
@@ -95,11 +87,7 @@ def broken(written: Iterable[Path], folder: Path, *, release: bool = False) -> I
 
 
 def refuse(findings: Iterable[str]) -> None:
-    """Refuse specs with findings.
-
-    Raises:
-        SpecError: listing every finding.
-    """
+    """Refuse specs with findings. Raises SpecError, listing every finding."""
     if findings := list(findings):
         listed = "".join(f"\n  - {finding}" for finding in findings)
         raise SpecError(f"{counted(len(findings), 'finding')} in the compiled specs:{listed}")

@@ -80,7 +80,10 @@ def _retries(compiled: Compiled) -> Iterator[str]:
         if stage is not None and bool(policy.get("maxRetryCount")) != safe:
             yield f"task {task.path}: retries: expected {'some' if safe else 'none'}"
         elif safe:
-            pause, longest = (_seconds(policy.get(name)) for name in ("backoffDuration", "backoffMaxDuration"))
+            pause, longest = (  # KFP writes seconds in a spec as 15s.
+                round(float(policy.get(name, "0s").removesuffix("s")))
+                for name in ("backoffDuration", "backoffMaxDuration")
+            )
             least = seconds_of_attempts(
                 _deadline(task.pod), policy["maxRetryCount"], pause, policy.get("backoffFactor", 2.0)
             )
@@ -89,11 +92,6 @@ def _retries(compiled: Compiled) -> Iterator[str]:
                     f"task {task.path}: retries: expected a backoffMaxDuration of at least {least}s, found {longest}s: "
                     "Argo counts all attempts from the start of the first, and ends the one that is running"
                 )
-
-
-def _seconds(duration: str | None) -> int:
-    """Seconds of a duration as KFP writes it in a spec; 0 without one."""
-    return round(float((duration or "0s").removesuffix("s")))
 
 
 @_rule("timeout", "a task that hangs holds its node, and its run, for ever")
@@ -115,16 +113,13 @@ def _cache(compiled: Compiled) -> Iterator[str]:
         stage = declared_stages().get(task.stage)
         tolerated = any(variable["name"] == TOLERATE for variable in task.container.get("env", []))
         cacheable = stage is not None and all(part.cacheable for part in in_task(stage)) and not tolerated
-        cacheable = cacheable and not (task.around and _is_last(task, compiled))
+        # KFP learns that a group has ended from a pod alone, and a cached task has none: the last one needs a pod.
+        folder = task.path.removesuffix(task.name)
+        siblings = (other for other in compiled.tasks if other.path.removesuffix(other.name) == folder)
+        is_last = not any(task.name in other.body.get("dependentTasks", []) for other in siblings)
+        cacheable = cacheable and not (task.around and is_last)
         if stage is not None and bool(task.body.get("cachingOptions", {}).get("enableCache")) != cacheable:
             yield f"task {task.path}: cache: expected enableCache={cacheable}"
-
-
-def _is_last(task: Task, compiled: Compiled) -> bool:
-    """Whether no task waits for it. KFP learns that a group has ended from a pod alone, and a cached task has none."""
-    folder = task.path.removesuffix(task.name)
-    siblings = (other for other in compiled.tasks if other.path.removesuffix(other.name) == folder)
-    return not any(task.name in other.body.get("dependentTasks", []) for other in siblings)
 
 
 @_rule("rights", "a task reads data and writes artifacts, which needs no right over its node")
@@ -222,10 +217,17 @@ def _text(value: Any) -> str:
     "Argo omits what waits for a failed group, gives it the state of the group's exit task, and the run is green",
 )
 def _after_handler(compiled: Compiled) -> Iterator[str]:
-    handled = _handled(compiled)
+    handled = {  # Paths of the groups that an exit task waits for.
+        f"{task.path.removesuffix(task.name)}{name}"
+        for task in compiled.tasks
+        if _is_exit(task)
+        for name in task.body.get("dependentTasks", [])
+    }
     for task in compiled.tasks:
-        folder = task.path.removesuffix(task.name)
-        awaited = {*task.body.get("dependentTasks", []), *_producers(task.body)}
+        folder, inputs = task.path.removesuffix(task.name), task.body.get("inputs", {})
+        sources = [*inputs.get("parameters", {}).values(), *inputs.get("artifacts", {}).values()]
+        taken = [source for by_kind in sources for source in by_kind.values() if "producerTask" in source]
+        awaited = {*task.body.get("dependentTasks", []), *(source["producerTask"] for source in taken)}
         if not _is_exit(task) and (groups := sorted(name for name in awaited if f"{folder}{name}" in handled)):
             yield (
                 f"task {task.path}: waits for {groups[0]}, the group of an exit handler; move it into the group, or "
@@ -233,27 +235,5 @@ def _after_handler(compiled: Compiled) -> Iterator[str]:
             )
 
 
-def _handled(compiled: Compiled) -> set[str]:
-    """Paths of the groups that an exit task waits for."""
-    return {
-        f"{task.path.removesuffix(task.name)}{name}"
-        for task in compiled.tasks
-        if _is_exit(task)
-        for name in task.body.get("dependentTasks", [])
-    }
-
-
 def _is_exit(task: Task) -> bool:
     return bool(task.body.get("triggerPolicy", {}).get("strategy") == "ALL_UPSTREAM_TASKS_COMPLETED")
-
-
-def _producers(body: dict[str, Any]) -> set[str]:
-    """Names of the tasks whose outputs a task takes."""
-    inputs = body.get("inputs", {})
-    sources = [*inputs.get("parameters", {}).values(), *inputs.get("artifacts", {}).values()]
-    return {
-        source["producerTask"]
-        for source_by_kind in sources
-        for source in source_by_kind.values()
-        if "producerTask" in source
-    }

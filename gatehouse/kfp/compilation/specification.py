@@ -61,12 +61,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Compiled:
-    """A compiled spec.
-
-    Attributes:
-        name: Name of its file, without the ending.
-        platform: The part of kfp-kubernetes; empty if there is none.
-    """
+    """A compiled spec: the name of its file without the ending, and the part of kfp-kubernetes, which may be empty."""
 
     name: str
     text: str
@@ -114,11 +109,7 @@ class Compiled:
 
 
 def read_spec(path: Path) -> Compiled:
-    """Read a compiled spec.
-
-    Raises:
-        SpecError: if the file is no compiled pipeline.
-    """
+    """Read a compiled spec. Raises SpecError if the file is no compiled pipeline."""
     try:
         text = path.read_text(encoding="utf-8")
         documents = [document for document in yaml.load_all(text, Loader=yaml.CSafeLoader) if document]

@@ -2,11 +2,8 @@
 
 import os
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version
-
-import yaml
 
 from gatehouse.kfp_api.client import KfpApi
 from gatehouse.kfp_api.connection import Patience
@@ -42,8 +39,6 @@ RIGHTS = {(*resource, verb) for resource in _JOBS.values() for verb in _ON_JOBS}
     ("", "events", "list"),
 }
 """The rights in docs/launcher-role.yaml: group, resource and verb."""
-_KFP, _ARGO = "kubeflow", "workflow-controller-configmap"
-_POLICIES = ("OnError", "OnFailure", "Always", "OnTransientError")
 _ROLE = "kubectl apply -n NAMESPACE -f docs/launcher-role.yaml, bound to the service account of the pods"
 
 
@@ -68,7 +63,10 @@ def examine(project: Project, platform: Platform) -> Iterator[Finding]:
             advice = "`make images`, push, and name it in the profile under `images`, by its digest."
             yield failed(f"image {name}", f"expected repository@sha256:…, found {reference or 'none'}", advice)
     yield _kfp(platform)
-    yield _store(platform)
+    if "://" in platform.store:
+        yield store_finding(platform.store)
+    else:
+        yield unchecked("store", f"{platform.store} is a folder of the pods", "--run looks at it from a pod.")
     settings: dict[str, str] = {}
     try:
         api = KubernetesApi(_TIMEOUTS)
@@ -77,7 +75,16 @@ def examine(project: Project, platform: Platform) -> Iterator[Finding]:
     else:
         yield from _cluster(api, platform.namespace or api.namespace, project, platform, settings)
     yield mlflow_finding(settings.get("mlflow-tracking-uri", ""))
-    yield _model_registry(platform)
+    registry = platform.model_registry
+    if registry is None:
+        yield unchecked("Model Registry", "the profile names none", needed=False)
+        return
+
+    def look() -> str:
+        models = sum(1 for _ in RegistryApi(registry.address, registry.author).every("registered_models"))
+        return f"{registry.address} answers, with {models:,} registered models"
+
+    yield looked("Model Registry", look, "Check `model_registry` of the profile, and GATEHOUSE_MODEL_REGISTRY_TOKEN.")
 
 
 def _words(error: Exception) -> str:
@@ -103,24 +110,6 @@ def _kfp(platform: Platform) -> Finding:
     return looked(check, look, advice)
 
 
-def _store(platform: Platform) -> Finding:
-    if "://" not in platform.store:
-        return unchecked("store", f"{platform.store} is a folder of the pods", "--run looks at it from a pod.")
-    return store_finding(platform.store)
-
-
-def _model_registry(platform: Platform) -> Finding:
-    registry = platform.model_registry
-    if registry is None:
-        return unchecked("Model Registry", "the profile names none", needed=False)
-
-    def look() -> str:
-        models = sum(1 for _ in RegistryApi(registry.address, registry.author).every("registered_models"))
-        return f"{registry.address} answers, with {models:,} registered models"
-
-    return looked("Model Registry", look, "Check `model_registry` of the profile, and GATEHOUSE_MODEL_REGISTRY_TOKEN.")
-
-
 def _cluster(
     api: KubernetesApi, namespace: str, project: Project, platform: Platform, settings: dict[str, str]
 ) -> Iterator[Finding]:
@@ -137,8 +126,15 @@ def _cluster(
     yield _resource(api, *_QUEUES, f"the queue {queue}" if queue else "")
     yield _resource(api, *_SERVING, "")
     if platform.queue:
-        yield _queue(api, namespace, platform.queue)
-    yield _restarts(api, namespace)
+        check, (group, plural) = f"queue {queue}", _QUEUES
+        advice = "`gatehouse kueue manifests PROFILE` writes it, where the profile has `kueue`."
+        try:
+            queue_object = api.get(f"/apis/{_served(api, group)}/namespaces/{namespace}/{plural}/{queue}")
+            yield passed(check, f"gives to {queue_object['spec'].get('clusterQueue', 'no cluster queue')}")
+        except ApiConflict:
+            yield failed(check, f"there is no local queue of this name in {namespace}", advice)
+        except ClusterError as error:
+            yield unchecked(check, _words(error), advice)
     if isinstance(launch, LocalLaunch):
         yield unchecked("rights", "training runs in its task's own pod", needed=False)
     else:
@@ -167,39 +163,6 @@ def _resource(api: KubernetesApi, group: str, plural: str, why: str) -> Finding:
     if why:
         return failed(check, "the cluster does not know it", advice)
     return unchecked(check, "the cluster does not know it, and this project does not use it", needed=False)
-
-
-def _queue(api: KubernetesApi, namespace: str, queue: str) -> Finding:
-    check, advice = f"queue {queue}", "`gatehouse kueue manifests PROFILE` writes it, where the profile has `kueue`."
-    group, plural = _QUEUES
-    try:
-        queue_object = api.get(f"/apis/{_served(api, group)}/namespaces/{namespace}/{plural}/{queue}")
-    except ApiConflict:
-        return failed(check, f"there is no local queue of this name in {namespace}", advice)
-    except ClusterError as error:
-        return unchecked(check, _words(error), advice)
-    return passed(check, f"gives to {queue_object['spec'].get('clusterQueue', 'no cluster queue')}")
-
-
-def _restarts(api: KubernetesApi, namespace: str) -> Finding:
-    """Name the retry policy that Argo's controller gives to every task: what it means is in docs/specs.md."""
-    check, advice = "restarts", f"Ask as somebody who may get the config map {_ARGO} of the namespace {_KFP}."
-    why = f"{_ARGO} is neither in {_KFP} nor in {namespace}"
-    try:
-        for place in dict.fromkeys((_KFP, namespace)):
-            with suppress(ApiConflict):
-                data = api.get(f"/api/v1/namespaces/{place}/configmaps/{_ARGO}").get("data") or {}
-                settings = yaml.safe_load(data.get("config", "")) or data  # Settings may be under one key.
-                defaults = settings.get("workflowDefaults") or {}
-                defaults = yaml.safe_load(defaults) if isinstance(defaults, str) else defaults
-                template = (defaults.get("spec") or {}).get("templateDefaults") or {}
-                policy = str((template.get("retryStrategy") or {}).get("retryPolicy") or "OnFailure")
-                if policy in _POLICIES:
-                    return passed(check, f"Argo's retry policy is {policy} ({_ARGO} in {place})")
-                why = f"{_ARGO} in {place} names no retry policy of Argo"
-    except ClusterError as error:
-        why = _words(error)
-    return unchecked(check, why, advice, needed=False)
 
 
 def _rights(api: KubernetesApi, namespace: str, rights: list[tuple[str, str, str]], account: str) -> Finding:

@@ -48,11 +48,11 @@ def test_the_ui_gets_the_confusion_matrix_at_the_threshold_of_the_model(
     others = (dsl.HTML(uri=str(tmp_path / "report")), dsl.Markdown(uri=str(tmp_path / "summary")))
     present(result, judged_bench.store, dsl.Metrics(uri=str(tmp_path / "metrics")), roc, *others)
     matrix = roc.metadata["confusionMatrix"]
-    assert [each["displayName"] for each in matrix["annotationSpecs"]] == ["negative", "positive"]
-    (right, false_alarms), (missed, found) = (row["row"] for row in matrix["rows"])
+    assert [annotation["displayName"] for annotation in matrix["annotationSpecs"]] == ["negative", "positive"]
+    (right, false_alarms), (missed, caught) = (row["row"] for row in matrix["rows"])
     rows = judged_bench.store.manifest(result.evaluation).details["rows"]
-    assert right + false_alarms + missed + found == rows
+    assert right + false_alarms + missed + caught == rows
     points = judged_bench.store.read_json(result.evaluation, "curves.json")["candidate"]["roc"]
     rate, hits = next((low, high) for low, high, threshold in points if threshold <= 0.5)
-    assert abs(false_alarms / (right + false_alarms) - rate) < 0.02 and abs(found / (missed + found) - hits) < 0.02
+    assert abs(false_alarms / (right + false_alarms) - rate) < 0.02 and abs(caught / (missed + caught) - hits) < 0.02
     assert "positive" in rendered(judged_bench.store, result.evaluation).read_text()

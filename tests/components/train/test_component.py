@@ -59,14 +59,16 @@ def shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize(("given", "seed"), [({}, 5), ({"seed": 11}, 11), ({"seed": 0}, 0)])
+@pytest.mark.parametrize(("arguments", "seed"), [({}, 5), ({"seed": 11}, 11), ({"seed": 0}, 0)])
 def test_the_seed_of_a_run_stands_in_place_of_that_of_the_spec(
-    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch, shown: dict[str, Any], given: dict[str, int], seed: int
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch, shown: dict[str, Any], arguments: dict[str, int], seed: int
 ) -> None:
     fit = Stand(stage.train, TrainResult(model=MODEL, best_epoch=0, metrics={"log_loss": 0.5}))
     monkeypatch.setattr(stage, "train", fit)  # What is asked for is looked at, and not trained.
     spec = trees(seed=5, rounds=9, timeout_minutes=7)
-    outputs = component_of("train").python_func(store=store.address, **DATA, spec=parameter_of(spec), **shown, **given)
+    outputs = component_of("train").python_func(
+        store=store.address, **DATA, spec=parameter_of(spec), **shown, **arguments
+    )
     assert fit.asked[0] == TrainRequest(**DATA, spec=trees(seed=seed, rounds=9, timeout_minutes=7), live=True)
     assert outputs == (MODEL, "") and shown["metrics"].logged == {"validation_log_loss": 0.5}
     assert Path(shown["report"].path).read_text() == "a page"

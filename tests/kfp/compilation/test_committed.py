@@ -19,11 +19,11 @@ def test_a_stale_spec_and_a_missing_one_are_both_told(compiled: Path, flights: P
     changed = tmp_path / "flights-training.yaml"
     changed.write_text(changed.read_text().replace("Search and train", "Search another"))
     (tmp_path / "flights-monitoring.yaml").unlink()
-    found = list(stale(flights, sorted(compiled.glob("*.yaml")), tmp_path))
+    result = list(stale(flights, sorted(compiled.glob("*.yaml")), tmp_path))
     missing = f"{tmp_path / 'flights-monitoring.yaml'} is missing"
-    assert found == [missing, f"{changed} is not what the code compiles to"]
+    assert result == [missing, f"{changed} is not what the code compiles to"]
     with pytest.raises(SpecError, match="2 findings"):
-        refuse(found)
+        refuse(result)
     refuse([])
 
 

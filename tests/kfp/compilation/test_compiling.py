@@ -45,9 +45,9 @@ def test_without_tuning_the_training_of_the_project_is_trained_with_the_seed_of_
     plain = replace(flights, file=flights.file.model_copy(update={"tuning": None}))
     assert "tune" not in {stage for _, stage, _ in with_a_short_stack(build, "training", plain).plan}
     compiled = with_a_short_stack(compile_pipeline, "training", plain, tmp_path)
-    given = read_spec(compiled).task("train").body["inputs"]["parameters"]
-    assert given["seed"] == {"componentInputParameter": "pipelinechannel--seed"}
-    assert train_spec(as_written(given["spec"]["runtimeValue"]["constant"])) == flights.file.training
+    arguments = read_spec(compiled).task("train").body["inputs"]["parameters"]
+    assert arguments["seed"] == {"componentInputParameter": "pipelinechannel--seed"}
+    assert train_spec(as_written(arguments["spec"]["runtimeValue"]["constant"])) == flights.file.training
 
 
 def test_a_refit_and_a_leakage_alarm_are_those_of_the_project(flights: Project, tmp_path: Path) -> None:
@@ -55,13 +55,13 @@ def test_a_refit_and_a_leakage_alarm_are_those_of_the_project(flights: Project, 
     unsaid = flights.file.features.model_copy(update={"leakage_alarm": None})
     file = flights.file.model_copy(update={"tuning": asked, "features": unsaid})
     project = replace(flights, file=file)
-    given = {}
-    for name, each in {"usual": flights, "asked": project}.items():
-        compiled = with_a_short_stack(compile_pipeline, "training", each, tmp_path / name)
+    arguments = {}
+    for name, item in {"usual": flights, "asked": project}.items():
+        compiled = with_a_short_stack(compile_pipeline, "training", item, tmp_path / name)
         spec = read_spec(compiled)
         checked = spec.task("compute-features").constants["leakage"]
-        given[name] = [spec.task("train").constants["refit"], checked["alarm"]]
-    assert given == {"usual": [False, 0.80], "asked": [True, 0.95]}
+        arguments[name] = [spec.task("train").constants["refit"], checked["alarm"]]
+    assert arguments == {"usual": [False, 0.80], "asked": [True, 0.95]}
 
 
 def test_calibration_probes_and_integration_are_run_only_where_they_are_asked_for(flights: Project) -> None:
@@ -88,8 +88,8 @@ def test_calibration_probes_and_integration_are_run_only_where_they_are_asked_fo
     online = tasks["integrate"].inputs.parameters["online"].task_output_parameter
     assert (online.producer_task, online.output_parameter_key) == ("compare-online", "comparison")
     for name in ("probe", "integrate", "evaluate", "register"):
-        given = tasks[name].inputs.parameters["model"].task_output_parameter
-        assert (given.producer_task, given.output_parameter_key) == ("train", "model")
+        arguments = tasks[name].inputs.parameters["model"].task_output_parameter
+        assert (arguments.producer_task, arguments.output_parameter_key) == ("train", "model")
 
 
 def test_closed_choices_are_a_list_in_the_ui_and_nothing_else_is_taken(flights: Project, compiled: Path) -> None:
@@ -157,7 +157,7 @@ def test_the_pods_of_a_platform_have_what_its_profile_says(released: Path, platf
     assert split.pod["podMetadata"]["labels"] == train.pod["podMetadata"]["labels"] == labels
     assert split.pod["securityContext"] == {"runAsUser": "1000", "runAsNonRoot": True}
     assert split.pod["imagePullPolicy"] == "IfNotPresent"
-    assert [each["secretName"] for each in split.pod["imagePullSecret"]] == ["registry"]
+    assert [item["secretName"] for item in split.pod["imagePullSecret"]] == ["registry"]
 
 
 def test_a_source_that_pods_do_not_reach_is_refused(flights: Project, platform: Platform, tmp_path: Path) -> None:
@@ -170,13 +170,13 @@ def test_a_source_that_pods_do_not_reach_is_refused(flights: Project, platform: 
 
 
 @pytest.mark.parametrize(
-    ("given", "expected"),
+    ("arguments", "expected"),
     [({}, TRAINING), ({"resources": {"gpus": 1}}, TRAINING_GPU), ({"resources": {"gpus": 1}, "image": "ours:1"}, "")],
 )
 def test_a_job_on_gpus_runs_in_the_image_with_cuda_unless_the_project_names_one(
-    flights: Project, platform: Platform, given: dict[str, Any], expected: str
+    flights: Project, platform: Platform, arguments: dict[str, Any], expected: str
 ) -> None:
-    launch = PyTorchJobLaunch.model_validate({"kind": "pytorchjob", **given})
+    launch = PyTorchJobLaunch.model_validate({"kind": "pytorchjob", **arguments})
     project = replace(flights, file=flights.file.model_copy(update={"launch": launch}))
     said: dict[str, str] = {}
     task = SimpleNamespace(set_env_variable=said.__setitem__)

@@ -76,9 +76,6 @@ _breaks("rights", "its pod is privileged")(
 _breaks("image-tag", "image registry:5000/ml/gatehouse: expected a version")(
     lambda spec, _: _container(spec, "split").update(image="registry:5000/ml/gatehouse")
 )
-_breaks("image-tag", "image gatehouse:latest: expected a version")(
-    lambda spec, _: _container(spec, "split").update(image="gatehouse:latest")
-)
 _breaks("start", "installs packages when it starts")(
     lambda spec, _: _container(spec, "split")["command"].append("python3 -m pip install pandas")
 )
@@ -93,9 +90,6 @@ _breaks("platform", "is for this machine only")(
     lambda spec, _: spec["pipelineInfo"].update(
         description="Train.\n\nproject: flights\nplatform: this-machine\ngatehouse: 0.1.0"
     )
-)
-_breaks("platform", "does not say gatehouse")(
-    lambda spec, _: spec["pipelineInfo"].update(description="Train.\n\nproject: flights\nplatform: cluster")
 )
 _breaks("platform", "`store` has no default")(
     lambda spec, _: spec["root"]["inputDefinitions"]["parameters"]["store"].update(defaultValue="")
@@ -140,8 +134,8 @@ def test_each_breach_of_the_policy_is_found_by_its_rule(
     spec, platform = deepcopy(training.spec), deepcopy(training.platform)
     change(spec, platform)
     text = json.dumps([spec, platform])
-    found = list(breaches(dataclasses.replace(training, text=text, spec=spec, platform=platform), release=True))
-    assert any(said in each and _rules_of(each) == rule for each in found), found
+    result = list(breaches(dataclasses.replace(training, text=text, spec=spec, platform=platform), release=True))
+    assert any(said in item and _rules_of(item) == rule for item in result), result
 
 
 def test_every_rule_has_a_breach_here_and_its_reason_in_the_documentation() -> None:
@@ -156,7 +150,7 @@ def test_a_task_whose_failure_is_let_pass_is_not_cached(released: Path) -> None:
     spec = deepcopy(monitoring.spec)
     assert _task(spec, "monitor")["cachingOptions"]["enableCache"]
     _container(spec, "monitor")["env"] = [{"name": TOLERATE, "value": "monitor"}]
-    (found,) = breaches(dataclasses.replace(monitoring, spec=spec))
-    assert found.startswith("task exit-handler-1/monitor: cache: expected enableCache=False")
+    (result,) = breaches(dataclasses.replace(monitoring, spec=spec))
+    assert result.startswith("task exit-handler-1/monitor: cache: expected enableCache=False")
     _task(spec, "monitor")["cachingOptions"] = {}
     assert list(breaches(dataclasses.replace(monitoring, spec=spec))) == []

@@ -52,33 +52,33 @@ def specs(request: pytest.FixtureRequest) -> list[Compiled]:
 
 def test_a_spec_is_what_the_messages_of_kfp_say(specs: list[Compiled]) -> None:
     """The API server, the driver and the launcher parse these; a field that they do not know is refused."""
-    for each in specs:
-        parsed = json_format.ParseDict(each.spec, pipelines.PipelineSpec())
-        assert parsed.pipeline_info.name == each.spec["pipelineInfo"]["name"]
-        json_format.ParseDict({"platforms": {"kubernetes": each.platform}}, pipelines.PlatformSpec())
-        executors = json_format.ParseDict(each.spec["deploymentSpec"], pipelines.PipelineDeploymentConfig()).executors
-        assert set(executors) == set(each.platform["deploymentSpec"]["executors"])
-        for pod in each.platform["deploymentSpec"]["executors"].values():
+    for item in specs:
+        parsed = json_format.ParseDict(item.spec, pipelines.PipelineSpec())
+        assert parsed.pipeline_info.name == item.spec["pipelineInfo"]["name"]
+        json_format.ParseDict({"platforms": {"kubernetes": item.platform}}, pipelines.PlatformSpec())
+        executors = json_format.ParseDict(item.spec["deploymentSpec"], pipelines.PipelineDeploymentConfig()).executors
+        assert set(executors) == set(item.platform["deploymentSpec"]["executors"])
+        for pod in item.platform["deploymentSpec"]["executors"].values():
             assert json_format.ParseDict(pod, pods.KubernetesExecutorConfig()).active_deadline_seconds > 0
 
 
 def test_every_reference_between_tasks_leads_somewhere(specs: list[Compiled]) -> None:
     """What the Argo compiler of KFP refuses: tasks, outputs and inputs of a group that do not exist."""
-    for each in specs:
-        for task in each.tasks:
-            siblings = {other.name: other for other in each.tasks if other.around == task.around}
-            group = task.around[-1].component if task.around else each.spec["root"]
+    for entry in specs:
+        for task in entry.tasks:
+            siblings = {other.name: other for other in entry.tasks if other.around == task.around}
+            group = task.around[-1].component if task.around else entry.spec["root"]
             assert set(task.body.get("dependentTasks", [])) <= set(siblings)
             taken = task.component.get("inputDefinitions", {}).get("parameters", {})
-            for name, given in task.body.get("inputs", {}).get("parameters", {}).items():
+            for name, arguments in task.body.get("inputs", {}).get("parameters", {}).items():
                 assert name in taken
-                if produced := given.get("taskOutputParameter"):
+                if produced := arguments.get("taskOutputParameter"):
                     giver = siblings[produced["producerTask"]]
                     assert produced["outputParameterKey"] in giver.component["outputDefinitions"]["parameters"]
                     assert giver.name in task.body["dependentTasks"]
-                if outer := given.get("componentInputParameter"):
+                if outer := arguments.get("componentInputParameter"):
                     assert outer in group["inputDefinitions"]["parameters"]
-            missing = {name for name, each in taken.items() if not each.get("isOptional")}
+            missing = {name for name, item in taken.items() if not item.get("isOptional")}
             assert missing <= set(task.body.get("inputs", {}).get("parameters", {})), task.path
 
 
@@ -105,8 +105,8 @@ def test_the_compiled_file_run_by_kfp_gives_the_references_of_the_run_from_sourc
 ) -> None:
     """One stage runs anew; the others find the result of the run from source by their keys, or run."""
     spec = with_a_short_stack(compile_pipeline, "training", load_project(project), tmp_path)
-    given = {"store": copy.address, "source": str(raw), "window": WINDOW, "rerun": "split"}
-    command = [sys.executable, "-W", "ignore", "-c", _RUN, str(spec), str(tmp_path / "kfp"), json.dumps(given)]
+    arguments = {"store": copy.address, "source": str(raw), "window": WINDOW, "rerun": "split"}
+    command = [sys.executable, "-W", "ignore", "-c", _RUN, str(spec), str(tmp_path / "kfp"), json.dumps(arguments)]
     ended = subprocess.run(
         command, cwd=project, env=os.environ | {RUN_ID: "compiled"}, capture_output=True, text=True, check=False
     )

@@ -17,7 +17,7 @@ _MOST = 10_000
 
 
 @dataclass(frozen=True)
-class Known(Generic[T]):
+class CachedValue(Generic[T]):
     """A value, and when it was read, in seconds of the monotonic clock."""
 
     value: T
@@ -31,11 +31,11 @@ class Known(Generic[T]):
 
 @dataclass(frozen=True)
 class _Reading(Generic[T]):
-    future: Future[Known[T]]
+    future: Future[CachedValue[T]]
     began: float
 
 
-class LastKnown(Generic[T]):
+class ReadCache(Generic[T]):
     """Values by key. `read` is called when a value is requested and is older than a second.
 
     If reading takes longer than a quarter of a second, or the store fails, the old value is returned with its age, and
@@ -44,20 +44,19 @@ class LastKnown(Generic[T]):
 
     def __init__(self, read: Callable[[str], T]) -> None:
         self._read = read
-        self._known: dict[str, Known[T]] = {}
+        self._values: dict[str, CachedValue[T]] = {}
         self._readings: dict[str, _Reading[T]] = {}
         self._changes = 0
         self._lock = threading.Lock()
-        self._threads = ThreadPoolExecutor(4, thread_name_prefix="last-known")
+        self._threads = ThreadPoolExecutor(4, thread_name_prefix="read-cache")
 
-    def get(self, key: str) -> Known[T]:
+    def get(self, key: str) -> CachedValue[T]:
         """The value of a key.
 
-        Raises:
-            StoreError: if it was never read, and the store does not answer.
-            GatehouseError: if `read` raises a permanent error.
+        Raises StoreError if it was never read, and the store does not answer. Raises GatehouseError if `read` raises a
+        permanent error.
         """
-        value = self._known.get(key)
+        value = self._values.get(key)
         if value is not None and value.age < _FRESH:
             return value
         reading = self._reading(key)
@@ -76,7 +75,9 @@ class LastKnown(Generic[T]):
         """Read everything again at the next request. Old values are still used while the store does not answer."""
         with self._lock:
             self._changes += 1
-            self._known = {key: Known(known.value, known.read_at - _FRESH) for key, known in self._known.items()}
+            self._values = {
+                key: CachedValue(cached.value, cached.read_at - _FRESH) for key, cached in self._values.items()
+            }
             self._readings.clear()
 
     def close(self) -> None:
@@ -91,11 +92,11 @@ class LastKnown(Generic[T]):
                 self._readings[key] = reading
             return reading
 
-    def _keep(self, key: str, changes: int) -> Known[T]:
+    def _keep(self, key: str, changes: int) -> CachedValue[T]:
         began = time.monotonic()
-        known = Known(self._read(key), began)
+        cached = CachedValue(self._read(key), began)
         with self._lock:
             # A value that was read before a change is not valid after it.
-            if changes == self._changes and (key in self._known or len(self._known) < _MOST):
-                self._known[key] = known
-        return known
+            if changes == self._changes and (key in self._values or len(self._values) < _MOST):
+                self._values[key] = cached
+        return cached

@@ -5,12 +5,12 @@ import threading
 import pytest
 
 from gatehouse.errors import ConfigurationError, GatehouseError, StoreError
-from gatehouse.server.known import LastKnown
+from gatehouse.server.cache import ReadCache
 
 
 @pytest.fixture(autouse=True)
 def never_fresh(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gatehouse.server.known._FRESH", 0.0)
+    monkeypatch.setattr("gatehouse.server.cache._FRESH", 0.0)
 
 
 def test_it_is_read_again_and_kept_where_that_fails() -> None:
@@ -22,12 +22,12 @@ def test_it_is_read_again_and_kept_where_that_fails() -> None:
             raise answer
         return answer
 
-    known = LastKnown(read)
-    assert [known.get("a").value for _ in range(3)] == [1, 2, 2]
+    cache = ReadCache(read)
+    assert [cache.get("a").value for _ in range(3)] == [1, 2, 2]
     with pytest.raises(ConfigurationError, match="gone"):
-        known.get("a")
-    assert known.get("a").value == 3
-    known.close()
+        cache.get("a")
+    assert cache.get("a").value == 3
+    cache.close()
 
 
 def test_nobody_waits_for_a_store_that_hangs() -> None:
@@ -40,15 +40,15 @@ def test_nobody_waits_for_a_store_that_hangs() -> None:
             go.wait(60)
         return value
 
-    known = LastKnown(read)
-    assert known.get("a").value == 1
+    cache = ReadCache(read)
+    assert cache.get("a").value == 1
     hangs.set()
-    assert known.get("a").value == 1
-    assert known.get("a").age > 0.0
+    assert cache.get("a").value == 1
+    assert cache.get("a").age > 0.0
     go.set()
-    known._readings["a"].future.result(60)
-    assert known._known["a"].value == 2
-    known.close()
+    cache._readings["a"].future.result(60)
+    assert cache._values["a"].value == 2
+    cache.close()
 
 
 def test_what_was_read_before_a_change_is_not_kept_after_it() -> None:
@@ -62,12 +62,12 @@ def test_what_was_read_before_a_change_is_not_kept_after_it() -> None:
             go.wait(60)
         return value
 
-    known = LastKnown(read)
-    early = known._reading("a")
+    cache = ReadCache(read)
+    early = cache._reading("a")
     reads.wait(60)
-    known.forget()
-    assert known.get("a").value == "new"
+    cache.forget()
+    assert cache.get("a").value == "new"
     go.set()
     assert early.future.result(60).value == "old"
-    assert known._known["a"].value == "new"
-    known.close()
+    assert cache._values["a"].value == "new"
+    cache.close()
