@@ -76,21 +76,13 @@ class ClusterError(LauncherError):
 
 @dataclass(frozen=True)
 class TrainingJob:
-    """One run of a training program.
+    """One run of a training program."""
 
-    Attributes:
-        directory: Holds `job.json` and the data; receives checkpoints, weights and the result.
-        program: Dotted name of the module that every worker runs, with the directory as its argument.
-        processes: Number of workers on all machines together.
-        timeout_minutes: Time limit of the job; waiting for machines is not counted.
-        builder: `package.module:builder` of a user's own model, whose code the workers also need; empty for none.
-    """
-
-    directory: Path
-    program: str
-    processes: int
-    timeout_minutes: float
-    builder: str = ""
+    directory: Path  # holds `job.json` and the data; receives checkpoints, weights and the result
+    program: str  # module that every worker runs, with the directory as its argument
+    processes: int  # workers on all machines together
+    timeout_minutes: float  # waiting for machines is not counted
+    builder: str = ""  # `package.module:builder` of a user's own model; empty for none
 
 
 class Launcher(Protocol):
@@ -105,10 +97,7 @@ class Launcher(Protocol):
         is the same for the same cause. It is followed by the cluster's message and the last lines of the failed worker.
 
         Raises:
-            TrainingStoppedError: if a `Stop` ended it before it had a result.
-            TrainingFailedError: if the job did not succeed, or the weights that its result names are missing.
-            TrainingTimeoutError: if it exceeded its time limit and was stopped.
-            LauncherError: if it could not run; there is a class for each cause.
+            LauncherError: if the job left no model that verifies; there is a class for every cause.
         """
 
     def forget(self, job: TrainingJob) -> None:

@@ -62,19 +62,13 @@ class Preempted(_File):
 
 @dataclass(frozen=True)
 class Beat:
-    """The last numbers that a rank wrote.
-
-    Attributes:
-        started: Start time of its process, in clock ticks since boot; needed because process ids are reused.
-        step: Optimizer steps done.
-        count: Grows with every beat.
-    """
+    """The last numbers that a rank wrote."""
 
     rank: int
     pid: int
-    started: int
+    started: int  # start time of its process, in clock ticks since boot; needed because process ids are reused
     step: int
-    count: int
+    count: int  # grows with every beat
 
 
 class Heartbeat:

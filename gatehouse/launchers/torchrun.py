@@ -24,10 +24,7 @@ RENDEZVOUS_CODE = 128 + signal.SIGHUP
 
 
 def main() -> None:
-    """Run torchrun with the arguments of this process.
-
-    The process ends with 0, with `RENDEZVOUS_CODE`, or with the `exit_code` of the worker that failed first.
-    """
+    """Run torchrun; end with 0, with `RENDEZVOUS_CODE`, or with the `exit_code` of the worker that failed first."""
     die_with_parent()
     follow_owner()
     # By default the agent shares its store with the workers. A restarted worker then reads keys of the earlier attempt

@@ -29,12 +29,7 @@ class TrainState:
     """Model, optimizer, scaler, generators, position and progress of one process.
 
     The schedule is a pure function of the step, and the order of rows is one of the position, so neither has a state.
-
-    Attributes:
-        part: The module with this process's weights; the names are unique over all stages of a pipeline.
-        optimizer: With its state in place from the start (`build_optimizer`).
-        position: The next step of the sampler; the same on every process.
-        best: Copy of the weights of the best epoch so far.
+    `part` is the module with this process's weights, and `best` a copy of those of the best epoch so far.
     """
 
     part: nn.Module
@@ -51,12 +46,10 @@ class TrainState:
             local(self.best[name]).copy_(local(tensor))
 
     def state_dict(self) -> dict[str, Any]:
-        """The state, tensors by reference.
+        """The state, tensors by reference, of the same names and shapes from the first step to the last.
 
-        Returns:
-            `model`, `optimizer`, `best`: tensors by name (plain, or DTensor where a process has a part of one), of the
-            same names and shapes from the first step to the last; `rank`: this process's own tensors and numbers;
-            `progress`: JSON that is the same on every process.
+        `model`, `optimizer` and `best` are tensors by name (DTensor where a process has a part of one). `rank` belongs
+        to this process alone; `progress` is JSON that is the same on every process.
         """
         common = {name: value for name, value in asdict(self.progress).items() if name != "loss"}
         return {

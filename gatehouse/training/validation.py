@@ -42,10 +42,9 @@ def validation_scores(
 
 
 def metrics_of(scores: Tensor, rows: Rows, loss: Loss, names: Sequence[str]) -> dict[str, float]:
-    """The mean loss and the other metrics of `names`, over all rows of a part.
+    """The mean loss, with the rows' weights, and the other metrics of `names`, over all rows of a part.
 
-    `scores` are float64 logits, shape (rows,) or (rows, classes). The mean loss has the rows' weights, and takes
-    precedence over a metric of its name.
+    `scores` are float64 logits, shape (rows,) or (rows, classes).
     """
     total, weight = sums_of(scores, rows, loss)
     metrics = {loss.name: total / weight if weight else 0.0}

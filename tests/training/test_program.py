@@ -15,7 +15,7 @@ from gatehouse.errors import HiddenValueError, StoreError
 from gatehouse.launchers import torchrun as agent
 from gatehouse.launchers.launcher import FAILURE, JOB
 from gatehouse.training import program
-from gatehouse.training.divergence import DivergedError
+from gatehouse.training.compute import DivergedError
 from tests.training.specs import network
 
 

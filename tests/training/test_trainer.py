@@ -16,7 +16,7 @@ from gatehouse.launchers.step_barrier import FAULT
 from gatehouse.store.store import ArtifactStore
 from gatehouse.training.data.batches import Rows
 from gatehouse.training.data.job import prepare_job
-from gatehouse.training.divergence import DivergedError
+from gatehouse.training.compute import DivergedError
 from gatehouse.training.model_spec import BuilderSpec
 from gatehouse.training.models import BuilderError, build_model
 from gatehouse.training.spec import NetworkTraining, OptimizerSpec

@@ -50,14 +50,10 @@ class TornCheckpointError(CorruptArtifactError):
 
 @dataclass(frozen=True)
 class Saved:
-    """The manifest of one checkpoint.
+    """The manifest of one checkpoint, taken after `step` steps; `sequence` counts the checkpoints of a run.
 
-    Attributes:
-        sequence: Counts the checkpoints of a run; the newest has the highest.
-        step: Steps that were done when it was taken.
-        reasons: Of it: interval, epoch, best, preemption.
-        uniform: Whether all ranks hold the same names (not so with pipeline parallelism).
-        parts: SHA-256 of each rank's part.
+    Reasons are interval, epoch, best and preemption. `uniform` says whether all ranks hold the same names (not so with
+    pipeline parallelism); `parts` are the SHA-256 of each rank's part.
     """
 
     sequence: int
@@ -141,11 +137,7 @@ class CheckpointStore:
                 continue
 
     def read(self, sequence: int) -> Saved:
-        """The manifest of one checkpoint.
-
-        Raises:
-            TornCheckpointError: if it is not there, or not as it was written.
-        """
+        """The manifest of one checkpoint; raises `TornCheckpointError` if it is missing or altered."""
         try:
             sealed = json.loads(self.objects.get_bytes(f"{self._folder(sequence)}/{MANIFEST}"))
             text = sealed["manifest"]
@@ -161,11 +153,7 @@ class CheckpointStore:
         return Saved(**body | {"reasons": tuple(body["reasons"]), "parts": tuple(body["parts"])})
 
     def part(self, saved: Saved, rank: int) -> Part:
-        """One rank's part, verified against the manifest.
-
-        Raises:
-            TornCheckpointError: if it is missing or altered.
-        """
+        """One rank's part, verified against the manifest; raises `TornCheckpointError` if it is missing or altered."""
         name = f"part-{rank}.json"
         try:
             text = self.objects.get_bytes(f"{self._folder(saved.sequence)}/{name}")
@@ -183,8 +171,7 @@ class CheckpointStore:
     def file(self, saved: Saved, part: Part, *, verify: bool = False) -> Path:
         """A local file with one rank's tensors; fetched from a far store, which verifies it.
 
-        Raises:
-            TornCheckpointError: if it is missing, or short, or, where `verify` asks for a look, altered.
+        Raises `TornCheckpointError` if the file is missing or short, or, with `verify`, altered.
         """
         name = f"{part.digest}.bin"
         try:

@@ -50,24 +50,15 @@ class Temperature:
         return softmax(log_shares(probabilities) / self.temperature)
 
 
-_METHODS: dict[str, Any] = {
-    "platt": Platt,
-    "isotonic": Isotonic,
-    "temperature": Temperature,
-}
+_METHODS: dict[str, Any] = {"platt": Platt, "isotonic": Isotonic, "temperature": Temperature}
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """The calibration of one model.
+    """The calibration of one model."""
 
-    Attributes:
-        calibrator: Corrects its probabilities; None leaves them as they are.
-        threshold: The least probability at which a row of two classes is positive.
-    """
-
-    calibrator: Platt | Isotonic | Temperature | None
-    threshold: float
+    calibrator: Platt | Isotonic | Temperature | None  # None leaves the probabilities as they are
+    threshold: float  # the least probability at which a row of two classes is positive
 
     def apply(self, probabilities: Floats) -> Floats:
         """The corrected probabilities, of the same shape."""
