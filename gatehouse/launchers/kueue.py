@@ -36,8 +36,7 @@ def _as_text(value: Any) -> str:
     return text
 
 
-Quantity = Annotated[str, BeforeValidator(_as_text)]
-"""A quantity in a configuration; a number is read as its text."""
+Quantity = Annotated[str, BeforeValidator(_as_text)]  # a quantity in a configuration; a number is read as its text
 
 
 class Quota(Strict):
@@ -125,13 +124,6 @@ class Kueue(Strict):
             raise ValueError("; ".join(problems))
         return self
 
-    def groups(self, team: Team) -> list[tuple[tuple[str, ...], list[str]]]:
-        """A team's resource groups in Kueue: resources that are counted together, and the flavors that have them."""
-        groups: dict[frozenset[str], list[str]] = {}
-        for flavor, quotas in team.quotas.items():
-            groups.setdefault(frozenset(quotas), []).append(flavor)
-        return [(tuple(sorted(resources)), flavors) for resources, flavors in groups.items()]
-
 
 def manifests(kueue: Kueue, queue: str) -> list[Object]:
     """ResourceFlavors, WorkloadPriorityClasses, the Cohort, ClusterQueues and LocalQueues, in the order to apply them.
@@ -171,6 +163,10 @@ def _cluster_queue(kueue: Kueue, team: Team) -> Object:
         limits = {name: value for name, value in limits.items() if value is not None}
         return {"name": resource, "nominalQuota": amounts.nominal, **limits}
 
+    # Resource groups: resources that are counted together, and the flavors that have them.
+    groups: dict[frozenset[str], list[str]] = {}
+    for flavor, quotas in team.quotas.items():
+        groups.setdefault(frozenset(quotas), []).append(flavor)
     return {
         "cohortName": kueue.cohort,
         "fairSharing": {"weight": f"{team.weight:g}"},
@@ -183,12 +179,12 @@ def _cluster_queue(kueue: Kueue, team: Team) -> Object:
         "queueingStrategy": kueue.order,
         "resourceGroups": [
             {
-                "coveredResources": list(resources),
+                "coveredResources": sorted(resources),
                 "flavors": [
-                    {"name": flavor, "resources": [quota(flavor, resource) for resource in resources]}
+                    {"name": flavor, "resources": [quota(flavor, resource) for resource in sorted(resources)]}
                     for flavor in flavors
                 ],
             }
-            for resources, flavors in kueue.groups(team)
+            for resources, flavors in groups.items()
         ],
     }

@@ -12,20 +12,16 @@ from typing import Protocol
 
 from gatehouse.errors import LauncherError, StoppedError
 
-JOB = "job.json"
-"""File of a job's directory that tells the program what to train."""
+JOB = "job.json"  # file of a job's directory that tells the program what to train
 RESULT, WEIGHTS = "result.json", "weights"
 """Files that a successful program leaves; the result names the SHA-256 of the weights."""
-FAILURE = "failure.json"
-"""File that the program leaves when it fails in a way that a retry would repeat."""
+FAILURE = "failure.json"  # file that the program leaves when it fails in a way that a retry would repeat
 METRICS, LOG, PLACE = "metrics", "worker.log", "place.json"
 """Files that say how the job went: the spool of its metrics, its log, and where it ran."""
-CHECKPOINTS = "checkpoints"
-"""Folder of a job's directory from which it resumes."""
+CHECKPOINTS = "checkpoints"  # folder of a job's directory from which it resumes
 CHECKPOINT_STORE, CHECKPOINT_NAME = "GATEHOUSE_CHECKPOINT_STORE", "GATEHOUSE_CHECKPOINT_NAME"
 """Environment variables: the artifact store that gets a copy of every checkpoint, and the run's name there."""
-TAIL_LINES = 20
-"""Number of log lines that an error shows."""
+TAIL_LINES = 20  # number of log lines that an error shows
 HUNG_CODE, RETRY_CODE, PREEMPTED_CODE = 124, 128, 143
 """Exit codes of the wrapper: a rank hung; the lowest code after which the job may be started again, because the cause
 may pass; the job was preempted, and can resume at its last checkpoint.

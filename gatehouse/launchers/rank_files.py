@@ -22,8 +22,7 @@ from typing import IO, Self
 from gatehouse.runtime.process import start_time
 from gatehouse.store.atomic_file import write_bytes, write_json
 
-FOLDER = "GATEHOUSE_HEARTBEATS"
-"""Environment variable of the ranks: the folder of the heartbeats."""
+FOLDER = "GATEHOUSE_HEARTBEATS"  # environment variable of the ranks: the folder of the heartbeats
 FLAG, OUTCOME = "GATEHOUSE_PREEMPTION_FLAG", "GATEHOUSE_OUTCOME"
 """Environment variables of the ranks: the path of the flag, and the path of the outcome."""
 STACKS_SIGNAL = signal.SIGUSR1

@@ -15,8 +15,7 @@ from gatehouse.launchers.rank_files import FLAG, OUTCOME, Flag, Heartbeat, Preem
 from gatehouse.launchers.timeouts import collective_seconds
 from gatehouse.runtime.process import OWNER
 
-FAULT = "GATEHOUSE_TRAINING_FAULT"
-"""Environment variable of the ranks for tests: the faults that `inject` takes."""
+FAULT = "GATEHOUSE_TRAINING_FAULT"  # environment variable of the ranks for tests: the faults that `inject` takes
 
 
 @dataclass(frozen=True)

@@ -57,10 +57,8 @@ _PR_SET_CHILD_SUBREAPER = 36
 _LOOK_SECONDS = 0.1
 _LONGEST_LOOK = 1.0
 """Seconds that one look adds to the silence of a rank at most: if this process was paused, so were the ranks."""
-_END_SECONDS = 10.0
-"""Time for checkpoint writers to finish and for processes to be ended, after torchrun has ended."""
-_FAILED_SECONDS = 1.0
-"""Time for ranks to end by themselves after one has written the failure file."""
+_END_SECONDS = 10.0  # time for checkpoint writers to finish and for processes to be ended, after torchrun has ended
+_FAILED_SECONDS = 1.0  # time for ranks to end by themselves after one has written the failure file
 
 
 @dataclass(frozen=True)

@@ -68,7 +68,6 @@ class XGBoostSpec(Spec):
 
 
 NETWORKS = ("linear", "tabular_mlp", "ft_transformer")
-"""The built-in networks."""
 EXPECTED = "expected one of linear, tabular_mlp, ft_transformer, xgboost, package.module:builder"
 
 
@@ -89,7 +88,6 @@ NetworkSpec = Annotated[
         custom_error_message=EXPECTED,
     ),
 ]
-"""The settings of any network."""
 _NETWORK: TypeAdapter[NetworkSpec] = TypeAdapter(NetworkSpec, config=ConfigDict(hide_input_in_errors=True))
 
 

@@ -91,7 +91,6 @@ LossSpec = Annotated[
         custom_error_message="expected one of binary, multiclass, mse, huber, pairwise",
     ),
 ]
-"""Any loss."""
 
 
 class TreesDataSpec(Spec):

@@ -164,24 +164,29 @@ def forget_job(store: ArtifactStore, key: str) -> None:
         shutil.rmtree(_kept(store, key), ignore_errors=True)  # The directory is removed at the end.
 
 
+def _beginnings(request: TrainRequest) -> Iterator[str] | None:
+    """Keys of the trainings whose checkpoints give the same bits, the longest first; None if it shares none."""
+    spec, segment = request.spec, request.segment
+    if not segment or not isinstance(spec, NetworkTraining) or not spec.optimizer.is_independent_of_length:
+        return None
+    shorter = range((spec.stopping.epochs - 1) // segment * segment, 0, -segment)
+    return (job_key(request.model_copy(update={"spec": beginning(spec, epochs)})) for epochs in shorter)
+
+
 @contextmanager
 def _shared_checkpoints(store: ArtifactStore, key: str, request: TrainRequest, directory: Path) -> Iterator[None]:
-    """Start a job from the checkpoints of a shorter one that give the same bits, and keep its own if it ends well.
+    """Start a job from the checkpoints of a shorter one, and keep its own if it ends well: they only save time.
 
-    The checkpoints only save time. Those in the job's own directory are used before those of a shorter job.
+    Checkpoints in the job's own directory are used before those of a shorter job.
     """
     from gatehouse.launchers.launcher import CHECKPOINTS
 
-    spec, segment = request.spec, request.segment
-    if not segment or not isinstance(spec, NetworkTraining) or not spec.optimizer.is_independent_of_length:
+    if (beginnings := _beginnings(request)) is None:
         yield
         return
     own, copied = directory / CHECKPOINTS, directory / f"{CHECKPOINTS}.part"
     shutil.rmtree(copied, ignore_errors=True)
-    # The longest of the shorter trainings comes first.
-    lengths = range((spec.stopping.epochs - 1) // segment * segment, 0, -segment)
-    shorter = (request.model_copy(update={"spec": beginning(spec, epochs)}) for epochs in lengths)
-    folders = (_kept(store, job_key(training)) for training in shorter)
+    folders = (_kept(store, beginning_key) for beginning_key in beginnings)
     kept = None if own.exists() else next(filter(Path.exists, folders), None)
     if kept is not None:
         try:

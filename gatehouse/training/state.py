@@ -57,7 +57,7 @@ class TrainState:
             "optimizer": optimizer_state(self.part, self.optimizer),
             "best": dict(self.best),
             "rank": {"generators": random_state(self.device), "loss": self.progress.loss},
-            "progress": common | {"position": self.position.state_dict(), "scaler": self.scaler.state_dict()},
+            "progress": common | {"position": asdict(self.position), "scaler": self.scaler.state_dict()},
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -71,7 +71,8 @@ class TrainState:
                     if source is not target:
                         (local(target) if is_spread(target) and not is_spread(source) else target).copy_(source)
         progress = dict(state["progress"])
-        self.position.load_state_dict(progress.pop("position"))
+        position = progress.pop("position")
+        self.position.epoch, self.position.step = position["epoch"], position["step"]
         self.scaler.load_state_dict(progress.pop("scaler"))
         for name, value in progress.items():
             setattr(self.progress, name, value)

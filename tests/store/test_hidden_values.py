@@ -6,7 +6,6 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
@@ -23,7 +22,6 @@ from gatehouse.features.decisions.rows import _faults
 from gatehouse.features.definitions.declarations import Source
 from gatehouse.features.exact import TIME
 from gatehouse.features.point_in_time.entity_rows import EntityRows
-from gatehouse.metrics.arithmetic.finite import told_not_finite
 from gatehouse.online.streaming.pusher import RowReader
 from gatehouse.online.streaming.stream import Message
 from gatehouse.store.code import Code
@@ -64,7 +62,6 @@ READERS: dict[str, Callable[[Path], object]] = {
     "time": lambda _: EntityRows.of_frame(pd.DataFrame({"event_timestamp": [f"x{SECRET}"]})),
     "types": lambda _: table_of_rows([{"name": 1}, {"name": f"x{SECRET}"}], ["name"]),
     "categories": lambda _: texts_of("name", pa.chunked_array([[float(SECRET) + 0.5]]), "int64"),
-    "endless": lambda _: told_not_finite("f", np.array([0]), "1 row", "name", SECRET, np.inf),
     "program": lambda folder: child.run(["-c", f"raise SystemExit('{SECRET}')"], 60.0, folder)[1],
     "assertion": lambda _: child._shown("test_it.py::test_it", f"assert {SECRET} == 1"),
     "skipped": lambda _: child._shown("test_it.py::test_it", f"was skipped: row {SECRET}"),

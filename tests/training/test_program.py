@@ -22,7 +22,6 @@ from tests.training.specs import network
 def _end_of(
     error: Exception, directory: Path, monkeypatch: pytest.MonkeyPatch, hidden: tuple[str, ...] = ()
 ) -> BaseException:
-    """What the program ends with where training ends in `error`."""
 
     def train(*_: object) -> None:
         raise error

@@ -25,8 +25,7 @@ from gatehouse.store.records import remove_record
 from gatehouse.store.store import ArtifactStore
 
 _OUTPUTS = (RESULT, WEIGHTS, FAILURE, METRICS, LOG, PLACE, "torchrun")
-Inputs = tuple[FileEntry, ...]
-"""The files of a job's directory, as entries of the store's blobs."""
+Inputs = tuple[FileEntry, ...]  # the files of a job's directory, as entries of the store's blobs
 
 
 @contextmanager

@@ -31,7 +31,13 @@ def fit_platt(probabilities: Floats, labels: Floats) -> Platt:
     high, low = (positives + 1.0) / (positives + 2.0), 1.0 / (len(labels) - positives + 2.0)
     targets = np.where(is_positive, high, low)
     point = np.array([0.0, float(logarithm(np.array([(positives + 1.0) / (len(labels) - positives + 1.0)]))[0])])
-    loss = _loss(point, margins, targets)
+
+    def loss_at(point: Floats) -> float:
+        """The summed log loss, log(1 + exp(m)) - t m with the exponential of -|m|."""
+        values = point[0] * margins + point[1]
+        return float(np.sum(np.maximum(values, 0.0) - logarithm(logistic(np.abs(values))) - targets * values))
+
+    loss = loss_at(point)
     for _ in range(_PLATT_STEPS):
         predicted = logistic(point[0] * margins + point[1])
         off, weight = predicted - targets, predicted * (1.0 - predicted)
@@ -40,7 +46,7 @@ def fit_platt(probabilities: Floats, labels: Floats) -> Platt:
             break
         aa, ab, bb = np.sum(weight * margins**2) + _RIDGE, np.sum(weight * margins), np.sum(weight) + _RIDGE
         step = np.array([bb * gradient[0] - ab * gradient[1], aa * gradient[1] - ab * gradient[0]]) / (aa * bb - ab**2)
-        while (tried := _loss(point - step, margins, targets)) > loss and np.abs(step).max() > _TOLERANCE:
+        while (tried := loss_at(point - step)) > loss and np.abs(step).max() > _TOLERANCE:
             step = step / 2
         if tried >= loss:
             break
@@ -51,12 +57,6 @@ def fit_platt(probabilities: Floats, labels: Floats) -> Platt:
             "the model is no better than chance. Train a better model, or remove `calibration`."
         )
     return Platt(slope=float(point[0]), intercept=float(point[1]))
-
-
-def _loss(point: Floats, margins: Floats, targets: Floats) -> float:
-    """The summed log loss, log(1 + exp(m)) - t m with the exponential of -|m|."""
-    values = point[0] * margins + point[1]
-    return float(np.sum(np.maximum(values, 0.0) - logarithm(logistic(np.abs(values))) - targets * values))
 
 
 def fit_isotonic(probabilities: Floats, labels: Floats) -> Isotonic:

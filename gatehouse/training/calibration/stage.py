@@ -101,7 +101,7 @@ def calibrate(request: CalibrateRequest, store: ArtifactStore) -> CalibrateResul
     threshold = 0.5 if corrected.ndim > 1 else methods.choose_threshold(part.labels, corrected, spec.threshold)
 
     def described(read: Any) -> dict[str, Any]:
-        """Log loss and reliability curve, rounded to digits that are the same on every processor."""
+        # Rounded to digits that are the same on every processor.
         chances, right = read.form("probabilities"), part.labels
         if chances.ndim > 1:
             chances, right = chances.max(axis=1), (part.labels == read.form("classes")).astype(np.float64)

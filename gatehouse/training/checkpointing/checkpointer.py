@@ -27,8 +27,7 @@ from gatehouse.training.spec import CheckpointSpec
 
 logger = logging.getLogger(__name__)
 
-LAST_SECONDS = 2.0
-"""The part of a preempted machine's time that is kept for what follows the checkpoint."""
+LAST_SECONDS = 2.0  # the part of a preempted machine's time that is kept for what follows the checkpoint
 _DEADLINE_SECONDS = 60.0
 """How long a rank waits between two exchanges: its peers wait for it, and must not take it for dead."""
 _PEERS_SECONDS = 300.0

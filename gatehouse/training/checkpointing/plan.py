@@ -16,8 +16,7 @@ from gatehouse.errors import ConfigurationError
 from gatehouse.training.checkpointing.format import CheckpointStore, Chunk, Saved
 from gatehouse.training.parallel.mesh import local, offsets_of
 
-PRIVATE = "rank"
-"""The entry of the state that belongs to one rank alone, such as its random number generators."""
+PRIVATE = "rank"  # the entry of the state that belongs to one rank alone, such as its random number generators
 _ALIGNMENT = 64
 
 

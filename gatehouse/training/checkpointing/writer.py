@@ -29,8 +29,7 @@ from gatehouse.training.checkpointing.format import BLOCK, CheckpointStore, Chun
 
 logger = logging.getLogger(__name__)
 
-HEAD = 4096
-"""Bytes of the shared memory before the tensors."""
+HEAD = 4096  # bytes of the shared memory before the tensors
 WRITTEN, FINISHED = 0, 1
 """The last checkpoint whose share is on disk; the last one that the writer is done with, also where it failed."""
 _SMALL = 16 << 20

@@ -52,14 +52,6 @@ class Position:
     epoch: int = 0
     step: int = 0
 
-    def state_dict(self) -> dict[str, int]:
-        """As plain numbers."""
-        return {"epoch": self.epoch, "step": self.step}
-
-    def load_state_dict(self, state: dict[str, int]) -> None:
-        """Continue where `state_dict` was taken."""
-        self.epoch, self.step = state["epoch"], state["step"]
-
 
 @dataclass(frozen=True)
 class Share:

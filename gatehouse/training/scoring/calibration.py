@@ -10,8 +10,7 @@ from gatehouse.metrics.arithmetic.elementary import logarithm, logistic, softmax
 
 Floats = npt.NDArray[np.float64]
 
-FILE = "calibration.json"
-"""The file of a calibrated model's artifact."""
+FILE = "calibration.json"  # the file of a calibrated model's artifact
 _LEAST = 2.0**-52
 
 

@@ -13,8 +13,7 @@ from gatehouse.store.reference import Reference
 from gatehouse.store.store import ArtifactStore
 from gatehouse.training.transformation.columns import FeatureError, numbers_of, require_columns, texts_of
 
-FILE = "transformation.json"
-"""The file of a published transformation."""
+FILE = "transformation.json"  # the file of a published transformation
 MISSING, UNKNOWN, FIRST_KNOWN = 0, 1, 2
 
 Doubles = npt.NDArray[np.float64]

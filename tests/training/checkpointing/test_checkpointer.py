@@ -112,7 +112,9 @@ LEAVES = st.none() | st.floats(allow_nan=False) | st.text(max_size=3) | st.integ
 STATES = st.dictionaries(
     KEYS,
     st.recursive(
-        LEAVES | st.lists(st.integers(), max_size=3), lambda inner: st.dictionaries(KEYS, inner, max_size=3), max_leaves=8
+        LEAVES | st.lists(st.integers(), max_size=3),
+        lambda inner: st.dictionaries(KEYS, inner, max_size=3),
+        max_leaves=8,
     ),
     max_size=4,
 )
@@ -166,13 +168,13 @@ def test_a_file_is_whole_whatever_its_length_and_the_file_system(
     memory[:] = os.urandom(size + 8192)
     for start in (4096, 3):  # Whole pages of memory are written past the page cache, others cannot be.
         file = (folder or tmp_path) / uuid.uuid4().hex
-        with memoryview(memory) as view, view[start : start + size] as given:
-            digest = part._write_file(file, given, far=False)
+        with memoryview(memory) as view, view[start : start + size] as tensors:
+            digest = part._write_file(file, tensors, far=False)
             try:
-                assert file.read_bytes() == bytes(given)
+                assert file.read_bytes() == bytes(tensors)
             finally:
                 file.unlink()
-            assert digest == xxh3_128(given).hexdigest()
+            assert digest == xxh3_128(tensors).hexdigest()
 
 
 READS = 1_000_000
