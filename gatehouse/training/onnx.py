@@ -61,7 +61,7 @@ def exported(
 ) -> Exported:
     """The model as ONNX, compared on prepared rows: numbers (rows, width) and category ids (rows, columns).
 
-    The inputs of a network are `numbers` and `ids`; that of trees is `rows`, of both in one array. The output is
+    A network has the inputs `numbers` and `ids`; trees have one input `rows`, which joins both. The output is
     `scores`; `notes` are the metadata of the file, beside the task.
 
     Raises:

@@ -1,6 +1,6 @@
 """What to train, and how it is run: the settings of a network or of gradient-boosted trees.
 
-`model.architecture` tells which of the two a spec is; the settings of each model are in `model_spec.py`.
+`model.architecture` chooses between the two; the settings of each model are in `model_spec.py`.
 """
 
 import difflib

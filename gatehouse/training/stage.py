@@ -21,7 +21,7 @@ from gatehouse.training.spec import NetworkTraining, TrainSpec, beginning, build
 logger = logging.getLogger(__name__)
 
 PROGRAM = "gatehouse.training.program"
-"""The program of every worker: a change of it, or of what it imports, is a change of this stage."""
+"""The program of every worker. It belongs, with everything that it imports, to the code of this stage."""
 
 
 class TrainRequest(StageModel):

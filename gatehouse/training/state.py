@@ -28,8 +28,8 @@ class Progress:
 class TrainState:
     """Model, optimizer, scaler, generators, position and progress of one process.
 
-    The schedule is a pure function of the step, and the order of rows is one of the position, so neither has a state.
-    `part` is the module with this process's weights, and `best` a copy of those of the best epoch so far.
+    The schedule is a pure function of the step, and the order of rows of the position, so neither has a state. `part`
+    is the module with this process's weights, and `best` a copy of the weights of the best epoch so far.
     """
 
     part: nn.Module
@@ -83,7 +83,7 @@ class TrainState:
 def random_state(device: torch.device) -> dict[str, Any]:
     """The state of the generators of Python, NumPy, torch and this rank's GPU: plain values and flat tensors.
 
-    Other GPUs belong to other ranks: their number, and which of them is this rank's, may change between attempts.
+    Other GPUs belong to other ranks. The number of GPUs, and the GPU of this rank, may change between attempts.
     """
     legacy = np.random.get_state(legacy=False)
     assert isinstance(legacy, dict)

@@ -273,4 +273,4 @@ def _share(rows: Rows, rank: int, world_size: int) -> Rows:
     ends = [*(int(starts[cut]) for cut in cuts), len(rows)]
     share = slice(ends[rank], ends[rank + 1])
     arrays = (rows.numbers, rows.ids, rows.labels, rows.weights, rows.groups)
-    return Rows(*(None if array is None else array[share] for array in arrays))  # type: ignore[arg-type]  # None where it was
+    return Rows(*(None if array is None else array[share] for array in arrays))  # type: ignore[arg-type]  # absent arrays stay None

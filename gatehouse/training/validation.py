@@ -90,7 +90,7 @@ def log_epochs(metrics: SpoolWriter | None, history: Sequence[Mapping[str, float
 
 
 def best_epoch(history: list[dict[str, Any]], spec: TrainSpec) -> int:
-    """Index of the best epoch; a later one has to gain more than `stopping.least_gain`. The last one of a refit."""
+    """Index of the best epoch: a later epoch must gain more than `stopping.least_gain`. For a refit, the last epoch."""
     if spec.stopping.refit:
         return len(history) - 1
     name = own_metric(spec)

@@ -152,7 +152,7 @@ class Attempts:
         has_failed = bool(failed([pod]))
         if has_failed:
             self._last_failed[name] = pod
-        if uid in self._gone:  # A list showed its successor before the watch told of its end.
+        if uid in self._gone:  # A list showed its successor before the watch reported its end.
             return
         if "deletionTimestamp" in pod["metadata"]:  # It may end because it is deleted: its successor counts, if any.
             has_failed = False

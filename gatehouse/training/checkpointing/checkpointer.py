@@ -81,8 +81,8 @@ class Checkpointer:
 
         A torn checkpoint is skipped with a warning that names it.
         """
-        # Wait for the writers of an attempt that was killed: they may hold the newest checkpoint. No rank looks before
-        # the writers of all machines have ended; then their unfinished files are removed.
+        # Writers of an attempt that was killed may hold the newest checkpoint. No rank looks before the writers of all
+        # machines have ended; then their unfinished files are removed.
         deadline = time.monotonic() + _DEADLINE_SECONDS
 
         def is_released(path: Path) -> bool:
@@ -104,7 +104,7 @@ class Checkpointer:
         if self._far:
             sources.append(CheckpointStore(open_objects(self._far), self._far_prefix))
         numbers = [sequence for store in sources for sequence in store.sequences()]
-        # Newest first; of the same number the folder before the far store, from which a rank fetches what it lacks.
+        # Newest first. For equal numbers the folder comes before the far store, which sends missing files.
         candidates = [
             (-saved.sequence, place)
             for place, store in enumerate(sources)

@@ -1,4 +1,4 @@
-"""Nested training state as flat leaves: which rank writes which of them, and how they are read. Nothing is pickled.
+"""Nested training state as flat leaves: which rank writes which leaf, and how leaves are read. Nothing is pickled.
 
 A plan is made again only when names or shapes change. The lowest rank writes what several ranks hold alike.
 """
@@ -42,7 +42,7 @@ def flatten(state: Mapping[str, Any], prefix: str = "") -> tuple[dict[str, Tenso
 
 
 def unflatten(leaves: Mapping[str, Any]) -> dict[str, Any]:
-    """The nested state of which `flatten` returned the leaves."""
+    """Rebuild the nested state from the leaves of `flatten`."""
     root: dict[str, Any] = {}
     for path, leaf in leaves.items():
         *parents, last = path.split("/")

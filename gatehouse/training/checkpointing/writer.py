@@ -162,7 +162,7 @@ def _write_file(file: Path, memory: memoryview, *, far: bool) -> str:
             os.close(descriptor)
     except OSError as error:
         raise StoreError(f"The checkpoint file {file} could not be written: {error.strerror}.") from error
-    return digest.hexdigest()
+    return str(digest.hexdigest())
 
 
 def _read_json(descriptor: int) -> Any:

@@ -167,8 +167,8 @@ def targets_of(tables: Mapping[str, Columns], label: str, spec: LossSpec, group:
             encoded = pc.dictionary_encode(_column(table, group, "Group").combine_chunks(), null_encoding="encode")
             groups = np.asarray(pc.cast(encoded.indices, pa.int64()).to_numpy(zero_copy_only=False))
         weight = weights[part]
-        weight = None if weight is None else weight.astype(np.float32)
-        targets[part] = Targets(labels[part].astype(np.float32), weight, groups)
+        single = None if weight is None else weight.astype(np.float32)
+        targets[part] = Targets(labels[part].astype(np.float32), single, groups)
     return targets
 
 

@@ -1,7 +1,7 @@
 """The place of a process along the data, tensor and pipeline axes, and tensors that are spread over processes.
 
-Spread tensors (DTensor) are told from plain ones without importing their package: that import takes as long as torch's
-own, and a run whose processes all hold the whole model needs none of it.
+Spread tensors (DTensor) are recognised without importing their package: the import takes as long as torch's own, and a
+run whose processes all hold the whole model does not need it.
 """
 
 from dataclasses import dataclass

@@ -5,6 +5,7 @@ FSDP and tensor parallelism are in `sharding.py`, pipelines in `pipeline.py`; a 
 
 import functools
 import inspect
+from collections.abc import Callable
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import SimpleNamespace
 from typing import Any, Protocol
@@ -51,6 +52,8 @@ class Direct:
         """See `Execution.backward`: gradients are exchanged with the last micro-batch only."""
         if not self.part.training:  # `train` visits every module.
             self.part.train()
+        # FSDP2 adds this to the module's own class.
+        set_exchange: Callable[[bool], None] | None = getattr(self._model, "set_requires_gradient_sync", None)
         micro = batch.split(self._spec.data.accumulation)
         total = torch.zeros((), device=self._device)
         for index, rows in enumerate(micro):
@@ -58,8 +61,8 @@ class Direct:
             waiting: AbstractContextManager[Any] = nullcontext()
             if isinstance(self._model, DistributedDataParallel):
                 waiting = waiting if exchange else self._model.no_sync()
-            elif hasattr(self._model, "set_requires_gradient_sync"):  # FSDP2 adds this to the module's own class.
-                self._model.set_requires_gradient_sync(exchange)
+            elif set_exchange:
+                set_exchange(exchange)
             with waiting:
                 with autocast(self._spec.compute):
                     logits = self._model(rows.numbers, rows.ids)

@@ -50,7 +50,7 @@ _STYLES: dict[str, type[ParallelStyle]] = {"columns": ColwiseParallel, "rows": R
 
 
 def plan_of(model: nn.Module) -> dict[str, str]:
-    """How a whole model's layers are cut, by module name: `columns` or `rows`; `dropout` of what is cut by columns."""
+    """The cut of each layer of a whole model by module name: `columns`, `rows`, or `dropout` after `columns`."""
     plan: Callable[[], dict[str, str]] | None = getattr(model, "tensor_plan", None)
     if plan is None:
         raise NotDivisibleError(

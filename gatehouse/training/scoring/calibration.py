@@ -80,11 +80,11 @@ class Calibration:
 
 
 def log_odds(probabilities: Floats) -> Floats:
-    """log(p / (1 - p)) of every probability, shape (rows,); of 0 and 1 as of the numbers next to them."""
+    """log(p / (1 - p)) of every probability, shape (rows,); 0 and 1 count as the numbers next to them."""
     inside = np.clip(probabilities, _LEAST, 1.0 - _LEAST)
     return logarithm(inside) - logarithm(1.0 - inside)
 
 
 def log_shares(probabilities: Floats) -> Floats:
-    """The logarithm of every probability, of the same shape; of 0 as of 2^-52."""
+    """The logarithm of every probability, of the same shape; 0 counts as 2^-52."""
     return logarithm(np.maximum(probabilities, _LEAST))

@@ -64,7 +64,7 @@ def fixed_shapes(model: nn.Module) -> nn.Module:
             weight = nn.functional.pad(layer.weight.detach(), (0, 0, 0, more))
             bias = None if layer.bias is None else nn.functional.pad(layer.bias.detach(), (0, more))
             # The layer keeps its own weights, where models read them.
-            layer.forward = partial(_padded, weight, bias, layer.out_features)  # type: ignore[method-assign, assignment]
+            layer.forward = partial(_padded, weight, bias, layer.out_features)  # type: ignore[method-assign]
     return model
 
 
@@ -76,7 +76,7 @@ def _padded(weight: Tensor, bias: Tensor | None, width: int, values: Tensor) -> 
 def score_rows(score: Callable[[Tensor, Tensor], Tensor], numbers: Tensor, ids: Tensor) -> Tensor:
     """The scores of rows of numbers (rows, width) and category ids (rows, columns), in order.
 
-    `score` computes everything from these to the scores; only what it computes has a fixed shape.
+    `score` computes the scores of one block of rows, so all its arrays have a fixed shape.
     """
     rows = len(numbers)
     padding = (0, 0, 0, max(-rows % _ROWS, 0 if rows else _ROWS))

@@ -129,7 +129,7 @@ class Transformation:
 
 
 def read_transformation(store: ArtifactStore, training_set: str, split: str, transformation: str) -> Transformation:
-    """Read a fitted transformation; refuse that of another split, whose train rows may be test rows of this one."""
+    """Read a fitted transformation. One of another split is refused: its train rows may be test rows of this split."""
     fitted_on = store.manifest(transformation).derived_from
     expected = {"training_set": str(Reference.parse(training_set)), "split": str(Reference.parse(split))}
     for role, reference in expected.items():
