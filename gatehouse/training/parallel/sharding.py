@@ -54,8 +54,8 @@ def plan_of(model: nn.Module) -> dict[str, str]:
     plan: Callable[[], dict[str, str]] | None = getattr(model, "tensor_plan", None)
     if plan is None:
         raise NotDivisibleError(
-            f"{type(model).__name__} cannot be tensor-parallel: it has no method tensor_plan(). Add one "
-            "(docs/training.md), or set parallelism.tensor to 1."
+            f"{type(model).__name__} cannot be tensor-parallel: it has no method tensor_plan() (docs/training.md). Add "
+            "one, or set parallelism.tensor to 1."
         )
     return plan()
 
