@@ -40,7 +40,7 @@ _BETWEEN_OUR_PROCESSES = {
     # The ranks of one job tell each other small things over the connections that gloo or NCCL opened between them.
     ("gatehouse/training/checkpointing/checkpointer.py", "broadcast_object_list"),
     ("gatehouse/training/checkpointing/plan.py", "all_gather_object"),
-    ("gatehouse/training/divergence.py", "all_gather_object"),
+    ("gatehouse/training/trainer.py", "all_gather_object"),
     ("gatehouse/operations/diagnosing/program.py", "all_gather_object"),
     ("gatehouse/training/trainer.py", "gather_object"),
     ("gatehouse/training/trees.py", "broadcast_object_list"),

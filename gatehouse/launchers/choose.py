@@ -29,12 +29,7 @@ def launch_of(text: str) -> Launch:
 
 
 def launcher(store: ArtifactStore, launch: Launch | None = None) -> Launcher:
-    """The launcher whose settings are in `GATEHOUSE_LAUNCH`; the local one where that is not set.
-
-    Raises:
-        LaunchError: if the settings are not valid.
-        ClusterError: if they are for a cluster, and none is configured.
-    """
+    """The launcher whose settings are in `GATEHOUSE_LAUNCH`; the local one where that is not set."""
     launch = launch or launch_of(os.environ.get(LAUNCH, ""))
     if isinstance(launch, LocalLaunch):
         from gatehouse.launchers.local import LocalLauncher

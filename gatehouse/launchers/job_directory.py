@@ -23,9 +23,6 @@ def job_directory(store: ArtifactStore, name: str, arrays: Iterable[str] = ()) -
 
     Another process that trains the same job waits. A process that is killed releases the directory as it stands. After
     an error it is kept without the folders `arrays` of the data, which the next attempt writes anew.
-
-    Raises:
-        TrainingStoppedError: if this training is stopped while it waits.
     """
     while True:
         try:

@@ -1,7 +1,7 @@
 """The section `kueue` of a platform profile, the teams that share the cluster, and Kueue's objects for them."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from fractions import Fraction
 from math import ceil
 from typing import Annotated, Any, Literal
@@ -23,11 +23,7 @@ _UNITS = {
 
 
 def amount_of(quantity: str) -> int:
-    """A quantity in Kubernetes' notation, such as 4, 500m or 64Gi, in thousandths, rounded up.
-
-    Raises:
-        ValueError: if it is no quantity.
-    """
+    """A quantity in Kubernetes' notation, such as 4, 500m or 64Gi, in thousandths, rounded up."""
     parts = re.fullmatch(r"(\d+(?:\.\d+)?)([a-zA-Z]*)", quantity)
     if parts is None or parts[2] not in _UNITS:
         raise ValueError(f"expected an amount such as 4, 500m or 64Gi, found {quantity!r}")
@@ -40,8 +36,7 @@ def _as_text(value: Any) -> str:
     return text
 
 
-Quantity = Annotated[str, BeforeValidator(_as_text)]
-"""A quantity in a configuration; a number is read as its text."""
+Quantity = Annotated[str, BeforeValidator(_as_text)]  # a quantity in a configuration; a number is read as its text
 
 
 class Quota(Strict):
@@ -105,11 +100,7 @@ class Kueue(Strict):
 
     @model_validator(mode="after")
     def _fits_together(self) -> "Kueue":
-        if problems := list(self._problems()):
-            raise ValueError("; ".join(problems))
-        return self
-
-    def _problems(self) -> Iterator[str]:
+        problems = []
         flavors = [flavor.name for flavor in self.flavors]
         for kind, names in {
             "flavor": flavors,
@@ -117,36 +108,37 @@ class Kueue(Strict):
             "namespace": [namespace for team in self.teams for namespace in team.namespaces],
         }.items():
             for name in sorted({name for name in names if names.count(name) > 1}):
-                yield f"expected each {kind} once, found {name} twice"
+                problems.append(f"expected every {kind} once, found {name} twice")
         covered: dict[str, frozenset[str]] = {}
         for team in self.teams:
             for flavor, quotas in team.quotas.items():
                 if flavor not in flavors:
-                    yield f"team {team.name}: expected a flavor of {', '.join(flavors)}, found {flavor}"
+                    problems.append(f"team {team.name}: expected a flavor of {', '.join(flavors)}, found {flavor}")
                 group = frozenset(quotas)
                 if any(covered.setdefault(resource, group) != group for resource in group):
-                    yield (
-                        f"team {team.name}, flavor {flavor}: expected the same resources together in every flavor that "
-                        f"has one of them (Kueue's resource groups), found {', '.join(sorted(group))}"
+                    problems.append(
+                        f"team {team.name}, flavor {flavor}: expected the same resources together in every flavor "
+                        f"(Kueue's resource groups), found {', '.join(sorted(group))}"
                     )
-
-    def groups(self, team: Team) -> list[tuple[tuple[str, ...], list[str]]]:
-        """A team's resource groups in Kueue: resources that are counted together, and the flavors that have them."""
-        groups: dict[frozenset[str], list[str]] = {}
-        for flavor, quotas in team.quotas.items():
-            groups.setdefault(frozenset(quotas), []).append(flavor)
-        return [(tuple(sorted(resources)), flavors) for resources, flavors in groups.items()]
+        if problems:
+            raise ValueError("; ".join(problems))
+        return self
 
 
 def manifests(kueue: Kueue, queue: str) -> list[Object]:
     """ResourceFlavors, WorkloadPriorityClasses, the Cohort, ClusterQueues and LocalQueues, in the order to apply them.
 
-    Args:
-        kueue: The teams.
-        queue: Name of the LocalQueue in each of their namespaces, which pods carry as a label.
+    `queue` is the name of the LocalQueue in the namespaces of the teams, which pods carry as a label.
     """
+    flavors = []
+    for flavor in kueue.flavors:
+        spec: Object = {"nodeLabels": dict(flavor.node_labels)} if flavor.node_labels else {}
+        if flavor.tolerations:
+            tolerations = [toleration.model_dump() for toleration in flavor.tolerations]
+            spec["tolerations"] = [{name: value for name, value in row.items() if value} for row in tolerations]
+        flavors.append(_object("ResourceFlavor", flavor.name, spec=spec))
     return [
-        *(_object("ResourceFlavor", flavor.name, spec=_flavor(flavor)) for flavor in kueue.flavors),
+        *flavors,
         *(_object("WorkloadPriorityClass", name, value=value) for name, value in kueue.priorities.items()),
         _object("Cohort", kueue.cohort, spec={}),
         *(_object("ClusterQueue", team.name, spec=_cluster_queue(kueue, team)) for team in kueue.teams),
@@ -164,17 +156,17 @@ def _object(kind: str, name: str, *, namespace: str = "", **body: Any) -> Object
     return {"apiVersion": VERSION, "kind": kind, "metadata": metadata, **body}
 
 
-def _flavor(flavor: Flavor) -> Object:
-    spec: Object = {"nodeLabels": dict(flavor.node_labels)} if flavor.node_labels else {}
-    if flavor.tolerations:
-        spec["tolerations"] = [
-            {name: value for name, value in toleration.model_dump().items() if value}
-            for toleration in flavor.tolerations
-        ]
-    return spec
-
-
 def _cluster_queue(kueue: Kueue, team: Team) -> Object:
+    def quota(flavor: str, resource: str) -> Object:
+        amounts = team.quotas[flavor][resource]
+        limits = {"borrowingLimit": amounts.borrowing_limit, "lendingLimit": amounts.lending_limit}
+        limits = {name: value for name, value in limits.items() if value is not None}
+        return {"name": resource, "nominalQuota": amounts.nominal, **limits}
+
+    # Resource groups: resources that are counted together, and the flavors that have them.
+    groups: dict[frozenset[str], list[str]] = {}
+    for flavor, quotas in team.quotas.items():
+        groups.setdefault(frozenset(quotas), []).append(flavor)
     return {
         "cohortName": kueue.cohort,
         "fairSharing": {"weight": f"{team.weight:g}"},
@@ -187,22 +179,12 @@ def _cluster_queue(kueue: Kueue, team: Team) -> Object:
         "queueingStrategy": kueue.order,
         "resourceGroups": [
             {
-                "coveredResources": list(resources),
+                "coveredResources": sorted(resources),
                 "flavors": [
-                    {
-                        "name": flavor,
-                        "resources": [_quota(resource, team.quotas[flavor][resource]) for resource in resources],
-                    }
+                    {"name": flavor, "resources": [quota(flavor, resource) for resource in sorted(resources)]}
                     for flavor in flavors
                 ],
             }
-            for resources, flavors in kueue.groups(team)
+            for resources, flavors in groups.items()
         ],
-    }
-
-
-def _quota(resource: str, quota: Quota) -> Object:
-    limits = {"borrowingLimit": quota.borrowing_limit, "lendingLimit": quota.lending_limit}
-    return {"name": resource, "nominalQuota": quota.nominal} | {
-        name: value for name, value in limits.items() if value is not None
     }

@@ -12,20 +12,16 @@ from typing import Protocol
 
 from gatehouse.errors import LauncherError, StoppedError
 
-JOB = "job.json"
-"""File of a job's directory that tells the program what to train."""
+JOB = "job.json"  # file of a job's directory that tells the program what to train
 RESULT, WEIGHTS = "result.json", "weights"
 """Files that a successful program leaves; the result names the SHA-256 of the weights."""
-FAILURE = "failure.json"
-"""File that the program leaves when it fails in a way that a retry would repeat."""
+FAILURE = "failure.json"  # file that the program leaves when it fails in a way that a retry would repeat
 METRICS, LOG, PLACE = "metrics", "worker.log", "place.json"
 """Files that say how the job went: the spool of its metrics, its log, and where it ran."""
-CHECKPOINTS = "checkpoints"
-"""Folder of a job's directory from which it resumes."""
+CHECKPOINTS = "checkpoints"  # folder of a job's directory from which it resumes
 CHECKPOINT_STORE, CHECKPOINT_NAME = "GATEHOUSE_CHECKPOINT_STORE", "GATEHOUSE_CHECKPOINT_NAME"
 """Environment variables: the artifact store that gets a copy of every checkpoint, and the run's name there."""
-TAIL_LINES = 20
-"""Number of log lines that an error shows."""
+TAIL_LINES = 20  # number of log lines that an error shows
 HUNG_CODE, RETRY_CODE, PREEMPTED_CODE = 124, 128, 143
 """Exit codes of the wrapper: a rank hung; the lowest code after which the job may be started again, because the cause
 may pass; the job was preempted, and can resume at its last checkpoint.
@@ -76,21 +72,13 @@ class ClusterError(LauncherError):
 
 @dataclass(frozen=True)
 class TrainingJob:
-    """One run of a training program.
+    """One run of a training program."""
 
-    Attributes:
-        directory: Holds `job.json` and the data; receives checkpoints, weights and the result.
-        program: Dotted name of the module that every worker runs, with the directory as its argument.
-        processes: Number of workers on all machines together.
-        timeout_minutes: Time limit of the job; waiting for machines is not counted.
-        builder: `package.module:builder` of a user's own model, whose code the workers also need; empty for none.
-    """
-
-    directory: Path
-    program: str
-    processes: int
-    timeout_minutes: float
-    builder: str = ""
+    directory: Path  # holds `job.json` and the data; receives checkpoints, weights and the result
+    program: str  # module that every worker runs, with the directory as its argument
+    processes: int  # workers on all machines together
+    timeout_minutes: float  # waiting for machines is not counted
+    builder: str = ""  # `package.module:builder` of a user's own model; empty for none
 
 
 class Launcher(Protocol):
@@ -105,10 +93,7 @@ class Launcher(Protocol):
         is the same for the same cause. It is followed by the cluster's message and the last lines of the failed worker.
 
         Raises:
-            TrainingStoppedError: if a `Stop` ended it before it had a result.
-            TrainingFailedError: if the job did not succeed, or the weights that its result names are missing.
-            TrainingTimeoutError: if it exceeded its time limit and was stopped.
-            LauncherError: if it could not run; there is a class for each cause.
+            LauncherError: if the job left no model that verifies; there is a class for every cause.
         """
 
     def forget(self, job: TrainingJob) -> None:

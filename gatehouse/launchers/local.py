@@ -9,7 +9,6 @@ import sys
 import time
 from pathlib import Path
 from threading import Thread
-from typing import IO
 
 from gatehouse.launchers.launcher import (
     EVICTED,
@@ -94,8 +93,22 @@ class LocalLauncher:
             env=os.environ | owner_env(),
         )
         assert wrapper.stdout is not None
-        log = job.directory / LOG
-        reader = Thread(target=_copy_lines, args=(wrapper.stdout, log), daemon=True)
+        stream, log = wrapper.stdout, job.directory / LOG
+
+        def copy_lines() -> None:
+            """Copy until the stream ends, even if the file cannot be written: a full pipe would block the training."""
+            full = False
+            for line in stream:
+                try:
+                    with open(log, "ab") as file:
+                        file.write(line)
+                except OSError as error:
+                    if not full:
+                        logger.warning("%s cannot be written (%s): the training continues.", log, error.strerror)
+                    full = True
+                logger.info("%s", line.decode(errors="replace").rstrip())
+
+        reader = Thread(target=copy_lines, daemon=True)
         reader.start()
         try:
             with stop.ending(lambda: wrapper.send_signal(signal.SIGTERM)):
@@ -108,20 +121,6 @@ class LocalLauncher:
             code = wrapper.wait()
             reader.join(timeout=_GRACE_SECONDS)
         return code
-
-
-def _copy_lines(stream: IO[bytes], log: Path) -> None:
-    """Copy until the stream ends, even if the file cannot be written: a full pipe would block the training."""
-    full = False
-    for line in stream:
-        try:
-            with open(log, "ab") as file:
-                file.write(line)
-        except OSError as error:
-            if not full:
-                logger.warning("%s cannot be written (%s): the training continues.", log, error.strerror)
-            full = True
-        logger.info("%s", line.decode(errors="replace").rstrip())
 
 
 def _tail(log: Path) -> str:

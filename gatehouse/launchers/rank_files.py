@@ -22,8 +22,7 @@ from typing import IO, Self
 from gatehouse.runtime.process import start_time
 from gatehouse.store.atomic_file import write_bytes, write_json
 
-FOLDER = "GATEHOUSE_HEARTBEATS"
-"""Environment variable of the ranks: the folder of the heartbeats."""
+FOLDER = "GATEHOUSE_HEARTBEATS"  # environment variable of the ranks: the folder of the heartbeats
 FLAG, OUTCOME = "GATEHOUSE_PREEMPTION_FLAG", "GATEHOUSE_OUTCOME"
 """Environment variables of the ranks: the path of the flag, and the path of the outcome."""
 STACKS_SIGNAL = signal.SIGUSR1
@@ -62,19 +61,13 @@ class Preempted(_File):
 
 @dataclass(frozen=True)
 class Beat:
-    """The last numbers that a rank wrote.
-
-    Attributes:
-        started: Start time of its process, in clock ticks since boot; needed because process ids are reused.
-        step: Optimizer steps done.
-        count: Grows with every beat.
-    """
+    """The last numbers that a rank wrote."""
 
     rank: int
     pid: int
-    started: int
+    started: int  # start time of its process, in clock ticks since boot; needed because process ids are reused
     step: int
-    count: int
+    count: int  # grows with every beat
 
 
 class Heartbeat:

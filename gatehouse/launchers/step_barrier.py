@@ -15,23 +15,16 @@ from gatehouse.launchers.rank_files import FLAG, OUTCOME, Flag, Heartbeat, Preem
 from gatehouse.launchers.timeouts import collective_seconds
 from gatehouse.runtime.process import OWNER
 
-FAULT = "GATEHOUSE_TRAINING_FAULT"
-"""Environment variable of the ranks for tests: the faults that `inject` takes."""
+FAULT = "GATEHOUSE_TRAINING_FAULT"  # environment variable of the ranks for tests: the faults that `inject` takes
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """What all ranks know after a barrier.
+    """What all ranks know after a barrier."""
 
-    Attributes:
-        preempted: Whether to save and end.
-        due: Whether to write a checkpoint.
-        seconds: How long the preempted machine still has; infinite if none is preempted.
-    """
-
-    preempted: bool = False
-    due: bool = False
-    seconds: float = math.inf
+    preempted: bool = False  # save and end
+    due: bool = False  # write a checkpoint
+    seconds: float = math.inf  # that the preempted machine still has
 
 
 class StepBarrier:
@@ -64,10 +57,8 @@ class StepBarrier:
     def agree(self, step: int, *, due: bool = False, epoch_ended: int | None = None) -> Agreement:
         """The agreement of the ranks; collective, after every step.
 
-        Args:
-            step: Optimizer steps taken, over the whole run.
-            due: Whether a checkpoint is due on this rank.
-            epoch_ended: Number of the epoch that ended with this step; None if none did.
+        `step` counts the optimizer steps of the whole run. `due` says whether a checkpoint is due on this rank, and
+        `epoch_ended` is the number of the epoch that ended with this step, if any.
         """
         self.beat(step)
         if self._fault:

@@ -24,10 +24,7 @@ RENDEZVOUS_CODE = 128 + signal.SIGHUP
 
 
 def main() -> None:
-    """Run torchrun with the arguments of this process.
-
-    The process ends with 0, with `RENDEZVOUS_CODE`, or with the `exit_code` of the worker that failed first.
-    """
+    """Run torchrun; end with 0, with `RENDEZVOUS_CODE`, or with the `exit_code` of the worker that failed first."""
     die_with_parent()
     follow_owner()
     # By default the agent shares its store with the workers. A restarted worker then reads keys of the earlier attempt
@@ -35,14 +32,23 @@ def main() -> None:
     os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
     program, directory = sys.argv[-2:]
     gc.disable()  # Modules are no garbage, and scanning them takes a sixth of the time.
-    _watch_workers(forked=importlib.import_module(program).preload(Path(directory)))
+    forked = importlib.import_module(program).preload(Path(directory))
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.elastic.multiprocessing.subprocess_handler import SubprocessHandler
     from torch.distributed.elastic.rendezvous.api import RendezvousError
     from torch.distributed.run import main as torchrun
 
     gc.freeze()
     gc.enable()
+    spawn = SubprocessHandler._popen
 
+    def start(handler: Any, arguments: tuple[str, ...], environment: dict[str, str]) -> Watched:
+        if not forked:
+            return Watched(spawn(handler, arguments, environment))
+        worker = arguments[arguments.index("-m") + 1 :]
+        return Watched(Forked(worker, environment, handler._stdout, handler._stderr))
+
+    SubprocessHandler._popen = start  # type: ignore[method-assign, assignment]  # it has what torchrun uses of Popen
     try:
         torchrun(sys.argv[1:])
     except RendezvousError as error:
@@ -55,21 +61,6 @@ def main() -> None:
         sys.exit(exit_code(failure.exitcode))
 
 
-def _watch_workers(forked: bool) -> None:
-    """Make torchrun watch its workers through `Watched`, and fork them if allowed."""
-    from torch.distributed.elastic.multiprocessing.subprocess_handler import SubprocessHandler
-
-    spawn = SubprocessHandler._popen
-
-    def start(handler: Any, arguments: tuple[str, ...], environment: dict[str, str]) -> Watched:
-        if not forked:
-            return Watched(spawn(handler, arguments, environment))
-        program = arguments[arguments.index("-m") + 1 :]
-        return Watched(Forked(program, environment, handler._stdout, handler._stderr))
-
-    SubprocessHandler._popen = start  # type: ignore[method-assign, assignment]  # it has what torchrun uses of Popen
-
-
 class Watched:
     """A worker that reports an error of its own one poll later than a signal.
 
@@ -79,18 +70,18 @@ class Watched:
 
     def __init__(self, process: "subprocess.Popen[bytes] | Forked") -> None:
         self._process = process
-        self._found_ended = False
+        self._ended = False
         self.pid = process.pid
 
     def poll(self) -> int | None:
         """The exit code, negative for a signal; None while it runs, and at the first poll after an error of its own."""
-        if not self._found_ended:
+        if not self._ended:
             # The process is not reaped here: torchrun may still send its group a signal.
             with contextlib.suppress(ChildProcessError):
                 ended = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
                 if ended is None:
                     return None
-                self._found_ended = True
+                self._ended = True
                 if ended.si_code == os.CLD_EXITED and ended.si_status:
                     return None
         return self._process.poll()

@@ -57,33 +57,22 @@ _PR_SET_CHILD_SUBREAPER = 36
 _LOOK_SECONDS = 0.1
 _LONGEST_LOOK = 1.0
 """Seconds that one look adds to the silence of a rank at most: if this process was paused, so were the ranks."""
-_END_SECONDS = 10.0
-"""Time for checkpoint writers to finish and for processes to be ended, after torchrun has ended."""
-_FAILED_SECONDS = 1.0
-"""Time for ranks to end by themselves after one has written the failure file."""
+_END_SECONDS = 10.0  # time for checkpoint writers to finish and for processes to be ended, after torchrun has ended
+_FAILED_SECONDS = 1.0  # time for ranks to end by themselves after one has written the failure file
 
 
 @dataclass(frozen=True)
 class Options:
-    """How the program is run on this machine.
-
-    Attributes:
-        processes: Number of workers on this machine.
-        directory: The job's directory; logs and the outcome are written there.
-        nodes: Number of machines.
-        rendezvous: `host:port` of the rendezvous; empty for a single machine.
-        run_id: Distinguishes jobs that use the same rendezvous.
-        grace_seconds: Seconds from SIGTERM to the end of all processes; shorter than the pod's grace period.
-    """
+    """How the program is run on this machine."""
 
     program: str
-    processes: int
-    directory: Path
+    processes: int  # workers on this machine
+    directory: Path  # the job's; logs and the outcome are written there
     nodes: int = 1
-    rendezvous: str = ""
-    run_id: str = "gatehouse"
+    rendezvous: str = ""  # `host:port`; empty for a single machine
+    run_id: str = "gatehouse"  # distinguishes jobs that use the same rendezvous
     max_restarts: int = 3
-    grace_seconds: float = 25.0
+    grace_seconds: float = 25.0  # from SIGTERM to the end of all processes; shorter than the pod's grace period
     hang_seconds: float = HANG_SECONDS
 
 
@@ -119,11 +108,7 @@ class Wrapper:
         self._deadline = float("inf")
 
     def run(self) -> int:
-        """Run until the workers have ended or must be ended; no process keeps running.
-
-        Returns:
-            The exit code; see the top of this file.
-        """
+        """Run until the workers have ended or must be ended; returns the exit code. No process keeps running."""
 
         def on_sigterm(number: int, frame: FrameType | None) -> None:
             self._terms += 1
@@ -260,11 +245,7 @@ class HangDetector:
 
 
 def stacks(folder: Path, beats: list[Beat], seconds: float = 5.0) -> dict[int, str]:
-    """Ask ranks for the stacks of all their threads, and wait for all of them at most `seconds`.
-
-    Returns:
-        The stacks by rank; empty for a rank that did not answer.
-    """
+    """The stacks of all threads by rank, for which this waits at most `seconds`; empty for a rank without an answer."""
     files = {beat.rank: stacks_file(folder, beat.rank) for beat in beats}
     for beat in beats:
         with suppress(ProcessLookupError):

@@ -12,12 +12,12 @@ from gatehouse.training.spec import ComputeSpec
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
-def prepare_process(spec: ComputeSpec, threads: int) -> None:
-    """Set what decides bits in this process: threads, determinism, and the device of this rank.
+class DivergedError(ArithmeticError):
+    """The loss or the gradient is no longer finite."""
 
-    Raises:
-        ConfigurationError: if this rank has no GPU and `spec` asks for one.
-    """
+
+def prepare_process(spec: ComputeSpec, threads: int) -> None:
+    """Set what decides bits in this process: threads, determinism, and the device of this rank."""
     torch.set_num_threads(threads)
     if spec.deterministic:
         # cuBLAS adds in a fixed order only with workspaces of its own, which it reads from here when it starts.

@@ -6,7 +6,6 @@ of weight zero counts nothing.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 from torch import Tensor
@@ -24,13 +23,10 @@ from gatehouse.training.spec import HuberLoss, LossSpec
 
 @dataclass(frozen=True)
 class Loss:
-    """One loss.
+    """One loss: the weighted sum of (logits, labels, weights, groups), and the weight that divides it.
 
-    Attributes:
-        name: The validation metric that is this loss's mean.
-        total: Weighted sum over the rows of (logits, labels, weights, groups).
-        weight: By what that sum is divided, from (labels, weights, groups).
-        by_rows: Whether `weight` is the sum of weights, so that rows of weight one need no counting.
+    `name` is the validation metric that is the mean loss. With `by_rows` the weight is the sum of weights, so that rows
+    of weight one need no counting.
     """
 
     kind: str
@@ -45,30 +41,19 @@ def loss_of(spec: LossSpec) -> Loss:
     name = task_of_loss(spec.kind).losses[spec.kind]
     if spec.kind == "pairwise":
         return Loss(spec.kind, name, _pairwise, _pairs, by_rows=False)
-    huber = partial(_huber, delta=spec.delta if isinstance(spec, HuberLoss) else 1.0)
-    totals: dict[str, Callable[..., Tensor]] = {
-        "binary": _binary,
-        "multiclass": _multiclass,
-        "mse": _squared,
-        "huber": huber,
-    }
-    return Loss(spec.kind, name, totals[spec.kind], lambda labels, weights, groups: weights.sum())
 
+    def total(logits: Tensor, labels: Tensor, weights: Tensor, groups: Tensor) -> Tensor:
+        if spec.kind == "binary":
+            return binary_cross_entropy_with_logits(logits, labels, weight=weights, reduction="sum")
+        if spec.kind == "multiclass":
+            rows = cross_entropy(logits, labels.long(), reduction="none")
+        elif isinstance(spec, HuberLoss):
+            rows = huber_loss(logits, labels, reduction="none", delta=spec.delta)
+        else:
+            rows = mse_loss(logits, labels, reduction="none")
+        return (rows * weights).sum()
 
-def _binary(logits: Tensor, labels: Tensor, weights: Tensor, groups: Tensor) -> Tensor:
-    return binary_cross_entropy_with_logits(logits, labels, weight=weights, reduction="sum")
-
-
-def _multiclass(logits: Tensor, labels: Tensor, weights: Tensor, groups: Tensor) -> Tensor:
-    return (cross_entropy(logits, labels.long(), reduction="none") * weights).sum()
-
-
-def _squared(logits: Tensor, labels: Tensor, weights: Tensor, groups: Tensor) -> Tensor:
-    return (mse_loss(logits, labels, reduction="none") * weights).sum()
-
-
-def _huber(logits: Tensor, labels: Tensor, weights: Tensor, groups: Tensor, *, delta: float) -> Tensor:
-    return (huber_loss(logits, labels, reduction="none", delta=delta) * weights).sum()
+    return Loss(spec.kind, name, total, lambda labels, weights, groups: weights.sum())
 
 
 def _pairwise(logits: Tensor, labels: Tensor, weights: Tensor, groups: Tensor) -> Tensor:

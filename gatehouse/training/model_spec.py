@@ -68,7 +68,6 @@ class XGBoostSpec(Spec):
 
 
 NETWORKS = ("linear", "tabular_mlp", "ft_transformer")
-"""The built-in networks."""
 EXPECTED = "expected one of linear, tabular_mlp, ft_transformer, xgboost, package.module:builder"
 
 
@@ -78,28 +77,22 @@ def architecture_of(model: Any) -> str:
     return "tabular_mlp" if name is None else str(name)
 
 
-def _tag(model: Any) -> str:
-    name = architecture_of(model)
-    return "builder" if ":" in name else name
-
-
 NetworkSpec = Annotated[
     Annotated[LinearSpec, Tag("linear")]
     | Annotated[TabularMlpSpec, Tag("tabular_mlp")]
     | Annotated[FtTransformerSpec, Tag("ft_transformer")]
     | Annotated[BuilderSpec, Tag("builder")],
-    Discriminator(_tag, custom_error_type="architecture", custom_error_message=EXPECTED),
+    Discriminator(
+        lambda model: "builder" if ":" in (name := architecture_of(model)) else name,
+        custom_error_type="architecture",
+        custom_error_message=EXPECTED,
+    ),
 ]
-"""The settings of any network."""
 _NETWORK: TypeAdapter[NetworkSpec] = TypeAdapter(NetworkSpec, config=ConfigDict(hide_input_in_errors=True))
 
 
 def network_spec(body: dict[str, Any]) -> NetworkSpec:
-    """The settings of a network from JSON, as `model.json` holds them.
-
-    Raises:
-        ValidationError: if they are not the settings of a network.
-    """
+    """The settings of a network from JSON, as `model.json` holds them."""
     return _NETWORK.validate_python(body)
 
 

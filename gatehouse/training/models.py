@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn.functional import gelu, scaled_dot_product_attention
 
 from gatehouse.store.builder_code import BuilderError
-from gatehouse.training.model_spec import FtTransformerSpec, LinearSpec, NetworkSpec, TabularMlpSpec, network_spec
+from gatehouse.training.model_spec import FtTransformerSpec, LinearSpec, TabularMlpSpec, network_spec
 
 
 def _squeezed(logits: Tensor) -> Tensor:
@@ -192,7 +192,6 @@ class FtTransformer(_Blocks):
         return {f"blocks.{index}.{name}": how for index in range(len(self.blocks)) for name, how in cut.items()}
 
 
-Builder = Callable[[int, list[int], int, NetworkSpec], nn.Module]
 BUILDERS: dict[str, Callable[..., nn.Module]] = {
     "linear": Linear,
     "tabular_mlp": TabularMlp,
@@ -204,21 +203,17 @@ def build_model(architecture: dict[str, Any]) -> nn.Module:
     """Build the module that an architecture of `model.json` describes.
 
     It has `model` (its settings), `width` (numeric columns), `cardinalities` (ids by categorical column) and `outputs`.
-
-    Raises:
-        BuilderError: if its builder cannot be imported or builds something else.
     """
     spec = network_spec(architecture["model"])
     name = spec.architecture
-    builder: Builder | None = BUILDERS.get(name)
+    builder = BUILDERS.get(name)
     if builder is None:
         module, _, attribute = name.partition(":")
         try:
             builder = getattr(import_module(module), attribute)
         except (ImportError, AttributeError) as error:
             raise BuilderError(
-                f"Model builder {name} cannot be imported ({error}). Put its package on the path of the training "
-                "image, and name it as package.module:builder."
+                f"Model builder {name} cannot be imported ({error}). Install its package in the training image."
             ) from None
     model = builder(architecture["width"], architecture["cardinalities"], architecture["outputs"], spec)
     if not isinstance(model, nn.Module):
@@ -230,9 +225,6 @@ def require_logits(model: nn.Module, architecture: dict[str, Any]) -> None:
     """Check the logits of two rows: a loss would broadcast another shape and learn something else.
 
     The model is on the CPU, and is in evaluation mode afterwards.
-
-    Raises:
-        BuilderError: if it fails on the rows, or returns anything but floating-point numbers of the right shape.
     """
     name, outputs = architecture["model"]["architecture"], architecture["outputs"]
     expected = (2,) if outputs == 1 else (2, outputs)
@@ -241,12 +233,10 @@ def require_logits(model: nn.Module, architecture: dict[str, Any]) -> None:
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
             logits = model.eval()(torch.zeros(2, architecture["width"]), ids)
     except Exception as error:
-        raise BuilderError(
-            f"The model of {name} fails on a batch of two rows: {type(error).__name__}: {error}"
-        ) from error
+        problem = f"{type(error).__name__}: {error}"
+        raise BuilderError(f"The model of {name} fails on a batch of two rows: {problem}") from error
     shown = f"{logits.dtype} of shape {tuple(logits.shape)}" if isinstance(logits, Tensor) else type(logits).__name__
     if not isinstance(logits, Tensor) or tuple(logits.shape) != expected or not logits.is_floating_point():
         raise BuilderError(
-            f"The model of {name} gives {shown} for two rows; expected floating-point logits of shape {expected}"
-            f"{', for instance by squeeze(1)' if outputs == 1 else ''}."
+            f"The model of {name} gives {shown} for two rows; expected floating-point logits of shape {expected}."
         )

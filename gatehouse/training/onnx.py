@@ -38,12 +38,7 @@ class Exported:
 
 
 def export_model(store: ArtifactStore, model: str, tolerance: float = TOLERANCE) -> Exported:
-    """A published model as ONNX, compared on a thousand evenly spaced rows of its test part.
-
-    Raises:
-        ExportError: as `exported`.
-        MissingArtifactError, CorruptArtifactError: if the model or its data is not there or was altered.
-    """
+    """A published model as ONNX, compared on a thousand evenly spaced rows of its test part; see `exported`."""
     predictor, inputs = Predictor.load(store, model), store.manifest(model).derived_from
     architecture = predictor.description["architecture"]["model"]["architecture"]
     weights = read_weights(architecture, store.path(model, weights_file(architecture)))
@@ -66,7 +61,7 @@ def exported(
 ) -> Exported:
     """The model as ONNX, compared on prepared rows: numbers (rows, width) and category ids (rows, columns).
 
-    The inputs of a network are `numbers` and `ids`; that of trees is `rows`, of both in one array. The output is
+    A network has the inputs `numbers` and `ids`; trees have one input `rows`, which joins both. The output is
     `scores`; `notes` are the metadata of the file, beside the task.
 
     Raises:
@@ -104,7 +99,6 @@ def exported(
 
 
 def _trees(booster: Any) -> Any:
-    """The trees as onnxmltools converts them."""
     import xgboost
     from onnxmltools.convert import convert_xgboost
     from onnxmltools.convert.common.data_types import FloatTensorType

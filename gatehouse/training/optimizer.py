@@ -62,7 +62,7 @@ def learning_rate(step: int, steps: int, spec: OptimizerSpec) -> float:
     """The rate at a step: a pure function, so that no checkpoint has to hold it.
 
     Linear warm-up to the peak, then down to a hundredth of it (`cosine`, `linear`), or constant at the peak.
-    `steps` are those of the whole run, as if it were never stopped early; `step` counts from 0.
+    `steps` is the number of steps of a whole run without early stopping; `step` counts from 0.
     """
     warmup = max(1, round(spec.warmup * steps))
     if step < warmup:

@@ -23,8 +23,7 @@ from gatehouse.runtime.importing import without
 from gatehouse.runtime.process import die_with_parent, follow_owner
 from gatehouse.store.atomic_file import write_json
 from gatehouse.store.hidden_values import hiding, without_values
-from gatehouse.training.compute import prepare_process
-from gatehouse.training.divergence import DivergedError
+from gatehouse.training.compute import DivergedError, prepare_process
 from gatehouse.training.spec import ComputeSpec, NetworkTraining, train_spec
 
 logger = logging.getLogger(__name__)

@@ -1,6 +1,6 @@
 """What to train, and how it is run: the settings of a network or of gradient-boosted trees.
 
-`model.architecture` tells which of the two a spec is; the settings of each model are in `model_spec.py`.
+`model.architecture` chooses between the two; the settings of each model are in `model_spec.py`.
 """
 
 import difflib
@@ -79,10 +79,6 @@ class PairwiseLoss(_Loss):
     )
 
 
-def _loss_tag(loss: Any) -> str:
-    return str(loss.get("kind", "binary") if isinstance(loss, dict) else getattr(loss, "kind", "binary"))
-
-
 LossSpec = Annotated[
     Annotated[BinaryLoss, Tag("binary")]
     | Annotated[MulticlassLoss, Tag("multiclass")]
@@ -90,12 +86,11 @@ LossSpec = Annotated[
     | Annotated[HuberLoss, Tag("huber")]
     | Annotated[PairwiseLoss, Tag("pairwise")],
     Discriminator(
-        _loss_tag,
+        lambda loss: str(loss.get("kind", "binary") if isinstance(loss, dict) else getattr(loss, "kind", "binary")),
         custom_error_type="kind",
         custom_error_message="expected one of binary, multiclass, mse, huber, pairwise",
     ),
 ]
-"""Any loss."""
 
 
 class TreesDataSpec(Spec):
@@ -333,12 +328,12 @@ class NetworkTraining(Spec):
     @model_validator(mode="after")
     def _possible(self) -> "NetworkTraining":
         problems = _metric_problems(self.stopping.metric, self.loss)
+        problems += cutting_problems(self.model, self.parallelism.pipeline, self.parallelism.tensor)
         pipeline, micro = self.parallelism.pipeline, self.data.accumulation
         if pipeline > 1 and isinstance(self.loss, PairwiseLoss):
             problems.append("parallelism.pipeline: micro-batches of a ranking differ in size; expected 1")
         if pipeline > 1 and self.parallelism.pipeline_schedule == "1f1b" and micro < pipeline:
             problems.append(f"data.accumulation {micro} must be at least parallelism.pipeline {pipeline} for 1f1b")
-        problems += cutting_problems(self.model, pipeline, self.parallelism.tensor)
         if (changes := self.optimizer.changes) and changes[-1].epoch >= self.stopping.epochs:
             problems.append(
                 f"optimizer.changes: expected epochs below stopping.epochs {self.stopping.epochs}, found "
@@ -461,20 +456,12 @@ _TRAINING: TypeAdapter[TrainSpec] = TypeAdapter(TrainSpec, config=ConfigDict(hid
 
 
 def train_spec(body: Mapping[str, Any]) -> TrainSpec:
-    """A training from its JSON.
-
-    Raises:
-        ValidationError: naming every setting that is wrong, or that the model does not have.
-    """
+    """A training from its JSON; a `ValidationError` names every setting that is wrong or that the model lacks."""
     return _TRAINING.validate_python(body)
 
 
 def changed(spec: TrainSpec, values: Mapping[str, Any]) -> TrainSpec:
-    """A training with other values, by dotted names such as `optimizer.learning_rate`, or of whole groups.
-
-    Raises:
-        ValidationError: as `train_spec`.
-    """
+    """A training with new values, by dotted names such as `optimizer.learning_rate`, or of whole groups."""
     body = spec.model_dump()
     for name, value in values.items():
         *groups, last = name.split(".")
@@ -515,11 +502,7 @@ def settings_of(spec: TrainSpec) -> dict[str, Any]:
 
 
 def run_as(settings: Mapping[str, Any], operation: Mapping[str, Any]) -> TrainSpec:
-    """The training with the `settings_of` one spec, and the `operation_of` another as far as its model has them.
-
-    Raises:
-        ValidationError: as `train_spec`.
-    """
+    """The training with the `settings_of` a spec, and the `operation_of` another as far as its model has them."""
     tag = _training_tag(settings)
     kept = {
         group: {name: value for name, value in body.items() if tag in SETTINGS.get(f"{group}.{name}", (tag,))}

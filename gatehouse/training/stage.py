@@ -4,7 +4,7 @@ import logging
 import os
 import shutil
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -21,7 +21,7 @@ from gatehouse.training.spec import NetworkTraining, TrainSpec, beginning, build
 logger = logging.getLogger(__name__)
 
 PROGRAM = "gatehouse.training.program"
-"""The program of every worker: a change of it, or of what it imports, is a change of this stage."""
+"""The program of every worker. It belongs, with everything that it imports, to the code of this stage."""
 
 
 class TrainRequest(StageModel):
@@ -74,8 +74,6 @@ def train(request: TrainRequest, store: ArtifactStore) -> TrainResult:
     log go to a measurement beside it.
 
     Raises:
-        BuilderError: if the package of a builder of your own is not installed.
-        FeatureError: if a feature, a label or the split cannot be used.
         LauncherError: if training ends without a model.
     """
     if not request.refit:
@@ -100,20 +98,12 @@ def _trained(request: TrainRequest, store: ArtifactStore) -> TrainResult:
     spec, began = request.spec, time.monotonic()
     inputs = {"training_set": request.training_set, "split": request.split}
     key, where = job_key(request), launcher(store)
-    with (
-        job_directory(store, f"train-{key}", PARTS) as directory,
-        _shared_checkpoints(store, key, _beginnings(request), directory),
-    ):
+    with job_directory(store, f"train-{key}", PARTS) as directory, _shared_checkpoints(store, key, request, directory):
         prepared = prepare_job(store, request.training_set, request.split, request.transformation, spec, directory)
         name, params = request.model_name.removesuffix("-trial"), spec.model_dump(mode="json")
         spool = open_spool(store, key, name, directory / METRICS, params=params, inputs=inputs)
-        job = TrainingJob(
-            directory,
-            PROGRAM,
-            spec.parallelism.processes,
-            spec.operation.timeout_minutes,
-            builder=builder_of(spec),
-        )
+        minutes = spec.operation.timeout_minutes
+        job = TrainingJob(directory, PROGRAM, spec.parallelism.processes, minutes, builder=builder_of(spec))
         # Until the model is published, any error is recorded as the reason why the run has none.
         with shipped_live(store, spool, live=request.live, sampled=not where.remote):
             with followed(spool):
@@ -184,21 +174,20 @@ def _beginnings(request: TrainRequest) -> Iterator[str] | None:
 
 
 @contextmanager
-def _shared_checkpoints(
-    store: ArtifactStore, key: str, beginnings: Iterable[str] | None, directory: Path
-) -> Iterator[None]:
-    """Start a job from the checkpoints of a shorter one, and keep its own where it ends well: they only save time.
+def _shared_checkpoints(store: ArtifactStore, key: str, request: TrainRequest, directory: Path) -> Iterator[None]:
+    """Start a job from the checkpoints of a shorter one, and keep its own if it ends well: they only save time.
 
-    Checkpoints in the job's directory are used before those of others; with None for `beginnings`, nothing is kept.
+    Checkpoints in the job's own directory are used before those of a shorter job.
     """
     from gatehouse.launchers.launcher import CHECKPOINTS
 
-    if beginnings is None:
+    if (beginnings := _beginnings(request)) is None:
         yield
         return
     own, copied = directory / CHECKPOINTS, directory / f"{CHECKPOINTS}.part"
     shutil.rmtree(copied, ignore_errors=True)
-    kept = None if own.exists() else next(filter(Path.exists, (_kept(store, key) for key in beginnings)), None)
+    folders = (_kept(store, beginning_key) for beginning_key in beginnings)
+    kept = None if own.exists() else next(filter(Path.exists, folders), None)
     if kept is not None:
         try:
             shutil.copytree(kept, copied)

@@ -28,13 +28,8 @@ class Progress:
 class TrainState:
     """Model, optimizer, scaler, generators, position and progress of one process.
 
-    The schedule is a pure function of the step, and the order of rows is one of the position, so neither has a state.
-
-    Attributes:
-        part: The module with this process's weights; the names are unique over all stages of a pipeline.
-        optimizer: With its state in place from the start (`build_optimizer`).
-        position: The next step of the sampler; the same on every process.
-        best: Copy of the weights of the best epoch so far.
+    The schedule is a pure function of the step, and the order of rows of the position, so neither has a state. `part`
+    is the module with this process's weights, and `best` a copy of the weights of the best epoch so far.
     """
 
     part: nn.Module
@@ -51,12 +46,10 @@ class TrainState:
             local(self.best[name]).copy_(local(tensor))
 
     def state_dict(self) -> dict[str, Any]:
-        """The state, tensors by reference.
+        """The state, tensors by reference, of the same names and shapes from the first step to the last.
 
-        Returns:
-            `model`, `optimizer`, `best`: tensors by name (plain, or DTensor where a process has a part of one), of the
-            same names and shapes from the first step to the last; `rank`: this process's own tensors and numbers;
-            `progress`: JSON that is the same on every process.
+        `model`, `optimizer` and `best` are tensors by name (DTensor where a process has a part of one). `rank` belongs
+        to this process alone; `progress` is JSON that is the same on every process.
         """
         common = {name: value for name, value in asdict(self.progress).items() if name != "loss"}
         return {
@@ -64,7 +57,7 @@ class TrainState:
             "optimizer": optimizer_state(self.part, self.optimizer),
             "best": dict(self.best),
             "rank": {"generators": random_state(self.device), "loss": self.progress.loss},
-            "progress": common | {"position": self.position.state_dict(), "scaler": self.scaler.state_dict()},
+            "progress": common | {"position": asdict(self.position), "scaler": self.scaler.state_dict()},
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -78,7 +71,8 @@ class TrainState:
                     if source is not target:
                         (local(target) if is_spread(target) and not is_spread(source) else target).copy_(source)
         progress = dict(state["progress"])
-        self.position.load_state_dict(progress.pop("position"))
+        position = progress.pop("position")
+        self.position.epoch, self.position.step = position["epoch"], position["step"]
         self.scaler.load_state_dict(progress.pop("scaler"))
         for name, value in progress.items():
             setattr(self.progress, name, value)
@@ -89,7 +83,7 @@ class TrainState:
 def random_state(device: torch.device) -> dict[str, Any]:
     """The state of the generators of Python, NumPy, torch and this rank's GPU: plain values and flat tensors.
 
-    Other GPUs belong to other ranks: their number, and which of them is this rank's, may change between attempts.
+    Other GPUs belong to other ranks. The number of GPUs, and the GPU of this rank, may change between attempts.
     """
     legacy = np.random.get_state(legacy=False)
     assert isinstance(legacy, dict)

@@ -14,20 +14,19 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from safetensors.torch import save_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from gatehouse.launchers.launcher import METRICS, WEIGHTS
 from gatehouse.launchers.rank_files import Heartbeat, Preempted
 from gatehouse.launchers.step_barrier import Agreement, StepBarrier
 from gatehouse.tracking.spool import SpoolWriter
 from gatehouse.training.checkpointing.checkpointer import LAST_SECONDS, Checkpointer
-from gatehouse.training.compute import LossScaler
+from gatehouse.training.compute import DivergedError, LossScaler
 from gatehouse.training.data.batches import Batch, Loader, Position, Rows, Step
-from gatehouse.training.divergence import ROWS, DivergedError, origin
 from gatehouse.training.loss import loss_of
 from gatehouse.training.models import build_model, require_logits
 from gatehouse.training.optimizer import build_optimizer, gradient_norm, learning_rate, scale_gradients
-from gatehouse.training.parallel.mesh import Layout, lay_out, whole
+from gatehouse.training.parallel.mesh import Layout, lay_out, local, whole
 from gatehouse.training.parallel.parallelize import parallelize
 from gatehouse.training.spec import NetworkTraining, measured_metrics
 from gatehouse.training.state import Progress, TrainState, seed_all
@@ -35,8 +34,7 @@ from gatehouse.training.validation import best_epoch, is_over, log_epochs, metri
 
 logger = logging.getLogger(__name__)
 
-_ADVICE = "Lower training.optimizer.learning_rate, or look for extreme values among the features."
-_ROWS_ADVICE = "Look for values of the training set that no 32-bit number holds."
+_ADVICE = "Lower training.optimizer.learning_rate, or look for extreme values in the training set."
 
 
 class Trainer:
@@ -91,7 +89,10 @@ class Trainer:
         try:
             while not is_over(state.progress.history, self.spec) and (step := next(steps, None)):
                 if step.index == 0:
-                    self._seed(step.epoch)
+                    # Dropout draws by seed, epoch and place. Tensor neighbours hold the same activations and draw
+                    # alike; replicas and stages of a pipeline draw independently.
+                    place = self.layout.pipeline_rank * self.layout.data_size + self.layout.data_rank
+                    seed_all(self.spec.seed * 1_000_003 + step.epoch * 1_009 + place)
                     self.began = state.progress.step, time.monotonic()
                 self._step(step)
                 state.progress.step += 1
@@ -124,19 +125,19 @@ class Trainer:
             "weights_sha256": hashlib.sha256(path.read_bytes()).hexdigest() if dist.get_rank() == 0 else "",
         }
 
-    def _seed(self, epoch: int) -> None:
-        """Seed dropout by seed, epoch and place.
-
-        Tensor neighbours hold the same activations and draw alike, so tensor parallelism drops what one process drops;
-        replicas and stages of a pipeline draw independently.
-        """
-        place = self.layout.pipeline_rank * self.layout.data_size + self.layout.data_rank
-        seed_all(self.spec.seed * 1_000_003 + epoch * 1_009 + place)
-
     def _step(self, step: Step) -> None:
         """One optimizer step: the mean loss of the global batch, its gradient, clipped, applied."""
         progress = self.state.progress
-        own, weight = self._weights_of(step)
+        # `own` is the weight of this process's rows, `weight` that of the global batch.
+        if self.loss.by_rows and self.data["train"].weights is None:
+            # Only padding rows have weight 0, so nothing is exchanged. Only the log needs `own`.
+            own, weight = float(step.batch.weights.sum()) if self.metrics else 0.0, float(step.rows)
+        else:
+            parts = step.batch.split(self.spec.data.accumulation)
+            own = float(sum(self.loss.weight(part.labels, part.weights, part.groups) for part in parts))
+            total = torch.tensor(own, dtype=torch.float64, device=self.device)
+            dist.all_reduce(total)  # Neighbours along tensor and pipeline have the same rows.
+            weight = float(total) / (self.layout.tensor_size * self.layout.pipeline_size)
         if not weight:
             return  # No row counts: there is nothing to learn, and nothing to divide by.
         batch = step.batch if self.device.type == "cpu" else step.batch.to(self.device)
@@ -156,18 +157,6 @@ class Trainer:
             # The mean over the rows of this process: the mean over all rows would cost an exchange per step.
             self.metrics.log(({"step_loss": loss / own} if own else {}) | logged, progress.step)
 
-    def _weights_of(self, step: Step) -> tuple[float, float]:
-        """The weight of this process's loss, and of the global batch; no communication where every row weighs one."""
-        if self.loss.by_rows and self.data["train"].weights is None:
-            # Here only padding rows have weight 0. Only the log needs this process's own number of rows.
-            return float(step.batch.weights.sum()) if self.metrics else 0.0, float(step.rows)
-        parts = step.batch.split(self.spec.data.accumulation)
-        own = float(sum(self.loss.weight(part.labels, part.weights, part.groups) for part in parts))
-        total = torch.tensor(own, dtype=torch.float64, device=self.device)
-        # Neighbours along tensor and pipeline have the same rows.
-        dist.all_reduce(total)
-        return own, float(total) / (self.layout.tensor_size * self.layout.pipeline_size)
-
     def _gradient(self, step: Step, batch: Batch, factor: float) -> tuple[float, Tensor, float]:
         """The loss, the norm of the gradient, and the scale that is in gradient and norm.
 
@@ -186,10 +175,9 @@ class Trainer:
             dist.all_reduce(finite, dist.ReduceOp.MIN)
             if finite and scaler.shrink():
                 continue
-            began = origin(self.execution.part, batch, loss)
             raise DivergedError(
                 f"The gradient is not finite in epoch {step.epoch}, step {self.state.progress.step}: it began in "
-                f"{began}. {self.checkpointer.last} {_ROWS_ADVICE if began.startswith(ROWS) else _ADVICE}"
+                f"{_origin(self.execution.part, batch, loss)}. {self.checkpointer.last} {_ADVICE}"
             )
 
     def _end_epoch(self, epoch: int) -> None:
@@ -220,6 +208,27 @@ class Trainer:
         if dist.get_rank() == 0:
             shown = "  ".join(f"{key} {value:.5f}" for key, value in row.items() if key != "epoch")
             logger.info("epoch %d/%d  %s", epoch + 1, self.spec.stopping.epochs, shown)
+
+
+def _origin(part: nn.Module, batch: Batch, loss: Tensor) -> str:
+    """The first values that are not finite on any process: rows of the batch, its loss, or a gradient. Collective."""
+    candidates: list[tuple[int, str]] = []
+    for name in ("numbers", "labels", "weights"):
+        tensor = getattr(batch, name)
+        if not tensor.isfinite().all():
+            place = (~tensor.isfinite()).nonzero()[0].tolist()
+            candidates.append((0, f"the rows' {name}" + (f", column {place[1]}" if len(place) > 1 else "")))
+    if not loss.isfinite():
+        candidates.append((1, "the loss"))
+    # The backward pass starts at the last parameter.
+    for name, parameter in reversed(list(part.named_parameters())):
+        if parameter.grad is not None and not torch.isfinite(local(parameter.grad)).all():
+            candidates.append((2, f"the gradient of {name}"))
+            break
+    gathered: list[list[tuple[int, str]]] = [[]] * dist.get_world_size()
+    dist.all_gather_object(gathered, candidates)
+    everywhere = [candidate for own in gathered for candidate in own]
+    return min(everywhere)[1] if everywhere else "a sum over finite tensors"
 
 
 def save_weights(weights: dict[str, Tensor], path: Path, layout: Layout) -> None:

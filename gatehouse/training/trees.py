@@ -28,8 +28,8 @@ from gatehouse.launchers.step_barrier import Agreement, StepBarrier
 from gatehouse.launchers.timeouts import collective_seconds
 from gatehouse.tracking.spool import SpoolWriter
 from gatehouse.training.checkpointing.checkpointer import LAST_SECONDS, Checkpointer
+from gatehouse.training.compute import DivergedError
 from gatehouse.training.data.batches import Rows
-from gatehouse.training.divergence import DivergedError
 from gatehouse.training.loss import loss_of
 from gatehouse.training.scoring.trees import columns
 from gatehouse.training.spec import HuberLoss, TreesTraining, measured_metrics
@@ -134,11 +134,7 @@ class BoostingTrainer:
         self.metrics = SpoolWriter(directory / METRICS) if self.rank == 0 else None
 
     def train(self) -> dict[str, Any] | None:
-        """Add trees until the last round or until patience ends; see `Trainer.train`.
-
-        Raises:
-            DivergedError: if the loss of either part is not finite.
-        """
+        """Add trees until the last round or until patience ends; see `Trainer.train`."""
         state = self.state
         self.barrier.beat(0)
         self.checkpointer.load(state)
@@ -258,11 +254,7 @@ def _matrix(rows: Rows) -> dict[str, Any]:
 
 
 def _share(rows: Rows, rank: int, world_size: int) -> Rows:
-    """The contiguous rows of one process; a group stays whole.
-
-    Raises:
-        ConfigurationError: if a process would have none: XGBoost's sums over processes need rows on each.
-    """
+    """The contiguous rows of one process; a group stays whole. XGBoost's sums need rows on every process."""
     # Rows of a group stand together, in ascending order of groups.
     starts = torch.arange(len(rows))
     if rows.groups is not None:
@@ -270,8 +262,8 @@ def _share(rows: Rows, rank: int, world_size: int) -> Rows:
     if len(starts) < world_size:
         unit = "rows" if rows.groups is None else "groups"
         raise ConfigurationError(
-            f"training.parallelism.processes={world_size} for {len(starts)} {unit} of the part train: xgboost needs "
-            "some on every process. Give it fewer processes."
+            f"training.parallelism.processes: expected at most the {len(starts)} {unit} of the part train, found "
+            f"{world_size}."
         )
     cuts = [0]
     for number in range(1, world_size):
@@ -281,4 +273,4 @@ def _share(rows: Rows, rank: int, world_size: int) -> Rows:
     ends = [*(int(starts[cut]) for cut in cuts), len(rows)]
     share = slice(ends[rank], ends[rank + 1])
     arrays = (rows.numbers, rows.ids, rows.labels, rows.weights, rows.groups)
-    return Rows(*(None if array is None else array[share] for array in arrays))  # type: ignore[arg-type]  # None where it was
+    return Rows(*(None if array is None else array[share] for array in arrays))  # type: ignore[arg-type]  # absent arrays stay None

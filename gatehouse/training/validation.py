@@ -42,10 +42,9 @@ def validation_scores(
 
 
 def metrics_of(scores: Tensor, rows: Rows, loss: Loss, names: Sequence[str]) -> dict[str, float]:
-    """The mean loss and the other metrics of `names`, over all rows of a part.
+    """The mean loss, with the rows' weights, and the other metrics of `names`, over all rows of a part.
 
-    `scores` are float64 logits, shape (rows,) or (rows, classes). The mean loss has the rows' weights, and takes
-    precedence over a metric of its name.
+    `scores` are float64 logits, shape (rows,) or (rows, classes).
     """
     total, weight = sums_of(scores, rows, loss)
     metrics = {loss.name: total / weight if weight else 0.0}
@@ -91,7 +90,7 @@ def log_epochs(metrics: SpoolWriter | None, history: Sequence[Mapping[str, float
 
 
 def best_epoch(history: list[dict[str, Any]], spec: TrainSpec) -> int:
-    """Index of the best epoch; a later one has to gain more than `stopping.least_gain`. The last one of a refit."""
+    """Index of the best epoch: a later epoch must gain more than `stopping.least_gain`. For a refit, the last epoch."""
     if spec.stopping.refit:
         return len(history) - 1
     name = own_metric(spec)

@@ -12,7 +12,7 @@ from gatehouse.errors import ConfigurationError
 from gatehouse.kfp.compilation.compiling import compile_pipeline
 from gatehouse.launchers.choose import LAUNCH, launch_of, launcher
 from gatehouse.launchers.launcher import ClusterError
-from gatehouse.launchers.spec import LocalLaunch, PyTorchJobLaunch, TrainJobLaunch
+from gatehouse.launchers.spec import TrainJobLaunch
 from gatehouse.project.project import load_project
 from gatehouse.project.project_file import ProjectFile
 from gatehouse.runtime.images import TRAINING, image
@@ -23,19 +23,6 @@ from gatehouse.training.spec import changed
 from tests.compiling import with_a_short_stack
 
 PROJECT = Path(__file__).parents[2] / "pipelines" / "projects" / "flights" / "project.yaml"
-
-
-@pytest.mark.parametrize(
-    ("text", "kind"),
-    [
-        ("", LocalLaunch),
-        ('{"kind": "local"}', LocalLaunch),
-        ('{"kind": "pytorchjob"}', PyTorchJobLaunch),
-        ('{"kind": "trainjob"}', TrainJobLaunch),
-    ],
-)
-def test_the_setting_names_the_kind(text: str, kind: type) -> None:
-    assert type(launch_of(text)) is kind
 
 
 def test_every_problem_of_the_setting_is_named() -> None:
@@ -68,21 +55,17 @@ def test_where_training_runs_reaches_its_tasks_and_is_no_parameter(tmp_path: Pat
     file = project.file.model_copy(update={"launch": launch, "training": training, "prices": paid})
     spec = with_a_short_stack(compile_pipeline, "training", replace(project, file=file), tmp_path / "specs")
     body, platform = yaml.load_all(spec.read_text(), Loader=yaml.CSafeLoader)
-    found = {
-        name: each["container"].get("env", [])
-        for name, each in body["deploymentSpec"]["executors"].items()
-        if LAUNCH in json.dumps(each)
+    environments = {
+        name: executor["container"].get("env", [])
+        for name, executor in body["deploymentSpec"]["executors"].items()
+        if LAUNCH in json.dumps(executor)
     }
-    assert sorted(found) == ["exec-train"]
-    for env in found.values():
-        (setting,) = [each["value"] for each in env if each["name"] == LAUNCH]
+    assert sorted(environments) == ["exec-train"]
+    for env in environments.values():
+        (setting,) = [executor["value"] for executor in env if executor["name"] == LAUNCH]
         assert {"name": "GATEHOUSE_PRICES", "value": prices} in env
-        assert json.loads(setting) == {
-            "kind": "trainjob",
-            "queue": "team",
-            "scheduling_minutes": 90.0,
-            "image": image(TRAINING),
-        }
+        chosen = {"kind": "trainjob", "queue": "team", "scheduling_minutes": 90.0, "image": image(TRAINING)}
+        assert json.loads(setting) == chosen
     assert "team" not in json.dumps(body["root"])
     settings = platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"]
     seconds = int(settings["exec-train"]["activeDeadlineSeconds"])

@@ -45,7 +45,7 @@ def test_a_job_that_ends_in_an_error_keeps_its_checkpoints_without_the_data(stor
     (directory / "train").mkdir()
     with pytest.raises(RuntimeError), job_directory(store, "job", ["train", "validation"]):
         _fail(directory / "checkpoint")
-    assert [each.name for each in directory.iterdir()] == ["checkpoint"]
+    assert [path.name for path in directory.iterdir()] == ["checkpoint"]
     descriptor = os.open(directory, os.O_RDONLY)
     fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     os.close(descriptor)

@@ -8,15 +8,12 @@ from pydantic import ValidationError
 from gatehouse.launchers.kueue import VERSION, Kueue, manifests
 from tests.stand_ins.kubernetes_kinds import validator_of
 
+TOLERATIONS = [{"key": "nvidia.com/gpu", "operator": "Exists"}]
 PROFILE: dict[str, Any] = {
     "cohort": "ml",
     "flavors": [
         {"name": "cpu-nodes"},
-        {
-            "name": "a100",
-            "node_labels": {"gpu": "a100"},
-            "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}],
-        },
+        {"name": "a100", "node_labels": {"gpu": "a100"}, "tolerations": TOLERATIONS},
         {"name": "t4", "node_labels": {"gpu": "t4"}},
     ],
     "priorities": {"production": 1000, "batch": 100},
@@ -42,27 +39,19 @@ def _changed(**teams: Any) -> dict[str, Any]:
 
 def test_a_cluster_takes_every_object() -> None:
     objects = manifests(Kueue.model_validate(PROFILE), "ours")
-    for one in objects:
-        validator_of(f"kueue.x-k8s.io_{_plural(one['kind'])}.yaml").validate(one)
-        assert one["apiVersion"] == VERSION
-    kinds = [one["kind"] for one in objects]
-    assert sorted(set(kinds), key=kinds.index) == [
-        "ResourceFlavor",
-        "WorkloadPriorityClass",
-        "Cohort",
-        "ClusterQueue",
-        "LocalQueue",
-    ]
-
-
-def _plural(kind: str) -> str:
-    return f"{kind.lower()}es" if kind.endswith("s") else f"{kind.lower()}s"
+    for manifest in objects:
+        kind = manifest["kind"].lower()
+        validator_of(f"kueue.x-k8s.io_{kind}{'es' if kind.endswith('s') else 's'}.yaml").validate(manifest)
+        assert manifest["apiVersion"] == VERSION
+    kinds = [manifest["kind"] for manifest in objects]
+    order = "ResourceFlavor WorkloadPriorityClass Cohort ClusterQueue LocalQueue"
+    assert list(dict.fromkeys(kinds)) == order.split()
 
 
 def test_objects_say_what_the_profile_says() -> None:
     objects = {
-        (one["kind"], one["metadata"].get("namespace", ""), one["metadata"]["name"]): one
-        for one in manifests(Kueue.model_validate(PROFILE), "ours")
+        (manifest["kind"], manifest["metadata"].get("namespace", ""), manifest["metadata"]["name"]): manifest
+        for manifest in manifests(Kueue.model_validate(PROFILE), "ours")
     }
     queue = objects["ClusterQueue", "", "forecasting"]["spec"]
     assert queue["cohortName"] == "ml" and queue["fairSharing"] == {"weight": "2"}
@@ -77,17 +66,14 @@ def test_objects_say_what_the_profile_says() -> None:
     ]
     assert objects["LocalQueue", "forecasting-staging", "ours"]["spec"] == {"clusterQueue": "forecasting"}
     assert objects["WorkloadPriorityClass", "", "production"]["value"] == 1000
-    assert objects["ResourceFlavor", "", "a100"]["spec"] == {
-        "nodeLabels": {"gpu": "a100"},
-        "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}],
-    }
+    assert objects["ResourceFlavor", "", "a100"]["spec"] == {"nodeLabels": {"gpu": "a100"}, "tolerations": TOLERATIONS}
 
 
 @pytest.mark.parametrize(
     ("profile", "said"),
     [
         (_changed(quotas={"h100": {"cpu": {"nominal": 1}}}), "team forecasting: expected a flavor of cpu-nodes, a100"),
-        (_changed(namespaces=["vision"]), "expected each namespace once, found vision twice"),
+        (_changed(namespaces=["vision"]), "expected every namespace once, found vision twice"),
         (
             _changed(quotas={"a100": {"cpu": {"nominal": 1}, "nvidia.com/gpu": {"nominal": 1}}}),
             "team vision, flavor a100: expected the same resources together",

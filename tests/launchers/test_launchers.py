@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -70,7 +70,6 @@ class Place:
         return request(self.store, vary(SPEC, **{"processes": 1} | changes))
 
     def left(self) -> list[str]:
-        """What still runs."""
         if self.cluster:
             alive = [process for process in self.cluster.processes if process.poll() is None]
             return [*self.cluster.jobs, *map(str, alive)]
@@ -163,7 +162,10 @@ def test_a_launcher_that_is_told_to_end_leaves_nothing_behind(place: Place) -> N
     place.launch()
     arguments = [place.store.address, place.request().model_dump_json()]
     owner = subprocess.Popen([sys.executable, "-c", OWNER, *arguments])
-    _wait_until(lambda: place.runs(owner.pid))
+    deadline = time.monotonic() + 60
+    while not place.runs(owner.pid):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
     owner.send_signal(signal.SIGTERM)
     assert owner.wait(timeout=120) == 128 + signal.SIGTERM
     _wait_until_none_is_left(place)
@@ -174,22 +176,14 @@ def _started_here(process: int) -> str:
     folder = Path(f"/proc/{process}")
     try:
         mark = f"{MARK}={os.environ[MARK]}".encode()
-        mine = mark in (folder / "environ").read_bytes().split(b"\0")
-        return f"{process} {(folder / 'cmdline').read_bytes().decode().replace(chr(0), ' ')}" if mine else ""
+        is_ours = mark in (folder / "environ").read_bytes().split(b"\0")
+        return f"{process} {(folder / 'cmdline').read_bytes().decode().replace(chr(0), ' ')}" if is_ours else ""
     except OSError:
         return ""
 
 
 def _wait_until_none_is_left(place: Place) -> None:
-    try:
-        _wait_until(lambda: place.left() == [])
-    except AssertionError:
-        assert place.left() == []
-        raise
-
-
-def _wait_until(true: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 60
-    while not true():
-        assert time.monotonic() < deadline
+    while left := place.left():
+        assert time.monotonic() < deadline, left
         time.sleep(0.05)

@@ -27,11 +27,6 @@ LocalLauncher().run(TrainingJob(Path(sys.argv[1]), "tests.training.stand_in", 1,
 """
 
 
-def _log(job: TrainingJob) -> str:
-    path = job.directory / LOG
-    return path.read_text() if path.exists() else ""
-
-
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_no_process_outlives_the_owner_of_the_job(tmp_path: Path, number: signal.Signals) -> None:
     (tmp_path / "action").write_text(json.dumps({"what": "train", "steps": 100_000}))
@@ -70,7 +65,7 @@ def test_a_preempted_job_goes_on_and_says_so_when_it_may_no_more(
         local.LocalLauncher(LocalLaunch(max_restarts=2)).run(job)
     assert str(caught.value).splitlines()[0] == EVICTED
     assert "3 times" in str(caught.value)
-    assert _log(job).split() == ["attempt", "1", "attempt", "2", "attempt", "3"]
+    assert (job.directory / LOG).read_text().split() == ["attempt", "1", "attempt", "2", "attempt", "3"]
 
 
 def _wrapper(folder: Path, program: str, monkeypatch: pytest.MonkeyPatch) -> TrainingJob:

@@ -21,7 +21,7 @@ def test_what_runs_is_ended_once_however_often_it_is_wished() -> None:
     assert ended == [1, 2] and stop.asked()
 
 
-def test_each_wait_is_longer_than_those_that_it_must_not_cut_short() -> None:
+def test_every_wait_is_longer_than_those_that_it_must_not_cut_short(monkeypatch: pytest.MonkeyPatch) -> None:
     launch, spec = PyTorchJobLaunch(kind="pytorchjob"), network()
     assert LocalLaunch().hang_seconds == launch.hang_seconds
     stage = timeouts.stage_minutes(launch.scheduling_minutes, spec.operation.timeout_minutes)
@@ -34,8 +34,5 @@ def test_each_wait_is_longer_than_those_that_it_must_not_cut_short() -> None:
     ]
     assert ladder == sorted(set(ladder))
     assert all(declared_stages()[name].declared.resources.minutes >= stage for name in ("train", "tune"))
-
-
-def test_ranks_wait_for_their_peers_longer_than_for_a_hang_that_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(timeouts.HANG, "7200")
     assert timeouts.collective_seconds() > 7200

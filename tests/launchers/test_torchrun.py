@@ -7,12 +7,16 @@ import sys
 
 from gatehouse.launchers.torchrun import Forked, Watched, exit_code
 
-_PROGRAM = "tests.launchers.sleeping"
+
+def main() -> None:
+    """The program of a worker: it does nothing until it is stopped, or half a minute has passed."""
+    signal.alarm(30)
+    signal.pause()
 
 
 def test_it_leads_its_own_session_as_soon_as_it_is_there() -> None:
     for _ in range(20):
-        worker = Forked((_PROGRAM,), dict(os.environ), None, None)
+        worker = Forked((__name__,), dict(os.environ), None, None)
         assert worker.poll() is None
         os.killpg(worker.pid, signal.SIGKILL)
         assert worker.wait(30) == -signal.SIGKILL

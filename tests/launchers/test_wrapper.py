@@ -28,22 +28,13 @@ class Job:
         self.log = directory / "wrapper.log"
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-m",
-                    "gatehouse.launchers.wrapper",
-                    program,
-                    "2",
-                    str(directory),
-                    *options,
-                ],
+                [sys.executable, "-m", "gatehouse.launchers.wrapper", program, "2", str(directory), *options],
                 stdout=log,
                 stderr=log,
                 env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)} | environment,
             )
 
     def ends(self, seconds: float = 90) -> int:
-        """The exit code; nothing is left below."""
         below = descendants(self.process.pid)
         code = self.process.wait(timeout=seconds)
         assert not [pid for pid in below if start_time(pid)], "a process outlives its wrapper"
@@ -125,8 +116,6 @@ def test_a_preempted_run_tells_what_it_saved_in_time_and_ends_in_a_code_worth_an
 
 
 class Clock:
-    """A clock that stands still until it is told otherwise."""
-
     def __init__(self) -> None:
         self.now = 1000.0
 
@@ -142,11 +131,11 @@ def test_silence_is_counted_from_look_to_look_and_ends_with_a_beat(
     heartbeat, detector = Heartbeat(tmp_path, 0), HangDetector(tmp_path)
 
     def silences(*steps: float) -> list[float]:
-        found = []
+        silences_seen = []
         for seconds in steps:
             clock.now += seconds
-            found += [silence.seconds for silence in detector.look()]
-        return found
+            silences_seen += [silence.seconds for silence in detector.look()]
+        return silences_seen
 
     assert silences(0.5, 0.5, 0.5) == [0.0, 0.5, 1.0]
     assert silences(3600.0) == [2.0], "the wrapper was paused for an hour, and so were its ranks"

@@ -25,7 +25,8 @@ from gatehouse.launchers.step_barrier import Agreement, StepBarrier
 from gatehouse.training.spec import CheckpointSpec, NetworkTraining, train_spec
 from gatehouse.training.state import TrainState
 from gatehouse.training.trainer import Trainer
-from tests.training.kept_states import Giver, Keeper
+from tests.training.conftest import Giver, Keeper
+from tests.training.specs import link_rows
 
 
 def main() -> None:
@@ -38,24 +39,18 @@ def main() -> None:
     mp.start_processes(_work, (folder, cases), nprocs=largest, start_method="fork")
 
 
-def _spec(case: dict[str, Any]) -> NetworkTraining:
-    spec = train_spec(case["spec"])
-    assert isinstance(spec, NetworkTraining)
-    return spec
-
-
 def _work(rank: int, folder: Path, cases: dict[str, Any]) -> None:
     torch.set_num_threads(1)
     for name, case in cases.items():
-        spec = _spec(case)
-        if rank >= spec.parallelism.processes:
-            continue
-        _run(name, rank, folder, spec, case)
+        spec = train_spec(case["spec"])
+        assert isinstance(spec, NetworkTraining)
+        if rank < spec.parallelism.processes:
+            _run(name, rank, folder, spec, case)
 
 
 def _run(name: str, rank: int, folder: Path, spec: NetworkTraining, case: dict[str, Any]) -> None:
     directory, architecture = folder / name, case["architecture"]
-    _lay_out(directory, folder)
+    link_rows(folder, directory)
     began = time.monotonic()
     rendezvous = f"file://{folder / f'{name}.rendezvous'}"
     dist.init_process_group("gloo", init_method=rendezvous, rank=rank, world_size=spec.parallelism.processes)
@@ -76,19 +71,10 @@ def _run(name: str, rank: int, folder: Path, spec: NetworkTraining, case: dict[s
         dist.destroy_process_group()
 
 
-def _lay_out(directory: Path, folder: Path) -> None:
-    """A job's directory with the data of `folder`; every process may do this."""
-    for part in ("train", "validation"):
-        directory.mkdir(exist_ok=True)
-        with suppress(FileExistsError):
-            (directory / part).symlink_to(folder / part)
-
-
 class Ending(StepBarrier):
     """Ends all ranks by an error after two steps."""
 
     def agree(self, step: int, *, due: bool = False, epoch_ended: int | None = None) -> Agreement:
-        """See `StepBarrier.agree`."""
         if step == 2:
             raise InterruptedError
         return super().agree(step, due=due, epoch_ended=epoch_ended)
@@ -97,7 +83,7 @@ class Ending(StepBarrier):
 def _interrupt(spec: NetworkTraining, architecture: dict[str, Any], directory: Path) -> None:
     """Train with real checkpoints, end by an error, and go on."""
     spec = spec.model_copy(update={"checkpoints": CheckpointSpec(every_steps=1)})
-    _lay_out(directory, directory.parents[1])
+    link_rows(directory.parents[1], directory)
     dist.barrier()
     trainer = Trainer(spec, architecture, directory)
     trainer.barrier = Ending()
@@ -118,9 +104,9 @@ def _interrupt(spec: NetworkTraining, architecture: dict[str, Any], directory: P
 def _train(trainer: Trainer, result: Path, checkpointer: Keeper | None = None) -> None:
     if checkpointer:
         trainer.checkpointer = checkpointer  # type: ignore[assignment]
-    found = trainer.train()
+    outcome = trainer.train()
     if dist.get_rank() == 0:
-        result.write_text(json.dumps(found))
+        result.write_text(json.dumps(outcome))
 
 
 if __name__ == "__main__":

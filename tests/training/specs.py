@@ -1,6 +1,7 @@
 """Trainings for tests, by the last parts of their settings' names: `network(hidden=(8,), epochs=3)`; and their rows."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,7 +22,6 @@ def network(architecture: str = "tabular_mlp", **settings: Any) -> NetworkTraini
 
 
 def trees(**settings: Any) -> TreesTraining:
-    """The training of gradient-boosted trees."""
     spec = train_spec({"model": {"architecture": "xgboost"}})
     assert isinstance(spec, TreesTraining)
     return vary(spec, **settings)
@@ -38,15 +38,14 @@ def vary(spec: Training, **settings: Any) -> Training:
             places = [name]
         assert len(places) == 1, f"{name}: expected one setting of this name, found {places}"
         named[places[0]] = value
-    found = changed(spec, named)
-    assert isinstance(found, type(spec))
-    return found
+    varied = changed(spec, named)
+    assert isinstance(varied, type(spec))
+    return varied
 
 
 def architecture(
     spec: NetworkTraining | TreesTraining, width: int, cardinalities: list[int], outputs: int = 1
 ) -> dict[str, Any]:
-    """What `model.json` says of a model of these sizes."""
     return {
         "model": spec.model.model_dump(mode="json"),
         "loss": spec.loss.kind,
@@ -54,6 +53,15 @@ def architecture(
         "cardinalities": cardinalities,
         "outputs": outputs,
     }
+
+
+def link_rows(source: Path, directory: Path) -> Path:
+    """A job's directory with the data of another; every process may make it."""
+    for part in ("train", "validation"):
+        directory.mkdir(exist_ok=True)
+        with suppress(FileExistsError):
+            (directory / part).symlink_to(source / part)
+    return directory
 
 
 def write_rows(

@@ -82,13 +82,11 @@ def publish_split(store: ArtifactStore, training_set: str, **parts: Sequence[int
 
 
 def lay_out(store: ArtifactStore) -> tuple[str, str]:
-    """Publish the training set and its split; returns both references."""
     training_set = publish_training_set(store, table())
     return training_set, publish_split(store, training_set)
 
 
 def fitted(store: ArtifactStore, training_set: str, split: str) -> str:
-    """Fit the default transformation; returns its reference."""
     request = FitRequest(training_set=training_set, split=split, model_name="flights")
     return fit_transformation(request, store).transformation
 
@@ -100,6 +98,5 @@ def fitted_data(store: ArtifactStore) -> tuple[str, str, str]:
 
 
 def rows_of(store: ArtifactStore, training_set: str, split: str, name: str) -> pa.Table:
-    """One part of a split as a table."""
     part = read_part(store, training_set, split, name)
     return pa.table({column: part[column] for column in part.column_names})

@@ -76,10 +76,10 @@ def _trained(directory: Path, spec: NetworkTraining) -> dict[str, Any]:
 
 @pytest.mark.parametrize("spec", [vary(MLP, dropout=0.0), vary(FT, dropout=0.0)], ids=["mlp", "ft"])
 def test_a_gpu_learns_what_a_cpu_learns(tmp_path: Path, spec: NetworkTraining) -> None:
-    found, expected = _trained(tmp_path / "gpu", spec), _trained(tmp_path / "cpu", vary(spec, device="cpu"))
+    on_gpu, on_cpu = _trained(tmp_path / "gpu", spec), _trained(tmp_path / "cpu", vary(spec, device="cpu"))
     # Not the weights: those on which nothing depends, such as the bias of attention's keys, follow from rounding.
-    for row, wanted in zip(found["history"], expected["history"], strict=True):
-        assert row == pytest.approx(wanted, abs=1e-4)
+    for row, expected_row in zip(on_gpu["history"], on_cpu["history"], strict=True):
+        assert row == pytest.approx(expected_row, abs=1e-4)
 
 
 @pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)

@@ -10,7 +10,7 @@ from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.metrics import log_loss, mean_squared_error
 
 from gatehouse.training.trainer import Trainer
-from tests.training.kept_states import Keeper
+from tests.training.conftest import Keeper
 from tests.training.specs import architecture, network, write_rows
 
 
@@ -34,5 +34,5 @@ def test_it_ends_where_a_solver_does(tmp_path: Path, alone: None, loss: str) -> 
         best = mean_squared_error(labels, LinearRegression().fit(design, labels).predict(design))
     else:
         best = log_loss(labels, LogisticRegression(C=1e6).fit(design, labels).predict_proba(design)[:, 1])
-    found = min(row["train_mse" if loss == "mse" else "train_log_loss"] for row in result["history"])
-    assert found == pytest.approx(best, rel=2e-3)
+    lowest = min(row["train_mse" if loss == "mse" else "train_log_loss"] for row in result["history"])
+    assert lowest == pytest.approx(best, rel=2e-3)

@@ -22,7 +22,6 @@ NUMBERS, IDS = FITTED.apply(ROWS)
 
 
 def net(kind: str, loss: str, outputs: int = 1) -> tuple[dict[str, Any], Any]:
-    """A network that nobody trained."""
     import torch
 
     from gatehouse.training.models import build_model
@@ -65,8 +64,8 @@ def trees(loss: str, outputs: int = 1) -> tuple[dict[str, Any], Any]:
 def test_onnxruntime_gives_the_scores_of_the_model(make: Any, arguments: tuple[Any, ...]) -> None:
     from gatehouse.training.onnx import exported
 
-    found = exported(*make(*arguments), NUMBERS, IDS, {"note": "kept"})
-    assert found.rows == 600 and found.difference < 2e-6
+    model = exported(*make(*arguments), NUMBERS, IDS, {"note": "kept"})
+    assert model.rows == 600 and model.difference < 2e-6
     assert exported(*make(*arguments), NUMBERS[:1], IDS[:1], {}).difference < 2e-6
 
 

@@ -30,7 +30,6 @@ def second_of_two() -> Iterator[None]:
 
 
 def _stepped(weight: Tensor, gradients: list[Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
-    """The weight and the optimizer's state after a step with each gradient."""
     model = nn.Module()
     model.weight, model.bias = nn.Parameter(weight), nn.Parameter(torch.ones(2))
     optimizer = build_optimizer(model, SPEC)
@@ -48,21 +47,21 @@ def test_a_spread_weight_takes_the_bits_of_a_whole_one(second_of_two: None, cut:
     came = Shard(0) if cut else Replicate()
     mesh = init_device_mesh("cpu", (2,))
     weight, gradients = torch.randn(ROWS, COLUMNS), list(torch.randn(3, ROWS, COLUMNS))
-    wanted, wanted_state = _stepped(weight.clone(), gradients)
+    whole_weight, whole_state = _stepped(weight.clone(), gradients)
 
     def spread(tensor: Tensor, placement: "Placement") -> Tensor:
-        mine = tensor.chunk(2)[1].clone() if placement.is_shard() else tensor
-        return DTensor.from_local(mine, mesh, [placement], run_check=False, shape=tensor.shape, stride=tensor.stride())
+        part = tensor.chunk(2)[1].clone() if placement.is_shard() else tensor
+        return DTensor.from_local(part, mesh, [placement], run_check=False, shape=tensor.shape, stride=tensor.stride())
 
-    found, state = _stepped(spread(weight, Shard(0)), [spread(gradient, came) for gradient in gradients])
-    assert state.keys() == wanted_state.keys()
-    for spread_one, whole in [(found, wanted)] + [
-        (state[f"weight.{slot}"], wanted_state[f"weight.{slot}"]) for slot in ("exp_avg", "exp_avg_sq")
+    stepped, state = _stepped(spread(weight, Shard(0)), [spread(gradient, came) for gradient in gradients])
+    assert state.keys() == whole_state.keys()
+    for tensor, whole in [(stepped, whole_weight)] + [
+        (state[f"weight.{slot}"], whole_state[f"weight.{slot}"]) for slot in ("exp_avg", "exp_avg_sq")
     ]:
-        assert isinstance(spread_one, DTensor), "a checkpoint could not be read by another number of processes"
-        assert spread_one.placements == (Shard(0),) and spread_one.shape == whole.shape
-        assert torch.equal(spread_one.to_local(), whole.chunk(2)[1])
-    assert torch.equal(state["bias.exp_avg"], wanted_state["bias.exp_avg"])
+        assert isinstance(tensor, DTensor), "a checkpoint could not be read by another number of processes"
+        assert tensor.placements == (Shard(0),) and tensor.shape == whole.shape
+        assert torch.equal(tensor.to_local(), whole.chunk(2)[1])
+    assert torch.equal(state["bias.exp_avg"], whole_state["bias.exp_avg"])
 
 
 ALONE = SimpleNamespace(mesh=None)
@@ -80,4 +79,6 @@ def test_a_gradient_of_norm_five_is_brought_down_to_the_limit(most: float, scale
     norm = gradient_norm(parameters, ALONE)  # type: ignore[arg-type]
     assert float(norm) == pytest.approx(5.0 * scale)
     scale_gradients(parameters, norm, most, scale)
-    assert [float(one.grad) for one in parameters if one.grad is not None] == pytest.approx(expected, rel=1e-5)
+    assert [float(parameter.grad) for parameter in parameters if parameter.grad is not None] == pytest.approx(
+        expected, rel=1e-5
+    )

@@ -100,31 +100,29 @@ def _steps(folder: Path, name: str) -> list[float]:
 
 @pytest.mark.parametrize("name", COMPARED)
 def test_it_learns_what_one_process_learns(ran: Path, name: str) -> None:
-    found, expected = ran / name, ran / COMPARED[name][1]
-    norms = _steps(expected, "grad_norm")
+    parallel, single = ran / name, ran / COMPARED[name][1]
+    norms = _steps(single, "grad_norm")
     assert len(norms) == 3
     assert min(norms) > USUAL["clip_norm"], "nothing is clipped, so a wrong norm would not show"
-    assert _steps(found, "grad_norm") == pytest.approx(norms, rel=1e-3)
+    assert _steps(parallel, "grad_norm") == pytest.approx(norms, rel=1e-3)
     # The last batch has one row, which the first process has: its loss is not averaged over those that have none.
-    assert _steps(found, "step_loss")[2] == pytest.approx(_steps(expected, "step_loss")[2], rel=1e-3)
-    results = [json.loads((folder / "result.json").read_text()) for folder in (found, expected)]
-    for row, wanted in zip(results[0]["history"], results[1]["history"], strict=True):
-        assert row == pytest.approx(wanted, abs=1e-5)
-    weights, wanted = (load_file(folder / "weights") for folder in (found, expected))
-    assert weights.keys() == wanted.keys()
-    for key, tensor in wanted.items():
+    assert _steps(parallel, "step_loss")[2] == pytest.approx(_steps(single, "step_loss")[2], rel=1e-3)
+    results = [json.loads((folder / "result.json").read_text()) for folder in (parallel, single)]
+    for row, expected in zip(results[0]["history"], results[1]["history"], strict=True):
+        assert row == pytest.approx(expected, abs=1e-5)
+    weights, expected_weights = (load_file(folder / "weights") for folder in (parallel, single))
+    assert weights.keys() == expected_weights.keys()
+    for key, tensor in expected_weights.items():
         torch.testing.assert_close(weights[key], tensor, rtol=0, atol=1e-3)
 
 
-@pytest.mark.parametrize("name", RESUMED)
-def test_a_run_that_goes_on_after_its_first_step_ends_in_the_same_bits(ran: Path, name: str) -> None:
-    whole, resumed = (json.loads((ran / name / file).read_text()) for file in ("result.json", "resumed.json"))
-    assert resumed == whole
-
-
-@pytest.mark.parametrize("name", CHECKPOINTED)
-def test_a_run_that_goes_on_from_its_checkpoint_ends_in_the_same_bits(ran: Path, name: str) -> None:
-    whole, resumed = (json.loads((ran / name / file).read_text()) for file in ("result.json", "checkpointed.json"))
+@pytest.mark.parametrize(
+    ("name", "result"), [(name, "resumed") for name in RESUMED] + [(name, "checkpointed") for name in CHECKPOINTED]
+)
+def test_a_run_that_goes_on_from_a_state_or_a_checkpoint_ends_in_the_same_bits(
+    ran: Path, name: str, result: str
+) -> None:
+    whole, resumed = (json.loads((ran / name / f"{file}.json").read_text()) for file in ("result", result))
     assert resumed == whole
 
 

@@ -15,14 +15,13 @@ from gatehouse.errors import HiddenValueError, StoreError
 from gatehouse.launchers import torchrun as agent
 from gatehouse.launchers.launcher import FAILURE, JOB
 from gatehouse.training import program
-from gatehouse.training.divergence import DivergedError
+from gatehouse.training.compute import DivergedError
 from tests.training.specs import network
 
 
 def _end_of(
     error: Exception, directory: Path, monkeypatch: pytest.MonkeyPatch, hidden: tuple[str, ...] = ()
 ) -> BaseException:
-    """What the program ends with where training ends in `error`."""
 
     def train(*_: object) -> None:
         raise error

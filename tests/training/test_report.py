@@ -29,5 +29,4 @@ def test_the_head_says_which_epoch_was_taken_and_that_the_test_rows_are_not_look
 
 
 def test_a_last_epoch_that_was_the_best_is_a_warning(store: ArtifactStore) -> None:
-    head = page(store, _model(store, 2)).split("</header>")[0]
-    assert "The last epoch was the best" in head.split("1 warning")[1]
+    assert "The last epoch was the best" in page(store, _model(store, 2)).split("</header>")[0].split("1 warning")[1]

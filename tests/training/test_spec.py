@@ -38,11 +38,7 @@ TENSOR, PIPELINE = {"processes": 2, "tensor": 2}, {"processes": 2, "pipeline": 2
         ({"model": FT | {"hidden": [8]}}, "model.hidden", "ft_transformer has no such setting, only tabular_mlp"),
         ({"loss": {"kind": "mse", "class_weights": "balanced"}}, "loss.class_weights", "only binary and multiclass"),
         ({"epochs": 1}, "epochs", "there is no such setting (did you mean stopping.epochs?)"),
-        (
-            {"model": {"architecture": "mine"}},
-            "",
-            "expected one of linear, tabular_mlp, ft_tra",
-        ),
+        ({"model": {"architecture": "mine"}}, "", "expected one of linear, tabular_mlp, ft_tra"),
         ({"model": "xgboost"}, "model", "valid dictionary"),
         ({"loss": {"kind": "mae"}}, "loss", "expected one of binary, multiclass, mse, huber, pairwise"),
         ({"parallelism": {"processes": 3, "tensor": 2}}, "parallelism", "must be a multiple of tensor 2"),
@@ -52,16 +48,8 @@ TENSOR, PIPELINE = {"processes": 2, "tensor": 2}, {"processes": 2, "pipeline": 2
         ({"model": FT, "parallelism": {"processes": 4, "pipeline": 4}}, "", "more than the model's 3 blocks"),
         ({"parallelism": PIPELINE}, "", "data.accumulation 1 must be at least parallelism.pipeline 2"),
         ({"parallelism": PIPELINE, "loss": PAIRWISE}, "", "micro-batches of a ranking differ"),
-        (
-            {"stopping": {"metric": "ndcg"}},
-            "",
-            "roc_auc, not ndcg",
-        ),
-        (
-            {"model": XGBOOST, "stopping": {"metric": "r2"}},
-            "",
-            "roc_auc, not r2",
-        ),
+        ({"stopping": {"metric": "ndcg"}}, "", "roc_auc, not ndcg"),
+        ({"model": XGBOOST, "stopping": {"metric": "r2"}}, "", "roc_auc, not r2"),
         ({"model": XGBOOST, "loss": PAIRWISE | {"sample_weight": "w"}}, "", "does not weigh single rows"),
         ({"data": {"batch_size": 2, "accumulation": 3}}, "data", "accumulation 3 is more than the batch_size 2"),
         ({"model": FT | {"token_size": 9}}, "model", "token_size 9 must be a multiple of heads 4"),
@@ -86,11 +74,11 @@ def test_every_mistake_is_told_at_once() -> None:
 
 def test_the_architecture_says_which_settings_there_are() -> None:
     assert isinstance(train_spec({}), NetworkTraining)
-    found = train_spec({"model": XGBOOST})
-    assert isinstance(found, TreesTraining)
-    assert (found.stopping.rounds, found.optimizer.learning_rate, found.parallelism.processes) == (300, 0.1, 1)
+    boosted = train_spec({"model": XGBOOST})
+    assert isinstance(boosted, TreesTraining)
+    assert (boosted.stopping.rounds, boosted.optimizer.learning_rate, boosted.parallelism.processes) == (300, 0.1, 1)
     own = train_spec({"model": {"architecture": "mine.nets:build", "options": {"depth": 3}}})
-    assert builder_of(own) == "mine.nets:build" and builder_of(found) == ""
+    assert builder_of(own) == "mine.nets:build" and builder_of(boosted) == ""
     assert [own_metric(network(loss="huber")), own_metric(trees(metric="roc_auc"))] == ["huber", "roc_auc"]
     assert SETTINGS["optimizer.learning_rate"] == ["a neural network", "xgboost"]
     assert SETTINGS["model.dropout"] == ["tabular_mlp", "ft_transformer"]

@@ -81,14 +81,12 @@ def test_a_training_goes_on_from_what_another_one_of_the_same_beginning_has_kept
     assert train(request(apart, whole), apart) == gone_on
     for other in (vary(whole, seed=8), vary(whole, schedule="cosine"), vary(whole, changes=[])):
         assert job_key(kept) not in (_beginnings(request(store, other).model_copy(update={"segment": 2})) or ())
-    for each in (kept, request(store, whole)):
-        forget_job(store, job_key(each))
+    for training in (kept, request(store, whole)):
+        forget_job(store, job_key(training))
     assert [path.name for path in scratch.iterdir()] == ["metrics"]
 
 
-def test_the_manifest_names_its_origin_and_nothing_that_varies(
-    trained: tuple[ArtifactStore, TrainResult],
-) -> None:
+def test_the_manifest_names_its_origin_and_nothing_that_varies(trained: tuple[ArtifactStore, TrainResult]) -> None:
     store, result = trained
     manifest = store.manifest(result.model)
     assert [file.path for file in manifest.files] == ["history.json", "model.json", "weights.safetensors"]
@@ -122,7 +120,7 @@ def test_the_processes_of_the_stage_quote_no_row_where_a_column_is_sensitive(
     with pytest.raises(TrainingFailedError) as raised:
         train(TrainRequest(**data, spec=spec, model_name="flights"), store)
     written = [path.read_text(errors="replace") for path in Path(store.address).rglob("*") if path.is_file()]
-    assert any("injected fault, step 1" in each for each in (str(raised.value), *written)) == (not sensitive)
+    assert any("injected fault, step 1" in text for text in (str(raised.value), *written)) == (not sensitive)
     assert not sensitive or "ValueError, whose words are not shown, as columns are" in str(raised.value)
 
 
@@ -131,5 +129,5 @@ def test_the_stage_module_imports_neither_torch_nor_arrow() -> None:
         "import sys, gatehouse.training.stage, gatehouse.tuning.stage;"
         "print([name for name in ('torch', 'numpy', 'pyarrow', 'optuna', 'safetensors', 'kfp') if name in sys.modules])"
     )
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert found.stdout.strip() == "[]"
+    imported = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert imported.stdout.strip() == "[]"

@@ -12,18 +12,19 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
+from gatehouse.errors import ConfigurationError
 from gatehouse.launchers.step_barrier import FAULT
 from gatehouse.store.store import ArtifactStore
+from gatehouse.training.compute import DivergedError, prepare_process
 from gatehouse.training.data.batches import Rows
 from gatehouse.training.data.job import prepare_job
-from gatehouse.training.divergence import DivergedError
 from gatehouse.training.model_spec import BuilderSpec
 from gatehouse.training.models import BuilderError, build_model
-from gatehouse.training.spec import NetworkTraining, OptimizerSpec
+from gatehouse.training.spec import ComputeSpec, NetworkTraining, OptimizerSpec
 from gatehouse.training.trainer import Trainer
 from gatehouse.training.validation import best_epoch, is_over
-from tests.training.kept_states import Giver, Keeper
-from tests.training.specs import architecture, network, vary, write_rows
+from tests.training.conftest import Giver, Keeper
+from tests.training.specs import architecture, link_rows, network, vary, write_rows
 from tests.training.synthetic import fitted_data
 
 SPEC = network(hidden=(8,), epochs=3, batch_size=128, processes=1, learning_rate=0.01, patience=10)
@@ -49,7 +50,9 @@ def test_settings_that_change_hold_from_their_epoch_on(store: ArtifactStore, tmp
     for change in ({"learning_rate": 0.02}, {"weight_decay": 0.9}, {"clip_norm": 0.01}):
         spec = vary(SPEC, changes=[{"epoch": 1, **change}])
         changed = _train(spec, architecture, tmp_path / "job")["history"]
-        assert [one == other for one, other in zip(constant, changed, strict=True)] == [True, False, False], change
+        assert [before == after for before, after in zip(constant, changed, strict=True)] == [True, False, False], (
+            change
+        )
     settings = OptimizerSpec(changes=({"epoch": 2, "clip_norm": 3.0}, {"epoch": 4, "learning_rate": 0.5}))
     assert [(settings.at(epoch).clip_norm, settings.at(epoch).learning_rate) for epoch in (1, 2, 3, 4, 5)] == [
         (1.0, 2e-3), (3.0, 2e-3), (3.0, 2e-3), (3.0, 0.5), (3.0, 0.5)
@@ -94,10 +97,7 @@ def test_a_run_that_stops_after_any_epoch_resumes_to_the_same_bits(
     assert json.loads(json.dumps(whole)) == whole
     assert set(whole["history"][0]) == {"epoch", "train_log_loss", "log_loss", "roc_auc"}
     for epoch in range(SPEC.stopping.epochs - 1):
-        directory = tmp_path / f"stopped-{epoch}"
-        directory.mkdir()
-        for part in ("train", "validation"):
-            (directory / part).symlink_to(tmp_path / "whole" / part)
+        directory = link_rows(tmp_path / "whole", tmp_path / f"stopped-{epoch}")
         monkeypatch.setenv(FAULT, f"raise:{epoch}")
         with pytest.raises(ValueError, match="injected fault"):
             Trainer(SPEC, _architecture(SPEC), directory).train()
@@ -131,7 +131,7 @@ def _architecture(spec: NetworkTraining, outputs: int = 1) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    "given", [network(hidden=(16,)), network("ft_transformer", token_size=8, feed_forward=8, blocks=1)]
+    "base", [network(hidden=(16,)), network("ft_transformer", token_size=8, feed_forward=8, blocks=1)]
 )
 @pytest.mark.parametrize(
     ("task", "metric", "better"),
@@ -143,7 +143,7 @@ def _architecture(spec: NetworkTraining, outputs: int = 1) -> dict[str, Any]:
     ],
 )
 def test_every_task_is_learned(
-    tmp_path: Path, alone: None, given: NetworkTraining, task: dict[str, Any], metric: str, better: float
+    tmp_path: Path, alone: None, base: NetworkTraining, task: dict[str, Any], metric: str, better: float
 ) -> None:
     classes = task["loss"] in ("multiclass", "pairwise")
     groups = {"groups": np.arange(400) // 5} if task["loss"] == "pairwise" else {}
@@ -151,7 +151,7 @@ def test_every_task_is_learned(
         tmp_path, lambda values: np.digitize(values, [-0.5, 0.5]).astype(np.float32) if classes else values, **groups
     )
     spec = vary(
-        given, dropout=0.0, epochs=8, batch_size=40, learning_rate=0.02, warmup=0.0, metric=metric, patience=8, **task
+        base, dropout=0.0, epochs=8, batch_size=40, learning_rate=0.02, warmup=0.0, metric=metric, patience=8, **task
     )
     result = _train(spec, _architecture(spec, 3 if task["loss"] == "multiclass" else 1), tmp_path)
     assert result["history"][result["best_epoch"]][metric] > better
@@ -161,15 +161,12 @@ def test_every_task_is_learned(
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
 def test_fewer_bits_learn_about_the_same(tmp_path: Path, alone: None, precision: str) -> None:
     write_rows(tmp_path, _binary)
-    found = {}
+    results = {}
     for kind in ("fp32", precision):
         spec = vary(SPEC, precision=kind, dropout=0.0, batch_size=40)
-        (tmp_path / kind).mkdir()
-        for part in ("train", "validation"):
-            (tmp_path / kind / part).symlink_to(tmp_path / part)
-        found[kind] = _train(spec, _architecture(spec), tmp_path / kind)["history"][-1]
-    assert found[precision] == pytest.approx(found["fp32"], rel=0.03)
-    assert found[precision] != found["fp32"], "the precision changed nothing"
+        results[kind] = _train(spec, _architecture(spec), link_rows(tmp_path, tmp_path / kind))["history"][-1]
+    assert results[precision] == pytest.approx(results["fp32"], rel=0.03)
+    assert results[precision] != results["fp32"], "the precision changed nothing"
 
 
 def test_a_gradient_too_large_for_fp16_is_made_again_with_half_the_scale(tmp_path: Path, alone: None) -> None:
@@ -193,11 +190,7 @@ def test_a_state_taken_at_any_step_goes_on_to_the_same_bits(tmp_path: Path, alon
     taken: list[dict[str, Any]] = []
     results = []
     for folder, keeper in (("whole", Keeper(taken, stop)), ("resumed", Giver(taken))):
-        (tmp_path / folder).mkdir(exist_ok=True)
-        for part in ("train", "validation"):
-            if folder != "whole":
-                (tmp_path / folder / part).symlink_to(tmp_path / "whole" / part)
-        trainer = Trainer(spec, _architecture(spec), tmp_path / folder)
+        trainer = Trainer(spec, _architecture(spec), link_rows(tmp_path / "whole", tmp_path / folder))
         trainer.checkpointer = keeper  # type: ignore[assignment]
         results.append(trainer.train())
     assert results[1] == results[0]
@@ -239,6 +232,12 @@ def test_a_builder_of_your_own_is_trained_and_one_that_cannot_be_used_is_named(t
     assert len(_train(spec, _architecture(spec), tmp_path)["history"]) == 2
     with pytest.raises(BuilderError, match=r"nowhere\.at:all cannot be imported"):
         build_model(_architecture(vary(spec, architecture="nowhere.at:all")))
+
+
+def test_a_rank_without_a_gpu_is_an_error_that_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
+    with pytest.raises(ConfigurationError, match="expected a GPU for each process of this machine, found 0"):
+        prepare_process(ComputeSpec(device="cuda"), 1)
 
 
 def test_patience_counts_only_gains_that_are_large_enough() -> None:

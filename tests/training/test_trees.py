@@ -38,16 +38,11 @@ SPEC = trees(
 def _request(store: ArtifactStore, **changes: Any) -> TrainRequest:
     training_set, split, fitted = synthetic.fitted_data(store)
     return TrainRequest(
-        training_set=training_set,
-        split=split,
-        transformation=fitted,
-        spec=vary(SPEC, **changes),
-        model_name="flights",
+        training_set=training_set, split=split, transformation=fitted, spec=vary(SPEC, **changes), model_name="flights"
     )
 
 
 def _grown(rows: pa.Table, store: ArtifactStore, directory: Path, **changes: Any) -> dict[str, Any]:
-    """Trees on other rows, in this process."""
     training_set = synthetic.publish_training_set(store, rows)
     split = synthetic.publish_split(store, training_set)
     spec = vary(SPEC, **changes)
@@ -125,11 +120,11 @@ def test_two_processes_grow_what_one_grows(store: ArtifactStore, tmp_path: Path,
     # Sampling would draw other rows on each: what is compared are histograms added over processes.
     whole = {"row_share": 1.0, "column_share": 1.0, "rounds": 8}
     rows = synthetic.table()
-    one = _grown(rows, store, tmp_path, **whole)
-    two = train(_request(store, processes=2, **whole), store)
-    scores = one["predictor"].predict(rows), Predictor.load(store, two.model).predict(rows)
+    single = _grown(rows, store, tmp_path, **whole)
+    double = train(_request(store, processes=2, **whole), store)
+    scores = single["predictor"].predict(rows), Predictor.load(store, double.model).predict(rows)
     assert np.abs(scores[0] - scores[1]).mean() < 0.01
-    assert two.metrics["log_loss"] == pytest.approx(min(row["log_loss"] for row in one["history"]), abs=0.01)
+    assert double.metrics["log_loss"] == pytest.approx(min(row["log_loss"] for row in single["history"]), abs=0.01)
 
 
 def test_a_row_has_the_same_score_online_in_batch_and_as_in_training(
@@ -176,7 +171,7 @@ def test_every_process_has_rows_and_whole_groups(sizes: list[int]) -> None:
     groups = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes))
     rows = Rows(torch.zeros(len(groups), 1), torch.zeros(len(groups), 0).long(), torch.zeros(len(groups)), None, groups)
     shares = [boosting._share(rows, rank, 4).groups for rank in range(4)]
-    found = [set(share.tolist()) for share in shares if share is not None]
-    assert all(found) and sum(map(len, found)) == len(sizes)
-    with pytest.raises(ConfigurationError, match=r"processes=9 for \d groups"):
+    groups_by_rank = [set(share.tolist()) for share in shares if share is not None]
+    assert all(groups_by_rank) and sum(map(len, groups_by_rank)) == len(sizes)
+    with pytest.raises(ConfigurationError, match=r"at most the \d groups of the part train, found 9"):
         boosting._share(rows, 0, 9)

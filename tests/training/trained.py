@@ -32,7 +32,6 @@ SPEC = network(
 
 
 def request(store: ArtifactStore, spec: NetworkTraining = SPEC) -> TrainRequest:
-    """The training, with its training set and split in this store."""
     training_set, split, fitted = synthetic.fitted_data(store)
     return TrainRequest(training_set=training_set, split=split, transformation=fitted, spec=spec, model_name="flights")
 
@@ -50,7 +49,6 @@ def train_once(once: Once) -> tuple[ArtifactStore, TrainResult]:
 
 
 def log_of(store: ArtifactStore, model: str) -> list[str]:
-    """The log of the training that ended in a model."""
     (key,) = store.objects.list(f"measurements/{model}")
     log: list[str] = json.loads(store.objects.get_bytes(key))["log"]
     return log

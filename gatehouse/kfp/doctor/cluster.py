@@ -2,8 +2,11 @@
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version
+
+import yaml
 
 from gatehouse.kfp_api.client import KfpApi
 from gatehouse.kfp_api.connection import Patience
@@ -39,6 +42,8 @@ RIGHTS = {(*resource, verb) for resource in _JOBS.values() for verb in _ON_JOBS}
     ("", "events", "list"),
 }
 """The rights in docs/launcher-role.yaml: group, resource and verb."""
+_KFP, _ARGO = "kubeflow", "workflow-controller-configmap"
+_POLICIES = ("OnError", "OnFailure", "Always", "OnTransientError")
 _ROLE = "kubectl apply -n NAMESPACE -f docs/launcher-role.yaml, bound to the service account of the pods"
 
 
@@ -135,6 +140,7 @@ def _cluster(
             yield failed(check, f"there is no local queue of this name in {namespace}", advice)
         except ClusterError as error:
             yield unchecked(check, _words(error), advice)
+    yield _restarts(api, namespace)
     if isinstance(launch, LocalLaunch):
         yield unchecked("rights", "training runs in its task's own pod", needed=False)
     else:
@@ -163,6 +169,27 @@ def _resource(api: KubernetesApi, group: str, plural: str, why: str) -> Finding:
     if why:
         return failed(check, "the cluster does not know it", advice)
     return unchecked(check, "the cluster does not know it, and this project does not use it", needed=False)
+
+
+def _restarts(api: KubernetesApi, namespace: str) -> Finding:
+    """Name the retry policy that Argo's controller gives to every task: what it means is in docs/specs.md."""
+    check, advice = "restarts", f"Ask as somebody who may get the config map {_ARGO} of the namespace {_KFP}."
+    why = f"{_ARGO} is neither in {_KFP} nor in {namespace}"
+    try:
+        for place in dict.fromkeys((_KFP, namespace)):
+            with suppress(ApiConflict):
+                data = api.get(f"/api/v1/namespaces/{place}/configmaps/{_ARGO}").get("data") or {}
+                settings = yaml.safe_load(data.get("config", "")) or data  # Settings may be under one key.
+                defaults = settings.get("workflowDefaults") or {}
+                defaults = yaml.safe_load(defaults) if isinstance(defaults, str) else defaults
+                template = (defaults.get("spec") or {}).get("templateDefaults") or {}
+                policy = str((template.get("retryStrategy") or {}).get("retryPolicy") or "OnFailure")
+                if policy in _POLICIES:
+                    return passed(check, f"Argo's retry policy is {policy} ({_ARGO} in {place})")
+                why = f"{_ARGO} in {place} names no retry policy of Argo"
+    except ClusterError as error:
+        why = _words(error)
+    return unchecked(check, why, advice, needed=False)
 
 
 def _rights(api: KubernetesApi, namespace: str, rights: list[tuple[str, str, str]], account: str) -> Finding:

@@ -34,25 +34,16 @@ class ApiConflict(Exception):
 
 @dataclass(frozen=True)
 class ApiTimeouts:
-    """How long the launcher waits for the API, in seconds.
+    """How long the launcher waits for the API, in seconds."""
 
-    Attributes:
-        request: For the answer to one request.
-        retry: For the first successful answer when requests fail one after another.
-        first_pause, longest_pause: Upper limits of the pauses between two attempts; the limit doubles each time.
-        resync, min_interval: Longest and shortest time between two looks at a job.
-        watch: After which a watch is opened again.
-        cleanup: For all requests together that remove the job when the launcher must end.
-    """
-
-    request: float = 30.0
-    retry: float = 300.0
-    first_pause: float = 0.5
+    request: float = 30.0  # for the answer to one request
+    retry: float = 300.0  # for the first successful answer when requests fail one after another
+    first_pause: float = 0.5  # upper limit of the first pause between two attempts; it doubles every time
     longest_pause: float = 20.0
-    resync: float = 5.0
-    min_interval: float = 1.0
-    watch: float = 60.0
-    cleanup: float = 20.0
+    resync: float = 5.0  # longest time between two looks at a job
+    min_interval: float = 1.0  # shortest time between two looks at a job
+    watch: float = 60.0  # after which a watch is opened again
+    cleanup: float = 20.0  # for all requests together that remove the job when the launcher must end
 
 
 class KubernetesApi:
@@ -63,11 +54,7 @@ class KubernetesApi:
     """
 
     def __init__(self, timeouts: ApiTimeouts, kubeconfig: str = "") -> None:
-        """Read the credentials of a kubeconfig file, or of the environment.
-
-        Raises:
-            ClusterError: if this is neither a pod nor a machine with a kubeconfig.
-        """
+        """Read the credentials of a kubeconfig file, or of the environment."""
         self.timeouts = timeouts
         self._kubeconfig = kubeconfig
         self.namespace = "default"
@@ -118,9 +105,7 @@ class KubernetesApi:
     def create(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         """Create an object under `path`.
 
-        Raises:
-            ApiConflict: with 409 if the name exists. An earlier attempt of this call may have created it, if its answer
-                was lost.
+        `ApiConflict` with 409 if the name exists: an earlier attempt, whose answer was lost, may have created it.
         """
         return self._json("POST", path, body=body)
 
@@ -146,8 +131,7 @@ class KubernetesApi:
     def lines(self, path: str, query: dict[str, Any], silence: float) -> Iterator[bytes]:
         """The lines of a log or a watch as they come, until `silence` seconds without a line; there is no retry.
 
-        Raises:
-            ApiException: if the request is refused.
+        A refused request raises the client's `ApiException`.
         """
         import urllib3
 
@@ -228,12 +212,7 @@ class KubernetesApi:
         return response
 
     def _retrying(self, send: Callable[[], Any], what: str) -> Any:
-        """Retry until a request succeeds; if a token is refused, read the credentials again.
-
-        Raises:
-            ApiConflict: if the answer is 404, 409 or 410.
-            ClusterError: if the request is refused, or fails for longer than `ApiTimeouts.retry`.
-        """
+        """Retry until a request succeeds; if a token is refused, read the credentials again."""
         import urllib3
         from kubernetes.client.exceptions import ApiException
 
@@ -266,8 +245,11 @@ class KubernetesApi:
             if status in _CONFLICTS:
                 raise ApiConflict(status) from error
             if status and status not in _TRANSIENT:
+                message = _short(error)
+                with suppress(ValueError, AttributeError, TypeError):
+                    message = str(json.loads(getattr(error, "body", b""))["message"])
                 raise ClusterError(
-                    f"The cluster refuses a request of the launcher with HTTP {status}: {_message(error)}\nThe "
+                    f"The cluster refuses a request of the launcher with HTTP {status}: {message}\nThe "
                     f"request was {what}. 401: log in again; 403: give the launcher's service account the role of "
                     "docs/launchers.md; 422: the message names the field."
                 ) from error
@@ -275,12 +257,6 @@ class KubernetesApi:
                 "The cluster's API does not answer, or answers with errors only.\nThe last was "
                 f"{_short(error)} to {what}. Run again when it answers, to find a running job again."
             ) from error
-
-
-def _message(error: Exception) -> str:
-    with suppress(ValueError, AttributeError, TypeError):
-        return str(json.loads(getattr(error, "body", b""))["message"])
-    return _short(error)
 
 
 def _short(error: BaseException | None) -> str:

@@ -80,11 +80,7 @@ class ClusterLauncher:
         self._path = "/apis/" + operator.resource.format(namespace=self._namespace)
 
     def run(self, job: TrainingJob) -> None:
-        """Run `job`; see `Launcher`. If it is stopped, its pods get their grace period to save.
-
-        Raises:
-            LaunchError: if the processes cannot be divided among the nodes.
-        """
+        """Run `job`; see `Launcher`. If it is stopped, its pods get their grace period to save."""
         if stop_here().asked():
             raise stopped()
         if problem := division_problem(self._launch, job.processes, "training.parallelism.processes"):

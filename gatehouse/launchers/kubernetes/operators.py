@@ -16,26 +16,17 @@ _SCHEDULERS = {"volcano": "volcano", "coscheduling": "scheduler-plugins-schedule
 
 @dataclass(frozen=True)
 class ClusterJob:
-    """One job for a cluster.
-
-    Attributes:
-        launch: Identifies this creation of the job. A job that is created again after a failure gets a new one.
-        digest: Identifies the job's files and its program.
-        env: Environment of its pods, without the variables from the settings.
-        command: Command of each pod.
-        processes: Number of workers per pod.
-        deadline_seconds: After this time the operator ends the job, even without its launcher.
-    """
+    """One job for a cluster."""
 
     name: str
     namespace: str
-    launch: str
-    digest: str
+    launch: str  # identifies this creation of the job, which is created anew after a failure
+    digest: str  # identifies the job's files and its program
     image: str
-    env: dict[str, str]
+    env: dict[str, str]  # of its pods, without the variables from the settings
     command: tuple[str, ...]
-    processes: int
-    deadline_seconds: int
+    processes: int  # workers per pod
+    deadline_seconds: int  # after which the operator ends the job, even without its launcher
 
 
 @dataclass(frozen=True)
@@ -48,18 +39,13 @@ class JobEnd:
 
 
 class Operator(Protocol):
-    """One kind of object that trains.
-
-    Attributes:
-        label: The label that all pods of a job have, and no others; its value is the job's name.
-        success: The condition of a job that has succeeded; one that failed has the condition `Failed`.
-    """
+    """One kind of object that trains."""
 
     kind: str
     resource: str
     container: str
-    label: str
-    success: str
+    label: str  # all pods of a job have it, and no others; its value is the job's name
+    success: str  # condition of a job that has succeeded; one that failed has the condition `Failed`
 
     def build(self, job: ClusterJob) -> dict[str, Any]:
         """The object of a job, as it is sent to the API."""

@@ -33,9 +33,6 @@ class OwnedJob:
         """The job, taken over from its earlier launcher; None if there is none.
 
         If the earlier launcher has deleted the job, this waits until the object is gone.
-
-        Raises:
-            ClusterError: if an object with this name trains something else, or its deletion does not finish.
         """
         until = time.monotonic() + self._api.timeouts.retry
         while (job := self._get()) is not None:
@@ -61,11 +58,7 @@ class OwnedJob:
         return None
 
     def create(self, body: dict[str, Any]) -> dict[str, Any]:
-        """Create the job, or use the one that an earlier attempt of this call created if its answer was lost.
-
-        Raises:
-            ClusterError: if the cluster does not accept it.
-        """
+        """Create the job, or use the one that an earlier attempt of this call created if its answer was lost."""
         metadata = body["metadata"]
         metadata |= {"annotations": metadata["annotations"] | {LAUNCHER: self._owner}} | self._owner_reference()
         try:
@@ -82,11 +75,7 @@ class OwnedJob:
         return job
 
     def current(self) -> dict[str, Any]:
-        """The job as it is now.
-
-        Raises:
-            TrainingCancelledError: if it was deleted.
-        """
+        """The job as it is now; raises `TrainingCancelledError` if it was deleted."""
         job = self._get()
         if job is None or job["metadata"]["uid"] != self.uid or "deletionTimestamp" in job["metadata"]:
             raise TrainingCancelledError(

@@ -39,8 +39,7 @@ from gatehouse.store.store import ArtifactStore
 logger = logging.getLogger(__name__)
 
 _WRAPPER = "gatehouse.launchers.wrapper"
-_UPLOAD_SECONDS = 20.0
-"""The part of the grace period in which the last checkpoint is sent to the store."""
+_UPLOAD_SECONDS = 20.0  # the part of the grace period in which the last checkpoint is sent to the store
 _RESULT_SECONDS, _RESULT_POLL_SECONDS = 900.0, 1.0
 
 

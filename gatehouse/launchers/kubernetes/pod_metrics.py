@@ -45,10 +45,8 @@ def rendezvous_options(launch: str) -> list[str]:
 logger = logging.getLogger(__name__)
 
 _SEND_SECONDS = 10.0
-_POINTS = 20_000
-"""Maximum number of points in one object of the store."""
-_OPEN_HOURS = 2
-"""Hours whose folders pods may still append to; the clocks of machines differ."""
+_POINTS = 20_000  # maximum number of points in one object of the store
+_OPEN_HOURS = 2  # hours whose folders pods may still append to; the clocks of machines differ
 
 
 @contextmanager
@@ -87,24 +85,23 @@ class _Sender:
                 Point(f"{PREFIX}{node}{name.removeprefix(PREFIX)}", value, step, now)
                 for name, value in self._machine.sample().items()
             ]
-            while self._send_some(sampled):
+            while True:
+                spooled = self._spool.exists()
+                points, after = read(self._spool, self._position, _POINTS) if spooled else ([], self._position)
+                lost = dropped(self._spool)
+                if points or sampled or lost != self._dropped:
+                    # Values are sent as text, because JSON has no NaN and no infinity.
+                    rows = [[point.name, point.value.hex(), point.step, point.at] for point in (*points, *sampled)]
+                    # There is a folder for each hour, so that no reader must list all objects of a long job.
+                    hour = f"{self._prefix}/{int(time.time()) // 3600:08d}"
+                    self._store.append(hour, {"points": rows, "dropped": lost - self._dropped})
+                self._position, self._dropped = after, lost
+                if not points:
+                    return
+                discard(self._spool, after)
                 sampled = []
         except (GatehouseError, OSError) as error:
             logger.warning("Metrics are not sent for now: %s", error)
-
-    def _send_some(self, sampled: list[Point]) -> bool:
-        points, after = read(self._spool, self._position, _POINTS) if self._spool.exists() else ([], self._position)
-        lost = dropped(self._spool)
-        if points or sampled or lost != self._dropped:
-            # Values are sent as text, because JSON has no NaN and no infinity.
-            rows = [[point.name, point.value.hex(), point.step, point.at] for point in (*points, *sampled)]
-            # There is a folder for each hour, so that no reader must list all objects of a long job.
-            hour = f"{self._prefix}/{int(time.time()) // 3600:08d}"
-            self._store.append(hour, {"points": rows, "dropped": lost - self._dropped})
-        self._position, self._dropped = after, lost
-        if points:
-            discard(self._spool, after)
-        return bool(points)
 
 
 class PodMetrics:

@@ -106,10 +106,7 @@ class Attempts:
     The operator deletes a pod as soon as it has failed, and makes another of its name. So a pod of another uid counts
     as a failure of the pod before it, whether or not that was seen to fail, unless the job was suspended. An attempt
     ends when fewer pods run than the job needs. Once enough pods run again, the cause of the earlier attempt's end no
-    longer counts.
-
-    Attributes:
-        failures: How often the pod of each name has ended and was to start again, over all attempts.
+    longer counts. `failures` counts by name how often a pod has ended and was to start again, over all attempts.
     """
 
     def __init__(self, nodes: int, restarts: int | None = None) -> None:
@@ -155,7 +152,7 @@ class Attempts:
         has_failed = bool(failed([pod]))
         if has_failed:
             self._last_failed[name] = pod
-        if uid in self._gone:  # A list showed its successor before the watch told of its end.
+        if uid in self._gone:  # A list showed its successor before the watch reported its end.
             return
         if "deletionTimestamp" in pod["metadata"]:  # It may end because it is deleted: its successor counts, if any.
             has_failed = False

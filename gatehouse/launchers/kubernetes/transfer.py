@@ -25,10 +25,7 @@ from gatehouse.store.records import remove_record
 from gatehouse.store.store import ArtifactStore
 
 _OUTPUTS = (RESULT, WEIGHTS, FAILURE, METRICS, LOG, PLACE, "torchrun")
-
-
-Inputs = tuple[FileEntry, ...]
-"""The files of a job's directory, as entries of the store's blobs."""
+Inputs = tuple[FileEntry, ...]  # the files of a job's directory, as entries of the store's blobs
 
 
 @contextmanager
@@ -71,11 +68,7 @@ def job_digest(inputs: Inputs, code: str) -> str:
 
 
 def program_code(program: str, builder: str) -> str:
-    """Digest of a job's program and builder on this machine.
-
-    Raises:
-        BuilderError: if the builder's package is not installed here.
-    """
+    """Digest of a job's program and builder on this machine."""
     return digest_of([code_digest(program), builder_code(builder)])
 
 
@@ -89,12 +82,7 @@ def write_record(store: ArtifactStore, folder: str, inputs: Inputs, job: Trainin
 
 
 def fetch_inputs(store: ArtifactStore, folder: str, digest: str, directory: Path) -> JobRecord:
-    """Copy the files of a job into `directory`, and verify each; `digest` is the SHA-256 of the record.
-
-    Raises:
-        MissingArtifactError: if a file is not in the store.
-        CorruptArtifactError: if the record or a file differs from what the launcher wrote.
-    """
+    """Copy the files of a job into `directory`, and verify them; `digest` is the SHA-256 of the record."""
     data = store.objects.get_bytes(f"{folder}/job.json")
     if sha256_bytes(data) != digest:
         raise CorruptArtifactError(
@@ -126,11 +114,10 @@ def reported_end(store: ArtifactStore, folder: str) -> dict[str, Any]:
 
 
 def fetch_outputs(store: ArtifactStore, folder: str, ended: dict[str, Any], directory: Path) -> None:
-    """Copy result and weights into `directory`, by a pod's report of success, and verify each.
+    """Copy result and weights into `directory`, by a pod's report of success, and verify them.
 
     Raises:
-        MissingArtifactError: if a file is not in the store.
-        CorruptArtifactError: if a file differs from what the pod sent.
+        MissingArtifactError, CorruptArtifactError: if a file is not in the store, or differs from what the pod sent.
     """
     _fetch(store, folder, [FileEntry(**entry) for entry in ended["files"]], directory)
 

@@ -67,11 +67,7 @@ class JobWatch:
         self._deadlines.resume(progress, job["metadata"]["creationTimestamp"])
 
     def until_success(self) -> None:
-        """Return when the job has succeeded.
-
-        Raises:
-            LauncherError: if the job did not succeed, was deleted, or exceeded a deadline.
-        """
+        """Return when the job has succeeded; every other end is a `LauncherError` with its cause."""
         ended, changed = threading.Event(), threading.Event()
 
         def follow() -> None:
@@ -166,26 +162,17 @@ class Deadlines:
     """The deadlines of one job: how long it may wait for its pods, and how long it may run.
 
     The waiting time starts again whenever running pods are gone. The running time is the sum of all periods in which
-    the job ran.
-
-    Attributes:
-        minutes: How long it may run.
-        tail: Returns the last log lines of a pod.
-        events: Returns the cluster's events about the job.
-        waiting_since: When the job began to wait, by the monotonic clock of this process; None while it runs.
-        running_since: When the job began to run, by the same clock; None while it waits.
-        ran: Seconds that it ran in earlier periods.
-        changed_at: When it started to run or to wait, as the cluster writes times (RFC 3339); empty before it ran.
+    the job ran. `waiting_since` and `running_since` are by the monotonic clock of this process; one of them is None.
     """
 
     launch: ClusterLaunch
-    minutes: float
+    minutes: float  # how long it may run
     tail: Callable[[Pod], str]
     events: Callable[[], str]
     waiting_since: float | None = field(default_factory=lambda: time.monotonic())
     running_since: float | None = None
-    ran: float = 0.0
-    changed_at: str = ""
+    ran: float = 0.0  # seconds in earlier periods
+    changed_at: str = ""  # when it started to run or to wait, as the cluster writes times; empty before it ran
     _pull_failed_since: float | None = None
 
     def progress(self) -> dict[str, Any]:
@@ -198,19 +185,14 @@ class Deadlines:
         What the job did when that launcher last looked counts as what it did until now.
         """
         self.changed_at = progress.get("since") or created
-        since = time.monotonic() - _age(self.changed_at)
+        changed = datetime.fromisoformat(self.changed_at.replace("Z", "+00:00"))
+        # By the clock of this machine, a time of the cluster may lie in the future.
+        since = time.monotonic() - max(0.0, (datetime.now(UTC) - changed).total_seconds())
         self.ran = progress.get("ran", 0.0)
         self.waiting_since, self.running_since = (None, since) if progress.get("runs") else (since, None)
 
     def check(self, pods: list[Pod]) -> float:
-        """Seconds until the next deadline, for the job's present pods.
-
-        Raises:
-            ImagePullError: if an image could not be pulled in time.
-            UnschedulableError: if no node took a pod in time.
-            SchedulingTimeoutError: if the pods did not run in time for another reason.
-            TrainingTimeoutError: if the job has run for too long.
-        """
+        """Seconds until the next deadline, for the job's present pods; a deadline that has passed is an error."""
         now = time.monotonic()
         pull_message, hopeless = pod_status.image_problem(pods)
         if not pull_message:
@@ -222,7 +204,8 @@ class Deadlines:
                     f"The image of the training job cannot be pulled.\nThe node says: {pull_message}\nCheck "
                     "launch.image, and launch.pull_secrets where the registry is private."
                 )
-        if self._runs(pods):
+        running = sum(map(pod_status.runs, pods))
+        if running >= self.launch.nodes:
             self.waiting_since = None
             if self.running_since is None:
                 self.running_since, self.changed_at = now, _now()
@@ -243,19 +226,10 @@ class Deadlines:
                 f"{message}\nAsk for less (launch.resources), tolerate more nodes, or wait longer."
             )
         raise SchedulingTimeoutError(
-            f"Training did not start within {allowed}.\n{sum(map(pod_status.runs, pods))} of {self.launch.nodes} pods "
-            f"run. {self.events()}Look at the queue and the quota of the namespace, or wait longer."
+            f"Training did not start within {allowed}.\n{running} of {self.launch.nodes} pods run. {self.events()}Look "
+            "at the queue and the quota of the namespace, or wait longer."
         )
-
-    def _runs(self, pods: list[Pod]) -> bool:
-        return sum(map(pod_status.runs, pods)) >= self.launch.nodes
 
 
 def _now() -> str:
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def _age(at: str) -> float:
-    """Seconds since a time of the cluster; 0 for a time that is in the future by the clock of this machine."""
-    then = datetime.fromisoformat(at.replace("Z", "+00:00"))
-    return max(0.0, (datetime.now(UTC) - then).total_seconds())

@@ -24,17 +24,20 @@ def fit_platt(probabilities: Floats, labels: Floats) -> Platt:
 
     Platt (1999): with P positive and N negative rows, the targets are (P + 1) / (P + 2) and 1 / (N + 2), so that
     separable classes give a finite slope. Newton's method; a step that does not help is halved (Lin, Lin and Weng
-    2007).
-
-    Raises:
-        CalibrationError: if the probability does not rise with the label.
+    2007). Raises `CalibrationError` if the probability does not rise with the label.
     """
     margins, is_positive = log_odds(probabilities), labels > 0.5
     positives = int(is_positive.sum())
     high, low = (positives + 1.0) / (positives + 2.0), 1.0 / (len(labels) - positives + 2.0)
     targets = np.where(is_positive, high, low)
     point = np.array([0.0, float(logarithm(np.array([(positives + 1.0) / (len(labels) - positives + 1.0)]))[0])])
-    loss = _loss(point, margins, targets)
+
+    def loss_at(point: Floats) -> float:
+        """The summed log loss, log(1 + exp(m)) - t m with the exponential of -|m|."""
+        values = point[0] * margins + point[1]
+        return float(np.sum(np.maximum(values, 0.0) - logarithm(logistic(np.abs(values))) - targets * values))
+
+    loss = loss_at(point)
     for _ in range(_PLATT_STEPS):
         predicted = logistic(point[0] * margins + point[1])
         off, weight = predicted - targets, predicted * (1.0 - predicted)
@@ -43,7 +46,7 @@ def fit_platt(probabilities: Floats, labels: Floats) -> Platt:
             break
         aa, ab, bb = np.sum(weight * margins**2) + _RIDGE, np.sum(weight * margins), np.sum(weight) + _RIDGE
         step = np.array([bb * gradient[0] - ab * gradient[1], aa * gradient[1] - ab * gradient[0]]) / (aa * bb - ab**2)
-        while (tried := _loss(point - step, margins, targets)) > loss and np.abs(step).max() > _TOLERANCE:
+        while (tried := loss_at(point - step)) > loss and np.abs(step).max() > _TOLERANCE:
             step = step / 2
         if tried >= loss:
             break
@@ -56,21 +59,12 @@ def fit_platt(probabilities: Floats, labels: Floats) -> Platt:
     return Platt(slope=float(point[0]), intercept=float(point[1]))
 
 
-def _loss(point: Floats, margins: Floats, targets: Floats) -> float:
-    """The summed log loss, log(1 + exp(m)) - t m with the exponential of -|m|."""
-    values = point[0] * margins + point[1]
-    return float(np.sum(np.maximum(values, 0.0) - logarithm(logistic(np.abs(values))) - targets * values))
-
-
 def fit_isotonic(probabilities: Floats, labels: Floats) -> Isotonic:
     """The rising function with the least squared error, by pooling adjacent violators (Ayer et al. 1955).
 
     Rows of one probability are one point. Sums of labels are whole numbers, so shares are compared exactly. Each share
     is kept between 1 / (rows + 2) and 1 less that: no number of rows shows that something never happens, and one such
-    row would make the log loss infinite.
-
-    Raises:
-        CalibrationError: if the rate of positive labels rises nowhere with the probability.
+    row would make the log loss infinite. Raises `CalibrationError` if the rate of positive labels rises nowhere.
     """
     scores, inverse, counts = np.unique(probabilities, return_inverse=True, return_counts=True)
     positives = np.bincount(inverse[labels > 0.5], minlength=len(scores))
@@ -99,17 +93,16 @@ def fit_isotonic(probabilities: Floats, labels: Floats) -> Isotonic:
 def fit_temperature(probabilities: Floats, labels: Floats) -> Temperature:
     """The temperature with the least log loss (Guo et al. 2017), by Newton's method within bounds that close in.
 
-    `probabilities` have the shape (rows, classes), `labels` are numbers of classes, shape (rows,).
-
-    Raises:
-        CalibrationError: if no temperature from 0.001 to 1000 is best.
+    `probabilities` have the shape (rows, classes), `labels` are numbers of classes, shape (rows,). Raises
+    `CalibrationError` if no temperature from 0.001 to 1000 is best.
     """
     logs = log_shares(probabilities)
     own = logs[np.arange(len(logs)), labels.astype(np.int64)]
-    if _derivatives(_LEAST, logs, own)[0] >= 0:
-        raise _unusable("is no better than chance")
-    if _derivatives(_MOST, logs, own)[0] <= 0:
-        raise _unusable("is right in every row")
+    if _derivatives(_LEAST, logs, own)[0] >= 0 or _derivatives(_MOST, logs, own)[0] <= 0:
+        raise CalibrationError(
+            "temperature: expected a model that is right on some validation rows and wrong on others, found one that "
+            "is always right, or no better than chance. Give more rows, train another model, or remove `calibration`."
+        )
     low, high, inverse = _LEAST, _MOST, 1.0
     for _ in range(_TEMPERATURE_STEPS):
         slope, curvature = _derivatives(inverse, logs, own)
@@ -120,13 +113,6 @@ def fit_temperature(probabilities: Floats, labels: Floats) -> Temperature:
             break
         inverse = after
     return Temperature(float(1.0 / inverse))
-
-
-def _unusable(problem: str) -> CalibrationError:
-    return CalibrationError(
-        "temperature: expected that the model is right on some validation rows and wrong on others, found that it "
-        f"{problem}: no temperature is best. Give more rows, train another model, or remove `calibration`."
-    )
 
 
 def _derivatives(inverse: float, logs: Floats, own: Floats) -> tuple[float, float]:
@@ -141,10 +127,8 @@ def choose_threshold(labels: Floats, probabilities: Floats, rule: ThresholdSpec)
     """The least probability of a row that is called positive. Among equally good thresholds the highest is chosen.
 
     It lies half way between the lowest probability that is called positive and the next lower one, so that the last
-    digits of a probability decide nothing. At least one row is positive.
-
-    Raises:
-        CalibrationError: if no threshold keeps the rule.
+    digits of a probability decide nothing. At least one row is positive. Raises `CalibrationError` if no threshold has
+    the precision of the rule.
     """
     if isinstance(rule, FixedThreshold):
         return rule.at
@@ -163,8 +147,7 @@ def choose_threshold(labels: Floats, probabilities: Floats, rule: ThresholdSpec)
         if not len(kept):
             raise CalibrationError(
                 f"threshold: no threshold has a precision of at least {rule.at_least:g} on the {len(labels):,} "
-                f"validation rows: the highest is {float(np.max(hits / taken)):.4g}. Ask for less, or train "
-                "a better model."
+                f"validation rows: the highest is {float(np.max(hits / taken)):.4g}."
             )
         best = int(kept[np.argmax(hits[kept])])
     descending = np.append(np.unique(probabilities)[::-1], 0.0)

@@ -43,7 +43,7 @@ class CostThreshold(Spec):
 
 
 class PrecisionThreshold(Spec):
-    """The threshold that finds most positive rows while precision is at least what is stated."""
+    """The threshold with the highest recall whose precision is at least `at_least`."""
 
     rule: Literal["precision"]
     at_least: float = Field(gt=0.0, le=1.0, description="Least precision.")

@@ -46,10 +46,8 @@ def calibrate(request: CalibrateRequest, store: ArtifactStore) -> CalibrateResul
     validation rows before and after. The weights stay the model's, which the store keeps once.
 
     Raises:
-        ConfigurationError: if the model is of another training set, split or task, is calibrated already, or was
-            trained on validation rows.
+        ConfigurationError: if the model has another origin or task, is calibrated, or was trained on validation rows.
         CalibrationError: if the validation rows cannot decide.
-        UnusablePartError: if the validation part has no rows, or of one class only.
     """
     import numpy as np
 
@@ -72,8 +70,8 @@ def calibrate(request: CalibrateRequest, store: ArtifactStore) -> CalibrateResul
         raise ConfigurationError(f"{request.model} is calibrated already: expected the model that training published.")
     if _PART in learned_parts(manifest.configuration):
         raise ConfigurationError(
-            f"{request.model} was trained on the validation rows too, and predicts them better than others: "
-            "expected a model that has not seen them. Remove the calibration, or tuning.final_rows."
+            f"{request.model} was trained on the validation rows too: expected a model that has not seen them. Remove "
+            "the calibration, or tuning.final_rows."
         )
     if problems := list(spec.problems(predictor.task)):
         raise ConfigurationError(f"calibration: {'; '.join(problems)}.")
@@ -82,8 +80,7 @@ def calibrate(request: CalibrateRequest, store: ArtifactStore) -> CalibrateResul
     rows, where = len(part.rows), f"The validation part of {request.split}"
     if rows < spec.min_rows:
         raise CalibrationError(
-            f"{where} has {rows:,} rows: expected at least calibration.min_rows, {spec.min_rows:,}. Move the "
-            "boundaries of the split, or leave the calibration out."
+            f"{where} has {rows:,} rows: expected at least calibration.min_rows, {spec.min_rows:,}. Split anew."
         )
     values, counts = np.unique(part.labels, return_counts=True)
     if predicted.ndim == 1 and counts.min() < _LEAST_OF_A_LABEL:
@@ -95,8 +92,7 @@ def calibrate(request: CalibrateRequest, store: ArtifactStore) -> CalibrateResul
         raise CalibrationError(f"{request.model} gave predictions that are not numbers. Train it again.")
     if (predicted == predicted[0]).all():
         raise CalibrationError(
-            f"{request.model} gives the same prediction for all {rows:,} validation rows: expected predictions that "
-            "differ. Train a better model."
+            f"{request.model} gives the same prediction for all {rows:,} validation rows: expected several."
         )
     method = spec.resolved(predictor.task)
     fits = {"platt": methods.fit_platt, "isotonic": methods.fit_isotonic, "temperature": methods.fit_temperature}
@@ -105,7 +101,7 @@ def calibrate(request: CalibrateRequest, store: ArtifactStore) -> CalibrateResul
     threshold = 0.5 if corrected.ndim > 1 else methods.choose_threshold(part.labels, corrected, spec.threshold)
 
     def described(read: Any) -> dict[str, Any]:
-        """Log loss and reliability curve, rounded to digits that are the same on every processor."""
+        # Rounded to digits that are the same on every processor.
         chances, right = read.form("probabilities"), part.labels
         if chances.ndim > 1:
             chances, right = chances.max(axis=1), (part.labels == read.form("classes")).astype(np.float64)

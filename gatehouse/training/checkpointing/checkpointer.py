@@ -27,8 +27,7 @@ from gatehouse.training.spec import CheckpointSpec
 
 logger = logging.getLogger(__name__)
 
-LAST_SECONDS = 2.0
-"""The part of a preempted machine's time that is kept for what follows the checkpoint."""
+LAST_SECONDS = 2.0  # the part of a preempted machine's time that is kept for what follows the checkpoint
 _DEADLINE_SECONDS = 60.0
 """How long a rank waits between two exchanges: its peers wait for it, and must not take it for dead."""
 _PEERS_SECONDS = 300.0
@@ -38,10 +37,7 @@ _ORPHANS_AHEAD = 2
 
 
 class TrainingState(Protocol):
-    """Everything that decides how a run continues, such as `TrainState`.
-
-    The entry `rank` of its nested state belongs to this rank alone.
-    """
+    """Everything that decides how a run continues; the entry `rank` of its nested state belongs to this rank alone."""
 
     def state_dict(self) -> dict[str, Any]: ...  # noqa: D102
 
@@ -52,10 +48,7 @@ class Checkpointer:
     """The checkpoints of one run."""
 
     def __init__(self, folder: Path, policy: CheckpointSpec, *, far: str = "", name: str = "") -> None:
-        """Checkpoint into a folder that all ranks of a machine see, with copies under `name` in a far artifact store.
-
-        Collective where there is a process group.
-        """
+        """Checkpoint into a folder that all ranks of a machine see, with copies under `name` in a `far` store."""
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
         self._policy = policy
@@ -88,10 +81,22 @@ class Checkpointer:
 
         A torn checkpoint is skipped with a warning that names it.
         """
-        # Wait for the writers of an attempt that was killed: they may hold the newest checkpoint. No rank looks before
-        # the writers of all machines have ended; then their unfinished files are removed.
+        # Writers of an attempt that was killed may hold the newest checkpoint. No rank looks before the writers of all
+        # machines have ended; then their unfinished files are removed.
         deadline = time.monotonic() + _DEADLINE_SECONDS
-        ended = all(_is_released(path, deadline) for path in self._folder.glob("writer-*.lock"))
+
+        def is_released(path: Path) -> bool:
+            with open(path, "r+") as lock:
+                while True:
+                    try:
+                        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                        return True
+                    except BlockingIOError:
+                        if time.monotonic() > deadline:
+                            return False
+                        time.sleep(0.02)
+
+        ended = all(map(is_released, self._folder.glob("writer-*.lock")))
         for file in scratch(self._folder).glob("*") if ended else ():
             file.unlink(missing_ok=True)
         ended = self._all(ended)
@@ -99,7 +104,7 @@ class Checkpointer:
         if self._far:
             sources.append(CheckpointStore(open_objects(self._far), self._far_prefix))
         numbers = [sequence for store in sources for sequence in store.sequences()]
-        # Newest first; of the same number the folder before the far store, from which a rank fetches what it lacks.
+        # Newest first. For equal numbers the folder comes before the far store, which sends missing files.
         candidates = [
             (-saved.sequence, place)
             for place, store in enumerate(sources)
@@ -125,10 +130,7 @@ class Checkpointer:
     def maybe_save(
         self, state: TrainingState, step: int, *, due: bool = False, epoch_ended: bool = False, best: bool = False
     ) -> bool:
-        """Take a checkpoint after `step` steps, if the policy asks for one; returns whether one was taken.
-
-        `due` says whether the ranks agreed that it is time, and `best` whether a validation metric was the best so far.
-        """
+        """Take a checkpoint after `step` steps, if the policy or `due` asks for one; returns whether one was taken."""
         every = self._policy.every_steps
         interval = (due or (every is not None and step % every == 0)) and step != self._last_step
         ended = epoch_ended and self._policy.every_epoch
@@ -257,15 +259,3 @@ class Checkpointer:
         answer = torch.tensor(own, dtype=torch.int32)
         dist.all_reduce(answer, dist.ReduceOp.MIN, group=self._group)
         return [bool(value) for value in answer.tolist()]
-
-
-def _is_released(path: Path, deadline: float) -> bool:
-    with open(path, "r+") as lock:
-        while True:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return True
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    return False
-                time.sleep(0.02)

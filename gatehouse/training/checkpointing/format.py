@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from xxhash import xxh3_128
 
@@ -28,18 +28,7 @@ from gatehouse.store.records import remove_record
 FORMAT = "gatehouse/checkpoint/1"
 MANIFEST = "manifest.json"
 BEST = "best"
-BLOCK = 8 << 20
-"""Bytes that are read or written at a time."""
-
-
-class Hasher(Protocol):
-    """SHA-256 or XXH3 in the making."""
-
-    def update(self, data: bytes | memoryview, /) -> object:
-        """Add bytes."""
-
-    def hexdigest(self) -> str:
-        """In hex."""
+BLOCK = 8 << 20  # bytes that are read or written at a time
 
 
 class TornCheckpointError(CorruptArtifactError):
@@ -50,14 +39,10 @@ class TornCheckpointError(CorruptArtifactError):
 
 @dataclass(frozen=True)
 class Saved:
-    """The manifest of one checkpoint.
+    """The manifest of one checkpoint, taken after `step` steps; `sequence` counts the checkpoints of a run.
 
-    Attributes:
-        sequence: Counts the checkpoints of a run; the newest has the highest.
-        step: Steps that were done when it was taken.
-        reasons: Of it: interval, epoch, best, preemption.
-        uniform: Whether all ranks hold the same names (not so with pipeline parallelism).
-        parts: SHA-256 of each rank's part.
+    Reasons are interval, epoch, best and preemption. `uniform` says whether all ranks hold the same names (not so with
+    pipeline parallelism); `parts` are the SHA-256 of each rank's part.
     """
 
     sequence: int
@@ -141,11 +126,7 @@ class CheckpointStore:
                 continue
 
     def read(self, sequence: int) -> Saved:
-        """The manifest of one checkpoint.
-
-        Raises:
-            TornCheckpointError: if it is not there, or not as it was written.
-        """
+        """The manifest of one checkpoint; raises `TornCheckpointError` if it is missing or altered."""
         try:
             sealed = json.loads(self.objects.get_bytes(f"{self._folder(sequence)}/{MANIFEST}"))
             text = sealed["manifest"]
@@ -161,11 +142,7 @@ class CheckpointStore:
         return Saved(**body | {"reasons": tuple(body["reasons"]), "parts": tuple(body["parts"])})
 
     def part(self, saved: Saved, rank: int) -> Part:
-        """One rank's part, verified against the manifest.
-
-        Raises:
-            TornCheckpointError: if it is missing or altered.
-        """
+        """One rank's part, verified against the manifest; raises `TornCheckpointError` if it is missing or altered."""
         name = f"part-{rank}.json"
         try:
             text = self.objects.get_bytes(f"{self._folder(saved.sequence)}/{name}")
@@ -183,8 +160,7 @@ class CheckpointStore:
     def file(self, saved: Saved, part: Part, *, verify: bool = False) -> Path:
         """A local file with one rank's tensors; fetched from a far store, which verifies it.
 
-        Raises:
-            TornCheckpointError: if it is missing, or short, or, where `verify` asks for a look, altered.
+        Raises `TornCheckpointError` if the file is missing or short, or, with `verify`, altered.
         """
         name = f"{part.digest}.bin"
         try:
@@ -231,6 +207,6 @@ class CheckpointStore:
         )
 
 
-def hasher(*, far: bool) -> Hasher:
+def hasher(*, far: bool) -> Any:
     """The digest of a rank's file: SHA-256 where the file goes to a far store, else XXH3."""
     return hashlib.sha256() if far else xxh3_128()

@@ -1,12 +1,11 @@
-"""Nested training state as flat leaves: which rank writes which of them, and how they are read. Nothing is pickled.
+"""Nested training state as flat leaves: which rank writes which leaf, and how leaves are read. Nothing is pickled.
 
 A plan is made again only when names or shapes change. The lowest rank writes what several ranks hold alike.
 """
 
 import mmap
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import Any
 
 import torch
@@ -17,94 +16,48 @@ from gatehouse.errors import ConfigurationError
 from gatehouse.training.checkpointing.format import CheckpointStore, Chunk, Saved
 from gatehouse.training.parallel.mesh import local, offsets_of
 
-PRIVATE = "rank"
-"""The entry of the state that belongs to one rank alone, such as its random number generators."""
+PRIVATE = "rank"  # the entry of the state that belongs to one rank alone, such as its random number generators
 _ALIGNMENT = 64
 
 
-def flatten(state: Mapping[str, Any]) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The tensors, in their shapes and not copied, and the other values of a nested state, by path.
+def flatten(state: Mapping[str, Any], prefix: str = "") -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The tensors, not copied, and the other values of nested dictionaries, by path such as `model/head.weight`.
 
-    A part of a path that begins with `#` was an integer key, one that begins with `@` a place in a list. Lists without
-    a tensor inside stay whole; tuples come back as lists.
-
-    Raises:
-        ConfigurationError: if the state holds something that is neither a tensor nor JSON, or an ambiguous key.
+    The other values are JSON; a list is one value.
     """
-    leaves = dict(leaf for key, child in state.items() for leaf in _leaves(child, _part(key, "")))
-    tensors = {path: leaf for path, leaf in leaves.items() if isinstance(leaf, Tensor)}
-    return tensors, {path: leaf for path, leaf in leaves.items() if path not in tensors}
-
-
-def _leaves(node: Any, path: str) -> Iterator[tuple[str, Any]]:
-    if isinstance(node, Tensor):
-        yield path, node
-    elif isinstance(node, Mapping) and node:
-        for key, child in node.items():
-            yield from _leaves(child, f"{path}/{_part(key, path)}")
-    elif isinstance(node, (list, tuple)) and not _is_json(node):
-        for index, child in enumerate(node):
-            yield from _leaves(child, f"{path}/@{index}")
-    elif _is_json(node):
-        yield path, node
-    else:
-        raise ConfigurationError(
-            f"The training state at {path}: expected a tensor or a value that JSON can hold, found "
-            f"{type(node).__name__}. Let its state_dict() return numbers, text, lists, dictionaries and tensors."
-        )
-
-
-def _part(key: object, path: str) -> str:
-    if isinstance(key, int):
-        return f"#{key}"
-    if not isinstance(key, str) or "/" in key or key[:1] in ("#", "@", ""):
-        raise ConfigurationError(
-            f"The training state at {path or 'its top'} has the key {key!r}: expected an integer, or text that has no "
-            "slash and does not begin with # or @."
-        )
-    return key
-
-
-def _is_json(node: Any) -> bool:
-    if isinstance(node, Mapping):
-        return all(isinstance(key, str) for key in node) and all(map(_is_json, node.values()))
-    if isinstance(node, (list, tuple)):
-        return all(map(_is_json, node))
-    return isinstance(node, (str, int, float, bool, type(None)))
+    tensors: dict[str, Tensor] = {}
+    values: dict[str, Any] = {}
+    for key, child in state.items():
+        if "/" in key:
+            raise ConfigurationError(f"The training state has the name {key!r}: expected one without a slash.")
+        path = f"{prefix}{key}"
+        if isinstance(child, Mapping) and child:
+            below = flatten(child, f"{path}/")
+            tensors, values = tensors | below[0], values | below[1]
+        elif isinstance(child, Tensor):
+            tensors[path] = child
+        else:
+            values[path] = child
+    return tensors, values
 
 
 def unflatten(leaves: Mapping[str, Any]) -> dict[str, Any]:
-    """The nested state of which `flatten` returned the leaves."""
-
-    def key_of(part: str) -> str | int:
-        return int(part[1:]) if part[0] in "#@" else part
-
-    root: dict[Any, Any] = {}
-    lists: list[tuple[dict[Any, Any], Any]] = []
+    """Rebuild the nested state from the leaves of `flatten`."""
+    root: dict[str, Any] = {}
     for path, leaf in leaves.items():
         *parents, last = path.split("/")
         node = root
-        for parent, below in pairwise((*parents, last)):
-            key = key_of(parent)
-            if key not in node and below.startswith("@"):
-                lists.append((node, key))
-            node = node.setdefault(key, {})
-        node[key_of(last)] = leaf
-    for node, key in reversed(lists):
-        node[key] = [node[key][index] for index in sorted(node[key])]
+        for parent in parents:
+            node = node.setdefault(parent, {})
+        node[last] = leaf
     return root
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What this rank writes.
+    """What this rank writes: the place of each tensor, or of its part, in its file, and the paths of other values.
 
-    Attributes:
-        structure: Names, shapes and placements that the plan was made for.
-        chunks: Place of each tensor, or of this rank's part of it, in this rank's file.
-        bytes: Length of the file.
-        values: Paths of the other values that this rank writes.
-        uniform: Whether all ranks hold the same paths.
+    It holds for the names, shapes and placements of `structure`, and is `uniform` if all ranks hold the same paths.
     """
 
     structure: tuple[Any, ...]
@@ -157,9 +110,6 @@ def read_state(store: CheckpointStore, saved: Saved, state: Mapping[str, Any], r
     Tensors of `state` that have the shape of the saved ones are filled in place; a rank fills its own part of a spread
     one. A tensor that `state` does not have comes whole, unless ranks hold different names: then only the names of
     `state` are read. The entry `rank` comes from the rank of the same number.
-
-    Raises:
-        TornCheckpointError: if a part or file is not as the manifest says.
     """
     own = f"{PRIVATE}/{rank}/"
 

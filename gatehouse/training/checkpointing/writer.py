@@ -29,8 +29,7 @@ from gatehouse.training.checkpointing.format import BLOCK, CheckpointStore, Chun
 
 logger = logging.getLogger(__name__)
 
-HEAD = 4096
-"""Bytes of the shared memory before the tensors."""
+HEAD = 4096  # bytes of the shared memory before the tensors
 WRITTEN, FINISHED = 0, 1
 """The last checkpoint whose share is on disk; the last one that the writer is done with, also where it failed."""
 _SMALL = 16 << 20
@@ -42,12 +41,9 @@ _LAST_SECONDS = 5.0
 class Share:
     """What a rank writes into every checkpoint; see `Plan` and `Saved`.
 
-    Attributes:
-        folder: The checkpoints, seen by all ranks of a machine.
-        keep: How many checkpoints are kept.
-        complete: Whether the folder sees all ranks; with several machines, only the far store does.
-        far, far_prefix: Address of the artifact store and prefix in it; empty where checkpoints stay in the folder.
-        peers_seconds: For how long rank 0 waits for the parts of the others.
+    All ranks of a machine see `folder`; it is `complete` if all ranks of the run do. With several machines, only the
+    far store is complete; its address is empty where checkpoints stay in the folder. Rank 0 waits `peers_seconds` for
+    the parts of the other ranks.
     """
 
     folder: str
@@ -95,18 +91,10 @@ def scratch(folder: str | Path) -> Path:
 def write_share(
     share: Share, request: Request, memory: memoryview, abandoned: Callable[[], bool], written: Callable[[], None]
 ) -> None:
-    """Write one rank's share to the folder, call `written`, and copy it to the far store; see `Share.complete`.
+    """Write the bytes of one rank's file to the folder, call `written`, and copy them to the far store.
 
-    Args:
-        share: What this rank writes.
-        request: The checkpoint.
-        memory: The bytes of the file.
-        abandoned: Whether the process that asked for it is gone: rank 0 then waits for the others only as long as they
-            need to finish, and nothing goes to the far store.
-        written: Called when the checkpoint is in the folder, or, with several machines, in the far store.
-
-    Raises:
-        StoreError: if it cannot be written, or the parts of the others do not come.
+    With several machines, `written` is called after the copy. `abandoned` says whether the training process is gone:
+    then rank 0 waits only as long as its peers need to finish, and nothing goes to the far store.
     """
     folder = near(share.folder)  # Makes the scratch folder.
     file = scratch(share.folder) / uuid.uuid4().hex
@@ -174,11 +162,10 @@ def _write_file(file: Path, memory: memoryview, *, far: bool) -> str:
             os.close(descriptor)
     except OSError as error:
         raise StoreError(f"The checkpoint file {file} could not be written: {error.strerror}.") from error
-    return digest.hexdigest()
+    return str(digest.hexdigest())
 
 
-def read_json(descriptor: int) -> Any:
-    """The JSON in a piece of shared memory."""
+def _read_json(descriptor: int) -> Any:
     return json.loads(os.pread(descriptor, os.fstat(descriptor).st_size, 0))
 
 
@@ -189,12 +176,6 @@ def write_json(descriptor: int, body: Any) -> None:
     os.pwrite(descriptor, text, 0)
 
 
-def _input_ended() -> bool:
-    poll = select.poll()
-    poll.register(0, select.POLLHUP)
-    return any(event & select.POLLHUP for _, event in poll.poll(0))
-
-
 def main() -> None:
     """Serve the requests on standard input: `<share> <buffer> <values>` are descriptors of shared memory."""
     # torchrun ends its workers by signals to their group; the writer ends when its input does.
@@ -202,19 +183,20 @@ def main() -> None:
         signal.signal(number, signal.SIG_IGN)
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     share_at, buffer, values = (int(argument) for argument in sys.argv[1:4])
-    body = read_json(share_at)
+    body = _read_json(share_at)
     share = Share(**body | {"chunks": tuple(Chunk(**chunk) for chunk in body["chunks"])})
     memory = mmap.mmap(buffer, HEAD + share.bytes)
     status = status_of(memory)
+    poll = select.poll()
+    poll.register(0, select.POLLHUP)
     if share.bytes > _SMALL:
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     for line in sys.stdin:
-        request = Request(**json.loads(line), values=read_json(values))
+        request = Request(**json.loads(line), values=_read_json(values))
         try:
             with memoryview(memory) as whole, whole[HEAD:] as tensors:
-                write_share(
-                    share, request, tensors, _input_ended, partial(status.__setitem__, WRITTEN, request.sequence)
-                )
+                written = partial(status.__setitem__, WRITTEN, request.sequence)
+                write_share(share, request, tensors, lambda: bool(poll.poll(0)), written)
         except GatehouseError as error:
             logger.warning("%s", error)
         finally:

@@ -26,21 +26,13 @@ PREFETCH_SECONDS = 0.01
 
 @dataclass(frozen=True)
 class Rows:
-    """One part of the data.
+    """One part of the data."""
 
-    Attributes:
-        numbers: float32, shape (rows, width).
-        ids: Category ids, int64, shape (rows, columns).
-        labels: float32, shape (rows,).
-        weights: float32, shape (rows,); None where every row weighs one.
-        groups: int64, shape (rows,), rising; None where rows stand alone.
-    """
-
-    numbers: Tensor
-    ids: Tensor
-    labels: Tensor
-    weights: Tensor | None = None
-    groups: Tensor | None = None
+    numbers: Tensor  # float32, (rows, width)
+    ids: Tensor  # category ids, int64, (rows, columns)
+    labels: Tensor  # float32, (rows,)
+    weights: Tensor | None = None  # float32, (rows,); None where every row weighs 1
+    groups: Tensor | None = None  # int64, (rows,), rising; None where rows stand alone
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -60,38 +52,21 @@ class Position:
     epoch: int = 0
     step: int = 0
 
-    def state_dict(self) -> dict[str, int]:
-        """As plain numbers."""
-        return {"epoch": self.epoch, "step": self.step}
-
-    def load_state_dict(self, state: dict[str, int]) -> None:
-        """Continue where `state_dict` was taken."""
-        self.epoch, self.step = state["epoch"], state["step"]
-
 
 @dataclass(frozen=True)
 class Share:
-    """Rows of one process at one step, in order, micro-batch after micro-batch.
+    """Rows of one process at one step, in order, micro-batch after micro-batch."""
 
-    Attributes:
-        rows: Row numbers, shape (micro-batches x rows each,).
-        real: False where a row only fills up; such a row counts nothing.
-        batch: Number of rows of the global batch, all processes together.
-    """
-
-    rows: Tensor
-    real: Tensor
-    batch: int
+    rows: Tensor  # row numbers, (micro-batches x rows of a micro-batch,)
+    real: Tensor  # False where a row only fills up, and counts nothing
+    batch: int  # rows of the global batch, all processes together
 
 
 class RowSampler:
     """Samples rows one by one."""
 
     def __init__(self, rows: int, batch_size: int, seed: int, *, full: bool = False) -> None:
-        """Sample from `rows` rows, `batch_size` in a global batch; the last batch of an epoch may have fewer.
-
-        With `full` the last batch is filled up too, so that all shares of a run have the same shape.
-        """
+        """Sample `batch_size` of the rows for a global batch; with `full` the last batch of an epoch is filled up."""
         self.rows, self.batch_size, self.seed, self.full = rows, batch_size, seed, full
         self.steps = math.ceil(rows / batch_size)
         self._last: tuple[int, Tensor] | None = None
@@ -213,19 +188,22 @@ class Loader:
 
     def from_position(self, position: Position) -> Generator[Step]:
         """The steps from `position` on; close the iterator to stop the thread that reads ahead."""
-        steps, depth = self._steps(position.epoch, position.step), self._spec.operation.prefetch
-        return ahead(steps, depth) if depth else steps
+        start, micro, depth = (
+            (position.epoch, position.step),
+            self._spec.data.accumulation,
+            self._spec.operation.prefetch,
+        )
 
-    def _steps(self, epoch: int, first: int) -> Generator[Step]:
-        micro = self._spec.data.accumulation
-        for number in range(epoch, self._spec.stopping.epochs):
-            for index in range(first, self.steps):
-                share = self._sampler.share(number, index, self._place, self._places, micro)
-                batch = gather(self._rows, share.rows, share.real)
-                if self._spec.compute.device == "cuda":
-                    batch = batch.pinned()
-                yield Step(number, index, index == self.steps - 1, share.batch, batch)
-            first = 0
+        def steps() -> Generator[Step]:
+            for epoch in range(start[0], self._spec.stopping.epochs):
+                for index in range(start[1] if epoch == start[0] else 0, self.steps):
+                    share = self._sampler.share(epoch, index, self._place, self._places, micro)
+                    batch = gather(self._rows, share.rows, share.real)
+                    if self._spec.compute.device == "cuda":
+                        batch = batch.pinned()
+                    yield Step(epoch, index, index == self.steps - 1, share.batch, batch)
+
+        return ahead(steps(), depth) if depth else steps()
 
 
 def ahead(steps: Iterator[Step], depth: int) -> Generator[Step]:

@@ -35,17 +35,11 @@ PARTS = ("train", "validation")
 
 @dataclass(frozen=True)
 class Prepared:
-    """What `prepare_job` read.
-
-    Attributes:
-        transformation: Fitted on the train part.
-        architecture: All that it takes to build the model and to read its weights; part of `model.json`.
-        inputs: Arrow type by name of every feature column.
-    """
+    """What `prepare_job` read."""
 
     transformation: Transformation
-    architecture: dict[str, Any]
-    inputs: dict[str, str]
+    architecture: dict[str, Any]  # what it takes to build the model and read its weights; part of `model.json`
+    inputs: dict[str, str]  # Arrow type by name of every feature column
 
 
 def prepare_job(
@@ -55,10 +49,6 @@ def prepare_job(
 
     With `data.train_fraction` below 1 an evenly spaced part of the train rows is used. `transformation` is the
     reference of one that was fitted on the whole train part.
-
-    Raises:
-        ConfigurationError: if the batch is larger than the train part, or the loss is not for the label's task.
-        FeatureError: if a part has too few rows, or a feature, a label, a weight or a group cannot be used.
     """
     if spec.stopping.refit:
         parts = {"train": read_part(store, training_set, split, *PARTS)}
@@ -101,17 +91,11 @@ def prepare_job(
 
 @dataclass(frozen=True)
 class Targets:
-    """The targets of one part's rows, shape (rows,) each.
+    """The targets of one part's rows, arrays of shape (rows,)."""
 
-    Attributes:
-        labels: float32; for several classes their numbers from 0.
-        weights: float32; None where every row weighs one.
-        groups: int64, numbered in order of first appearance; None where the loss has none.
-    """
-
-    labels: npt.NDArray[np.float32]
-    weights: npt.NDArray[np.float32] | None
-    groups: npt.NDArray[np.int64] | None
+    labels: npt.NDArray[np.float32]  # for several classes their numbers from 0
+    weights: npt.NDArray[np.float32] | None  # None where every row weighs 1
+    groups: npt.NDArray[np.int64] | None  # numbered in order of first appearance; None where the loss has none
 
 
 def _write(folder: Path, part: Part, fitted: Transformation, targets: Targets) -> None:
@@ -135,16 +119,12 @@ def _write(folder: Path, part: Part, fitted: Transformation, targets: Targets) -
 
 
 def targets_of(tables: Mapping[str, Columns], label: str, spec: LossSpec, group: str = "") -> dict[str, Targets]:
-    """The targets of every part. Class weights apply to the part `train` alone: validation measures without them.
-
-    Raises:
-        FeatureError: if a column is missing, a value in it cannot be learned from, or a part has too few of them.
-    """
+    """The targets of every part. Class weights apply to the part `train` alone: validation measures without them."""
     group = (spec.group or group) if isinstance(spec, PairwiseLoss) else ""
     if isinstance(spec, PairwiseLoss) and not group:
         raise FeatureError(
-            "training.loss.group: the loss pairwise compares rows of one group, and neither it nor the label declares "
-            "one. State the LabelView's group."
+            "training.loss.group: expected the column of groups for the loss pairwise, in it or in the LabelView, "
+            "found none."
         )
     task, name = task_of_loss(spec.kind), spec.sample_weight
     labels: dict[str, npt.NDArray[np.float64]] = {}
@@ -180,14 +160,16 @@ def targets_of(tables: Mapping[str, Columns], label: str, spec: LossSpec, group:
             )
         before = weights["train"]
         weights["train"] = by_class[numbers] if before is None else before * by_class[numbers]
-    return {
-        part: Targets(
-            labels[part].astype(np.float32),
-            None if (weight := weights[part]) is None else weight.astype(np.float32),
-            _groups(table, group) if group else None,
-        )
-        for part, table in tables.items()
-    }
+    targets = {}
+    for part, table in tables.items():
+        groups = None
+        if group:
+            encoded = pc.dictionary_encode(_column(table, group, "Group").combine_chunks(), null_encoding="encode")
+            groups = np.asarray(pc.cast(encoded.indices, pa.int64()).to_numpy(zero_copy_only=False))
+        weight = weights[part]
+        single = None if weight is None else weight.astype(np.float32)
+        targets[part] = Targets(labels[part].astype(np.float32), single, groups)
+    return targets
 
 
 def outputs_of(labels: Any, spec: LossSpec) -> int:
@@ -208,9 +190,3 @@ def _numbers(table: Columns, name: str, role: str) -> npt.NDArray[np.float64]:
     except pa.ArrowException:
         raise FeatureError(f"{role} {name}: expected numbers, found {column.type}.") from None
     return values
-
-
-def _groups(table: Columns, name: str) -> npt.NDArray[np.int64]:
-    column = _column(table, name, "Group").combine_chunks()
-    encoded = pc.dictionary_encode(column, null_encoding="encode")
-    return np.asarray(pc.cast(encoded.indices, pa.int64()).to_numpy(zero_copy_only=False))

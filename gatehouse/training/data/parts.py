@@ -52,37 +52,28 @@ class Part:
         order = None if _ascending(self._rows) else np.argsort(self._rows, kind="stable")
         ascending = self._rows if order is None else self._rows[order]
         types = pa.schema([pa.field(name, self.schema.field(name).type) for name in columns])
-        for start, batch in self._stored(columns, ascending):
-            first, last = np.searchsorted(ascending, (start, start + batch.num_rows))
-            if first < last:
-                places = np.arange(first, last) if order is None else order[first:last]
-                table = pa.Table.from_batches([batch]).select(columns).cast(types)
-                yield places, table.take(pa.array(ascending[first:last] - start))
-
-    def _stored(self, columns: Sequence[str], ascending: Numbers) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """Batches of the training set with the number of their first row; row groups of other parts are passed over."""
-        start = 0
+        start = 0  # Number of the first row of a batch, or of a row group; groups of other parts are passed over.
         for path in self._paths:
             with pq.ParquetFile(path) as file:
                 for group in range(file.num_row_groups):
                     end = start + file.metadata.row_group(group).num_rows
-                    first, last = np.searchsorted(ascending, (start, end))
-                    if first < last:
-                        for batch in file.iter_batches(AT_ONCE, row_groups=[group], columns=list(columns)):
-                            yield start, batch
-                            start += batch.num_rows
-                    start = end
+                    if not np.diff(np.searchsorted(ascending, (start, end))):
+                        start = end
+                        continue
+                    for batch in file.iter_batches(AT_ONCE, row_groups=[group], columns=list(columns)):
+                        first, last = np.searchsorted(ascending, (start, start + batch.num_rows))
+                        if first < last:
+                            places = np.arange(first, last) if order is None else order[first:last]
+                            table = pa.Table.from_batches([batch]).select(columns).cast(types)
+                            yield places, table.take(pa.array(ascending[first:last] - start))
+                        start += batch.num_rows
         if len(ascending) and not 0 <= ascending[0] <= ascending[-1] < start:
             rows = f"{ascending[0]} to {ascending[-1]}"
             raise FeatureError(f"The split has the rows {rows} of a training set of {start} rows. Split it again.")
 
 
 def read_part(store: ArtifactStore, training_set: str, split: str, *parts: str) -> Part:
-    """A part of a split (`train`, `validation` or `test`), or several of them one after another.
-
-    Raises:
-        FeatureError: if the split divides another training set.
-    """
+    """A part of a split (`train`, `validation` or `test`), or several of them one after another."""
     divided = store.manifest(split).derived_from.get("training_set", "")
     if divided != str(Reference.parse(training_set)):
         raise FeatureError(f"{split} divides {divided or 'nothing'}, expected {training_set}. Split that training set.")

@@ -1,7 +1,7 @@
 """The place of a process along the data, tensor and pipeline axes, and tensors that are spread over processes.
 
-Spread tensors (DTensor) are told from plain ones without importing their package: that import takes as long as torch's
-own, and a run whose processes all hold the whole model needs none of it.
+Spread tensors (DTensor) are recognised without importing their package: the import takes as long as torch's own, and a
+run whose processes all hold the whole model does not need it.
 """
 
 from dataclasses import dataclass
@@ -28,10 +28,8 @@ class Layout:
     """The processes of a run as a box of pipeline x data x tensor, and this process's place in it.
 
     Tensor neighbours are next to each other in rank, as they communicate most. The data axis is two axes of the mesh,
-    `replicate` and `shard`, one of which has size 1.
-
-    Attributes:
-        mesh: None where data is the only axis and every process holds the whole model.
+    `replicate` and `shard`, one of which has size 1. The mesh is None where data is the only axis and every process
+    holds the whole model.
     """
 
     mesh: "DeviceMesh | None"
@@ -59,18 +57,9 @@ class Layout:
 
 
 def lay_out(spec: ParallelismSpec, device: str) -> Layout:
-    """The layout of the current process group, on devices of the kind `cpu` or `cuda`.
-
-    Raises:
-        ValueError: if the number of its members is no multiple of tensor x pipeline.
-    """
-    rank, world_size = dist.get_rank(), dist.get_world_size()
-    tensor, pipeline = spec.tensor, spec.pipeline
-    data, left = divmod(world_size, tensor * pipeline)
-    if left:
-        raise ValueError(
-            f"{world_size} processes started; expected a multiple of {tensor} x {pipeline} (tensor, pipeline)"
-        )
+    """The layout of the current process group, on devices of the kind `cpu` or `cuda`."""
+    rank, tensor, pipeline = dist.get_rank(), spec.tensor, spec.pipeline
+    data = dist.get_world_size() // spec.model_size
     sharded = spec.data == "fsdp"
     mesh = None
     if sharded or tensor * pipeline > 1:

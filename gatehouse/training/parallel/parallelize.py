@@ -5,7 +5,7 @@ FSDP and tensor parallelism are in `sharding.py`, pipelines in `pipeline.py`; a 
 
 import functools
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import SimpleNamespace
 from typing import Any, Protocol
@@ -52,25 +52,24 @@ class Direct:
         """See `Execution.backward`: gradients are exchanged with the last micro-batch only."""
         if not self.part.training:  # `train` visits every module.
             self.part.train()
+        # FSDP2 adds this to the module's own class.
+        set_exchange: Callable[[bool], None] | None = getattr(self._model, "set_requires_gradient_sync", None)
         micro = batch.split(self._spec.data.accumulation)
         total = torch.zeros((), device=self._device)
         for index, rows in enumerate(micro):
-            with self._exchanging(index == len(micro) - 1):
+            exchange = index == len(micro) - 1
+            waiting: AbstractContextManager[Any] = nullcontext()
+            if isinstance(self._model, DistributedDataParallel):
+                waiting = waiting if exchange else self._model.no_sync()
+            elif set_exchange:
+                set_exchange(exchange)
+            with waiting:
                 with autocast(self._spec.compute):
                     logits = self._model(rows.numbers, rows.ids)
                 loss = self._loss.total(logits.float(), rows.labels, rows.weights, rows.groups)
                 torch.autograd.backward(scaled(loss, factor))
             total += loss.detach()
         return total
-
-    def _exchanging(self, exchange: bool) -> AbstractContextManager[Any]:
-        if isinstance(self._model, DistributedDataParallel):
-            return nullcontext() if exchange else self._model.no_sync()
-        # FSDP2 adds this to the module's own class.
-        set_exchange: Callable[[bool], None] | None = getattr(self._model, "set_requires_gradient_sync", None)
-        if set_exchange:
-            set_exchange(exchange)
-        return nullcontext()
 
     def score(self, numbers: Tensor, ids: Tensor) -> Tensor | None:
         """See `Execution.score`."""
@@ -129,20 +128,6 @@ class Replicated(DistributedDataParallel):
     _inside_ddp_forward = contextmanager(inspect.unwrap(DistributedDataParallel._inside_ddp_forward))
 
 
-@contextmanager
-def _without_compiler() -> Iterator[None]:
-    """Answer DDP's question to the compiler, whether its own hooks average a compiled model, without importing it."""
-    if "_dynamo" in vars(torch):
-        yield
-        return
-    answers = SimpleNamespace(get_optimize_ddp_mode=lambda: "no_optimization")
-    vars(torch)["_dynamo"] = SimpleNamespace(utils=answers)
-    try:
-        yield
-    finally:
-        del vars(torch)["_dynamo"]
-
-
 def replicate(model: nn.Module, spec: NetworkTraining) -> nn.Module:
     """Wrap a whole model in DDP; its gradients become the mean over all processes.
 
@@ -157,5 +142,13 @@ def replicate(model: nn.Module, spec: NetworkTraining) -> nn.Module:
         options = {"static_graph": static}
     if spec.compute.compile:
         return DistributedDataParallel(model, **options)  # type: ignore[arg-type]  # flags
-    with _without_compiler():
+    # DDP asks the compiler whether its own hooks average a compiled model: answer without importing it.
+    imported = "_dynamo" in vars(torch)
+    if not imported:
+        answers = SimpleNamespace(get_optimize_ddp_mode=lambda: "no_optimization")
+        vars(torch)["_dynamo"] = SimpleNamespace(utils=answers)
+    try:
         return Replicated(model, **options)  # type: ignore[arg-type]  # flags
+    finally:
+        if not imported:
+            del vars(torch)["_dynamo"]

@@ -36,11 +36,7 @@ class Stage(nn.Module):
 
 
 def stage_of(model: nn.Module, layout: Layout) -> Stage:
-    """This process's stage: blocks are divided evenly; earlier stages take the remainder.
-
-    Raises:
-        NotDivisibleError: if the model is not made of `embed`, `blocks` and `head`, or has too few blocks.
-    """
+    """This process's stage: blocks are divided evenly; earlier stages take the remainder."""
     children = dict(model.named_children())
     if children.keys() != {"embed", "blocks", "head"}:
         raise NotDivisibleError(
@@ -61,27 +57,21 @@ class Pipelined:
     """One stage of the pipeline; `accumulation` is the number of micro-batches in flight."""
 
     def __init__(
-        self,
-        part: nn.Module,
-        spec: NetworkTraining,
-        layout: Layout,
-        loss: Loss,
-        device: torch.device,
-        rows: int,
+        self, part: nn.Module, spec: NetworkTraining, layout: Layout, loss: Loss, device: torch.device, rows: int
     ) -> None:
         assert layout.mesh is not None
         self.part = part
-        self._spec, self._layout, self._loss = spec, layout, loss
-        self._device, self._rows, self._factor = device, rows, 1.0
+        self._spec, self._layout, self._device, self._rows, self._factor = spec, layout, device, rows, 1.0
         stage = PipelineStage(
             part, layout.pipeline_rank, layout.pipeline_size, device, group=layout.mesh["pipeline"].get_group()
         )
         schedule = _SCHEDULES[spec.parallelism.pipeline_schedule]
-        self._schedule = schedule(stage, spec.data.accumulation, loss_fn=self._scaled_loss, scale_grads=False)
 
-    def _scaled_loss(self, logits: Tensor, target: Tensor) -> Tensor:
-        labels, weights = target.unbind(1)
-        return scaled(self._loss.total(logits.float(), labels, weights, labels[:0]), self._factor)
+        def scaled_loss(logits: Tensor, target: Tensor) -> Tensor:
+            labels, weights = target.unbind(1)
+            return scaled(loss.total(logits.float(), labels, weights, labels[:0]), self._factor)
+
+        self._schedule = schedule(stage, spec.data.accumulation, loss_fn=scaled_loss, scale_grads=False)
 
     def backward(self, batch: Batch, factor: float) -> Tensor:
         """See `Execution.backward`."""

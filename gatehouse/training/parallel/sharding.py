@@ -46,25 +46,16 @@ class CutDropout(ParallelStyle):
         return module
 
 
-_STYLES: dict[str, type[ParallelStyle]] = {
-    "columns": ColwiseParallel,
-    "rows": RowwiseParallel,
-    "dropout": CutDropout,
-}
+_STYLES: dict[str, type[ParallelStyle]] = {"columns": ColwiseParallel, "rows": RowwiseParallel, "dropout": CutDropout}
 
 
 def plan_of(model: nn.Module) -> dict[str, str]:
-    """How a whole model's layers are cut, by module name: `columns` or `rows`; `dropout` of what is cut by columns.
-
-    Raises:
-        NotDivisibleError: if the model has no `tensor_plan()`.
-    """
+    """The cut of each layer of a whole model by module name: `columns`, `rows`, or `dropout` after `columns`."""
     plan: Callable[[], dict[str, str]] | None = getattr(model, "tensor_plan", None)
     if plan is None:
         raise NotDivisibleError(
-            f"{type(model).__name__} cannot be tensor-parallel: give it a method tensor_plan() that returns `columns` "
-            "or `rows` by the name of a linear layer, and `dropout` by the name of a dropout between the two, or set "
-            "parallelism.tensor to 1."
+            f"{type(model).__name__} cannot be tensor-parallel: it has no method tensor_plan() (docs/training.md). Add "
+            "one, or set parallelism.tensor to 1."
         )
     return plan()
 

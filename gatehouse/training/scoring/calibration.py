@@ -10,8 +10,7 @@ from gatehouse.metrics.arithmetic.elementary import logarithm, logistic, softmax
 
 Floats = npt.NDArray[np.float64]
 
-FILE = "calibration.json"
-"""The file of a calibrated model's artifact."""
+FILE = "calibration.json"  # the file of a calibrated model's artifact
 _LEAST = 2.0**-52
 
 
@@ -50,24 +49,15 @@ class Temperature:
         return softmax(log_shares(probabilities) / self.temperature)
 
 
-_METHODS: dict[str, Any] = {
-    "platt": Platt,
-    "isotonic": Isotonic,
-    "temperature": Temperature,
-}
+_METHODS: dict[str, Any] = {"platt": Platt, "isotonic": Isotonic, "temperature": Temperature}
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """The calibration of one model.
+    """The calibration of one model."""
 
-    Attributes:
-        calibrator: Corrects its probabilities; None leaves them as they are.
-        threshold: The least probability at which a row of two classes is positive.
-    """
-
-    calibrator: Platt | Isotonic | Temperature | None
-    threshold: float
+    calibrator: Platt | Isotonic | Temperature | None  # None leaves the probabilities as they are
+    threshold: float  # the least probability at which a row of two classes is positive
 
     def apply(self, probabilities: Floats) -> Floats:
         """The corrected probabilities, of the same shape."""
@@ -90,11 +80,11 @@ class Calibration:
 
 
 def log_odds(probabilities: Floats) -> Floats:
-    """log(p / (1 - p)) of every probability, shape (rows,); of 0 and 1 as of the numbers next to them."""
+    """log(p / (1 - p)) of every probability, shape (rows,); 0 and 1 count as the numbers next to them."""
     inside = np.clip(probabilities, _LEAST, 1.0 - _LEAST)
     return logarithm(inside) - logarithm(1.0 - inside)
 
 
 def log_shares(probabilities: Floats) -> Floats:
-    """The logarithm of every probability, of the same shape; of 0 as of 2^-52."""
+    """The logarithm of every probability, of the same shape; 0 counts as 2^-52."""
     return logarithm(np.maximum(probabilities, _LEAST))

@@ -7,6 +7,7 @@ differs in its last bits. Batch and online scores are equal only if both are com
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -59,23 +60,23 @@ def fixed_shapes(model: nn.Module) -> nn.Module:
     In a narrower layer the order of sums depends on where in the block a row is.
     """
     for layer in model.modules():
-        if isinstance(layer, nn.Linear) and layer.out_features % _TILE:
-            layer.forward = _whole_tiles(layer)  # type: ignore[method-assign, assignment]  # its weights stay where models read them
+        if isinstance(layer, nn.Linear) and (more := -layer.out_features % _TILE):
+            weight = nn.functional.pad(layer.weight.detach(), (0, 0, 0, more))
+            bias = None if layer.bias is None else nn.functional.pad(layer.bias.detach(), (0, more))
+            # The layer keeps its own weights, where models read them.
+            layer.forward = partial(_padded, weight, bias, layer.out_features)  # type: ignore[method-assign]
     return model
 
 
-def _whole_tiles(layer: nn.Linear) -> Callable[[Tensor], Tensor]:
-    more = -layer.out_features % _TILE
-    weight = nn.functional.pad(layer.weight.detach(), (0, 0, 0, more))
-    bias = None if layer.bias is None else nn.functional.pad(layer.bias.detach(), (0, more))
-    return lambda values: nn.functional.linear(values, weight, bias)[..., : layer.out_features]
+def _padded(weight: Tensor, bias: Tensor | None, width: int, values: Tensor) -> Tensor:
+    return nn.functional.linear(values, weight, bias)[..., :width]
 
 
 @torch.no_grad()
 def score_rows(score: Callable[[Tensor, Tensor], Tensor], numbers: Tensor, ids: Tensor) -> Tensor:
     """The scores of rows of numbers (rows, width) and category ids (rows, columns), in order.
 
-    `score` computes everything from these to the scores; only what it computes has a fixed shape.
+    `score` computes the scores of one block of rows, so all its arrays have a fixed shape.
     """
     rows = len(numbers)
     padding = (0, 0, 0, max(-rows % _ROWS, 0 if rows else _ROWS))

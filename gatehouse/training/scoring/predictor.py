@@ -55,11 +55,6 @@ class Predictor:
     """A model that is ready to score raw features: tables in batch, rows online.
 
     Both ways run the same code: a row has the same score, to the bit, either way and among any other rows.
-
-    Example:
-        >>> predictor = Predictor.load(store, "models/flights/sha256-…")                # doctest: +SKIP
-        >>> predictor.predict(table)                                                    # doctest: +SKIP
-        >>> predictor.predict_online([{"distance": 1400, "wind": None, "carrier": "UA"}])   # doctest: +SKIP
     """
 
     def __init__(self, description: dict[str, Any], weights: Any, calibration: Calibration | None = None) -> None:
@@ -72,11 +67,7 @@ class Predictor:
 
     @classmethod
     def load(cls, store: ArtifactStore, model: Reference | str) -> "Predictor":
-        """Load the model of a reference, verified.
-
-        Raises:
-            MissingArtifactError, CorruptArtifactError: if it is not there or not what its reference says.
-        """
+        """Load the model of a reference, verified."""
         description = store.read_json(model, "model.json")
         architecture = description["architecture"]["model"]["architecture"]
         weights = read_weights(architecture, store.path(model, weights_file(architecture)))
@@ -92,10 +83,8 @@ class Predictor:
     def predict(self, table: pa.Table) -> npt.NDArray[np.float64]:
         """Probability of the positive label for every row, in order, shape (rows,).
 
-        For several classes, the probability of each, shape (rows, classes); for other losses, the prediction itself.
-
-        Raises:
-            FeatureError: if a feature column is missing, is not of the kind it was in training, or holds an infinity.
+        For several classes, their probabilities, shape (rows, classes); for other losses, the prediction itself. Raises
+        `FeatureError` if a feature column is missing, is not of the kind it was in training, or holds an infinity.
         """
         predicted = self._score(*self.transformation.apply(table))
         return predicted if self.calibration is None else self.calibration.apply(predicted)
@@ -106,26 +95,15 @@ class Predictor:
         return read if self.calibration is None else read.decided(self.calibration.threshold)
 
     def predict_online(self, rows: Sequence[Mapping[str, object]]) -> npt.NDArray[np.float64]:
-        """As `predict`, for rows of features by name; None is a missing value.
-
-        An Arrow table from an online store goes into `predict` as it is.
-
-        Raises:
-            FeatureError: as `predict`; or if a row lacks a feature.
-        """
+        """As `predict`, for rows of features by name; None is a missing value, and a missing name an error."""
         return self.predict(table_of_rows(rows, self.features))
 
 
 def require_usable(predicted: npt.NDArray[np.float64], task: Task) -> None:
-    """Check that every row has a prediction that the task allows: NaN is none.
-
-    Raises:
-        PredictionError: with the number of wrong predictions, and the first of them.
-    """
+    """Check that every row has a prediction that the task allows; NaN is none. Raises `PredictionError`."""
     wrong = np.flatnonzero(~are_usable(predicted, task.output))
     if len(wrong):
         raise PredictionError(
             f"The model gave wrong predictions for {len(wrong):,} of {counted(len(predicted), 'row')} that it scored "
-            f"together, such as {predicted[wrong[0]]}; expected {EXPECTED[task.output]} for every row. Use another "
-            "version of the model, or train it again with a lower learning rate."
+            f"together, such as {predicted[wrong[0]]}; expected {EXPECTED[task.output]}. Use another model."
         )

@@ -42,11 +42,7 @@ class Columns(Protocol):
 
 
 def require_columns(table: Columns, features: Iterable[str]) -> None:
-    """Check that a table has all features.
-
-    Raises:
-        FeatureError: naming every missing column.
-    """
+    """Check that a table has all features; a `FeatureError` names every missing column."""
     present = set(table.column_names)
     if missing := [name for name in features if name not in present]:
         raise FeatureError(
@@ -56,11 +52,7 @@ def require_columns(table: Columns, features: Iterable[str]) -> None:
 
 
 def table_of_rows(rows: Sequence[Mapping[str, object]], features: Iterable[str]) -> pa.Table:
-    """Online rows as a table of the features; None and NaN are missing values.
-
-    Raises:
-        FeatureError: if a row lacks a feature, or values of one feature are of different types.
-    """
+    """Online rows as a table of the features; None and NaN are missing values."""
     columns: dict[str, pa.Array] = {}
     for name in features:
         for number, row in enumerate(rows):
@@ -88,10 +80,7 @@ def numbers_of(name: str, column: pa.ChunkedArray, kind: str = "") -> npt.NDArra
     """A column of numbers or booleans as it was in training, NaN where a value is missing, shape (rows,).
 
     Numbers are rounded to `kind`, their type in training, so that a feature that was kept in single precision has the
-    same value when it comes in double precision.
-
-    Raises:
-        FeatureError: if the column holds no numbers, or an infinity.
+    same value when it comes in double precision. Raises `FeatureError` for other values and for an infinity.
     """
     family = _family(column)
     if family == _NOTHING:
@@ -114,8 +103,7 @@ def numbers_of(name: str, column: pa.ChunkedArray, kind: str = "") -> npt.NDArra
 def texts_of(name: str, column: pa.ChunkedArray, kind: str = "") -> pa.ChunkedArray:
     """A categorical column as text, null where a value is missing, shape (rows,).
 
-    Raises:
-        FeatureError: if the column holds something else, or is of another family of types than in training.
+    Raises `FeatureError` if the column is of another family of types than in training.
     """
     family = _family(column)
     if family == _NOTHING:

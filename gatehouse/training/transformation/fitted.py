@@ -13,8 +13,7 @@ from gatehouse.store.reference import Reference
 from gatehouse.store.store import ArtifactStore
 from gatehouse.training.transformation.columns import FeatureError, numbers_of, require_columns, texts_of
 
-FILE = "transformation.json"
-"""The file of a published transformation."""
+FILE = "transformation.json"  # the file of a published transformation
 MISSING, UNKNOWN, FIRST_KNOWN = 0, 1, 2
 
 Doubles = npt.NDArray[np.float64]
@@ -24,25 +23,17 @@ Ids = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Numeric:
-    """The transformation of one numeric column: clipped, filled, interpolated, then (value - centre) / scale.
-
-    Attributes:
-        low, high: Values beyond are clipped; None for no bound.
-        fill: Replaces a missing value.
-        indicator: Whether one more column says where values are missing.
-        knots: For ranks: values in ascending order, each with its rank from 0 to 1.
-        type: Arrow type in training; empty for any.
-    """
+    """The transformation of one numeric column: clipped, filled, interpolated, then (value - centre) / scale."""
 
     name: str
-    low: float | None
+    low: float | None  # values beyond are clipped; None for no bound
     high: float | None
     fill: float
     centre: float
     scale: float
-    indicator: bool
-    knots: tuple[tuple[float, float], ...] = ()
-    type: str = ""
+    indicator: bool  # whether one more column says where values are missing
+    knots: tuple[tuple[float, float], ...] = ()  # for ranks: ascending values with their ranks from 0 to 1
+    type: str = ""  # Arrow type in training; empty for any
 
     def apply(self, values: Doubles) -> Doubles:
         """The column of the model's array for values of shape (rows,), NaN where one is missing."""
@@ -55,14 +46,11 @@ class Numeric:
 
 @dataclass(frozen=True)
 class Categorical:
-    """The ids of one categorical column; the vocabulary's begin at `FIRST_KNOWN`, in order.
-
-    `type` is the Arrow type in training; empty for any.
-    """
+    """The ids of one categorical column; the vocabulary's begin at `FIRST_KNOWN`, in order."""
 
     name: str
     vocabulary: tuple[str, ...]
-    type: str = ""
+    type: str = ""  # Arrow type in training; empty for any
 
     @property
     def cardinality(self) -> int:
@@ -106,11 +94,7 @@ class Transformation:
         return len(self.numeric) + sum(column.indicator for column in self.numeric)
 
     def apply(self, table: pa.Table) -> tuple[Floats, Ids]:
-        """Transform a table: float32 of shape (rows, width) and int64 ids of shape (rows, categorical columns).
-
-        Raises:
-            FeatureError: if a column is missing, is not of the kind it was in training, or holds an infinity.
-        """
+        """Transform a table: float32 of shape (rows, width) and int64 ids of shape (rows, categorical columns)."""
         require_columns(table, [column.name for column in self.columns])
         numbers = np.empty((table.num_rows, self.width), dtype=np.float32)
         extra = len(self.numeric)
@@ -145,11 +129,7 @@ class Transformation:
 
 
 def read_transformation(store: ArtifactStore, training_set: str, split: str, transformation: str) -> Transformation:
-    """Read a fitted transformation.
-
-    Raises:
-        FeatureError: if it was fitted on another training set or split, whose train rows may be test rows of this one.
-    """
+    """Read a fitted transformation. One of another split is refused: its train rows may be test rows of this split."""
     fitted_on = store.manifest(transformation).derived_from
     expected = {"training_set": str(Reference.parse(training_set)), "split": str(Reference.parse(split))}
     for role, reference in expected.items():

@@ -27,12 +27,7 @@ def fit(
     categorical: list[str],
     spec: TransformationSpec = TransformationSpec(),  # noqa: B008  # frozen
 ) -> Transformation:
-    """Fit on the rows of the train part, in any order; one column after another is in memory.
-
-    Raises:
-        FeatureError: if a column is missing, cannot be used, or holds an infinity; or if the settings of single
-            columns do not fit the columns.
-    """
+    """Fit on the rows of the train part, in any order; one column after another is in memory."""
     require_columns(table, [*numeric, *categorical])
     problems = []
     for name in spec.misplaced(numeric, categorical):
@@ -61,8 +56,13 @@ def _fit_numeric(name: str, table: Columns, spec: NumericSpec) -> Numeric:
     elif len(present):
         fill = _quantile(present, 0.5) if spec.imputation == "median" else float(clipped.mean())
     filled = _Filled(clipped, absent, fill)
-    with np.errstate(over="ignore", invalid="ignore"):
-        centre, scale = _normalised(filled, spec)
+    centre, scale = 0.0, 1.0
+    with np.errstate(over="ignore", invalid="ignore"):  # A column with one value only is not scaled.
+        if spec.normalisation == "standard":
+            centre, scale = filled.mean(), filled.deviation() or 1.0
+        elif spec.normalisation == "min_max" and filled.rows:
+            ascending = filled.ascending()
+            centre, scale = float(ascending[0]), float(ascending[-1] - ascending[0]) or 1.0
     if not (math.isfinite(centre) and math.isfinite(scale)):
         raise FeatureError(f"Feature {name}: values are too large to be normalised. Clip them.", feature=name)
     knots = _knots(filled) if spec.normalisation == "quantile" else ()
@@ -95,16 +95,6 @@ class _Filled:
 
 def _quantile(present: Doubles, share: float) -> float:
     return float(present[int(share * (len(present) - 1))])
-
-
-def _normalised(filled: _Filled, spec: NumericSpec) -> tuple[float, float]:
-    """Centre and scale; a column with one value only is not scaled."""
-    if spec.normalisation == "standard":
-        return filled.mean(), filled.deviation() or 1.0
-    if spec.normalisation == "min_max" and filled.rows:
-        values = filled.ascending()
-        return float(values[0]), float(values[-1] - values[0]) or 1.0
-    return 0.0, 1.0
 
 
 def _knots(filled: _Filled) -> tuple[tuple[float, float], ...]:

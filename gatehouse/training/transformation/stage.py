@@ -24,24 +24,17 @@ class FitResult(StageModel):
 
 @stage("fit_transformation", title="Fit the transformation", resources=Resources(cpu="2", memory="4G"))
 def fit_transformation(request: FitRequest, store: ArtifactStore) -> FitResult:
-    """Fit on the train part, which is all that is read; the artifact holds `transformation.json`.
-
-    Raises:
-        FeatureError: if a feature or the split cannot be used, or the spec names what is no feature.
-    """
+    """Fit on the train part, which is all that is read; the artifact holds `transformation.json`."""
     from gatehouse.training.data.parts import read_part
     from gatehouse.training.transformation.columns import FeatureError
     from gatehouse.training.transformation.fitted import FILE
     from gatehouse.training.transformation.fitting import fit
 
     details = store.manifest(request.training_set).details
-    numeric, categorical = details["numeric"], details["categorical"]
     rows = read_part(store, request.training_set, request.split, "train")
     if rows.num_rows == 0:
-        raise FeatureError(
-            f"The train part of {request.split} has no rows to fit on. Move the boundaries of the split."
-        )
-    fitted = fit(rows, numeric, categorical, request.spec)
+        raise FeatureError(f"The train part of {request.split} has no rows to fit on. Move its boundaries.")
+    fitted = fit(rows, details["numeric"], details["categorical"], request.spec)
     reference = store.publish(
         "transformations",
         request.model_name,

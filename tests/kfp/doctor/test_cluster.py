@@ -176,6 +176,30 @@ def test_what_is_wrong_is_found_and_told_with_what_to_do(
     assert result in seen.found and advice in seen.advice
 
 
+@pytest.mark.parametrize(
+    ("policy", "one_key", "place"),
+    [
+        ("OnError", True, "kubeflow"),
+        (None, True, NAMESPACE),
+        ("Always", False, "kubeflow"),
+        ("Sometimes", False, NAMESPACE),
+    ],
+)
+def test_the_doctor_says_by_which_policy_this_cluster_starts_tasks_again(
+    patient: Patient, policy: str | None, one_key: bool, place: str
+) -> None:
+    strategy: Any = {"retryStrategy": {"limit": "2"} | ({"retryPolicy": policy} if policy else {})}
+    data: Any = {"executor": "{}", "workflowDefaults": {"spec": {"templateDefaults": strategy}}}
+    settings = {"config": yaml.safe_dump(data)} if one_key else {key: yaml.safe_dump(data[key]) for key in data}
+    path = f"/api/v1/namespaces/{place}/configmaps/workflow-controller-configmap"
+    patient.cluster.objects[path] = {"data": settings}
+    finding = patient.findings()["restarts"]
+    if policy == "Sometimes":
+        assert (finding.outcome, finding.well) == ("not checked", True)
+    else:
+        assert finding.outcome == "passed" and f"policy is {policy or 'OnFailure'}" in finding.found
+
+
 def test_a_secret_is_looked_at_by_its_keys_and_its_words_are_not_told(patient: Patient) -> None:
     patient.cluster.objects[f"{_CORE}/secrets/gatehouse-credentials"] = {"data": {"source-url": "cGxhbnRlZA=="}}
     assert "cGxhbnRlZA" not in json.dumps([vars(finding) for finding in patient.findings().values()])

@@ -28,7 +28,6 @@ Scenario = Callable[[Cluster, Object], None]
 def launcher_on(
     cluster: Cluster, store: ArtifactStore, kind: str, timeouts: ApiTimeouts = TIMEOUTS, **settings: object
 ) -> ClusterLauncher:
-    """A launcher of a kind that uses the stand-in cluster."""
     api = KubernetesApi(timeouts, cluster.kubeconfig(Path(store.address).parent))
     if kind == "pytorchjob":
         launch = PyTorchJobLaunch.model_validate({"kind": kind} | settings)
@@ -56,7 +55,6 @@ def error_of(
     kind: str,
     **settings: object,
 ) -> tuple[str, str]:
-    """First line and rest of the error in which the scenario ends."""
     with pytest.raises(LauncherError) as caught:
         run(scenario, store, job, kind, **settings)
     assert type(caught.value) is error, caught.value
@@ -74,7 +72,6 @@ def run_and_die(store: ArtifactStore, job: TrainingJob, cluster: Cluster, kind: 
 
 
 def die(*_: object, **__: object) -> None:
-    """What SIGKILL does to the process that calls this."""
     raise KeyboardInterrupt
 
 
@@ -97,7 +94,6 @@ def train(job: Object, folder: Path, weights: bytes = b"weights", named: bytes =
 
 
 def succeed(cluster: Cluster, job: Object) -> None:
-    """All goes well."""
     pod = cluster.add_pod(job)
     cluster.start(job, pod)
     cluster.say(pod, "epoch 1/1")

@@ -82,8 +82,8 @@ def test_each_cause_is_an_error_of_its_own(
     first: str,
     rest: str,
 ) -> None:
-    found, below = error_of(error, scenario, store, job, kind, **once(kind))
-    assert first in found and rest in below
+    first_line, below = error_of(error, scenario, store, job, kind, **once(kind))
+    assert first in first_line and rest in below
 
 
 def test_a_failed_job_says_how_its_first_pod_ended_with_the_end_of_its_log(
@@ -290,5 +290,5 @@ def test_each_deadline_is_an_error_of_its_own(
     def with_clock(cluster: Cluster, made: Object) -> None:
         scenario(cluster, made, clock)
 
-    found, below = error_of(error, with_clock, store, job, kind)
-    assert first in found and rest in below
+    first_line, below = error_of(error, with_clock, store, job, kind)
+    assert first in first_line and rest in below

@@ -88,7 +88,6 @@ POD: dict[str, Any] = {
 
 
 def _pytorchjob(**settings: Any) -> dict[str, Any]:
-    """The object, which a cluster would take."""
     built = PyTorchJobs(PyTorchJobLaunch.model_validate({"kind": "pytorchjob"} | settings)).build(CLUSTER_JOB)
     validator("PyTorchJob").validate(built)
     return built

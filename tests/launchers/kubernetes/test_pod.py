@@ -54,8 +54,8 @@ def test_only_a_fixed_number_of_nodes_is_told_where_to_meet(
 
 def test_lines_of_pods_are_kept_once_whatever_the_zone_of_their_node(tmp_path: Path) -> None:
     logs = PodLogs(cast(KubernetesApi, None), "ml", "pytorch", tmp_path / "log", named=False)
-    one, other = ("2026-01-01T14:00:00.123456789+02:00 one", "2026-01-01T14:00:00.123456789+02:00 other")
-    for line in (one, other, one, "no time", "2026-01-01T12:00:00.13Z later", other):
+    first, second = ("2026-01-01T14:00:00.123456789+02:00 one", "2026-01-01T14:00:00.123456789+02:00 other")
+    for line in (first, second, first, "no time", "2026-01-01T12:00:00.13Z later", second):
         logs._write("p", "u", line)
     assert logs._query("u")["sinceTime"] == "2026-01-01T12:00:00Z"
     logs.finish()

@@ -18,22 +18,22 @@ def _uids(attempts: Attempts) -> list[str]:
 
 def test_what_ended_a_life_before_is_no_cause_once_the_job_runs_again() -> None:
     attempts = Attempts(1)
-    for found in ([_pod("1", 143)], [], [_pod("2")], [_pod("2", 1)], []):
-        attempts.update(found)
+    for pods in ([_pod("1", 143)], [], [_pod("2")], [_pod("2", 1)], []):
+        attempts.update(pods)
     assert _uids(attempts) == ["2"]
 
 
 def test_the_pod_that_failed_first_is_the_cause_while_not_all_run_again() -> None:
     attempts = Attempts(2)
-    for found in ([_pod("1", 1), _pod("2", name="worker-0")], [_pod("2", 143, "worker-0")]):
-        attempts.update(found)
+    for pods in ([_pod("1", 1), _pod("2", name="worker-0")], [_pod("2", 143, "worker-0")]):
+        attempts.update(pods)
     assert _uids(attempts) == ["1", "2"]
 
 
 def test_failures_are_counted_by_pod_and_each_once() -> None:
     attempts = Attempts(2, restarts=1)
-    for found in ([_pod("1", 143), _pod("2", 143, "worker-0")], [_pod("1", 143), _pod("3", name="worker-0")]):
-        attempts.update(found)
+    for pods in ([_pod("1", 143), _pod("2", 143, "worker-0")], [_pod("1", 143), _pod("3", name="worker-0")]):
+        attempts.update(pods)
     assert attempts.failures == {"master-0": 1, "worker-0": 1} and not attempts.exceeding()
     attempts.update([_pod("1", 143), _pod("3", 137, "worker-0")])
     assert "worker-0 failed 2 times" in attempts.exceeding()

@@ -67,7 +67,7 @@ def test_a_request_that_is_refused_is_not_repeated(store: ArtifactStore, job: Tr
         cluster.faults.extend([None, status])
         with pytest.raises(ends.ClusterError, match=f"with HTTP {status}: a scripted fault"):
             launcher_on(cluster, store, "pytorchjob").run(job)
-        assert len([each for each in cluster.requests if each.startswith("POST")]) == 1
+        assert sum(request.startswith("POST") for request in cluster.requests) == 1
 
 
 def test_the_log_of_a_container_that_waits_in_a_running_pod_is_asked_for_again(
@@ -124,5 +124,5 @@ def test_the_role_of_the_documentation_is_what_the_launcher_asks_for_and_no_more
         for resource in rule["resources"]
         for verb in rule["verbs"]
     }
-    others = {each for each in granted if each[1] in ("pytorchjobs", "trainjobs") and each[1] != f"{kind}s"}
-    assert asked == granted - others
+    other_operator = {rule for rule in granted if rule[1] in ("pytorchjobs", "trainjobs") and rule[1] != f"{kind}s"}
+    assert asked == granted - other_operator

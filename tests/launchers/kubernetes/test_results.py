@@ -13,15 +13,7 @@ from gatehouse.store.run import Attempt
 from gatehouse.store.store import ArtifactStore
 from gatehouse.tracking.machine import GPU_PERCENT, Machine
 from gatehouse.tracking.spool import Position, SpoolWriter, dropped, read
-from tests.launchers.kubernetes.scenarios import (
-    Scenario,
-    error_of,
-    launcher_on,
-    master_fails,
-    run,
-    succeed,
-    train,
-)
+from tests.launchers.kubernetes.scenarios import Scenario, error_of, launcher_on, master_fails, run, succeed, train
 from tests.stand_ins.kubernetes_api import Cluster, kubernetes
 from tests.stand_ins.kubernetes_kinds import Object, container_of
 
@@ -75,12 +67,9 @@ def test_metrics_of_all_pods_arrive_also_of_a_job_that_fails(
         error_of(TrainingFailedError, log_and_fail, store, job, "pytorchjob")
     assert attempt.facts == {GPU_PERCENT: 55.0}, "the mean over both pods, for the table of operations"
     points, _ = read(job.directory / METRICS, Position(), 100)
-    machine = [point for point in points if point.name.startswith("system/")]
-    assert {point.name for point in machine} >= {
-        "system/0/cpu_utilization_percentage",
-        "system/1/job_memory_usage_megabytes",
-    }
-    points = [point for point in points if point not in machine]
+    machine = {point.name for point in points if point.name.startswith("system/")}
+    assert machine >= {"system/0/cpu_utilization_percentage", "system/1/job_memory_usage_megabytes"}
+    points = [point for point in points if point.name not in machine]
     assert [(point.name, point.step) for point in points] == [("loss_0", 7), ("loss_1", 7)]
     assert points[0].value == 0.5 and math.isnan(points[1].value)
     assert dropped(job.directory / METRICS) == 1

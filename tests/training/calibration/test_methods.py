@@ -41,12 +41,12 @@ def test_isotonic_is_that_of_scikit_learn(seed: int, count: int, values: int) ->
         with pytest.raises(CalibrationError, match="no better than chance"):
             fit_isotonic(scores, labels)
         return
-    found = fit_isotonic(scores, labels)
+    fitted = fit_isotonic(scores, labels)
     # The same breakpoints, whose values are kept away from 0 and 1.
     values = np.clip(theirs.y_thresholds_, 1 / (count + 2), 1 - 1 / (count + 2))
     asked = np.concatenate([scores, np.linspace(0, 1, 101)])
-    assert found.apply(asked) == pytest.approx(np.interp(asked, theirs.X_thresholds_, values), abs=1e-12)
-    assert found.apply(asked) == pytest.approx(theirs.predict(asked), abs=1 / count)
+    assert fitted.apply(asked) == pytest.approx(np.interp(asked, theirs.X_thresholds_, values), abs=1e-12)
+    assert fitted.apply(asked) == pytest.approx(theirs.predict(asked), abs=1 / count)
 
 
 @settings(max_examples=25)
@@ -56,11 +56,11 @@ def test_platt_is_that_of_scikit_learn(seed: int, count: int, values: int) -> No
     slope, intercept = _sigmoid_calibration(log_odds(scores), labels)
     if slope >= -0.01:
         return
-    found = fit_platt(scores, labels)
+    fitted = fit_platt(scores, labels)
     theirs = 1 / (1 + np.exp(slope * log_odds(scores) + intercept))
-    assert found.apply(scores) == pytest.approx(theirs, abs=2e-4)
+    assert fitted.apply(scores) == pytest.approx(theirs, abs=2e-4)
     high, low = (labels.sum() + 1) / (labels.sum() + 2), 1 / (count - labels.sum() + 2)
-    off = found.apply(scores) - np.where(labels > 0, high, low)
+    off = fitted.apply(scores) - np.where(labels > 0, high, low)
     assert abs(np.sum(off)) < 1e-7 * count and abs(np.sum(off * log_odds(scores))) < 1e-7 * count
 
 
@@ -70,21 +70,20 @@ def test_temperature_has_the_least_log_loss_and_keeps_the_order_of_classes() -> 
     shares = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
     labels = np.array([draw.choice(4, p=row) for row in shares], np.float64)
     bold = np.exp(2.5 * logits) / np.exp(2.5 * logits).sum(axis=1, keepdims=True)
-    found = fit_temperature(bold, labels)
-    assert found.temperature == pytest.approx(2.5, rel=0.1)
-    losses = [log_loss(labels, Temperature(found.temperature * by).apply(bold)) for by in (0.999, 1.0, 1.001)]
+    fitted = fit_temperature(bold, labels)
+    assert fitted.temperature == pytest.approx(2.5, rel=0.1)
+    losses = [log_loss(labels, Temperature(fitted.temperature * by).apply(bold)) for by in (0.999, 1.0, 1.001)]
     assert losses[1] == min(losses)
-    corrected = found.apply(bold)
+    corrected = fitted.apply(bold)
     assert corrected.sum(axis=1) == pytest.approx(np.ones(2000), abs=1e-12)
     assert (np.argsort(corrected, axis=1) == np.argsort(bold, axis=1)).all()
 
 
 def test_temperature_of_rows_that_are_all_right_or_all_chance_is_refused() -> None:
     sure = np.array([[0.9, 0.1], [0.2, 0.8]] * 20)
-    with pytest.raises(CalibrationError, match="found that it is right in every row"):
-        fit_temperature(sure, np.array([0.0, 1.0] * 20))
-    with pytest.raises(CalibrationError, match="found that it is no better than chance"):
-        fit_temperature(sure, np.array([1.0, 0.0] * 20))
+    for labels in ([0.0, 1.0], [1.0, 0.0]):
+        with pytest.raises(CalibrationError, match="right on some validation rows and wrong on others"):
+            fit_temperature(sure, np.array(labels * 20))
 
 
 @pytest.mark.parametrize("fit", [fit_platt, fit_isotonic])
@@ -132,18 +131,18 @@ def worth(labels: Any, taken: Any, rule: Any) -> float:
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.rule)
 @given(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 12)), min_size=2, max_size=40))
-def test_no_other_threshold_is_better(rule: Any, given: list[tuple[int, int]]) -> None:
-    rows = np.array([*given, (0, 0), (1, 12)], np.float64)
+def test_no_other_threshold_is_better(rule: Any, points: list[tuple[int, int]]) -> None:
+    rows = np.array([*points, (0, 0), (1, 12)], np.float64)
     labels, probabilities = rows[:, 0], rows[:, 1] / 12
-    every = [worth(labels, probabilities >= each, rule) for each in np.unique(probabilities)]
+    every = [worth(labels, probabilities >= threshold, rule) for threshold in np.unique(probabilities)]
     if isinstance(rule, PrecisionThreshold) and max(every) < 0:
         with pytest.raises(CalibrationError, match="no threshold has a precision of at least"):
             choose_threshold(labels, probabilities, rule)
         return
-    found = choose_threshold(labels, probabilities, rule)
-    assert worth(labels, probabilities >= found, rule) == pytest.approx(max(every))
-    higher = [value for at, value in zip(np.unique(probabilities), every, strict=True) if at > found]
-    assert not higher or max(higher) <= max(every) - 1e-12 or (probabilities >= found).any()
+    chosen = choose_threshold(labels, probabilities, rule)
+    assert worth(labels, probabilities >= chosen, rule) == pytest.approx(max(every))
+    higher = [value for at, value in zip(np.unique(probabilities), every, strict=True) if at > chosen]
+    assert not higher or max(higher) <= max(every) - 1e-12 or (probabilities >= chosen).any()
 
 
 def test_of_equally_good_thresholds_it_is_the_highest() -> None:

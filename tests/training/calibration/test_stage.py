@@ -8,12 +8,7 @@ from gatehouse.errors import ConfigurationError
 from gatehouse.metrics.tasks import BINARY
 from gatehouse.store.store import ArtifactStore
 from gatehouse.tracking.provenance import lineage_of
-from gatehouse.training.calibration.spec import (
-    CalibrationError,
-    CalibrationSpec,
-    FBetaThreshold,
-    PrecisionThreshold,
-)
+from gatehouse.training.calibration.spec import CalibrationError, CalibrationSpec, FBetaThreshold, PrecisionThreshold
 from gatehouse.training.calibration.stage import CalibrateRequest, CalibrateResult, calibrate
 from gatehouse.training.scoring.predictor import Predictor
 from tests.evaluation.conftest import Bench
@@ -34,14 +29,9 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
 
 
 def calibrated(bench: Bench, model: str = "", **spec: object) -> CalibrateResult:
-    """Calibrate a model of the bench."""
-    request = CalibrateRequest(
-        model=model or bench.models["good"],
-        training_set=bench.training_set,
-        split=bench.split,
-        spec=CalibrationSpec.model_validate(spec),
-    )
-    return calibrate(request, bench.store)
+    data = {"training_set": bench.training_set, "split": bench.split}
+    fitted = CalibrationSpec.model_validate(spec)
+    return calibrate(CalibrateRequest(model=model or bench.models["good"], spec=fitted, **data), bench.store)
 
 
 @pytest.mark.parametrize("method", ["platt", "isotonic"])
@@ -70,15 +60,15 @@ def test_weights_are_kept_once_and_the_lineage_leads_to_the_trained_model(bench:
 def test_the_threshold_decides_the_classes_of_the_candidate_and_of_nobody_else(bench: Bench) -> None:
     result = calibrated(bench, method="none", threshold=PrecisionThreshold(rule="precision", at_least=0.75))
     test = read_part(bench.store, bench.training_set, bench.split, "test", BINARY)
-    plain, chosen = (Predictor.load(bench.store, each) for each in (bench.models["good"], result.model))
+    plain, chosen = (Predictor.load(bench.store, reference) for reference in (bench.models["good"], result.model))
     assert (plain.predict(test.table) == chosen.predict(test.table)).all()
     predicted = chosen.predict(test.table)
     assert (chosen.read(predicted).form("classes") == (predicted >= result.threshold)).all()
-    found = bench.evaluate(result.model, champion=bench.models["good"])
+    evaluation = bench.evaluate(result.model, champion=bench.models["good"])
     expected = float(np.mean((predicted >= result.threshold) == (test.labels == 1)))
-    assert found.metrics["accuracy"] == pytest.approx(expected)
-    assert found.metrics["precision"] > found.champion_metrics["precision"]
-    assert found.champion_metrics["accuracy"] == pytest.approx(np.mean((predicted >= 0.5) == (test.labels == 1)))
+    assert evaluation.metrics["accuracy"] == pytest.approx(expected)
+    assert evaluation.metrics["precision"] > evaluation.champion_metrics["precision"]
+    assert evaluation.champion_metrics["accuracy"] == pytest.approx(np.mean((predicted >= 0.5) == (test.labels == 1)))
 
 
 @pytest.mark.parametrize(

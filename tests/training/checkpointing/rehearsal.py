@@ -44,8 +44,6 @@ CPU = torch.device("cpu")
 
 
 class Run:
-    """Model, optimizer, schedule, generators and position of one rank."""
-
     def __init__(self, kind: str, rank: int) -> None:
         seed_all(7)
         body = nn.Sequential(nn.Linear(6, 13), nn.ReLU(), nn.Dropout(0.3), nn.Linear(13, 1))
@@ -79,8 +77,8 @@ class Run:
         epoch, at = divmod(self.step * BATCH, ROWS)
         order = torch.randperm(ROWS, generator=torch.Generator().manual_seed(epoch))[at : at + BATCH]
         self.seen = [*self.seen, *order.tolist()]
-        mine = data[order.chunk(world_size)[rank]]
-        loss = (self.parallel(mine[:, :6]).squeeze(1) - mine[:, 6]).square().mean()
+        share = data[order.chunk(world_size)[rank]]
+        loss = (self.parallel(share[:, :6]).squeeze(1) - share[:, 6]).square().mean()
         self.optimizer.zero_grad()
         torch.autograd.backward(loss)
         self.optimizer.step()
@@ -88,13 +86,12 @@ class Run:
         self.step += 1
 
     def digest(self) -> str:
-        """Of the whole weights and moments."""
-        found = hashlib.sha256()
+        digest = hashlib.sha256()
         moments = [moment for slots in self.optimizer.state.values() for moment in slots.values()]
         for tensor in [*self.model.state_dict().values(), *moments]:
             whole = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
-            found.update(whole.detach().contiguous().numpy().tobytes())
-        return found.hexdigest()
+            digest.update(whole.detach().contiguous().numpy().tobytes())
+        return digest.hexdigest()
 
 
 def _rank(asked: dict[str, Any], rank: int, meeting: str) -> None:

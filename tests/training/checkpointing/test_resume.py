@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from gatehouse.training.checkpointing.checkpointer import Checkpointer
-from gatehouse.training.checkpointing.format import CheckpointStore
 from gatehouse.training.checkpointing.writer import near
 from gatehouse.training.spec import CheckpointSpec
 from tests.training.checkpointing.conftest import Rehearse
@@ -85,20 +84,15 @@ def test_a_writer_that_does_not_end_keeps_its_numbers(rehearse: Rehearse, tmp_pa
     assert near(tmp_path).sequences() == [4, 1]
 
 
-def _one_run(rehearse: Rehearse, folder: Path) -> CheckpointStore:
-    assert rehearse(world_size=1, folder=folder, steps=9, every=3)["written"]
-    store = near(folder)
-    assert store.sequences() == [3, 2, 1]
-    return store
-
-
 def _rewrite(path: Path, data: bytes) -> None:
     path.chmod(0o644)
     path.write_bytes(data)
 
 
 def test_a_torn_checkpoint_is_recognised_and_the_one_before_it_is_used(rehearse: Rehearse, tmp_path: Path) -> None:
-    store = _one_run(rehearse, tmp_path)
+    assert rehearse(world_size=1, folder=tmp_path, steps=9, every=3)["written"]
+    store = near(tmp_path)
+    assert store.sequences() == [3, 2, 1]
     steps = tmp_path / "steps"
     (tensors, *_) = (steps / "000003").glob("*.bin")
     whole_bytes = tensors.read_bytes()
@@ -131,7 +125,6 @@ class Anything:
 
 
 def _first(folder: Path) -> int:
-    """The step at which a run over the checkpoints in `folder` begins."""
     step = Checkpointer(folder, CheckpointSpec()).load(Anything())
     assert step is not None
     return step

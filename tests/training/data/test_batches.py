@@ -87,12 +87,7 @@ def _rows(taken: Sampler, epoch: int, step: int, places: int, micro: int) -> lis
     data=st.data(),
 )
 def test_every_row_counts_once_also_where_the_world_changes_on_the_way(
-    rows: int,
-    batch_size: int,
-    full: bool,
-    layouts: list[tuple[int, int]],
-    epoch: int,
-    data: st.DataObject,
+    rows: int, batch_size: int, full: bool, layouts: list[tuple[int, int]], epoch: int, data: st.DataObject
 ) -> None:
     before, after = (RowSampler(rows, batch_size, 7, full=full) for _ in range(2))
     assert before.steps == math.ceil(rows / batch_size)
@@ -122,8 +117,8 @@ def test_groups_stay_whole_and_count_once(
         for place in range(places):
             share = taken.share(epoch, step, place, places, micro)
             for rows, real in zip(share.rows.chunk(micro), share.real.chunk(micro), strict=True):
-                found, counts = group[rows[real]].unique(return_counts=True)
-                assert counts.tolist() == [sizes[index] for index in found.tolist()], "a group was cut"
+                group_numbers, counts = group[rows[real]].unique(return_counts=True)
+                assert counts.tolist() == [sizes[index] for index in group_numbers.tolist()], "a group was cut"
                 seen += rows[real].tolist()
     assert sorted(seen) == list(range(sum(sizes)))
 

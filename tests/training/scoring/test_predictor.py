@@ -45,17 +45,12 @@ def _predictor(rows: pa.Table, spec: NetworkTraining = NETWORKS[0]) -> Predictor
     return Predictor({"architecture": described, "transformation": fitted.to_json()}, weights)
 
 
-def _rows(table: pa.Table) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = table.select(FEATURES).to_pylist()
-    return rows
-
-
 @pytest.mark.parametrize("spec", NETWORKS)
 def test_batch_and_online_scores_are_equal_to_the_bit(spec: NetworkTraining) -> None:
     rows = synthetic.table(333)
     predictor = _predictor(rows, spec)
     batch = predictor.predict(rows)
-    alone = np.concatenate([predictor.predict_online([row]) for row in _rows(rows)[::7]])
+    alone = np.concatenate([predictor.predict_online([row]) for row in rows.select(FEATURES).to_pylist()[::7]])
     assert np.array_equal(batch[::7], alone)
     order = np.random.default_rng(1).permutation(rows.num_rows)
     assert np.array_equal(predictor.predict(rows.take(pa.array(order))), batch[order])
@@ -106,13 +101,13 @@ def test_a_numeric_category_keeps_its_id_when_missing_values_make_it_floating() 
     ],
 )
 def test_odd_values_are_named(change: dict[str, Any], message: str) -> None:
-    row = _rows(synthetic.table(1))[0]
+    row = synthetic.table(1).select(FEATURES).to_pylist()[0]
     with pytest.raises(FeatureError, match=message):
         _PREDICTOR.predict_online([row | change])
 
 
 def test_values_as_clients_send_them_are_taken() -> None:
-    row = _rows(synthetic.table(1))[0] | {"wind": 3.0, "distance": 900.0, "delay_rate": 1.0}
+    row = synthetic.table(1).select(FEATURES).to_pylist()[0] | {"wind": 3.0, "distance": 900.0, "delay_rate": 1.0}
     expected = _PREDICTOR.predict_online([row])
     for wind, distance, rate in ((3, 900, True), (np.float32(3), np.int64(900), 1), (Decimal("3"), 900, 1)):
         sent = row | {"wind": wind, "distance": distance, "delay_rate": rate}

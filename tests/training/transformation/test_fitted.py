@@ -42,13 +42,10 @@ def test_categories_missing_unknown_and_rare() -> None:
     assert fitted.apply(odd)[1][:, 0].tolist() == [UNKNOWN, MISSING, UNKNOWN, 4]
 
 
-def test_infinities_text_and_missing_columns_are_named() -> None:
+def test_infinities_and_missing_columns_are_named() -> None:
     rows = synthetic.table()
-    endless = rows.set_column(2, "distance", pa.array([np.inf, -np.inf] + [1.0] * (rows.num_rows - 2)))
-    with pytest.raises(FeatureError, match="distance: 2 values are infinite"):
-        _fit(endless)
-    with pytest.raises(FeatureError, match="wind: expected numbers, found string"):
-        _fit(rows.set_column(3, "wind", rows["carrier"]))
+    with pytest.raises(FeatureError, match="wind: 1,503 values are infinite"):
+        _fit(rows.set_column(3, "wind", pa.array([np.inf] * rows.num_rows)))
     with pytest.raises(FeatureError, match="distance are missing"):
         _fit(rows.drop_columns(["distance"]))
 
@@ -121,13 +118,13 @@ def test_numbers_are_scaled_to_0_to_1_or_ranked_or_left_as_they_are() -> None:
 
     def column(spec: NumericSpec) -> list[float]:
         fitted = fit(rows, ["x"], [], TransformationSpec(numeric=spec))
-        found: list[float] = fitted.apply(rows)[0][:, 0].tolist()
-        return found
+        values: list[float] = fitted.apply(rows)[0][:, 0].tolist()
+        return values
 
     whole: dict[str, Any] = {"clip": None, "indicator": "never"}
     assert column(NumericSpec(normalisation="none", imputation="mean", **whole)) == pytest.approx([4, 1, 2.4, 2, 2, 3])
-    found = column(NumericSpec(normalisation="min_max", imputation="constant", constant=-1.0, **whole))
-    assert found == pytest.approx([1, 0.4, 0, 0.6, 0.6, 0.8])
+    values = column(NumericSpec(normalisation="min_max", imputation="constant", constant=-1.0, **whole))
+    assert values == pytest.approx([1, 0.4, 0, 0.6, 0.6, 0.8])
     ranks = column(NumericSpec(normalisation="quantile", imputation="constant", constant=4.0, **whole))
     assert ranks[1] < ranks[3] == ranks[4] < ranks[5] < ranks[0] == ranks[2]
     assert ranks[3] == pytest.approx(0.4, abs=0.01)

@@ -31,13 +31,13 @@ def _digest(store: ArtifactStore, transformation: str) -> str:
 def test_what_is_fitted_depends_on_the_train_part_alone(store: ArtifactStore) -> None:
     rows = synthetic.table()
     everything = rows.slice(0, synthetic.TRAIN)
-    others = {name: pa.nulls(500, rows.schema.field(name).type) for name in rows.column_names}
-    others |= {
+    later_rows = {name: pa.nulls(500, rows.schema.field(name).type) for name in rows.column_names}
+    later_rows |= {
         "label": pa.array([1] * 500, pa.int8()),
         "distance": pa.array([1e9] * 500),
         "carrier": pa.array(["ZZ"] * 500),
     }
-    changed = pa.concat_tables([everything, pa.table(others).cast(rows.schema)])
+    changed = pa.concat_tables([everything, pa.table(later_rows).cast(rows.schema)])
     spec = TransformationSpec(numeric=NumericSpec(normalisation="quantile"), categorical=CategoricalSpec(min_count=1))
     assert _digest(store, _fit(store, rows, spec)) == _digest(store, _fit(store, changed, spec))
     one_row = rows.set_column(2, "distance", pa.array([-1e9, *rows["distance"].to_pylist()[1:]]))
@@ -49,7 +49,10 @@ def test_the_artifact_names_its_origin_and_settings(store: ArtifactStore) -> Non
     manifest = store.manifest(_fit(store, synthetic.table(), spec))
     assert manifest.reference == Reference.parse(str(manifest.reference))
     assert manifest.reference.kind == "transformations"
-    assert {Reference.parse(each).kind for each in manifest.derived_from.values()} == {"training-sets", "splits"}
+    assert {Reference.parse(reference).kind for reference in manifest.derived_from.values()} == {
+        "training-sets",
+        "splits",
+    }
     assert TransformationSpec.model_validate(manifest.configuration) == spec
     assert manifest.details == {"rows": synthetic.TRAIN, "width": len(synthetic.NUMERIC) + 1}
 
