@@ -14,7 +14,8 @@ import pyarrow.parquet as pq
 import gatehouse
 from gatehouse.features.computing.stage import ComputeRequest, compute_features
 from gatehouse.features.database import connect, open_tables
-from gatehouse.features.definitions.repository import published_files, read_repository
+from gatehouse.features.definitions.published import published_files
+from gatehouse.features.definitions.repository import read_repository
 from gatehouse.store.store import ArtifactStore
 
 END = datetime(2014, 1, 1, 5, tzinfo=UTC)

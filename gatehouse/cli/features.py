@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -29,10 +29,6 @@ from gatehouse.features.lineage import lineage_of
 from gatehouse.runtime.counting import counted
 from gatehouse.runtime.redaction import names_password, require_encoded
 
-if TYPE_CHECKING:
-    pass
-
-
 app = typer.Typer(no_args_is_help=True, help="Feature views: list, show, retrieve, materialize, push, skew, lineage.")
 
 
@@ -48,7 +44,8 @@ def list_views(
     newest = reversed(opened.newest(artifacts)) if artifacts else iter(())
     tables = max(newest, key=lambda tables: sum(not opened.misfit(tables, view) for view in views), default=None)
     rows = []
-    for view in (*views, *opened.repository.on_demand.values()):
+    shown: list[View | OnDemand] = [*views, *opened.repository.on_demand.values()]
+    for view in shown:
         row = _facts(view) | {"table": "", "rows": None, "differs": ""}
         if tables is not None and (reference := tables.views.get(view.name, "")):
             stored = opened.repository.views[view.name]
@@ -68,8 +65,8 @@ def list_views(
         cells += ["", "", "on demand"] if row["on_demand"] else []
         cells += [] if row["on_demand"] else [str(row["version"]), row["ttl"] or "for ever", row["available"]]
         differs = Text(f"  of another definition: {row['differs']}" if row["differs"] else "", style="yellow")
-        reference = Text(row["table"] or ("" if row["on_demand"] else "none yet"), style="dim")
-        table.add_row(*cells, f"{row['rows']:,}" if row["table"] else "", Text.assemble(reference, differs))
+        newest_table = Text(row["table"] or ("" if row["on_demand"] else "none yet"), style="dim")
+        table.add_row(*cells, f"{row['rows']:,}" if row["table"] else "", Text.assemble(newest_table, differs))
     print_table(table)
     if tables is not None:
         typer.echo(f"\n{tables.reference}, as of {moment(tables.as_of)}")

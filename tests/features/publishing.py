@@ -4,7 +4,8 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from gatehouse.features.definitions.repository import published_files, read_repository
+from gatehouse.features.definitions.published import published_files
+from gatehouse.features.definitions.repository import read_repository
 from gatehouse.store.store import ArtifactStore
 
 

@@ -1,18 +1,15 @@
 """The feature repository as data: definitions with their SQL, staging queries in order. Reads only Python and SQL."""
 
-import json
 from dataclasses import dataclass
 from datetime import timedelta
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
-from typing import Any
 
 from gatehouse.configuration.yaml_lines import read_text
 from gatehouse.errors import ConfigurationError
 from gatehouse.features.definitions.declarations import (
     EVENT_TIMESTAMP,
     KNOWN_FROM,
-    Entity,
     FeatureService,
     FeatureView,
     Kind,
@@ -23,25 +20,19 @@ from gatehouse.features.definitions.declarations import (
 )
 from gatehouse.features.definitions.loading import (
     FILE,
-    KINDS,
     PUBLISHED,
     Definitions,
     load_definitions,
-    name_of,
     parse_definitions,
 )
 from gatehouse.features.definitions.problems import problems_of
-from gatehouse.features.definitions.settings import SETTINGS_FILE, read_settings
 from gatehouse.features.definitions.sql_text import (
     KNOWN_PARAMETERS,
     PARAMETERS,
-    code,
     macro_problems,
     names_read,
     parameter_problems,
 )
-from gatehouse.store.canonical import canonical_json
-from gatehouse.store.identity import identity_of, is_operational
 from gatehouse.store.store import ArtifactStore
 
 
@@ -203,43 +194,6 @@ def _assembled(folder: Path, defined: Definitions, problems: list[str]) -> Repos
         label=label,
         entity_rows=rows[label.name],
     )
-
-
-def published_files(repository: Repository) -> dict[str, bytes]:
-    """The published form of definitions, by path: only their meaning, without comments, layout and order of statements.
-
-    `definitions.json` holds what `definitions.py` defines, each query its SQL without comments, and
-    `feature_store.yaml` its settings as JSON, which is YAML too. Raises ConfigurationError if Feast's settings are no
-    YAML.
-    """
-
-    def body(definition: Any) -> dict[str, Any]:
-        # The fields that identify a definition, and its freshness, which a stage reads; descriptions are left out.
-        dumped = definition.model_dump(mode="json", exclude_defaults=True, exclude={"description"})
-        fields = type(definition).model_fields
-        return identity_of(definition) | {name: value for name, value in dumped.items() if is_operational(fields[name])}
-
-    queries = {f"views/{name}.sql": view.query for name, view in repository.views.items()}
-    queries |= {f"on_demand/{name}.sql": view.query for name, view in repository.on_demand.items()}
-    queries |= {f"staging/{name}.sql": query for name, query in repository.staging.items()}
-    queries |= {f"known/{name}.sql": query for name, query in repository.known.items()}
-    queries |= {f"labels/{repository.label.name}.sql": repository.entity_rows, "macros.sql": repository.macros}
-    # Definitions are sorted, as their order has no meaning; features of a view keep theirs, the order of columns.
-    defined: dict[str, list[Any]] = {
-        "entities": [Entity(name=name, type=kind) for name, kind in repository.entities.items()],
-        "views": [view.spec for view in repository.views.values()],
-        "on_demand": [view.spec for view in repository.on_demand.values()],
-        "services": [*repository.services.values()],
-        "labels": [repository.label],
-        "sources": [*repository.sources.values()],
-        "streams": [*repository.streams.values()],
-    }
-    bodies = {field: [body(definition) for definition in sorted(defined[field], key=name_of)] for field in KINDS}
-    texts = {path: code(query) for path, query in queries.items()}
-    texts[PUBLISHED] = json.dumps(bodies, separators=(",", ":"))
-    if (repository.folder / SETTINGS_FILE).is_file():
-        texts[SETTINGS_FILE] = canonical_json(read_settings(repository.folder))
-    return {path: text.encode() for path, text in texts.items()}
 
 
 def staged_by(repository: Repository, queries: list[str]) -> list[str]:

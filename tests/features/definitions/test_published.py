@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from gatehouse.features.database import connect
-from gatehouse.features.definitions.repository import Repository, check_out, published_files, read_repository
+from gatehouse.features.definitions.published import published_files
+from gatehouse.features.definitions.repository import Repository, check_out, read_repository
 from gatehouse.features.definitions.sql_text import code
 from gatehouse.store.store import ArtifactStore
 
