@@ -4,8 +4,8 @@ from typing import Any
 
 from kfp import dsl
 
-from gatehouse.monitoring.collecting import collect_log
-from gatehouse.monitoring.retraining import retrain
+from gatehouse.monitoring.collecting_stage import collect_log
+from gatehouse.monitoring.retraining_stage import retrain
 from gatehouse.monitoring.stage import monitor
 from gatehouse.pipelines.catalog import names
 from gatehouse.pipelines.data import add_alert, add_data_tasks, add_unlabelled_rows

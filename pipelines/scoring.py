@@ -6,7 +6,7 @@ from kfp import dsl
 
 from gatehouse.features.decisions.stage import retrieve_decisions
 from gatehouse.features.keys.stage import take_keys
-from gatehouse.monitoring.scoring import score
+from gatehouse.monitoring.scoring_stage import score
 from gatehouse.pipelines.data import add_data_tasks
 from gatehouse.pipelines.tasks import Tasks
 from gatehouse.project.project import Project

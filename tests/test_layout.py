@@ -25,6 +25,14 @@ def test_a_component_is_its_kfp_interface_alone() -> None:
         assert names == {"__init__.py", "component.py"}, folder
 
 
+def test_a_stage_is_where_all_stages_are_looked_for() -> None:
+    declaring = [
+        item.name for item in sources("gatehouse") if re.search(r"^@stage\(", item.path.read_text(), re.MULTILINE)
+    ]
+    assert len(declaring) > 25
+    assert [name for name in declaring if not name.endswith("stage.py")] == []
+
+
 def test_no_module_lies_loose_at_the_root() -> None:
     assert {path.name for path in (ROOT / "gatehouse").glob("*.py")} == {"__init__.py", "errors.py"}
 

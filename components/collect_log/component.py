@@ -26,7 +26,7 @@ def collect_log(
         predictions: Reference of the predictions; empty for none.
         rows: Number of rows.
     """
-    from gatehouse.monitoring.collecting import collect_log as run_collect_log
+    from gatehouse.monitoring.collecting_stage import collect_log as run_collect_log
     from gatehouse.store.parameters import request_of, runner, values_of
     from gatehouse.store.store import ArtifactStore
 

@@ -45,7 +45,7 @@ def retrain(
         summary: The result in one line.
         warnings: What a person should know, though the verdict is pass.
     """
-    from gatehouse.monitoring.retraining import retrain as run_retrain
+    from gatehouse.monitoring.retraining_stage import retrain as run_retrain
     from gatehouse.store.parameters import request_of, runner, values_of
     from gatehouse.store.store import ArtifactStore
 

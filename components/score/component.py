@@ -30,7 +30,7 @@ def score(
         predictions: Reference of the predictions; empty for none.
         rows: Number of rows.
     """
-    from gatehouse.monitoring.scoring import score as run_score
+    from gatehouse.monitoring.scoring_stage import score as run_score
     from gatehouse.store.parameters import request_of, runner, values_of
     from gatehouse.store.store import ArtifactStore
 

@@ -19,9 +19,8 @@ from gatehouse.cli.place import in_folder, project_folder, store_address
 from gatehouse.cli.terminal import Screen
 from gatehouse.errors import ConfigurationError
 from gatehouse.kfp.local_run import LocalRun, run_pipeline
-from gatehouse.operations.preparing.stage import require_span
 from gatehouse.runtime.counting import counted
-from gatehouse.store.run import REASON
+from gatehouse.store.run import REASON, require_span
 from gatehouse.store.store import ArtifactStore
 
 ProjectArgument = Annotated[Path | None, typer.Argument(help="Folder of the project; default: this one.")]
@@ -112,7 +111,7 @@ def from_here(arguments: dict[str, Any]) -> dict[str, Any]:
     paths = {name: str(arguments[name]) for name in ("source", "keys", "predictions") if arguments.get(name)}
     files = {name: path for name, path in paths.items() if name == "source" or "/sha256-" not in path}
     if "predictions" in files:
-        from gatehouse.monitoring.collecting import LATEST  # Late, because it imports pydantic.
+        from gatehouse.monitoring.collecting_stage import LATEST  # Late, because it imports pydantic.
 
         if files["predictions"] == LATEST:
             del files["predictions"]

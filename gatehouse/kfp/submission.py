@@ -14,8 +14,8 @@ from typing import Any
 from gatehouse.kfp_api.answers import Pipeline, Run, Version
 from gatehouse.kfp_api.client import KfpApi
 from gatehouse.kfp_api.specs import check_parameters, parts_of, upload_of, version_name
-from gatehouse.operations.preparing.stage import require_span
 from gatehouse.store.canonical import canonical_json, sha256_bytes
+from gatehouse.store.run import require_span
 
 DIGITS = 12
 """Length of the digests in names of runs, recurring runs and versions."""

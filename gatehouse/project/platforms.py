@@ -17,7 +17,7 @@ from gatehouse.data.snapshot.spec import window_of
 from gatehouse.errors import ConfigurationError
 from gatehouse.launchers.kueue import Kueue
 from gatehouse.launchers.spec import CREDENTIALS, SETTINGS, FromSecret, Toleration, Volume
-from gatehouse.monitoring.collecting import LATEST
+from gatehouse.monitoring.collecting_stage import LATEST
 from gatehouse.project.project import Project
 from gatehouse.project.task_settings import TaskResources, of_tasks
 from gatehouse.runtime.counting import counted

@@ -19,7 +19,7 @@ _FOLDER = "reports"
 
 def page_key(reference: Reference, page: str) -> str:
     """The key of a page in the store: it depends on the artifact, and on the code and the templates that draw it."""
-    shows = closure_of(page.partition(":")[0], lambda name: ".artifacts." in name)
+    shows = closure_of(page.partition(":")[0], lambda name: name.startswith("gatehouse.store."))
     drawn_by = digest_of({"code": text_digests(shows), "templates": _templates_digest()})
     return f"{_FOLDER}/{reference}/{drawn_by[:16]}.html"
 

@@ -23,8 +23,9 @@ logger = logging.getLogger(__name__)
 
 NO_KINDS = frozenset(
     {
-        *("blobs", "code", "erasures", "gc", "jobs", "leases", "measurements", "memo", "provenance", "quarantine"),
-        *("registry", "reports", "runs", "scratch", "server", "sources", "tmp", "turns"),
+        *("blobs", "code", "erasures", "gc", "jobs", "leases", "measurements", "memo", "operations", "provenance"),
+        *("quarantine", "registry", "reports", "retraining", "runs", "scratch", "server", "sources", "tmp", "tracking"),
+        *("tuning", "turns"),
     }
 )
 """Folders of a store that hold no manifests. No kind of artifact may have such a name."""

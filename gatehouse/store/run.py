@@ -8,12 +8,14 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
+from gatehouse.errors import ConfigurationError
 from gatehouse.runtime.redaction import redacted
 from gatehouse.store.records import read_record, whoami
 from gatehouse.store.store import ArtifactStore
@@ -173,3 +175,22 @@ def end_of(store: ArtifactStore, run: str) -> dict[str, Any] | None:
     number = end_number(key.rsplit("/", 1)[1] for key in store.objects.list(f"runs/{run}"))
     body = read_record(store.objects, f"runs/{run}/{end_name(number)}") if number else None
     return None if body is None else body | {"number": number}
+
+
+def require_span(parameters: Mapping[str, Any]) -> None:
+    """Raise ConfigurationError if `since` or `until` is not a time with a zone, or `since` is not the earlier one."""
+    times: list[datetime] = []
+    for name in ("since", "until"):
+        if text := str(parameters.get(name) or ""):
+            try:
+                times.append(datetime.fromisoformat(text))
+            except ValueError:
+                times.append(datetime.min)
+            if times[-1].tzinfo is None:
+                raise ConfigurationError(
+                    f"{name}: expected a time with its zone, as 2013-11-01T00:00:00Z, found {text}."
+                )
+    if len(times) == 2 and times[0] >= times[1]:
+        raise ConfigurationError(
+            f"since: expected a time before until ({parameters['until']}), found {parameters['since']}."
+        )

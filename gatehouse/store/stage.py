@@ -376,9 +376,9 @@ def stage(
 
 @functools.cache
 def declared_stages() -> dict[str, Stage[Any, Any]]:
-    """All stages by name, from every `stage.py` below `gatehouse`, in order of their paths."""
+    """All stages by name, from every `stage.py` and `*_stage.py` below `gatehouse`, in order of their paths."""
     root = Path(gatehouse.__file__).parent
-    for path in sorted(root.rglob("stage.py")):
+    for path in sorted(root.rglob("*stage.py")):
         importlib.import_module(".".join(("gatehouse", *path.relative_to(root).with_suffix("").parts)))
     return STAGES
 

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from gatehouse.errors import ConfigurationError
-from gatehouse.monitoring.collecting import CollectRequest, collect_log
+from gatehouse.monitoring.collecting_stage import CollectRequest, collect_log
 from gatehouse.monitoring.rows import predicted, read_log, with_labels
 from gatehouse.store.store import ArtifactStore
 

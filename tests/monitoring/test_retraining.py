@@ -12,7 +12,7 @@ from gatehouse.kfp_api.variables import ENDPOINT
 from gatehouse.monitoring import orders as causes
 from gatehouse.monitoring import retraining
 from gatehouse.monitoring.orders import CauseTakenError, Order, Orders
-from gatehouse.monitoring.retraining import RetrainRequest, RetrainResult, due, held_back, retrain
+from gatehouse.monitoring.retraining_stage import RetrainRequest, RetrainResult, due, held_back, retrain
 from gatehouse.monitoring.spec import RetrainSpec
 from gatehouse.operations.preparing.stage import PrepareRequest, prepare
 from gatehouse.store.canonical import canonical_json

@@ -13,7 +13,7 @@ import pytest
 
 from gatehouse.errors import ConfigurationError, PredictionError
 from gatehouse.monitoring import scoring
-from gatehouse.monitoring.scoring import ScoreRequest, ScoreResult, pieces_of, score
+from gatehouse.monitoring.scoring_stage import ScoreRequest, ScoreResult, pieces_of, score
 from gatehouse.reports.rendering import rendered
 from gatehouse.store.store import ArtifactStore
 from gatehouse.training.scoring.predictor import Predictor

@@ -32,5 +32,5 @@ def test_a_permanent_error_ends_each_retry_at_once_with_its_own_words(
     assert len({body["message"] for body in failed}) == 1 and "tailnum: null" in failed[0]["message"]
     # The first attempt looked, the others repeated what it found.
     said = capfd.readouterr().out
-    assert said.count("raise ContractBreachError(") == 1
-    assert said.count("raise RepeatedError(") == 2
+    assert said.count("gatehouse.errors.ContractBreachError: ") == 1
+    assert said.count("gatehouse.errors.RepeatedError: ") == 2

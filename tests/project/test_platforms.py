@@ -62,7 +62,7 @@ def test_a_stage_gets_its_own_over_what_every_pod_gets(tmp_path: Path) -> None:
         ({"endpoint": "kfp:8888"}, "endpoint"),
         ({"endpoint": "http://me:hunter2@kfp"}, "endpoint"),
         ({"pods": {"labels": {"team": "a b"}}}, "pods.labels.team"),
-        ({"pods": {"node_selector": {"-x": "y"}}}, "pods.node_selector"),
+        ({"pods": {"node_selector": {"-x": "y"}}}, "pods.node_selector.-x"),
         ({"pods": {"annotations": {"note": "é"}}}, "pods.annotations.note"),
         ({"pods": {"volumes": [{"claim": "a", "path": "/a", "read_only": True}]}}, "pods.volumes"),
         ({"node_selector": {}}, "node_selector"),

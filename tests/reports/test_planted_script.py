@@ -80,5 +80,5 @@ def test_no_page_of_a_run_runs_what_data_says(
         assert page.requests == [path.as_uri()], kind
         if PLANTED not in page.js("document.body.textContent"):
             silent.add(kind)
-    # The page of a snapshot shows the names of its tables alone, which no script can be.
-    assert silent == {"snapshots"}, "these pages show nothing that was planted"
+    # These show the names of tables, of checks and of parts alone, which no script can be.
+    assert silent == {"snapshots", "split-checks"}, "these pages show nothing that was planted"

@@ -15,7 +15,7 @@ import torch
 
 from gatehouse.errors import ConfigurationError
 from gatehouse.features.definitions.repository import read_repository
-from gatehouse.monitoring.scoring import ScoreRequest, score
+from gatehouse.monitoring.scoring_stage import ScoreRequest, score
 from gatehouse.online.materialization import materialize_views
 from gatehouse.online.store import online_view, open_online, sqlite_file
 from gatehouse.server import inference

@@ -1,5 +1,6 @@
 """Every spooled point reaches MLflow once, whichever process is killed and whenever the server is down."""
 
+import contextlib
 import math
 import os
 import shutil
@@ -246,8 +247,9 @@ def test_points_are_shipped_while_they_are_logged_and_a_killed_shipper_loses_non
             assert time.monotonic() < deadline
             time.sleep(0.05)
         for process in psutil.Process().children():
-            if shipping.__name__ in process.cmdline():
-                process.kill()
+            with contextlib.suppress(psutil.ZombieProcess):
+                if shipping.__name__ in process.cmdline():
+                    process.kill()
     close_spool(store, folder, MODEL)
     deliver(store)
     assert steps_of(store) == list(range(5000))

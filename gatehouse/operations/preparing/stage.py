@@ -1,14 +1,11 @@
 """The first stage of a run: it checks what the run needs, and claims the order of monitoring that the run executes."""
 
 import os
-from collections.abc import Mapping
-from datetime import datetime
-from typing import Any
 
-from gatehouse.errors import ConfigurationError, MissingArtifactError
+from gatehouse.errors import MissingArtifactError
 from gatehouse.monitoring.orders import Orders
 from gatehouse.store.parameters import require_known
-from gatehouse.store.run import RUN_ID
+from gatehouse.store.run import RUN_ID, require_span
 from gatehouse.store.stage import Effects, Resources, StageModel, stage
 from gatehouse.store.store import ArtifactStore
 
@@ -69,22 +66,3 @@ def prepare(request: PrepareRequest, store: ArtifactStore) -> PrepareResult:
         return PrepareResult()
     orders.take(order.cause)
     return PrepareResult(ordered=order.reasons)
-
-
-def require_span(parameters: Mapping[str, Any]) -> None:
-    """Raise ConfigurationError if `since` or `until` is not a time with a zone, or `since` is not the earlier one."""
-    times: list[datetime] = []
-    for name in ("since", "until"):
-        if text := str(parameters.get(name) or ""):
-            try:
-                times.append(datetime.fromisoformat(text))
-            except ValueError:
-                times.append(datetime.min)
-            if times[-1].tzinfo is None:
-                raise ConfigurationError(
-                    f"{name}: expected a time with its zone, as 2013-11-01T00:00:00Z, found {text}."
-                )
-    if len(times) == 2 and times[0] >= times[1]:
-        raise ConfigurationError(
-            f"since: expected a time before until ({parameters['until']}), found {parameters['since']}."
-        )
