@@ -27,11 +27,11 @@ _OURS = """
 import json, sys, time
 import pandas
 from gatehouse.store.store import ArtifactStore
-from gatehouse.data.sources.catalog import parse_source_json
+from gatehouse.data.sources.catalog import parse_source
 from gatehouse.data.snapshot.stage import SnapshotRequest, snapshot
 from gatehouse.data.snapshot import ingestion
 from gatehouse.data.sources import file_reader
-request = SnapshotRequest(source=parse_source_json(sys.argv[1]))
+request = SnapshotRequest(source=parse_source(json.loads(sys.argv[1])))
 store = ArtifactStore.open(sys.argv[2])
 began, used = time.perf_counter(), time.process_time()
 result = snapshot(request, store)

@@ -28,13 +28,13 @@ from gatehouse.store.store import ArtifactStore
 PROJECT = Path(__file__).parent.parent / "pipelines" / "projects" / "flights" / "project.yaml"
 FIRST_LIMIT, SECOND_LIMIT, MEMORY_LIMIT = 1.3, 0.10, 1024
 _OURS = """
-import sys, time
+import json, sys, time
 from gatehouse.store.store import ArtifactStore
-from gatehouse.data.sources.catalog import parse_source_json
+from gatehouse.data.sources.catalog import parse_source
 from gatehouse.data.snapshot.stage import SnapshotRequest, snapshot
 from gatehouse.data.snapshot import ingestion
 from gatehouse.data.sources import file_reader
-request = SnapshotRequest(source=parse_source_json(open(sys.argv[2]).read()))
+request = SnapshotRequest(source=parse_source(json.load(open(sys.argv[2]))))
 store = ArtifactStore.open(sys.argv[1])
 began, used = time.perf_counter(), time.process_time()
 snapshot(request, store)

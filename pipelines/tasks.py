@@ -27,18 +27,18 @@ if TYPE_CHECKING:
     from gatehouse.project.platforms import Platform
 
 RETRIES = 2
-"""How often KFP tries a task again, where the project says nothing else."""
+"""How often KFP tries a task again, unless the project says otherwise."""
 WEBHOOK = ("alert-webhook", "GATEHOUSE_ALERT_WEBHOOK")
 """Key of the secret `gatehouse-credentials`, and the variable of the environment that gets it."""
-_TELLERS = (alert.name,)
-"""Stages that decide nothing of a run: they tell what others decided."""
+_NOTIFIERS = (alert.name,)
+"""Stages that decide nothing in a run: they post what other stages decided."""
 
 
 class Tasks:
     """Adds tasks to a pipeline while KFP builds it, and collects them in order for the terminal.
 
     Attributes:
-        platform: None for a run on this machine, where there are no pods, and where nobody wants to wait for retries.
+        platform: None for a run on this machine, which has no pods and does not retry.
         plan: Name in KFP, stage and title of each task.
     """
 
@@ -49,9 +49,9 @@ class Tasks:
         self.plan: list[tuple[str, str, str]] = []
         self._store: Any = project.store
         self._rerun: Any = ""
-        self._takers: dict[str, set[str]] = {}
+        self._consumers: dict[str, set[str]] = {}
         self._tasks: list[PipelineTask] = []
-        self._givers: dict[str, defaultdict[str, list[str]]] = {}
+        self._producers: dict[str, defaultdict[str, list[str]]] = {}
 
     def at(self, store: Any, rerun: Any = "") -> None:
         """Take the pipeline's parameters `store` and `rerun` for all tasks; `begin` does this too."""
@@ -61,8 +61,8 @@ class Tasks:
     def begin(self, store: Any, rerun: Any = "") -> Iterator[None]:
         """Within this context the tasks of the run are added; however these end, one more task reports the end.
 
-        No task may wait for the group of the exit handler: where a task in it fails, Argo omits what waits for the
-        group, which then has the state of the task that reports the end, and the run is green.
+        No task may depend on the group of the exit handler. If a task in the group fails, Argo skips the dependent
+        task, the group takes the state of `report_end`, and KFP shows a failed run as succeeded.
         """
         self.at(store, rerun)
         file = self.project.file
@@ -119,13 +119,13 @@ class Tasks:
 
         Raises ConfigurationError, naming each such stage, and what needs it.
         """
-        deciding = [stage for _, stage, _ in self.plan if stage not in _TELLERS]
+        deciding = [stage for _, stage, _ in self.plan if stage not in _NOTIFIERS]
         problems = []
         for stage in deciding:
             settings = self.project.file.stages.get(stage)
             if settings is None or settings.on_failure == "stop":
                 continue
-            takers = sorted(self._takers.get(stage, set()) - {*_TELLERS})
+            takers = sorted(self._consumers.get(stage, set()) - {*_NOTIFIERS})
             why = f"{', '.join(takers)} needs what it gives" if takers else "it is what the pipeline is for"
             if takers or stage == deciding[-1]:
                 problems.append(f"stages.{stage}.on_failure: expected stop in {self.pipeline}, found warn: {why}")
@@ -168,13 +168,13 @@ class Tasks:
         # Note which stages need outputs of others: those before them in their task, or those of another task.
         needed = [run.name for run in ran if run not in aside]
         for name, following in pairwise(needed):
-            self._takers.setdefault(name, set()).add(following)
+            self._consumers.setdefault(name, set()).add(following)
         gives = {output: [run.name] for run, outputs in aside.items() for output in outputs}
-        self._givers[task.name] = defaultdict(lambda: needed, gives)
+        self._producers[task.name] = defaultdict(lambda: needed, gives)
         for channel in task.channel_inputs:
             if channel.task_name:
-                for giver in self._givers[channel.task_name][channel.name]:
-                    self._takers.setdefault(giver, set()).add(needed[0])
+                for giver in self._producers[channel.task_name][channel.name]:
+                    self._consumers.setdefault(giver, set()).add(needed[0])
         settings = {run.name: self.project.file.stages.get(run.name, StageSettings()) for run in ran}
         retries = settings[stage.name].retries or RETRIES
         tolerated = [name for name, setting in settings.items() if setting.on_failure == "warn"]

@@ -37,8 +37,8 @@ def evaluate(
         split: Reference of its split.
         spec: What is measured, as an EvaluationSpec.
         policy: The promotion policy, as a GatePolicy.
-        model_name: Name under which models are registered, whose champion it is judged against; empty to look for none.
-        champion: Reference of the model that it is judged against where none is looked for; empty for none.
+        model_name: Name of the registered model. The candidate is compared with its champion; empty for no champion.
+        champion: Reference of the model to compare with, if `model_name` is empty; empty for none.
         validation: Reference of the contract's verdict on the data; empty for none.
         leakage: Reference of the check for leakage; empty for none.
         split_checks: Reference of the checks of the split; empty for none.

@@ -46,9 +46,9 @@ def train(
         model: Reference of the model.
         experiment: Reference of the experiment; empty without a search.
         candidate: The model for the UI: its metadata holds the reference.
-        metrics: Validation metrics for the UI; none of a refit.
+        metrics: Validation metrics for the UI; empty for a refit.
         report: The report of the experiment for the UI, else that of the training.
-        trials: The best trials for the UI; that there was no search where there was none.
+        trials: The best trials for the UI, or "no search".
     """
     import json
     import shutil

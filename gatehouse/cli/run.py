@@ -41,7 +41,7 @@ def run(
     until: Annotated[str, typer.Option(help="The last stage that runs, e.g. validate or split; default: all.")] = "",
     reason: Annotated[str, typer.Option(help="Why you run it; kept with what it makes.")] = "",
     param: ParameterOption = None,
-    strict: Annotated[bool, typer.Option(help="Exit with 3 where the candidate does not pass.")] = False,
+    strict: Annotated[bool, typer.Option(help="Exit with 3 if the candidate is refused or inconclusive.")] = False,
 ) -> None:
     """Run a pipeline on this machine; the second run of an unchanged project takes everything from the memo."""
     folder = project_folder(project).resolve()

@@ -215,7 +215,7 @@ class Seen:
 
     Attributes:
         left: Rows that no model was fitted on.
-        lacking: Why nothing can be measured on `left`; then all rows are measured on, and none decides.
+        lacking: Why the remaining rows cannot be used; then all rows are measured, and rules on rows are inconclusive.
         unread: Roles whose training rows are unknown, and why.
     """
 

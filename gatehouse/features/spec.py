@@ -32,9 +32,8 @@ class FeaturesSpec(Spec):
     freshness_against: Literal["as_of", "clock"] = Field(
         "clock",
         description="What the age of a view's newest event is measured from: `clock`, the time of the measurement, "
-        "or `as_of`, "
-        "the newest time of the sources. Use as_of for sources that end in the past; measured like this, a source "
-        "that stopped looks fresh.",
+        "or `as_of`, the time at which the newest row of the sources is known. Use as_of for sources that end in the "
+        "past; measured like this, a source that stopped looks fresh.",
     )
     max_skew: float = Field(
         0.0, ge=0.0, le=1.0, description="Share of values read back online that may differ from the offline ones."

@@ -1,8 +1,8 @@
 """How far a column moved: its bins, all distances, the seasons of the reference, and a test for chance.
 
-The test compares counts in bins and treats the rows of a unit, such as a day, as dependent. The worth of a row is
-estimated on the units of the reference and the newest rows together, because one or two days alone cannot show how much
-days differ, and if nothing moved the days of both are alike.
+The test compares counts in bins and treats the rows of a unit, such as a day, as dependent. The effective number of
+rows is estimated from the reference and the newest rows together, because one or two days do not show how much days
+differ.
 """
 
 import math

@@ -179,7 +179,7 @@ def tag(store: ArtifactStore, model_name: str, version: int, tags: Mapping[str, 
 def _version(state: State, model_name: str, number: int) -> ModelVersion:
     version = state.version(number)
     if version is None:
-        missing = f"version {number}" if number else "no version in staging"
+        missing = f"version {number}" if number else "no number, and no version in staging"
         raise PromotionError(f"{model_name}: expected a registered version, found {missing}. {_choices(state)}")
     return version
 

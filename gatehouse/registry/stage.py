@@ -132,10 +132,13 @@ class RegisterResult(StageModel):
 def register(request: RegisterRequest, store: ArtifactStore) -> RegisterResult:
     """Record the gate's verdict in the ledger, and update MLflow if the ledger changed.
 
-    Registering again without a change writes nothing. Raises WrongEvaluationError if the evaluation judges another
-    model or policy, or compares the model with itself; StaleVerdictError if the champion changed after the candidate
-    was judged; IncompleteLineageError if the candidate's origin is not fully known: what, how, where and by whom;
-    CorruptArtifactError if the candidate, or an artifact it was made from, does not verify.
+    Registering again without a change writes nothing.
+
+    Raises:
+        WrongEvaluationError: if the evaluation judges another model or policy, or compares the model with itself.
+        StaleVerdictError: if the champion changed after the candidate was judged.
+        IncompleteLineageError: if the code, data, place or author of the candidate is unknown.
+        CorruptArtifactError: if the candidate, or an artifact it was made from, does not verify.
     """
     ledger = Ledger(store, request.model_name)
     before = ledger.state()
@@ -195,8 +198,8 @@ class PromoteRequest(StageModel):
 class PromoteResult(StageModel):
     """The version, its decision, its aliases afterwards, and the champion afterwards.
 
-    `decision` is `promoted`, `rolled back`, `archived`, or for example `champion already` if nothing had to be done;
-    `champion` is an identity, empty for none.
+    `decision` is `promoted`, `rolled back`, `archived`, or for example `champion already` for a promotion that changed
+    nothing. `champion` is an identity, empty for none.
     """
 
     decision: str

@@ -73,8 +73,8 @@ def parameter_of(spec: BaseModel) -> dict[str, Any]:
     """A configuration as a KFP parameter: an object, which the UI shows line by line.
 
     Only what differs from the defaults is in it: Argo keeps the parameters of a task six times in its table of nodes,
-    which may not grow beyond a megabyte. Null is marked, as KFP's SDK takes none, and so are numbers that KFP would
-    change: it makes a fraction of each, so that 1.0 and 1 are one number to it.
+    which may not grow beyond a megabyte. KFP's SDK accepts no null, and KFP turns every number into a
+    float. So null, and numbers that this would change, are written as marked text.
     """
 
     def marked(value: Any) -> Any:
@@ -160,7 +160,7 @@ def runner(
 
     def run(stage: Stage[Req, Res], request: Req) -> Res:
         settings = {"code": code.get(stage.name, ""), "force": nonces.get(stage.name, "")}
-        # Some stages keep more than their result; their request has these fields too.
+        # `snapshot` and `skew` use both themselves, so their requests have these fields too.
         fields = {name: value for name, value in settings.items() if name in type(request).model_fields}
         result = stage(request.model_copy(update=fields), store, **settings)
         if os.environ.get(LAST_STAGE) == stage.name:

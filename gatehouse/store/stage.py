@@ -50,7 +50,7 @@ logger = logging.getLogger(__name__)
 
 FAULT = "GATEHOUSE_FAULT"
 ATTEMPTS = "GATEHOUSE_ATTEMPTS"
-"""Environment variable: how often a task is tried in a run, by its pods themselves: docs/specs.md#retries."""
+"""Environment variable: attempts inside one pod; retries by KFP are not counted: docs/specs.md#retries."""
 TOLERATE = "GATEHOUSE_TOLERATE"
 """Environment variable: if the stage fails and is not tried again, its task succeeds with a warning."""
 CONTENTS = "gatehouse.reports.contents:page"
@@ -111,8 +111,8 @@ class Declaration:
         tracked: The field of its result that names an artifact with an MLflow run of its own, which shows the stage;
             empty if the stage has no such artifact.
         task: The stages that its KFP task can run, in order, itself among them; empty for itself alone. A task is two
-            pods, one after the other, so what takes seconds shares a task. What judges comes last in its task, because
-            KFP shows no artifacts of a failed task: the next task requires the verdict.
+            pods, one after the other, so stages of a few seconds share a task. A stage that judges is the last of its
+            task and never fails, because KFP shows no artifacts of a failed task. The next task requires the verdict.
     """
 
     name: str

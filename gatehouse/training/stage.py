@@ -58,7 +58,7 @@ class TrainResult(StageModel):
 @stage(
     "train",
     title="Train the candidate",
-    effects=Effects(memo=True, why="Resumes from its last checkpoint."),
+    effects=Effects(memo=True, why="Writes checkpoints to the scratch folder, and resumes from them."),
     resources=Resources(cpu="2", memory="8G", minutes=240),
     pages={"models": "gatehouse.training.report:page"},
     outside=lambda request: builder_code(builder_of(request.spec)),

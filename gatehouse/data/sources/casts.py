@@ -238,9 +238,12 @@ def _formatted(texts: pa.Array, form: str) -> pa.Array:
 def read_as(array: pa.Array, kind: ColumnType, zone: str = "", form: str = "") -> Read | None:
     """Cast values that have a type; None if no value of the array's type becomes one of the declared type.
 
-    Whole numbers may come as any integer, as decimals and doubles without a fraction, or as durations, in their own
-    unit; doubles as any number; bools also as 0 and 1; text as text, UUID or JSON, and as what is written in one way
-    only: whole numbers, decimals, dates, times of day, and timestamps, in ISO 8601 and UTC.
+    | declared | accepted |
+    | --- | --- |
+    | int64 | integers; decimals and doubles without a fraction; durations, in their own unit |
+    | double | every number |
+    | bool | bools, 0 and 1 |
+    | string | text, UUID, JSON; integers, decimals, dates, times of day; timestamps, as ISO 8601 in UTC |
     """
     numeric_text = isinstance(array.type, pa.OpaqueType) and array.type.type_name == "numeric"
     array = plain_array(array)

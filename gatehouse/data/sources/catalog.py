@@ -37,11 +37,6 @@ def parse_source(body: Any) -> SourceSpec:
     return _ADAPTER.validate_python(body)
 
 
-def parse_source_json(text: str) -> SourceSpec:
-    """The spec in a JSON text. Raises pydantic.ValidationError."""
-    return _ADAPTER.validate_json(text)
-
-
 @contextmanager
 def open_source(spec: SourceSpec, location: str, store: ArtifactStore) -> Iterator[Source]:
     """The source, opened until the end of the context; files may be read at another `location`.

@@ -47,9 +47,11 @@ class ProbeResult(StageModel):
 def probe(request: ProbeRequest, store: ArtifactStore) -> ProbeResult:
     """Measure the objective on test rows with one feature changed at a time; it decides nothing.
 
-    `robustness.json` holds the objective on the rows as they are and, for each feature, by how much it gets worse and
-    how far predictions move where the feature is missing, unknown or out of range, or what the model refuses; and the
-    permutation importance: by how much it gets worse where the feature is shuffled, mean and spread over repeats.
+    `robustness.json` holds the objective on unchanged rows, and for each feature:
+
+    - if it is missing, unknown or out of range: the loss of the objective and the shift of the predictions, or the
+      model's refusal;
+    - its permutation importance: the loss of the objective if it is shuffled, as mean and spread over repeats.
 
     Raises:
         UnusablePartError: if the test part cannot be judged on.

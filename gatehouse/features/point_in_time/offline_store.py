@@ -298,7 +298,7 @@ def _pulled(
 
 @contextmanager
 def _opened(config: RepoConfig, folder: Path) -> Iterator[tuple[duckdb.DuckDBPyConnection, SourceFiles]]:
-    """A connection with a quarter of the memory and `folder` for temporary files, and the sources that it reads."""
+    """A connection with a quarter of `_memory` and `folder` for temporary files, and the sources that it reads."""
     with connect(folder / "spilled", _memory() // 4) as connection:
         yield connection, SourceFiles(connection, config.repo_path)
 

@@ -36,7 +36,7 @@ _EVENTS = 3
 class JobWatch:
     """Looks at a job and its pods whenever a pod changes, and at regular intervals.
 
-    A thread watches the pods, so that those count which come and go between two looks:
+    A thread watches the pods, so that pods that start and end between two looks also count:
     docs/decisions/kubernetes-watch.md.
     """
 

@@ -56,7 +56,9 @@ def alert(request: AlertRequest, store: ArtifactStore) -> AlertResult:
     raised. A repeat within the same run does not post again what was delivered before.
     """
     if not request.verdict:
-        return AlertResult(wanted=False, delivered=False, attempts=0, why="the stage failed, and the project lets it")
+        return AlertResult(
+            wanted=False, delivered=False, attempts=0, why="the stage failed, and `on_failure: warn` tolerates it"
+        )
     reasons, verdict = request.reasons, request.verdict
     if request.report and store.manifest(request.report).entry("anomalies.json") is not None:
         # The request holds no more reasons than fit into the output of a task; the artifact has all of them.

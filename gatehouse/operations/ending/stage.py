@@ -43,7 +43,7 @@ class EndResult(StageModel):
     effects=Effects(
         reads="the run's record",
         writes="the run's end, the webhook",
-        why="Says how this run ended, which nobody knows before; an end is recorded once and told once.",
+        why="Only the run itself shows how it ended; an end is recorded once and posted once.",
     ),
     resources=Resources(cpu="500m", memory="512M", minutes=5),
 )

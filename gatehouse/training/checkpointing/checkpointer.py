@@ -29,11 +29,11 @@ logger = logging.getLogger(__name__)
 
 LAST_SECONDS = 2.0  # the part of a preempted machine's time that is kept for what follows the checkpoint
 _DEADLINE_SECONDS = 60.0
-"""How long a rank waits between two exchanges: its peers wait for it, and must not take it for dead."""
+"""How long a rank may wait for a file before it exchanges with its peers again, in seconds; below their timeout."""
 _PEERS_SECONDS = 300.0
 _PATIENCE_SECONDS = 2.0
 _ORPHANS_AHEAD = 2
-"""A writer for which nobody waits any more may still write this many sequence numbers after the last."""
+"""An orphaned writer may still use this many sequence numbers; a new run skips them."""
 
 
 class TrainingState(Protocol):
