@@ -58,14 +58,14 @@ class _Flags:
     positive: str
     time: str
     key: str
-    known: str
+    label_time: str
     without: Sequence[str]
     group: str
     alarm: float | None
 
     def require_columns(self, columns: Sequence[str]) -> None:
         """Refuse flags that name no column of the file."""
-        flags = [("known", self.known), ("key", self.key), ("group", self.group)]
+        flags = [("known", self.label_time), ("key", self.key), ("group", self.group)]
         flags += [("label", self.label or "-"), *(("without", name) for name in self.without)]
         for flag, name in flags:
             if name not in (*columns, "", "none"):
@@ -95,7 +95,7 @@ class _Roles:
     positive: str
     key: _Column | None
     time: str
-    known: str
+    label_time: str
     group: str
     features: tuple[_Column, ...]
     left_out: Mapping[str, str]
@@ -202,7 +202,7 @@ def _init_from(target: Path, name: str, file: Path, flags: _Flags, nulls: Sequen
         "from": ", ".join(column.name for column in roles.features),
         "key": roles.key.name if roles.key else "made of each row's values",
         "decided": roles.time,
-        "label": f"known at {roles.known or roles.time}",
+        "label": f"known at {roles.label_time or roles.time}",
         "divided": divided,
         **{f"left out {column}": why for column, why in roles.left_out.items()},
         "report": str(report),
@@ -271,8 +271,8 @@ def _roles(flags: _Flags, columns: Mapping[str, _Column], rows: int, time: str) 
             f"--label: expected a column of two values at least that is no time, found {label.name} with "
             f"{label.distinct:,}."
         )
-    if flags.known and columns[flags.known].kind != "timestamp":
-        raise ConfigurationError(f"--known: expected a column of times, found {flags.known}.")
+    if flags.label_time and columns[flags.label_time].kind != "timestamp":
+        raise ConfigurationError(f"--known: expected a column of times, found {flags.label_time}.")
     numeric = label.kind in ("int64", "double", "bool")
     if flags.positive and flags.task not in ("", "binary"):
         raise ConfigurationError(f"--positive: expected --task binary, found --task {flags.task}.")
@@ -287,7 +287,7 @@ def _roles(flags: _Flags, columns: Mapping[str, _Column], rows: int, time: str) 
         raise ConfigurationError(f"--task regression: expected a column of numbers, found {label.name}.")
     positive = _positive(label, flags.positive) if task == "binary" else ""
     key = _key(flags.key, columns, rows, {label.name, time, *flags.without})
-    used = {time, flags.known, label.name, key.name if key else ""}
+    used = {time, flags.label_time, label.name, key.name if key else ""}
     if group and (group in used or columns[group].missing):
         raise ConfigurationError(f"--group: expected a value in every row and no other role, found {group}.")
     used.add(group)
@@ -319,7 +319,7 @@ def _roles(flags: _Flags, columns: Mapping[str, _Column], rows: int, time: str) 
                 f"the columns {other!r} and {name!r} are both called {sql_name(name)} in SQL. Rename one in the file, "
                 f"or leave it out: --without {name!r}."
             )
-    return _Roles(label, task, positive, key, time, flags.known, group, features, left_out)
+    return _Roles(label, task, positive, key, time, flags.label_time, group, features, left_out)
 
 
 def _positive(label: _Column, option: str) -> str:
@@ -454,7 +454,7 @@ def _template_values(
     label = ascii_name(roles.label.name, "outcome")
     key = ascii_name(roles.key.name, "row_key") if roles.key else "row_key"
     title = f"Predicts {roles.label.name} {roles.positive}".strip()
-    columns = [roles.time, *filter(None, (roles.known, roles.group)), *(column.name for column in roles.features)]
+    columns = [roles.time, *filter(None, (roles.label_time, roles.group)), *(column.name for column in roles.features)]
     infinite = {column.name for column in (*roles.features, roles.label) if column.infinite}
     staging = []
     for column in dict.fromkeys([*([roles.key.name] if roles.key else []), roles.label.name, *columns]):
@@ -465,15 +465,15 @@ def _template_values(
             staging.append(alias if alias in (column, quoted(column)) else f"{quoted(column)} AS {alias}")
     staging_note = " Infinite values become nulls." if infinite else ""
     if not roles.key:
-        values = ", ".join(quoted(column) for column in columns if column != roles.known)
+        values = ", ".join(quoted(column) for column in columns if column != roles.label_time)
         digest = f"md5(row({values})::VARCHAR)"
         # In an order that does not depend on the label alone, so that the number does not tell the outcome.
         order = f"md5(concat({digest}, {quoted(roles.label.name)}))"
         staging.insert(0, f"{digest} || '-' || row_number() OVER (PARTITION BY {digest} ORDER BY {order}) AS row_key")
         staging_note += " The key is made of the row's values: equal rows are numbered."
     late = [
-        f"    CASE WHEN {quoted(roles.known)} <= getvariable('as_of') THEN {cell} END AS {cell}"
-        for cell in map(quoted, (roles.label.name, roles.known))
+        f"    CASE WHEN {quoted(roles.label_time)} <= getvariable('as_of') THEN {cell} END AS {cell}"
+        for cell in map(quoted, (roles.label.name, roles.label_time))
     ]
     kinds = {
         sql_name(column.name): "categorical"
@@ -516,11 +516,11 @@ def _template_values(
         "staging": ",\n    ".join(staging),
         "sql_table": sql(table),
         "raw_time": quoted(roles.time),
-        "known_columns": " REPLACE (\n" + ",\n".join(late) + "\n)" if roles.known else "",
+        "known_columns": " REPLACE (\n" + ",\n".join(late) + "\n)" if roles.label_time else "",
         "sql_key": sql(key),
         "time": time,
         "feature_columns": ", ".join(sql(sql_name(column.name)) for column in roles.features),
         "outcome_sql": f"{sql(sql_name(roles.label.name))} {roles.positive}".strip(),
-        "known_at": sql(sql_name(roles.known)) if roles.known else time,
+        "known_at": sql(sql_name(roles.label_time)) if roles.label_time else time,
         "group_column": f", {sql(sql_name(roles.group))}" if roles.group else "",
     }

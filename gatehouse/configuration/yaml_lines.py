@@ -153,14 +153,14 @@ def load_model(name: str, text: str, model: type[_Model], problems: list[str]) -
         return None
 
 
-def nearest(name: str, known: Iterable[str], cutoff: float = 0.75, elsewhere: Mapping[str, str] = _OTHER_NAMES) -> str:
-    """A suggestion, ` (did you mean …?)`, of the known name that is most similar to an unknown one; or empty.
+def nearest(name: str, choices: Iterable[str], cutoff: float = 0.75, synonyms: Mapping[str, str] = _OTHER_NAMES) -> str:
+    """A suggestion, ` (did you mean …?)`, of the choice that is most similar to an unknown name; or empty.
 
-    Similarity is from 0 to 1; names that share a word between underscores need less. `elsewhere` maps names that other
+    Similarity is from 0 to 1; names that share a word between underscores need less. `synonyms` maps names that other
     programs use, in lower case, to ours.
     """
-    names = list(known)
-    if (other := elsewhere.get(name.lower())) in names:
+    names = list(choices)
+    if (other := synonyms.get(name.lower())) in names:
         return f" (did you mean {other}?)"
     words = set(name.lower().split("_"))
     related = [candidate for candidate in names if not words.isdisjoint(candidate.split("_"))]

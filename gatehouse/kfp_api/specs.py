@@ -87,13 +87,13 @@ def check_parameters(spec: Mapping[str, Any], values: Mapping[str, Any]) -> None
         raise ConfigurationError(f"{count} with the parameters of the pipeline {name}:{listed}")
 
 
-def problems_of(known: Mapping[str, dict[str, Any]], values: Mapping[str, Any]) -> Iterator[str]:
-    """Problems of parameter values, each of which begins with the name of one of the `known` parameters."""
+def problems_of(parameters: Mapping[str, dict[str, Any]], values: Mapping[str, Any]) -> Iterator[str]:
+    """Problems of parameter values, each of which begins with the name of one of the `parameters` parameters."""
     for name in values:
-        if name not in known:
-            offered = f"{', '.join(sorted(known)) or 'none'}{nearest(name, known)}"
+        if name not in parameters:
+            offered = f"{', '.join(sorted(parameters)) or 'none'}{nearest(name, parameters)}"
             yield f"{name}: the pipeline has no such parameter; it has {offered}"
-    for name, described in known.items():
+    for name, described in parameters.items():
         if name not in values:
             if not described.get("isOptional") and "defaultValue" not in described:
                 yield f"{name}: expected a value, as it has no default"

@@ -56,10 +56,10 @@ def is_minimized(measure: str) -> bool:
     return measure in losses or metric_named(measure).better == "lower"
 
 
-def _known(name: str) -> str:
+def _metric_name(name: str) -> str:
     if name in metrics():
         return name
-    if meant := nearest(name, metrics(), elsewhere=aliases()):
+    if meant := nearest(name, metrics(), synonyms=aliases()):
         raise ValueError(f"expected a metric{meant}, found {name!r}")
     raise ValueError(f"expected one of the metrics {', '.join(metrics())}, found {name!r}")
 
@@ -72,5 +72,5 @@ class _Enumerated:
         return {"type": "string", "enum": list(metrics())}
 
 
-MetricName = Annotated[str, AfterValidator(_known), _Enumerated]
+MetricName = Annotated[str, AfterValidator(_metric_name), _Enumerated]
 """The name of a metric in a configuration."""

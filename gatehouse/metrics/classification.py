@@ -184,8 +184,8 @@ def average_precision(hits: Array, rows: Array) -> float:
 
 def _probability_of_label(labels: Array, probabilities: Array) -> Array:
     """The probability of each row's own class, shape (rows,); 0 for a class that the model does not know."""
-    chosen, known = np.asarray(labels, np.int64), np.asarray(labels) < probabilities.shape[1]
-    return np.where(known, probabilities[np.arange(len(chosen)), np.where(known, chosen, 0)], 0.0)
+    chosen, in_range = np.asarray(labels, np.int64), np.asarray(labels) < probabilities.shape[1]
+    return np.where(in_range, probabilities[np.arange(len(chosen)), np.where(in_range, chosen, 0)], 0.0)
 
 
 @mean_metric(title="log loss", better="lower", tasks=_BOTH, reads="probabilities", aliases=("logloss", "cross_entropy"))

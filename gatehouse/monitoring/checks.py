@@ -256,8 +256,8 @@ def quality(spec: QualitySpec, rows: Rows) -> list[Finding]:
         else:
             valid, valid_now = trained.is_valid().to_numpy(), current.is_valid().to_numpy()
             values = pc.drop_null(pc.cast(current, pa.string()))
-            known = pc.is_in(values, value_set=pc.unique(pc.cast(trained, pa.string())))
-            share, measure, limit = float(pc.mean(pc.invert(known)).as_py() or 0.0), "new", spec.max_new
+            in_training = pc.is_in(values, value_set=pc.unique(pc.cast(trained, pa.string())))
+            share, measure, limit = float(pc.mean(pc.invert(in_training)).as_py() or 0.0), "new", spec.max_new
             what = "categories that training never saw"
         before, missing = 1.0 - float(np.mean(valid)), 1.0 - float(np.mean(valid_now))
         breaches = []

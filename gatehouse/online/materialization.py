@@ -89,10 +89,10 @@ def _materialize(
     while True:
         before = store.state(view.name)
         if before.known is not None and before.known > moment and not rewrite:
-            known = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=before.known)
+            watermark = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=before.known)
             raise StoreError(
-                f"The online store holds {view.name} as known at {known.isoformat()}, which is after this run's as_of "
-                f"{as_of.isoformat()}. To go back, run with rewrite set to true."
+                f"The online store holds {view.name} as known at {watermark.isoformat()}, which is after this run's "
+                f"as_of {as_of.isoformat()}. To go back, run with rewrite set to true."
             )
         past, past_before = (_digest(connection, view, time) for time in (settled, before.settled))
         changed = before.known is not None and past_before != before.past
@@ -168,11 +168,11 @@ def _select(
     keys = ", ".join(map(quoted, view.keys))
     names = dict.fromkeys((*view.keys, view.event, *([view.created] if view.created else []), *view.features))
     columns = ", ".join(map(quoted, names))
-    known = f"SELECT * FROM features.rows WHERE __known <= {epoch_us(as_of)}"
+    visible = f"SELECT * FROM features.rows WHERE __known <= {epoch_us(as_of)}"
     connection.register("provisional", provisional)
     connection.execute(
-        f"CREATE OR REPLACE TABLE features.to_write AS WITH touched AS (SELECT {keys} FROM ({known}) "
-        f"WHERE __known > {since} UNION SELECT {keys} FROM provisional), newest AS (SELECT {columns} FROM ({known}) "
+        f"CREATE OR REPLACE TABLE features.to_write AS WITH touched AS (SELECT {keys} FROM ({visible}) "
+        f"WHERE __known > {since} UNION SELECT {keys} FROM provisional), newest AS (SELECT {columns} FROM ({visible}) "
         f"SEMI JOIN touched USING ({keys}) WHERE __event >= {view.oldest(as_of)} QUALIFY row_number() OVER "
         f"(PARTITION BY {keys} ORDER BY __event DESC, __created DESC, __position DESC) = 1) "
         f"SELECT {columns} FROM touched LEFT JOIN newest USING ({keys}) ORDER BY {keys}"

@@ -161,10 +161,10 @@ class RedisOnline:
         created = microseconds(rows[view.created], event) if view.created else event
         values = [encoded(feature, rows[feature]) for feature in view.features]
         names = _feature_fields(view)
-        for key, happened, known, *cells in zip(keys, event, created, *values, strict=True):
+        for key, happened, known_at, *cells in zip(keys, event, created, *values, strict=True):
             order = b"%08d" % generation
-            order += b"" if happened == NEVER else _sortable(happened) + _sortable(known)
-            mark = b"1" if happened != NEVER and max(happened, known) >= provisional else b"0"
+            order += b"" if happened == NEVER else _sortable(happened) + _sortable(known_at)
+            mark = b"1" if happened != NEVER and max(happened, known_at) >= provisional else b"0"
             time = b"" if happened == NEVER else timestamp(happened)
             pairs = (part for pair in zip(names, cells, strict=True) for part in pair)
             yield (key, mark, _order_field(view), order, _time_field(view), time, *pairs)

@@ -142,20 +142,20 @@ def _sample(
     """The sampled keys by kind."""
     keys = ", ".join(map(quoted, view.keys))
     present = " AND ".join(f"{quoted(key)} IS NOT NULL" for key in view.keys)
-    known = f"FROM features.rows WHERE __known <= {epoch_us(as_of)}"
+    visible = f"FROM features.rows WHERE __known <= {epoch_us(as_of)}"
     below = f"max(__event <= {since} AND __known > {since})::INTEGER DESC, " if since is not None else ""
     fresh = f"max(__event) >= {view.oldest(as_of)}"
     valued = " OR ".join(f"{quoted(feature)} IS NOT NULL" for feature in view.features)
     queries = {
-        FRESH: f"SELECT {keys} {known} GROUP BY {keys} HAVING {fresh} "
+        FRESH: f"SELECT {keys} {visible} GROUP BY {keys} HAVING {fresh} "
         f"ORDER BY bool_or({valued}) DESC, max(__known) DESC, {keys} LIMIT {SAMPLE}",
         RECENT: f"SELECT DISTINCT {keys} FROM recent WHERE {present} ORDER BY ALL",
-        CORRECTED: f"SELECT {keys} FROM (SELECT {keys}, __event, max(__known) AS __known, count(*) AS __rows {known} "
+        CORRECTED: f"SELECT {keys} FROM (SELECT {keys}, __event, max(__known) AS __known, count(*) AS __rows {visible} "
         f"GROUP BY {keys}, __event QUALIFY __event = max(__event) OVER (PARTITION BY {keys})) "
         f"WHERE __rows > 1 ORDER BY __known DESC, {keys} LIMIT {SAMPLE}",
-        LATE: f"SELECT {keys} {known} AND __created > __event GROUP BY {keys} "
+        LATE: f"SELECT {keys} {visible} AND __created > __event GROUP BY {keys} "
         f"ORDER BY {below}max(__known) DESC, {keys} LIMIT {SAMPLE}",
-        EXPIRED: f"SELECT {keys} {known} GROUP BY {keys} HAVING NOT {fresh} "
+        EXPIRED: f"SELECT {keys} {visible} GROUP BY {keys} HAVING NOT {fresh} "
         f"ORDER BY max(__event) DESC, {keys} LIMIT {SAMPLE}",
     }
     connection.register("recent", recent)
@@ -270,10 +270,10 @@ def standing_skew(
 
     for view in map(online_view, views):
         state = online.state(view.name)
-        known, pushed_until = state.known or 0, state.pushed or 0
-        tables, pushed = state.tables or feature_tables, pushed_until > known
-        until = _BEGINNING + timedelta(microseconds=known)
-        moment = _BEGINNING + timedelta(microseconds=max(known, pushed_until))
+        watermark, pushed_until = state.known or 0, state.pushed or 0
+        tables, pushed = state.tables or feature_tables, pushed_until > watermark
+        until = _BEGINNING + timedelta(microseconds=watermark)
+        moment = _BEGINNING + timedelta(microseconds=max(watermark, pushed_until))
         if pushed:
             folder = streams_folder(store, project, Reference.parse(tables))
             batch = BatchFolder(folder).state() if folder.is_dir() else None

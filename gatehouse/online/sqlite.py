@@ -61,11 +61,11 @@ class SqliteOnline:
             created = microseconds(part[view.created], event) if view.created else event
             values = zip(*(encoded(feature, part[feature]) for feature in view.features), strict=True)
             with self._transaction(view) as connection:
-                for key, happened, known, cells in zip(keys, event, created, values, strict=True):
+                for key, happened, known_at, cells in zip(keys, event, created, values, strict=True):
                     place = (self._project, view.name, key)
                     query = f"SELECT generation, event, created FROM gatehouse_rows {_PLACE}"
                     stored = connection.execute(query, place).fetchone() or (-1, NEVER, NEVER)
-                    times = (happened, known)
+                    times = (happened, known_at)
                     if stored >= (number, *times) or (max(stored[1:]) > as_of and stored[1:] >= times):
                         continue
                     if happened == NEVER:

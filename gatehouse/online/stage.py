@@ -138,7 +138,7 @@ def report_body(
     """The content of `skew.json`, with the ages of the views in seconds."""
     ages = []
     for freshness in fresh:
-        times = {name: getattr(freshness, name) for name in ("allowed", "age", "known")}
+        times = {name: getattr(freshness, name) for name in ("allowed", "age", "known_age")}
         seconds = {name: None if time is None else time.total_seconds() for name, time in times.items()}
         ages.append({"view": freshness.view, **seconds, "ahead": freshness.ahead, "stale": freshness.stale})
     return {

@@ -88,9 +88,9 @@ def _in_repository(repo: str, problems: Iterable[str]) -> Iterator[str]:
     return (placed for problem in problems for placed in in_repository(repo, problem))
 
 
-def _unknown(key: _Key, name: str, known: Collection[str], expected: str) -> Iterator[str]:
-    if name not in known:
-        suggestion = nearest(name, known) or f"; there are {', '.join(known) or 'none'}"
+def _unknown(key: _Key, name: str, choices: Collection[str], expected: str) -> Iterator[str]:
+    if name not in choices:
+        suggestion = nearest(name, choices) or f"; there are {', '.join(choices) or 'none'}"
         yield f"{'.'.join(map(str, key))}: expected {expected}, found {name!r}{suggestion}"
 
 
@@ -131,7 +131,7 @@ def _unrunnable_rules(file: ProjectFile, contract: Contract) -> Iterator[str]:
 
 def _file_problems(file: ProjectFile, repository: Repository) -> Iterator[str]:
     """Queries and sources that nothing reads, and views without a history, at which the leakage check would end."""
-    for name in repository.known:
+    for name in repository.histories:
         if name not in file.source.tables:
             tables = file.source.tables
             yield f"known/{name}.sql: expected a table of the source ({', '.join(tables)}){nearest(name, tables)}"

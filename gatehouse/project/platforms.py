@@ -177,7 +177,7 @@ class Platform(Strict):
 
     @field_validator("images")
     @classmethod
-    def _known(cls, images: dict[str, str]) -> dict[str, str]:
+    def _image_names(cls, images: dict[str, str]) -> dict[str, str]:
         if unknown := sorted(images.keys() - HELD.keys()):
             raise ValueError(f"expected images of {', '.join(HELD)}, found {', '.join(unknown)}")
         return images

@@ -32,16 +32,16 @@ class Window:
         form = "%Y%m%d" if at_midnight else "%Y%m%dT%H%M"
         return f"{self.start:{form}}-{self.end:{form}}"
 
-    def parameters(self, known: Collection[str]) -> dict[str, str]:
-        """The parameters for a run of this window, of a pipeline that has the parameters `known`.
+    def parameters(self, names: Collection[str]) -> dict[str, str]:
+        """The parameters for a run of this window, of a pipeline that has the parameters `names`.
 
         A pipeline that selects decisions (`since` and `until`) reads all events, as features of the first decisions are
         computed from events before them. Any other gets the events of the window alone. Raises ConfigurationError if
         the pipeline takes no window.
         """
-        if {"since", "until"} <= set(known):
+        if {"since", "until"} <= set(names):
             return dict(zip(("since", "until"), str(self).split("/"), strict=True))
-        if "window" in known:
+        if "window" in names:
             return {"window": str(self)}
         raise ConfigurationError(
             "--windows: expected a pipeline with the parameters since and until, or window; this one has neither. "

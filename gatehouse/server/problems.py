@@ -93,7 +93,7 @@ def install(app: FastAPI, show: Show) -> None:
         return show(request, Problem(title=title, status=status, detail=detail), dict(headers or {}))
 
     @app.exception_handler(GatehouseError)
-    def _known(request: Request, error: GatehouseError) -> Response:
+    def _gatehouse_error(request: Request, error: GatehouseError) -> Response:
         status = status_of(error)
         headers = {"Retry-After": str(_RETRY_SECONDS)} if status == 503 else {}
         return tell(request, status, type(error).__name__, str(error), headers)

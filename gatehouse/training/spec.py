@@ -378,7 +378,7 @@ def _metric_problems(metric: str, loss: LossSpec) -> list[str]:
     metrics = dict.fromkeys([task.losses[loss.kind], *metrics_for(task.name)])
     if metric in metrics:
         return []
-    meant = nearest(metric, metrics, elsewhere=aliases())
+    meant = nearest(metric, metrics, synonyms=aliases())
     return [f"stopping.metric: the loss {loss.kind} gives {', '.join(metrics)}, not {metric}{meant}"]
 
 

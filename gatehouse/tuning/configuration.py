@@ -172,7 +172,7 @@ def _measurement_problems(spec: ExperimentSpec, base: TrainSpec) -> Iterator[Pro
             if metric not in available:
                 from gatehouse.metrics.catalogue import aliases
 
-                meant = nearest(metric, available, elsewhere=aliases())
+                meant = nearest(metric, available, synonyms=aliases())
                 yield place, metric, f"expected {', '.join(available)}, or what training.stopping.metric names{meant}"
     for index, parameter in enumerate(spec.parameters):
         if parameter.name == "stopping.refit":

@@ -100,9 +100,9 @@ def take(opened: Opened, store: ArtifactStore, *, anew: bool = False) -> Deliver
         # What a stream dropped cannot be read again: its parts stay, and their fingerprints hold what is declared.
         reread = anew or earlier is None or earlier.reading != opened.reading(name)
         before = earlier.parts if earlier and (spec.forgets or not reread) else ()
-        known = {part.fingerprint: part for part in before if part.fingerprint}
-        delivered = opened.source.parts(name, tuple(part.known() for part in before))
-        parts[name] = tuple(store_parts(delivered, table, window_of(window), known, store, verify=anew))
+        earlier_parts = {part.fingerprint: part for part in before if part.fingerprint}
+        delivered = opened.source.parts(name, tuple(part.earlier_part() for part in before))
+        parts[name] = tuple(store_parts(delivered, table, window_of(window), earlier_parts, store, verify=anew))
     for name, table in spec.tables.items():
         _require_rows(name, table, parts[name], window)
     warnings = _judged(opened, parts, store)

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from gatehouse.data.snapshot.logical_digest import logical_digest
 from gatehouse.data.snapshot.spec import TableSpec
-from gatehouse.data.sources.base import KnownPart, Part, Raw
+from gatehouse.data.sources.base import EarlierPart, Part, Raw
 from gatehouse.data.sources.casts import EPOCH, FIRST_TIME, LAST_TIME
 from gatehouse.data.sources.declared import REPEATED, Reject
 from gatehouse.errors import CorruptArtifactError, SourceError
@@ -74,9 +74,9 @@ class Stored:
         """Number of rows that were rejected."""
         return self.rejected.rows if self.rejected else 0
 
-    def known(self) -> KnownPart:
+    def earlier_part(self) -> EarlierPart:
         """The part as a source gets it with the next read."""
-        return KnownPart(self.fingerprint, self.rows, self.position)
+        return EarlierPart(self.fingerprint, self.rows, self.position)
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON, without what is empty."""
@@ -96,19 +96,19 @@ def store_parts(
     parts: Iterator[Part],
     spec: TableSpec,
     window: tuple[datetime, datetime] | None,
-    known: Mapping[str, Stored],
+    earlier_parts: Mapping[str, Stored],
     store: ArtifactStore,
     *,
     verify: bool = False,
 ) -> list[Stored]:
     """Store every part, in order. A part that is known, and whose blobs are in the store, is not read.
 
-    As many parts are in memory as there are threads; the result does not depend on their number. `known` holds the
-    parts of earlier snapshots of the same source, declaration, window and code, by fingerprint. With `verify` their
+    As many parts are in memory as there are threads; the result does not depend on their number. `earlier_parts` are
+    those of earlier snapshots of the same source, declaration, window and code, by fingerprint. With `verify` their
     bytes are read again. Raises CorruptArtifactError if these were altered.
     """
     threads = min(_MOST_THREADS, processors())
-    blobs = {name: [blob for blob in (part.blob, part.rejected) if blob] for name, part in known.items()}
+    blobs = {name: [blob for blob in (part.blob, part.rejected) if blob] for name, part in earlier_parts.items()}
     stats = store.objects.stats({blob.key for pair in blobs.values() for blob in pair})
     sizes = {key: stat.bytes if stat else None for key, stat in stats.items()}
     present = {name for name, pair in blobs.items() if all(sizes[blob.key] == blob.bytes for blob in pair)}
@@ -129,7 +129,7 @@ def store_parts(
         for part in parts:
             if part.fingerprint in present:
                 future: Future[Stored] = Future()
-                future.set_result(replace(known[part.fingerprint], position=dict(part.position)))
+                future.set_result(replace(earlier_parts[part.fingerprint], position=dict(part.position)))
             else:
                 future = pool.submit(_store, part, spec, window, store)
             waiting.append(future)

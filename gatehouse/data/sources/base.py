@@ -72,7 +72,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class KnownPart:
+class EarlierPart:
     """A part that an earlier snapshot of the same source holds."""
 
     fingerprint: str
@@ -109,11 +109,11 @@ class Source(Protocol):
         a table.
         """
 
-    def parts(self, table: str, known: tuple[KnownPart, ...]) -> Iterator[Part]:
+    def parts(self, table: str, earlier_parts: tuple[EarlierPart, ...]) -> Iterator[Part]:
         """The parts of a table, in row order, without reading more than it takes to cut them.
 
-        A source that only grows may yield the `known` parts of its newest snapshot again without looking; the result
-        does not depend on them otherwise.
+        A source that only grows may yield the `earlier_parts` of its newest snapshot again without looking; the
+        result does not depend on them otherwise.
         """
 
 

@@ -5,7 +5,7 @@ one identity as a whole: packed, typed, or elsewhere.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC
@@ -17,7 +17,7 @@ import pyarrow as pa
 import xxhash
 
 from gatehouse.data.sources.archive import archive_members
-from gatehouse.data.sources.base import KnownPart, Part, Raw
+from gatehouse.data.sources.base import EarlierPart, Part, Raw
 from gatehouse.data.sources.blocks import Block, Cut, blocks, unquoted_cuts
 from gatehouse.data.sources.casts import TIME
 from gatehouse.data.sources.csv_rows import CsvRows, header_end, lines_in
@@ -64,11 +64,11 @@ class FileReader:
             state[table]["files"].append(facts)
         return state
 
-    def parts(self, table: str, known: tuple[KnownPart, ...]) -> Iterator[Part]:
+    def parts(self, table: str, earlier_parts: tuple[EarlierPart, ...]) -> Iterator[Part]:
         """The blocks and runs of a table's files, in order."""
         spec = self._spec.tables[table]
         in_files = spec.in_files()
-        parts = (part for file in self._files(table) for part in self._file_parts(table, in_files, file, known))
+        parts = (part for file in self._files(table) for part in self._file_parts(table, in_files, file, earlier_parts))
         if spec.delivered:
             parts = (replace(part, read=partial(_delivered, part.read, spec)) for part in parts)
         yield from sorted_parts(parts, spec, self._workspace, ROWS_PER_PART) if spec.sort_on_ingest else parts
@@ -118,9 +118,9 @@ class FileReader:
         delimiter = self._spec.tables[table].delimiter.encode()
         return blocks(windows, quotes=file.suffix not in JSON_LINES, longest=longest, name=name, delimiter=delimiter)
 
-    def _file_parts(self, table: str, spec: FileTable, file: RawFile, known: tuple[KnownPart, ...]) -> Iterator[Part]:
+    def _file_parts(self, table: str, spec: FileTable, file: RawFile, parts: Iterable[EarlierPart]) -> Iterator[Part]:
         if not file.plain or file.suffix in TYPED:
-            yield from self._whole_parts(table, spec, file, known)
+            yield from self._whole_parts(table, spec, file, parts)
             return
         cuts = self._cuts_of(table, file)
         rows = self._rows(table, spec, file, file.read(0, cuts[0].stop) if cuts else b"")
@@ -145,10 +145,10 @@ class FileReader:
             return JsonRows(table, file.name, spec, self._spec.time_zone)
         return CsvRows.open(table, file.name, spec, self._spec, beginning)
 
-    def _whole_parts(self, table: str, spec: FileTable, file: RawFile, known: tuple[KnownPart, ...]) -> Iterator[Part]:
+    def _whole_parts(self, table: str, spec: FileTable, file: RawFile, parts: Iterable[EarlierPart]) -> Iterator[Part]:
         """Parts of a file with one identity, each with its rows; if all are known, the file is not opened."""
         identity = self._identity(file)
-        earlier = {int(part.position["part"]): part for part in known if part.position.get("identity") == identity}
+        earlier = {int(part.position["part"]): part for part in parts if part.position.get("identity") == identity}
         if earlier and sorted(earlier) == list(range(len(earlier))) and earlier[len(earlier) - 1].position["last"]:
             for number in sorted(earlier):
                 position = {**earlier[number].position, "file": file.name}

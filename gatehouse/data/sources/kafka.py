@@ -16,7 +16,7 @@ from gatehouse.data.messages.clients import (
     unreachable,
 )
 from gatehouse.data.snapshot.spec import SourceBase
-from gatehouse.data.sources.base import KnownPart, Part, Raw
+from gatehouse.data.sources.base import EarlierPart, Part, Raw
 from gatehouse.data.sources.messages import Message, StreamReader, StreamTable
 from gatehouse.errors import SourceError
 from gatehouse.runtime.redaction import said
@@ -78,16 +78,16 @@ class KafkaReader(StreamReader):
         ends = {name: {str(part): high for part, (_, high) in self._watermarks(name).items()} for name in self._tables}
         return {name: self._declaration(name) | {"to": ends[name]} for name in self._tables}
 
-    def parts(self, table: str, known: tuple[KnownPart, ...] = ()) -> Iterator[Part]:
+    def parts(self, table: str, earlier_parts: tuple[EarlierPart, ...] = ()) -> Iterator[Part]:
         """Partition after partition, runs of offsets that end at the multiples of `messages_per_part`.
 
-        The full runs of `known` are yielded without being read. The short last one of a partition is read again
+        The full runs of `earlier_parts` are yielded without being read. The short last one of a partition is read again
         together with what came after it; if the topic no longer holds it whole, it stays as it is and a new run
         begins after it. A run has fewer messages than offsets if the topic was compacted or has transactions.
         """
         size = self._spec.messages_per_part
         for partition, (low, high) in sorted(self._watermarks(table).items()):
-            of_partition = [part for part in known if part.position.get("partition") == partition]
+            of_partition = [part for part in earlier_parts if part.position.get("partition") == partition]
             start = of_partition[0].position["from"] if of_partition else low
             kept = self._unchanged(table, of_partition)
             last = kept[-1].position if kept else {}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field, model_validator
 
 from gatehouse.data.snapshot.spec import SourceBase, TableSpec
-from gatehouse.data.sources.base import KnownPart, Opened, Part, Raw
+from gatehouse.data.sources.base import EarlierPart, Opened, Part, Raw
 from gatehouse.store.canonical import digest_of
 
 if TYPE_CHECKING:
@@ -73,12 +73,12 @@ class LakehouseReader(Opened):
         """The data files of a table, in the order in which they came into it."""
         raise NotImplementedError
 
-    def parts(self, table: str, known: tuple[KnownPart, ...] = ()) -> Iterator[Part]:
+    def parts(self, table: str, earlier_parts: tuple[EarlierPart, ...] = ()) -> Iterator[Part]:
         """Runs of `rows_per_part` rows of each data file; of a table that is sorted on ingest, runs of the sorted rows.
 
         A file whose parts are all known is not read. A file whose rows the log does not count is one part.
         """
-        fingerprints, size = {part.fingerprint for part in known}, self._source.rows_per_part
+        fingerprints, size = {part.fingerprint for part in earlier_parts}, self._source.rows_per_part
         parts = (part for file in self._files(table) for part in self._file_parts(file, table, fingerprints))
         if not self._tables[table].sort_on_ingest:
             yield from parts
@@ -88,13 +88,13 @@ class LakehouseReader(Opened):
         with tempfile.TemporaryDirectory(prefix="gatehouse-sort-") as directory:
             yield from sorted_parts(parts, self._tables[table], Path(directory), size)
 
-    def _file_parts(self, file: DataFile, table: str, known: set[str]) -> Iterator[Part]:
+    def _file_parts(self, file: DataFile, table: str, earlier_fingerprints: set[str]) -> Iterator[Part]:
         size, rows = self._source.rows_per_part, file.rows or 0
         starts = range(0, max(rows, 1), size)
         fingerprints = [
             digest_of([file.identity, start, start + size if start + size < rows else None]) for start in starts
         ]
-        runs = itertools.repeat(None) if known.issuperset(fingerprints) else _runs(file, size)
+        runs = itertools.repeat(None) if earlier_fingerprints.issuperset(fingerprints) else _runs(file, size)
         for start, fingerprint, run in zip(starts, fingerprints, runs, strict=False):
             yield Part(fingerprint, partial(self._typed, file, table, start, run))
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from gatehouse.data.snapshot.spec import ColumnType, TableSpec
-from gatehouse.data.sources.base import KnownPart, Opened, Raw
+from gatehouse.data.sources.base import EarlierPart, Opened, Raw
 from gatehouse.store.canonical import digest_of
 
 Envelope = Literal["id", "offset", "partition", "key", "time"]
@@ -71,13 +71,13 @@ class StreamReader(Opened):
     def _fingerprint(self, table: str, position: Mapping[str, Any]) -> str:
         return digest_of([self._declaration(table), dict(position)])
 
-    def _unchanged(self, table: str, known: Iterable[KnownPart]) -> list[KnownPart]:
+    def _unchanged(self, table: str, earlier_parts: Iterable[EarlierPart]) -> list[EarlierPart]:
         """The parts at the beginning that this declaration would read as before."""
 
-        def same(part: KnownPart) -> bool:
+        def same(part: EarlierPart) -> bool:
             return part.fingerprint == self._fingerprint(table, part.position)
 
-        return list(itertools.takewhile(same, known))
+        return list(itertools.takewhile(same, earlier_parts))
 
     def _typed(self, table: str, messages: Iterable[Message]) -> Raw:
         from gatehouse.data.sources.json_rows import rows_of

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from gatehouse.data.messages.clients import moment_of, redis_client, unreachable
-from gatehouse.data.sources.base import KnownPart, Part, Raw, UrlSource, address
+from gatehouse.data.sources.base import EarlierPart, Part, Raw, UrlSource, address
 from gatehouse.data.sources.messages import Message, StreamReader, StreamTable
 from gatehouse.errors import DeclarationError, SourceError
 from gatehouse.runtime.redaction import holds_password
@@ -59,18 +59,18 @@ class RedisStreamReader(StreamReader):
         """By table: the stream, the id of its newest message, and its declaration."""
         return {name: self._declaration(name) | {"to": self._watermark(name)} for name in self._tables}
 
-    def parts(self, table: str, known: tuple[KnownPart, ...] = ()) -> Iterator[Part]:
+    def parts(self, table: str, earlier_parts: tuple[EarlierPart, ...] = ()) -> Iterator[Part]:
         """Runs of `messages_per_part` messages in the order of their ids, counted from the first that was ever read.
 
-        The full runs of `known` are yielded without being read. Its short last one is read again together with what
-        came after it; if the stream no longer holds it whole, it stays as it is and a new run begins after it.
+        The full runs of `earlier_parts` are yielded without being read. Their short last one is read again with
+        what came after it; if the stream no longer holds it whole, it stays as it is and a new run begins after it.
         """
-        newest, kept, after = self._watermark(table), self._unchanged(table, known), ""
-        if not kept and known and not self._between(table, known[0].position["from"], known[0].position["from"]):
+        newest, kept, after = self._watermark(table), self._unchanged(table, earlier_parts), ""
+        start = earlier_parts[0].position["from"] if earlier_parts else ""
+        if not kept and earlier_parts and not self._between(table, start, start):
             raise SourceError(
                 f"Table {table}: its declaration changed, so it has to be read again, but the stream no longer holds "
-                f"its messages from {known[0].position['from']} on. Keep the declaration, or give the source another "
-                "name to start over."
+                f"its messages from {start} on. Keep the declaration, or give the source another name to start over."
             )
         last = kept[-1].position if kept else {}
         short = kept and last["messages"] < self._spec.messages_per_part and last["to"] != newest

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field, model_validator
 
 from gatehouse.data.snapshot.spec import ColumnType, TableSpec
-from gatehouse.data.sources.base import KnownPart, Opened, Part, Raw, UrlSource, address
+from gatehouse.data.sources.base import EarlierPart, Opened, Part, Raw, UrlSource, address
 from gatehouse.errors import SourceError
 from gatehouse.runtime.redaction import said
 from gatehouse.store.canonical import digest_of
@@ -115,16 +115,16 @@ class SqlReader(Opened):
         self._state[table] = state
         return state
 
-    def parts(self, table: str, known: tuple[KnownPart, ...] = ()) -> Iterator[Part]:
+    def parts(self, table: str, earlier_parts: tuple[EarlierPart, ...] = ()) -> Iterator[Part]:
         """Runs of `rows_per_part` rows in key order.
 
-        Of an `append_only` table, the full runs of `known` are yielded again without being read, and the rest is read
-        from the last key on. A part holds its rows, so drop each before taking the next.
+        Of an `append_only` table, the full runs of `earlier_parts` are yielded again without being read, and the rest
+        is read from the last key on. A part holds its rows, so drop each before taking the next.
         """
         spec, size = self._spec.tables[table], self._spec.rows_per_part
         after: Any = None
         before = 0
-        for part in known if spec.append_only else ():
+        for part in earlier_parts if spec.append_only else ():
             full = part.position.get("rows") == size
             if not full or part.fingerprint != self._fingerprint(table, after, part.position):
                 break

@@ -279,14 +279,14 @@ def decisions_out_of_order(decision: Times, earlier: str, later: str, parts: Par
 
 
 def _label_maturity(subject: Subject) -> Iterator[Finding]:
-    decision, known = subject.decision, subject.label_time
-    if decision is None or known is None:
+    decision, label_time = subject.decision, subject.label_time
+    if decision is None or label_time is None:
         names = (subject.training_set.decision_time, subject.training_set.label_time)
         missing = [name for name in names if not subject.training_set.has(name)]
         raise CannotRun(f"the training set has no column {', '.join(missing)}")
     for where, pairs, parts in _scopes(subject):
         for pair in pairs:
-            yield from ((pair, where + text) for text in labels_out_of_order(decision, known, *pair, parts))
+            yield from ((pair, where + text) for text in labels_out_of_order(decision, label_time, *pair, parts))
 
 
 def labels_out_of_order(decision: Times, label: Times, earlier: str, later: str, parts: Parts) -> Iterator[str]:
@@ -352,19 +352,19 @@ def _duplicates(subject: Subject) -> Iterator[Finding]:
 
 def _availability(subject: Subject) -> Iterator[Finding]:
     training_set = subject.training_set
-    known = dict(training_set.manifest.details.get("availability", {})) | subject.spec.checks.availability
-    if not known:
+    availability = dict(training_set.manifest.details.get("availability", {})) | subject.spec.checks.availability
+    if not availability:
         raise CannotRun(
             "no column of the training set says when a feature was known: name them in `checks.availability`. "
             "The leakage report of the training set replays the features instead"
         )
     if subject.decision is None:
         raise CannotRun(f"the training set has no column {training_set.decision_time}")
-    training_set.require([*known, *known.values()])
+    training_set.require([*availability, *availability.values()])
     inside = np.zeros(training_set.rows, np.bool_)
     for rows in subject.parts.values():
         inside[rows] = True
-    for feature, column in sorted(known.items()):
+    for feature, column in sorted(availability.items()):
         times = training_set.times(column)
         late = inside & (times > subject.decision)
         if late.any():
@@ -374,7 +374,7 @@ def _availability(subject: Subject) -> Iterator[Finding]:
         undated = inside & np.isnat(times) & ~training_set.hashes([feature], 0)[1]
         if undated.any():
             yield None, f"{feature} of {int(undated.sum())} rows has a value, but {column} does not say since when"
-    remaining = [name for name in training_set.features if name not in known]
+    remaining = [name for name in training_set.features if name not in availability]
     if remaining:
         names = ", ".join(remaining)
         raise CannotRun(f"{len(remaining)} features have no column that says when they were known: {names}")
@@ -394,10 +394,10 @@ def without_values(subject: Subject) -> Iterator[str]:
     """A sentence for each feature that has no value in train, or none in another part though most of train has one."""
     training_set = subject.training_set
     for feature in training_set.features:
-        known: Flags = training_set.column(feature).is_valid().to_numpy()
+        present: Flags = training_set.column(feature).is_valid().to_numpy()
         if feature in training_set.numeric:
-            known = np.isfinite(training_set.numbers(feature))
-        counts = {name: int(known[rows].sum()) for name, rows in subject.parts.items()}
+            present = np.isfinite(training_set.numbers(feature))
+        counts = {name: int(present[rows].sum()) for name, rows in subject.parts.items()}
         if not counts["train"]:
             yield f"{feature}: no row of train has a value, so a model learns nothing from it"
         elif counts["train"] >= _MOSTLY_KNOWN * len(subject.parts["train"]):

@@ -108,15 +108,15 @@ def _entity(keys: tuple[str, ...], training_set: TrainingSet) -> tuple[str, ...]
 
 
 def _by_time(spec: TimeSplit | RollingOriginSplit, training_set: TrainingSet) -> Partition:
-    decision, known, problems = _times(training_set)
+    decision, label_time, problems = _times(training_set)
     last = spec if isinstance(spec, TimeSplit) else spec.at(spec.origins - 1)
-    parts = divide_by_time(decision, known, last)
+    parts = divide_by_time(decision, label_time, last)
     left_out = {"gap": training_set.rows - sum(len(rows) for rows in parts.values())}
     partition = Partition(parts, left_out, problems=problems)
     if isinstance(spec, RollingOriginSplit):
 
         def fold(number: int) -> Parts:
-            fold_parts = divide_by_time(decision, known, spec.at(number))
+            fold_parts = divide_by_time(decision, label_time, spec.at(number))
             return {name: fold_parts[name] for name in ("train", "validation")}
 
         partition = replace(partition, folds=spec.origins, fold=fold)
@@ -127,20 +127,20 @@ def _times(training_set: TrainingSet) -> tuple[Times, Times, tuple[str, ...]]:
     """The times of decisions and labels, and a problem for each column that lacks some."""
     names = (training_set.decision_time, training_set.label_time)
     training_set.require(names)
-    decision, known = (training_set.times(name) for name in names)
-    missing = {name: int(np.isnat(times).sum()) for name, times in zip(names, (decision, known), strict=True)}
+    decision, label_time = (training_set.times(name) for name in names)
+    missing = {name: int(np.isnat(times).sum()) for name, times in zip(names, (decision, label_time), strict=True)}
     problems = (
         f"{counted(count, 'row')} without {name} cannot be divided by time. Correct the entity rows"
         for name, count in missing.items()
         if count
     )
-    return decision, known, tuple(problems)
+    return decision, label_time, tuple(problems)
 
 
-def divide_by_time(decision: Times, known: Times, spec: TimeSplit) -> Parts:
+def divide_by_time(decision: Times, label_time: Times, spec: TimeSplit) -> Parts:
     """Row numbers of each part, ascending; a row in a gap is in none.
 
-    Both times are datetime64[us] in UTC, shape (rows,); `known` is when the label was known.
+    Both times are datetime64[us] in UTC, shape (rows,); `label_time` is when the label was known.
     """
     timed = decision[~np.isnat(decision)]
     newest = timed.max() if len(timed) else np.datetime64("NaT", "us")
@@ -156,14 +156,14 @@ def divide_by_time(decision: Times, known: Times, spec: TimeSplit) -> Parts:
         if end is not None:
             chosen &= decision < end
             if name != PARTS[-1]:
-                chosen &= in_time(decision, known, end, spec.gap)
+                chosen &= in_time(decision, label_time, end, spec.gap)
         parts[name] = np.flatnonzero(chosen).astype(np.int64)
     return parts
 
 
-def in_time(decision: Times, known: Times, end: np.datetime64, gap: timedelta) -> Flags:
+def in_time(decision: Times, label_time: Times, end: np.datetime64, gap: timedelta) -> Flags:
     """Which rows were decided at least `gap` before `end`, with a label that was known by then; shape (rows,)."""
-    chosen: Flags = (decision <= end - ticks(gap)) & (known <= end)
+    chosen: Flags = (decision <= end - ticks(gap)) & (label_time <= end)
     return chosen
 
 
@@ -224,10 +224,10 @@ def _in_folds(spec: KFoldSplit, training_set: TrainingSet) -> Partition:
     problems = _null_problems(spec.null_keys, training_set, unit, null)
     test, gap = np.zeros((2, training_set.rows), np.bool_)
     if spec.test_from is not None:
-        decision, known, missing = _times(training_set)
+        decision, label_time, missing = _times(training_set)
         problems += missing
         test = decision >= moment(spec.test_from)
-        gap = ~test & ~in_time(decision, known, moment(spec.test_from), spec.gap)
+        gap = ~test & ~in_time(decision, label_time, moment(spec.test_from), spec.gap)
     if spec.unit == "stratified":
         fold_of: Codes = np.full(training_set.rows, NONE, np.int8)
         inside, strata = ~(test | gap | null), _strata(spec.columns, training_set)

@@ -88,7 +88,7 @@ def time_text(microseconds: int, arrow: str) -> str:
 class ColumnPlan:
     """What to measure of one column; of a sensitive one rows, nulls and distinct values only.
 
-    The baseline's bins have `edges`, its histogram has `display` as edges, and `known` are the values that it lists.
+    The baseline's bins have `edges`, its histogram has `display` as edges, and `listed` are the values that it lists.
     """
 
     name: str
@@ -97,7 +97,7 @@ class ColumnPlan:
     sensitive: bool = False
     edges: tuple[float, ...] | None = None
     display: tuple[float, ...] = ()
-    known: tuple[Any, ...] | None = None
+    listed: tuple[Any, ...] | None = None
 
     @classmethod
     def of(cls, field: pa.Field, sensitive: bool, baseline: Mapping[str, Any]) -> "ColumnPlan":
@@ -110,8 +110,8 @@ class ColumnPlan:
             return cls(plan.name, plan.arrow, kind, edges=tuple(baseline["edges"]), display=tuple(display))
         if kind in (Kind.TEXT, Kind.TRUTH) and "values" in baseline:
             python_type = str if kind is Kind.TEXT else bool
-            known = tuple(value for value, _ in baseline["values"] if isinstance(value, python_type))
-            return cls(plan.name, plan.arrow, kind, known=known)
+            values = tuple(value for value, _ in baseline["values"] if isinstance(value, python_type))
+            return cls(plan.name, plan.arrow, kind, listed=values)
         return plan
 
 
@@ -218,9 +218,9 @@ class CountedTexts:
         extremes = pc.min_max(self.values).as_py()
         return extremes["min"], extremes["max"]
 
-    def rows_of(self, known: Sequence[Any] | None) -> Counts:
-        """Rows that have each of the known texts, shape (known,)."""
-        indices = pc.index_in(pa.array(known or (), pa.large_string()), value_set=self.values)
+    def rows_of(self, texts: Sequence[Any] | None) -> Counts:
+        """Rows that have each of the texts, shape (texts,)."""
+        indices = pc.index_in(pa.array(texts or (), pa.large_string()), value_set=self.values)
         rows: Counts = np.append(self.counts, 0)[pc.fill_null(indices, -1).to_numpy()]
         return rows
 

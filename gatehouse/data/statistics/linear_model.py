@@ -107,18 +107,18 @@ class Standardised:
     @classmethod
     def fit(cls, name: str, values: Floats) -> "Standardised":
         """Fit on the train rows' values, shape (rows,), NaN where missing."""
-        known = np.sort(values[np.isfinite(values)])
-        if len(known) == 0:
+        finite = np.sort(values[np.isfinite(values)])
+        if len(finite) == 0:
             return cls(name, 0.0, 0.0, 0.0, 0.0, 1.0)
-        low, median, high = (float(known[round(q * (len(known) - 1))]) for q in (_TAIL, 0.5, 1 - _TAIL))
+        low, median, high = (float(finite[round(q * (len(finite) - 1))]) for q in (_TAIL, 0.5, 1 - _TAIL))
         filled = np.where(np.isfinite(values), np.clip(values, low, high), median)
         return cls(name, low, high, median, float(filled.mean()), float(filled.std()) or 1.0)
 
     def apply(self, values: Floats) -> Floats:
         """From values, shape (rows,), to (rows, 2): the standardised ones, and 1 where a value is missing."""
-        known = np.isfinite(values)
-        filled = np.where(known, np.clip(values, self.low, self.high), self.median)
-        return np.column_stack([(filled - self.mean) / self.deviation, ~known])
+        finite = np.isfinite(values)
+        filled = np.where(finite, np.clip(values, self.low, self.high), self.median)
+        return np.column_stack([(filled - self.mean) / self.deviation, ~finite])
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,7 @@ class Design:
         """Fit on the train rows; the lists name their columns."""
         return cls(
             tuple(Standardised.fit(name, _numbers(table[name])) for name in numeric),
-            tuple(OneHot(name, _known(table[name])) for name in categorical),
+            tuple(OneHot(name, _categories(table[name])) for name in categorical),
         )
 
     def matrix(self, table: pa.Table) -> Any:
@@ -162,7 +162,7 @@ def _numbers(column: pa.ChunkedArray) -> Floats:
     return np.asarray(pc.cast(column, pa.float64(), safe=False).to_numpy(), dtype=np.float64)
 
 
-def _known(column: pa.ChunkedArray) -> tuple[str, ...]:
+def _categories(column: pa.ChunkedArray) -> tuple[str, ...]:
     counted = pc.value_counts(pc.drop_null(pc.cast(column, pa.string()))).to_pylist()
     ranked = sorted(counted, key=lambda entry: (-entry["counts"], entry["values"]))
     return tuple(sorted(entry["values"] for entry in ranked[:_MOST_VALUES]))

@@ -119,7 +119,7 @@ class SketchedTexts:
         self.rows = counted.rows
         self.lengths = Lengths.of(counted)
         self.low, self.high = counted.extremes
-        self.known = counted.rows_of(plan.known)
+        self.listed = counted.rows_of(plan.listed)
         self._distinct = KmvSketch(_HASHES)
         self._distinct.AddValues(counted.values)
         self._frequent = MisraGriesSketch(round(1 / HEAVY_SHARE))
@@ -134,7 +134,7 @@ class SketchedTexts:
         self.rows += other.rows
         self.lengths = self.lengths.merged(other.lengths)
         self.low, self.high = min(self.low, other.low), max(self.high, other.high)
-        self.known = self.known + other.known
+        self.listed = self.listed + other.listed
         self._distinct.Merge(other._distinct)
         self._frequent.Merge(other._frequent)
 

@@ -131,8 +131,8 @@ def _nothing(own: Statistics, plan: ColumnPlan) -> Measured:
     if plan.sensitive or plan.kind is Kind.TIME:
         return Measured(own, None)
     if plan.kind in (Kind.TEXT, Kind.TRUTH):
-        known = None if plan.known is None else _listed(own, [[value, 0] for value in plan.known], 0)
-        return Measured(_listed(own, [], 0), known)
+        rebinned = None if plan.listed is None else _listed(own, [[value, 0] for value in plan.listed], 0)
+        return Measured(_listed(own, [], 0), rebinned)
     own |= {"zeros": 0, "edges": [], "counts": [0]}
     if plan.edges is None:
         return Measured(own, None)
@@ -190,25 +190,25 @@ def _truths(own: Statistics, numbers: _Numbers, plan: ColumnPlan) -> Measured:
     counts = {bool(value): int(count) for value, count in zip(points.values, points.weights, strict=True)}
     ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     own = _listed(own, [list(pair) for pair in ranked], numbers.rows)
-    if plan.known is None:
+    if plan.listed is None:
         return Measured(own, None)
-    return Measured(own, _listed(own, [[value, counts.get(value, 0)] for value in plan.known], numbers.rows))
+    return Measured(own, _listed(own, [[value, counts.get(value, 0)] for value in plan.listed], numbers.rows))
 
 
 def _texts(own: Statistics, values: CountedTexts | SketchedTexts, plan: ColumnPlan) -> Measured:
     if isinstance(values, SketchedTexts):
         low, high, lengths = values.low, values.high, values.lengths
-        frequent, known = values.frequent(), values.known
+        frequent, rows = values.frequent(), values.listed
     else:
         (low, high), lengths = values.extremes, Lengths.of(values)
-        frequent, known = values, values.rows_of(plan.known)
+        frequent, rows = values, values.rows_of(plan.listed)
     own |= {"min": _cut(low), "max": _cut(high)}
     own |= {"min_length": lengths.least, "max_length": lengths.most, "mean_length": lengths.total / values.rows}
     ranked = [pair for pair in frequent.ranked(TOP_VALUES) if len(pair[0]) <= LONGEST_TEXT]
     own = _listed(own, ranked, values.rows)
-    if plan.known is None:
+    if plan.listed is None:
         return Measured(own, None)
-    counted = [list(pair) for pair in zip(plan.known, known.tolist(), strict=True)]
+    counted = [list(pair) for pair in zip(plan.listed, rows.tolist(), strict=True)]
     return Measured(own, _listed(own, counted, values.rows))
 
 

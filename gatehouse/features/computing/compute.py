@@ -32,7 +32,7 @@ def run_macros(connection: duckdb.DuckDBPyConnection, repository: Repository) ->
 
 def go_back(connection: duckdb.DuckDBPyConnection, repository: Repository, table: str) -> None:
     """Create `raw.<table>` as it was at `as_of`, from `source.<table>`. One without a history is copied whole."""
-    query = repository.known.get(table, f"SELECT * FROM source.{quoted(table)}")
+    query = repository.histories.get(table, f"SELECT * FROM source.{quoted(table)}")
     run(connection, f"CREATE TABLE raw.{quoted(table)} AS\n{query}", f"known/{table}.sql")
 
 
@@ -67,13 +67,13 @@ def keep_view(connection: duckdb.DuckDBPyConnection, repository: Repository, vie
     """
     spec, where = view.spec, f"views/{view.name}.sql"
     event = f"CAST({quoted(EVENT_TIMESTAMP)} AS TIMESTAMPTZ)"
-    known = f"CAST({known_time(spec.available)} AS TIMESTAMPTZ)" if spec.available else event
+    known_at = f"CAST({known_time(spec.available)} AS TIMESTAMPTZ)" if spec.available else event
     keys = {key: SQL_TYPES[repository.entities[key]] for key in spec.entities}
     features = {name: SQL_TYPES[kind] for name, kind in spec.features.items()}
     columns = [
         *(f"CAST({quoted(key)} AS {kind}) AS {quoted(key)}" for key, kind in keys.items()),
         f"{event} AS {quoted(EVENT_TIMESTAMP)}",
-        f"if({known} IS NULL, NULL, greatest({event}, {known})) AS {quoted(KNOWN_FROM)}",
+        f"if({known_at} IS NULL, NULL, greatest({event}, {known_at})) AS {quoted(KNOWN_FROM)}",
         *(f"CAST({quoted(feature)} AS {kind}) AS {quoted(feature)}" for feature, kind in features.items()),
     ]
     within = [f"{quoted(time)} IS NOT NULL" for time in (EVENT_TIMESTAMP, KNOWN_FROM)]

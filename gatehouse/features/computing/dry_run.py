@@ -42,7 +42,7 @@ def dry_run(repository: Repository, tables: Mapping[str, Mapping[str, str]]) -> 
                 schema = pa.schema({name: _ARROW_TYPES[SQL_TYPES[kind]] for name, kind in on_demand.inputs.items()})
                 run = partial(on_demand_features, on_demand, schema.empty_table())
                 yield f"on_demand/{on_demand.name}.sql", on_demand.query, run
-            for name, query in repository.known.items():
+            for name, query in repository.histories.items():
                 connection.execute(f"DROP TABLE IF EXISTS raw.{quoted(name)}")
                 yield f"known/{name}.sql", query, partial(go_back, connection, repository, name)
 

@@ -86,16 +86,16 @@ def redefined_table(
     """
     if not corrected:
         return {**write_rows(connection, view, computed, folder)}
-    key, known = (*view.spec.entities, EVENT_TIMESTAMP), quoted(KNOWN_FROM)
+    key, known_from = (*view.spec.entities, EVENT_TIMESTAMP), quoted(KNOWN_FROM)
     keys = ", ".join(map(quoted, key))
     connection.execute(
-        f"CREATE OR REPLACE TEMP TABLE redefined AS "
-        f"WITH corrected AS (SELECT {keys}, max({known}) AS __corrected_at FROM {rows_of(corrected)} GROUP BY ALL) "
-        f"SELECT n.* REPLACE (greatest(n.{known}, __corrected_at) AS {known}), "
-        f"coalesce(n.{known} <= __corrected_at, false) AS __moved "
+        f"CREATE OR REPLACE TEMP TABLE redefined AS WITH corrected AS "
+        f"(SELECT {keys}, max({known_from}) AS __corrected_at FROM {rows_of(corrected)} GROUP BY ALL) "
+        f"SELECT n.* REPLACE (greatest(n.{known_from}, __corrected_at) AS {known_from}), "
+        f"coalesce(n.{known_from} <= __corrected_at, false) AS __moved "
         f"FROM {computed} AS n LEFT JOIN corrected AS c ON {_match('c', key)} QUALIFY row_number() OVER "
-        f"(PARTITION BY {', '.join(f'n.{quoted(name)}' for name in key)}, greatest(n.{known}, __corrected_at) "
-        f"ORDER BY n.{known} DESC) = 1"
+        f"(PARTITION BY {', '.join(f'n.{quoted(name)}' for name in key)}, greatest(n.{known_from}, __corrected_at) "
+        f"ORDER BY n.{known_from} DESC) = 1"
     )
     files = write_rows(connection, view, "(FROM redefined WHERE NOT __moved)", folder)
     if connection.execute("SELECT count(*) FROM redefined WHERE __moved").fetchall()[0][0]:
@@ -127,11 +127,11 @@ def next_table(
         connection.execute("CREATE OR REPLACE TEMP TABLE fresh AS FROM computed")
         connection.execute("CREATE OR REPLACE TEMP TABLE late AS FROM computed WHERE false")
     # Provisional rows of the spans become known at or after the start of the first week; those weeks are rewritten.
-    known, first = quoted(KNOWN_FROM), week_of(max(earlier.settled, spans[0].start))
+    known_from, first = quoted(KNOWN_FROM), week_of(max(earlier.settled, spans[0].start))
     replaced = {name for name in earlier.files if name.startswith(KNOWN) and _week(name) >= first}
     rows = (
         f"({_earlier(view, earlier, KNOWN, replaced)} "
-        f"WHERE NOT (({_inside(spans)}) AND {known} >= {time_literal(earlier.settled)}) UNION ALL FROM fresh)"
+        f"WHERE NOT (({_inside(spans)}) AND {known_from} >= {time_literal(earlier.settled)}) UNION ALL FROM fresh)"
     )
     some = connection.execute(f"SELECT 1 FROM {rows} LIMIT 1").fetchall()
     fresh = write_rows(connection, view, rows, folder) if some else {}
@@ -170,28 +170,28 @@ def _compare(
     `kept` are the earlier versions in the spans that stay, `keys` are the keys of settled rows, `now` the computed
     values at `as_of`, and `stored` the values of kept and fresh versions then.
     """
-    settled, now, known = time_literal(earlier.settled), time_literal(as_of), quoted(KNOWN_FROM)
+    settled, now, known_from = time_literal(earlier.settled), time_literal(as_of), quoted(KNOWN_FROM)
     key = (*view.spec.entities, EVENT_TIMESTAMP)
     keys, columns = ", ".join(map(quoted, key)), _columns(view)
     nothing = ", ".join(f"NULL AS {quoted(name)}" for name in view.spec.features)
     something = " OR ".join(f"s.{quoted(name)} IS NOT NULL" for name in view.spec.features)
-    newest = f"WHERE {known} <= {now} QUALIFY row_number() OVER (PARTITION BY {keys} ORDER BY {known} DESC) = 1"
+    newest = f"WHERE {known_from} <= {now} QUALIFY row_number() OVER (PARTITION BY {keys} ORDER BY {known_from} DESC)=1"
     connection.execute(
         f"CREATE OR REPLACE TEMP TABLE kept AS "
-        f"{_earlier(view, earlier, KNOWN)} WHERE ({_inside(spans)}) AND {known} < {settled} "
+        f"{_earlier(view, earlier, KNOWN)} WHERE ({_inside(spans)}) AND {known_from} < {settled} "
         f"UNION ALL {_earlier(view, earlier, CORRECTED)} WHERE {_inside(spans)}"
     )
     connection.execute(
-        f"CREATE OR REPLACE TEMP TABLE fresh AS SELECT {columns} FROM computed AS n WHERE {known} >= {settled} "
+        f"CREATE OR REPLACE TEMP TABLE fresh AS SELECT {columns} FROM computed AS n WHERE {known_from} >= {settled} "
         f"AND NOT EXISTS (FROM kept AS h WHERE {_match('h', (*key, KNOWN_FROM))})"
     )
     connection.execute(
         f"CREATE OR REPLACE TEMP TABLE late AS "
-        f"WITH keys AS (SELECT {keys} FROM kept UNION SELECT {keys} FROM computed WHERE {known} < {settled}), "
+        f"WITH keys AS (SELECT {keys} FROM kept UNION SELECT {keys} FROM computed WHERE {known_from} < {settled}), "
         f"versions AS (SELECT {columns} FROM kept UNION ALL FROM fresh), "
         f"now AS (SELECT {columns} FROM computed AS n SEMI JOIN keys AS t ON {_match('t', key)} {newest}), "
         f"stored AS (SELECT {columns} FROM versions AS n SEMI JOIN keys AS t ON {_match('t', key)} {newest}) "
-        f"SELECT n.* REPLACE ({now} AS {known}) FROM now AS n "
+        f"SELECT n.* REPLACE ({now} AS {known_from}) FROM now AS n "
         f"WHERE NOT EXISTS (FROM stored AS s WHERE {_match('s', (*key, *view.spec.features))}) "
         f"UNION ALL SELECT {keys}, {now}, {nothing} FROM stored AS s "
         f"WHERE ({something}) AND NOT EXISTS (FROM now AS n WHERE {_match('s', key)})"

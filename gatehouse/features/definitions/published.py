@@ -24,7 +24,7 @@ def published_files(repository: Repository) -> dict[str, bytes]:
     queries = {f"views/{name}.sql": view.query for name, view in repository.views.items()}
     queries |= {f"on_demand/{name}.sql": view.query for name, view in repository.on_demand.items()}
     queries |= {f"staging/{name}.sql": query for name, query in repository.staging.items()}
-    queries |= {f"known/{name}.sql": query for name, query in repository.known.items()}
+    queries |= {f"known/{name}.sql": query for name, query in repository.histories.items()}
     queries |= {f"labels/{repository.label.name}.sql": repository.entity_rows, "macros.sql": repository.macros}
     # Definitions are sorted, as their order has no meaning; features of a view keep theirs, the order of columns.
     defined: dict[str, list[Any]] = {

@@ -68,7 +68,7 @@ class Repository:
     Attributes:
         entities: Type of the join key by entity.
         staging: Staging query by name; each query comes after those that it reads.
-        known: Query by raw table that gives the table as it stood at `as_of`; tables without one have no history.
+        histories: Query by raw table that gives the table as it stood at `as_of`; tables without one have no history.
     """
 
     folder: Path
@@ -80,7 +80,7 @@ class Repository:
     views: dict[str, View]
     on_demand: dict[str, OnDemand]
     services: dict[str, FeatureService]
-    known: dict[str, str]
+    histories: dict[str, str]
     label: LabelView
     entity_rows: str
 
@@ -153,7 +153,7 @@ def _assembled(folder: Path, defined: Definitions, problems: list[str]) -> Repos
         on_demand[name] = OnDemand(name, on_demand_spec, query("on_demand", name), inputs)
     rows = {label.name: query("labels", label.name) for label in defined.labels}
     problems += problems_of(defined)
-    known, unordered = queries("known"), queries("staging")
+    histories, unordered = queries("known"), queries("staging")
     graph = {
         name: [read for read in names_read("staging", text, unordered) if read != name]
         for name, text in unordered.items()
@@ -174,7 +174,7 @@ def _assembled(folder: Path, defined: Definitions, problems: list[str]) -> Repos
     texts |= {f"views/{name}.sql": (view.query, PARAMETERS) for name, view in views.items()}
     texts |= {f"labels/{name}.sql": (text, PARAMETERS) for name, text in rows.items()}
     texts |= {f"on_demand/{name}.sql": (view.query, ()) for name, view in on_demand.items()}
-    texts |= {f"known/{name}.sql": (text, KNOWN_PARAMETERS) for name, text in known.items()}
+    texts |= {f"known/{name}.sql": (text, KNOWN_PARAMETERS) for name, text in histories.items()}
     texts["macros.sql"] = (macros, PARAMETERS)
     problems += [text for file, (query, names) in texts.items() for text in parameter_problems(file, query, names)]
     if problems:
@@ -190,7 +190,7 @@ def _assembled(folder: Path, defined: Definitions, problems: list[str]) -> Repos
         views=views,
         on_demand=on_demand,
         services=defined.services,
-        known=known,
+        histories=histories,
         label=label,
         entity_rows=rows[label.name],
     )
@@ -221,4 +221,4 @@ def without_history(repository: Repository, view: str) -> list[str]:
     """
     if repository.views[view].spec.static:
         return []
-    return [name for name in tables_of(repository, [repository.views[view].query]) if name not in repository.known]
+    return [name for name in tables_of(repository, [repository.views[view].query]) if name not in repository.histories]

@@ -79,14 +79,14 @@ class Freshness:
     """The freshness of a view at a moment, from the rows that are known at that moment.
 
     Attributes:
-        known: Time since its newest row became known. This row can be a correction of an old event.
+        known_age: Time since its newest row became known. This row can be a correction of an old event.
         ahead: Number of rows that become known only later.
     """
 
     view: str
     allowed: timedelta | None
     age: timedelta | None
-    known: timedelta | None
+    known_age: timedelta | None
     ahead: int
 
     @property
@@ -118,8 +118,8 @@ def freshness_of(views: "Iterable[View]", tables: "Mapping[str, Files]", moment:
                 f"SELECT max({event}) FILTER ({is_known}), max({known_from}) FILTER ({is_known}), "
                 f"count(*) FILTER (NOT {is_known}) FROM {rows_of([*tables[view.name].values()])}"
             ).fetchall()[0]
-            age, since_known = (None if time is None else moment - time for time in (newest_event, newest_known))
-            measured.append(Freshness(view.name, view.spec.freshness, age, since_known, ahead))
+            age, known_age = (None if time is None else moment - time for time in (newest_event, newest_known))
+            measured.append(Freshness(view.name, view.spec.freshness, age, known_age, ahead))
     return measured
 
 

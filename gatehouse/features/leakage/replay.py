@@ -104,9 +104,9 @@ class Replay:
         for name in self.views:
             if not self.repository.views[name].spec.static:
                 files = [*self.feature_tables[name].values()]
-                known = pc.cast(pq.ParquetDataset(files).read([KNOWN_FROM])[KNOWN_FROM], _TIME)
-                inside = pc.and_(pc.greater_equal(known, span["min"]), pc.less_equal(known, span["max"]))
-                moments[name] = pa.chunked_array([pc.unique(known.filter(inside))])
+                known_from = pc.cast(pq.ParquetDataset(files).read([KNOWN_FROM])[KNOWN_FROM], _TIME)
+                inside = pc.and_(pc.greater_equal(known_from, span["min"]), pc.less_equal(known_from, span["max"]))
+                moments[name] = pa.chunked_array([pc.unique(known_from.filter(inside))])
         shared: list[datetime] = []
         for name, own in sorted(moments.items(), key=lambda item: (len(item[1]), item[0])):
             # Where one moment serves several views, the raw tables are computed once.
@@ -150,9 +150,9 @@ class Replay:
                 )
         for name in names:
             # Stored rows of the view in the window against the replayed ones; a row without a match differs.
-            view, known = repository.views[name], quoted(KNOWN_FROM)
+            view, known_from = repository.views[name], quoted(KNOWN_FROM)
             keys = [*view.spec.entities, EVENT_TIMESTAMP, KNOWN_FROM]
-            within = f"{known} > {time_literal(cut - WINDOW)} AND {known} <= {time_literal(cut)}"
+            within = f"{known_from} > {time_literal(cut - WINDOW)} AND {known_from} <= {time_literal(cut)}"
             match = " AND ".join(f"s.{quoted(key)} IS NOT DISTINCT FROM r.{quoted(key)}" for key in keys)
             columns = [f"coalesce(s.{quoted(key)}, r.{quoted(key)}) AS {quoted(key)}" for key in keys]
             columns += [f"s.{quoted(feature)} AS {quoted(feature)}" for feature in view.spec.features]
@@ -187,7 +187,7 @@ class Replay:
         """
         span = pc.min_max(self.training_set["decision_time"]).as_py()
         read = tables_of(self.repository, [self.repository.entity_rows])
-        names = sorted({*self.repository.sources} & {*self.repository.known} & {*read})
+        names = sorted({*self.repository.sources} & {*self.repository.histories} & {*read})
         if span["min"] == span["max"]:
             return []
         self._restore(names, span["min"], _BEGINNING)

@@ -308,11 +308,11 @@ def _matches(view: Joined, lookup: _Lookup, rows: pa.Table) -> tuple[Integers, T
     event, created, times = (times.refined() if fine else times.ticks for times in all_times)
     per_second = 10**9 if fine else 10**6
     created = _unless(created == NEVER, created, event)
-    known = event if view.event_time_only else np.maximum(event, created)
+    known_at = event if view.event_time_only else np.maximum(event, created)
     codes, looked_up = _codes(view, rows, lookup)
     position = _int64_of(rows[_POSITION]) if _POSITION in rows.column_names else None
-    events, knowns, moments = _ticks(event, known, times, max(int(codes.max()), int(looked_up.max())) + 2)
-    span = int(max(events.max(), knowns.max(), moments.max())) + 1
+    events, known_times, moments = _ticks(event, known_at, times, max(int(codes.max()), int(looked_up.max())) + 2)
+    span = int(max(events.max(), known_times.max(), moments.max())) + 1
     places = _placed(codes, span, events)
     order = _argsort(places)
     places = places[order]
@@ -321,8 +321,8 @@ def _matches(view: Joined, lookup: _Lookup, rows: pa.Table) -> tuple[Integers, T
     rows_tied = order[tied]
     order_of_rows = rows_tied if position is None else position[rows_tied]
     order[tied] = rows_tied[np.lexsort((order_of_rows, created[rows_tied], places[tied]))]
-    if (known > event).any():
-        places = _placed(codes, span, knowns)[order]
+    if (known_at > event).any():
+        places = _placed(codes, span, known_times)[order]
         along = _argsort(places)
         best = np.maximum.accumulate(along)
         places = places[along]
@@ -380,19 +380,19 @@ def _tied(ordered: Integers) -> Integers:
     return np.flatnonzero(np.append(equal, False) | np.insert(equal, 0, False))
 
 
-def _ticks(event: Integers, known: Integers, times: Integers, keys: int) -> tuple[Integers, Integers, Integers]:
+def _ticks(event: Integers, known_at: Integers, times: Integers, keys: int) -> tuple[Integers, Integers, Integers]:
     """Times as non-negative integers that keep their order and leave room for `keys` key numbers in 64 bits."""
     valid = times[times != NEVER]
     first = min(int(event.min()), int(valid.min())) if len(valid) else int(event.min())
-    last = max(int(known.max()), int(valid.max())) if len(valid) else int(known.max())
+    last = max(int(known_at.max()), int(valid.max())) if len(valid) else int(known_at.max())
     times = _unless(times == NEVER, times, first)
     if (last - first + 1) * keys < _CAPACITY:
-        return event - first, known - first, times - first
+        return event - first, known_at - first, times - first
     # Times are numbered. An entity row gets the number of the last feature time up to its own; 0 if there is none.
-    moments = np.unique(np.concatenate([event, known]))
+    moments = np.unique(np.concatenate([event, known_at]))
     return (
         np.searchsorted(moments, event) + 1,
-        np.searchsorted(moments, known) + 1,
+        np.searchsorted(moments, known_at) + 1,
         np.searchsorted(moments, times, side="right"),
     )
 

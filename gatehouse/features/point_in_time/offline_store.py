@@ -266,10 +266,10 @@ def _pulled(
     """The rows with an event in [start, end] that were known at `end`; with `newest` the newest row of every key."""
     # A time without a zone is UTC. A row without a created time was known at its event.
     happened = f"{quoted(event)}::TIMESTAMPTZ"
-    known = f"coalesce({quoted(created)}::TIMESTAMPTZ, {happened})" if created else happened
+    known_at = f"coalesce({quoted(created)}::TIMESTAMPTZ, {happened})" if created else happened
     conditions = [f"{happened} >= {time_literal(start)}"] if start else []
     if end:
-        usable_from = happened if _rule(source) == EVENT_TIME_ONLY else known
+        usable_from = happened if _rule(source) == EVENT_TIME_ONLY else known_at
         conditions += [f"{time} <= {time_literal(end)}" for time in (happened, usable_from)]
     usable = " AND ".join(conditions) or "true"
     names = [*map(quoted, (key for key in keys if key != DUMMY_ENTITY_ID))]
@@ -285,7 +285,7 @@ def _pulled(
             if newest:
                 query = (
                     f"{select} (SELECT *, row_number() OVER () AS position FROM {scan}) WHERE {usable} QUALIFY "
-                    f"row_number() OVER ({partition}ORDER BY {happened} DESC, {known} DESC, position DESC) = 1 "
+                    f"row_number() OVER ({partition}ORDER BY {happened} DESC, {known_at} DESC, position DESC) = 1 "
                     "ORDER BY position"
                 )
             reader = connection.sql(query).to_arrow_reader(_BATCH_ROWS)

@@ -49,12 +49,12 @@ _ROLE = "kubectl apply -n NAMESPACE -f docs/launcher-role.yaml, bound to the ser
 
 @dataclass(frozen=True)
 class Named:
-    """An object that must exist, unless it is optional, with its required keys, and no keys but the known ones."""
+    """An object that must exist, unless it is optional, with its required keys, and no keys but the allowed ones."""
 
     kind: str
     name: str
     keys: frozenset[str] = frozenset()
-    known: frozenset[str] = frozenset()
+    allowed: frozenset[str] = frozenset()
     optional: bool = False
 
 
@@ -217,7 +217,7 @@ def _objects(project: Project, platform: Platform) -> Iterator[Named]:
     """Secrets, config maps, claims and accounts that pods use."""
     needed = {"source-url"} if getattr(project.file.source, "url_env", "") else set()
     all_keys = {*CREDENTIAL_KEYS, "source-url", "alert-webhook", "online-store", "model-registry-token"}
-    yield Named("configmaps", platform.settings, known=frozenset(SETTINGS_KEYS), optional=True)
+    yield Named("configmaps", platform.settings, allowed=frozenset(SETTINGS_KEYS), optional=True)
     yield Named("secrets", platform.credentials, frozenset(needed), frozenset(all_keys), not needed)
     kinds = {"secret": "secrets", "config_map": "configmaps"}
     for pods in (platform.pods, *platform.stages.values()):
@@ -248,7 +248,7 @@ def _object(api: KubernetesApi, namespace: str, named: Named, values: dict[str, 
         values |= data
     if missing := sorted(named.keys - data.keys()):
         return failed(check, f"it lacks {', '.join(missing)}", advice)
-    if strange := sorted(data.keys() - named.known) if named.known else []:
-        expected = ", ".join(sorted(named.known))
+    if strange := sorted(data.keys() - named.allowed) if named.allowed else []:
+        expected = ", ".join(sorted(named.allowed))
         return failed(check, f"nothing reads {', '.join(strange)}", f"Expected keys among {expected}.")
     return passed(check, f"it has {', '.join(sorted(data))}" if data else "it is there")

@@ -58,12 +58,12 @@ class Categorical:
         return FIRST_KNOWN + len(self.vocabulary)
 
     @cached_property
-    def _known(self) -> pa.StringArray:
+    def _categories(self) -> pa.StringArray:
         return pa.array(self.vocabulary, pa.string())
 
     def apply(self, texts: pa.ChunkedArray) -> Ids:
         """The id of each value, shape (rows,)."""
-        places = pc.cast(pc.index_in(texts, value_set=self._known), pa.int64())
+        places = pc.cast(pc.index_in(texts, value_set=self._categories), pa.int64())
         ids: Ids = pc.fill_null(pc.add(places, FIRST_KNOWN), UNKNOWN).to_numpy().copy()
         ids[pc.is_null(texts).to_numpy()] = MISSING
         return ids

@@ -5,7 +5,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from gatehouse.data.sources.base import KnownPart, Part
+from gatehouse.data.sources.base import EarlierPart, Part
 from gatehouse.data.sources.catalog import _READERS, SourceSpec
 
 COLUMNS = {"id": "int64", "item": "string", "at": "timestamp"}
@@ -23,7 +23,7 @@ def rows(start: int, stop: int) -> pa.Table:
     )
 
 
-def read(spec: SourceSpec, known: tuple[KnownPart, ...] = ()) -> tuple[dict[str, Any], list[Part], pa.Table]:
+def read(spec: SourceSpec, known: tuple[EarlierPart, ...] = ()) -> tuple[dict[str, Any], list[Part], pa.Table]:
     """State, parts and rows of the table `orders`."""
     with _READERS[type(spec)](spec) as reader:
         state = dict(reader.state())
@@ -33,8 +33,8 @@ def read(spec: SourceSpec, known: tuple[KnownPart, ...] = ()) -> tuple[dict[str,
 
 
 def take(
-    spec: SourceSpec, known: tuple[KnownPart, ...] = (), rows: dict[str, pa.Table] | None = None
-) -> tuple[dict[str, Any], tuple[KnownPart, ...], dict[str, pa.Table]]:
+    spec: SourceSpec, known: tuple[EarlierPart, ...] = (), rows: dict[str, pa.Table] | None = None
+) -> tuple[dict[str, Any], tuple[EarlierPart, ...], dict[str, pa.Table]]:
     """What a snapshot does: read the parts that the earlier one does not hold, and keep all of them."""
     tables = dict(rows or {})
     listed: list[Part] = []
@@ -44,7 +44,7 @@ def take(
             if part.fingerprint not in tables:
                 tables[part.fingerprint] = part.read().table
             listed.append(part)
-    parts = tuple(KnownPart(part.fingerprint, tables[part.fingerprint].num_rows, part.position) for part in listed)
+    parts = tuple(EarlierPart(part.fingerprint, tables[part.fingerprint].num_rows, part.position) for part in listed)
     return state, parts, {part.fingerprint: tables[part.fingerprint] for part in parts}
 
 

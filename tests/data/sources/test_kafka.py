@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import KafkaError, Producer
 
-from gatehouse.data.sources.base import KnownPart
+from gatehouse.data.sources.base import EarlierPart
 from gatehouse.data.sources.kafka import KafkaReader, KafkaSource
 from gatehouse.errors import DeclarationError, SourceError
 from tests.data.sources.reading import ids, take
@@ -84,7 +84,7 @@ def test_messages_become_typed_rows_partition_after_partition(cluster: Cluster, 
 
 
 def test_incremental_snapshots_hold_every_message_once_and_keep_their_full_parts(cluster: Cluster, topic: str) -> None:
-    known: tuple[KnownPart, ...] = ()
+    known: tuple[EarlierPart, ...] = ()
     rows: dict[str, pa.Table] = {}
     for start, stop in ((0, 3), (3, 10), (10, 10), (10, 36), (36, 41)):
         cluster.send(topic, 0, orders(start, stop))

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from pydantic import ValidationError
 
-from gatehouse.data.sources.base import KnownPart, Part
+from gatehouse.data.sources.base import EarlierPart, Part
 from gatehouse.data.sources.sql import SqlReader, SqlSource
 from gatehouse.errors import DeclarationError, SourceError
 from tests.data.sources.reading import read
@@ -203,9 +203,9 @@ def test_a_declaration_that_is_not_repeatable_is_refused(table: dict[str, Any], 
         source("sqlite:///x", **table)
 
 
-def as_known(parts: list[Part]) -> tuple[KnownPart, ...]:
+def as_known(parts: list[Part]) -> tuple[EarlierPart, ...]:
     """What a snapshot remembers of parts."""
-    return tuple(KnownPart(part.fingerprint, part.read().table.num_rows, part.position) for part in parts)
+    return tuple(EarlierPart(part.fingerprint, part.read().table.num_rows, part.position) for part in parts)
 
 
 def test_of_an_appended_table_only_the_new_rows_are_read(url: str, monkeypatch: pytest.MonkeyPatch) -> None:

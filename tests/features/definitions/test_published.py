@@ -30,7 +30,7 @@ def _plain(repository: Repository, folder: Path) -> Repository:
         folder=folder,
         macros=code(repository.macros),
         staging={name: code(text) for name, text in repository.staging.items()},
-        known={name: code(text) for name, text in repository.known.items()},
+        histories={name: code(text) for name, text in repository.histories.items()},
         views={name: query(view) for name, view in repository.views.items()},
         on_demand={name: query(view) for name, view in repository.on_demand.items()},
         services={name: bare(service) for name, service in repository.services.items()},
@@ -62,7 +62,7 @@ def test_comments_layout_and_order_are_in_no_file(repository: Repository, tmp_pa
 
 def test_sql_without_comments_means_the_same_to_duckdb(repository: Repository) -> None:
     views = [*repository.views.values(), *repository.on_demand.values()]
-    queries = [view.query for view in views] + [*repository.staging.values(), *repository.known.values()]
+    queries = [view.query for view in views] + [*repository.staging.values(), *repository.histories.values()]
     with connect() as connection:
         for query in (*queries, repository.entity_rows, *JOINED):
             assert _parsed(connection, code(query)) == _parsed(connection, query), query
