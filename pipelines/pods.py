@@ -11,7 +11,7 @@ from gatehouse.launchers.spec import CREDENTIAL_KEYS, SETTINGS_KEYS
 from gatehouse.project.platforms import Platform, Pods
 from gatehouse.project.task_settings import TaskResources, seconds_of_attempts
 from gatehouse.registry.model_registry import AUTHOR, SERVER, TOKEN
-from gatehouse.runtime.images import HELD, TRAINING, image, training
+from gatehouse.runtime.images import PACKAGES, TRAINING, image, training
 from gatehouse.store.run import RUN_ID
 from gatehouse.store.stage import ATTEMPTS, Declaration, Stage
 
@@ -60,7 +60,7 @@ def equip(
     kubernetes.use_config_map_as_env(task, platform.settings, SETTINGS_KEYS, optional=True)
     kubernetes.use_secret_as_env(task, platform.credentials, CREDENTIAL_KEYS, optional=True)
     # The platform's image in place of the task's own: training on accelerators gets the image with CUDA.
-    name = next(name for name in HELD if image(name) == task.container_spec.image)
+    name = next(name for name in PACKAGES if image(name) == task.container_spec.image)
     name = training(accelerated.accelerator if accelerated else 0) if name == TRAINING else name
     task.set_container_image(platform.image(name))
     _place(task, own)

@@ -74,7 +74,7 @@ class Tasks:
             when=file.alerts,
             form=file.alert_form,
         )
-        self._let_tell(reported)
+        self._add_webhook(reported)
         last = self.plan.pop()
         with ExitHandler(reported, name="Open: all stages"):
             yield
@@ -88,7 +88,7 @@ class Tasks:
         self._require_no_dependents()
         self.plan.append(last)
 
-    def _let_tell(self, task: PipelineTask) -> None:
+    def _add_webhook(self, task: PipelineTask) -> None:
         """Give a task the webhook, and what machines cost."""
         prices = self.project.file.prices
         if prices.per_hour:
@@ -112,7 +112,7 @@ class Tasks:
             form=file.alert_form,
             owners=file.owners,
         )
-        self._let_tell(reconciled)
+        self._add_webhook(reconciled)
 
     def _require_no_dependents(self) -> None:
         """Refuse that a run goes on without a stage which it needs.

@@ -12,7 +12,7 @@ from gatehouse.evaluation.spec import EvaluationSpec
 from gatehouse.evaluation.stage import evaluate
 from gatehouse.launchers.spec import ONLINE_STORE, LocalLaunch
 from gatehouse.launchers.timeouts import stage_minutes
-from gatehouse.metrics.judging import judging_of
+from gatehouse.metrics.judging import profile_of
 from gatehouse.online.serving.stage import compare_online
 from gatehouse.operations.requiring.stage import require_no_leakage
 from gatehouse.pipelines.data import Data, add_alert, add_data_tasks
@@ -53,7 +53,7 @@ def training(project: Project, tasks: Tasks) -> Any:
             backfill: Why rows of the earlier snapshot may change, where they do; empty where they may not.
         """
         with tasks.begin(store, rerun):
-            alarm = file.features.leakage_alarm or judging_of(task_of(file.training)).feature_alarm
+            alarm = file.features.leakage_alarm or profile_of(task_of(file.training)).feature_alarm
             leakage = {"alarm": alarm, "unchecked": dict(file.features.unchecked)}
             data = add_data_tasks(tasks, source, window, backfill, leakage=leakage)
             divided = tasks.add(

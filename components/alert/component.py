@@ -18,7 +18,7 @@ def alert(
     report: str = "",
     when: str = "fail",
     form: str = "generic",
-) -> NamedTuple("Outputs", [("wanted", bool), ("delivered", bool), ("attempts", int), ("why", str)]):
+) -> NamedTuple("Outputs", [("requested", bool), ("delivered", bool), ("attempts", int), ("why", str)]):
     """Post a verdict to the webhook that `GATEHOUSE_ALERT_WEBHOOK` names, where `when` asks for it.
 
     Args:
@@ -33,7 +33,7 @@ def alert(
         form: What the webhook takes: `generic`, `slack` or `teams`.
 
     Returns:
-        wanted: Whether the project wants an alert for this verdict.
+        requested: Whether the project wants an alert for this verdict.
         delivered: Whether the webhook accepted it.
         attempts: Number of attempts.
         why: Why it was not delivered; empty if it was.

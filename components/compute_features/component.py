@@ -77,8 +77,8 @@ def compute_features(
     earlier = run(previous_features, request_of(previous_features, **origin, project=project))
     parent = earlier.feature_tables
     tables = run(compute, request_of(compute, **origin, project=project, parent=parent)).feature_tables
-    asked = {"feature_tables": tables, "definitions": definitions, "as_of": as_of, "against": against}
-    aged = run(freshness, request_of(freshness, **asked))
+    ages = {"feature_tables": tables, "definitions": definitions, "as_of": as_of, "against": against}
+    aged = run(freshness, request_of(freshness, **ages))
     show(aged, metrics)
     rows = ""
     checked: tuple[str, str, list] = ("", "pass", [])

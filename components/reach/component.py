@@ -11,7 +11,7 @@ from gatehouse.store.image import image_of
 def reach(
     store: str,
     version: str = "",
-) -> NamedTuple("Outputs", [("found", list)]):
+) -> NamedTuple("Outputs", [("checks", list)]):
     """Check from a pod that the store and MLflow answer, and that the image has the right version.
 
     Args:
@@ -19,7 +19,7 @@ def reach(
         version: The version of Gatehouse that the pipeline was compiled with; empty for any.
 
     Returns:
-        found: The result of each check, as one sentence.
+        checks: The result of each check, as one sentence.
     """
     from gatehouse.operations.diagnosing.stage import reach as run_reach
     from gatehouse.store.parameters import request_of, runner, values_of

@@ -17,7 +17,7 @@ def report_end(
     when: str,
     form: str,
     owners: dict,
-) -> NamedTuple("Outputs", [("state", str), ("failed_stage", str), ("told", bool)]):
+) -> NamedTuple("Outputs", [("state", str), ("failed_stage", str), ("posted", bool)]):
     """Record how the run ended, and report it.
 
     Args:
@@ -32,16 +32,16 @@ def report_end(
     Returns:
         state: How the run ended.
         failed_stage: The stage that failed first; empty for none.
-        told: Whether the webhook accepted the notice.
+        posted: Whether the webhook accepted the notice.
         summary: What happened to each stage, for the UI.
     """
     from gatehouse.operations.ending.stage import EndRequest, summary_of
     from gatehouse.operations.ending.stage import report_end as report
     from gatehouse.store.store import ArtifactStore
 
-    request = EndRequest(project=project, pipeline=pipeline, said=status.state, when=when, form=form, owners=owners)
+    end = EndRequest(project=project, pipeline=pipeline, kfp_state=status.state, when=when, form=form, owners=owners)
     opened = ArtifactStore.open(store)
-    result = report(request, opened)
+    result = report(end, opened)
     with open(summary.path, "w", encoding="utf-8") as stream:
         stream.write(summary_of(opened, result))
-    return (result.state, result.failed_stage, result.told)
+    return (result.state, result.failed_stage, result.posted)

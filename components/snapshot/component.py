@@ -73,7 +73,7 @@ def snapshot(
     read = {"location": location, "window": window, "backfill": backfill}
     taken = run(take, request_of(take, source=source, **read))
     beside = {"baseline": baseline, "snapshots": snapshots, "statistics": statistics}
-    asked = request_of(validate, snapshot=taken.snapshot, contract=contract, delivery=list(taken.delivery), **beside)
-    judged = run(validate, asked)
+    request = request_of(validate, snapshot=taken.snapshot, contract=contract, delivery=list(taken.delivery), **beside)
+    judged = run(validate, request)
     show(judged, opened, metrics, report)
     return (taken.snapshot, taken.as_of, judged.validation, judged.verdict, list(judged.reasons))

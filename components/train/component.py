@@ -69,8 +69,8 @@ def train(
     rows = {**data, "transformation": transformation, "model_name": model_name}
     training = train_spec(as_written(spec) | ({"seed": seed} if seed >= 0 else {}))
     if search:
-        asked = {"base": training.model_dump(mode="json"), "spec": search, "seed": training.seed}
-        tuned = run(tune, request_of(tune, **rows, **asked).priced())
+        settings = {"base": training.model_dump(mode="json"), "spec": search, "seed": training.seed}
+        tuned = run(tune, request_of(tune, **rows, **settings).priced())
         experiment = tuned.experiment
         track_experiment(opened, experiment)
         training = run_as(json.loads(tuned.best), operation_of(training))

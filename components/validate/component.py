@@ -48,7 +48,7 @@ def validate(
 
     opened = ArtifactStore.open(store)
     about = {"snapshot": snapshot, "contract": contract, "baseline": baseline, "snapshots": snapshots}
-    asked = request_of(judge, **about, delivery=delivery, statistics=statistics)
-    result = runner(opened, code, rerun)(judge, asked)
+    request = request_of(judge, **about, delivery=delivery, statistics=statistics)
+    result = runner(opened, code, rerun)(judge, request)
     show(result, opened, metrics, report)
     return (result.validation, result.verdict, list(result.reasons))

@@ -40,7 +40,7 @@ from gatehouse.data.validation.sensitivity import sensitive_columns
 from gatehouse.data.validation.spec import SkewSpec
 from gatehouse.errors import ConfigurationError, ErasedArtifactError, GatehouseError, InvalidManifestError, StoreError
 from gatehouse.reports.rendering import rendered
-from gatehouse.runtime.counting import counted
+from gatehouse.runtime.plural import counted
 from gatehouse.store import deprecation, eraser
 from gatehouse.store.collection import Collector, Wish
 from gatehouse.store.database import quoted
@@ -476,7 +476,7 @@ def rejected(
             column = f"column {group.column}: " if group.column else ""
             console.print(Text.assemble((f"{group.rows:>9,}  ", "yellow"), f"{column}{group.reason}"))
             for example in group.examples:
-                value = "" if example.found == NOT_SHOWN else f", found {example.found}"
+                value = "" if example.observed == NOT_SHOWN else f", found {example.observed}"
                 row = "" if example.raw == HIDDEN else f": {example.raw}"
                 console.print(Text(f"           {example.place}{value}{row}", style="dim"))
         if hidden := ", ".join(dataset.details.get("sensitive", ())):

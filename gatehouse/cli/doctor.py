@@ -71,6 +71,6 @@ def cluster(
         for finding in findings:
             sign, color = _SIGNS[finding.outcome]
             advice = "" if finding.well else finding.advice
-            rows.append((Text(sign, style=color), finding.check, finding.found, advice))
+            rows.append((Text(sign, style=color), finding.check, finding.observed, advice))
         print_rows(("", "check", "found", "what to do"), rows)
     sys.exit(0 if all(finding.well for finding in findings) else 1)

@@ -48,10 +48,10 @@ class FeatureProject:
     project: Project
     repository: Repository
 
-    def view(self, name: str, others: Iterable[str] = ()) -> View:
-        """A view by name. Raises ConfigurationError that lists the views, and `others` that are allowed too."""
+    def view(self, name: str, extra_names: Iterable[str] = ()) -> View:
+        """A view by name. Raises ConfigurationError that lists the views, and `extra_names` that are allowed too."""
         if name not in self.repository.views:
-            names = ", ".join(sorted([*self.repository.views, *others]))
+            names = ", ".join(sorted([*self.repository.views, *extra_names]))
             raise ConfigurationError(f"There is no feature view {name!r}: expected one of {names}.")
         return self.repository.views[name]
 
@@ -107,10 +107,10 @@ class FeatureProject:
                 f"the present definitions say of {', '.join(lines)}{more}. `gatehouse run` computes them again; or "
                 "go back to the definitions that they were computed with."
             )
-        *others, chosen = fitting
+        *alternatives, chosen = fitting
         unlike = [
             str(tables.reference)
-            for tables in others
+            for tables in alternatives
             if any(tables.views[view.name] != chosen.views[view.name] for view in views)
         ]
         if unlike:

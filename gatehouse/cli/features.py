@@ -26,7 +26,7 @@ from gatehouse.cli.output import JsonOption, StoreBesideProjectOption, print_jso
 from gatehouse.errors import ConfigurationError
 from gatehouse.features.definitions.repository import OnDemand, View
 from gatehouse.features.lineage import lineage_of
-from gatehouse.runtime.counting import counted
+from gatehouse.runtime.plural import counted
 from gatehouse.runtime.redaction import names_password, require_encoded
 
 app = typer.Typer(no_args_is_help=True, help="Feature views: list, show, retrieve, materialize, push, skew, lineage.")

@@ -18,7 +18,7 @@ from rich.text import Text
 from gatehouse.cli.output import find, print_table
 from gatehouse.cli.place import LONGEST_NAME, store_address
 from gatehouse.errors import ConfigurationError
-from gatehouse.runtime.counting import counted
+from gatehouse.runtime.plural import counted
 from gatehouse.store.canonical import canonical_json
 from gatehouse.store.store import ArtifactStore
 

@@ -431,13 +431,13 @@ def _template_values(
     name: str, table: str, source: Mapping[str, Any], roles: _Roles, alarm: float | None, train_rows: int
 ) -> dict[str, object]:
     """What the placeholders of the template stand for, but for `split`."""
-    from gatehouse.metrics.judging import judging_of
+    from gatehouse.metrics.judging import profile_of
     from gatehouse.metrics.tasks import TASKS
 
     task = TASKS[roles.task]
-    judging = judging_of(task)
-    ((alarm_metric, model_alarm),) = judging.leakage_alarm.items()
-    feature_alarm = judging.feature_alarm if alarm is None else alarm
+    profile = profile_of(task)
+    ((alarm_metric, model_alarm),) = profile.leakage_alarm.items()
+    feature_alarm = profile.feature_alarm if alarm is None else alarm
     loss, watched = next(iter(task.losses.items()))
     with connect() as database:
         words = "SELECT keyword_name FROM duckdb_keywords() WHERE keyword_category <> 'unreserved'"
@@ -500,7 +500,7 @@ def _template_values(
         "watched": watched,
         "batch": max(1, min(_LARGEST_BATCH, train_rows // _BATCHES)),
         "slice": json.dumps(sql_name(sliced)) if sliced else "",
-        "objective": judging.objective,
+        "objective": profile.objective,
         "alarm_metric": alarm_metric,
         "model_alarm": feature_alarm if alarm_metric == "roc_auc" else model_alarm,
         "table": table,

@@ -10,7 +10,7 @@ import typer
 from gatehouse.cli.place import project_folder, store_address
 from gatehouse.errors import ConfigurationError
 from gatehouse.project.platforms import load_platform
-from gatehouse.runtime.counting import counted
+from gatehouse.runtime.plural import counted
 from gatehouse.store.store import ArtifactStore
 
 

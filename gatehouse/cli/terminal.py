@@ -13,7 +13,7 @@ from rich.text import Text
 
 from gatehouse.kfp.local_run import LocalRun
 from gatehouse.reports.advice import advised
-from gatehouse.runtime.counting import counted
+from gatehouse.runtime.plural import counted
 from gatehouse.store.reference import Reference, references_in
 from gatehouse.store.run import Event
 from gatehouse.store.store import ArtifactStore

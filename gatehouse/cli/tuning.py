@@ -18,7 +18,7 @@ from gatehouse.cli.place import PROJECT_FILE, prices_of, project_folder
 from gatehouse.configuration.yaml_lines import nearest
 from gatehouse.errors import ConfigurationError, GatehouseError, MissingArtifactError
 from gatehouse.reports.rendering import rendered
-from gatehouse.runtime.counting import counted
+from gatehouse.runtime.plural import counted
 from gatehouse.store.reference import Reference
 from gatehouse.store.store import ArtifactStore
 from gatehouse.tracking.provenance import PRICES
@@ -353,8 +353,8 @@ def stop(name: ExperimentArgument, store: StoreOption = "") -> None:
 
     opened = open_store(store)
     experiment = find_running(opened, name)
-    asked = ask_to_stop(opened.objects, experiment.study)
-    typer.echo(f"{experiment.short} is asked to end{'' if asked else ' already'}; its jobs keep their checkpoints.")
+    already = "" if ask_to_stop(opened.objects, experiment.study) else " already"
+    typer.echo(f"{experiment.short} is asked to end{already}; its jobs keep their checkpoints.")
     if asked_for(opened, experiment)["spec"].get("resume_policy") == "never":
         typer.echo("The next run of the training pipeline begins it anew (resume_policy: never).")
     else:
@@ -462,8 +462,8 @@ def import_katib(
     """
     from gatehouse.tuning.katib import imported, with_section
 
-    names = {theirs.strip(): ours.strip() for theirs, _, ours in (pair.partition("=") for pair in mapped or ())}
-    if incomplete := [theirs for theirs, ours in names.items() if not theirs or not ours]:
+    names = {name.strip(): setting.strip() for name, _, setting in (pair.partition("=") for pair in mapped or ())}
+    if incomplete := [name for name, setting in names.items() if not name or not setting]:
         raise ConfigurationError(f"--map: expected THEIRS=OURS, found {', '.join(incomplete)}.")
     try:
         converted = imported(file.read_text(encoding="utf-8"), names)

@@ -192,8 +192,8 @@ def in_words(detail: Any) -> str:
     for beginning, expected in _EXPECTED.items():
         if kind.startswith(beginning):
             return expected
-    for theirs, ours in _WORDS.items():
-        message = message.replace(theirs, ours)
+    for phrase, wording in _WORDS.items():
+        message = message.replace(phrase, wording)
     return message
 
 

@@ -47,27 +47,27 @@ def _reason(error: GatehouseError) -> str:
 
 def origins_of(store: ArtifactStore, model: str, training_set: str, split: str, split_checks: str) -> Origins:
     """What is known of the data that a candidate was made from; it does not depend on the clock."""
-    missing, passing = _missing(store, model)
+    missing, transient = _missing(store, model)
     try:
         checked = store.manifest(split_checks).derived_from.get("split") if split_checks else ""
         inputs = store.manifest(model).derived_from
         if not split_checks:
-            return Origins(missing, "the evaluation was given no checks of the split", passing=passing)
+            return Origins(missing, "the evaluation was given no checks of the split", transient=transient)
         if checked != split:
-            return Origins(missing, f"{split_checks} checked {checked or 'no split'}, not {split}", passing=passing)
+            return Origins(missing, f"{split_checks} checked {checked or 'no split'}, not {split}", transient=transient)
         if (inputs.get("training_set"), inputs.get("split")) != (training_set, split):
             why = "the candidate was trained on another split than it is judged on"
-            return Origins(missing, why, passing=passing)
+            return Origins(missing, why, transient=transient)
         checks = store.read_json(split_checks, "checks.json")
     except _UNREADABLE as error:
-        return Origins(missing, _reason(error), passing=not isinstance(error, ErasedArtifactError))
+        return Origins(missing, _reason(error), transient=not isinstance(error, ErasedArtifactError))
     learned = learned_parts(store.manifest(model).configuration)
     last = {name: part.get("last") for name, part in checks["parts"].items() if name in (*learned, "test")}
     age = None
     if all(last.values()):
         moments = {name: datetime.fromisoformat(text) for name, text in last.items()}
         age = (moments["test"] - max(moments[name] for name in learned)).total_seconds() / 86_400
-    return Origins(missing, "", age, checks["psi"], passing)
+    return Origins(missing, "", age, checks["psi"], transient)
 
 
 def _missing(store: ArtifactStore, model: str) -> tuple[tuple[str, ...], bool]:
@@ -146,7 +146,7 @@ def unseen_part(
     Groups of a ranking are removed whole. If the rest cannot be measured on, the part stays as it is, and the gate lets
     no rule decide by it.
     """
-    taken, rows, unread, passing = np.zeros(len(part.rows), bool), {}, [], False
+    taken, rows, unread, transient = np.zeros(len(part.rows), bool), {}, [], False
     for role, model in models.items():
         if not model:
             continue
@@ -156,16 +156,16 @@ def unseen_part(
                 seen |= _in_common(store, part, training_set, fitted_set, fitted_split)
         except (UnreadableLineageError, *_UNREADABLE) as error:
             unread.append(f"{role}: {_reason(error)}")
-            passing |= not isinstance(error, ErasedArtifactError)
+            transient |= not isinstance(error, ErasedArtifactError)
         else:
             rows[role], taken = int(seen.sum()), taken | seen
     if not taken.any():
-        return part, Seen(rows, len(part.rows), len(part.rows), "", tuple(unread), passing)
+        return part, Seen(rows, len(part.rows), len(part.rows), "", tuple(unread), transient)
     if part.groups is not None:
         taken = np.isin(part.groups, part.groups[taken])
     left = part.take(np.flatnonzero(~taken))
     lacking = task.lacks(left.labels) if len(left.rows) else "no rows"
-    return part if lacking else left, Seen(rows, len(part.rows), len(left.rows), lacking, tuple(unread), passing)
+    return part if lacking else left, Seen(rows, len(part.rows), len(left.rows), lacking, tuple(unread), transient)
 
 
 def _fits(store: ArtifactStore, model: str) -> set[tuple[str, str]]:

@@ -85,7 +85,7 @@ class Rule:
 
     name: str
     expected: str
-    found: str
+    observed: str
     holds: bool
     inconclusive: bool = False
     severity: Severity = "refuse"
@@ -104,7 +104,7 @@ class Rule:
 
     def __str__(self) -> str:
         terms = ": ".join(filter(None, [self.owner and f"owner {self.owner}", self.reason]))
-        return f"{self.name}: expected {self.expected}, found {self.found}{terms and f' ({terms})'}"
+        return f"{self.name}: expected {self.expected}, found {self.observed}{terms and f' ({terms})'}"
 
 
 @dataclass(frozen=True)
@@ -224,7 +224,7 @@ class Seen:
     left: int
     lacking: str = ""
     unread: tuple[str, ...] = ()
-    passing: bool = False
+    transient: bool = False
 
     def __str__(self) -> str:
         if self.left == self.of:
@@ -250,7 +250,7 @@ class Origins:
     lacking: str = ""
     age_days: float | None = None
     psi: Mapping[str, float | None] = field(default_factory=dict)
-    passing: bool = False
+    transient: bool = False
 
 
 @dataclass(frozen=True)
@@ -258,7 +258,7 @@ class Evidence:
     """The input of the rules.
 
     Attributes:
-        slices_asked: Whether the policy itself states limits on slices; then at least one slice must be judged.
+        slices_requested: Whether the policy itself states limits on slices; then at least one slice must be judged.
     """
 
     model: Manifest
@@ -266,7 +266,7 @@ class Evidence:
     baseline: Metrics
     comparison: Comparison | None
     slices: Mapping[str, Metrics]
-    slices_asked: bool
+    slices_requested: bool
     data_checks: tuple[DataCheck, ...] = ()
     cost: Cost | None = None
     guessing: Comparison | None = None

@@ -27,7 +27,7 @@ from gatehouse.evaluation.group_measures import Fairness
 from gatehouse.evaluation.slices import Slice, measured_slices
 from gatehouse.evaluation.spec import EvaluationSpec, GatePolicy
 from gatehouse.metrics.catalogue import measure, metric_named, metrics_for
-from gatehouse.metrics.judging import judging_of
+from gatehouse.metrics.judging import profile_of
 from gatehouse.metrics.metric import Array, Predictions, all_on_draws, by_metric
 from gatehouse.metrics.tasks import Task
 from gatehouse.store.manifest import Manifest
@@ -84,7 +84,7 @@ class Judgement:
 def judged(
     task: Task,
     spec: EvaluationSpec,
-    asked: GatePolicy,
+    requested_policy: GatePolicy,
     model: Manifest,
     part: Part,
     predictions: Mapping[str, Predictions],
@@ -96,7 +96,7 @@ def judged(
     integration: Suite = NOT_TRIED,
 ) -> Judgement:
     """Measure predictions for the test rows, by role, and judge the candidate by the policy as it is written."""
-    labels, policy = part.labels, asked.resolved(judging_of(task))
+    labels, policy = part.labels, requested_policy.resolved(profile_of(task))
     by, confidence = policy.champion.metric, policy.champion.confidence
     assert by is not None, "the policy is resolved"
     metrics = {role: measure(task.name, labels, read) for role, read in predictions.items()}
@@ -138,7 +138,7 @@ def judged(
         baseline=metrics[BASELINE],
         comparison=comparisons.get(by),
         slices={name: {entry.name: entry.metrics[CANDIDATE][name] for entry in judged_slices} for name in limits},
-        slices_asked=asked.slices is not None,
+        slices_requested=requested_policy.slices is not None,
         data_checks=data_checks,
         cost=cost,
         guessing=guessing,

@@ -21,7 +21,7 @@ from gatehouse.evaluation.gate import (
 from gatehouse.evaluation.group_measures import FAIRNESS, fairness_from
 from gatehouse.evaluation.integration.spec import NOT_CHECKED
 from gatehouse.evaluation.spec import GatePolicy
-from gatehouse.metrics.judging import judging_of
+from gatehouse.metrics.judging import profile_of
 from gatehouse.metrics.tasks import TASKS
 from gatehouse.store.store import ArtifactStore
 
@@ -41,7 +41,7 @@ class Rejudged:
     not_measured: tuple[str, ...]
 
 
-def rejudged(store: ArtifactStore, evaluation: str, asked: GatePolicy) -> Rejudged:
+def rejudged(store: ArtifactStore, evaluation: str, requested_policy: GatePolicy) -> Rejudged:
     """Judge an evaluation by another policy than its own.
 
     Raises ConfigurationError if the policy does not fit the task of the evaluation.
@@ -49,9 +49,9 @@ def rejudged(store: ArtifactStore, evaluation: str, asked: GatePolicy) -> Rejudg
     manifest, verdict = store.manifest(evaluation), store.read_json(evaluation, "verdict.json")
     metrics, slices = (store.read_json(evaluation, f"{name}.json") for name in ("metrics", "slices"))
     task, inputs = TASKS[manifest.details["task"]], manifest.derived_from
-    if problems := list(asked.problems(task)):
+    if problems := list(requested_policy.problems(task)):
         raise ConfigurationError(f"The policy does not fit {evaluation}: {'; '.join(problems)}.")
-    policy, then = asked.resolved(judging_of(task)), GatePolicy.model_validate(verdict["policy"])
+    policy, then = requested_policy.resolved(profile_of(task)), GatePolicy.model_validate(verdict["policy"])
     by = policy.champion.metric
     comparisons = {name: _comparison(body) for name, body in verdict["comparisons"].items()}
     comparison = comparisons.get(by) if then.champion.confidence == policy.champion.confidence else None
@@ -91,7 +91,7 @@ def rejudged(store: ArtifactStore, evaluation: str, asked: GatePolicy) -> Rejudg
         baseline=metrics["baseline"],
         comparison=comparison,
         slices=values,
-        slices_asked=asked.slices is not None,
+        slices_requested=requested_policy.slices is not None,
         data_checks=tuple(checks),
         cost=cost,
         guessing=guessing,

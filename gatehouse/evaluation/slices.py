@@ -13,7 +13,7 @@ from gatehouse.evaluation.bootstrap import Measured, Units, compared, interval, 
 from gatehouse.evaluation.gate import Comparison
 from gatehouse.evaluation.spec import EvaluationSpec
 from gatehouse.metrics.catalogue import metric_named
-from gatehouse.metrics.judging import judging_of
+from gatehouse.metrics.judging import profile_of
 from gatehouse.metrics.metric import Array, Predictions, all_on_draws, by_metric
 from gatehouse.metrics.tasks import Task
 from gatehouse.store.database import connect
@@ -65,7 +65,7 @@ def measured_slices(
 
     Raises ConfigurationError if there is no such column, or if one splits the groups of a ranking.
     """
-    groups, objective = predictions["candidate"].groups, judging_of(task).objective
+    groups, objective = predictions["candidate"].groups, profile_of(task).objective
     compared_in, confidence = judged_by
     names: list[str] = []
     members: list[Array] = []

@@ -7,7 +7,7 @@ from pydantic import Field, field_validator, model_validator
 
 from gatehouse.evaluation.gate import Termed, families
 from gatehouse.evaluation.group_measures import problems_of as group_measure_problems
-from gatehouse.metrics.judging import Judging
+from gatehouse.metrics.judging import TaskProfile
 from gatehouse.metrics.tasks import Task
 from gatehouse.store.identity import Spec, Unordered
 
@@ -80,13 +80,13 @@ class GatePolicy(Termed, *(family.policy for family in reversed(families())), Sp
         False, description="With `manual`: a person who trained or submitted a model may not approve it."
     )
 
-    def resolved(self, judging: Judging) -> "GatePolicy":
+    def resolved(self, profile: TaskProfile) -> "GatePolicy":
         """The policy with the task's defaults in place of nulls."""
-        champion = self.champion.model_copy(update={"metric": self.champion.metric or judging.objective})
+        champion = self.champion.model_copy(update={"metric": self.champion.metric or profile.objective})
         defaults = {
-            "must_beat_baseline": (judging.objective,),
-            "leakage_alarm": dict(judging.leakage_alarm),
-            "slices": dict(judging.slices),
+            "must_beat_baseline": (profile.objective,),
+            "leakage_alarm": dict(profile.leakage_alarm),
+            "slices": dict(profile.slices),
         }
         missing = {name: value for name, value in defaults.items() if getattr(self, name) is None}
         complete: GatePolicy = self.model_copy(update=missing | {"champion": champion})

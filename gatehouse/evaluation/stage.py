@@ -53,12 +53,12 @@ class EvaluateResult(StageModel):
     champion_metrics: dict[str, float]
     baseline_metrics: dict[str, float]
     summary: str = ""
-    passing: bool = Field(False, description="Lineage that cannot be read now may be readable later.")
+    transient: bool = Field(False, description="Lineage that cannot be read now may be readable later.")
 
     @property
     def provisional(self) -> bool:
         """Whether the same request is evaluated again."""
-        return self.passing
+        return self.transient
 
 
 class SelfComparisonError(GatehouseError):
@@ -101,7 +101,7 @@ def evaluate(request: EvaluateRequest, store: ArtifactStore) -> EvaluateResult:
     from gatehouse.evaluation.gate import Cost
     from gatehouse.evaluation.group_measures import FAIRNESS
     from gatehouse.evaluation.judgement import BASELINE, CANDIDATE, CHAMPION, CONSTANT, judged
-    from gatehouse.metrics.judging import judging_of
+    from gatehouse.metrics.judging import profile_of
     from gatehouse.tracking.performance import measure_latency
     from gatehouse.training.scoring.predictor import Predictor
 
@@ -109,7 +109,7 @@ def evaluate(request: EvaluateRequest, store: ArtifactStore) -> EvaluateResult:
         raise SelfComparisonError(f"{request.model} is both candidate and champion.")
     candidate = Predictor.load(store, request.model)
     task, details = candidate.task, store.manifest(request.training_set).details
-    policy = request.policy.resolved(judging_of(task))
+    policy = request.policy.resolved(profile_of(task))
     declared = details.get("task", task.name)
     if declared != task.name:
         raise ConfigurationError(
@@ -153,7 +153,7 @@ def evaluate(request: EvaluateRequest, store: ArtifactStore) -> EvaluateResult:
         origins,
         suite_of(store, request.integration, request.model, request.split, candidate, part),
     )
-    names, bins = judging_of(task).curves, request.spec.calibration_bins
+    names, bins = profile_of(task).curves, request.spec.calibration_bins
     curves = {role: curves_of(names, part.labels, read, bins) for role, read in predictions.items() if role != CONSTANT}
     evidence = judgement.evidence
     verdict = {
@@ -211,7 +211,7 @@ def evaluate(request: EvaluateRequest, store: ArtifactStore) -> EvaluateResult:
         champion_metrics=judgement.metrics.get(CHAMPION, {}),
         baseline_metrics=judgement.metrics[BASELINE],
         summary="; ".join(map(str, judgement.fairness)),
-        passing=seen.passing or origins.passing,
+        transient=seen.transient or origins.transient,
     )
 
 

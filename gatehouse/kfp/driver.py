@@ -97,7 +97,7 @@ def _prepare(pipeline_name: str, store: ArtifactStore, until: str) -> "Pipeline"
     del os.environ["_KFP_RUNTIME"]
     with without("docker"):
         importlib.import_module("kfp.local.task_dispatcher")
-    from gatehouse.metrics.judging import judging_of
+    from gatehouse.metrics.judging import profile_of
     from gatehouse.pipelines.catalog import build
     from gatehouse.project.checking import check_project
     from gatehouse.tracking.provenance import PRICES
@@ -119,8 +119,8 @@ def _prepare(pipeline_name: str, store: ArtifactStore, until: str) -> "Pipeline"
     plan = [{"task": name, "stage": stage, "title": title} for name, stage, title in pipeline.plan]
     prices = project.file.prices.model_dump(mode="json")
     os.environ.setdefault(PRICES, json.dumps(prices))
-    judging = judging_of(task_of(project.file.training))
-    objective = project.policy.champion.metric or judging.objective
+    profile = profile_of(task_of(project.file.training))
+    objective = project.policy.champion.metric or profile.objective
     body = {"pipeline": pipeline_name, "project": project.name, "tasks": plan, "objective": objective}
     body |= {"prices": prices, "host": here(), "process": os.environ[OWNER]}
     store.record(f"runs/{os.environ[RUN_ID]}/{PLAN}", body)

@@ -86,25 +86,25 @@ class ForkServer:
 def serve(listener: socket.socket) -> NoReturn:
     """Serve clients until killed: for each, fork a process that runs its task, and report the exit code."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-    needed, tell = os.pipe()
-    os.set_blocking(needed, False)
+    read_end, write_end = os.pipe()
+    os.set_blocking(read_end, False)
     needing: Counter[str] = Counter()
     while True:
         connection, _ = listener.accept()
         with contextlib.suppress(BlockingIOError, ImportError):
-            needing.update(os.read(needed, 1 << 16).decode().split())
+            needing.update(os.read(read_end, 1 << 16).decode().split())
             # In a run where everything is in the memo, one task needs them; the others must not wait for the import.
             for name in (name for name in _SHARED if needing[name] > 1):
                 importlib.import_module(name)
         if os.fork() == 0:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             listener.close()
-            os.close(needed)
-            _answer(connection, tell)
+            os.close(read_end)
+            _answer(connection, write_end)
         connection.close()
 
 
-def _answer(connection: socket.socket, tell: int) -> NoReturn:
+def _answer(connection: socket.socket, write_end: int) -> NoReturn:
     header, streams, _, _ = socket.recv_fds(connection, _HEADER.size, 3)
     (size,) = _HEADER.unpack(header)
     request = b""
@@ -121,7 +121,7 @@ def _answer(connection: socket.socket, tell: int) -> NoReturn:
         os.environ.update(environment)
         os.chdir(directory)
         tempfile.tempdir = None
-        _run(arguments, tell)
+        _run(arguments, write_end)
     _, status = os.waitpid(task, 0)
     code = os.waitstatus_to_exitcode(status)
     # A shell reports a signal as 128 plus its number; so does the client.
@@ -129,7 +129,7 @@ def _answer(connection: socket.socket, tell: int) -> NoReturn:
     os._exit(0)
 
 
-def _run(arguments: list[str], tell: int) -> NoReturn:
+def _run(arguments: list[str], write_end: int) -> NoReturn:
     from kfp.dsl.executor_main import executor_main
 
     code = 1
@@ -147,7 +147,7 @@ def _run(arguments: list[str], tell: int) -> NoReturn:
         sys.stdout.flush()
         sys.stderr.flush()
         with contextlib.suppress(OSError):  # the server may be gone
-            os.write(tell, " ".join(name for name in _SHARED if name in sys.modules).encode() + b" ")
+            os.write(write_end, " ".join(name for name in _SHARED if name in sys.modules).encode() + b" ")
         os._exit(code)
 
 

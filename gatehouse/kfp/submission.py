@@ -140,8 +140,8 @@ class Submission:
     def find(self, api: KfpApi) -> Run | None:
         """The newest run of this name in KFP, whichever day it was submitted, or None."""
         word, number = re.escape(self.word) or r"\d{4}-\d\d-\d\d", f"-{self.attempt}" if self.attempt > 1 else ""
-        ours = re.compile(rf"{re.escape(self.upload.name)}, {word}, {re.escape(self.key)}{number}")
-        return next((run for run in api.runs(containing=self.key) if ours.fullmatch(run.name)), None)
+        pattern = re.compile(rf"{re.escape(self.upload.name)}, {word}, {re.escape(self.key)}{number}")
+        return next((run for run in api.runs(containing=self.key) if pattern.fullmatch(run.name)), None)
 
     def send(self, api: KfpApi, allowed: Callable[[], None] = lambda: None) -> Run:
         """The run in KFP, which is created with all that it needs if it does not exist.

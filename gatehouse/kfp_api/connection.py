@@ -166,7 +166,7 @@ class Connection(ApiClient):  # type: ignore[misc]  # The generated client has n
             error = state.outcome.exception() if state.outcome else None
             return pause(state) + getattr(error, "wait", 0.0)
 
-        def tell(state: RetryCallState) -> None:
+        def log_retry(state: RetryCallState) -> None:
             level = logging.WARNING if state.attempt_number == 1 else logging.INFO
             error = state.outcome.exception() if state.outcome else None
             retry = self.patience.retry
@@ -177,7 +177,7 @@ class Connection(ApiClient):  # type: ignore[misc]  # The generated client has n
                 retry=retry_if_exception(may_pass),
                 stop=stop_before_delay(self.patience.retry),
                 wait=wait,
-                before_sleep=tell,
+                before_sleep=log_retry,
                 reraise=True,
             )(attempt)
         except Failure as error:

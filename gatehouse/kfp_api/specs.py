@@ -8,7 +8,7 @@ import yaml
 
 from gatehouse.configuration.yaml_lines import nearest, shown
 from gatehouse.errors import ConfigurationError
-from gatehouse.runtime.counting import counted
+from gatehouse.runtime.plural import counted
 from gatehouse.store.canonical import canonical_json, sha256_bytes
 
 _DIGITS = 32

@@ -40,7 +40,7 @@ def job_directory(store: ArtifactStore, name: str, arrays: Iterable[str] = ()) -
                     if not waiting:
                         logger.info("Another process trains the same model: waiting for it to end.")
                     waiting = True
-                    if stop_here().asked():
+                    if stop_here().requested():
                         raise stopped() from None
                     time.sleep(_LOOK_SECONDS)
             try:

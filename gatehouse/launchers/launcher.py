@@ -139,19 +139,19 @@ class Stop:
     """A request to stop training at once and keep its checkpoint; it may be made at any time, from any thread."""
 
     def __init__(self) -> None:
-        self._asked = False
+        self._requested = False
         self._lock = threading.Lock()
         self._ends: list[Callable[[], None]] = []
 
-    def asked(self) -> bool:
+    def requested(self) -> bool:
         """Whether a stop was requested."""
-        return self._asked
+        return self._requested
 
     def ask(self) -> None:
         """Stop what runs in the context of this request, once; nothing new starts in it afterwards."""
         with self._lock:
-            ends = [] if self._asked else list(self._ends)  # A second signal would end a job without its checkpoint.
-            self._asked = True
+            ends = [] if self._requested else list(self._ends)  # A second signal would end a job without a checkpoint.
+            self._requested = True
         for end in ends:
             end()
 
@@ -160,8 +160,8 @@ class Stop:
         """In this context `end` is called at a stop request, or now after one; possibly after the context has ended."""
         with self._lock:
             self._ends.append(end)
-            asked = self._asked
-        if asked:
+            requested = self._requested
+        if requested:
             end()
         try:
             yield

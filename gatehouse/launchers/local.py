@@ -49,18 +49,18 @@ class LocalLauncher:
 
     def run(self, job: TrainingJob) -> None:
         """Run `job`; see `Launcher`. If it is stopped, its ranks save first."""
-        if (stop := stop_here()).asked():
+        if (stop := stop_here()).requested():
             raise stopped()
         for name in (RESULT, WEIGHTS, FAILURE, LOG, PLACE):
             (job.directory / name).unlink(missing_ok=True)
         deadline = time.monotonic() + job.timeout_minutes * 60
         restarts = 0
         while (code := self._attempt(job, deadline, stop)) == PREEMPTED_CODE and restarts < self._launch.max_restarts:
-            if stop.asked():
+            if stop.requested():
                 break
             restarts += 1
             logger.info("Preempted: resuming at the last checkpoint (%d of %d).", restarts, self._launch.max_restarts)
-        if stop.asked() and code != 0:
+        if stop.requested() and code != 0:
             raise stopped()
         tail = _tail(job.directory / LOG)
         if code == PREEMPTED_CODE:

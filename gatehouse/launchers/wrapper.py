@@ -115,13 +115,13 @@ class Wrapper:
 
         (self._options.directory / PREEMPTED).unlink(missing_ok=True)
         signal.signal(signal.SIGTERM, on_sigterm)
-        ours = {FLAG: str(self._flag), OUTCOME: str(self._outcome), FOLDER: str(self._folder), "PYTHONUNBUFFERED": "1"}
-        ours |= {HANG: str(self._options.hang_seconds)}
+        variables = {FLAG: str(self._flag), OUTCOME: str(self._outcome), FOLDER: str(self._folder)}
+        variables |= {HANG: str(self._options.hang_seconds), "PYTHONUNBUFFERED": "1"}
         # Below ERROR, DDP warns on every rank about a setting that keeps resumed runs bit-identical.
         defaults = {"OMP_NUM_THREADS": "1", "TORCH_CPP_LOG_LEVEL": "ERROR"}
         if not self._options.rendezvous:
             defaults["GLOO_SOCKET_IFNAME"] = "lo"
-        environment = defaults | os.environ | ours | owner_env()
+        environment = defaults | os.environ | variables | owner_env()
         agent = subprocess.Popen([sys.executable, "-m", _TORCHRUN, *_arguments(self._options)], env=environment)
         try:
             code = self._watch(agent)

@@ -203,8 +203,8 @@ def brier(labels: Array, probabilities: Array) -> Array:
     if probabilities.ndim == 1:
         return np.asarray((probabilities - labels) ** 2)
     right = _probability_of_label(labels, probabilities)
-    others = np.sum(probabilities**2, axis=1) - right**2
-    return np.asarray((1 - right) ** 2 + np.maximum(others, 0.0))
+    remainder = np.sum(probabilities**2, axis=1) - right**2
+    return np.asarray((1 - right) ** 2 + np.maximum(remainder, 0.0))
 
 
 _Curve = tuple[Array, Array, Array]

@@ -7,7 +7,7 @@ from gatehouse.metrics.tasks import Task
 
 
 @dataclass(frozen=True)
-class Judging:
+class TaskProfile:
     """How evaluation and gate judge the models of a task."""
 
     objective: str
@@ -18,8 +18,8 @@ class Judging:
     row_loss: str
 
 
-_JUDGED = {
-    "binary": Judging(
+_PROFILES = {
+    "binary": TaskProfile(
         objective="log_loss",
         leakage_alarm={"roc_auc": 0.95},
         feature_alarm=0.95,  # docs/decisions/alarm-for-one-feature.md
@@ -27,7 +27,7 @@ _JUDGED = {
         curves=("roc", "precision_recall", "calibration", "histogram", "confusion"),
         row_loss="log_loss",
     ),
-    "multiclass": Judging(
+    "multiclass": TaskProfile(
         objective="log_loss",
         leakage_alarm={"accuracy": 0.99},
         feature_alarm=0.995,  # docs/decisions/alarm-for-one-feature.md
@@ -35,7 +35,7 @@ _JUDGED = {
         curves=("confusion", "confidence"),
         row_loss="log_loss",
     ),
-    "regression": Judging(
+    "regression": TaskProfile(
         objective="rmse",
         leakage_alarm={"r2": 0.99},
         feature_alarm=0.995,  # docs/decisions/alarm-for-one-feature.md
@@ -43,7 +43,7 @@ _JUDGED = {
         curves=("predicted", "residuals"),
         row_loss="mse",
     ),
-    "ranking": Judging(
+    "ranking": TaskProfile(
         objective="ndcg",
         leakage_alarm={"ndcg": 0.99},
         feature_alarm=0.995,  # docs/decisions/alarm-for-one-feature.md
@@ -54,11 +54,11 @@ _JUDGED = {
 }
 
 
-def judging_of(task: Task) -> Judging:
+def profile_of(task: Task) -> TaskProfile:
     """How models of a task are judged."""
-    return _JUDGED[task.name]
+    return _PROFILES[task.name]
 
 
 def objective_of(task: str) -> str:
     """The metric by which models of a task, by its name, are compared; empty for an unknown task."""
-    return _JUDGED[task].objective if task in _JUDGED else ""
+    return _PROFILES[task].objective if task in _PROFILES else ""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from gatehouse.metrics.arithmetic.intervals import NORMAL, wilson
-from gatehouse.runtime.counting import counted
+from gatehouse.runtime.plural import counted
 
 if TYPE_CHECKING:  # Configuration is read without NumPy.
     import numpy as np

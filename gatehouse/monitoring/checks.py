@@ -12,7 +12,7 @@ from gatehouse.data.splitting.parts import read_part
 from gatehouse.evaluation.probing.probes import Feature, shuffled
 from gatehouse.metrics.arithmetic.intervals import NORMAL
 from gatehouse.metrics.catalogue import metric_named
-from gatehouse.metrics.judging import judging_of
+from gatehouse.metrics.judging import profile_of
 from gatehouse.metrics.metric import Predictions
 from gatehouse.metrics.tasks import TASKS
 from gatehouse.monitoring.decision import (
@@ -114,7 +114,7 @@ def permuted_importance(
     store: ArtifactStore, predictor: Predictor, training_set: str, split: str, features: Mapping[str, str]
 ) -> dict[str, float]:
     """Permutation importance by feature on about 2,000 of the champion's test rows, for a champion without probes."""
-    metric = metric_named(judging_of(predictor.task).objective)
+    metric = metric_named(profile_of(predictor.task).objective)
     part = read_part(store, training_set, split, "test", predictor.task).thinned(_SHUFFLED_ROWS)
     value = metric.measure(part.labels, predictor.read(predictor.predict(part.table), part.groups))
     importance = {}
@@ -160,7 +160,7 @@ def _moved(
         seasonal=moved.seasonal,
         chance=chance,
         effective=moved.tested.effective if moved.tested else None,
-        others=moved.distances,
+        distances=moved.distances,
     )
 
 

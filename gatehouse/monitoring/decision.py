@@ -12,7 +12,7 @@ SEASON = "season"
 """Above the flat alarm, but within its season."""
 CHANCE = "chance"
 """Above the alarm, but within chance."""
-HELD = "held"
+SUPPRESSED = "suppressed"
 """Would alarm, but the performance of the model holds."""
 IGNORED = "ignored"
 QUIET = "quiet"
@@ -52,7 +52,7 @@ class Finding:
     weight: float | None = None
     chance: float | None = None
     effective: float | None = None
-    others: dict[str, float] = field(default_factory=dict)
+    distances: dict[str, float] = field(default_factory=dict)
     holds: bool = False
 
     @property
@@ -88,7 +88,7 @@ def decide(spec: MonitoringSpec, findings: Sequence[Finding]) -> Decision:
     holding = next((finding for finding in findings if finding.check == PERFORMANCE and finding.holds), None)
     if holding is not None and (spec.data_drift is None or spec.data_drift.unless_holds):
         findings = [
-            replace(finding, state=HELD, why=f"{finding.why}; no alarm, as {holding.name}: {holding.why}")
+            replace(finding, state=SUPPRESSED, why=f"{finding.why}; no alarm, as {holding.name}: {holding.why}")
             if finding.check in (DATA, PREDICTION) and finding.state == ALARM
             else finding
             for finding in findings
@@ -99,8 +99,8 @@ def decide(spec: MonitoringSpec, findings: Sequence[Finding]) -> Decision:
     together = next((finding for finding in findings if finding.check == DATA and not finding.kind), None)
     quiet = together is not None and together.state == QUIET
     warnings = []
-    for finding in sorted(findings, key=lambda finding: (finding.state != HELD, -(finding.weight or 0.0))):
-        if finding.state in (SEASON, CHANCE, HELD):
+    for finding in sorted(findings, key=lambda finding: (finding.state != SUPPRESSED, -(finding.weight or 0.0))):
+        if finding.state in (SEASON, CHANCE, SUPPRESSED):
             warnings.append(finding.sentence)
         elif finding.state == MOVED and quiet:
             weight = "" if finding.weight is None else f", as it holds {finding.weight:.1%} of what counts"

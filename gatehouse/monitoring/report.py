@@ -11,13 +11,13 @@ from gatehouse.monitoring.decision import (
     CHANCE,
     DATA,
     FRESHNESS,
-    HELD,
     IGNORED,
     MOVED,
     PERFORMANCE,
     QUALITY,
     QUIET,
     SEASON,
+    SUPPRESSED,
     UNKNOWN,
     Finding,
 )
@@ -38,7 +38,7 @@ _STATES = {
     MOVED: Cell("drifted", "warn"),
     SEASON: Cell("its season", "warn"),
     CHANCE: Cell("may be chance", "warn"),
-    HELD: Cell("the model holds", "warn"),
+    SUPPRESSED: Cell("the model holds", "warn"),
     IGNORED: Cell("ignored", "soft"),
     UNKNOWN: Cell("not judged", "soft"),
     QUIET: Cell("quiet"),
@@ -58,7 +58,7 @@ def page(store: ArtifactStore, reference: str) -> str:
     tiles: dict[str, Any] = {"alarms": Cell(len(body["alarms"]), "bad" if body["alarms"] else "")}
     for finding in findings:
         if finding.value is not None and finding.check == DATA and not finding.kind:
-            moved = sum(feature.state in (ALARM, MOVED, HELD) for feature in features)
+            moved = sum(feature.state in (ALARM, MOVED, SUPPRESSED) for feature in features)
             tiles["of the weight drifted"] = percent(finding.value)
             tiles["features drifted"] = f"{moved} of {len(features)}"
     for finding in findings:
@@ -138,19 +138,19 @@ def _title(body: Json) -> str:
 
 
 def _verdict(body: Json) -> Verdict:
-    others = [alarm for alarm in body["alarms"] if alarm not in body["reasons"]]
+    alarms = [alarm for alarm in body["alarms"] if alarm not in body["reasons"]]
     retrain = body["decision"] == "retrain"
     todo = ""
     if retrain:
         todo = "train a new candidate: the monitoring pipeline orders it; the gate compares it with this champion."
-    elif any(alarm.startswith((QUALITY, FRESHNESS)) for alarm in others):
+    elif any(alarm.startswith((QUALITY, FRESHNESS)) for alarm in alarms):
         todo = "look at the source of what alarms: a new model would learn from it, too."
-    elif others:
+    elif alarms:
         todo = "`monitoring.retrain.on` leaves these to people: to train a new candidate, `gatehouse run`."
-    quiet = "No check asks for a new model." if others else "No check alarms."
+    quiet = "No check asks for a new model." if alarms else "No check alarms."
     return Verdict(
-        "warn" if retrain or others or not body["judged"] else "pass",
-        "\n".join([*body["reasons"], *(f"alarm that asks for no new model: {alarm}" for alarm in others)]) or quiet,
+        "warn" if retrain or alarms or not body["judged"] else "pass",
+        "\n".join([*body["reasons"], *(f"alarm that asks for no new model: {alarm}" for alarm in alarms)]) or quiet,
         (),
         body["warnings"],
         body["unchecked"],

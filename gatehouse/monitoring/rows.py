@@ -179,8 +179,8 @@ def _logged(
     newest = store.manifest(request.current).details
     log = read_log(store, request.predictions, request.model, declared_task(newest).name, keys)
     facts |= {"logged rows": log.table.num_rows, "of these, left out as repeated": log.repeated}
-    if log.others:
-        facts["logged rows of other models"] = log.others
+    if log.foreign_rows:
+        facts["logged rows of other models"] = log.foreign_rows
     lacking = [name for name in every.column_names if name not in log.table.column_names]
     matches = pa.nulls(every.num_rows, pa.bool_()).fill_null(True)
     joined = with_labels(log.table, every.select([*keys, *lacking]).append_column(_MATCHED, matches), keys)
@@ -237,11 +237,11 @@ def _reference(spec: MonitoringSpec, trained: "pa.Table", every: "pa.Table", cur
 class Log:
     """A log: keys, decision time, the prediction, and the features if they were logged.
 
-    The table lacks `others`, rows predicted by other models, and `repeated`, rows with keys and time of an earlier row.
+    The table lacks `foreign_rows` predicted by other models, and `repeated`, rows with keys and time of an earlier row.
     """
 
     table: "pa.Table"
-    others: int
+    foreign_rows: int
     repeated: int
 
 

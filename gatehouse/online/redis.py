@@ -32,7 +32,7 @@ from gatehouse.online.feast_layout import (
     timestamp,
 )
 from gatehouse.online.store import NEVER, OnlineView, State, key_table, read_present
-from gatehouse.runtime.redaction import said
+from gatehouse.runtime.redaction import error_text
 
 if TYPE_CHECKING:
     from redis import Redis
@@ -241,8 +241,8 @@ class RedisOnline:
             options = self._client.connection_pool.connection_kwargs
             server = options.get("path") or f"{options.get('host')}:{options.get('port')}"
             raise StoreError(
-                f"The online store, Redis at {server}, failed: {said(error, bool(options.get('password')))}. Check the "
-                "server, and online_store in feature_store.yaml."
+                f"The online store, Redis at {server}, failed: {error_text(error, bool(options.get('password')))}. "
+                "Check the server, and online_store in feature_store.yaml."
             ) from None
 
 

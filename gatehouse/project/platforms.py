@@ -20,8 +20,8 @@ from gatehouse.launchers.spec import CREDENTIALS, SETTINGS, FromSecret, Tolerati
 from gatehouse.monitoring.collecting_stage import LATEST
 from gatehouse.project.project import Project
 from gatehouse.project.task_settings import TaskResources, of_tasks
-from gatehouse.runtime.counting import counted
-from gatehouse.runtime.images import HELD, by_digest, image
+from gatehouse.runtime.images import PACKAGES, by_digest, image
+from gatehouse.runtime.plural import counted
 from gatehouse.runtime.redaction import require_encoded, shown
 from gatehouse.store.parameters import filled_in
 
@@ -178,8 +178,8 @@ class Platform(Strict):
     @field_validator("images")
     @classmethod
     def _image_names(cls, images: dict[str, str]) -> dict[str, str]:
-        if unknown := sorted(images.keys() - HELD.keys()):
-            raise ValueError(f"expected images of {', '.join(HELD)}, found {', '.join(unknown)}")
+        if unknown := sorted(images.keys() - PACKAGES.keys()):
+            raise ValueError(f"expected images of {', '.join(PACKAGES)}, found {', '.join(unknown)}")
         return images
 
     @field_validator("stages")

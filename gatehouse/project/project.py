@@ -16,10 +16,10 @@ from gatehouse.evaluation.spec import GatePolicy
 from gatehouse.features.definitions.loading import FILE, in_repository
 from gatehouse.features.definitions.published import published_files
 from gatehouse.features.definitions.repository import Repository, read_repository
-from gatehouse.metrics.judging import judging_of
+from gatehouse.metrics.judging import profile_of
 from gatehouse.metrics.tasks import TASKS
 from gatehouse.project.project_file import PROJECT_FILE, ProjectFile
-from gatehouse.runtime.counting import counted
+from gatehouse.runtime.plural import counted
 from gatehouse.store.manifest import Manifest
 from gatehouse.store.objects.opening import address_problem
 from gatehouse.store.publishing import manifest_of
@@ -213,7 +213,7 @@ def _project_problems(folder: Path, file: ProjectFile, repository: Repository | 
 def _policy_problems(file: ProjectFile, policy: GatePolicy) -> Iterator[str]:
     """Rules of the policy that the task, or what the project measures, cannot keep."""
     task = task_of(file.training)
-    yield from policy.resolved(judging_of(task)).problems(task)
+    yield from policy.resolved(profile_of(task)).problems(task)
     if policy.slices and not file.evaluation.slices:
         yield f"slices: expected columns under evaluation.slices in {PROJECT_FILE}, found none"
     for key, rule in (("require_integration", "integration"), ("require_online", "integration online")):

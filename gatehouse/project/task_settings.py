@@ -6,7 +6,7 @@ from typing import Any, Literal, TypeVar
 from pydantic import Field, field_validator
 
 from gatehouse.configuration.strict import Strict
-from gatehouse.store.stage import declared_stages, leads
+from gatehouse.store.stage import declared_stages, task_stages
 
 _Value = TypeVar("_Value")
 
@@ -56,9 +56,9 @@ def of_tasks(settings: dict[str, _Value]) -> dict[str, _Value]:
 
     Raises ValueError, naming the other keys, and the stages whose pods run them.
     """
-    if shared := sorted(settings.keys() & leads()):
+    if shared := sorted(settings.keys() & task_stages()):
         raise ValueError(
-            "expected " + ", ".join(f"{leads()[name]} instead of {name}, which its pod runs" for name in shared)
+            "expected " + ", ".join(f"{task_stages()[name]} instead of {name}, which its pod runs" for name in shared)
         )
     return of_stages(settings)
 

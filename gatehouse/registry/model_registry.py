@@ -28,7 +28,7 @@ _PREFIX = "/api/model_registry/v1alpha3/"
 _TOKEN_PATH, _TOKEN_FILE = "KF_PIPELINES_SA_TOKEN_PATH", "/var/run/secrets/kubernetes.io/serviceaccount/token"
 _TRANSIENT = (429, 500, 502, 503, 504)
 _ATTEMPTS, _BACKOFF, _TIMEOUT, _PAGE = 3, 0.5, 20, 100
-_OURS = ("gatehouse.", "test_")
+_OWN_NAMES = ("gatehouse.", "test_")
 Resource = dict[str, Any]
 
 
@@ -223,7 +223,7 @@ def _version_entry(store: ArtifactStore, state: State, version: ModelVersion, ru
     aliases = state.aliases_of(version.version)
     tags = origin_tags(version) | status_tags(state, version) | {VERDICT: verdict, "gatehouse.run": run}
     tags |= {"gatehouse.digest": Reference.parse(version.model).digest}
-    named = {name if name.startswith(_OURS) else f"gatehouse.tag.{name}": value for name, value in tags.items()}
+    named = {name if name.startswith(_OWN_NAMES) else f"gatehouse.tag.{name}": value for name, value in tags.items()}
     properties = _properties({name: value for name, value in named.items() if value} | dict.fromkeys(aliases, ""))
     for name, number in candidate_metrics(store, version.evaluation).items():
         properties[name] = {"metadataType": "MetadataDoubleValue", "double_value": number}
@@ -241,6 +241,6 @@ def _properties(values: Mapping[str, str]) -> Resource:
 def _change(entry: Resource, fields: Resource) -> Resource:
     """The fields in which a resource differs from `fields`; properties that people added to it are kept."""
     present: dict[str, Any] = entry.get("customProperties") or {}
-    added = {name: value for name, value in present.items() if not name.startswith(_OURS) and name not in ALIASES}
+    added = {name: value for name, value in present.items() if not name.startswith(_OWN_NAMES) and name not in ALIASES}
     merged = fields | {"customProperties": added | fields["customProperties"]}
     return {field: value for field, value in merged.items() if entry.get(field) != value}

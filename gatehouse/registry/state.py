@@ -75,8 +75,8 @@ class Verdict(_Entry):
     @property
     def admits(self) -> bool:
         """Whether the candidate becomes a version: it passed, or it is inconclusive and a person decides."""
-        asked = self.verdict == "inconclusive" and self.approval == "manual" and not self.kept_out
-        return self.verdict == "pass" or asked
+        awaits_approval = self.verdict == "inconclusive" and self.approval == "manual" and not self.kept_out
+        return self.verdict == "pass" or awaits_approval
 
     @property
     def summary(self) -> str:

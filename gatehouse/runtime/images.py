@@ -57,7 +57,7 @@ _TRAINING = _ALL | frozenset(
 )
 TRAINING, TRAINING_GPU = "training", "training-gpu"
 """The image in which operators' jobs train, and that serves models; and the same with CUDA, for accelerators."""
-HELD: dict[str, frozenset[str]] = {
+PACKAGES: dict[str, frozenset[str]] = {
     "control": _ALL | frozenset(["mlflow", "pynvml"]),
     "data": _ALL
     | frozenset(

@@ -98,7 +98,7 @@ def shown(address: str) -> str:
     return f"{parts['scheme']}://{parts['servers']}{parts['path']}" if parts else ""
 
 
-def said(error: object, secret: bool) -> str:
+def error_text(error: object, secret: bool) -> str:
     """The class and message of an error, on one line and without the last stop.
 
     If the failed call had a `secret`, a library's message may repeat it, whole, in pieces or encoded, so only known

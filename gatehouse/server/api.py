@@ -32,7 +32,7 @@ READS = answers(401, 403, 404, 422, 429, 500, 503)
 CHANGES = answers(400, 401, 403, 404, 409, 413, 422, 429, 500, 503)
 Name = Annotated[str, Path(pattern=registry.MODEL, description="Name of a model.")]
 Version = Annotated[str, Path(pattern=registry.VERSION, description="NAME:2 or NAME@champion.")]
-Asked = Annotated[str, Query(pattern=registry.VERSION, description="NAME:2 or NAME@champion.")]
+VersionQuery = Annotated[str, Query(pattern=registry.VERSION, description="NAME:2 or NAME@champion.")]
 RunId = Annotated[str, Path(pattern=r"^[0-9]{8}-[0-9]{6}-[0-9a-f]{4}$", description="Id of a run.")]
 Reference = Annotated[str, Field(max_length=500, pattern=r"^[A-Za-z0-9._/-]*$")]
 router = APIRouter(prefix="/v1")
@@ -85,7 +85,7 @@ def explain_version(request: Request, token: Reader, model: Version) -> Explanat
 
 
 @router.get("/compare", responses=READS, tags=["models"])
-def compare_versions(request: Request, token: Reader, first: Asked, second: Asked) -> Compared:
+def compare_versions(request: Request, token: Reader, first: VersionQuery, second: VersionQuery) -> Compared:
     """Compare two versions: every number, and what changed in what they were made from."""
     for version in (first, second):
         require_named(_store(request), version)
@@ -104,50 +104,50 @@ def search_versions(
 
 
 @router.post("/models/{name}/register", responses=CHANGES, tags=["changes"])
-def register(request: Request, token: Runner, name: Name, asked: Registration) -> RegisterResult:
+def register(request: Request, token: Runner, name: Name, body: Registration) -> RegisterResult:
     """Enter what an evaluation says of its candidate in the ledger, under the policy of the server's project."""
     server = _server(request)
-    return server.changed(registry.enter(server.store, name, asked, server.project, token))
+    return server.changed(registry.enter(server.store, name, body, server.project, token))
 
 
 @router.post("/models/{name}/approve", responses=CHANGES, tags=["changes"])
-def approve_version(request: Request, token: Promoter, name: Name, asked: Word) -> ApproveResult:
+def approve_version(request: Request, token: Promoter, name: Name, body: Word) -> ApproveResult:
     """Sign that a version may be promoted, for some days."""
-    return sign(_server(request), token, name, "approve", asked)
+    return sign(_server(request), token, name, "approve", body)
 
 
 @router.post("/models/{name}/reject", responses=CHANGES, tags=["changes"])
-def reject_version(request: Request, token: Promoter, name: Name, asked: Word) -> ApproveResult:
+def reject_version(request: Request, token: Promoter, name: Name, body: Word) -> ApproveResult:
     """Sign that a version may not be promoted."""
-    return sign(_server(request), token, name, "reject", asked)
+    return sign(_server(request), token, name, "reject", body)
 
 
 @router.post("/models/{name}/promote", responses=CHANGES, tags=["changes"])
-def promote_version(request: Request, token: Promoter, name: Name, asked: Promotion) -> PromoteResult:
+def promote_version(request: Request, token: Promoter, name: Name, body: Promotion) -> PromoteResult:
     """Give a version an alias, by default make it the champion."""
-    return _act(request, token, name, "promote", asked)
+    return _act(request, token, name, "promote", body)
 
 
 @router.post("/models/{name}/rollback", responses=CHANGES, tags=["changes"])
-def roll_back(request: Request, token: Promoter, name: Name, asked: Acting) -> PromoteResult:
+def roll_back(request: Request, token: Promoter, name: Name, body: Acting) -> PromoteResult:
     """Take the champion out of production, or another version out of its alias."""
-    return _act(request, token, name, "rollback", asked)
+    return _act(request, token, name, "rollback", body)
 
 
 @router.post("/models/{name}/archive", responses=CHANGES, tags=["changes"])
-def archive_version(request: Request, token: Promoter, name: Name, asked: Acting) -> PromoteResult:
+def archive_version(request: Request, token: Promoter, name: Name, body: Acting) -> PromoteResult:
     """Keep a version for the record only."""
-    return _act(request, token, name, "archive", asked)
+    return _act(request, token, name, "archive", body)
 
 
 @router.post("/runs", responses=CHANGES, status_code=202, tags=["runs"])
-def submit_run(request: Request, response: Response, token: Runner, asked: runs.Submission) -> runs.Run:
+def submit_run(request: Request, response: Response, token: Runner, body: runs.Submission) -> runs.Run:
     """Run a pipeline of the server's project on its machine; the answer's Location is where to follow it."""
     server = _server(request)
-    if asked.scope != "run":
+    if body.scope != "run":
         access: Access = request.app.state.access
-        access.require(request, token, asked.scope)
-    run = runs.submit(server.store, server.project.folder if server.project else None, asked, token.name)
+        access.require(request, token, body.scope)
+    run = runs.submit(server.store, server.project.folder if server.project else None, body, token.name)
     response.headers["Location"] = f"/v1/runs/{run.id}"
     return run
 
@@ -164,13 +164,13 @@ def follow_run(request: Request, token: Reader, run: RunId) -> runs.Run:
     return runs.followed(_store(request), run)
 
 
-def sign(server: Server, token: Token, name: str, word: str, asked: Word) -> ApproveResult:
+def sign(server: Server, token: Token, name: str, word: str, body: Word) -> ApproveResult:
     """Sign the last verdict on a version in the name of a token."""
-    require_version(server.store, name, asked.version)
-    body = asked.model_dump() | {"model_name": name, "word": word, "by": token.name}
-    return server.changed(approve(ApproveRequest.model_validate(body), server.store))
+    require_version(server.store, name, body.version)
+    fields = body.model_dump() | {"model_name": name, "word": word, "by": token.name}
+    return server.changed(approve(ApproveRequest.model_validate(fields), server.store))
 
 
-def _act(request: Request, token: Token, name: str, action: str, asked: Acting | Promotion) -> PromoteResult:
+def _act(request: Request, token: Token, name: str, action: str, body: Acting | Promotion) -> PromoteResult:
     server = _server(request)
-    return server.changed(registry.act(server.store, name, action, asked, token))
+    return server.changed(registry.act(server.store, name, action, body, token))

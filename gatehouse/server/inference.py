@@ -164,17 +164,17 @@ class ServedModel:
             for field in schema
         ]
 
-    def infer(self, asked: Inference) -> dict[str, Any]:
+    def infer(self, request: Inference) -> dict[str, Any]:
         """Answer a request: the predictions are identical to those of a batch with its rows.
 
         Raises ConfigurationError, FeatureError if inputs or outputs are not those of the model. Raises StoreError if
         the online store cannot be reached.
         """
         schemas = {schema.name: schema for schema in self.outputs}
-        names = [output.name for output in asked.outputs] or list(schemas)
+        names = [output.name for output in request.outputs] or list(schemas)
         if unknown := [name for name in names if name not in schemas]:
             raise ConfigurationError(f"outputs: expected {', '.join(schemas)}, found {', '.join(unknown)}.")
-        predictions = answers(self.predictor, self._features(asked.inputs), self.classes)
+        predictions = answers(self.predictor, self._features(request.inputs), self.classes)
         outputs = []
         for name in names:
             values = predictions[name].combine_chunks()
@@ -183,7 +183,7 @@ class ServedModel:
             tensor = {"name": name, "datatype": schemas[name].datatype, "shape": shape, "data": flat.to_pylist()}
             outputs.append(tensor)
         answer = {"model_name": self.name, "model_version": self.version, "outputs": outputs}
-        return answer | ({"id": asked.id} if asked.id else {})
+        return answer | ({"id": request.id} if request.id else {})
 
     def _features(self, tensors: list[Tensor]) -> pa.Table:
         """The features of a request: sent with it, or read by its keys."""

@@ -134,8 +134,8 @@ def find_versions(request: Request, query: Text = "", trained_on: Text = "") -> 
     visit, wrong = Visit(request), ""
     versions: tuple[VersionSummary, ...] = ()
     try:
-        asked = SearchRequest(query=query, trained_on=tuple(trained_on.split()))
-        versions = search(asked, visit.server.store)
+        search_request = SearchRequest(query=query, trained_on=tuple(trained_on.split()))
+        versions = search(search_request, visit.server.store)
     except ConfigurationError as error:
         wrong = str(error)
     return visit.draw("search.html", query=query, trained_on=trained_on, versions=versions, wrong=wrong)

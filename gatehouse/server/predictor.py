@@ -92,17 +92,17 @@ class Described(BaseModel):
     parameters: dict[str, Any]
 
 
-def _asked_model(request: Request) -> ServedModel:
+def _model_of_path(request: Request) -> ServedModel:
     """The served model, which the path of the request must name."""
     model: ServedModel = request.app.state.followed.model
-    asked = request.path_params
-    if asked.get("name", model.name) != model.name or asked.get("version", model.version) != model.version:
-        name = ":".join(asked[part] for part in ("name", "version") if part in asked)
+    parameters = request.path_params
+    if parameters.get("name", model.name) != model.name or parameters.get("version", model.version) != model.version:
+        name = ":".join(parameters[part] for part in ("name", "version") if part in parameters)
         raise ProblemError(404, f"Expected the model {model.name}, version {model.version}, found {name}.")
     return model
 
 
-Asked = Annotated[ServedModel, Depends(_asked_model)]
+PathModel = Annotated[ServedModel, Depends(_model_of_path)]
 
 
 async def _inference(request: Request) -> Inference:
@@ -143,7 +143,7 @@ def create_app(followed: Following, access: Access | None = None) -> FastAPI:
     @app.get("/v2/health/ready")
     @app.get(f"{_VERSION}/ready")
     @app.get(f"{_MODEL}/ready")
-    def ready(model: Asked) -> Ready:
+    def ready(model: PathModel) -> Ready:
         """Say whether the model answers; 503 where the online store that it reads does not."""
         if model.online is not None:
             try:
@@ -154,7 +154,7 @@ def create_app(followed: Following, access: Access | None = None) -> FastAPI:
 
     @app.get(_VERSION, dependencies=admitted)
     @app.get(_MODEL, dependencies=admitted)
-    def described(model: Asked) -> Described:
+    def described(model: PathModel) -> Described:
         """Describe the inputs and outputs of the model."""
         keys = [tensor.model_dump() for tensor in model.online.inputs] if model.online else []
         return Described(
@@ -168,10 +168,10 @@ def create_app(followed: Following, access: Access | None = None) -> FastAPI:
 
     @app.post(f"{_VERSION}/infer", dependencies=admitted)
     @app.post(f"{_MODEL}/infer", dependencies=admitted)
-    def infer(model: Asked, asked: Annotated[Inference, Depends(_inference)]) -> Response:
+    def infer(model: PathModel, body: Annotated[Inference, Depends(_inference)]) -> Response:
         """Score rows."""
         try:
-            return JSONResponse(model.infer(asked))
+            return JSONResponse(model.infer(body))
         except FeatureError as error:
             raise ProblemError(400, str(error)) from error
 

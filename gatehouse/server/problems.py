@@ -89,28 +89,28 @@ def show_json(request: Request, problem: Problem, headers: dict[str, str]) -> Re
 def install(app: FastAPI, show: Show) -> None:
     """Show every error of an app with `show`. The request is never repeated in the answer: it may hold a secret."""
 
-    def tell(request: Request, status: int, title: str, detail: str, headers: dict[str, str] | None = None) -> Response:
+    def send(request: Request, status: int, title: str, detail: str, headers: dict[str, str] | None = None) -> Response:
         return show(request, Problem(title=title, status=status, detail=detail), dict(headers or {}))
 
     @app.exception_handler(GatehouseError)
     def _gatehouse_error(request: Request, error: GatehouseError) -> Response:
         status = status_of(error)
         headers = {"Retry-After": str(_RETRY_SECONDS)} if status == 503 else {}
-        return tell(request, status, type(error).__name__, str(error), headers)
+        return send(request, status, type(error).__name__, str(error), headers)
 
     @app.exception_handler(ProblemError)
     def _of_the_server(request: Request, error: ProblemError) -> Response:
-        return tell(request, error.status, HTTPStatus(error.status).phrase, error.detail, error.headers)
+        return send(request, error.status, HTTPStatus(error.status).phrase, error.detail, error.headers)
 
     @app.exception_handler(RequestValidationError)
     def _invalid(request: Request, error: RequestValidationError) -> Response:
         messages = (f"{'.'.join(map(str, detail['loc'])) or 'body'}: {detail['msg']}" for detail in error.errors())
-        return tell(request, 422, "Unprocessable Content", "; ".join(messages))
+        return send(request, 422, "Unprocessable Content", "; ".join(messages))
 
     @app.exception_handler(HTTPException)
     def _http(request: Request, error: HTTPException) -> Response:
         headers = dict(error.headers or {})
-        return tell(request, error.status_code, HTTPStatus(error.status_code).phrase, str(error.detail), headers)
+        return send(request, error.status_code, HTTPStatus(error.status_code).phrase, str(error.detail), headers)
 
 
 def guard(app: FastAPI, largest_body: int, show: Show, ended: Ended | None = None) -> None:

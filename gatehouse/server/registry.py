@@ -44,18 +44,18 @@ class Model(BaseModel):
     aliases: dict[str, int]
 
 
-class _Asked(BaseModel):
+class _RequestBody(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-class Acting(_Asked):
+class Acting(_RequestBody):
     """An act on a version. It names the version, so that a repeat changes nothing."""
 
     version: int = Field(ge=1, lt=10**9, description="Number of the version.")
     reason: str = Field("", max_length=2000, description="Why; it is kept in the ledger.")
 
 
-class Word(_Asked):
+class Word(_RequestBody):
     """A person's word on the last verdict on a version."""
 
     version: int = Field(0, ge=0, lt=10**9, description="0 is the version in staging.")
@@ -64,7 +64,7 @@ class Word(_Asked):
     )
 
 
-class Promotion(_Asked):
+class Promotion(_RequestBody):
     """A promotion."""
 
     version: int = Field(0, ge=0, lt=10**9, description="0 is the version in staging.")
@@ -73,7 +73,7 @@ class Promotion(_Asked):
     to: str = Field("champion", max_length=20, description=f"The alias that it gets: {', '.join(ALIASES)}.")
 
 
-class Registration(_Asked):
+class Registration(_RequestBody):
     """An evaluation that judged a candidate under the policy of the server's project."""
 
     evaluation: str = Field(max_length=500, description="Reference of the evaluation.")
@@ -133,16 +133,14 @@ def history(store: ArtifactStore, name: str) -> list[Act]:
     return [act_of(number, record) for number, record in enumerate(records, start=1)]
 
 
-def act(store: ArtifactStore, name: str, action: str, asked: Acting | Promotion, token: Token) -> PromoteResult:
+def act(store: ArtifactStore, name: str, action: str, body: Acting | Promotion, token: Token) -> PromoteResult:
     """Promote, roll back or archive, in the name of a token's owner."""
-    require_version(store, name, asked.version)
-    body = asked.model_dump() | {"model_name": name, "action": action, "by": token.name}
-    return promote(PromoteRequest.model_validate(body), store)
+    require_version(store, name, body.version)
+    fields = body.model_dump() | {"model_name": name, "action": action, "by": token.name}
+    return promote(PromoteRequest.model_validate(fields), store)
 
 
-def enter(
-    store: ArtifactStore, name: str, asked: Registration, project: Project | None, token: Token
-) -> RegisterResult:
+def enter(store: ArtifactStore, name: str, body: Registration, project: Project | None, token: Token) -> RegisterResult:
     """Register what an evaluation judged, under the policy of the server's project.
 
     Raises ConfigurationError if the server has no project, or its project is that of another model.
@@ -153,9 +151,9 @@ def enter(
             f"{name} is registered under the policy of its project: expected `gatehouse serve --project` with that of "
             f"{name}, found {present}."
         )
-    candidate = store.manifest(asked.evaluation).derived_from.get("model", "")
+    candidate = store.manifest(body.evaluation).derived_from.get("model", "")
     request = RegisterRequest(
-        model_name=name, model=candidate, evaluation=asked.evaluation, policy=project.policy, by=token.name
+        model_name=name, model=candidate, evaluation=body.evaluation, policy=project.policy, by=token.name
     )
     return register(request, store)
 

@@ -187,16 +187,16 @@ def _record(store: ArtifactStore, run: str, name: str) -> dict[str, Any] | None:
 def main(run: str, project: str, address: str) -> int:
     """Run what was submitted as `run`, once the run before it has ended; returns the exit code of `gatehouse run`."""
     store = ArtifactStore.open(address)
-    asked = read_record(store.objects, f"runs/{run}/{SUBMITTED}") or {}
+    submission = read_record(store.objects, f"runs/{run}/{SUBMITTED}") or {}
     with open(store.local_folder / "server-runs.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         outcome = run_pipeline(
             Path(project),
-            asked["pipeline"],
+            submission["pipeline"],
             store,
-            asked["arguments"],
+            submission["arguments"],
             watch=lambda _: None,
-            until=asked["until"],
+            until=submission["until"],
             run_id=run,
         )
     store.record(f"runs/{run}/{ENDED}", {"exit_code": outcome.exit_code, "failure": outcome.failure})

@@ -40,7 +40,7 @@ rooms, so they import nothing that decides."""
 DECIDING = frozenset(
     {
         "gatehouse.reports.format",  # verdicts and reasons hold numbers as it writes them
-        "gatehouse.runtime.counting",
+        "gatehouse.runtime.plural",
         "gatehouse.store.canonical",
         "gatehouse.store.database",  # the settings of DuckDB
         "gatehouse.store.identity",

@@ -4,7 +4,7 @@ from functools import cache
 from typing import Any
 
 from gatehouse.errors import ConfigurationError
-from gatehouse.runtime.images import HELD, image
+from gatehouse.runtime.images import PACKAGES, image
 from gatehouse.store.code import closure_of, packages_of
 from gatehouse.store.stage import Stage, declared_stages, in_task
 
@@ -18,14 +18,14 @@ def image_of(stage: str) -> str:
 def image_name(stage: Stage[Any, Any]) -> str:
     """Name of the image of a stage. Raises ConfigurationError if no image holds what it imports."""
     packages = packages_of(modules_of(stage))
-    for name, contents in HELD.items():
+    for name, contents in PACKAGES.items():
         if packages <= contents:
             return name
-    missing = {name: ", ".join(sorted(packages - contents)) for name, contents in HELD.items()}
+    missing = {name: ", ".join(sorted(packages - contents)) for name, contents in PACKAGES.items()}
     raise ConfigurationError(
         f"Stage {stage.name}: no image holds all that it imports. "
         f"{'; '.join(f'{name} lacks {what}' for name, what in missing.items())}. Add it to an image: its extra in "
-        "pyproject.toml, `make lock`, and HELD in gatehouse/runtime/images.py."
+        "pyproject.toml, `make lock`, and PACKAGES in gatehouse/runtime/images.py."
     )
 
 

@@ -21,18 +21,18 @@ def recall(
     store: ArtifactStore,
     stage: str,
     key: str,
-    tell: Callable[[str], None] = logger.warning,
+    report: Callable[[str], None] = logger.warning,
     inputs: Collection[Reference] | None = None,
 ) -> dict[str, Any] | None:
     """The last recorded result under `key`; None if there is none, or if one of its artifacts is damaged.
 
-    Damaged files are put aside, so that the stage can make them again; `tell` is called with a sentence about each.
+    Damaged files are put aside, so that the stage can make them again; `report` is called with a sentence about each.
     `inputs` are the references in the request, which `ArtifactStore.intact` needs.
     """
     result = last(store, stage, key)
     if result is None:
         return None
-    whole = [store.intact(reference, tell, inputs=inputs) for reference in references_in(result)]
+    whole = [store.intact(reference, report, inputs=inputs) for reference in references_in(result)]
     return result if all(whole) else None
 
 

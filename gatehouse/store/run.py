@@ -42,7 +42,7 @@ class Event:
 
     `event` is `started`, then `hit`, `finished`, `failed`, `stopped` or `tolerated`; between them `paused`, `warned`,
     and `trial` for the end of each trial of an experiment. If the same request is made again in a run, for example by a
-    KFP retry, `asked` in the body is the same.
+    KFP retry, `request_digest` in the body is the same.
     """
 
     stage: str
@@ -57,11 +57,11 @@ class Attempt:
     `facts` are fields of every later event of this attempt, besides its own body.
     """
 
-    def __init__(self, store: ArtifactStore, stage: str, asked: str = "") -> None:
-        """Start an attempt, and record the start; `asked` identifies the request."""
+    def __init__(self, store: ArtifactStore, stage: str, request_digest: str = "") -> None:
+        """Start an attempt, and record the start; `request_digest` identifies the request."""
         self._store = store
         self._stage = stage
-        self._asked = asked
+        self._digest = request_digest
         self._run = os.environ.get(RUN_ID, "")
         self._began = time.time()
         self._means: dict[str, tuple[float, int]] = {}
@@ -74,9 +74,9 @@ class Attempt:
 
     def _write(self, event: str, body: dict[str, Any]) -> bool:
         key = f"runs/{self._run}/{self._stage}.{self.number}.{event}.json"
-        asked = {"asked": self._asked} if self._asked else {}
+        digest = {"request_digest": self._digest} if self._digest else {}
         times = {"at": time.time(), "seconds": round(time.time() - self._began, 3)}
-        return self._store.record(key, body | asked | times)
+        return self._store.record(key, body | digest | times)
 
     def note(self, event: str, **body: Any) -> None:
         """Record an event of this attempt, without secrets; `warned` and `paused` each time, others once."""
@@ -112,7 +112,7 @@ class Attempt:
         """
         for number in range(1, self.number):
             body = read_record(self._store.objects, f"runs/{self._run}/{self._stage}.{number}.failed.json")
-            if body and body.get("permanent") and body.get("asked") == self._asked and "message" in body:
+            if body and body.get("permanent") and body.get("request_digest") == self._digest and "message" in body:
                 return body if time.time() - float(body["at"]) < _RETRY_SECONDS else None
         return None
 

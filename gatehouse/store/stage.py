@@ -389,7 +389,7 @@ def in_task(stage: Stage[Any, Any]) -> list[Stage[Any, Any]]:
     return [stage if name == stage.name else declared_stages()[name] for name in names]
 
 
-def leads() -> dict[str, str]:
+def task_stages() -> dict[str, str]:
     """Maps each stage without a task of its own to the stage whose task runs it."""
     declared = declared_stages().values()
     return {name: stage.name for stage in declared for name in stage.declared.task if name != stage.name}

@@ -259,14 +259,14 @@ class ArtifactStore:
     def intact(
         self,
         reference: Reference | str,
-        tell: Callable[[str], None],
+        report: Callable[[str], None],
         *,
         inputs: Collection[Reference] | None = None,
         lengths: bool = False,
     ) -> bool:
         """Whether the artifact is complete here with the right bytes, and not erased. Wrong bytes are put aside.
 
-        `tell` is called with one sentence about each damaged file. Blobs on this machine are read again, unless only
+        `report` is called with one sentence about each damaged file. Blobs on this machine are read again, unless only
         `lengths` are compared. For blobs of a remote store only the lengths are compared, because its server keeps
         checksums and each reader verifies the bytes. If the `inputs` of the stage that made the artifact are given and
         it has no files of its own, its other parents, such as the tables of `feature-tables`, must be complete too, by
@@ -280,7 +280,7 @@ class ArtifactStore:
         except CorruptArtifactError as error:
             if not (aside := self._put_aside(f"{reference}/manifest.json", reference.digest)):
                 raise
-            tell(f"{error} Its bytes are in {aside} now.")
+            report(f"{error} Its bytes are in {aside} now.")
             return False
         if self.erasures.of(reference) is not None:
             return False
@@ -296,9 +296,9 @@ class ArtifactStore:
 
         messages = list(filter(None, side_by_side(self.objects, damage, manifest.files)))
         for message in messages:
-            tell(message)
+            report(message)
         parts = () if inputs is None or manifest.files else map(Reference.parse, manifest.derived_from.values())
-        whole = [self.intact(part, tell, lengths=True) for part in parts if part not in (inputs or ())]
+        whole = [self.intact(part, report, lengths=True) for part in parts if part not in (inputs or ())]
         return not messages and all(whole)
 
     def verify(self, reference: Reference | str) -> int:

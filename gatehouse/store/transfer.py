@@ -31,13 +31,13 @@ def pull(
     source: ArtifactStore,
     reference: Reference | str,
     target: ArtifactStore,
-    tell: Callable[[Pulled], None] | None = None,
+    notify: Callable[[Pulled], None] | None = None,
 ) -> list[Pulled]:
     """Copy an artifact to another store, after all artifacts that it was derived from.
 
     Complete artifacts are not copied again, so an interrupted transfer continues where it stopped. Bytes are verified
     when they are read, and again in the target. The mark `deprecated` is copied too. An erased ancestor is left out.
-    `tell` is called after each artifact. Raises MissingArtifactError, CorruptArtifactError if the artifact, or an
+    `notify` is called after each artifact. Raises MissingArtifactError, CorruptArtifactError if the artifact, or an
     ancestor, is incomplete in the source; ErasedArtifactError if it was erased in the source, or in the target.
     """
     reference = Reference.parse(reference)
@@ -58,8 +58,8 @@ def pull(
             if (deprecated := read_record(source.objects, marker_of(current))) is not None:
                 create_record(target.objects, marker_of(current), deprecated)
         pulled.append(Pulled(current, size, state))
-        if tell is not None:
-            tell(pulled[-1])
+        if notify is not None:
+            notify(pulled[-1])
     return pulled
 
 

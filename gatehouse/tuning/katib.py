@@ -100,15 +100,15 @@ class _Reading:
     def objective(self) -> None:
         """Metric, goal, direction."""
         body = _mapping(self._spec.get("objective"))
-        theirs = str(body.get("objectiveMetricName", ""))
-        plain = re.sub(r"^(validation|valid|val|eval|test)_", "", _plain(theirs))
+        metric_name = str(body.get("objectiveMetricName", ""))
+        plain = re.sub(r"^(validation|valid|val|eval|test)_", "", _plain(metric_name))
         plain = ({"loss": "log_loss"} | aliases()).get(plain, plain)
         metric = plain if plain in metrics() or plain in MEASURES else None
-        if theirs in self.names:
-            self.used.add(theirs)
-            metric = self.names[theirs]
+        if metric_name in self.names:
+            self.used.add(metric_name)
+            metric = self.names[metric_name]
         if metric is None:
-            why = f"{theirs!r} is no metric here; say which with --map {theirs or 'NAME'}=METRIC"
+            why = f"{metric_name!r} is no metric here; say which with --map {metric_name or 'NAME'}=METRIC"
             self._leave("objective.objectiveMetricName", f"{why}. Until then: the metric of training.stopping")
         elif metric not in MEASURES and (body.get("type") == "minimize") != is_minimized(metric):
             better = "minimized" if is_minimized(metric) else "maximized"
@@ -133,8 +133,8 @@ class _Reading:
             self._leave(f"algorithm.algorithmName {name}", why)
             self._tuning["algorithm"] = "tpe"
             return
-        ours, converters = read
-        chosen: dict[str, Any] = dict(ours)
+        template, converters = read
+        chosen: dict[str, Any] = dict(template)
         for setting, value in settings.items():
             target = converters.get(setting, "Optuna's sampler has no such setting")
             where = f"algorithm.algorithmSettings {setting}: {value}"
@@ -164,13 +164,13 @@ class _Reading:
 
     def counts(self) -> None:
         """Convert the numbers of trials, and the behaviour after an interruption."""
-        ours = {
+        settings = {
             "max_trial_count": ("maxTrialCount", None),
             "parallel_trial_count": ("parallelTrialCount", 3),  # Katib's own default.
             "max_failed_trial_count": ("maxFailedTrialCount", None),
         }
-        for name, (theirs, default) in ours.items():
-            count = _number(self._spec.get(theirs, default))
+        for name, (key, default) in settings.items():
+            count = _number(self._spec.get(key, default))
             if count is not None:
                 self._tuning[name] = int(count)
         if "max_trial_count" not in self._tuning:
@@ -190,33 +190,33 @@ class _Reading:
             template_names.setdefault(str(entry.get("reference", "")), []).append(str(entry.get("name", "")))
         parameters, taken = [], set()
         for body in _mappings(self._spec.get("parameters")):
-            theirs = str(body.get("name", ""))
-            if theirs == self._resource:
+            name = str(body.get("name", ""))
+            if name == self._resource:
                 lengths = self._tuning.get("trial_settings") or {"training.stopping": "as it stands there"}
                 length = ", ".join(f"{name} is {value}" for name, value in lengths.items())
                 why = f"it is the length of a trial, so it is not searched: its rungs are steps, and {length}"
-                self._leave(f"parameters {theirs}", why)
+                self._leave(f"parameters {name}", why)
                 continue
-            ours = self._setting([theirs, *template_names.get(theirs, ())])
-            if ours is None:
-                why = f"training has no setting of this name; say which with --map {theirs}=SETTING"
-                self._leave(f"parameters {theirs}", why)
-            elif inner := [name for name in SETTINGS if name.startswith(f"{ours}.")]:
-                why = f"{ours} is a whole section of training; name one of {', '.join(inner)} with --map {theirs}="
-                self._leave(f"parameters {theirs}", why)
-            elif ours in taken:
-                self._leave(f"parameters {theirs}", f"{ours} is searched already")
-            elif parameter := self._parameter(theirs, ours, body):
-                taken.add(ours)
+            setting = self._setting([name, *template_names.get(name, ())])
+            if setting is None:
+                why = f"training has no setting of this name; say which with --map {name}=SETTING"
+                self._leave(f"parameters {name}", why)
+            elif inner := [key for key in SETTINGS if key.startswith(f"{setting}.")]:
+                why = f"{setting} is a whole section of training; name one of {', '.join(inner)} with --map {name}="
+                self._leave(f"parameters {name}", why)
+            elif setting in taken:
+                self._leave(f"parameters {name}", f"{setting} is searched already")
+            elif parameter := self._parameter(name, setting, body):
+                taken.add(setting)
                 parameters.append(parameter)
         self._tuning["parameters"] = parameters
 
-    def _setting(self, theirs: Sequence[str]) -> str | None:
+    def _setting(self, katib_names: Sequence[str]) -> str | None:
         """The setting of training for a parameter's names; None if no name matches."""
-        if theirs[0] in self.names:
-            self.used.add(theirs[0])
-            return self.names[theirs[0]]
-        for name in theirs:
+        if katib_names[0] in self.names:
+            self.used.add(katib_names[0])
+            return self.names[katib_names[0]]
+        for name in katib_names:
             if name in SETTINGS:
                 return name
             plain = _plain(name)
@@ -225,9 +225,9 @@ class _Reading:
                 return ending[0] if len(ending) == 1 else _SHORT[plain]
         return None
 
-    def _parameter(self, theirs: str, ours: str, body: Mapping[str, Any]) -> dict[str, Any] | None:
+    def _parameter(self, katib_name: str, setting: str, body: Mapping[str, Any]) -> dict[str, Any] | None:
         kind, space = str(body.get("parameterType", "")), _mapping(body.get("feasibleSpace"))
-        where = f"parameters {theirs}"
+        where = f"parameters {katib_name}"
         if kind in ("discrete", "categorical") or (kind in ("double", "int") and space.get("list")):
             listed = space["list"] if isinstance(space.get("list"), list) else []
             values = [_number(value) if kind != "categorical" else value for value in listed]
@@ -235,13 +235,13 @@ class _Reading:
                 self._leave(where, f"expected a list of {'values' if kind == 'categorical' else 'numbers'}")
                 return None
             whole = [int(value) for value in values if isinstance(value, float) and value.is_integer()]
-            return {"name": ours, "type": "categorical", "choices": whole if len(whole) == len(values) else values}
+            return {"name": setting, "type": "categorical", "choices": whole if len(whole) == len(values) else values}
         low, high = (_number(space.get(end)) for end in ("min", "max"))
         if kind not in ("double", "int") or low is None or high is None:
             self._leave(where, f"expected double or int with min and max, discrete or categorical; found {kind!r}")
             return None
         number: Callable[[float], float] = int if kind == "int" else float
-        parameter: dict[str, Any] = {"name": ours, "type": kind, "min": number(low), "max": number(high)}
+        parameter: dict[str, Any] = {"name": setting, "type": kind, "min": number(low), "max": number(high)}
         distribution, step = str(space.get("distribution") or "uniform"), _number(space.get("step"))
         if distribution in ("logUniform", "logNormal") and low > 0:
             parameter["log"] = True
@@ -272,13 +272,13 @@ class _Reading:
             return ""
         if setting == "resource_name":
             self._resource = str(value)
-            ours = self._setting([str(value)])
-            return "" if ours in ("stopping.epochs", "stopping.rounds") else "the resource is epochs, or rounds, here"
-        ours = self._setting([self._resource]) if self._resource else None
+            length = self._setting([str(value)])
+            return "" if length in ("stopping.epochs", "stopping.rounds") else "the resource is epochs, or rounds, here"
+        length = self._setting([self._resource]) if self._resource else None
         most = _number(value)
         if most is None or most != int(most):
             return "expected a whole number"
-        name = ours if ours in ("stopping.epochs", "stopping.rounds") else "stopping.epochs"
+        name = length if length in ("stopping.epochs", "stopping.rounds") else "stopping.epochs"
         self._tuning["trial_settings"] = {name: int(most)}
         return ""
 

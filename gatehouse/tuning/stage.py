@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from pydantic import ValidationInfo, field_validator
 
 from gatehouse.errors import ConfigurationError
-from gatehouse.runtime.counting import counted
+from gatehouse.runtime.plural import counted
 from gatehouse.store.builder_code import builder_code
 from gatehouse.store.canonical import canonical_json
 from gatehouse.store.identity import identity_of

@@ -24,7 +24,7 @@ from gatehouse.tuning.trial import Trial
 
 logger = logging.getLogger(__name__)
 
-_ASKED, _ENDED, _TOOK, _BEGUN, _PRUNED = (f"gatehouse:{key}" for key in ("asked", "ended", "took", "begun", "pruned"))
+_TRIAL, _ENDED, _TOOK, _BEGUN, _PRUNED = (f"gatehouse:{key}" for key in ("trial", "ended", "took", "begun", "pruned"))
 _STATES = {"succeeded": TrialState.COMPLETE, "early_stopped": TrialState.PRUNED}
 
 
@@ -130,16 +130,16 @@ class ExperimentStudy:
         beside = tuple(trial.number for trial in self.trials if not trial.ended or trial.provisional)
         number = len(self.trials)
         self.optuna.sampler = sampler_of(self.spec, self.seed, number)
-        asked: optuna.Trial | None = None
+        optuna_trial: optuna.Trial | None = None
         if self._begun < number:
-            asked = self.optuna.ask()
-            self._begun = asked.number
-        if asked is None or asked.number != number:
+            optuna_trial = self.optuna.ask()
+            self._begun = optuna_trial.number
+        if optuna_trial is None or optuna_trial.number != number:
             # The storage has begun it, with no suggestion or part of one.
-            asked = optuna.Trial(self.optuna, self._id_of(number))
+            optuna_trial = optuna.Trial(self.optuna, self._id_of(number))
         parent, chosen = self.population.suggested(number, self.trials) if self.population else (None, None)
-        chosen = suggested(self.spec, asked) if chosen is None else chosen
-        asked.set_user_attr(_ASKED, {"parameters": chosen, "beside": list(beside), "parent": parent})
+        chosen = suggested(self.spec, optuna_trial) if chosen is None else chosen
+        optuna_trial.set_user_attr(_TRIAL, {"parameters": chosen, "beside": list(beside), "parent": parent})
         self.trials.append(Trial(number, "running", chosen, beside=beside, parent=parent))
         self.flush()
         return self.trials[-1]
@@ -202,11 +202,11 @@ def _read(frozen: optuna.trial.FrozenTrial) -> Trial | None:
     """A trial of a study; None if its suggestion is incomplete."""
     if frozen.state.is_finished() or _is_provisional(frozen):
         return Trial.from_json(frozen.user_attrs[_ENDED])
-    if (asked := frozen.user_attrs.get(_ASKED)) is None:
+    if (stored := frozen.user_attrs.get(_TRIAL)) is None:
         return None
-    steps, beside = tuple(sorted(frozen.intermediate_values.items())), tuple(asked["beside"])
+    steps, beside = tuple(sorted(frozen.intermediate_values.items())), tuple(stored["beside"])
     return Trial(
-        frozen.number, "running", asked["parameters"], intermediate=steps, beside=beside, parent=asked["parent"]
+        frozen.number, "running", stored["parameters"], intermediate=steps, beside=beside, parent=stored["parent"]
     )
 
 

@@ -127,7 +127,7 @@ class TrainingTrials:
         Raises TrainingStoppedError if the trial is stopped while it waits.
         """
         while not self._jobs[job].acquire(timeout=_TURN_SECONDS):
-            if stop.asked():
+            if stop.requested():
                 raise stopped()
         try:
             yield

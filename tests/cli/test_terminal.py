@@ -51,13 +51,13 @@ def test_warnings_and_alarms_of_stages_and_of_the_record_stand_in_the_summary(
     store: ArtifactStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = _run(tmp_path, {"snapshot": {"warnings": ["9 columns are new"], "alarms": ["rain: 50 % missing"]}})
-    run.events.append(Event("alert:webhook", 1, "warned", {"message": "Nobody was told", "at": 1.0}))
+    run.events.append(Event("alert:webhook", 1, "warned", {"message": "The notice was not posted", "at": 1.0}))
     Screen(store).summarise(run)
     run.exit_code, run.failure = 1, {"error": "ContractBreachError", "message": "breaks", "stage": "snapshot"}
     Screen(store).summarise(run)
     output = capsys.readouterr().out
     assert output.count("warning in snapshot: 9 columns are new") == 2
-    assert output.count("warning in alert:webhook: Nobody was told") == 2
+    assert output.count("warning in alert:webhook: The notice was not posted") == 2
     assert output.count("alarm in snapshot: rain: 50 % missing") == 1 and "MLflow has nothing" not in output
 
 

@@ -54,7 +54,7 @@ def test_the_rule_refuses_a_model_that_is_too_large() -> None:
     family, piece = map(_example("@family(").get, ("model_bytes", "ModelBytes"))
     assert isinstance(family, Family) and family.policy is piece
     model = Manifest("models", "delays", (FileEntry("weights.safetensors", "0" * 64, 1_000),))
-    evidence = Evidence(model, {}, {}, None, {}, slices_asked=False)
+    evidence = Evidence(model, {}, {}, None, {}, slices_requested=False)
 
     def applied(most: int | None) -> list[str]:
         return [f"{rule}: {rule.holds}" for rule in family.rules(piece(max_model_bytes=most), evidence)]

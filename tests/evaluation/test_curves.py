@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from gatehouse.evaluation.curves import POINTS, Curves
 from gatehouse.evaluation.curves import curves_of as curves_named
 from gatehouse.metrics.classification import roc_auc
-from gatehouse.metrics.judging import judging_of
+from gatehouse.metrics.judging import profile_of
 from gatehouse.metrics.tasks import BINARY
 
 
@@ -20,7 +20,7 @@ def example(rows: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
 
 def curves_of(labels: np.ndarray, scores: np.ndarray, bins: int) -> Curves:
     """All curves of a binary model."""
-    return curves_named(judging_of(BINARY).curves, labels, BINARY.read(scores, None), bins)
+    return curves_named(profile_of(BINARY).curves, labels, BINARY.read(scores, None), bins)
 
 
 @given(st.integers(2, 2000), st.integers(0, 50))

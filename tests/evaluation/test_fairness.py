@@ -16,7 +16,7 @@ from gatehouse.evaluation.recorded import rejudged
 from gatehouse.evaluation.report import page
 from gatehouse.evaluation.spec import EvaluationSpec, GatePolicy
 from gatehouse.metrics.classification import calibration_error_debiased
-from gatehouse.metrics.judging import judging_of
+from gatehouse.metrics.judging import profile_of
 from gatehouse.metrics.metric import Predictions
 from gatehouse.metrics.tasks import TASKS
 from tests.evaluation.conftest import LENIENT, SPEC, Bench
@@ -155,7 +155,7 @@ def test_a_rate_of_one_row_is_not_known_and_decides_nothing(missed: bool) -> Non
     rule, odds = _judged({"equal_opportunity_difference": 0.1, "equalized_odds_difference": 0.1}, result)
     assert verdict_of((rule,)) == verdict_of((odds,)) == "inconclusive"
     for group in (rule, odds):
-        assert group.found.endswith("; carrier=b lacks the true positive rate, of fewer than 20 rows (1)")
+        assert group.observed.endswith("; carrier=b lacks the true positive rate, of fewer than 20 rows (1)")
     assert str(result).endswith("not measured, carrier=b lacks the true positive rate, of fewer than 20 rows (1)")
     (chosen,) = _judged({"demographic_parity_difference": 0.5}, result)
     assert chosen.holds, "that divides by all rows"
@@ -203,7 +203,7 @@ def _judged(bounds: dict[GroupMeasureName, float], found: Fairness | None) -> tu
     policy = GatePolicy(must_beat_baseline=(), leakage_alarm={}, slices={}, fairness={"carrier": bounds})
     given = {"carrier": found} if found else {}
     evidence = Evidence(MODEL, {}, {}, None, {}, False, fairness=given)
-    return judge(policy.resolved(judging_of(TASKS["binary"])), evidence)
+    return judge(policy.resolved(profile_of(TASKS["binary"])), evidence)
 
 
 ALIKE = tuple(Group(f"carrier={name}", 900, "", {}) for name in "ab")

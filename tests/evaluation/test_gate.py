@@ -31,7 +31,7 @@ from gatehouse.evaluation.rules.champion import ChampionRule
 from gatehouse.evaluation.rules.cost import CostBounds
 from gatehouse.evaluation.spec import GatePolicy
 from gatehouse.metrics.catalogue import metric_named
-from gatehouse.metrics.judging import judging_of
+from gatehouse.metrics.judging import profile_of
 from gatehouse.metrics.tasks import BINARY
 from gatehouse.store.manifest import FileEntry, Manifest
 
@@ -76,7 +76,7 @@ def judged(
 ) -> tuple[Rule, ...]:
     """The rules as they are applied to a binary candidate; `slices` are judged by ROC AUC."""
     evidence = Evidence(MODEL, candidate, baseline, comparison, {"roc_auc": slices}, policy.slices is not None)
-    return judge(policy.resolved(judging_of(BINARY)), evidence)
+    return judge(policy.resolved(profile_of(BINARY)), evidence)
 
 
 def broken(**changes: object) -> list[str]:
@@ -134,10 +134,10 @@ CLEAN, WARNED = DataCheck("leakage", "pass", ()), DataCheck("split checks", "pas
 )
 def test_the_data_is_judged_as_the_policy_wants(warnings: str, checks: tuple[DataCheck, ...], rules: list[str]) -> None:
     evidence = Evidence(MODEL, GOOD, BASELINE, BETTER, {"roc_auc": {"a": 0.7}}, True, checks)
-    policy = POLICY.model_copy(update={"warnings": warnings}).resolved(judging_of(BINARY))
+    policy = POLICY.model_copy(update={"warnings": warnings}).resolved(profile_of(BINARY))
     result = [rule for rule in judge(policy, evidence) if not rule.holds]
     assert [rule.name for rule in result] == rules
-    assert all("3 of 100 rows" in rule.found for rule in result if WARNED in checks)
+    assert all("3 of 100 rows" in rule.observed for rule in result if WARNED in checks)
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_an_interval_that_spans_a_tolerance_below_what_the_rows_can_show_is_inco
     result = Comparison("log_loss", 0.486, 0.485, 0.001, worst, best, error)
     rules = judged(POLICY, GOOD, BASELINE, result, {"a": 0.7})
     assert verdict_of(rules) == verdict
-    reported = [rule.found for rule in rules if rule.inconclusive]
+    reported = [rule.observed for rule in rules if rule.inconclusive]
     assert all("the smallest regression that these test rows can show is 0.00249" in entry for entry in reported)
     assert verdict_of((*rules, Rule("other", "a", "b", False))) == "refused", "what is broken counts more"
 
@@ -266,7 +266,7 @@ def test_a_worse_champion_and_better_slices_never_turn_a_pass_into_a_refusal(
 
 
 def test_limits_of_metrics_that_are_better_low_are_upper_ones() -> None:
-    policy = GatePolicy(slices={"log_loss": 0.5}, leakage_alarm={"log_loss": 0.4}).resolved(judging_of(BINARY))
+    policy = GatePolicy(slices={"log_loss": 0.5}, leakage_alarm={"log_loss": 0.4}).resolved(profile_of(BINARY))
     slices = {"log_loss": {"a": 0.45, "b": 0.55}}
     rules = {rule.name: rule for rule in judge(policy, Evidence(MODEL, GOOD, BASELINE, None, slices, True))}
     assert str(rules["slice b"]) == "slice b: expected log_loss of at most 0.5, found 0.5500"
@@ -295,11 +295,11 @@ def test_what_a_model_costs_is_bounded_and_what_was_not_measured_keeps_no_bound(
     policy = POLICY.model_copy(update={"cost": CostBounds(**bounds)})
     assert policy.cost.measures == bool({"latency_ms", "memory_mb"} & bounds.keys())
     evidence = Evidence(MODEL, GOOD, BASELINE, BETTER, {"roc_auc": {"a": 0.7}}, True, cost=cost)
-    rules = judge(policy.resolved(judging_of(BINARY)), evidence)
+    rules = judge(policy.resolved(profile_of(BINARY)), evidence)
     assert [rule.name for rule in rules if not rule.holds] == names
     applied = [rule for rule in rules if rule.name in ("latency", "memory", "model size")]
     assert len(applied) == len(bounds)
-    assert not any("latency" in rule.name and cost and "on x, 2 cores" not in rule.found for rule in applied)
+    assert not any("latency" in rule.name and cost and "on x, 2 cores" not in rule.observed for rule in applied)
 
 
 def _against(worse_by: float, error: float = 0.001) -> Comparison:
@@ -317,7 +317,7 @@ def _against(worse_by: float, error: float = 0.001) -> Comparison:
     ],
 )
 def test_regressions_that_are_shown_in_a_slice_refuse(slices: dict[str, float], broken: list[str]) -> None:
-    policy = GatePolicy.model_validate({"regressions": {"metrics": ["brier"]}}).resolved(judging_of(BINARY))
+    policy = GatePolicy.model_validate({"regressions": {"metrics": ["brier"]}}).resolved(profile_of(BINARY))
     result = {name: _against(worse_by) for name, worse_by in slices.items()}
     evidence = Evidence(
         MODEL, GOOD, BASELINE, BETTER, {}, False, comparisons={"brier": _against(0)}, slice_comparisons=result
@@ -341,7 +341,7 @@ def test_regressions_that_are_shown_in_a_slice_refuse(slices: dict[str, float], 
 def test_what_has_few_units_shows_no_regression_and_looking_at_nothing_is_told(
     metrics: list[str], units: dict[str, int], broken: list[str]
 ) -> None:
-    policy = GatePolicy.model_validate({"regressions": {"metrics": metrics}}).resolved(judging_of(BINARY))
+    policy = GatePolicy.model_validate({"regressions": {"metrics": metrics}}).resolved(profile_of(BINARY))
     result = {name: replace(_against(0.1), units=number) for name, number in units.items()}
     given = {"brier": _against(0)}
     evidence = Evidence(MODEL, GOOD, BASELINE, BETTER, {}, False, comparisons=given, slice_comparisons=result)
@@ -362,6 +362,6 @@ def test_what_has_few_units_shows_no_regression_and_looking_at_nothing_is_told(
     ],
 )
 def test_the_integration_suite(suite: Suite, asked: dict[str, bool], broken: list[str]) -> None:
-    policy = POLICY.model_copy(update=asked).resolved(judging_of(BINARY))
+    policy = POLICY.model_copy(update=asked).resolved(profile_of(BINARY))
     evidence = Evidence(MODEL, GOOD, BASELINE, BETTER, {"roc_auc": {"a": 0.7}}, True, integration=suite)
     assert [rule.name for rule in judge(policy, evidence) if not rule.holds] == broken

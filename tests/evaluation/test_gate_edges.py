@@ -8,7 +8,7 @@ import pytest
 from gatehouse.evaluation.gate import LEAST_UNITS, Counted, Evidence, Origins, Rule, Seen, judge, verdict_of
 from gatehouse.evaluation.group_measures import Fairness, Group
 from gatehouse.evaluation.spec import GatePolicy
-from gatehouse.metrics.judging import judging_of
+from gatehouse.metrics.judging import profile_of
 from gatehouse.metrics.tasks import BINARY
 from tests.evaluation.test_gate import BASELINE, BETTER, GOOD, MODEL, POLICY, judged
 
@@ -17,9 +17,9 @@ def found(name: str, asked: dict[str, Any] | None = None, **changes: Any) -> Rul
     """The rule of this name, on the good candidate after some changes."""
     policy = GatePolicy.model_validate({**POLICY.model_dump(mode="json", exclude_unset=True), **(asked or {})})
     given: dict[str, Any] = {"candidate": GOOD, "baseline": BASELINE, "comparison": BETTER}
-    given |= {"slices": {"roc_auc": {"a": 0.7}}, "slices_asked": True}
+    given |= {"slices": {"roc_auc": {"a": 0.7}}, "slices_requested": True}
     (rule,) = (
-        r for r in judge(policy.resolved(judging_of(BINARY)), Evidence(MODEL, **given | changes)) if r.name == name
+        r for r in judge(policy.resolved(profile_of(BINARY)), Evidence(MODEL, **given | changes)) if r.name == name
     )
     return rule
 
@@ -44,22 +44,22 @@ def test_a_tolerance_between_the_bounds_is_inconclusive_where_it_cannot_be_shown
     rule = found("champion log_loss", {"champion": {"tolerance": 0.002}}, comparison=between)
     assert (rule.holds, rule.inconclusive) == (False, inconclusive)
     on = found("champion log_loss", {"champion": {"tolerance": worst}}, comparison=replace(between, standard_error=1.0))
-    assert (on.holds, on.inconclusive) == (True, False) and "smallest" not in on.found
+    assert (on.holds, on.inconclusive) == (True, False) and "smallest" not in on.observed
 
 
 def test_a_judged_slice_that_fails_is_not_also_told_to_hold() -> None:
     rules = [r.name for r in judged(POLICY, GOOD, BASELINE, BETTER, {"a": 0.7, "b": 0.1}) if r.name.startswith("slice")]
     assert rules == ["slice b"]
-    assert found("slices").found == "0.7000 at worst, in a"
+    assert found("slices").observed == "0.7000 at worst, in a"
 
 
 def test_regressions_tell_what_had_too_few_units_and_take_no_spread_at_its_word() -> None:
     few = replace(BETTER, units=LEAST_UNITS - 1)
     slices = {"a": replace(BETTER, standard_error=0.001), "b": few, "c": few}
     rule = found("regressions", {"regressions": {}}, slice_comparisons=slices)
-    assert rule.holds and rule.found == "none; 2 of too few units"
+    assert rule.holds and rule.observed == "none; 2 of too few units"
     rule = found("regressions", {"regressions": {}}, slice_comparisons={"a": slices["a"]})
-    assert rule.found == "none"
+    assert rule.observed == "none"
     # All draws alike, and just as bad as is tolerated: nothing is shown.
     on = replace(BETTER, worse_by=0.005 * 0.5, champion=0.5, standard_error=0.0)
     assert found("regressions", {"regressions": {}}, slice_comparisons={"a": on}).holds
@@ -100,8 +100,8 @@ def test_no_verdict_comes_of_fewer_rows_than_it_needs(
 ) -> None:
     asked = {"bars": {"roc_auc": {"min": 0.99}}, "champion": {}} | asked
     rule = found("test rows", asked, counted=counted)
-    assert (rule.found, rule.holds) == (counts, holds)
-    policy = GatePolicy.model_validate(asked).resolved(judging_of(BINARY))
+    assert (rule.observed, rule.holds) == (counts, holds)
+    policy = GatePolicy.model_validate(asked).resolved(profile_of(BINARY))
     evidence = Evidence(MODEL, GOOD, BASELINE, None, {}, False, counted=counted)
     assert verdict_of(judge(policy, evidence)) == verdict
 
@@ -112,10 +112,10 @@ def test_rules_that_are_of_no_test_row_are_as_sure_with_few_of_them() -> None:
     for name in ("drift", "training age", "lineage", "integration"):
         rule = found(name, asked, seen=few, origins=Origins(missing=("no splits",)))
         assert (rule.holds, rule.inconclusive) == (False, False), name
-        reported[name] = rule.found
+        reported[name] = rule.observed
     assert reported["drift"] == "not measured: no feature was measured"
     assert reported["training age"] == "not measured: the rows have no decision times"
-    assert found("lineage", asked, origins=Origins()).found == "all of them"
+    assert found("lineage", asked, origins=Origins()).observed == "all of them"
 
 
 def test_one_group_keeps_no_bound_between_groups() -> None:

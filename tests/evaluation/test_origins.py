@@ -11,7 +11,7 @@ from gatehouse.evaluation.recorded import rejudged
 from gatehouse.evaluation.report import page
 from gatehouse.evaluation.spec import GatePolicy
 from gatehouse.evaluation.stage import evaluate
-from gatehouse.metrics.judging import judging_of
+from gatehouse.metrics.judging import profile_of
 from gatehouse.metrics.tasks import BINARY
 from gatehouse.store.canonical import canonical_json
 from gatehouse.store.store import ArtifactStore
@@ -24,7 +24,7 @@ KNOWN = Origins(age_days=30.0, psi={"wind": 0.1, "distance": 0.2})
 def _found(asked: dict[str, Any], origins: Origins | None) -> list[tuple[str, bool, bool]]:
     """Name, whether it holds and whether it cannot be told, of each rule."""
     policy = GatePolicy.model_validate({"must_beat_baseline": [], "leakage_alarm": {}, "slices": {}, **asked})
-    rules = judge(policy.resolved(judging_of(BINARY)), Evidence(MODEL, {}, {}, None, {}, False, origins=origins))
+    rules = judge(policy.resolved(profile_of(BINARY)), Evidence(MODEL, {}, {}, None, {}, False, origins=origins))
     return [(rule.name, rule.holds, rule.inconclusive) for rule in rules]
 
 

@@ -17,7 +17,7 @@ from gatehouse.evaluation.report import page
 from gatehouse.evaluation.rules.bars import Bar
 from gatehouse.evaluation.spec import GatePolicy
 from gatehouse.metrics.catalogue import measure
-from gatehouse.metrics.judging import judging_of
+from gatehouse.metrics.judging import profile_of
 from gatehouse.metrics.tasks import BINARY
 from gatehouse.store.manifest import Column
 from gatehouse.store.store import ArtifactStore
@@ -157,7 +157,7 @@ UNREAD = Seen({"candidate": 0}, 110, 110, unread=("champion: gone",))
 def test_too_few_rows_are_inconclusive_and_unreadable_lineage_refuses(
     seen: Seen, bar: float, check: str, verdict: str
 ) -> None:
-    policy = GatePolicy(bars={"roc_auc": Bar(min=bar)}).resolved(judging_of(BINARY))
+    policy = GatePolicy(bars={"roc_auc": Bar(min=bar)}).resolved(profile_of(BINARY))
     checks = (DataCheck("validation", check, ()),)
     evidence = Evidence(MODEL, GOOD, BASELINE, None, {}, False, checks, seen=seen)
     assert verdict_of(judge(policy, evidence)) == verdict
@@ -183,7 +183,7 @@ def test_rows_that_the_champion_was_trained_on_are_not_measured(judged_bench: Be
     assert (result.verdict, result.warnings) == ("pass", (reported,))
     verdict = store.read_json(result.evaluation, "verdict.json")
     rows = {"candidate": 0, "champion": 100}
-    assert verdict["seen"] == {"rows": rows, "of": 1500, "left": 1400, "lacking": "", "passing": False, "unread": []}
+    assert verdict["seen"] == {"rows": rows, "of": 1500, "left": 1400, "lacking": "", "transient": False, "unread": []}
     assert reported in page(store, result.evaluation)
     more = LENIENT.model_copy(update={"least_unseen_rows": 1401})
     assert rejudged(store, result.evaluation, LENIENT).verdict == "pass"

@@ -13,7 +13,7 @@ from gatehouse.evaluation.recorded import rejudged
 from gatehouse.evaluation.report import page
 from gatehouse.evaluation.spec import EvaluationSpec, GatePolicy
 from gatehouse.evaluation.stage import EvaluateRequest, EvaluateResult, by_class, evaluate
-from gatehouse.metrics.judging import judging_of
+from gatehouse.metrics.judging import profile_of
 from gatehouse.metrics.tasks import TASKS
 from gatehouse.store.store import ArtifactStore
 from tests.evaluation.candidates import publish_model
@@ -78,13 +78,13 @@ def test_a_model_is_judged_by_the_metrics_of_its_task(bench: Bench) -> None:
     good, bad = bench.model(steps=120), bench.model(steps=2)
     better, worse = bench.evaluate(good, champion=bad), bench.evaluate(bad, champion=good)
     assert (better.verdict, better.reasons) == ("pass", ())
-    objective = judging_of(TASKS[bench.task]).objective
+    objective = profile_of(TASKS[bench.task]).objective
     assert worse.verdict == "refused" and worse.reasons[-1].startswith(f"champion {objective}: expected not worse")
     result = bench.store.read_json(better.evaluation, "metrics.json")
     assert set(result) == {"candidate", "champion", "baseline", "constant"}
     assert all(np.isfinite(list(metrics.values())).all() for metrics in result.values())
     curves = bench.store.read_json(better.evaluation, "curves.json")
-    assert all(set(value) == set(judging_of(TASKS[bench.task]).curves) for value in curves.values())
+    assert all(set(value) == set(profile_of(TASKS[bench.task]).curves) for value in curves.values())
     drawn = page(bench.store, better.evaluation)
     assert ("rows whose label is 0 are left out" in drawn) == (bench.task == "regression")
     assert ("&lt;early&gt;" in drawn) == (bench.task == "multiclass") and "<early>" not in drawn and "<svg" in drawn
@@ -92,7 +92,7 @@ def test_a_model_is_judged_by_the_metrics_of_its_task(bench: Bench) -> None:
 
 def test_the_baseline_must_be_beaten_in_the_objective_by_default(bench: Bench) -> None:
     refused = bench.evaluate(bench.model(steps=1), policy=GatePolicy())
-    objective = judging_of(TASKS[bench.task]).objective
+    objective = profile_of(TASKS[bench.task]).objective
     assert any(reason.startswith(f"baseline {objective}") for reason in refused.reasons)
     for rows, groups, verdict in ((500, 50, "refused"), (501, 51, "inconclusive")):
         asked = GatePolicy(least_test_rows=rows, least_test_groups=groups)

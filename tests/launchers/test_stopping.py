@@ -18,7 +18,7 @@ def test_what_runs_is_ended_once_however_often_it_is_wished() -> None:
         assert ended == [1]
     with stop.ending(lambda: ended.append(2)):
         stop.ask()
-    assert ended == [1, 2] and stop.asked()
+    assert ended == [1, 2] and stop.requested()
 
 
 def test_every_wait_is_longer_than_those_that_it_must_not_cut_short(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from scipy.stats import binomtest, norm
 
 from gatehouse.metrics.arithmetic.intervals import NORMAL, wilson
 from gatehouse.metrics.catalogue import is_minimized, metrics_for
-from gatehouse.metrics.judging import judging_of
+from gatehouse.metrics.judging import profile_of
 from gatehouse.metrics.tasks import BINARY, MULTICLASS, REGRESSION, TASKS, Output, are_usable, task_of_loss
 
 NAN, INF = float("nan"), float("inf")
@@ -51,9 +51,9 @@ def test_the_predicted_class_is_the_likeliest() -> None:
 
 @pytest.mark.parametrize("task", TASKS)
 def test_losses_and_judging(task: str) -> None:
-    judging, offered = judging_of(TASKS[task]), metrics_for(task)
-    assert {*TASKS[task].watched, judging.objective, *judging.leakage_alarm, *judging.slices} <= set(offered)
-    assert not judging.row_loss or offered[judging.row_loss].by_row
+    profile, offered = profile_of(TASKS[task]), metrics_for(task)
+    assert {*TASKS[task].watched, profile.objective, *profile.leakage_alarm, *profile.slices} <= set(offered)
+    assert not profile.row_loss or offered[profile.row_loss].by_row
     assert {task_of_loss(loss).name for loss in TASKS[task].losses} == {task}
 
 

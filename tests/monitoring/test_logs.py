@@ -38,7 +38,7 @@ def test_what_batch_scoring_wrote_comes_with_the_features_it_read(store: Artifac
     )
     reference = _publish(store, "predictions", pa.concat_tables([scored, scored]), {"model": MODEL, "rows": rows})
     log = read_log(store, reference, MODEL, "binary", KEYS)
-    assert (log.others, log.repeated) == (2, 2)
+    assert (log.foreign_rows, log.repeated) == (2, 2)
     assert log.table.to_pydict() == {
         "flight": ["A", "C"],
         "decision_time": [1, 3],

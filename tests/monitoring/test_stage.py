@@ -91,7 +91,7 @@ def _found(store: ArtifactStore, result: MonitorResult) -> list[dict[str, Any]]:
 
 def _psi(store: ArtifactStore, result: MonitorResult) -> dict[str, float]:
     return {
-        finding["name"]: finding["others"]["psi"]
+        finding["name"]: finding["distances"]["psi"]
         for finding in _found(store, result)
         if finding["kind"] and finding["check"] == "data drift"
     }

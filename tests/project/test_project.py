@@ -15,7 +15,7 @@ from gatehouse.configuration.duration import Duration, iso
 from gatehouse.configuration.yaml_lines import load_model, read_yaml
 from gatehouse.errors import ConfigurationError
 from gatehouse.evaluation.spec import GatePolicy
-from gatehouse.metrics.judging import judging_of
+from gatehouse.metrics.judging import profile_of
 from gatehouse.metrics.tasks import BINARY
 from gatehouse.monitoring.spec import DataDriftSpec, RetrainSpec
 from gatehouse.project.checking import check_project
@@ -274,7 +274,7 @@ def test_a_duration_is_iso_8601_and_nothing_else(value: Any) -> None:
 
 
 def test_the_template_is_as_strict_as_the_defaults(project: Path) -> None:
-    policy, usual = (item.resolved(judging_of(BINARY)) for item in (load_project(project).policy, GatePolicy()))
+    policy, usual = (item.resolved(profile_of(BINARY)) for item in (load_project(project).policy, GatePolicy()))
     assert set(policy.must_beat_baseline or ()) >= set(usual.must_beat_baseline or ())
     assert all((policy.leakage_alarm or {})[name] <= value for name, value in (usual.leakage_alarm or {}).items())
     assert all((policy.slices or {})[name] >= value for name, value in (usual.slices or {}).items())

@@ -75,7 +75,7 @@ class Gate:
     ) -> str:
         """An evaluation of `model` against `champion` that keeps or breaks one `rule`, or says another `verdict`."""
         verdict = verdict or ("pass" if good else "refused")
-        applied = {"name": rule, "expected": "at least 0.7", "found": "0.6", "holds": good}
+        applied = {"name": rule, "expected": "at least 0.7", "observed": "0.6", "holds": good}
         rules = [applied | {"inconclusive": verdict == "inconclusive"}]
         files = {
             "verdict.json": canonical_json({"verdict": verdict, "rules": rules}),

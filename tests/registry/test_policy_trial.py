@@ -14,7 +14,7 @@ from tests.registry.gate import NAME, POLICY, Gate
 
 def _judged(gate: Gate, seed: int, roc_auc: float) -> None:
     model, good = gate.model(seed), roc_auc >= 0.7
-    rule = {"name": "bar roc_auc", "expected": "at least 0.7", "found": f"{roc_auc}", "holds": good}
+    rule = {"name": "bar roc_auc", "expected": "at least 0.7", "observed": f"{roc_auc}", "holds": good}
     metrics = {"candidate": {"roc_auc": roc_auc, "log_loss": 0.49}, "baseline": {"roc_auc": 0.6, "log_loss": 0.6}}
     verdict = {"verdict": "pass" if good else "refused", "rules": [rule], "comparisons": {}, "guessing": None}
     verdict |= {"policy": identity_of(POLICY), "warnings": [], "counted": {"units": 1000}}

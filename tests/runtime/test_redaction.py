@@ -31,7 +31,7 @@ from gatehouse.operations.alerting.notice import post
 from gatehouse.operations.diagnosing.reach import mlflow_finding, tracking_finding
 from gatehouse.project.platforms import Platform
 from gatehouse.registry.model_registry import registry_here
-from gatehouse.runtime.redaction import names_password, redacted, require_encoded, said, shown, without_secrets
+from gatehouse.runtime.redaction import error_text, names_password, redacted, require_encoded, shown, without_secrets
 from gatehouse.server.app import create_app
 from gatehouse.server.tokens import create_token
 from gatehouse.store.objects.opening import open_objects
@@ -222,9 +222,9 @@ def test_what_may_be_read_in_two_ways_is_refused(address: str) -> None:
 
 def test_an_error_is_told_with_its_cause_but_without_what_it_repeats() -> None:
     error = OSError("a://me:hush@h: Connection refused, as hush is wrong.")
-    assert said(error, secret=True) == "OSError: Connection refused; more is not shown, as it may repeat a password"
-    assert said(OSError("no such\nfile."), secret=False) == "OSError: no such file"
-    assert said(GatehouseError("our words."), secret=True) == "GatehouseError: our words"
+    assert error_text(error, True) == "OSError: Connection refused; more is not shown, as it may repeat a password"
+    assert error_text(OSError("no such\nfile."), secret=False) == "OSError: no such file"
+    assert error_text(GatehouseError("our words."), secret=True) == "GatehouseError: our words"
 
 
 ODBC = "mssql+pyodbc:///?odbc_connect=DRIVER%3D%7BODBC+Driver+18%7D%3BUID%3Dme%3BPWD%3D{}%3BEncrypt%3Dyes"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gatehouse.errors import ConfigurationError
-from gatehouse.runtime.images import HELD, LOCKS
+from gatehouse.runtime.images import LOCKS, PACKAGES
 from gatehouse.store.code import distribution_of, packages_of
 from gatehouse.store.image import image_name, modules_of
 from gatehouse.store.stage import STAGES, Stage, declared_stages
@@ -34,9 +34,9 @@ def _normal(package: str) -> str:
     return OTHERS.get(package, distribution_of(package)).lower().replace("_", "-")
 
 
-@pytest.mark.parametrize("name", HELD)
+@pytest.mark.parametrize("name", PACKAGES)
 def test_the_lock_of_an_image_has_what_it_is_said_to_hold(name: str) -> None:
-    assert {_normal(package) for package in HELD[name]} - _pinned(*LOCKS[name]).keys() == set()
+    assert {_normal(package) for package in PACKAGES[name]} - _pinned(*LOCKS[name]).keys() == set()
 
 
 @every_stage
@@ -97,6 +97,6 @@ def test_a_page_counts_and_an_image_that_lacks_something_is_named(monkeypatch: p
     monkeypatch.setitem(STAGES, "alert", drawn)
     assert image_name(drawn) == "training"
     for name in ("training", "training-gpu"):
-        monkeypatch.setitem(HELD, name, HELD["control"])
+        monkeypatch.setitem(PACKAGES, name, PACKAGES["control"])
     with pytest.raises(ConfigurationError, match=r"Stage alert: no image holds .* training lacks .*torch"):
         image_name(drawn)

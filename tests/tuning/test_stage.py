@@ -210,7 +210,7 @@ def test_a_trial_that_is_stopped_early_keeps_its_checkpoint_for_whoever_tries_th
         assert follower is not None and RUN_TITLE.get() == "trial 1"
         for epoch in range(3):
             follower([Point("log_loss", 0.5 + epoch, epoch, 0.0)])
-        while not stop_here().asked():
+        while not stop_here().requested():
             time.sleep(0.001)
         raise stopped()
 

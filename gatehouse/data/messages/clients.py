@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from gatehouse.errors import DeclarationError, SourceError
-from gatehouse.runtime.redaction import said
+from gatehouse.runtime.redaction import error_text
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer
@@ -58,7 +58,7 @@ def redis_client(url: str, seconds: float) -> "Redis":
 
 def unreachable(what: str, error: object, secret: bool) -> SourceError:
     """The error of a stream that cannot be read; with `secret` the client's words are not shown."""
-    reason = error if isinstance(error, str) else said(error, secret)
+    reason = error if isinstance(error, str) else error_text(error, secret)
     return SourceError(
         f"{what} cannot be read: {reason}. Check the server, the settings and the credentials, and run again: nothing "
         "is lost."

@@ -25,9 +25,9 @@ class DoesNotFit(Exception):
     `column` is the first whose value does not fit; empty if it is the message itself.
     """
 
-    def __init__(self, reason: str, column: str = "", found: str = "") -> None:
-        super().__init__(f"{column and f'column {column}: '}{reason}{found and f', found {found}'}")
-        self.reason, self.column, self.found = reason, column, found
+    def __init__(self, reason: str, column: str = "", observed: str = "") -> None:
+        super().__init__(f"{column and f'column {column}: '}{reason}{observed and f', found {observed}'}")
+        self.reason, self.column, self.observed = reason, column, observed
 
 
 class Unfit(ValueError):
@@ -50,9 +50,9 @@ def body_of(payload: bytes | Mapping[str, bytes] | None) -> Mapping[str, Any]:
     except (ValueError, RecursionError) as error:
         # Python's own words name a setting of Python.
         why = "a number has more than 4,300 digits" if "integer string conversion" in str(error) else error
-        raise DoesNotFit("expected a JSON object", found=f"text that is not one ({why})") from None
+        raise DoesNotFit("expected a JSON object", observed=f"text that is not one ({why})") from None
     if not isinstance(body, dict):
-        raise DoesNotFit("expected a JSON object", found=_KINDS[type(body)])
+        raise DoesNotFit("expected a JSON object", observed=_KINDS[type(body)])
     return body
 
 

@@ -160,7 +160,7 @@ def _store(part: Part, spec: TableSpec, window: tuple[datetime, datetime] | None
         last=last,
         read=raw.table.num_rows,
         rejected=_blob(rejected, store, REPEATED) if rejected is not None else None,
-        reason=str(Reject(**rejected.slice(0, 1).to_pylist()[0])._replace(found="")) if rejected is not None else "",
+        reason=str(Reject(**rejected.slice(0, 1).to_pylist()[0])._replace(observed="")) if rejected is not None else "",
         columns=dict(raw.columns or {}),
     )
 

@@ -13,7 +13,7 @@ class Example:
     """One row: its place, the value that did not fit, and the row as the source gave it."""
 
     place: str
-    found: str
+    observed: str
     raw: str
 
 
@@ -37,8 +37,8 @@ def groups_of(store: ArtifactStore, reference: Reference | str, examples: int = 
     with connect() as database:
         database.read_parquet([str(path) for path in store.paths(Reference.parse(reference))]).create_view("rejected")
         groups = database.execute(
-            "SELECT \"column\", reason, count(*), arg_min({'place': place, 'found': found, 'raw': raw}, number, $1) "
-            "FROM (SELECT *, row_number() OVER () AS number FROM rejected) GROUP BY ALL ORDER BY 3 DESC, 1, 2",
+            "SELECT \"column\", reason, count(*), arg_min({'place': place, 'observed': observed, 'raw': raw}, n, $1) "
+            "FROM (SELECT *, row_number() OVER () AS n FROM rejected) GROUP BY ALL ORDER BY 3 DESC, 1, 2",
             [max(examples, 1)],
         ).fetchall()
     return [

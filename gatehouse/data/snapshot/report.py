@@ -5,7 +5,7 @@ from gatehouse.data.snapshot.rejected import groups_of, rejected_of
 from gatehouse.data.sources.declared import HIDDEN, NOT_SHOWN
 from gatehouse.reports.format import cut
 from gatehouse.reports.page import Verdict, render
-from gatehouse.runtime.counting import counted
+from gatehouse.runtime.plural import counted
 from gatehouse.store.reference import Reference
 from gatehouse.store.store import ArtifactStore
 
@@ -57,7 +57,7 @@ def rejected_page(store: ArtifactStore, reference: str) -> str:
     for group in groups[:_GROUPS]:
         cells = {
             "where": [example.place.replace("line ", "line\u00a0") for example in group.examples],
-            "found": [cut(example.found) for example in group.examples],
+            "found": [cut(example.observed) for example in group.examples],
             "the row as the source gave it": [cut(example.raw) for example in group.examples],
         }
         shown = {header: column for header, column in cells.items() if not set(column) <= {HIDDEN, NOT_SHOWN}}

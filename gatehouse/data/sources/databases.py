@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from gatehouse.data.sources.declared import shown as shown_value
 from gatehouse.errors import DeclarationError, SourceError
-from gatehouse.runtime.redaction import holds_password, said, shown
+from gatehouse.runtime.redaction import error_text, holds_password, shown
 from gatehouse.store import database
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def _opening(url: str) -> Iterator[None]:
         raise
     except Exception as error:  # drivers raise errors of any kind
         raise SourceError(
-            f"The database {shown(url)} cannot be opened: {said(error, holds_password(url))}. Check its address, "
+            f"The database {shown(url)} cannot be opened: {error_text(error, holds_password(url))}. Check its address, "
             "the user and the password."
         ) from None
 

@@ -13,7 +13,7 @@ from gatehouse.errors import DeclarationError
 
 Place = Callable[[pa.Table, int, int], str]
 
-SCHEMA = pa.schema([(name, pa.string()) for name in ("place", "column", "reason", "found", "raw")])
+SCHEMA = pa.schema([(name, pa.string()) for name in ("place", "column", "reason", "observed", "raw")])
 """Columns of the rejected rows."""
 REPEATED = ["column", "reason"]
 """Columns of the rejected rows in which many rows have the same value."""
@@ -31,13 +31,13 @@ class Reject(NamedTuple):
     place: str
     column: str
     reason: str
-    found: str
+    observed: str
     raw: str = ""
 
     def __str__(self) -> str:
         """All but the row, as a message."""
         column = f"column {self.column}: " if self.column else ""
-        return f"{self.place}, {column}{self.reason}{self.found and f', found {self.found}'}"
+        return f"{self.place}, {column}{self.reason}{self.observed and f', found {self.observed}'}"
 
 
 def rejected_table(rejects: Iterable[Reject]) -> pa.Table | None:

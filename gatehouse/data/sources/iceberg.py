@@ -10,7 +10,7 @@ from pydantic import ConfigDict, Field, model_validator
 from gatehouse.data.sources.base import Url
 from gatehouse.data.sources.lakehouse import DataFile, LakehouseReader, LakehouseSource, LakehouseTable, one_line
 from gatehouse.errors import DeclarationError, GatehouseError, SourceError
-from gatehouse.runtime.redaction import holds_password, require_encoded, said
+from gatehouse.runtime.redaction import error_text, holds_password, require_encoded
 from gatehouse.store.canonical import digest_of
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ class IcebergReader(LakehouseReader):
             # Catalogs raise whatever their client raises.
             raise SourceError(
                 f"Table {table}: the Iceberg table {spec.metadata or spec.identifier} cannot be opened: "
-                f"{said(error, holds_password(configured))}. Check the catalog, the name and the "
+                f"{error_text(error, holds_password(configured))}. Check the catalog, the name and the "
                 "credentials in the environment."
             ) from None
 

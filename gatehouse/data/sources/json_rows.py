@@ -87,7 +87,7 @@ def rows_of(
                 }
             row = _row(body, message, spec, envelope, time_zone)
         except DoesNotFit as misfit:
-            reject = Reject(message.place(), misfit.column, misfit.reason, misfit.found)
+            reject = Reject(message.place(), misfit.column, misfit.reason, misfit.observed)
             if spec.on_invalid == "fail":
                 raise DeclarationError(
                     f"Table {name}: {reject}. Correct the row, or declare on_invalid: reject to set such rows aside."

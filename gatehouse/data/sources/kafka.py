@@ -19,7 +19,7 @@ from gatehouse.data.snapshot.spec import SourceBase
 from gatehouse.data.sources.base import EarlierPart, Part, Raw
 from gatehouse.data.sources.messages import Message, StreamReader, StreamTable
 from gatehouse.errors import SourceError
-from gatehouse.runtime.redaction import said
+from gatehouse.runtime.redaction import error_text
 from gatehouse.store.identity import operational
 
 if TYPE_CHECKING:
@@ -168,7 +168,7 @@ class KafkaReader(StreamReader):
                 )
             elif error is not None:
                 # The client goes on by itself: it reconnects until the time is over.
-                trouble = f": {said(error, bool(self._settings))}"
+                trouble = f": {error_text(error, bool(self._settings))}"
         silent = f"silent for {self._spec.timeout_seconds} s, partition {partition}, offset {start}{trouble}"
         raise self._unreachable(table, silent)
 

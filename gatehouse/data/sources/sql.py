@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 from gatehouse.data.snapshot.spec import ColumnType, TableSpec
 from gatehouse.data.sources.base import EarlierPart, Opened, Part, Raw, UrlSource, address
 from gatehouse.errors import SourceError
-from gatehouse.runtime.redaction import said
+from gatehouse.runtime.redaction import error_text
 from gatehouse.store.canonical import digest_of
 
 if TYPE_CHECKING:
@@ -239,8 +239,8 @@ class SqlReader(Opened):
     def _order(self, table: str) -> tuple[str, ...]:
         """The columns that the rows are sorted by."""
         spec = self._spec.tables[table]
-        others = tuple(column for column in self._present[table] if column not in spec.order_by)
-        return spec.order_by + others if spec.sort_on_ingest else spec.order_by
+        remaining = tuple(column for column in self._present[table] if column not in spec.order_by)
+        return spec.order_by + remaining if spec.sort_on_ingest else spec.order_by
 
     def _sorted_by(self, table: str) -> list[str]:
         return [self._comparable(table, column) for column in self._order(table)]
@@ -299,7 +299,7 @@ class SqlReader(Opened):
         try:
             yield
         except database.failures as error:
-            words = said(error, secret=False)
+            words = error_text(error, secret=False)
             if hidden := ", ".join(self._spec.tables[table].sensitive):
                 words = f"{type(error).__name__}, whose text may quote a row and is not shown (sensitive: {hidden})"
             raise SourceError(

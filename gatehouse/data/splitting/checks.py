@@ -25,7 +25,7 @@ from gatehouse.data.splitting.spec import (
 from gatehouse.data.splitting.stable_hash import Flags, Hashes, mix, seed_of
 from gatehouse.data.splitting.training_set import Labels, Times, TrainingSet
 from gatehouse.metrics.tasks import Task
-from gatehouse.runtime.counting import counted
+from gatehouse.runtime.plural import counted
 
 NAMES: tuple[CheckName, ...] = get_args(CheckName)
 PASSED, FAILED, NOTED, COULD_NOT_RUN = "passed", "failed", "noted", "could not run"
@@ -55,13 +55,13 @@ class Check:
     name: str
     status: str
     severity: Severity
-    said: tuple[str, ...]
+    messages: tuple[str, ...]
     required: bool = False
 
     @property
-    def messages(self) -> tuple[str, ...]:
+    def named_messages(self) -> tuple[str, ...]:
         """The findings, each with the check's name."""
-        return tuple(f"{self.name}: {text}" for text in self.said)
+        return tuple(f"{self.name}: {text}" for text in self.messages)
 
     @property
     def ends_the_run(self) -> bool:
@@ -197,8 +197,8 @@ def _run(name: CheckName, subject: Subject, promises: tuple[Pair, ...]) -> Check
     severity = configured or ("fail" if broken else _severity(name, subject, pairs))
     if findings:
         status = NOTED if severity == "note" else FAILED
-    said = (*(text for _, text in findings), *reasons)
-    return Check(name, status, severity, said, required=configured == "fail" or bool(promises))
+    messages = (*(text for _, text in findings), *reasons)
+    return Check(name, status, severity, messages, required=configured == "fail" or bool(promises))
 
 
 def _severity(name: CheckName, subject: Subject, pairs: set[Pair | None]) -> Severity:

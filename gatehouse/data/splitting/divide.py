@@ -27,7 +27,7 @@ from gatehouse.data.splitting.spec import (
 from gatehouse.data.splitting.stable_hash import Flags, Hashes, seed_of
 from gatehouse.data.splitting.training_set import Times, TrainingSet
 from gatehouse.errors import ConfigurationError
-from gatehouse.runtime.counting import counted
+from gatehouse.runtime.plural import counted
 
 PARTS = ("train", "validation", "test")
 PAIRS = (("train", "validation"), ("train", "test"), ("validation", "test"))

@@ -24,8 +24,8 @@ def page(store: ArtifactStore, reference: str) -> str:
     checks = []
     for check in body["checks"]:
         severity = "note" if check["status"] == "could not run" and not check["required"] else check["severity"]
-        rest = len(check["said"]) - _SENTENCES
-        sentences = [*check["said"][:_SENTENCES], *([f"and {rest} more, in checks.json"] if rest > 0 else [])]
+        rest = len(check["messages"]) - _SENTENCES
+        sentences = [*check["messages"][:_SENTENCES], *([f"and {rest} more, in checks.json"] if rest > 0 else [])]
         checks.append([_SIGNS[check["status"]], check["name"], severity, "; ".join(sentences)])
     settings = {name: value for name, value in manifest.configuration.items() if name != "checks"}
     return render(
@@ -43,7 +43,7 @@ def page(store: ArtifactStore, reference: str) -> str:
 
 def _verdict(checks: Sequence[Json]) -> Verdict:
     def sentences(status: str) -> list[str]:
-        return [f"{check['name']}: {text}" for check in checks if check["status"] == status for text in check["said"]]
+        return [f"{check['name']}: {why}" for check in checks if check["status"] == status for why in check["messages"]]
 
     noted = ", ".join(check["name"] for check in checks if check["status"] == "noted")
     also = f" Noted only: {noted}." if noted else ""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from gatehouse.data.splitting.spec import SplitSpec
 from gatehouse.errors import ConfigurationError, LeakageError
-from gatehouse.runtime.counting import counted
+from gatehouse.runtime.plural import counted
 from gatehouse.store.canonical import canonical_json
 from gatehouse.store.identity import identity_of
 from gatehouse.store.manifest import Column, FileEntry
@@ -90,13 +90,13 @@ def split(request: SplitRequest, store: ArtifactStore) -> SplitResult:
     subject = Subject.of(request.spec, training_set, partition)
     checks = run_checks(subject)
     if broken := [check for check in checks if check.ends_the_run]:
-        messages = [text for check in broken for text in check.messages]
+        messages = [text for check in broken for text in check.named_messages]
         if broken[0].name == USABLE and all(check.status == COULD_NOT_RUN for check in broken[1:]):
             # Nothing leaks, but `split` and the rows do not fit each other: a part has no rows, or one label.
             raise ConfigurationError(f"{listed(messages)}.")
         raise LeakageError(listed(messages) + advice)
     parts = _publish("splits", request, store, ((f"{name}.parquet", rows) for name, rows in partition.parts.items()))
-    failed = (text for check in checks if check.status == FAILED for text in check.messages)
+    failed = (text for check in checks if check.status == FAILED for text in check.named_messages)
     warnings = (*failed, *without_values(subject))
     report = store.publish(
         "split-checks",

@@ -132,14 +132,14 @@ def shape_of(own: Statistics, rebinned: Statistics | None, baseline: Statistics 
     drawn = shared if before and shared and _outside(shared) <= _MOST_OUTSIDE else own_bars
     # Two periods of time lie beside each other, so their shapes do not compare.
     is_time = isinstance(drawn["edges"][0], str)
-    bins, others = _bins(drawn), _bins(before) if before and not is_time else ()
+    bins, baseline_bins = _bins(drawn), _bins(before) if before and not is_time else ()
     if not bins:
         return None
-    limits = min(part.low for part in (*bins, *others)), max(part.high for part in (*bins, *others))
+    limits = min(part.low for part in (*bins, *baseline_bins)), max(part.high for part in (*bins, *baseline_bins))
     if not _SMALLEST_SPAN < limits[1] - limits[0] < 1 / _SMALLEST_SPAN:
         return None
     ends = tuple(drawn["edges"][index][:10] for index in (0, -1)) if is_time else ()
-    return Shape(bins, others, limits, ends, _outside(drawn))
+    return Shape(bins, baseline_bins, limits, ends, _outside(drawn))
 
 
 def _rows_in(bars: Mapping[str, Any]) -> int:

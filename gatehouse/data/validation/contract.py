@@ -25,7 +25,7 @@ from gatehouse.data.validation.column_contract import (
     unsuited_if_sensitive,
 )
 from gatehouse.errors import ConfigurationError
-from gatehouse.runtime.counting import counted
+from gatehouse.runtime.plural import counted
 from gatehouse.store.canonical import canonical_json
 from gatehouse.store.identity import identity_of
 

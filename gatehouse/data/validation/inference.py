@@ -15,7 +15,7 @@ import yaml
 from gatehouse.data.snapshot.deliveries import delivered_tables
 from gatehouse.data.validation.tables import Table, alike, name, opened, scan, tables_of
 from gatehouse.errors import ConfigurationError
-from gatehouse.runtime.counting import counted
+from gatehouse.runtime.plural import counted
 from gatehouse.store.reference import Reference
 from gatehouse.store.store import ArtifactStore
 

@@ -18,7 +18,7 @@ from gatehouse.data.validation.stage import ValidateResult
 from gatehouse.reports.format import cut
 from gatehouse.reports.page import Cell, Verdict, render
 from gatehouse.reports.rendering import rendered
-from gatehouse.runtime.counting import counted
+from gatehouse.runtime.plural import counted
 from gatehouse.store.reference import Reference
 from gatehouse.store.store import ArtifactStore
 

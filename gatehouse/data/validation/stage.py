@@ -67,9 +67,9 @@ def validate(request: ValidateRequest, store: ArtifactStore) -> ValidateResult:
     tables = tables_of(store, request.snapshot)
     contract = published_contract(store.read_text(request.contract, CONTRACT_FILE))
     contract = contract.hiding({name: table.sensitive for name, table in tables.items()})
-    others = {name: request.snapshots.get(name, name) for name in contract.snapshots()}
-    others = {name: other for name, other in others.items() if references_in(other)}
-    elsewhere = {name: tables_of(store, other, f"{name} ") for name, other in others.items()}
+    references = {name: request.snapshots.get(name, name) for name in contract.snapshots()}
+    references = {name: other for name, other in references.items() if references_in(other)}
+    elsewhere = {name: tables_of(store, other, f"{name} ") for name, other in references.items()}
     sensitive = {name: tuple(contract.sensitive(name, table.types())) for name, table in tables.items()}
     before = statistics_of(store, request.baseline)
     measuring = MeasureRequest(
@@ -96,7 +96,7 @@ def validate(request: ValidateRequest, store: ArtifactStore) -> ValidateResult:
             elsewhere=elsewhere,
         ).run()
     inputs = {"snapshot": request.snapshot, "contract": request.contract, "statistics": measured}
-    inputs |= {f"snapshot {name}": other for name, other in others.items()}
+    inputs |= {f"snapshot {name}": other for name, other in references.items()}
     inputs |= {"baseline": request.baseline} if request.baseline else {}
     verdict = {"judged": findings.judged, "not_judged": findings.not_judged, "delivery": request.delivery}
     # The manifest stays after an erasure, so it has no values of rows: only table and name of a guard's warning.

@@ -14,12 +14,12 @@ PASS, FAIL, NOT_CHECKED = "pass", "fail", "not checked"
 ONLINE = "online features"
 """The check that online retrieval returns the features that the candidate was trained on."""
 Check = dict[str, str]
-"""`check` (its name), `verdict` and `found` of one check."""
+"""`check` (its name), `verdict` and `observed` of one check."""
 
 
 def reasons_of(checks: Sequence[Check]) -> dict[str, tuple[str, ...]]:
     """The reasons why a suite failed, and as warnings what it did not check."""
-    shown = [(check["verdict"], f"{check['check']}: {check['found']}") for check in checks]
+    shown = [(check["verdict"], f"{check['check']}: {check['observed']}") for check in checks]
     unchecked = (f"{text} ({NOT_CHECKED})" for verdict, text in shown if verdict == NOT_CHECKED)
     return {"reasons": tuple(text for verdict, text in shown if verdict == FAIL), "warnings": tuple(unchecked)}
 

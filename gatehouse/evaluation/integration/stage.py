@@ -101,7 +101,7 @@ def integrate(request: IntegrateRequest, store: ArtifactStore) -> IntegrateResul
             failed = list(failures(store, request.model, request.tests, rows, folder, request.seconds))
             checks.append(_check("tests of the project", failed, "all passed"))
         else:
-            checks.append({"check": "tests of the project", "verdict": NOT_CHECKED, "found": "there are none"})
+            checks.append({"check": "tests of the project", "verdict": NOT_CHECKED, "observed": "there are none"})
         reasons = reasons_of(checks)
         verdict: Literal["pass", "fail"] = "fail" if reasons["reasons"] else "pass"
         online = next(check["verdict"] for check in checks if check["check"] == ONLINE)
@@ -117,7 +117,7 @@ def integrate(request: IntegrateRequest, store: ArtifactStore) -> IntegrateResul
 
 
 def _check(name: str, problems: list[str], success: str) -> Check:
-    return {"check": name, "verdict": FAIL if problems else PASS, "found": "; ".join(problems) or success}
+    return {"check": name, "verdict": FAIL if problems else PASS, "observed": "; ".join(problems) or success}
 
 
 def _served(request: IntegrateRequest, store: ArtifactStore, rows: Path, predicted: "Array") -> Iterator[Check]:
@@ -133,7 +133,7 @@ def _served(request: IntegrateRequest, store: ArtifactStore, rows: Path, predict
             differing.append(f"{wrong} of {len(expected)} rows score otherwise {how}")
     yield _check("golden batch", differing, f"{len(expected)} rows, the same to the bit as a batch, alone and as JSON")
     parts = (unclear.partition(", found ") for unclear in answers["schema"])
-    unclear = [f"{asked}, found {unless_hidden(answer)}" for asked, _, answer in parts]
+    unclear = [f"{expectation}, found {unless_hidden(answer)}" for expectation, _, answer in parts]
     yield _check("schema", unclear, "missing values of a feature, wrong types and infinity are refused")
     measured = {"latency": answers["latency"], "memory_mb": answers["memory_mb"]}
     store.append(f"measurements/{request.model}", {"stage": "integrate"} | measured)
@@ -166,7 +166,7 @@ def _answers(request: IntegrateRequest, store: ArtifactStore, rows: Path, second
 def _online(request: IntegrateRequest, store: ArtifactStore) -> Iterator[Check]:
     """The result of the comparison of online features; views that it leaves out follow as not checked."""
     if not request.online:
-        yield {"check": ONLINE, "verdict": NOT_CHECKED, "found": "they were not compared"}
+        yield {"check": ONLINE, "verdict": NOT_CHECKED, "observed": "they were not compared"}
         return
     manifest = store.manifest(request.online)
     if (compared := manifest.derived_from.get("training_set")) != request.training_set:
@@ -179,4 +179,4 @@ def _online(request: IntegrateRequest, store: ArtifactStore) -> Iterator[Check]:
     if passed:
         yield _check(ONLINE, [], f"{details['values']} values are the same online")
     if not passed or reasons:
-        yield {"check": ONLINE, "verdict": NOT_CHECKED if passed else details["verdict"], "found": reasons}
+        yield {"check": ONLINE, "verdict": NOT_CHECKED if passed else details["verdict"], "observed": reasons}

@@ -62,11 +62,11 @@ def probe(request: ProbeRequest, store: ArtifactStore) -> ProbeResult:
     from gatehouse.data.splitting.parts import read_part
     from gatehouse.evaluation.probing.probes import probes_of, shuffled
     from gatehouse.metrics.catalogue import metric_named
-    from gatehouse.metrics.judging import judging_of
+    from gatehouse.metrics.judging import profile_of
     from gatehouse.training.scoring.predictor import Predictor, require_usable
 
     predictor = Predictor.load(store, request.model)
-    metric = metric_named(judging_of(predictor.task).objective)
+    metric = metric_named(profile_of(predictor.task).objective)
     whole = read_part(store, request.training_set, request.split, "test", predictor.task)
     part = whole.thinned(request.spec.rows)
     predicted = predictor.predict(part.table)

@@ -60,23 +60,23 @@ def champion(policy: Champion, evidence: Evidence) -> Iterator[Rule]:
     rule, comparison = policy.champion, evidence.comparison
     if comparison is None:
         return
-    ours, theirs = figure(comparison.candidate), figure(comparison.champion)
-    tolerated = rule.tolerated(comparison.champion)
+    candidate_score, champion_score = figure(comparison.candidate), figure(comparison.champion)
+    tolerated, confidence = rule.tolerated(comparison.champion), f"{rule.confidence:.0%} confidence"
     smallest = comparison.smallest_shown(rule.confidence)
     blind = comparison.best_bound <= tolerated < comparison.worst_bound and tolerated < smallest
     remark = f"; the smallest regression that these test rows can show is {smallest:.3g}" if blind else ""
     remark = comparison.few_units or remark
     yield Rule(
         f"champion {comparison.metric}",
-        f"not worse than the champion's {theirs} by more than {tolerated:.3g} with {rule.confidence:.0%} confidence",
-        f"{ours}, at worst {side_of(comparison.worst_bound)}{remark}",
+        f"not worse than the champion's {champion_score} by more than {tolerated:.3g} with {confidence}",
+        f"{candidate_score}, at worst {side_of(comparison.worst_bound)}{remark}",
         comparison.worst_bound <= tolerated and not comparison.too_few,
         inconclusive=blind or comparison.too_few,
     )
     if rule.min_improvement is not None:
         yield Rule(
             f"improvement {comparison.metric}",
-            f"better than the champion's {theirs} by at least {rule.min_improvement:g}",
-            f"{ours}, {side_of(comparison.worse_by)}",
+            f"better than the champion's {champion_score} by at least {rule.min_improvement:g}",
+            f"{candidate_score}, {side_of(comparison.worse_by)}",
             -comparison.worse_by >= rule.min_improvement,
         )

@@ -23,7 +23,7 @@ def slices(policy: Slices, evidence: Evidence) -> Iterator[Rule]:
     for name, limit in sorted((policy.slices or {}).items()):
         metric, values = metric_named(name), evidence.slices.get(name, {})
         expected = f"{metric.name} of at {'least' if metric.better == 'higher' else 'most'} {limit:g}"
-        if not values and evidence.slices_asked:
+        if not values and evidence.slices_requested:
             yield Rule(f"slices {name}", "at least one judged slice", "0", False)
         broken = {slice_name: value for slice_name, value in values.items() if not metric.keeps(value, limit)}
         for slice_name, value in broken.items():

@@ -63,14 +63,14 @@ def rows_of_file(
     casts += [f"CAST({quoted(name)} AS {SQL_TYPES[kind]}) AS {quoted(name)}" for name, kind in values.items()]
     order = ", ".join([DECISION_TIME, *map(quoted, keys)])
     rows = table_of(connection, f"SELECT {', '.join(casts)} FROM file_rows ORDER BY {order}", path.name)
-    connection.register("asked", rows)
+    connection.register("requested", rows)
     if faults := [*_faults(connection, [*keys, DECISION_TIME], as_of)]:
         raise ConfigurationError(f"{path.name}: {' '.join(faults)}")
     return rows
 
 
 def _faults(connection: duckdb.DuckDBPyConnection, columns: list[str], as_of: datetime) -> Iterator[str]:
-    """A sentence for each problem of the rows in `asked`, with the first such row."""
+    """A sentence for each problem of the rows in `requested`, with the first such row."""
     names, until = ", ".join(map(quoted, columns)), as_of.isoformat()
     faults = {
         "lack a key or a time": f"NOT ({' AND '.join(f'{quoted(name)} IS NOT NULL' for name in columns)})",
@@ -78,7 +78,7 @@ def _faults(connection: duckdb.DuckDBPyConnection, columns: list[str], as_of: da
         "repeat a key and time": f"row_number() OVER (PARTITION BY {names}) > 1",
     }
     for fault, condition in faults.items():
-        wrong = f"SELECT {names} FROM (SELECT *, {condition} AS __wrong FROM asked) WHERE __wrong"
+        wrong = f"SELECT {names} FROM (SELECT *, {condition} AS __wrong FROM requested) WHERE __wrong"
         rows = connection.sql(f"{wrong} ORDER BY {DECISION_TIME}, {names}").to_arrow_table()
         if rows.num_rows:
             first = ", ".join(f"{name}={value}" for name, value in rows.slice(0, 1).to_pylist()[0].items())

@@ -5,7 +5,7 @@ from typing import Any
 
 from gatehouse.features.leakage.stage import REPORT
 from gatehouse.reports.page import Verdict, render
-from gatehouse.runtime.counting import counted
+from gatehouse.runtime.plural import counted
 from gatehouse.store.store import ArtifactStore
 
 _SHOWN = 20

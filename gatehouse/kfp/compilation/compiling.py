@@ -11,7 +11,7 @@ from gatehouse.kfp.compilation.specification import SpecError, content_of, read_
 from gatehouse.pipelines.catalog import build, names
 from gatehouse.project.platforms import THIS_MACHINE, Platform
 from gatehouse.project.project import Project
-from gatehouse.runtime.counting import counted
+from gatehouse.runtime.plural import counted
 
 STORE = "store"
 

@@ -26,7 +26,7 @@ from gatehouse.operations.diagnosing.reach import (
 from gatehouse.project.platforms import Platform
 from gatehouse.project.project import Project
 from gatehouse.registry.model_registry import RegistryApi
-from gatehouse.runtime.images import HELD, TRAINING_GPU, by_digest
+from gatehouse.runtime.images import PACKAGES, TRAINING_GPU, by_digest
 
 _PATIENCE = Patience(request=10.0, retry=10.0)
 _TIMEOUTS = ApiTimeouts(request=10.0, retry=10.0)
@@ -60,7 +60,7 @@ class Named:
 
 def examine(project: Project, platform: Platform) -> Iterator[Finding]:
     """All checks of a platform that are possible from here, one by one."""
-    needed = {name: "" for name in HELD if name != TRAINING_GPU}  # That one is needed only for GPUs.
+    needed = {name: "" for name in PACKAGES if name != TRAINING_GPU}  # That one is needed only for GPUs.
     for name, reference in (needed | platform.images).items():
         if by_digest(reference):
             yield passed(f"image {name}", reference)
@@ -199,8 +199,8 @@ def _rights(api: KubernetesApi, namespace: str, rights: list[tuple[str, str, str
     lacking = []
     for group, resource, verb in rights:
         name, _, below = resource.partition("/")
-        asked = {"namespace": namespace, "group": group, "resource": name, "subresource": below, "verb": verb}
-        spec = {"resourceAttributes": asked} | ({"user": whose} if account else {})
+        attributes = {"namespace": namespace, "group": group, "resource": name, "subresource": below, "verb": verb}
+        spec = {"resourceAttributes": attributes} | ({"user": whose} if account else {})
         body = {"apiVersion": "authorization.k8s.io/v1", "kind": kind, "spec": spec}
         try:
             answer = api.create(f"/apis/authorization.k8s.io/v1/{kind.lower()}s", body)

@@ -81,7 +81,7 @@ class ClusterLauncher:
 
     def run(self, job: TrainingJob) -> None:
         """Run `job`; see `Launcher`. If it is stopped, its pods get their grace period to save."""
-        if stop_here().asked():
+        if stop_here().requested():
             raise stopped()
         if problem := division_problem(self._launch, job.processes, "training.parallelism.processes"):
             raise LaunchError(problem)
@@ -134,7 +134,7 @@ class ClusterLauncher:
             with stop_here().ending(owned.delete):  # The watch sees that the job is gone.
                 watch.until_success()
         except TrainingCancelledError:
-            if stop_here().asked():
+            if stop_here().requested():
                 raise stopped() from None
             raise
         finally:

@@ -129,7 +129,7 @@ def deliver(
     url = os.environ.get(ADDRESS, "").strip()
     delivery = post(url, body, key) if url else Delivery(False, 0, f"is not set: {ADDRESS} is empty")
     if not delivery.delivered:
-        message = f"Nobody was told that {what}: the webhook {delivery.why}"
+        message = f"The notice that {what} was not posted: the webhook {delivery.why}"
         logger.warning("%s.", message)
         Attempt(store, "alert:webhook").note("warned", message=message, attempts=delivery.attempts)
     elif receipt:

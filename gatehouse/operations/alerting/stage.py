@@ -32,9 +32,9 @@ class AlertRequest(StageModel):
 
 
 class AlertResult(StageModel):
-    """Whether an alert was wanted, whether the webhook accepted it, the number of attempts, and the last answer."""
+    """Whether an alert was requested, whether the webhook accepted it, the number of attempts, and the last answer."""
 
-    wanted: bool
+    requested: bool
     delivered: bool
     attempts: int
     why: str
@@ -57,7 +57,7 @@ def alert(request: AlertRequest, store: ArtifactStore) -> AlertResult:
     """
     if not request.verdict:
         return AlertResult(
-            wanted=False, delivered=False, attempts=0, why="the stage failed, and `on_failure: warn` tolerates it"
+            requested=False, delivered=False, attempts=0, why="the stage failed, and `on_failure: warn` tolerates it"
         )
     reasons, verdict = request.reasons, request.verdict
     if request.report and store.manifest(request.report).entry("anomalies.json") is not None:
@@ -74,7 +74,7 @@ def alert(request: AlertRequest, store: ArtifactStore) -> AlertResult:
     tone: Tone = "good" if verdict == "pass" else "warn" if verdict == "warn" else "bad"
     if not is_wanted(request.when, failure=tone == "bad", warning=tone == "warn"):
         why = f"{verdict} is not posted when alerts are for {request.when}"
-        return AlertResult(wanted=False, delivered=False, attempts=0, why=why)
+        return AlertResult(requested=False, delivered=False, attempts=0, why=why)
 
     run = os.environ.get(RUN_ID, "")
     identity = [request.project, request.pipeline, run, request.stage, verdict, request.report]
@@ -107,4 +107,4 @@ def alert(request: AlertRequest, store: ArtifactStore) -> AlertResult:
     body = body_of(Notice(title, tone, lines, links=links | {"run": run}), request.form, about)
     receipt = f"runs/{run}/alert-{key}.json" if run else ""
     delivery = deliver(store, f"{request.stage} says {verdict}", body, key, receipt, verdict=verdict)
-    return AlertResult(wanted=True, delivered=delivery.delivered, attempts=delivery.attempts, why=delivery.why)
+    return AlertResult(requested=True, delivered=delivery.delivered, attempts=delivery.attempts, why=delivery.why)

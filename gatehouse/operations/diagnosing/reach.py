@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from gatehouse.errors import GatehouseError, StoreError
-from gatehouse.runtime.redaction import holds_password, said, shown
+from gatehouse.runtime.redaction import error_text, holds_password, shown
 from gatehouse.store.store import ArtifactStore
 from gatehouse.tracking.mlflow_client import require_server, tracking_of
 from gatehouse.tracking.place import URI
@@ -23,14 +23,14 @@ _WRITERS, _ROUNDS = 8, 5
 
 @dataclass(frozen=True)
 class Finding:
-    """The result of one check: what was `found`, or why nothing could be, and what to do.
+    """The result of one check: what was `observed`, or why nothing could be, and what to do.
 
     If the pipelines do not need it, an unchecked result is no problem.
     """
 
     check: str
     outcome: Literal["passed", "failed", "not checked"]
-    found: str
+    observed: str
     advice: str = ""
     needed: bool = True
 
@@ -40,14 +40,14 @@ class Finding:
         return self.outcome == "passed" or (self.outcome == "not checked" and not self.needed)
 
 
-def passed(check: str, found: str) -> Finding:
+def passed(check: str, observed: str) -> Finding:
     """The result of a check that passed."""
-    return Finding(check, "passed", found)
+    return Finding(check, "passed", observed)
 
 
-def failed(check: str, found: str, advice: str) -> Finding:
+def failed(check: str, observed: str, advice: str) -> Finding:
     """The result of a check that failed."""
-    return Finding(check, "failed", found, advice)
+    return Finding(check, "failed", observed, advice)
 
 
 def unchecked(check: str, why: str, advice: str = "", *, needed: bool = True) -> Finding:
@@ -131,6 +131,6 @@ def tracking_finding(store: ArtifactStore) -> Finding:
             client.search_experiments(max_results=1)
     except Exception as error:  # MLflow and requests raise many types; with any of them runs cannot be shown.
         advice = "Check mlflow-tracking-uri in the config map, and mlflow-tracking-token in the secret."
-        return failed("MLflow", said(error, holds_password(tracking.uri))[:400], advice)
+        return failed("MLflow", error_text(error, holds_password(tracking.uri))[:400], advice)
     below = " below KFP's run of this task" if tracking.task else ""
     return passed("MLflow", f"{shown(tracking.uri) or URI} lets runs be seen{below}")

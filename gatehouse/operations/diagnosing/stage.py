@@ -31,7 +31,7 @@ class ReachRequest(StageModel):
 class ReachResult(StageModel):
     """The results, one sentence per check."""
 
-    found: tuple[str, ...]
+    checks: tuple[str, ...]
 
 
 class RecoverRequest(StageModel):
@@ -63,9 +63,9 @@ def reach(request: ReachRequest, store: ArtifactStore) -> ReachResult:
         image = failed("image", expected, "Push the image of this version.")
     findings = [image, store_finding(store.address), tracking_finding(store)]
     if failures := [finding for finding in findings if finding.outcome == "failed"]:
-        listed = "".join(f"\n  - {failure.check}: {failure.found}. {failure.advice}" for failure in failures)
+        listed = "".join(f"\n  - {failure.check}: {failure.observed}. {failure.advice}" for failure in failures)
         raise UnfitPlaceError(f"A pod cannot run pipelines here:{listed}")
-    return ReachResult(found=tuple(f"{finding.check}: {finding.found}" for finding in findings))
+    return ReachResult(checks=tuple(f"{finding.check}: {finding.observed}" for finding in findings))
 
 
 @stage(

@@ -128,8 +128,8 @@ def unsuccessful(record: Iterable[Event]) -> list[Event]:
     last: dict[tuple[str, str], Event] = {}
     for event in sorted(record, key=lambda event: (event.attempt, event.event in ENDED)):
         if is_of_task(event):
-            asked = str(event.body.get("asked", "")) if event.stage in _SEVERAL else ""
-            last[event.stage, asked] = event
+            request_digest = str(event.body.get("request_digest", "")) if event.stage in _SEVERAL else ""
+            last[event.stage, request_digest] = event
     return sorted((event for event in last.values() if event.event in ("started", "failed", "stopped")), key=_at)
 
 

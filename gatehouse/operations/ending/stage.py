@@ -15,14 +15,14 @@ _WORDS = {"hit": "from memo", "tolerated": "failed, and let pass"}
 
 
 class EndRequest(StageModel):
-    """The run that ended, and who hears of it. `said` is KFP's state of the earlier tasks.
+    """The run that ended, and who hears of it. `kfp_state` is KFP's state of the earlier tasks.
 
     `owners` are by stage name; under "" is the owner of all other stages.
     """
 
     project: str
     pipeline: str
-    said: str = ""
+    kfp_state: str = ""
     when: When = "never"
     form: Form = "generic"
     owners: dict[str, str] = Field({})
@@ -33,7 +33,7 @@ class EndResult(StageModel):
 
     state: str
     failed_stage: str
-    told: bool
+    posted: bool
     why: str
 
 
@@ -54,7 +54,7 @@ def report_end(request: EndRequest, store: ArtifactStore) -> EndResult:
     in the result and raises no error.
     """
     run = os.environ.get(RUN_ID, "")
-    outcome = run_outcome(store, run, request.said)
+    outcome = run_outcome(store, run, request.kfp_state)
     about = {"project": request.project, "pipeline": request.pipeline}
     delivered, why = False, f"{outcome.state} is not posted when alerts are for {request.when}"
     if run:
@@ -67,7 +67,7 @@ def report_end(request: EndRequest, store: ArtifactStore) -> EndResult:
 
             delivery = post_end(store, run, outcome, about, request.owners, request.form)
             delivered, why = delivery.delivered, delivery.why
-    return EndResult(state=outcome.state, failed_stage=outcome.stage, told=delivered, why=why)
+    return EndResult(state=outcome.state, failed_stage=outcome.stage, posted=delivered, why=why)
 
 
 def summary_of(store: ArtifactStore, result: EndResult) -> str:
@@ -87,7 +87,7 @@ def summary_of(store: ArtifactStore, result: EndResult) -> str:
             f"| {duration(seconds_of(event))} | {_escaped(str(gist))} |"
         )
     lines += [f"\n- warning in {stage}: {_escaped(message)}" for stage, message in outcome.warnings]
-    lines.append(f"\n{'The webhook was told.' if result.told else f'Nobody was told: {result.why}.'}")
+    lines.append(f"\n{'The notice was posted.' if result.posted else f'The notice was not posted: {result.why}.'}")
     return "\n".join(lines) + "\n"
 
 

@@ -134,7 +134,7 @@ def rows_of(
     tasks: dict[tuple[str, str], list[Event]] = {}
     for event in sorted(record, key=lambda event: (event.attempt, event.event in ENDED)):
         if is_of_task(event):
-            tasks.setdefault((event.stage, str(event.body.get("asked", ""))), []).append(event)
+            tasks.setdefault((event.stage, str(event.body.get("request_digest", ""))), []).append(event)
 
     rows = []
     for attempts in tasks.values():

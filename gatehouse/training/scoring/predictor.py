@@ -14,7 +14,7 @@ import pyarrow as pa
 from gatehouse.errors import PredictionError
 from gatehouse.metrics.metric import Predictions
 from gatehouse.metrics.tasks import EXPECTED, Task, are_usable, task_of_loss
-from gatehouse.runtime.counting import counted
+from gatehouse.runtime.plural import counted
 from gatehouse.store.reference import Reference
 from gatehouse.store.store import ArtifactStore
 from gatehouse.training.model_spec import weights_file

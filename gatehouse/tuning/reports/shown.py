@@ -9,7 +9,7 @@ from typing import Any
 
 from gatehouse.reports.axes import Axis
 from gatehouse.reports.format import number
-from gatehouse.runtime.counting import counted
+from gatehouse.runtime.plural import counted
 from gatehouse.store.canonical import canonical_json
 
 SUCCEEDED, EARLY_STOPPED = "succeeded", "early_stopped"

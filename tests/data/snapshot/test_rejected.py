@@ -26,7 +26,7 @@ def test_rejected_rows_are_kept_with_line_reason_and_text(events: Events) -> Non
     taken = events.take()
     assert taken.rows == {"events": 599} and taken.rejected_rows == {"events": 3}
     rejected = _rejected(events, taken)
-    assert [(row["place"], row["column"], row["found"], row["raw"]) for row in rejected] == [
+    assert [(row["place"], row["column"], row["observed"], row["raw"]) for row in rejected] == [
         ("events.csv, line 202", "value", "'many'", "200,2024-01-01T03:20:00Z,many"),
         ("events.csv, line 302", "", "2", "7,8"),
         ("events.csv, line 303", "at", "'soon'", '"9",soon,"1,5"'),
@@ -119,7 +119,7 @@ def test_rejected_rows_are_grouped_by_reason_with_the_first_examples(
     assert [(group.column, group.rows) for group in groups] == [("value", 3997), ("", 3)]
     for group in groups:
         first = [row for row in rejected if (row["column"], row["reason"]) == (group.column, group.reason)][:2]
-        examples = [{name: row[name] for name in ("place", "found", "raw")} for row in first]
+        examples = [{name: row[name] for name in ("place", "observed", "raw")} for row in first]
         assert [vars(example) for example in group.examples] == examples
     assert [group.examples for group in groups_of(events.store, reference, examples=0)] == [(), ()]
     html = rejected_page(events.store, reference)

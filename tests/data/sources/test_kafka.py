@@ -195,7 +195,7 @@ def test_messages_that_do_not_fit_are_set_aside_with_their_reason(cluster: Clust
     assert raw.rejected["place"].to_pylist() == [f"partition 0, offset {offset}" for offset in range(1, 12)]
     columns = ["", "", "", "id", "id", "id", "id", "", "", "item", ""]
     assert raw.rejected["column"].to_pylist() == columns
-    assert all(raw.rejected["reason"].to_pylist()) and raw.rejected["found"][6].as_py() == "'5'"
+    assert all(raw.rejected["reason"].to_pylist()) and raw.rejected["observed"][6].as_py() == "'5'"
 
 
 def test_the_envelope_becomes_columns(cluster: Cluster, topic: str) -> None:

@@ -359,7 +359,7 @@ def test_no_value_of_a_row_that_does_not_fit_is_shown_beside_a_sensitive_column(
         rejected = [row for part in parts if part.rejected is not None for row in part.rejected.to_pylist()]
         numbers = (2, 4) if "sort_on_ingest" in order else (3, 4)
         assert [row["place"] for row in rejected] == [f"row {number} in the order of {shown}" for number in numbers]
-        assert {(row["found"], row["raw"]) for row in rejected} == {("a value that is not shown", "***")}
+        assert {(row["observed"], row["raw"]) for row in rejected} == {("a value that is not shown", "***")}
 
 
 @pytest.mark.parametrize(

@@ -61,8 +61,8 @@ def test_every_check_is_answered_and_none_passes_that_could_not_run(tmp_path: Pa
         "group_overlap": PASSED,
         "entity_overlap": PASSED,
     }
-    assert all(check.said for check in checks.values() if check.status == COULD_NOT_RUN)
-    assert checks["time_order"].said == ("the training set has no column decision_time",)
+    assert all(check.messages for check in checks.values() if check.status == COULD_NOT_RUN)
+    assert checks["time_order"].messages == ("the training set has no column decision_time",)
 
 
 def test_a_group_on_two_sides_is_counted(tmp_path: Path) -> None:
@@ -74,7 +74,7 @@ def test_a_group_on_two_sides_is_counted(tmp_path: Path) -> None:
     training, validation = columns["town"][:2904], columns["town"][2904:4368]
     shared = set(training) & set(validation)
     count = sum(town in shared for town in validation)
-    assert checks["group_overlap"].said[0] == (
+    assert checks["group_overlap"].messages[0] == (
         f"{len(shared)} of the {len(set(validation))} values of town in validation are in train too; "
         f"{count} rows of validation have them"
     )
@@ -85,7 +85,7 @@ def test_duplicates_across_parts_are_counted(tmp_path: Path) -> None:
     size, colour = columns["size"], columns["colour"]
     colour[2904 : 2904 + 40], size[2904 : 2904 + 40] = colour[:40], size[:40]
     checks = checks_of(tmp_path, columns, **IN_TIME, checks={"duplicates": 0.0})
-    exact = [text for text in checks["duplicates"].said if "validation" in text]
+    exact = [text for text in checks["duplicates"].messages if "validation" in text]
     said = (
         "40 of 1464 rows of validation (2.73 %, at most 0 %) have the features of a row of train. Their labels differ "
     )
@@ -101,7 +101,7 @@ def test_a_feature_known_after_the_decision_is_found(tmp_path: Path) -> None:
     columns["known"] = pa.array(known, pa.timestamp("us", "UTC"))
     checks = checks_of(tmp_path, columns, **IN_TIME, checks={"availability": {"size": "known"}})
     assert checks["availability"].ends_the_run
-    assert checks["availability"].said == (
+    assert checks["availability"].messages == (
         "size of 2 rows was known only after the decision, up to 7200 s later",
         "size of 1 rows has a value, but known does not say since when",
         "1 features have no column that says when they were known: colour",
@@ -118,13 +118,13 @@ def test_ten_copies_of_a_table_are_refused_and_few_coarse_features_are_not(tmp_p
     columns = _columns()
     repeated = columns | {name: np.tile(columns[name][: ROWS // 10], 10) for name in ("size", "colour", "label")}
     duplicates = checks_of(tmp_path, repeated, **IN_TIME)["duplicates"]
-    assert duplicates.ends_the_run and "1464 of 1464 rows of validation (100.00 %" in duplicates.said[0]
+    assert duplicates.ends_the_run and "1464 of 1464 rows of validation (100.00 %" in duplicates.messages[0]
     coarse = columns | {"size": np.round(columns["size"]), "town": columns["town"] % 3}
     details = {"numeric": ["size", "town"]}
     duplicates = checks_of(tmp_path, coarse, **IN_TIME, details=details)["duplicates"]
-    assert (duplicates.status, duplicates.severity) == (FAILED, "warn") and "99." in duplicates.said[0], duplicates.said
+    assert (duplicates.status, duplicates.severity) == (FAILED, "warn") and "99." in duplicates.messages[0]
     assert re.search(
-        r"row of train\. Their labels differ (less often than|as often as) those of any", duplicates.said[0]
+        r"row of train\. Their labels differ (less often than|as often as) those of any", duplicates.messages[0]
     )
     measured = coarse | {"label": columns["size"]}
     duplicates = checks_of(tmp_path, measured, **IN_TIME, details=details | {"task": "regression"})["duplicates"]
@@ -140,9 +140,9 @@ def test_empty_parts_one_class_and_times_without_sense_are_all_told_at_once(tmp_
     )
     checks = checks_of(tmp_path, columns, **IN_TIME)
     assert checks["parts"].ends_the_run
-    assert checks["parts"].said == (
+    assert checks["parts"].messages == (
         "validation: has 0 rows with label 0 and 1,464 with label 1; expected some of both",
         "train: 1 label with a time before the decision",
     )
     empty = checks_of(tmp_path, columns, **IN_TIME | {"validation_until": "2025-01-01"})
-    assert empty["parts"].said[0].startswith("test: has no rows of 6,000; the decisions are from 2024-01-01T")
+    assert empty["parts"].messages[0].startswith("test: has no rows of 6,000; the decisions are from 2024-01-01T")

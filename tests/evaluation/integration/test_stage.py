@@ -95,7 +95,7 @@ def test_what_is_measured_is_beside_the_candidate_and_in_the_artifact_where_it_i
 ) -> None:
     (kept,) = bench.store.objects.list(f"measurements/{bench.models['good']}")
     assert b'"memory_mb"' in bench.store.objects.get_bytes(kept)
-    assert not [e for e in bench.store.read_json(passed.integration, "integration.json") if " MB" in e["found"]]
+    assert not [e for e in bench.store.read_json(passed.integration, "integration.json") if " MB" in e["observed"]]
     failed = tried(bench, rows=10, latency_ms=1e-6, memory_mb=0.5)
     assert failed.verdict == "fail"
     assert [reason.partition(" MB")[0].partition(" ms")[0] for reason in failed.reasons] == [
@@ -124,7 +124,7 @@ def test_the_comparison_of_online_features_is_a_check(
     online = str(bench.store.publish("online-comparisons", "both", {}, derived_from=made, details=details))
     result = tried(bench, online=online)
     (check, _) = bench.store.read_json(result.integration, "integration.json")
-    assert check == {"check": "online features", "verdict": verdict, "found": found}
+    assert check == {"check": "online features", "verdict": verdict, "observed": found}
     assert result.verdict == ("fail" if verdict == "fail" else "pass")
     assert result.reasons == ((f"online features: {found}",) if verdict == "fail" else ())
     assert (f"online features: {found} (not checked)" in result.warnings) is (verdict == "not checked")
@@ -238,7 +238,7 @@ def test_what_a_request_was_answered_with_is_hidden_where_a_column_is_sensitive(
     data = {"training_set": bench.training_set, "split": bench.split}
     request = IntegrateRequest(model=bench.models["good"], spec=IntegrationSpec(), **data)
     with hiding(lambda: sensitive):
-        (result,) = [entry["found"] for entry in _served(request, bench.store, tmp_path, np.array([0.5]))][2:3]
+        (result,) = [entry["observed"] for entry in _served(request, bench.store, tmp_path, np.array([0.5]))][2:3]
     assert result.startswith(f"{asked} {answer}") and ("918273" in result) == (not sensitive)
 
 

@@ -24,7 +24,7 @@ from gatehouse.operations.diagnosing.reach import Finding
 from gatehouse.operations.ending.outcome import outcome_of, record_end
 from gatehouse.project.platforms import Platform
 from gatehouse.project.project import Project, load_project
-from gatehouse.runtime.images import HELD
+from gatehouse.runtime.images import PACKAGES
 from gatehouse.store.store import ArtifactStore
 from tests.stand_ins.kfp_api import KfpServer
 from tests.stand_ins.kubernetes_api import NAMESPACE, Cluster, kubernetes
@@ -85,7 +85,7 @@ def patient(
             "store": str(tmp_path / "store"),
             "endpoint": kfp_server.endpoint,
             "service_account": "pipeline-runner",
-            "images": dict.fromkeys(HELD, DIGEST),
+            "images": dict.fromkeys(PACKAGES, DIGEST),
             "queue": "flights",
             "pods": {"image_pull_secrets": ["registry"], "volumes": [{"claim": "shared", "path": str(tmp_path)}]},
             "model_registry": {"server": registry.url},
@@ -98,10 +98,10 @@ def patient(
 def test_a_cluster_that_has_everything_is_well(patient: Patient) -> None:
     findings = patient.findings()
     assert [check for check, finding in findings.items() if not finding.well] == ["store"], "a folder of the pods"
-    assert findings["Kubeflow Pipelines"].found.endswith("answers, 2.17.0")
-    assert findings["pytorchjobs.kubeflow.org"].found == "served as kubeflow.org/v1"
+    assert findings["Kubeflow Pipelines"].observed.endswith("answers, 2.17.0")
+    assert findings["pytorchjobs.kubeflow.org"].observed == "served as kubeflow.org/v1"
     assert findings["trainjobs.trainer.kubeflow.org"].outcome == "not checked"
-    assert findings["secret gatehouse-credentials"].found == "it has alert-webhook"
+    assert findings["secret gatehouse-credentials"].observed == "it has alert-webhook"
     whom = {review["spec"]["user"] for review in patient.cluster.reviews}
     assert whom == {f"system:serviceaccount:{NAMESPACE}:pipeline-runner"}
     assert len(patient.cluster.reviews) == 9
@@ -173,7 +173,7 @@ def test_what_is_wrong_is_found_and_told_with_what_to_do(
     harm(patient)
     seen = patient.findings()[check]
     assert (seen.outcome, seen.well) == (outcome, False)
-    assert result in seen.found and advice in seen.advice
+    assert result in seen.observed and advice in seen.advice
 
 
 @pytest.mark.parametrize(
@@ -197,7 +197,7 @@ def test_the_doctor_says_by_which_policy_this_cluster_starts_tasks_again(
     if policy == "Sometimes":
         assert (finding.outcome, finding.well) == ("not checked", True)
     else:
-        assert finding.outcome == "passed" and f"policy is {policy or 'OnFailure'}" in finding.found
+        assert finding.outcome == "passed" and f"policy is {policy or 'OnFailure'}" in finding.observed
 
 
 def test_a_secret_is_looked_at_by_its_keys_and_its_words_are_not_told(patient: Patient) -> None:
@@ -219,7 +219,7 @@ def test_a_store_that_writes_over_what_is_there_fails(tmp_path: Path, monkeypatc
 
     monkeypatch.setattr(LocalObjects, "put_bytes", overwrite)
     seen = reach.store_finding(str(tmp_path / "store"))
-    assert seen.outcome == "failed" and "a later write was taken" in seen.found
+    assert seen.outcome == "failed" and "a later write was taken" in seen.observed
 
 
 def test_the_rights_are_those_of_the_role() -> None:

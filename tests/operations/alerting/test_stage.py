@@ -35,7 +35,7 @@ def judge_badly(store: ArtifactStore, **more: Any) -> AlertResult:
 
 def test_a_breach_is_posted_with_reasons_report_and_run(store: ArtifactStore, hook: Hook) -> None:
     result = judge_badly(store, reasons=("t.a: max: expected at most 1, found 2", "second"))
-    assert (result.wanted, result.delivered, result.attempts) == (True, True, 1)
+    assert (result.requested, result.delivered, result.attempts) == (True, True, 1)
     ((headers, body),) = hook.posts
     assert body["idempotency_key"] == headers["Idempotency-Key"]
     names = ("project", "pipeline", "run", "stage", "verdict", "report")
@@ -84,7 +84,7 @@ def test_verdicts_are_posted_as_asked_for(
     assert [body["verdict"] for body in hook.bodies] == ([posted] if posted else [])
     if verdict == "pass" and posted == "warn":
         assert hook.bodies[0]["reasons"] == ["t.a: max: expected at most 1, found 0"], "those of the warning"
-    assert (result.wanted, result.delivered) == (bool(posted), bool(posted))
+    assert (result.requested, result.delivered) == (bool(posted), bool(posted))
 
 
 @pytest.mark.parametrize("answer", [500, 404, 0, -1, None], ids=["500", "404", "reset", "hang", "not set"])
@@ -97,10 +97,10 @@ def test_a_webhook_that_is_down_fails_nothing_and_is_recorded(
     with hooked(answer or 0) as hook:
         monkeypatch.setenv(ADDRESS, "" if answer is None else hook.url)
         result = judge_badly(store)
-    assert (result.wanted, result.delivered) == (True, False)
+    assert (result.requested, result.delivered) == (True, False)
     recorded = {event.event: event.body for _, event in events(store, RUN)}
-    assert recorded["warned"]["message"].startswith("Nobody was told that validate says fail: the webhook ")
-    assert recorded["finished"]["result"] == result.model_dump() and "Nobody was told" in caplog.text
+    assert recorded["warned"]["message"].startswith("The notice that validate says fail was not posted: the webhook ")
+    assert recorded["finished"]["result"] == result.model_dump() and "was not posted" in caplog.text
 
 
 def test_a_verdict_is_delivered_once_a_run_and_after_a_failure_again_under_the_same_key(
@@ -144,5 +144,5 @@ def test_the_address_is_written_nowhere(
     monkeypatch.setenv(ADDRESS, "file:///services/T00/B00/s3cr3t-t0ken")
     judge_badly(store)
     written = "".join(path.read_text(errors="replace") for path in Path(store.address).rglob("*") if path.is_file())
-    assert "Nobody was told" in written
+    assert "was not posted" in written
     assert [part for part in ("s3cr3t", "T00") if part in written + caplog.text] == []

@@ -36,8 +36,8 @@ def test_a_store_passes_only_if_one_of_several_writers_wins(
             monkeypatch.setenv(name, value)
         monkeypatch.setattr(Proxy, "ask", answer)
         finding = store_finding(ADDRESS)
-        assert finding.outcome == outcome, finding.found
-        later = "later write was refused" in finding.found
+        assert finding.outcome == outcome, finding.observed
+        later = "later write was refused" in finding.observed
         assert later == (answer is _apart) and bool(finding.advice) == (outcome == "failed")
         if outcome == "passed":
             assert not list(ArtifactStore.open(ADDRESS).objects.list("doctor")), "what was written is removed"

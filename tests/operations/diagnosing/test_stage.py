@@ -16,7 +16,7 @@ from tests.stand_ins.kubernetes_pods import run_pods
 
 
 def test_a_pod_with_everything_says_what_it_found(store: ArtifactStore) -> None:
-    findings = reach(ReachRequest(version=__version__), store).found
+    findings = reach(ReachRequest(version=__version__), store).checks
     assert findings[0] == f"image: holds Gatehouse {__version__}" and "racing writers one won" in findings[1]
 
 

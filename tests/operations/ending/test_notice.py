@@ -35,7 +35,7 @@ def fail(store: ArtifactStore, message: str = "why") -> None:
 
 
 def end(store: ArtifactStore, **more: Any) -> EndResult:
-    body = {"project": "flights", "pipeline": "training", "said": "SUCCEEDED", "when": "fail"}
+    body = {"project": "flights", "pipeline": "training", "kfp_state": "SUCCEEDED", "when": "fail"}
     return report_end(EndRequest.model_validate(body | more), store)
 
 
@@ -52,7 +52,7 @@ def test_a_failure_is_posted_once_with_cause_owner_links_duration_and_cost(
     happen(store, "champion", "finished", HOUR, result={"model": champion}, machine="default")
     first = end(store, owners={"": "ml@acme", "require_contract": "data@acme"})
     again = end(store, owners={"": "ml@acme"})
-    assert (first.state, first.failed_stage, first.told, again.told) == ("failed", "require_contract", True, True)
+    assert (first.state, first.failed_stage, first.posted, again.posted) == ("failed", "require_contract", True, True)
     ((headers, body),) = hook.posts
     assert headers["Idempotency-Key"] == body["idempotency_key"]
     assert (body["state"], body["stage"], body["error"]) == ("failed", "require_contract", "ContractBreachError")
@@ -88,7 +88,7 @@ def test_ends_are_posted_as_asked_for(
 ) -> None:
     if warned:
         happen(store, "validate", "warned", 1.0, message="old rows")
-    end(store, when=when, said=kfp_state)
+    end(store, when=when, kfp_state=kfp_state)
     assert bool(hook.posts) == posted
 
 
@@ -109,9 +109,9 @@ def test_a_webhook_that_is_down_fails_nothing_and_the_next_attempt_posts(
     fail(store)
     with hooked(404, 200) as hook:
         monkeypatch.setenv(ADDRESS, hook.url)
-        assert [end(store).told, end(store).told] == [False, True] and len(hook.posts) == 2
+        assert [end(store).posted, end(store).posted] == [False, True] and len(hook.posts) == 2
     (warned,) = [event for _, event in events(store, RUN) if event.event == "warned"]
-    assert warned.body["message"] == "Nobody was told that training failed: the webhook answered 404"
+    assert warned.body["message"] == "The notice that training failed was not posted: the webhook answered 404"
 
 
 def test_the_ui_shows_every_stage_and_the_cause(store: ArtifactStore) -> None:

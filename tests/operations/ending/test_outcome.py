@@ -17,10 +17,10 @@ def record_of(*texts: str) -> list[Event]:
     """Events written as `stage.attempt.event`, with a request after a slash if it matters, a second apart."""
     record = []
     for at, text in enumerate(texts):
-        name, _, asked = text.partition("/")
+        name, _, digest = text.partition("/")
         stage, attempt, event = name.split(".")
         error = {"error": "StoreError", "message": "away"} if event in ("failed", "stopped") else {}
-        body: dict[str, Any] = {"at": 100.0 + at, "seconds": 0.0, "asked": asked} | error
+        body: dict[str, Any] = {"at": 100.0 + at, "seconds": 0.0, "request_digest": digest} | error
         record.append(Event(stage, int(attempt), event, body))
     return record
 
@@ -31,7 +31,7 @@ def record(store: ArtifactStore, *texts: str) -> None:
 
 
 def end(store: ArtifactStore, kfp_state: str) -> None:
-    report_end(EndRequest(project="flights", pipeline="training", said=kfp_state), store)
+    report_end(EndRequest(project="flights", pipeline="training", kfp_state=kfp_state), store)
 
 
 @pytest.mark.parametrize(

@@ -26,10 +26,10 @@ def ran(store: ArtifactStore, run: str, at: float, *tasks: tuple[str, str, dict[
     for name, ended, body in tasks:
         stage, attempt = name.split(".")
         key = f"runs/{run}/{stage}.{attempt}"
-        store.record(f"{key}.started.json", {"at": at, "seconds": 0.0, "asked": stage})
+        store.record(f"{key}.started.json", {"at": at, "seconds": 0.0, "request_digest": stage})
         at += 10
         if ended:
-            store.record(f"{key}.{ended}.json", {"at": at, "seconds": 10.0, "asked": stage} | body)
+            store.record(f"{key}.{ended}.json", {"at": at, "seconds": 10.0, "request_digest": stage} | body)
     record_end(store, run, run_outcome(store, run), "test", project="flights", pipeline="training")
 
 

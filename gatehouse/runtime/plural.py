@@ -1,4 +1,4 @@
-"""Writes a count with its noun, in messages and in what artifacts tell."""
+"""Writes a count with its noun, in messages and in what artifacts hold."""
 
 
 def counted(count: int, what: str) -> str:
