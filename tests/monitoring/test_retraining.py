@@ -10,7 +10,7 @@ from gatehouse.errors import ConfigurationError
 from gatehouse.kfp_api.client import KfpApi
 from gatehouse.kfp_api.variables import ENDPOINT
 from gatehouse.monitoring import orders as causes
-from gatehouse.monitoring import retraining
+from gatehouse.monitoring import retraining_stage
 from gatehouse.monitoring.orders import CauseTakenError, Order, Orders
 from gatehouse.monitoring.retraining_stage import RetrainRequest, RetrainResult, due, held_back, retrain
 from gatehouse.monitoring.spec import RetrainSpec
@@ -171,7 +171,7 @@ def test_where_another_task_was_killed_while_it_submitted_this_one_waits_and_the
 ) -> None:
     with monkeypatch.context() as patch:
         patch.setenv(RUN_ID, "one")
-        patch.setattr(retraining, "_submit", lambda *_: None)
+        patch.setattr(retraining_stage, "_submit", lambda *_: None)
         retrain.function(_request(store, "decay"), store)
     monkeypatch.setenv(RUN_ID, "two")
     late = retrain.function(_request(store, "decay"), store)

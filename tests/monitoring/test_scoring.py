@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from gatehouse.errors import ConfigurationError, PredictionError
-from gatehouse.monitoring import scoring
+from gatehouse.monitoring import scoring_stage
 from gatehouse.monitoring.scoring_stage import ScoreRequest, ScoreResult, pieces_of, score
 from gatehouse.reports.rendering import rendered
 from gatehouse.store.store import ArtifactStore
@@ -57,8 +57,8 @@ class Scorer:
 @pytest.fixture
 def scorer(store: ArtifactStore, monkeypatch: pytest.MonkeyPatch) -> Scorer:
     """A small model, 600 rows, and pieces of about 16 rows and at most 64."""
-    monkeypatch.setattr(scoring, "USUAL", 16)
-    monkeypatch.setattr(scoring, "MOST", 64)
+    monkeypatch.setattr(scoring_stage, "USUAL", 16)
+    monkeypatch.setattr(scoring_stage, "MOST", 64)
     rows = timed(table(ROWS))
     training_set = publish_training_set(store, rows)
     model = publish_model(store, training_set, publish_split(store, training_set, train=range(200)), steps=2)
