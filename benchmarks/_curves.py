@@ -29,7 +29,7 @@ def reached(methods: Mapping[str, Sequence[Course]], method: str) -> float:
     return statistics.median(_shares(methods, method))
 
 
-def told(table: str, methods: Mapping[str, Sequence[Course]]) -> None:
+def print_courses(table: str, methods: Mapping[str, Sequence[Course]]) -> None:
     """Print a line for each method."""
     for method, courses in methods.items():
         shares, best = _shares(methods, method), statistics.median(course[-1][1] for course in courses)
@@ -43,9 +43,9 @@ def middle(courses: Sequence[Course]) -> list[tuple[float, float]]:
     points = []
     for share in _SHARES:
         now = [min((value for when, value in course if when <= share), default=None) for course in courses]
-        known = [value for value in now if value is not None]
-        if len(known) == len(courses):
-            points.append((share, statistics.median(known)))
+        values = [value for value in now if value is not None]
+        if len(values) == len(courses):
+            points.append((share, statistics.median(values)))
     return points
 
 

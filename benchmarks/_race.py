@@ -26,9 +26,9 @@ def medians(taken: Seconds) -> tuple[float, float]:
 
 def kept(what: str, ratio: float, least: float = 0.0, most: float = float("inf")) -> bool:
     """Whether a ratio is within its limit, which is printed."""
-    found, limit = least <= ratio <= most, f"at least {least:g}" if least else f"at most {most:g}"
-    print(f"{what:<34} {ratio:6.3f}, {limit}: {'kept' if found else 'MISSED'}")
-    return found
+    within, limit = least <= ratio <= most, f"at least {least:g}" if least else f"at most {most:g}"
+    print(f"{what:<34} {ratio:6.3f}, {limit}: {'kept' if within else 'MISSED'}")
+    return within
 
 
 def seconds_of(work: Callable[[], object]) -> float:

@@ -35,7 +35,7 @@ class Simulation:
         """Seconds since the beginning, with those that the controller needs now."""
         return self._now + time.perf_counter() - self._answered
 
-    def start(self, number: int, parameters: dict[str, Any], told: Callable[[Event], None]) -> "_Handle":
+    def start(self, number: int, parameters: dict[str, Any], report: Callable[[Event], None]) -> "_Handle":
         """Begin a trial; its events come out of `get`."""
         self.began[number] = self.clock()
         self._left[number] = self._script(number, parameters)

@@ -26,8 +26,8 @@ def table(name: str) -> tuple[Any, Any, Any, Any]:
     from sklearn.model_selection import train_test_split
     from sklearn.preprocessing import StandardScaler
 
-    known = {"breast_cancer": load_breast_cancer, "digits": load_digits, "flights": _flight_columns}
-    rows, labels = known[name](return_X_y=True)
+    loaders = {"breast_cancer": load_breast_cancer, "digits": load_digits, "flights": _flight_columns}
+    rows, labels = loaders[name](return_X_y=True)
     train, validation, train_labels, its_labels = train_test_split(rows, labels, test_size=0.4, random_state=0)
     scaler = StandardScaler().fit(train)
     return scaler.transform(train), train_labels, scaler.transform(validation), its_labels
@@ -48,7 +48,7 @@ def _flight_columns(return_X_y: bool) -> tuple[Any, Any]:
     columns = [flights[name].to_numpy() for name in _NUMBERS]
     for name in _NAMES:
         values = flights[name].to_numpy(zero_copy_only=False)
-        columns += [(values == one).astype(np.float64) for one in sorted(set(values))]
+        columns += [(values == value).astype(np.float64) for value in sorted(set(values))]
     return np.stack(columns, axis=1), flights["label"].to_numpy()
 
 

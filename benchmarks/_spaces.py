@@ -10,11 +10,11 @@ DECAY = {"name": "optimizer.weight_decay", "type": "double", "min": 0.0, "max": 
 DROPOUT = {"name": "model.dropout", "type": "double", "min": 0.0, "max": 0.9}
 DEPTH = {"name": "model.max_depth", "type": "int", "min": 2, "max": 12}
 ARCHITECTURE = {"name": "model.architecture", "type": "categorical", "choices": ["tabular_mlp", "xgboost"]}
-_OF_NETWORKS, _OF_TREES = ({"when": {"model.architecture": each}} for each in ("tabular_mlp", "xgboost"))
+_OF_NETWORKS, _OF_TREES = ({"when": {"model.architecture": name}} for name in ("tabular_mlp", "xgboost"))
 BOWL = [RATE, DECAY, DROPOUT]
 TWO_MODELS = [
     ARCHITECTURE,
-    *(each | _OF_NETWORKS for each in BOWL),
+    *(name | _OF_NETWORKS for name in BOWL),
     RATE | _OF_TREES | {"min": 1e-3},
     DEPTH | _OF_TREES,
 ]

@@ -76,9 +76,9 @@ def storages() -> bool:
         proxy = stack.enter_context(_behind_the_proxy(url))
         urls = {"store's journal": "", "PostgreSQL": url, "PostgreSQL behind the proxy": proxy}
         stack.enter_context(mock.patch("os.fsync"))
-        studies = [stack.enter_context(_study(folder / name, each)) for name, each in urls.items()]
+        studies = [stack.enter_context(_study(folder / name, address)) for name, address in urls.items()]
         taken = np.array([[list(_trial(study)) for study in studies] for _ in range(_TRIALS)])
     middle = np.median(taken, axis=0) * 1000
     for name, row in zip(urls, middle, strict=True):
-        print(f"  {name:28}" + "".join(f"{each:8.1f}" for each in row))
+        print(f"  {name:28}" + "".join(f"{seconds:8.1f}" for seconds in row))
     return bool(middle[2].sum() < middle[1].sum() + 50)

@@ -83,7 +83,7 @@ def main() -> int:
             spawn(_rank, (sharded, options.bytes, options.repeats, options.steps, folder), nprocs=2)
             report = json.loads((Path(folder) / "report").read_text())
         print(f"{'sharded' if sharded else 'replicated'}, {options.bytes / 1e6:.0f} MB, two ranks; ", end="")
-        print("a step takes {:.0f} ms, one in ten over {:.0f} ms".format(*(1000 * found for found in report["step"])))
+        print("a step takes {:.0f} ms, one in ten over {:.0f} ms".format(*(1000 * step for step in report["step"])))
         for kind, call in zip(KINDS, report["call"], strict=True):
             wall, cpu = report[kind]
             print(
@@ -120,7 +120,7 @@ def _rank(rank: int, sharded: bool, size: int, repeats: int, steps: int, folder:
     written = near(Path(folder) / "ours")
     stored = 0
 
-    def ours() -> Callable[[], bool]:
+    def gatehouse() -> Callable[[], bool]:
         checkpointer.save(state, (step := stored), ("interval",))
         return lambda: any(saved.step == step for saved in written.saved())
 
@@ -132,7 +132,7 @@ def _rank(rank: int, sharded: bool, size: int, repeats: int, steps: int, folder:
         done = dcp.async_save(state.state_dict(), checkpoint_id=f"{folder}/async-{stored}", process_group=beside)
         return done.done  # type: ignore[union-attr]  # a Future once a save was begun
 
-    takes = dict(zip(KINDS, (ours, save, async_save), strict=True))
+    takes = dict(zip(KINDS, (gatehouse, save, async_save), strict=True))
     taken: dict[str, list[Round]] = {kind: [] for kind in KINDS}
     without: list[Round] = []
     for number in range(repeats + 1):
@@ -149,19 +149,19 @@ def _rank(rank: int, sharded: bool, size: int, repeats: int, steps: int, folder:
     checkpointer.finish()
     if rank == 0:
         report = {kind: [_added(taken[kind], without, clock) for clock in (WALL, CPU)] for kind in KINDS}
-        steps_without = [step[WALL] for found in without for step in found[1:]]
+        steps_without = [step[WALL] for run in without for step in run[1:]]
         report["step"] = [statistics.median(steps_without), statistics.quantiles(steps_without, n=10)[-1]]
         shares = sorted(_share(*map(_drawn, (taken["ours"], taken["save"], without))) for _ in range(400))
         report["share"] = _share(taken["ours"], taken["save"], without)
         report["interval"] = [shares[10], shares[-11]]
-        report["call"] = [statistics.median(found[0][WALL] for found in taken[kind]) for kind in KINDS]
+        report["call"] = [statistics.median(run[0][WALL] for run in taken[kind]) for kind in KINDS]
         (Path(folder) / "report").write_text(json.dumps(report))
     dist.destroy_process_group()
 
 
-def _share(ours: list[Round], save: list[Round], without: list[Round]) -> float:
+def _share(rounds: list[Round], save: list[Round], without: list[Round]) -> float:
     """Of what a synchronous save adds, by the clock."""
-    return _added(ours, without, WALL) / _added(save, without, WALL)
+    return _added(rounds, without, WALL) / _added(save, without, WALL)
 
 
 def _drawn(rounds: list[Round]) -> list[Round]:
@@ -171,8 +171,8 @@ def _drawn(rounds: list[Round]) -> list[Round]:
 
 def _added(taken: list[Round], without: list[Round], clock: int) -> float:
     """Seconds that a checkpoint adds: the call, and at each place after it the median step over one without."""
-    call, *after = (statistics.median(found[clock] for found in place) for place in zip(*taken, strict=True))
-    step = statistics.median(found[clock] for quiet in without for found in quiet[1:])
+    call, *after = (statistics.median(sample[clock] for sample in place) for place in zip(*taken, strict=True))
+    step = statistics.median(sample[clock] for quiet in without for sample in quiet[1:])
     return call + sum(after) - step * len(after)
 
 

@@ -48,8 +48,8 @@ def main() -> None:
         print(f"flights, {rows:,} rows of 19 columns, few distinct values; medians of {options.rounds}")
         taken = _race(flights, options.rounds)
         if options.whylogs_rounds:
-            found = run_peer("whylogs", str(flights), str(options.whylogs_rounds))
-            taken["whylogs"] = [(cpu, wall) for cpu, wall in found]
+            runs = run_peer("whylogs", str(flights), str(options.whylogs_rounds))
+            taken["whylogs"] = [(cpu, wall) for cpu, wall in runs]
         _print(taken)
         _print_limits(taken)
         varied = Path(directory) / "varied.parquet"
@@ -72,18 +72,18 @@ def _race(path: Path, rounds: int) -> dict[str, Seconds]:
 
 
 def _print(taken: dict[str, Seconds]) -> None:
-    ours, _ = medians(taken["ours, one thread"])
+    baseline, _ = medians(taken["ours, one thread"])
     for name, seconds in taken.items():
         cpu, wall = medians(seconds)
-        print(f"{name:<22} {cpu:7.2f} s CPU {wall:7.2f} s wall {cpu / ours:6.1f} x the CPU of ours")
+        print(f"{name:<22} {cpu:7.2f} s CPU {wall:7.2f} s wall {cpu / baseline:6.1f} x the CPU of ours")
 
 
 def _print_limits(taken: dict[str, Seconds]) -> None:
-    one = medians(taken["ours, one thread"])[0]
+    thread = medians(taken["ours, one thread"])[0]
     duck = medians(taken["DuckDB, the usual"])[0]
-    kept("CPU of ours to DuckDB's usual", one / duck, most=DUCKDB_MOST)
+    kept("CPU of ours to DuckDB's usual", thread / duck, most=DUCKDB_MOST)
     if "whylogs" in taken:
-        kept("CPU of whylogs to ours", medians(taken["whylogs"])[0] / one, least=WHYLOGS_LEAST)
+        kept("CPU of whylogs to ours", medians(taken["whylogs"])[0] / thread, least=WHYLOGS_LEAST)
     # What else runs on a machine only adds to wall time, so the least of the rounds tells most.
     least = {count: min(wall for _, wall in taken[f"ours, {count}"]) for count in ("one thread", "two threads")}
     kept("least wall of two threads to one", least["two threads"] / least["one thread"], most=TWO_THREADS_MOST)
@@ -91,25 +91,25 @@ def _print_limits(taken: dict[str, Seconds]) -> None:
 
 def _sql(path: Path, baseline: dict[str, Any], bins: bool) -> str:
     """Statistics as aggregates of one query; with `bins`, all that ours has."""
-    wanted = ["count(*)"]
-    for column, found in baseline.items():
+    columns = ["count(*)"]
+    for column, statistics in baseline.items():
         quoted = '"' + column.replace('"', '""') + '"'
-        wanted += [f"count({quoted})", f"approx_count_distinct({quoted})", f"min({quoted})", f"max({quoted})"]
-        if "edges" in found:
-            wanted += [f"{name}({quoted})" for name in ("sum", "avg", "stddev_samp")]
-            wanted.append(f"approx_quantile({quoted}::DOUBLE, {list(SHOWN_LEVELS)})")
-        if "edges" in found and bins:
-            held = f" FILTER (WHERE {quoted} <> 0 AND isfinite({quoted}::DOUBLE))"
-            wanted.append(f"count(*) FILTER (WHERE {quoted} = 0)")
-            wanted.append(f"approx_quantile({quoted}::DOUBLE, {list(BIN_LEVELS)}){held}")
-            wanted.append(f"histogram({quoted}::DOUBLE, {_doubles(found['edges'])}){held}")
-            wanted.append(f"histogram({quoted}::DOUBLE, {_doubles(found['histogram']['edges'])})")
-        elif "values" in found:
-            wanted.append(f"approx_top_k({quoted}, {TOP_VALUES})")
-            wanted += [f"{name}(length({quoted}))" for name in ("min", "max", "avg") if bins]
+        columns += [f"count({quoted})", f"approx_count_distinct({quoted})", f"min({quoted})", f"max({quoted})"]
+        if "edges" in statistics:
+            columns += [f"{name}({quoted})" for name in ("sum", "avg", "stddev_samp")]
+            columns.append(f"approx_quantile({quoted}::DOUBLE, {list(SHOWN_LEVELS)})")
+        if "edges" in statistics and bins:
+            filtered = f" FILTER (WHERE {quoted} <> 0 AND isfinite({quoted}::DOUBLE))"
+            columns.append(f"count(*) FILTER (WHERE {quoted} = 0)")
+            columns.append(f"approx_quantile({quoted}::DOUBLE, {list(BIN_LEVELS)}){filtered}")
+            columns.append(f"histogram({quoted}::DOUBLE, {_doubles(statistics['edges'])}){filtered}")
+            columns.append(f"histogram({quoted}::DOUBLE, {_doubles(statistics['histogram']['edges'])})")
+        elif "values" in statistics:
+            columns.append(f"approx_top_k({quoted}, {TOP_VALUES})")
+            columns += [f"{name}(length({quoted}))" for name in ("min", "max", "avg") if bins]
         elif bins:
-            wanted.append(f"approx_quantile({quoted}, {list(SHOWN_LEVELS)})")
-    return f"SELECT {', '.join(wanted)} FROM read_parquet('{path}')"
+            columns.append(f"approx_quantile({quoted}, {list(SHOWN_LEVELS)})")
+    return f"SELECT {', '.join(columns)} FROM read_parquet('{path}')"
 
 
 def _doubles(edges: list[float]) -> str:
@@ -140,15 +140,15 @@ def _beam(folder: Path, times: int) -> None:
         "in process, two threads": StatisticsSpec(threads=2),
         "Beam, local runner": StatisticsSpec(engine="beam"),
     }
-    found = set()
+    references = set()
     for name, engine in engines.items():
         request = MeasureRequest(name="flights", datasets={"flights": dataset}, statistics=engine)
         measure(request, store, force="warm")
         began = time.perf_counter()
-        found.add(measure(request, store, force="again").statistics)
+        references.add(measure(request, store, force="again").statistics)
         seconds = time.perf_counter() - began
         print(f"{name:<24} {seconds:7.2f} s {table.num_rows / seconds / 1e6:6.2f} M rows a second")
-    print(f"statistics are {'the same, byte for byte' if len(found) == 1 else 'DIFFERENT'}")
+    print(f"statistics are {'the same, byte for byte' if len(references) == 1 else 'DIFFERENT'}")
 
 
 if __name__ == "__main__":

@@ -76,11 +76,11 @@ def main() -> None:
 
 
 def _race(path: Path, rounds: int) -> dict[str, Seconds]:
-    contestants: dict[str, Callable[[], None]] = {"ours": lambda: _ours(path), "SQL": lambda: _sql(path)}
+    contestants: dict[str, Callable[[], None]] = {"ours": lambda: _gatehouse(path), "SQL": lambda: _sql(path)}
     return race(contestants, rounds)
 
 
-def _ours(path: Path) -> None:
+def _gatehouse(path: Path) -> None:
     file, findings = pq.ParquetFile(path), Findings()
     columns = tuple(Column(field.name, str(field.type)) for field in file.schema_arrow)
     tables = {"flights": Table("flights", columns, ((path, file.metadata.num_rows),))}
@@ -109,11 +109,11 @@ def _print(taken: dict[str, Seconds]) -> None:
 
 def _limits_kept(taken: dict[str, Seconds]) -> bool:
     cpu = {name: medians(seconds)[0] for name, seconds in taken.items()}
-    found = [kept("CPU of ours to SQL", cpu["ours"] / cpu["SQL"], most=SQL_MOST)]
+    checks = [kept("CPU of ours to SQL", cpu["ours"] / cpu["SQL"], most=SQL_MOST)]
     for peer, least in (("pandera", PANDERA_LEAST), ("great_expectations", GREAT_EXPECTATIONS_LEAST)):
         if peer in taken:
-            found.append(kept(f"CPU of {peer} to ours", cpu[peer] / cpu["ours"], least=least))
-    return all(found)
+            checks.append(kept(f"CPU of {peer} to ours", cpu[peer] / cpu["ours"], least=least))
+    return all(checks)
 
 
 if __name__ == "__main__":

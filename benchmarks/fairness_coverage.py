@@ -27,34 +27,34 @@ def main() -> None:
         for shift in SHIFTS:
             print(f"\n{groups} groups, {rows:,} rows, scores of one of them {shift / 2:g} higher", flush=True)
             true = _truth(groups, shift)
-            held = _held(true, groups, rows, shift, options.sets, options.draws)
+            covered = _covered(true, groups, rows, shift, options.sets, options.draws)
             for name, value in true.items():
-                print(f"{name:34} {value:.3f} {held[name] / options.sets:7.1%}", flush=True)
+                print(f"{name:34} {value:.3f} {covered[name] / options.sets:7.1%}", flush=True)
 
 
-def _held(true: dict[str, float], groups: int, rows: int, shift: float, sets: int, draws: int) -> dict[str, int]:
+def _covered(true: dict[str, float], groups: int, rows: int, shift: float, sets: int, draws: int) -> dict[str, int]:
     """By measure, in how many sets the interval holds the truth."""
-    held, spec = dict.fromkeys(true, 0), EvaluationSpec(protected=("g",), min_slice_rows=50, bootstrap_samples=draws)
+    covered, spec = dict.fromkeys(true, 0), EvaluationSpec(protected=("g",), min_slice_rows=50, bootstrap_samples=draws)
     for number in range(sets):
         members, labels, read = _sampled(groups, rows, shift, number)
-        (found,) = fairness_of(pa.table({"g": members}), labels, {"candidate": read}, spec, BINARY, Units("row", rows))
+        (result,) = fairness_of(pa.table({"g": members}), labels, {"candidate": read}, spec, BINARY, Units("row", rows))
         for name, value in true.items():
-            _, low, high = found.measures["candidate"][name]
-            held[name] += low - 1e-9 <= value <= high + 1e-9
-    return held
+            _, low, high = result.measures["candidate"][name]
+            covered[name] += low - 1e-9 <= value <= high + 1e-9
+    return covered
 
 
 def _truth(groups: int, shift: float) -> dict[str, float]:
     """The measures where only the first group is another, if any is."""
     members, labels, read = _sampled(groups, TRUTH, shift, 10**6)
     assert read.classes is not None
-    first, said = members == 0, read.classes
+    first, predicted = members == 0, read.classes
 
     def rates(rows: Any) -> tuple[float, float]:
-        return (float(said[first & rows].mean()), float(said[~first & rows].mean())) if shift else (0.5, 0.5)
+        return (float(predicted[first & rows].mean()), float(predicted[~first & rows].mean())) if shift else (0.5, 0.5)
 
     chosen, came, alarmed = rates(True), rates(labels == 1), rates(labels == 0)
-    apart = {name: abs(one - other) for name, (one, other) in {"came": came, "alarmed": alarmed}.items()}
+    apart = {name: abs(rate - other) for name, (rate, other) in {"came": came, "alarmed": alarmed}.items()}
     return {
         "demographic_parity_difference": abs(chosen[0] - chosen[1]),
         "demographic_parity_ratio": min(chosen) / max(chosen),

@@ -73,15 +73,15 @@ def main() -> None:
     if options.case:
         print(json.dumps(_measured(CASES[options.case], options)))
         return
-    found = {name: row for name in CASES if (row := _in_a_process(name))}
-    large = found.get("large ft_transformer, bf16", {})
+    rows = {name: row for name in CASES if (row := _in_a_process(name))}
+    large = rows.get("large ft_transformer, bf16", {})
     for name in ("deterministic", "compiled"):
-        if large and (other := found.get(f"large ft_transformer, bf16, {name}")):
+        if large and (other := rows.get(f"large ft_transformer, bf16, {name}")):
             print(f"{name}: {other['step ms'] / large['step ms']:.3f} of the time of a step without")
     # A small model waits for Python, not for the GPU: there rows that lie on it already are an advantage.
-    kept = len(found) == len(CASES) and all(
+    kept = len(rows) == len(CASES) and all(
         row["hand / ours"] >= HAND_LEAST and row["busy"] >= BUSY_LEAST
-        for name, row in found.items()
+        for name, row in rows.items()
         if name.startswith("large")
     )
     limits = f"large models: hand / ours at least {HAND_LEAST}, at least {BUSY_LEAST:g} % busy"
@@ -114,7 +114,7 @@ def _measured(case: Case, options: argparse.Namespace) -> dict[str, float]:
     steps = options.steps or case.steps
     prepare_process(spec.compute, 4)
     architecture = ARCHITECTURE | {"model": spec.model.model_dump(mode="json")}
-    ours, hand, busy = [], [], []
+    times, hand, busy = [], [], []
     with tempfile.TemporaryDirectory() as directory:
         folder = Path(directory)
         write_rows(folder / "train", steps * options.batch)
@@ -123,20 +123,20 @@ def _measured(case: Case, options: argparse.Namespace) -> dict[str, float]:
         dist.init_process_group(
             "nccl" if options.device == "cuda" else "gloo", init_method=rendezvous, rank=0, world_size=1
         )
-        by_us, alone = _Ours(spec, architecture, folder), _ByHand(spec, architecture, folder)
+        by_us, alone = _Gatehouse(spec, architecture, folder), _ByHand(spec, architecture, folder)
         for number in range(options.rounds + 1):
             watched = _Watch()
             seconds = by_us.epoch()
             percent = watched.end()
-            others = alone.epoch()
+            peer_seconds = alone.epoch()
             if number:  # The first round warms up.
-                ours.append(seconds)
-                hand.append(others)
+                times.append(seconds)
+                hand.append(peer_seconds)
                 busy.extend(percent)
         dist.destroy_process_group()
-    took = statistics.median(ours)
+    took = statistics.median(times)
     rows = steps * options.batch / took
-    ratio = statistics.median(theirs / mine for theirs, mine in zip(hand, ours, strict=True))
+    ratio = statistics.median(peer / own for peer, own in zip(hand, times, strict=True))
     return {
         "hand / ours": ratio,
         "rows a second": rows,
@@ -164,7 +164,7 @@ class _Timed(Trainer):
         super()._end_epoch(epoch)
 
 
-class _Ours:
+class _Gatehouse:
     """Our training loop, whose data comes from files through the process's memory."""
 
     def __init__(self, spec: NetworkTraining, architecture: dict[str, Any], folder: Path) -> None:

@@ -34,8 +34,8 @@ def main() -> None:
     lucky = 0.0
     for skill in (0.0, 0.3, 0.6, 1.0):
         for rows in options.test_rows:
-            found = np.array([_tried(skill, rows, seed, options.draws) for seed in range(options.repeats)])
-            area, beaten, shown = found[:, 0].mean(), found[:, 1].mean(), (found[:, 1] * found[:, 2]).mean()
+            results = np.array([_tried(skill, rows, seed, options.draws) for seed in range(options.repeats)])
+            area, beaten, shown = results[:, 0].mean(), results[:, 1].mean(), (results[:, 1] * results[:, 2]).mean()
             print(f"{skill:5.1f}  {area:7.3f}  {rows:9,}  {beaten:18.1%}  {shown:29.1%}", flush=True)
             lucky = lucky if skill else max(lucky, shown)
     raise SystemExit(lucky > 1 - _CONFIDENCE)
@@ -51,12 +51,12 @@ def _tried(skill: float, rows: int, seed: int, draws: int) -> tuple[float, bool,
     scores = grown.predict(xgboost.DMatrix(_array(test)), iteration_range=(0, grown.best_iteration + 1))
     candidate = BINARY.read(np.asarray(scores, np.float64), None)
     baseline = BINARY.read(LinearModel.fit("binary", train, learned, _FEATURES, []).predict(test), None)
-    ours, theirs = (log_loss.measure(labels, each) for each in (candidate, baseline))
+    candidate_losses, baseline_losses = (log_loss.measure(labels, outputs) for outputs in (candidate, baseline))
     units = Units("row", rows)
     drawn = on_draws([Measured(log_loss.on_draws(labels, candidate))], units, draws, 7)[:, 0]
     guessed, shuffled = on_shuffled(log_loss, labels, candidate, units, draws, 7)
-    found = compared(log_loss, ours, guessed, (drawn, shuffled), _CONFIDENCE, rows)
-    return roc_auc.measure(labels, candidate), ours < theirs, found.worst_bound < 0
+    comparison = compared(log_loss, candidate_losses, guessed, (drawn, shuffled), _CONFIDENCE, rows)
+    return roc_auc.measure(labels, candidate), candidate_losses < baseline_losses, comparison.worst_bound < 0
 
 
 def _rows(draw: np.random.Generator, skill: float, rows: int) -> tuple[pa.Table, Any]:

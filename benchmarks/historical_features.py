@@ -72,7 +72,7 @@ def main() -> int:
 
 def ratio(runs: dict[str, list[dict[str, float]]], name: str, measure: str) -> float:
     """The median over the rounds of what a contestant took for each of ours."""
-    return statistics.median(run[measure] / ours[measure] for run, ours in zip(runs[name], runs["ours"], strict=True))
+    return statistics.median(run[measure] / own[measure] for run, own in zip(runs[name], runs["ours"], strict=True))
 
 
 def compare(data: str, stores: list[str], size: tuple[int, int], rounds: int) -> dict[str, list[dict[str, float]]]:
@@ -84,11 +84,11 @@ def compare(data: str, stores: list[str], size: tuple[int, int], rounds: int) ->
             for name in stores:
                 runs[name].append(run_store(name, directory))
     print(f"\n{data}: {size[0]:,} entity rows, {VIEWS} views of {size[1]:,} rows, {KEYS:,} keys")
-    for name, each in runs.items():
-        wall, cpu = (statistics.median(run[measure] for run in each) for measure in ("wall", "cpu"))
-        times, peak, found = ratio(runs, name, "wall"), max(run["peak"] for run in each), each[0]["rows"]
+    for name, measured in runs.items():
+        wall, cpu = (statistics.median(run[measure] for run in measured) for measure in ("wall", "cpu"))
+        times, peak, rows = ratio(runs, name, "wall"), max(run["peak"] for run in measured), measured[0]["rows"]
         print(
-            f"{name:<22} {wall:7.2f} s {cpu:7.2f} s CPU {peak:6.2f} GB {times:6.1f} x ours  {found:>9,} rows",
+            f"{name:<22} {wall:7.2f} s {cpu:7.2f} s CPU {peak:6.2f} GB {times:6.1f} x ours  {rows:>9,} rows",
             flush=True,
         )
     return runs
@@ -115,10 +115,10 @@ def measured(store: str, folder: Path) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as registry:
         feast = _feast(folder, Path(registry), store)
         wall, cpu = time.perf_counter(), time.process_time()
-        found = feast.get_historical_features(frame, features, filter_by_created_timestamp=True).to_arrow()
+        joined = feast.get_historical_features(frame, features, filter_by_created_timestamp=True).to_arrow()
         wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    return {"wall": wall, "cpu": cpu, "peak": peak, "rows": found.num_rows}
+    return {"wall": wall, "cpu": cpu, "peak": peak, "rows": joined.num_rows}
 
 
 def _feast(folder: Path, registry: Path, store: str) -> Any:

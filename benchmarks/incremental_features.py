@@ -26,19 +26,19 @@ GROWING = ("flights", "weather")
 
 def raw_tables(folder: Path) -> dict[str, Path]:
     """The raw tables of the year, as Parquet."""
-    found = {"flights": folder / "flights.parquet"}
-    pq.write_table(_flights.read_flights(), found["flights"])
+    files = {"flights": folder / "flights.parquet"}
+    pq.write_table(_flights.read_flights(), files["flights"])
     with tarfile.open(_flights.source_archive()) as packed, connect() as connection:
         names = {Path(name).name: name for name in packed.getnames()}
         for table in ("weather", "planes", "airports"):
             member = packed.extractfile(names[f"{table}.csv"])
             assert member is not None
             (folder / f"{table}.csv").write_bytes(member.read())
-            found[table] = folder / f"{table}.parquet"
+            files[table] = folder / f"{table}.parquet"
             timed = " REPLACE (time_hour::TIMESTAMPTZ AS time_hour)" if table == "weather" else ""
             rows = f"read_csv('{folder / table}.csv', nullstr = ['NA', ''], sample_size = -1)"
-            connection.execute(f"COPY (SELECT *{timed} FROM {rows}) TO '{found[table]}' (FORMAT parquet)")
-    return found
+            connection.execute(f"COPY (SELECT *{timed} FROM {rows}) TO '{files[table]}' (FORMAT parquet)")
+    return files
 
 
 def snapshot(store: ArtifactStore, raw: dict[str, Path], until: datetime, folder: Path) -> str:
@@ -47,16 +47,16 @@ def snapshot(store: ArtifactStore, raw: dict[str, Path], until: datetime, folder
     with connect() as connection:
         open_tables(connection, {name: [path] for name, path in raw.items()})
         for name in raw:
-            wanted = [f"FROM raw.{name}"]
+            queries = [f"FROM raw.{name}"]
             if name in GROWING:
                 before = f"time_hour < TIMESTAMPTZ '{until.isoformat()}'"
                 months = f"SELECT DISTINCT strftime(time_hour, '%Y-%m') FROM raw.{name} WHERE {before} ORDER BY ALL"
-                wanted = [
+                queries = [
                     f"FROM raw.{name} WHERE {before} AND strftime(time_hour, '%Y-%m') = '{month}'"
                     for (month,) in connection.execute(months).fetchall()
                 ]
             files = {}
-            for number, query in enumerate(wanted):
+            for number, query in enumerate(queries):
                 connection.execute(f"COPY ({query}) TO '{part}' (FORMAT parquet)")
                 files[f"part-{number:05d}.parquet"] = part.read_bytes()
             datasets[name] = store.publish("datasets", name, files)
@@ -90,7 +90,7 @@ def main(runs: int) -> None:
                 more.append(seconds)
                 assert scratch == added, "from scratch and incremental differ"
         for place, kind in enumerate(("elapsed", "CPU")):
-            year, day = (statistics.median(one[place] for one in several) for several in (whole, more))
+            year, day = (statistics.median(sample[place] for sample in several) for several in (whole, more))
             ratio = f"{year / day:.1f} times less (limit {LIMIT})"
             print(f"{kind}: a year from scratch {year:.2f} s, one more day {day:.2f} s: {ratio}")
 

@@ -34,8 +34,8 @@ def main() -> None:
     for task in options.tasks:
         for grouped in (False, True):
             print(f"\n{task}, {options.rows:,} rows, {'groups' if grouped else 'rows'} drawn", flush=True)
-            found = coverage(task, grouped, options.rows, options.sets, options.draws, options.truth)
-            for name, share in found.items():
+            shares = coverage(task, grouped, options.rows, options.sets, options.draws, options.truth)
+            for name, share in shares.items():
                 mark = "" if _LEAST <= share <= _MOST else "  outside"
                 outside += [f"{task} {name}"] if mark else []
                 print(f"{name:34} {share:6.1%}{mark}", flush=True)
@@ -50,33 +50,33 @@ def coverage(task: str, grouped: bool, rows: int, sets: int, draws: int, truth: 
     metrics = metrics_for(task)
     population = _sampled(task, grouped, truth, 10**9)
     true = {name: metric.measure(*population[:2]) for name, metric in metrics.items()}
-    held = dict.fromkeys(metrics, 0)
+    covered = dict.fromkeys(metrics, 0)
     for number in range(sets):
         labels, predictions, units = _sampled(task, grouped, rows, number)
         every = [*metrics.values()]
         drawn = on_draws([Measured(all_on_draws(every, labels, predictions))], units, draws, 7)
         for (name, metric), values in zip(metrics.items(), by_metric(every, drawn), strict=True):
             low, high = interval(metric, values, units.number, labels, predictions)
-            held[name] += low <= true[name] <= high
-    return {name: count / sets for name, count in held.items()}
+            covered[name] += low <= true[name] <= high
+    return {name: count / sets for name, count in covered.items()}
 
 
 def gate_curve(rows: int, sets: int, draws: int) -> dict[float, tuple[float, float, float]]:
     """By true difference in log loss, the shares of candidates that pass, are inconclusive, and are refused."""
-    found = {}
+    shares = {}
     for spread in (0.0, 0.2, 0.4, 0.6, 0.8, 1.0):
         true = _difference(_pair(400_000, spread, 10**9))
         outcomes = [_outcome(_pair(rows, spread, number), draws) for number in range(sets)]
-        found[true] = tuple(outcomes.count(each) / sets for each in ("pass", "inconclusive", "refused"))
-    return found  # type: ignore[return-value]  # Three outcomes.
+        shares[true] = tuple(outcomes.count(outcome) / sets for outcome in ("pass", "inconclusive", "refused"))
+    return shares  # type: ignore[return-value]  # Three outcomes.
 
 
 def _outcome(pair: tuple[Any, Predictions, Predictions], draws: int) -> str:
     labels, candidate, champion = pair
     drawn = on_draws(
-        [Measured(log_loss.on_draws(labels, each)) for each in (candidate, champion)], _rows(labels), draws, 7
+        [Measured(log_loss.on_draws(labels, scores)) for scores in (candidate, champion)], _rows(labels), draws, 7
     )
-    values = [log_loss.measure(labels, each) for each in (candidate, champion)]
+    values = [log_loss.measure(labels, scores) for scores in (candidate, champion)]
     result = compared(log_loss, values[0], values[1], (drawn[:, 0], drawn[:, 1]), _CONFIDENCE, len(labels))
     if result.worst_bound <= _TOLERANCE:
         return "pass"
@@ -95,7 +95,7 @@ def _pair(rows: int, spread: float, seed: int) -> tuple[Any, Predictions, Predic
     truth = draw.normal(size=rows)
     labels = (draw.random(rows) < _logistic(truth)).astype(float)
     candidate, champion = (truth + off * draw.normal(size=rows) for off in (np.hypot(spread, 0.3), 0.3))
-    return labels, *(TASKS["binary"].read(_logistic(each), None) for each in (candidate, champion))
+    return labels, *(TASKS["binary"].read(_logistic(scores), None) for scores in (candidate, champion))
 
 
 def _rows(labels: Any) -> Units:
@@ -127,8 +127,8 @@ def _multiclass(draw: np.random.Generator, rows: int, shared: Any) -> tuple[Any,
     logits[:, 0] += shared
     chances = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
     labels = (draw.random(rows)[:, None] > chances.cumsum(axis=1)).sum(axis=1).clip(0, 2).astype(float)
-    said = np.exp(1.3 * logits)
-    return labels, TASKS["multiclass"].read(said / said.sum(axis=1, keepdims=True), None)
+    scores = np.exp(1.3 * logits)
+    return labels, TASKS["multiclass"].read(scores / scores.sum(axis=1, keepdims=True), None)
 
 
 def _regression(draw: np.random.Generator, rows: int, shared: Any) -> tuple[Any, Predictions]:

@@ -52,18 +52,18 @@ def _tables(folder: Path) -> Iterator[tuple[str, pd.DataFrame]]:
 def _labels(table: pd.DataFrame) -> Iterator[tuple[str, str, float]]:
     """Of each label the most predictive feature and its ROC AUC."""
     for label in table.columns:
-        held = table[table[label].notna()]
-        values = sorted(held[label].unique(), key=str)
-        if len(values) != 2 or held[label].value_counts().min() < _OF_A_CLASS:
+        labelled = table[table[label].notna()]
+        values = sorted(labelled[label].unique(), key=str)
+        if len(values) != 2 or labelled[label].value_counts().min() < _OF_A_CLASS:
             continue
-        features = held.drop(columns=label)
+        features = labelled.drop(columns=label)
         numeric = [str(name) for name in features if pd.api.types.is_numeric_dtype(features[name])]
         categorical = [
             str(name) for name in features if str(name) not in numeric and features[name].nunique() < _CATEGORIES
         ]
         columns = {name: pa.array(features[name].astype(float), from_pandas=True) for name in numeric}
         columns |= {name: pa.array(features[name].astype("string"), from_pandas=True) for name in categorical}
-        columns["__label"] = pa.array((held[label] == values[1]).to_numpy(np.int64))
+        columns["__label"] = pa.array((labelled[label] == values[1]).to_numpy(np.int64))
         rows = pa.table(columns)
         alone = single_feature_auc(rows, "__label", BINARY, numeric, categorical)
         if alone:

@@ -22,7 +22,7 @@ from gatehouse.metrics.tasks import TASKS
 
 LEAST = {"binary": 10.0, "multiclass": 10.0, "regression": 3.0, "ranking": 10.0}
 _CLASSES, _GROUP, _DRAWS = 5, 20, 10
-_Theirs = Callable[[Any, Predictions], float]
+_SklearnMetric = Callable[[Any, Predictions], float]
 
 
 def main() -> None:
@@ -38,13 +38,13 @@ def main() -> None:
         totals = np.zeros(2)
         print(f"\n{task}, {options.rows:,} rows, {options.rounds:,} rounds     ours      scikit-learn   ratio")
         for name, metric in metrics_for(task).items():
-            ours = _ours(metric, labels, predictions, options.rounds)
-            if name not in _THEIRS[task]:
-                print(f"{name:34} {ours:8.2f} s")
+            seconds = _gatehouse(metric, labels, predictions, options.rounds)
+            if name not in _PEERS[task]:
+                print(f"{name:34} {seconds:8.2f} s")
                 continue
-            theirs = _theirs(_THEIRS[task][name], labels, predictions, options.their_rounds) * options.rounds
-            totals += ours, theirs
-            print(f"{name:34} {ours:8.2f} s {theirs:12.1f} s {theirs / ours:8.1f}")
+            peer = _sklearn(_PEERS[task][name], labels, predictions, options.their_rounds) * options.rounds
+            totals += seconds, peer
+            print(f"{name:34} {seconds:8.2f} s {peer:12.1f} s {peer / seconds:8.1f}")
         ratio = totals[1] / totals[0]
         print(f"{'all':34} {totals[0]:8.2f} s {totals[1]:12.1f} s {ratio:8.1f}, expected at least {LEAST[task]:g}")
         if ratio < LEAST[task]:
@@ -68,7 +68,7 @@ def _example(task: str, rows: int) -> tuple[Any, Predictions]:
     return labels.astype(float), TASKS[task].read(weights / weights.sum(axis=1, keepdims=True), None)
 
 
-def _ours(metric: Any, labels: Any, predictions: Predictions, rounds: int) -> float:
+def _gatehouse(metric: Any, labels: Any, predictions: Predictions, rounds: int) -> float:
     units = Units("row", len(labels)) if predictions.groups is None else Units("group", *_numbered(predictions.groups))
     draws = list(units.draws(_DRAWS, 3))
     seconds = -time.process_time()
@@ -82,20 +82,20 @@ def _numbered(groups: Any) -> tuple[int, Any]:
     return len(np.unique(groups)), groups
 
 
-def _theirs(measured: _Theirs, labels: Any, predictions: Predictions, rounds: int) -> float:
+def _sklearn(measured: _SklearnMetric, labels: Any, predictions: Predictions, rounds: int) -> float:
     """Seconds of a round. Groups have the same size here, so that rows of a drawn group are easily found."""
     draw, size, seconds = np.random.default_rng(3), 1 if predictions.groups is None else _GROUP, 0.0
     for _ in range(rounds):
         drawn = draw.integers(0, len(labels) // size, len(labels) // size)
         rows = (drawn[:, None] * size + np.arange(size)).ravel()
-        given = labels[rows], predictions.take(rows)
+        sample = labels[rows], predictions.take(rows)
         seconds -= time.process_time()
-        measured(*given)
+        measured(*sample)
         seconds += time.process_time()
     return seconds / rounds
 
 
-def _by_group(measured: Callable[[Any, Any], float]) -> _Theirs:
+def _by_group(measured: Callable[[Any, Any], float]) -> _SklearnMetric:
     """The mean over groups with a relevant row of what scikit-learn says of each."""
 
     def mean(labels: Any, read: Predictions) -> float:
@@ -105,17 +105,17 @@ def _by_group(measured: Callable[[Any, Any], float]) -> _Theirs:
     return mean
 
 
-def _ndcg(most: int | None) -> _Theirs:
+def _ndcg(most: int | None) -> _SklearnMetric:
     return lambda labels, read: sklearn.ndcg_score(labels.reshape(-1, _GROUP), read.scores.reshape(-1, _GROUP), k=most)
 
 
 _NAMES = np.arange(_CLASSES)
-_OF_CLASSES: dict[str, _Theirs] = {
+_OF_CLASSES: dict[str, _SklearnMetric] = {
     "accuracy": lambda labels, read: sklearn.accuracy_score(labels, read.classes),
     "balanced_accuracy": lambda labels, read: sklearn.balanced_accuracy_score(labels, read.classes),
     "mcc": lambda labels, read: sklearn.matthews_corrcoef(labels, read.classes),
 }
-_THEIRS: dict[str, dict[str, _Theirs]] = {
+_PEERS: dict[str, dict[str, _SklearnMetric]] = {
     "binary": _OF_CLASSES
     | {
         "average_precision": lambda labels, read: sklearn.average_precision_score(labels, read.scores),

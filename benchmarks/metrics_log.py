@@ -39,7 +39,7 @@ LOGGERS = ("ours", "mlflow async", "mlflow")
 _EXPERIMENT = "benchmark"
 _MOST = 1 << 20
 _DELIVERY_SECONDS = 60.0
-_held: list[Any] = []  # A context that nobody holds is left at once, and the shipping process with it.
+_contexts: list[Any] = []  # A context that nobody holds is left at once, and the shipping process with it.
 _WARM = 100  # Calls that are not counted: the first reach MLflow's and torch's lazy parts.
 
 
@@ -79,10 +79,10 @@ def _measure(folder: Path, proxy: Proxy, options: argparse.Namespace) -> dict[tu
                 alone = own[preempted == 0]
                 percentiles = (
                     *np.percentile(own, [50, 99]),
-                    *(np.percentile(each, 99) for each in (whole, alone, empty)),
+                    *(np.percentile(sample, 99) for sample in (whole, alone, empty)),
                 )
                 rows[state, logger].append((len(times), *percentiles, lost))
-                print(job, *(f"{each:.1f}" for each in rows[state, logger][-1]), file=sys.stderr)
+                print(job, *(f"{figure:.1f}" for figure in rows[state, logger][-1]), file=sys.stderr)
         forker.kill()
     return rows
 
@@ -180,7 +180,7 @@ def _logger(logger: str, folder: Path, job: str) -> Callable[[dict[str, float], 
         spool = open_spool(store, job, _EXPERIMENT, folder / f"{job}.spool")
         shipping = shipped_live(store, spool)
         shipping.__enter__()
-        _held.append(shipping)
+        _contexts.append(shipping)
         # The others' first call has reached the server too.
         while not (spool / "run.json").exists():
             time.sleep(0.05)
@@ -215,8 +215,8 @@ def _arrived(folder: Path, logger: str, job: str) -> int:
             time.sleep(0.1)
     client = MlflowClient()
     experiment = client.get_experiment_by_name(_EXPERIMENT)
-    found = client.search_runs([experiment.experiment_id], f"tags.`gatehouse.job` = '{job}'") if experiment else []
-    return len({point.step for run in found for point in client.get_metric_history(run.info.run_id, "loss")})
+    runs = client.search_runs([experiment.experiment_id], f"tags.`gatehouse.job` = '{job}'") if experiment else []
+    return len({point.step for run in runs for point in client.get_metric_history(run.info.run_id, "loss")})
 
 
 def _judge(measured: dict[tuple[str, str], list[Any]]) -> int:
@@ -235,13 +235,13 @@ def _judge(measured: dict[tuple[str, str], list[Any]]) -> int:
         if logger == "ours" and most > 0:
             missed.append(f"{most} points lost while the server was {state}")
     for state in STATES:
-        ours, other = p99.get((state, "ours")), p99.get((state, "mlflow async"))
-        if ours is None:
+        own, other = p99.get((state, "ours")), p99.get((state, "mlflow async"))
+        if own is None:
             continue
-        ratio = None if other is None else ours / other
+        ratio = None if other is None else own / other
         compared = "" if ratio is None else f"; of async {ratio:.4f}, limit {OF_ASYNC}"
-        print(f"{state}: p99 {ours:.1f} us, limit {P99_US:.0f}{compared}")
-        if ours > P99_US or (ratio or 0.0) > OF_ASYNC:
+        print(f"{state}: p99 {own:.1f} us, limit {P99_US:.0f}{compared}")
+        if own > P99_US or (ratio or 0.0) > OF_ASYNC:
             missed.append(f"p99 while the server was {state}")
     print("\n".join(f"MISSED: {line}" for line in missed) or "All limits are kept.")
     return 1 if missed else 0

@@ -67,13 +67,13 @@ def _levels(days: int, follow: float, random: np.random.Generator) -> Any:
     return levels
 
 
-def ours(spec: DataDriftSpec, min_rows: int) -> Judge:
+def gatehouse_judge(spec: DataDriftSpec, min_rows: int) -> Judge:
     """The features that drifted, as the stage `monitor` finds them."""
 
     def judge(reference: pa.Table, current: pa.Table) -> set[str]:
         manifest: Any = SimpleNamespace(details={"numeric": NAMES, "categorical": []})
         watched = Rows(manifest, reference, reference, current, current, False, {})
-        return {each.name for each in data_drift(spec, watched, min_rows, {}) if each.state == MOVED}
+        return {finding.name for finding in data_drift(spec, watched, min_rows, {}) if finding.state == MOVED}
 
     return judge
 
@@ -81,7 +81,7 @@ def ours(spec: DataDriftSpec, min_rows: int) -> Judge:
 def by_row(reference: pa.Table, current: pa.Table) -> set[str]:
     """Kolmogorov and Smirnov's test of single rows, with Bonferroni's correction."""
     tested = {name: ks_2samp(reference[name].to_numpy(), current[name].to_numpy(), method="asymp") for name in NAMES}
-    return {name for name, each in tested.items() if each.pvalue * len(NAMES) < _LEVEL}
+    return {name for name, result in tested.items() if result.pvalue * len(NAMES) < _LEVEL}
 
 
 def judges(min_rows: int) -> dict[str, Judge]:
@@ -89,12 +89,12 @@ def judges(min_rows: int) -> dict[str, Judge]:
     alone = {"seasonal_margin": 0.0, "significance": None}
     single = SignificanceSpec(unit="")
     return {
-        "ours": ours(DataDriftSpec(), min_rows),
-        "ours, Benjamini-Hochberg": ours(
+        "ours": gatehouse_judge(DataDriftSpec(), min_rows),
+        "ours, Benjamini-Hochberg": gatehouse_judge(
             DataDriftSpec(significance=SignificanceSpec(correction="benjamini_hochberg")), min_rows
         ),
-        "PSI above 0.25 alone": ours(DataDriftSpec(**alone), min_rows),
-        "PSI and KS by row": ours(DataDriftSpec(seasonal_margin=0.0, significance=single), min_rows),
+        "PSI above 0.25 alone": gatehouse_judge(DataDriftSpec(**alone), min_rows),
+        "PSI and KS by row": gatehouse_judge(DataDriftSpec(seasonal_margin=0.0, significance=single), min_rows),
         "KS by row": by_row,
     }
 
@@ -117,12 +117,12 @@ def main() -> None:
     for name, judge in judges(options.rows).items():
         _print(name, _measured(judge, reference, undrifted, planted, options))
     for title, (peer, method) in PEERS.items() if options.peers else ():
-        if figures := _asked(_peer, peer, method, reference, undrifted, planted, options):
+        if figures := _result_of(_peer, peer, method, reference, undrifted, planted, options):
             _print(title, figures)
     _speed(options)
 
 
-def _asked(what: Callable[..., Any], peer: str, *arguments: Any) -> Any:
+def _result_of(what: Callable[..., Any], peer: str, *arguments: Any) -> Any:
     """What a peer says; None, and why on the console, where it cannot be installed or run."""
     try:
         return what(peer, *arguments)
@@ -150,18 +150,18 @@ def _measured(
 ) -> tuple[float, float, float, float]:
     """Share of undrifted windows with an alarm, and of their features; share of drifts found, and the median delay."""
     alarms = [judge(reference, table) for table in undrifted]
-    wanted = set(NAMES[:SHIFTED])
+    shifted = set(NAMES[:SHIFTED])
     delays = []
     for table in planted:
-        seen = (day for day in _days(options) if judge(reference, _first_days(table, day, options.rows)) & wanted)
+        seen = (day for day in _days(options) if judge(reference, _first_days(table, day, options.rows)) & shifted)
         delays.append(next(seen, np.inf))
     return _figures(alarms, delays)
 
 
 def _figures(alarms: list[set[str]], delays: list[float]) -> tuple[float, float, float, float]:
-    share = float(np.mean([len(each) / len(NAMES) for each in alarms]))
+    share = float(np.mean([len(names) / len(NAMES) for names in alarms]))
     seen = float(np.mean(np.isfinite(delays)))
-    return float(np.mean([bool(each) for each in alarms])), share, seen, float(np.median(delays))
+    return float(np.mean([bool(names) for names in alarms])), share, seen, float(np.median(delays))
 
 
 def _peer(
@@ -172,12 +172,12 @@ def _peer(
         _write(folder / "reference.parquet", reference)
         for name, table in _windows(undrifted, planted, options):
             _write(folder / f"current-{name}.parquet", table)
-        found = run_peer(peer, str(folder), method)
-    told = {each["name"].removeprefix("current-"): set(each["drifted"]) for each in found}
-    alarms = [told[f"u{number:03d}"] for number in range(len(undrifted))]
-    wanted, delays = set(NAMES[:SHIFTED]), []
+        results = run_peer(peer, str(folder), method)
+    drifted = {entry["name"].removeprefix("current-"): set(entry["drifted"]) for entry in results}
+    alarms = [drifted[f"u{number:03d}"] for number in range(len(undrifted))]
+    shifted, delays = set(NAMES[:SHIFTED]), []
     for number in range(len(planted)):
-        delays.append(next((day for day in _days(options) if told[f"p{number:03d}-{day:03d}"] & wanted), np.inf))
+        delays.append(next((day for day in _days(options) if drifted[f"p{number:03d}-{day:03d}"] & shifted), np.inf))
     return _figures(alarms, delays)
 
 
@@ -207,8 +207,8 @@ def _speed(options: Any) -> None:
         for name, table in (("reference", reference), ("current-0", current)):
             _write(Path(made) / f"{name}.parquet", table)
         for title, (peer, method) in PEERS.items():
-            if found := _asked(run_peer, peer, made, method):
-                seconds = found[0]["seconds"]
+            if results := _result_of(run_peer, peer, made, method):
+                seconds = results[0]["seconds"]
                 print(f"{title}: {seconds:.1f} s; ours takes {took / seconds:.2f} of it")
 
 

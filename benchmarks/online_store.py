@@ -63,10 +63,10 @@ def main() -> int:
 
 
 def _measure_writes(redis: Redis, feast: FeatureStore, folder: Path, rows: pa.Table, rounds: int) -> list[str]:
-    ours, path = RedisOnline(redis, "ours"), folder / "rows.parquet"
+    online, path = RedisOnline(redis, "ours"), folder / "rows.parquet"
     works: dict[str, Callable[[], object]] = {
-        "ours, materialize": lambda: materialize_views(ours, [VIEW], {"view": [path]}, NOW),
-        "ours, write": lambda: ours.write(VIEW, rows),
+        "ours, materialize": lambda: materialize_views(online, [VIEW], {"view": [path]}, NOW),
+        "ours, write": lambda: online.write(VIEW, rows),
         "Feast, materialize": lambda: _quietly(lambda: feast.materialize(NOW - timedelta(days=1), NOW)),
         "Feast, write": lambda: feast.write_to_online_store("view", df=rows.to_pandas()),
         "raw, pipelined HSET": lambda: _raw_write(redis, rows),
@@ -78,8 +78,8 @@ def _measure_writes(redis: Redis, feast: FeatureStore, folder: Path, rows: pa.Ta
             taken[name].append(rows.num_rows / seconds_of(work))
     print(f"{'write':<24}{'rows/s':>10}")
     rate = {name: statistics.median(rates) for name, rates in taken.items()}
-    for name, found in rate.items():
-        print(f"{name:<24}{found:>10,.0f}")
+    for name, per_second in rate.items():
+        print(f"{name:<24}{per_second:>10,.0f}")
     missed = []
     for kind in ("materialize", "write"):
         ratio = rate[f"ours, {kind}"] / rate[f"Feast, {kind}"]
@@ -95,10 +95,10 @@ def _measure_writes(redis: Redis, feast: FeatureStore, folder: Path, rows: pa.Ta
 
 def _measure_reads(redis: Redis, feast: FeatureStore, options: argparse.Namespace) -> list[str]:
     generator = np.random.default_rng(1)
-    ours, wanted = RedisOnline(redis, "ours"), [f"view:{name}" for name in FEATURES]
+    online, features = RedisOnline(redis, "ours"), [f"view:{name}" for name in FEATURES]
     works: dict[str, Callable[[np.ndarray], object]] = {
-        "ours": lambda keys: ours.read([VIEW], pa.table({"key": keys}), NOW),
-        "Feast": lambda keys: feast.get_online_features(wanted, [{"key": int(key)} for key in keys]),
+        "ours": lambda keys: online.read([VIEW], pa.table({"key": keys}), NOW),
+        "Feast": lambda keys: feast.get_online_features(features, [{"key": int(key)} for key in keys]),
         "raw, pipelined HMGET": lambda keys: _raw_read(redis, keys),
     }
     missed = []
@@ -106,18 +106,18 @@ def _measure_reads(redis: Redis, feast: FeatureStore, options: argparse.Namespac
     for count, limit in LIMITS_MS.items():
         taken: dict[str, list[tuple[float, float]]] = {name: [] for name in works}
         for _ in range(options.rounds):
-            asked = [generator.integers(0, options.keys, count) for _ in range(options.reads)]
-            for name, latencies in _in_turns(works, asked).items():
+            requests = [generator.integers(0, options.keys, count) for _ in range(options.reads)]
+            for name, latencies in _in_turns(works, requests).items():
                 taken[name].append((statistics.median(latencies), statistics.quantiles(latencies, n=100)[98]))
-        found = {name: [statistics.median(each) for each in zip(*taken[name], strict=True)] for name in works}
-        allowed = limit * max(1.0, found["raw, pipelined HMGET"][1] / QUIET_MS[count])
-        for name, (median, late) in found.items():
-            told = f"  limit {allowed:.2f} ({limit:.0f} where it is quiet)" if name == "ours" else ""
-            print(f"{name:<24}{count:>10}{median:>10.2f}{late:>10.2f}{told}")
-        if found["ours"][0] > found["Feast"][0]:
-            missed.append(f"p50 of {count} is {found['ours'][0]:.2f} ms, Feast's {found['Feast'][0]:.2f} ms")
-        if found["ours"][1] >= allowed:
-            missed.append(f"p99 of {count} is {found['ours'][1]:.2f} ms, limit {allowed:.2f} ms")
+        medians = {name: [statistics.median(samples) for samples in zip(*taken[name], strict=True)] for name in works}
+        allowed = limit * max(1.0, medians["raw, pipelined HMGET"][1] / QUIET_MS[count])
+        for name, (median, late) in medians.items():
+            bound = f"  limit {allowed:.2f} ({limit:.0f} where it is quiet)" if name == "ours" else ""
+            print(f"{name:<24}{count:>10}{median:>10.2f}{late:>10.2f}{bound}")
+        if medians["ours"][0] > medians["Feast"][0]:
+            missed.append(f"p50 of {count} is {medians['ours'][0]:.2f} ms, Feast's {medians['Feast'][0]:.2f} ms")
+        if medians["ours"][1] >= allowed:
+            missed.append(f"p99 of {count} is {medians['ours'][1]:.2f} ms, limit {allowed:.2f} ms")
     return missed
 
 
@@ -169,11 +169,11 @@ def _quietly(work: Callable[[], object]) -> None:
 
 
 def _in_turns(
-    works: Mapping[str, Callable[[np.ndarray], object]], asked: Sequence[np.ndarray]
+    works: Mapping[str, Callable[[np.ndarray], object]], requests: Sequence[np.ndarray]
 ) -> dict[str, list[float]]:
     """Milliseconds of every call, each asked of all in turn."""
     taken: dict[str, list[float]] = {name: [] for name in works}
-    for keys in asked:
+    for keys in requests:
         for name, work in works.items():
             began = time.perf_counter()
             work(keys)

@@ -63,12 +63,12 @@ def main() -> int:
         print(f"\n{data}; the limit is {limit}")
         for name in contestants:
             pairs = zip(runs[name], runs[limit], strict=True)
-            ratio = statistics.median(one["cpu"] / other["cpu"] for one, other in pairs)
-            wall, cpu, peak = (statistics.median(one[key] for one in runs[name]) for key in ("wall", "cpu", "peak"))
+            ratio = statistics.median(run["cpu"] / other["cpu"] for run, other in pairs)
+            wall, cpu, peak = (statistics.median(run[key] for run in runs[name]) for key in ("wall", "cpu", "peak"))
             print(f"{name:<16} {wall:6.2f} s  {cpu:6.2f} s CPU  {peak:5.2f} GB  {ratio:5.2f} x the limit's CPU")
             kept &= name != "ours" or (ratio <= LIMIT and peak < 1.0)
         pairs = zip(runs["ours"], runs["polars"], strict=True)
-        against = statistics.median(one["cpu"] / other["cpu"] for one, other in pairs)
+        against = statistics.median(run["cpu"] / other["cpu"] for run, other in pairs)
         print(f"ours to polars   {against:5.2f} x its CPU (at most 1)")
         kept &= options.quick or against <= 1.0
     return 0 if kept else 1
@@ -77,9 +77,9 @@ def main() -> int:
 def _measured(name: str, folder: str) -> dict[str, float]:
     rows = pq.read_table(Path(folder) / "rows.parquet")
     wall, cpu = time.perf_counter(), time.process_time()
-    found = CONTESTANTS[name](Path(folder), rows)
+    joined = CONTESTANTS[name](Path(folder), rows)
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-    assert found.num_rows == rows.num_rows
+    assert joined.num_rows == rows.num_rows
     return {"wall": wall, "cpu": cpu, "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20}
 
 
@@ -87,7 +87,7 @@ def _names(view: int) -> list[str]:
     return [f"v{view}_{number}" for number in range(COLUMNS)]
 
 
-def _ours(folder: Path, rows: pa.Table) -> pa.Table:
+def _gatehouse(folder: Path, rows: pa.Table) -> pa.Table:
     views = [
         Joined(
             table=f"read_parquet('{folder}/view{view}.parquet')",
@@ -121,7 +121,7 @@ def _bitemporal(folder: Path, rows: pa.Table) -> pa.Table:
         connection.register("frame", rows.append_column("row", pa.array(np.arange(rows.num_rows))))
         for view in range(VIEWS):
             names = ", ".join(f"versions.{name}" for name in _names(view))
-            found = connection.sql(
+            joined = connection.sql(
                 f"""
                 WITH versions AS MATERIALIZED (
                     SELECT *, greatest(event, created) AS known, row_number() OVER (ORDER BY event, created) AS rank
@@ -136,11 +136,11 @@ def _bitemporal(folder: Path, rows: pa.Table) -> pa.Table:
                 """
             ).to_arrow_table()
             for name in _names(view):
-                result = result.append_column(name, found[name])
+                result = result.append_column(name, joined[name])
     return result
 
 
-CONTESTANTS = {"ours": _ours, "plain ASOF": _plain, "bitemporal SQL": _bitemporal}
+CONTESTANTS = {"ours": _gatehouse, "plain ASOF": _plain, "bitemporal SQL": _bitemporal}
 
 
 if __name__ == "__main__":

@@ -63,8 +63,8 @@ def main() -> int:
     repeated = max(int(run["repeated"]) for run in runs)
     print(f"cold start {cold:.2f} s, from kill to the next step {recovery:.2f} s, steps repeated at most {repeated}")
     shipped = _run(_shipped, AS_SHIPPED_SECONDS)
-    found = f"{shipped['recovery']:.2f} s" if "recovery" in shipped else f"no step within {AS_SHIPPED_SECONDS} s"
-    print(f"torchrun as shipped: cold start {shipped['cold']:.2f} s, from kill to the next step: {found}")
+    text = f"{shipped['recovery']:.2f} s" if "recovery" in shipped else f"no step within {AS_SHIPPED_SECONDS} s"
+    print(f"torchrun as shipped: cold start {shipped['cold']:.2f} s, from kill to the next step: {text}")
     ratios = [run["recovery"] / run["cold"] for run in runs]
     ratio = statistics.median(ratios)
     spread = f"{min(ratios):.2f} to {max(ratios):.2f} over {repeats} runs, load {os.getloadavg()[0]:.1f}"
@@ -100,10 +100,10 @@ def _run(command: Callable[[str], list[str]], seconds: float) -> dict[str, float
     killed = max(at for at, step, _ in steps if step < 0)
     # The other worker may end the step that both were in.
     after = [(at, step) for at, step, attempt in steps if attempt]
-    found = {"cold": steps[0][0] - began}
+    times = {"cold": steps[0][0] - began}
     if after:
-        found |= {"recovery": after[0][0] - killed, "repeated": KILL - (after[0][1] - 1)}
-    return found
+        times |= {"recovery": after[0][0] - killed, "repeated": KILL - (after[0][1] - 1)}
+    return times
 
 
 def preload(directory: Path) -> bool:
@@ -118,17 +118,17 @@ def worker(folder: Path) -> None:
     state = State()
     checkpointer = Checkpointer(folder / "checkpoints", CheckpointSpec(every_steps=EVERY))
     checkpointer.load(state)
-    with open(folder / f"steps-{rank}", "a", buffering=1) as told:
+    with open(folder / f"steps-{rank}", "a", buffering=1) as log:
         while state.step < STEPS:
             state.parallel(torch.randn(8, 256)).square().mean().backward()
             state.optimizer.step()
             state.step += 1
             if heartbeat is not None:
                 heartbeat.beat(state.step)
-            told.write(f"[{time.monotonic()},{state.step},{attempt}]\n")
+            log.write(f"[{time.monotonic()},{state.step},{attempt}]\n")
             checkpointer.maybe_save(state, state.step)
             if rank == 1 and not attempt and state.step == KILL:
-                told.write(f"[{time.monotonic()},-1,{attempt}]\n")
+                log.write(f"[{time.monotonic()},-1,{attempt}]\n")
                 os.kill(os.getpid(), signal.SIGKILL)
     checkpointer.finish()
     dist.destroy_process_group()

@@ -23,7 +23,7 @@ _BAD = {
     "hidden": lambda row, number: [*row[:2], f"many {number}", *row[3:]],
     "width": lambda row, number: [*row, str(number)],
 }
-_OURS = """
+_OWN = """
 import json, sys, time
 import pandas
 from gatehouse.store.store import ArtifactStore
@@ -84,17 +84,17 @@ def _race(
     for number in range(rounds):
         for share, path in files.items():
             target = folder / f"{share}-{number}".replace(" ", "")
-            taken.setdefault(("snapshot", share), []).append(_run(_OURS, _source(path.parent, kind), f"{target}-store"))
+            taken.setdefault(("snapshot", share), []).append(_run(_OWN, _source(path.parent, kind), f"{target}-store"))
             for option in ("store_rejects=true, rejects_limit=0", "ignore_errors=true"):
-                found = _run(_DUCKDB, str(path), f"{target}.parquet", json.dumps(COLUMNS), option)
-                taken.setdefault((f"DuckDB {option.partition('=')[0]}", share), []).append(found)
+                seconds = _run(_DUCKDB, str(path), f"{target}.parquet", json.dumps(COLUMNS), option)
+                taken.setdefault((f"DuckDB {option.partition('=')[0]}", share), []).append(seconds)
     return taken
 
 
 def _report(taken: dict[tuple[str, str], list[list[float]]], shares: list[str]) -> bool:
     missed = False
     for who in dict.fromkeys(who for who, _ in taken):
-        medians = {share: [statistics.median(one) for one in zip(*taken[who, share], strict=True)] for share in shares}
+        medians = {share: [statistics.median(run) for run in zip(*taken[who, share], strict=True)] for share in shares}
         for share in shares:
             cpu, wall, kept = medians[share]
             ratio = cpu / medians[shares[0]][0]
@@ -111,8 +111,8 @@ def _report(taken: dict[tuple[str, str], list[list[float]]], shares: list[str]) 
 
 def _run(program: str, *arguments: str) -> list[float]:
     ended = subprocess.run([sys.executable, "-c", program, *arguments], check=True, stdout=subprocess.PIPE, text=True)
-    found: list[float] = json.loads(ended.stdout.splitlines()[-1])
-    return found
+    seconds: list[float] = json.loads(ended.stdout.splitlines()[-1])
+    return seconds
 
 
 def _source(folder: Path, kind: str) -> str:

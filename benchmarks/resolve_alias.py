@@ -30,27 +30,27 @@ def main() -> int:
     parser.add_argument("--model", default="flight-delays")
     parser.add_argument("--calls", type=int, default=2000)
     parser.add_argument("--mlflow-calls", type=int, default=100)
-    given = parser.parse_args()
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        shutil.copytree(given.store, folder / "store")
-        Resolver(str(folder / "store"), given.model, folder / "cache").refresh()
+        shutil.copytree(options.store, folder / "store")
+        Resolver(str(folder / "store"), options.model, folder / "cache").refresh()
         (folder / "store").rename(folder / "away")
 
         def opened() -> Resolver:
-            return Resolver(str(folder / "store"), given.model, folder / "cache")
+            return Resolver(str(folder / "store"), options.model, folder / "cache")
 
         resolver = opened()
         files = resolver.resolve("champion").path
-        theirs = _mlflow(folder, given.model, files)
+        mlflow_lookup = _mlflow(folder, options.model, files)
         taken: dict[str, list[float]] = {"ours": [], "ours, opened anew": [], "MLflow": []}
-        for turn in range(given.calls):
+        for turn in range(options.calls):
             taken["ours"].append(seconds_of(lambda: resolver.resolve("champion")))
-            if turn % max(1, given.calls // given.mlflow_calls) == 0:
+            if turn % max(1, options.calls // options.mlflow_calls) == 0:
                 taken["ours, opened anew"].append(seconds_of(lambda: opened().resolve("champion")))
-                taken["MLflow"].append(seconds_of(theirs))
+                taken["MLflow"].append(seconds_of(mlflow_lookup))
     size = sum(path.stat().st_size for path in files.rglob("*")) if files.exists() else 0
-    print(f"{given.model}@champion, milliseconds{f', {size:,} bytes' if size else ''}:")
+    print(f"{options.model}@champion, milliseconds{f', {size:,} bytes' if size else ''}:")
     for name, seconds in taken.items():
         middle, last = (float(np.percentile(seconds, at)) * 1000 for at in (50, 99))
         print(f"{name:<24} p50 {middle:8.3f}   p99 {last:8.3f}   ({len(seconds)} calls)")

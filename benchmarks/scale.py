@@ -49,7 +49,7 @@ _EARLIER = f"""
 """
 _FORM = "HEADER, NULLSTR 'NA', TIMESTAMPFORMAT '%Y-%m-%dT%H:%M:%SZ'"
 _CHANGED = {"flights": ", arr_delay + (hash(flight, {ago}) % 7)::BIGINT - 3 AS arr_delay", "weather": ""}
-Given = dict[str, Any]
+Results = dict[str, Any]
 
 
 def main() -> int:
@@ -81,15 +81,15 @@ def _report(folders: dict[int, Path], stages: list[str], limited: bool) -> int:
         pod = int(parse_quantity(_STAGES[name][0].declared.resources.memory))
         first = 0.0
         for years, folder in folders.items():
-            found = _run(name, folder, pod if limited else 0)
-            first = found["seconds"] if years == fewest else first
+            usage = _run(name, folder, pod if limited else 0)
+            first = usage["seconds"] if years == fewest else first
             allowed = max(first, LEAST_SECONDS) * _work(years) / _work(fewest)
-            said = [*(["slow"] if found["seconds"] > SLACK * allowed else []), *(["ended"] if found["ended"] else [])]
-            said += ["above its pod"] if found["peak"] > pod else []
-            missed += [f"{name}, {years} years: {', '.join(said)}"] if said else []
-            figures = [found["elapsed"], found["seconds"], allowed, found["peak"] / 1e9, pod / 1e9]
-            told = "".join(f"{figure:>9.1f}" for figure in figures)
-            print(f"{name:<24} {years:>5}{told} {', '.join(said)}", flush=True)
+            notes = [*(["slow"] if usage["seconds"] > SLACK * allowed else []), *(["ended"] if usage["ended"] else [])]
+            notes += ["above its pod"] if usage["peak"] > pod else []
+            missed += [f"{name}, {years} years: {', '.join(notes)}"] if notes else []
+            figures = [usage["elapsed"], usage["seconds"], allowed, usage["peak"] / 1e9, pod / 1e9]
+            columns = "".join(f"{figure:>9.1f}" for figure in figures)
+            print(f"{name:<24} {years:>5}{columns} {', '.join(notes)}", flush=True)
     print(f"MISSED: {'; '.join(missed)}" if missed else "All limits are kept.")
     return 1 if missed else 0
 
@@ -116,8 +116,8 @@ def _run(name: str, folder: Path, limit: int) -> dict[str, Any]:
     output = child.stdout.read() if child.stdout else ""
     if child.returncode:
         return {"elapsed": math.nan, "seconds": math.nan, "peak": together, "ended": True}
-    found = json.loads(output.splitlines()[-1])
-    return found | {"peak": max(found["peak"], together), "ended": False}
+    usage = json.loads(output.splitlines()[-1])
+    return usage | {"peak": max(usage["peak"], together), "ended": False}
 
 
 def _resident(process: int) -> int:
@@ -133,17 +133,17 @@ def _measured(name: str, folder: Path) -> dict[str, float]:
     project, store, kept = _project(), ArtifactStore.open(folder / "store"), folder / "results.json"
     for config in project.configs():
         config.publish(store)
-    given: Given = json.loads(kept.read_text()) if kept.exists() else {}
-    asked = request(project, given | {"raw": str(folder / "raw")})
+    earlier: Results = json.loads(kept.read_text()) if kept.exists() else {}
+    stage_request = request(project, earlier | {"raw": str(folder / "raw")})
     began = time.perf_counter()
-    result = stage(asked, store, force=str(time.time_ns()))
+    result = stage(stage_request, store, force=str(time.time_ns()))
     elapsed = time.perf_counter() - began
-    kept.write_text(json.dumps(given | result.model_dump(mode="json")))
+    kept.write_text(json.dumps(earlier | result.model_dump(mode="json")))
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return {
         "elapsed": elapsed,
-        "seconds": sum(one.ru_utime + one.ru_stime for one in used),
-        "peak": max(one.ru_maxrss for one in used) * 1024,
+        "seconds": sum(usage.ru_utime + usage.ru_stime for usage in used),
+        "peak": max(usage.ru_maxrss for usage in used) * 1024,
     }
 
 
@@ -182,73 +182,73 @@ def _write_years(folder: Path, years: int) -> None:
     part.replace(folder)
 
 
-_STAGES: dict[str, tuple[Stage[Any, Any], Callable[[Project, Given], Any]]] = {
+_STAGES: dict[str, tuple[Stage[Any, Any], Callable[[Project, Results], Any]]] = {
     "snapshot": (
         snapshot,
-        lambda project, given: SnapshotRequest(source=project.file.source, location=given["raw"]),
+        lambda project, earlier: SnapshotRequest(source=project.file.source, location=earlier["raw"]),
     ),
     "validate": (
         validate,
-        lambda project, given: ValidateRequest(
-            snapshot=given["snapshot"],
+        lambda project, earlier: ValidateRequest(
+            snapshot=earlier["snapshot"],
             contract=str(project.contract.reference),
             statistics=project.file.statistics,
         ),
     ),
     "compute_features": (
         compute_features,
-        lambda project, given: ComputeRequest(
-            snapshot=given["snapshot"], definitions=str(project.definitions.reference), project=project.name
+        lambda project, earlier: ComputeRequest(
+            snapshot=earlier["snapshot"], definitions=str(project.definitions.reference), project=project.name
         ),
     ),
     "retrieve_training_set": (
         retrieve_training_set,
-        lambda project, given: RetrieveRequest(
-            snapshot=given["snapshot"],
-            feature_tables=given["feature_tables"],
+        lambda project, earlier: RetrieveRequest(
+            snapshot=earlier["snapshot"],
+            feature_tables=earlier["feature_tables"],
             definitions=str(project.definitions.reference),
             service=project.file.features.service,
-            as_of=given["as_of"],
+            as_of=earlier["as_of"],
         ),
     ),
     "check_leakage": (
         check_leakage,
-        lambda project, given: LeakageRequest(
-            snapshot=given["snapshot"],
-            feature_tables=given["feature_tables"],
-            training_set=given["training_set"],
+        lambda project, earlier: LeakageRequest(
+            snapshot=earlier["snapshot"],
+            feature_tables=earlier["feature_tables"],
+            training_set=earlier["training_set"],
             definitions=str(project.definitions.reference),
         ),
     ),
     "split": (
         split,
-        lambda project, given: SplitRequest(training_set=given["training_set"], spec=project.file.split),
+        lambda project, earlier: SplitRequest(training_set=earlier["training_set"], spec=project.file.split),
     ),
     "fit_transformation": (
         fit_transformation,
-        lambda project, given: FitRequest(
-            training_set=given["training_set"],
-            split=given["split"],
+        lambda project, earlier: FitRequest(
+            training_set=earlier["training_set"],
+            split=earlier["split"],
             spec=project.file.transformation,
             model_name=project.file.model,
         ),
     ),
     "train": (
         train,
-        lambda project, given: TrainRequest(
-            training_set=given["training_set"],
-            split=given["split"],
-            transformation=given["transformation"],
+        lambda project, earlier: TrainRequest(
+            training_set=earlier["training_set"],
+            split=earlier["split"],
+            transformation=earlier["transformation"],
             spec=project.file.training,
             model_name=project.file.model,
         ),
     ),
     "evaluate": (
         evaluate,
-        lambda project, given: EvaluateRequest(
-            model=given["model"],
-            training_set=given["training_set"],
-            split=given["split"],
+        lambda project, earlier: EvaluateRequest(
+            model=earlier["model"],
+            training_set=earlier["training_set"],
+            split=earlier["split"],
             spec=project.file.evaluation,
             policy=project.policy,
         ),

@@ -75,8 +75,8 @@ def main() -> int:
         servers = [_started(store.address, port) for port in ports]
         callers = [threading.Thread(target=load.call) for _ in range(CALLERS)]
         try:
-            for each in callers:
-                each.start()
+            for thread in callers:
+                thread.start()
             time.sleep(seconds)
             load.phase = "store away"
             proxy.faults.extend(Fault("reset", method, times=10**9) for method in ("GET", "HEAD", "PUT"))
@@ -95,10 +95,10 @@ def main() -> int:
             for server in servers:
                 server.terminate()
                 server.wait()
-    return _told(load)
+    return _report(load)
 
 
-def _told(load: Load) -> int:
+def _report(load: Load) -> int:
     for phase in dict.fromkeys(phase for phase, _ in load.counted):
         answered, failed = load.counted[phase, "answered"], load.counted[phase, "failed"]
         print(f"{phase}: {answered:,} answered, {failed:,} failed, slowest {load.slowest[phase]:.2f} s")

@@ -33,18 +33,18 @@ def main() -> None:
     labels = (draw.random(options.rows) < 1 / (1 + np.exp(-truth))).astype(float)
     scores = 1 / (1 + np.exp(-(truth + draw.normal(size=options.rows))))
     members = draw.integers(0, options.slices, options.rows)
-    ours = _ours(labels, scores, members, options.slices, options.our_rounds, options.rounds)
-    held = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    theirs = _theirs(labels, scores, members, options.slices, options.their_rounds) * options.rounds
+    own = _gatehouse_seconds(labels, scores, members, options.slices, options.our_rounds, options.rounds)
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    peer = _sklearn_seconds(labels, scores, members, options.slices, options.their_rounds) * options.rounds
     print(f"{options.rows:,} rows, {options.slices} slices, {options.rounds:,} rounds")
-    ratio = theirs / ours
-    print(f"ours {ours:.0f} s, scikit-learn {theirs:.0f} s, ratio {ratio:.1f}, expected {LEAST_RATIO:g} at least")
-    print(f"memory {held / 1e6:.0f} MB, expected {MOST_BYTES / 1e6:.0f} MB at most")
-    if ratio < LEAST_RATIO or held > MOST_BYTES:
+    ratio = peer / own
+    print(f"ours {own:.0f} s, scikit-learn {peer:.0f} s, ratio {ratio:.1f}, expected {LEAST_RATIO:g} at least")
+    print(f"memory {memory / 1e6:.0f} MB, expected {MOST_BYTES / 1e6:.0f} MB at most")
+    if ratio < LEAST_RATIO or memory > MOST_BYTES:
         raise SystemExit("Missed.")
 
 
-def _ours(labels: Any, scores: Any, members: Any, slices: int, rounds: int, scaled_to: int) -> float:
+def _gatehouse_seconds(labels: Any, scores: Any, members: Any, slices: int, rounds: int, scaled_to: int) -> float:
     start, units = time.process_time(), Units("row", len(labels))
     order = np.argsort(members, kind="stable")
     ends = np.searchsorted(members[order], np.arange(slices + 1))
@@ -52,24 +52,24 @@ def _ours(labels: Any, scores: Any, members: Any, slices: int, rounds: int, scal
     measured = []
     for first, last in bounds:
         rows = order[first:last]
-        given = BINARY.read(scores[rows], None)
-        measured += [Measured(each.on_draws(labels[rows], given), first, last) for each in (log_loss, roc_auc)]
+        sample = BINARY.read(scores[rows], None)
+        measured += [Measured(metric.on_draws(labels[rows], sample), first, last) for metric in (log_loss, roc_auc)]
     prepared = time.process_time() - start
     start = time.process_time()
     on_draws(measured, units, rounds, 7, order)
     return prepared + (time.process_time() - start) / rounds * scaled_to
 
 
-def _theirs(labels: Any, scores: Any, members: Any, slices: int, rounds: int) -> float:
+def _sklearn_seconds(labels: Any, scores: Any, members: Any, slices: int, rounds: int) -> float:
     draw, seconds = np.random.default_rng(7), 0.0
     for _ in range(rounds):
         drawn = draw.integers(0, len(labels), len(labels))
         start = time.process_time()
-        seen, said, where = labels[drawn], scores[drawn], members[drawn]
+        seen, scored, where = labels[drawn], scores[drawn], members[drawn]
         for number in range(-1, slices):
             rows = slice(None) if number < 0 else where == number
-            sklearn.log_loss(seen[rows], said[rows])
-            sklearn.roc_auc_score(seen[rows], said[rows])
+            sklearn.log_loss(seen[rows], scored[rows])
+            sklearn.roc_auc_score(seen[rows], scored[rows])
         seconds += time.process_time() - start
     return seconds / rounds
 

@@ -27,7 +27,7 @@ from gatehouse.store.store import ArtifactStore
 
 PROJECT = Path(__file__).parent.parent / "pipelines" / "projects" / "flights" / "project.yaml"
 FIRST_LIMIT, SECOND_LIMIT, MEMORY_LIMIT = 1.3, 0.10, 1024
-_OURS = """
+_SNAPSHOT = """
 import json, sys, time
 from gatehouse.store.store import ArtifactStore
 from gatehouse.data.sources.catalog import parse_source
@@ -80,10 +80,10 @@ def main() -> None:
             rows = _write(raw / "flights.csv", yearly, options.megabytes * 10**6)
             store = folder / "store"
             taken["duckdb"].append(_run(_DUCKDB, str(raw / "flights.csv"), str(folder / "duckdb.parquet")))
-            taken["ours"].append(_run(_OURS, str(store), str(source)))
+            taken["ours"].append(_run(_SNAPSHOT, str(store), str(source)))
             first = _bytes(store)
             _append(raw / "flights.csv", yearly, rows // 100)
-            taken["second"].append(_run(_OURS, str(store), str(source)))
+            taken["second"].append(_run(_SNAPSHOT, str(store), str(source)))
             sizes.append((first, _bytes(store) - first))
             shutil.rmtree(store)
         _report(taken, sizes, options.megabytes)
@@ -91,7 +91,7 @@ def main() -> None:
 
 def _report(taken: dict[str, list[dict[str, float]]], sizes: list[tuple[int, int]], megabytes: int) -> None:
     median = {
-        who: {what: statistics.median(one[what] for one in runs) for what in ("wall", "cpu", "start", "mib")}
+        who: {what: statistics.median(run[what] for run in runs) for what in ("wall", "cpu", "start", "mib")}
         for who, runs in taken.items()
     }
     print(f"CSV of {megabytes} MB; medians of {len(sizes)}")
@@ -100,9 +100,9 @@ def _report(taken: dict[str, list[dict[str, float]]], sizes: list[tuple[int, int
         ("ours", "snapshot"),
         ("second", "snapshot, 1 % appended"),
     ):
-        found = median[who]
-        took = f"{found['wall']:6.2f} s wall {found['cpu']:6.2f} s CPU"
-        print(f"{what:<26} {took}, {found['start']:.2f} s to start, {found['mib']:4.0f} MiB at most")
+        usage = median[who]
+        took = f"{usage['wall']:6.2f} s wall {usage['cpu']:6.2f} s CPU"
+        print(f"{what:<26} {took}, {usage['start']:.2f} s to start, {usage['mib']:4.0f} MiB at most")
     for what in ("wall", "cpu"):
         kept(f"snapshot against DuckDB, {what}", median["ours"][what] / median["duckdb"][what], most=FIRST_LIMIT)
         kept(f"second against first, {what}", median["second"][what] / median["ours"][what], most=SECOND_LIMIT)
@@ -115,8 +115,8 @@ def _run(program: str, *arguments: str) -> dict[str, float]:
     os.sync()  # Nobody waits for what others, or the benchmark itself, left to be written.
     command = [sys.executable, "-c", _MEASURE, program, *arguments]
     ended = subprocess.run(command, check=True, capture_output=True, text=True)
-    found: dict[str, float] = json.loads(ended.stdout.splitlines()[-1])
-    return found
+    usage: dict[str, float] = json.loads(ended.stdout.splitlines()[-1])
+    return usage
 
 
 def _flights(folder: Path) -> bytes:

@@ -48,10 +48,10 @@ def main() -> None:
         group, label = _write(path, options.rows)
         training_set = TrainingSet(_manifest(), [path])
         print(f"{options.rows:,} rows, {GROUPS:,} groups; CPU time, medians of {options.rounds}")
-        for name, ours, theirs in _contests(training_set, group, label):
+        for name, own_split, sklearn_split in _contests(training_set, group, label):
             seconds: dict[str, list[float]] = {"ours": [], "theirs": []}
             for _ in range(options.rounds):
-                for who, contestant in (("ours", ours), ("theirs", theirs)):
+                for who, contestant in (("ours", own_split), ("theirs", sklearn_split)):
                     began = time.process_time()
                     contestant()
                     seconds[who].append(time.process_time() - began)
@@ -92,7 +92,7 @@ def _contests(
     rows = np.arange(len(group))
     adapter: TypeAdapter[SplitSpec] = TypeAdapter(SplitSpec)
 
-    def ours(**keys: object) -> Callable[[], object]:
+    def gatehouse(**keys: object) -> Callable[[], object]:
         spec = adapter.validate_python(keys)
 
         def divided() -> object:
@@ -110,17 +110,17 @@ def _contests(
         next(GroupShuffleSplit(1, train_size=0.5, random_state=7).split(rest, groups=group[rest]))
 
     return [
-        ("random, beside train_test_split", ours(strategy="random"), lambda: thrice(None)),
-        ("stratified, beside train_test_split(stratify)", ours(strategy="stratified"), lambda: thrice(label)),
-        ("group, beside GroupShuffleSplit", ours(strategy="group", columns=["group"]), grouped),
+        ("random, beside train_test_split", gatehouse(strategy="random"), lambda: thrice(None)),
+        ("stratified, beside train_test_split(stratify)", gatehouse(strategy="stratified"), lambda: thrice(label)),
+        ("group, beside GroupShuffleSplit", gatehouse(strategy="group", columns=["group"]), grouped),
         (
             "5 folds of groups, beside GroupKFold",
-            ours(strategy="k_fold", unit="group", columns=["group"], test_fraction=0.15),
+            gatehouse(strategy="k_fold", unit="group", columns=["group"], test_fraction=0.15),
             lambda: list(GroupKFold(5).split(rows, groups=group)),
         ),
         (
             "5 stratified folds, beside StratifiedKFold",
-            ours(strategy="k_fold", unit="stratified", test_fraction=0.15),
+            gatehouse(strategy="k_fold", unit="stratified", test_fraction=0.15),
             lambda: list(StratifiedKFold(5, shuffle=True, random_state=7).split(rows, label)),
         ),
     ]
@@ -129,9 +129,9 @@ def _contests(
 def _run_stage(folder: Path, path: Path, rows: int) -> None:
     store, manifest = ArtifactStore.open(folder), _manifest()
     with store.workspace() as workspace:
-        held = workspace / "part-00000.parquet"
-        held.write_bytes(path.read_bytes())
-        reference = store.publish(manifest.kind, manifest.name, {held.name: held}, rows=rows, details=manifest.details)
+        part = workspace / "part-00000.parquet"
+        part.write_bytes(path.read_bytes())
+        reference = store.publish(manifest.kind, manifest.name, {part.name: part}, rows=rows, details=manifest.details)
     spec = '{"strategy":"group","columns":["group"]}'
     command = [sys.executable, "-c", _STAGE, store.address, str(reference), spec]
     ended = subprocess.run(command, capture_output=True, text=True, check=True)

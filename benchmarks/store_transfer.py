@@ -50,14 +50,14 @@ def _files(folder: Path, count: int, size: int) -> dict[str, Path]:
 
 
 def _measure(scheme: str, plain: type["_Gcs | _S3"], files: dict[str, Path], delay: float, scratch: Path) -> bool:
-    ours, theirs = multiprocessing.Pipe()
-    server = multiprocessing.get_context("spawn").Process(target=_serve, args=(scheme, delay, theirs), daemon=True)
+    parent_end, child_end = multiprocessing.Pipe()
+    server = multiprocessing.get_context("spawn").Process(target=_serve, args=(scheme, delay, child_end), daemon=True)
     server.start()
-    os.environ.update(ours.recv())
+    os.environ.update(parent_end.recv())
 
     def counted() -> tuple[int, int, int]:
-        ours.send("count")
-        return ours.recv()
+        parent_end.send("count")
+        return parent_end.recv()
 
     size = sum(path.stat().st_size for path in files.values())
     print(f"{scheme}: {len(files)} files of {size / len(files) / 1e6:.1f} MB, a round trip of {delay * 1000:.0f} ms")
@@ -97,7 +97,7 @@ def _serve(scheme: str, delay: float, pipe: Connection) -> None:
         while pipe.recv():
             seen = proxy.exchanges[:]
             proxy.exchanges.clear()
-            pipe.send((len(seen), sum(each.sent for each in seen), sum(each.received for each in seen)))
+            pipe.send((len(seen), sum(client.sent for client in seen), sum(client.received for client in seen)))
 
 
 class _Gcs:

@@ -65,11 +65,11 @@ def main() -> None:
         _show("hand / ours", taken["hand"], taken["ours"], HAND_LEAST)
         _show("hand / ours, no reading ahead", taken["hand"], taken["inline"])
         _show("DataLoader / ours", taken["loader"], taken["ours"], LOADER_LEAST)
-        ours = _median([hand / mine for hand, mine in zip(taken["hand"], taken["ours"], strict=True)])
+        ratio = _median([hand / own for hand, own in zip(taken["hand"], taken["ours"], strict=True)])
         for peer in ("lightning", "accelerate") if options.peer_rounds else ():
-            found = run_peer(f"{peer}_loop", str(folder), str(options.peer_rounds))
-            scaled = [peer_cpu * ours for peer_cpu in found["peer"]]
-            _show(f"{peer.removesuffix('_loop')} / ours, both to the hand's", scaled, found["hand"], PEER_LEAST)
+            times = run_peer(f"{peer}_loop", str(folder), str(options.peer_rounds))
+            scaled = [peer_cpu * ratio for peer_cpu in times["peer"]]
+            _show(f"{peer.removesuffix('_loop')} / ours, both to the hand's", scaled, times["hand"], PEER_LEAST)
 
 
 def _race(folder: Path, rounds: int) -> dict[str, Seconds]:
@@ -77,8 +77,8 @@ def _race(folder: Path, rounds: int) -> dict[str, Seconds]:
     loader = DataLoader(TensorDataset(*rows), batch_size=SPEC.data.batch_size, shuffle=True)
     spools = (folder / f"spool-{number}" for number in range(10_000))
     contestants: dict[str, Callable[[], float]] = {
-        "ours": lambda: _ours(folder, SPEC.operation.prefetch),
-        "inline": lambda: _ours(folder, 0),
+        "ours": lambda: _gatehouse(folder, SPEC.operation.prefetch),
+        "inline": lambda: _gatehouse(folder, 0),
         "hand": lambda: by_hand(lambda: permuted(rows), next(spools))[0],
         "loader": lambda: by_hand(lambda: _tuples(loader), next(spools))[0],
     }
@@ -97,7 +97,7 @@ def _tuples(loader: "DataLoader[tuple[torch.Tensor, ...]]") -> Iterator[Batch]:
     yield from loader
 
 
-def _ours(folder: Path, prefetch: int) -> float:
+def _gatehouse(folder: Path, prefetch: int) -> float:
     spec = SPEC.model_copy(update={"operation": OperationSpec(prefetch=prefetch)})
     trainer = Trainer(spec, ARCHITECTURE, folder)
     trainer.checkpointer = NoCheckpoints()  # type: ignore[assignment]  # stands in for one that writes
@@ -107,8 +107,8 @@ def _ours(folder: Path, prefetch: int) -> float:
     return ended.user + ended.system - began.user - began.system
 
 
-def _show(what: str, slower: Seconds, ours: Seconds, least: float | None = None) -> None:
-    ratios = sorted(one / other for one, other in zip(slower, ours, strict=True))
+def _show(what: str, slower: Seconds, own: Seconds, least: float | None = None) -> None:
+    ratios = sorted(slow / other for slow, other in zip(slower, own, strict=True))
     low, high = _interval(ratios)
     middle = _median(ratios)
     limit = "" if least is None else f", at least {least}: {'kept' if middle >= least else 'BROKEN'}"

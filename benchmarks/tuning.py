@@ -23,7 +23,7 @@ from unittest import mock
 
 import numpy as np
 import optuna
-from _curves import Course, draw, reached, told
+from _curves import Course, draw, print_courses, reached
 from _simulated import Simulation
 from _small_tables import FLIGHTS, TABLES, published_flights
 from _small_tables import table as small_table
@@ -49,9 +49,9 @@ _RANDOM = 20
 SEPARATELY = {"name": "tpe", "multivariate": False}
 
 
-def experiment(**given: Any) -> ExperimentSpec:
+def experiment(**fields: Any) -> ExperimentSpec:
     own = {"parameters": BOWL, "steps_per_trial": STEPS, "objective": "log_loss"}
-    return ExperimentSpec.model_validate(own | given)
+    return ExperimentSpec.model_validate(own | fields)
 
 
 def curve(
@@ -84,14 +84,14 @@ def steps(tables: Sequence[str] = TABLES, picture: Path | None = None) -> bool:
     print(f"share of the {whole} steps of {_RANDOM} random trials in which their final score is reached (10 seeds)")
     print("  table          method                   median   quartiles     reached   median log loss after all steps")
     print(f"  flights: {FLIGHTS:,} flights of the example's source, evenly over the year")
-    found = {}
+    courses = {}
     for table in tables:
         races = [raced(table, seed, whole) for seed in range(10)]
-        found[table] = {method: [race[method] for race in races] for method in races[0]}
-        told(table, found[table])
+        courses[table] = {method: [race[method] for race in races] for method in races[0]}
+        print_courses(table, courses[table])
     if picture is not None:
-        draw(picture, found, "log loss")
-    return all(min(reached(found[table], by) for by in STOPPED[:2]) < 0.5 for table in tables)
+        draw(picture, courses, "log loss")
+    return all(min(reached(courses[table], by) for by in STOPPED[:2]) < 0.5 for table in tables)
 
 
 STOPPED = ("random with median", "random with hyperband", "tpe with hyperband")
@@ -99,7 +99,7 @@ STOPPED = ("random with median", "random with hyperband", "tpe with hyperband")
 
 def raced(table: str, seed: int, whole: int) -> dict[str, Course]:
     """How each method fares by the steps that it takes."""
-    found = {}
+    courses = {}
     for method in ("random", *STOPPED):
         algorithm, _, stopping = method.partition(" with ")
         spec = experiment(
@@ -110,13 +110,13 @@ def raced(table: str, seed: int, whole: int) -> dict[str, Course]:
             budget={"steps": whole},
         )
         spent, best = 0, math.inf
-        found[method] = course = []
+        courses[method] = course = []
         for trial in simulated(spec, seed, curve(_learner(table), keeps_best=True))[0]:
             spent += STEPS if trial.state == "succeeded" else trial.intermediate[-1][0] if trial.intermediate else 0
             best = min(best, _value(trial))
             if trial.state == "succeeded":
                 course.append((spent / whole, best))
-    return found
+    return courses
 
 
 def _learner(table: str) -> Callable[[dict[str, Any], int], float]:
@@ -159,28 +159,28 @@ def regret() -> bool:
     print(
         "\nmedian regret after so many trials, the controller's and study.optimize's (20 seeds), and p of a difference"
     )
-    held = True
+    kept = True
     for algorithm in ("random", "tpe", SEPARATELY, "nsga2", "cmaes"):
         name = algorithm if isinstance(algorithm, str) else "tpe, each by itself"
-        ours, theirs = [], []
+        gatehouse, peer = [], []
         try:
             for seed in range(20):
                 spec = experiment(algorithm=algorithm, max_trial_count=60)
-                ours.append(_best([trial.values["log_loss"] for trial in simulated(spec, seed, curve(bowl))[0]]))
+                gatehouse.append(_best([trial.values["log_loss"] for trial in simulated(spec, seed, curve(bowl))[0]]))
                 own = optuna.create_study(sampler=_peer(spec, seed + 1000))
                 own.optimize(lambda trial, spec=spec: bowl(suggested(spec, trial)), n_trials=60)  # type: ignore[misc]
-                theirs.append(_best([trial.value or 0.0 for trial in own.trials]))
+                peer.append(_best([trial.value or 0.0 for trial in own.trials]))
         except ImportError as error:
             print(f"  {name:20} not measured: {error}")
             continue
         middle = [
-            (statistics.median(x[n] for x in ours), statistics.median(x[n] for x in theirs)) for n in (19, 39, 59)
+            (statistics.median(x[n] for x in gatehouse), statistics.median(x[n] for x in peer)) for n in (19, 39, 59)
         ]
-        p = float(mannwhitneyu([x[59] for x in ours], [x[59] for x in theirs]).pvalue)
-        said = "   ".join(f"{n}: {a:.4f} {b:.4f}" for n, (a, b) in zip((20, 40, 60), middle, strict=True))
-        print(f"  {name:20} {said}   p {p:.2f}", flush=True)
-        held &= p > 0.01
-    return held
+        p = float(mannwhitneyu([x[59] for x in gatehouse], [x[59] for x in peer]).pvalue)
+        columns = "   ".join(f"{n}: {a:.4f} {b:.4f}" for n, (a, b) in zip((20, 40, 60), middle, strict=True))
+        print(f"  {name:20} {columns}   p {p:.2f}", flush=True)
+        kept &= p > 0.01
+    return kept
 
 
 def together() -> bool:
@@ -188,21 +188,21 @@ def together() -> bool:
     from scipy.stats import mannwhitneyu
 
     print("\nmedian regret of TPE after so many trials, parameters together and each by itself (20 seeds)")
-    held = True
+    kept = True
     spaces = {"bowl": (BOWL, bowl), "valley": (BOWL, valley), "two models": (TWO_MODELS, two_models)}
     for name, (parameters, of) in spaces.items():
-        found: list[list[list[float]]] = []
+        scores: list[list[list[float]]] = []
         for algorithm in ("tpe", SEPARATELY):
             spec = experiment(algorithm=algorithm, max_trial_count=60, parameters=parameters)
             runs = (simulated(spec, seed, curve(of))[0] for seed in range(20))
-            found.append([_best([_value(trial) for trial in trials]) for trials in runs])
-        ours, apart = ([run[-1] for run in each] for each in found)
-        rows = [[statistics.median(run[n - 1] for run in each) for each in found] for n in (20, 40, 60)]
-        p = float(mannwhitneyu(ours, apart).pvalue)
-        said = "   ".join(f"{n}: {a:.4f} {b:.4f}" for n, (a, b) in zip((20, 40, 60), rows, strict=True))
-        print(f"  {name:10} {said}   p {p:.3f}", flush=True)
-        held &= statistics.median(ours) < statistics.median(apart) or p > 0.01
-    return held
+            scores.append([_best([_value(trial) for trial in trials]) for trials in runs])
+        parallel, apart = ([run[-1] for run in method] for method in scores)
+        rows = [[statistics.median(run[n - 1] for run in method) for method in scores] for n in (20, 40, 60)]
+        p = float(mannwhitneyu(parallel, apart).pvalue)
+        columns = "   ".join(f"{n}: {a:.4f} {b:.4f}" for n, (a, b) in zip((20, 40, 60), rows, strict=True))
+        print(f"  {name:10} {columns}   p {p:.3f}", flush=True)
+        kept &= statistics.median(parallel) < statistics.median(apart) or p > 0.01
+    return kept
 
 
 def _peer(spec: ExperimentSpec, seed: int) -> optuna.samplers.BaseSampler:
@@ -228,7 +228,7 @@ def overhead() -> bool:
             with opened_study(objects, "k1", spec, 1, STEPS) as study:
                 simulation = Simulation(curve(bowl))
                 Controller(study, simulation, inbox=simulation).run()
-            ours = (time.perf_counter() - began) / 200
+            own_seconds = (time.perf_counter() - began) / 200
         own = optuna.create_study(sampler=_peer(spec, 1), pruner=optuna.pruners.MedianPruner())
 
         def objective(trial: optuna.Trial, spec: ExperimentSpec = spec) -> float:
@@ -241,9 +241,9 @@ def overhead() -> bool:
 
         began = time.perf_counter()
         own.optimize(objective, n_trials=200)
-        theirs = (time.perf_counter() - began) / 200
-        print(f"  {algorithm:8} {ours * 1000:6.1f}   Optuna in memory {theirs * 1000:6.1f}")
-        slowest = max(slowest, ours)
+        optuna_seconds = (time.perf_counter() - began) / 200
+        print(f"  {algorithm:8} {own_seconds * 1000:6.1f}   Optuna in memory {optuna_seconds * 1000:6.1f}")
+        slowest = max(slowest, own_seconds)
     return slowest < 0.050
 
 
@@ -401,7 +401,7 @@ def busy() -> bool:
 
 
 _PARTS = (steps, regret, together, overhead, kills, stored, storages, workers, busy)
-PARTS = {each.__name__: each for each in _PARTS}
+PARTS = {part.__name__: part for part in _PARTS}
 
 
 def main() -> None:
@@ -414,8 +414,8 @@ def main() -> None:
     if options.controller:
         _controlled(options.controller)
         return
-    given: dict[str, Any] = {"steps": {"tables": options.tables, "picture": options.picture}}
-    missed = [name for name in options.parts or PARTS if not PARTS[name](**given.get(name, {}))]
+    arguments: dict[str, Any] = {"steps": {"tables": options.tables, "picture": options.picture}}
+    missed = [name for name in options.parts or PARTS if not PARTS[name](**arguments.get(name, {}))]
     print(f"\nmissed: {', '.join(missed) or 'none'}")
     sys.exit(bool(missed))
 

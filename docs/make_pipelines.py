@@ -34,13 +34,13 @@ def pages() -> dict[str, str]:
             pipeline = build(name, project)
             written[f"{_FOLDER}/{name}.md"] = _page(name, spec, stages_of(pipeline))
             written[f"docs/images/pipelines/{name}.svg"] = drawing(pipeline, name)
-            rows.append([f"[{name}]({name}.md)", _said(spec), str(len(spec.leaves)), ", ".join(sorted(spec.inputs))])
+            rows.append([f"[{name}]({name}.md)", _summary(spec), str(len(spec.leaves)), ", ".join(sorted(spec.inputs))])
     index = table(["pipeline", "what it does", "tasks", "parameters"], rows)
     written[f"{_FOLDER}/README.md"] = f"# Pipelines\n\n{_GENERATED}\n{_ABOUT}\n{index}"
     return written
 
 
-def _said(spec: Compiled) -> str:
+def _summary(spec: Compiled) -> str:
     return str(spec.spec["pipelineInfo"]["description"]).partition("\n")[0]
 
 
@@ -56,7 +56,7 @@ def _page(name: str, spec: Compiled, stages: dict[str, list[str]]) -> str:
     ]
     return "\n".join(
         [
-            f"# The {name} pipeline\n\n{_GENERATED}\n{_said(spec)}\n",
+            f"# The {name} pipeline\n\n{_GENERATED}\n{_summary(spec)}\n",
             f"![Tasks of the {name} pipeline, and what flows between them](../images/pipelines/{name}.svg)\n",
             "## Parameters of a run\n\nEach has a default; in the KFP UI they are a form.\n",
             table(["parameter", "type", "default", "what it is"], parameters),

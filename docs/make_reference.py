@@ -173,9 +173,9 @@ def section(title: str, model: type[BaseModel], level: int, prefix: str = "", sk
     return "\n".join(parts)
 
 
-def _alternatives(name: str, models: tuple[type[BaseModel], ...], key: str, said: str) -> str:
+def _alternatives(name: str, models: tuple[type[BaseModel], ...], key: str, text: str) -> str:
     """The sections of a key that holds one of several models; what these share is explained once."""
-    parts = [f"### `{name}`\n\n{said}\n"]
+    parts = [f"### `{name}`\n\n{text}\n"]
     users_of: dict[type[BaseModel], list[tuple[str, str]]] = {}
     for model in models:
         tag = model.model_fields[key].annotation.__args__[0]  # type: ignore[union-attr]  # a Literal
@@ -203,8 +203,8 @@ def _inner(model: type[BaseModel], field: str) -> list[type[BaseModel]]:
 def _training() -> str:
     """The sections of `training`: a network and trees have groups of their own, and some groups have alternatives."""
     kinds: dict[str, type[BaseModel]] = {"a neural network": NetworkTraining, "`xgboost`": TreesTraining}
-    said = "A neural network and trees have settings of their own; `model.architecture` says which there are."
-    parts = [f"### `training`\n\n{_WORDS[('ProjectFile', 'training')]} {said}\n"]
+    text = "A neural network and trees have settings of their own; `model.architecture` says which there are."
+    parts = [f"### `training`\n\n{_WORDS[('ProjectFile', 'training')]} {text}\n"]
     parts += [
         section(f"`training` of {kind}", model, 4, skip=tuple(model.model_fields)) for kind, model in kinds.items()
     ]

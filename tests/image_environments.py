@@ -27,7 +27,7 @@ def make_environment(image: str, folder: Path) -> Path:
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
     (packages,) = folder.glob("lib/python3*/site-packages")
     made: set[Path] = set()
-    for name, source in (*_locked(image), *_ours()):
+    for name, source in (*_locked(image), *_own_modules()):
         target = packages / name
         if target.parent not in made:
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -51,7 +51,7 @@ def _locked(image: str) -> Iterator[tuple[str, Path]]:
                     yield from _bytecode(str(file), path)
 
 
-def _ours() -> Iterator[tuple[str, Path]]:
+def _own_modules() -> Iterator[tuple[str, Path]]:
     """The files of Gatehouse as its wheel has them in an image."""
     package = Path(gatehouse.__file__).parent
     for folder, _, files in os.walk(package, followlinks=True):

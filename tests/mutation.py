@@ -28,8 +28,8 @@ LIBRARIES = ("duckdb", "hypothesis", "numpy", "pyarrow.compute", "pyarrow.parque
 SLOWER, AT_LEAST = 10, 60  # A change may make a loop endless.
 _ROOTS = ("components", "pipelines", "gatehouse")
 _ONES = (ast.Lt, ast.Gt, ast.Eq, ast.Is, ast.In, ast.And, ast.Add, ast.Mult)
-_OTHERS = (ast.LtE, ast.GtE, ast.NotEq, ast.IsNot, ast.NotIn, ast.Or, ast.Sub, ast.Div)
-_OTHER: dict[type[ast.AST], type[ast.AST]] = dict(zip(_ONES + _OTHERS, _OTHERS + _ONES, strict=True))
+_COUNTERPARTS = (ast.LtE, ast.GtE, ast.NotEq, ast.IsNot, ast.NotIn, ast.Or, ast.Sub, ast.Div)
+_OTHER: dict[type[ast.AST], type[ast.AST]] = dict(zip(_ONES + _COUNTERPARTS, _COUNTERPARTS + _ONES, strict=True))
 
 
 class _Change(ast.NodeTransformer):

@@ -121,13 +121,13 @@ def _ran(outcome: LocalRun) -> set[str]:
 def _changed(raw: Path, folder: Path, change: Callable[[int, Row], None]) -> Path:
     """A copy of the raw files in which every flight went through `change` with its number."""
 
-    def each(rows: Iterable[Row]) -> Iterator[Row]:
+    def cells(rows: Iterable[Row]) -> Iterator[Row]:
         for number, row in enumerate(rows):
             change(number, row)
             yield row
 
     shutil.copytree(raw, folder)
-    change_flights(folder, each)
+    change_flights(folder, cells)
     return folder
 
 
@@ -236,11 +236,11 @@ def test_runs_killed_at_stage_boundaries_leave_no_process_and_the_next_one_finis
         ("validate:start", signal.SIGKILL),
         ("evaluate:finish", signal.SIGTERM),
     ):
-        known = _runs(copy)
+        earlier = _runs(copy)
         process = _start(project, copy, raw, **{FAULT: f"{point}:pause"})
         started.append(process)
-        _wait_for(lambda known=known: _is_paused(copy, _runs(copy) - known), f"the pause at {point}")
-        run_id = (_runs(copy) - known).pop()
+        _wait_for(lambda earlier=earlier: _is_paused(copy, _runs(copy) - earlier), f"the pause at {point}")
+        run_id = (_runs(copy) - earlier).pop()
         assert _of_run(run_id)
         process.send_signal(number)
         process.wait(timeout=PATIENCE)
@@ -265,12 +265,12 @@ def test_a_run_killed_in_training_resumes_to_the_same_digest(
     made = f"models/{MODEL}"
     for folder in ("memo/train", made, f"measurements/{made}"):
         shutil.rmtree(Path(copy.address) / folder)
-    known = _runs(copy)
+    earlier = _runs(copy)
     process = _start(project, copy, raw, **{TRAINING_FAULT: "hang:1"})
     started.append(process)
     scratch = Path(copy.address) / "scratch"
     _wait_for(lambda: any(scratch.glob("train-*/checkpoints/steps/*/manifest.json")), "the first checkpoint")
-    run_id = (_runs(copy) - known).pop()
+    run_id = (_runs(copy) - earlier).pop()
     process.kill()
     process.wait()
     _wait_for(lambda: not _of_run(run_id), "every process of the run to end")

@@ -33,7 +33,7 @@ _OBJECT_COLLECTIVES = frozenset(
     ("all_gather_object", "broadcast_object_list", "gather_object", "scatter_object_list", "recv_object_list")
 )
 _SAFE_YAML = ("SafeLoader", "CSafeLoader", "BaseLoader", "CBaseLoader")
-_OURS = ("components", "pipelines", "feature_repo", "gatehouse", "images")
+_FOLDERS = ("components", "pipelines", "feature_repo", "gatehouse", "images")
 _BETWEEN_OUR_PROCESSES = {
     # A request goes from a client that the server wrote to that server, through a socket in the server's own folder.
     ("gatehouse/kfp/forkserver.py", "marshal"),
@@ -84,7 +84,7 @@ def _safe_loaders(tree: ast.AST) -> Iterator[str]:
 
 
 def test_no_line_of_ours_unpickles() -> None:
-    result = {(source.name, line, what) for source in sources(*_OURS) for line, what in _unpickling(source)}
+    result = {(source.name, line, what) for source in sources(*_FOLDERS) for line, what in _unpickling(source)}
     assert not [f"{name}:{line}: {what}" for name, line, what in result if (name, what) not in _BETWEEN_OUR_PROCESSES]
     assert {(name, what) for name, _, what in result} >= _BETWEEN_OUR_PROCESSES, "an exception is no longer needed"
 

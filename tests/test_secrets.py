@@ -67,21 +67,21 @@ class _Nothing(StageModel):
 def test_an_error_is_recorded_without_the_secrets_that_it_tells(
     store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def tell(request: _Nothing, store: ArtifactStore) -> _Nothing:
+    def reveal(request: _Nothing, store: ArtifactStore) -> _Nothing:
         raise GatehouseError(f"no answer: {PLANTED}")
 
     monkeypatch.setenv(RUN_ID, "run-1")
     for name, secret in PLANTED.items():
         monkeypatch.setenv(name, secret)
     with pytest.raises(GatehouseError):
-        Stage(Declaration("tell", "Tell"), tell)(_Nothing(), store)
+        Stage(Declaration("tell", "Tell"), reveal)(_Nothing(), store)
     (failed,) = [event for _, event in events(store, "run-1") if event.event == "failed"]
     assert WORD.decode() not in str(failed.body)
     assert "postgresql://reader:***@db.example/flights" in failed.body["message"]
 
 
 @pytest.mark.parametrize(
-    ("said", "kept"),
+    ("text", "kept"),
     [
         ("redis:6379,password=hunter22,db=1", "redis:6379,password=***,db=1"),
         ("postgresql://h/db?user=u&sslPassword=hidden/word&x=1", "postgresql://h/db?user=u&sslPassword=***&x=1"),
@@ -91,5 +91,5 @@ def test_an_error_is_recorded_without_the_secrets_that_it_tells(
         ("postgresql://u:hidden@word@host:1/a@b", "postgresql://u:***@b"),
     ],
 )
-def test_a_password_is_cleared_wherever_an_address_has_it(said: str, kept: str) -> None:
-    assert redacted(said) == kept
+def test_a_password_is_cleared_wherever_an_address_has_it(text: str, kept: str) -> None:
+    assert redacted(text) == kept

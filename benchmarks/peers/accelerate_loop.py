@@ -15,12 +15,12 @@ def main() -> None:
     folder, rounds = Path(sys.argv[1]), int(sys.argv[2])
     torch.set_num_threads(1)
     rows = read_rows(folder / "train")
-    found: dict[str, list[float]] = {"peer": [], "hand": []}
+    times: dict[str, list[float]] = {"peer": [], "hand": []}
     for number in range(rounds + 1):
         taken = {"hand": by_hand(lambda: permuted(rows), folder / f"accelerate-{number}")[0], "peer": _peer(rows)}
         for name, seconds in taken.items():
-            found[name] += [seconds] if number else []
-    print(json.dumps(found))
+            times[name] += [seconds] if number else []
+    print(json.dumps(times))
 
 
 def _peer(rows: Batch) -> float:

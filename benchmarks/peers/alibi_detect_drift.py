@@ -17,16 +17,16 @@ def main() -> None:
     folder, method = Path(sys.argv[1]), sys.argv[2]
     reference = pd.read_parquet(folder / "reference.parquet")
     detector = {"ks": KSDrift, "cvm": CVMDrift}[method](reference.to_numpy("float32"))
-    found = []
+    results = []
     for path in sorted(folder.glob("current-*.parquet")):
         current = pd.read_parquet(path).to_numpy("float32")
         began = time.perf_counter()
-        told = detector.predict(current, drift_type="batch")["data"]
+        result = detector.predict(current, drift_type="batch")["data"]
         seconds = time.perf_counter() - began
-        named = zip(reference.columns, told["p_val"], strict=True)
-        drifted = [name for name, chance in named if chance < told["threshold"]]
-        found.append({"name": path.stem, "drifted": drifted, "seconds": seconds})
-    print(json.dumps(found))
+        named = zip(reference.columns, result["p_val"], strict=True)
+        drifted = [name for name, chance in named if chance < result["threshold"]]
+        results.append({"name": path.stem, "drifted": drifted, "seconds": seconds})
+    print(json.dumps(results))
 
 
 if __name__ == "__main__":

@@ -21,15 +21,15 @@ def main() -> None:
     folder, method = Path(sys.argv[1]), sys.argv[2]
     reference = pd.read_parquet(folder / "reference.parquet")
     preset = DataDriftPreset(num_method=method, cat_method="chisquare") if method else DataDriftPreset()
-    found = []
+    reports = []
     for path in sorted(folder.glob("current-*.parquet")):
         current = pd.read_parquet(path)
         began = time.perf_counter()
-        told = Report([preset]).run(current, reference).dict()["metrics"]
+        results = Report([preset]).run(current, reference).dict()["metrics"]
         seconds = time.perf_counter() - began
-        drifted = [each["config"]["column"] for each in told if _drifted(each, bool(method))]
-        found.append({"name": path.stem, "drifted": drifted, "seconds": seconds})
-    print(json.dumps(found))
+        drifted = [metric["config"]["column"] for metric in results if _drifted(metric, bool(method))]
+        reports.append({"name": path.stem, "drifted": drifted, "seconds": seconds})
+    print(json.dumps(reports))
 
 
 def _drifted(metric: dict, tested: bool) -> bool:

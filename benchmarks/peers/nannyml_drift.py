@@ -21,17 +21,17 @@ import nannyml as nml  # noqa: E402 - it reads the variable as it is imported
 def main() -> None:
     folder, method = Path(sys.argv[1]), sys.argv[2]
     reference = pd.read_parquet(folder / "reference.parquet")
-    columns, fitted, found = list(reference.columns), {}, []
+    columns, fitted, reports = list(reference.columns), {}, []
     for path in sorted(folder.glob("current-*.parquet")):
         current = pd.read_parquet(path)
         began = time.perf_counter()
         if (rows := len(current)) not in fitted:
-            asked = nml.UnivariateDriftCalculator(columns, continuous_methods=[method], chunk_size=rows)
-            fitted[rows] = asked.fit(reference)
-        told = fitted[rows].calculate(current).filter(period="analysis").to_df()
-        drifted = [name for name in columns if told[(name, method, "alert")].any()]
-        found.append({"name": path.stem, "drifted": drifted, "seconds": time.perf_counter() - began})
-    print(json.dumps(found))
+            calculator = nml.UnivariateDriftCalculator(columns, continuous_methods=[method], chunk_size=rows)
+            fitted[rows] = calculator.fit(reference)
+        results = fitted[rows].calculate(current).filter(period="analysis").to_df()
+        drifted = [name for name in columns if results[(name, method, "alert")].any()]
+        reports.append({"name": path.stem, "drifted": drifted, "seconds": time.perf_counter() - began})
+    print(json.dumps(reports))
 
 
 if __name__ == "__main__":

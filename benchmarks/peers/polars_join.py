@@ -18,10 +18,10 @@ def main() -> None:
     for path in sorted(folder.glob("view*.parquet")):
         features = polars.read_parquet(path).sort("event").drop("created")
         frame = frame.join_asof(features, left_on="time", right_on="event", by="key").drop("event")
-    found = frame.sort("row").to_arrow()
+    joined = frame.sort("row").to_arrow()
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    print(json.dumps({"wall": wall, "cpu": cpu, "peak": peak, "rows": found.num_rows}))
+    print(json.dumps({"wall": wall, "cpu": cpu, "peak": peak, "rows": joined.num_rows}))
 
 
 if __name__ == "__main__":

@@ -13,15 +13,15 @@ def main() -> None:
     from whylogs.core import DatasetProfile
 
     path, rounds = sys.argv[1], int(sys.argv[2])
-    found = []
+    times = []
     for _ in range(rounds):
         wall, cpu = time.perf_counter(), time.process_time()
         profile, file = DatasetProfile(), pq.ParquetFile(path)
         for group in range(file.num_row_groups):
             profile.track(file.read_row_group(group).to_pandas())
         profile.view().to_pandas()
-        found.append([time.process_time() - cpu, time.perf_counter() - wall])
-    print(json.dumps(found))
+        times.append([time.process_time() - cpu, time.perf_counter() - wall])
+    print(json.dumps(times))
 
 
 if __name__ == "__main__":

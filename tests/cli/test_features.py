@@ -83,9 +83,9 @@ def test_a_feature_that_is_served_is_renamed_under_another_version_only(place: P
     definitions.write_text(definitions.read_text().replace('"town"', '"city"'))
     (place.project / "repo/views/trips.sql").write_text(VIEW.replace("AS town", "AS city"))
     place.compute()
-    said = place.fails("materialize")
-    assert said.startswith("The online store, which holds feature-tables/flights/sha256-")
-    assert "trips: feature town removed: expected another version than 1" in said
+    error = place.fails("materialize")
+    assert error.startswith("The online store, which holds feature-tables/flights/sha256-")
+    assert "trips: feature town removed: expected another version than 1" in error
     definitions.write_text(definitions.read_text().replace("hours=2),", "hours=2), version=2,"))
     place.compute()
     assert place.json("materialize")["verdict"] == "pass"
@@ -136,8 +136,8 @@ def test_bad_input_is_told_in_words(place: Place, tmp_path: Path) -> None:
         (("materialize", "--as-of", "soon"), "--as-of: expected a time such as"),
         (("materialize", "--as-of", "2099-01-01"), "was computed up to 2013-06-01 13:00:00 UTC; expected a time until"),
     ):
-        said = place.fails(*arguments)
-        assert re.search(message, said), said
+        error = place.fails(*arguments)
+        assert re.search(message, error), error
 
 
 def test_tables_of_other_definitions_are_never_taken_for_those_of_the_present_ones(
@@ -168,8 +168,8 @@ def test_tables_of_other_definitions_are_never_taken_for_those_of_the_present_on
 @pytest.mark.parametrize("second", ["02/02/2024", "01/13/2024", "2024-01-13"])
 def test_a_time_is_read_by_itself_and_not_by_the_other_rows(place: Place, tmp_path: Path, second: str) -> None:
     rows = ask(tmp_path, "00007,01/02/2024,x", f"00700,{second},y")
-    said = place.fails("retrieve", rows, tmp_path / "out.csv", "--view", "trips")
-    assert said.startswith("rows.csv: event_timestamp in row 1: ") and "01/02/2024" in said
+    error = place.fails("retrieve", rows, tmp_path / "out.csv", "--view", "trips")
+    assert error.startswith("rows.csv: event_timestamp in row 1: ") and "01/02/2024" in error
     assert not (tmp_path / "out.csv").exists()
 
 
@@ -181,9 +181,9 @@ def test_a_key_that_is_no_whole_number_is_no_other_key(
     definitions = place.project / "repo/definitions.py"
     definitions.write_text(definitions.read_text().replace('name="driver"', 'name="driver", type="int64"'))
     rows = ask(tmp_path, "1,2013-06-01T12:10:00Z,x", f"{key},2013-06-01T12:10:00Z,y")
-    said = place.fails("retrieve", rows, tmp_path / "out.csv", *online)
-    assert said.startswith("rows.csv: driver in row 2: ") and repr(key) in said
+    error = place.fails("retrieve", rows, tmp_path / "out.csv", *online)
+    assert error.startswith("rows.csv: driver in row 2: ") and repr(key) in error
     times = pa.array([NOON, NOON], pa.timestamp("us", "UTC"))
     pq.write_table(pa.table({"driver": [2.0, 1.7], "event_timestamp": times}), tmp_path / "keys.parquet")
-    said = place.fails("retrieve", tmp_path / "keys.parquet", tmp_path / "out.csv", *online)
-    assert said.startswith("keys.parquet: driver in row 2: ") and "1.7" in said
+    error = place.fails("retrieve", tmp_path / "keys.parquet", tmp_path / "out.csv", *online)
+    assert error.startswith("keys.parquet: driver in row 2: ") and "1.7" in error

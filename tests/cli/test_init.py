@@ -108,8 +108,8 @@ def test_parquet_with_a_key_and_the_time_of_the_outcome(folder: Path) -> None:
     assert "key       Order" in output and "left out refund as you said" in output
     check_project(folder / "orders")
     assert "class = true AS label, settled AS known_at" in (folder / "orders/features/labels/class.sql").read_text()
-    known = (folder / "orders/features/known/orders.sql").read_text()
-    assert """CASE WHEN "settled" <= getvariable('as_of') THEN "class" END AS "class\"""" in known
+    query = (folder / "orders/features/known/orders.sql").read_text()
+    assert """CASE WHEN "settled" <= getvariable('as_of') THEN "class" END AS "class\"""" in query
     assert '"from": "numeric"' in (folder / "orders/features/definitions.py").read_text()
 
 

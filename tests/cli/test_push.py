@@ -106,10 +106,10 @@ def test_messages_reach_both_stores(made: Path, redis_url: tuple[Redis, str], tm
     # The ride of driver 9 is known five minutes after its end, and no message came since.
     assert fares == [5.0, 9.0, None]
     rows = pq.read_table(Path(result["folder"]) / "current" / "tables" / "trips")
-    known = {(row["driver"], row["fare"]): row["known_from"] - NOON for row in rows.to_pylist()}
+    known_times = {(row["driver"], row["fare"]): row["known_from"] - NOON for row in rows.to_pylist()}
     # The ride was told again after it was known, and counts from then on.
-    assert known[("007", 5.0)] == timedelta(minutes=89) and known[("007", 4.0)] == timedelta(minutes=75)
-    assert known[("9", 6.0)] == timedelta(minutes=95)
+    assert known_times[("007", 5.0)] == timedelta(minutes=89) and known_times[("007", 4.0)] == timedelta(minutes=75)
+    assert known_times[("9", 6.0)] == timedelta(minutes=95)
 
     times = [NOON + timedelta(minutes=minute) for minute in (74, 75, 88, 89)]
     frame = pa.table({"driver": ["007"] * 4, "event_timestamp": times}).to_pandas()

@@ -93,7 +93,7 @@ def test_the_first_rows_hide_what_is_sensitive(store: ArtifactStore, shop: Refer
 
 
 @pytest.mark.parametrize(
-    ("sql", "said"),
+    ("sql", "message"),
     [
         ("SELECT * FROM read_csv('{file}')", "file system operations are disabled"),
         ("SELECT * FROM '{file}'", "cannot be run"),
@@ -107,9 +107,9 @@ def test_the_first_rows_hide_what_is_sensitive(store: ArtifactStore, shop: Refer
     ],
 )
 def test_a_query_reaches_nothing_but_the_artifacts(
-    store: ArtifactStore, shop: Reference, tmp_path: Path, sql: str, said: str
+    store: ArtifactStore, shop: Reference, tmp_path: Path, sql: str, message: str
 ) -> None:
     (tmp_path / "secret.csv").write_text("a\nsecret\n")
     result = _run(store, "query", sql.format(file=tmp_path / "secret.csv"), "--on", str(shop), code=1)
-    assert said in str(result.exception) and "secret\n" not in result.output
+    assert message in str(result.exception) and "secret\n" not in result.output
     assert not (tmp_path / "secret.csv.copy").exists()

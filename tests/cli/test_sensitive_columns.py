@@ -46,7 +46,7 @@ def _printed(store: ArtifactStore, *arguments: str) -> str:
     return result.output
 
 
-def _told(text: str) -> list[str]:
+def _leaks(text: str) -> list[str]:
     return [secret for secret in SECRETS if secret in text]
 
 
@@ -57,7 +57,7 @@ def test_sensitive_values_stay_in_their_table(
     first = _snapshot(store, tmp_path, 3)
     with pytest.raises(DeliveryError, match="200 rows") as refused:
         _snapshot(store, tmp_path, 2)
-    assert not _told(str(refused.value))
+    assert not _leaks(str(refused.value))
     monkeypatch.setenv(RUN_ID, "run-2")
     second = _snapshot(store, tmp_path, 2, "names were corrected")
     inferred = _printed(store, "infer-contract", first)
@@ -68,7 +68,7 @@ def test_sensitive_values_stay_in_their_table(
     for contract in (inferred, wrong):
         reference = str(store.publish("config", "contract", {CONTRACT_FILE: contract_text(parse_contract(contract))}))
         judged = validate(ValidateRequest(snapshot=second, contract=reference), store)
-        assert not _told(" ".join(judged.reasons))
+        assert not _leaks(" ".join(judged.reasons))
     assert judged.verdict == "fail" and len(judged.reasons) == 2
     table = store.manifest(first).derived_from["people"], store.manifest(second).derived_from["people"]
     printed = [
@@ -78,10 +78,10 @@ def test_sensitive_values_stay_in_their_table(
         _printed(store, "head", table[0]),
         *(_printed(store, "show", str(reference)) for reference in store.references()),
     ]
-    assert not _told("".join(printed)) and "***" in printed[3]
+    assert not _leaks("".join(printed)) and "***" in printed[3]
     data = {entry.blob for item in table for entry in store.manifest(item).files}
-    assert _told(repr(pq.read_table(store.paths(table[0])).to_pylist())) == list(SECRETS)
+    assert _leaks(repr(pq.read_table(store.paths(table[0])).to_pylist())) == list(SECRETS)
     for key in set(store.objects.list("")) - data:
         content = Path(store.address) / key
         text = repr(pq.read_table(content).to_pylist()) if key.endswith(".parquet") else content.read_text()
-        assert not _told(text), key
+        assert not _leaks(text), key

@@ -113,7 +113,7 @@ def test_a_pipeline_is_submitted_once(cli: Cli, kfp_server: KfpServer, place: Pa
 
 
 @pytest.mark.parametrize(
-    ("line", "asked"),
+    ("line", "method"),
     [
         ("submit", "upload_version"),
         ("schedule apply", "upload_version"),
@@ -123,11 +123,11 @@ def test_a_pipeline_is_submitted_once(cli: Cli, kfp_server: KfpServer, place: Pa
     ],
 )
 def test_who_lost_its_turn_sends_nothing(
-    cli: Cli, kfp_server: KfpServer, place: Path, monkeypatch: pytest.MonkeyPatch, line: str, asked: str
+    cli: Cli, kfp_server: KfpServer, place: Path, monkeypatch: pytest.MonkeyPatch, line: str, method: str
 ) -> None:
-    if asked == "recurring_runs":
+    if method == "recurring_runs":
         cli("schedule apply")
-    objects, ask = ArtifactStore.open(str(place / "store")).objects, getattr(KfpApi, asked)
+    objects, ask = ArtifactStore.open(str(place / "store")).objects, getattr(KfpApi, method)
     had = [dict(kfp_server.objects.runs), json.dumps(kfp_server.objects.recurring_runs)]
 
     def lost(*arguments: Any) -> Any:
@@ -135,7 +135,7 @@ def test_who_lost_its_turn_sends_nothing(
             remove_record(objects, key)
         return ask(*arguments)
 
-    monkeypatch.setattr(KfpApi, asked, lost)
+    monkeypatch.setattr(KfpApi, method, lost)
     assert isinstance(cli(line, 1).exception, TurnLostError)
     assert [dict(kfp_server.objects.runs), json.dumps(kfp_server.objects.recurring_runs)] == had
 
@@ -147,8 +147,8 @@ def test_two_at_the_same_moment_take_turns(
     cli("submit --param seed=7" if again else "submit --dry-run")
     both, find = threading.Barrier(2), KfpApi.runs
 
-    def in_step(api: KfpApi, **asked: str) -> list[Run]:
-        output = list(find(api, **asked))
+    def in_step(api: KfpApi, **filters: str) -> list[Run]:
+        output = list(find(api, **filters))
         with suppress(threading.BrokenBarrierError):
             both.wait(0.3)
         return output
@@ -228,7 +228,7 @@ def test_schedules_are_applied_paused_resumed_and_deleted(cli: Cli, kfp_server: 
     kfp_server.objects.clock += 2 * 86_400
     kfp_server.objects.fire()
     assert "0 0 5 * * *" in cli("schedule list").output
-    monitoring, nightly = sorted(json.loads(cli("schedule list --json").output), key=lambda each: each["schedule"])
+    monitoring, nightly = sorted(json.loads(cli("schedule list --json").output), key=lambda row: row["schedule"])
     assert (monitoring["when"], nightly["when"]) == ("0 0 5 * * *", "every 86400 s")
     assert monitoring["ended"] == nightly["ended"] == "RUNNING"
     assert monitoring["state"] == "enabled" and monitoring["next"].endswith("T05:00:00+00:00")

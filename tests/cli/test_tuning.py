@@ -48,7 +48,7 @@ def run(store: ArtifactStore, *arguments: str) -> Result:
 def published(store: ArtifactStore, count: int = 8, study: str = "", **changes: Any) -> Reference:
     made = trials(count)
     ended = [item for item in made if item["state"] == "succeeded"]
-    best = min(ended, key=lambda one: one["values"]["log_loss"])["number"]
+    best = min(ended, key=lambda trial: trial["values"]["log_loss"])["number"]
     files = {"experiment.json": canonical_json(about(best_trial=best, **changes)), "trials.json": canonical_json(made)}
     result = store.publish("experiments", "flights", files, details={"best_trial": best, "trials": count})
     store.append(f"measurements/{result}", {"stage": "tune", "study": study, "seconds": 600.0})
@@ -75,9 +75,9 @@ def begun(
         for _ in range(failed):
             study.end(replace(study.ask(), state="failed", reason="OutOfMemory", message="Less memory, please."))
         for number in range(ended):
-            asked = study.ask()
-            study.report(asked.number, 1, 0.7)
-            study.end(replace(asked, state="succeeded", values={"log_loss": 0.6 - number / 100}, intermediate=()))
+            trial = study.ask()
+            study.report(trial.number, 1, 0.7)
+            study.end(replace(trial, state="succeeded", values={"log_loss": 0.6 - number / 100}, intermediate=()))
         for _ in range(running):
             study.ask()
 
@@ -120,8 +120,8 @@ def test_a_study_that_is_under_way_stands_first_and_its_trials_are_shown(store: 
     with ControllerLease(store.objects, STUDY):
         assert run(store, "show", "flights").output.splitlines()[-1] == "Under way: 1 trial runs"
         os.utime(Path(store.address) / f"tuning/{STUDY}/controller.json", (time.time() - 20,) * 2)
-        said = "Under way: 1 trial runs; its controller gave no sign of life for 20 s, 60 s mean interrupted"
-        assert run(store, "show", "flights").output.splitlines()[-1] == said
+        expected = "Under way: 1 trial runs; its controller gave no sign of life for 20 s, 60 s mean interrupted"
+        assert run(store, "show", "flights").output.splitlines()[-1] == expected
 
 
 def test_a_name_is_a_model_a_reference_or_a_key(store: ArtifactStore) -> None:
@@ -148,7 +148,7 @@ def test_stop_asks_the_controller_and_only_one_that_runs(store: ArtifactStore) -
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[stage.TuneRequest]:
+def requests(monkeypatch: pytest.MonkeyPatch) -> list[stage.TuneRequest]:
     """What the stage was asked for, which makes no trial."""
     result: list[stage.TuneRequest] = []
 
@@ -167,18 +167,18 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[stage.TuneRequest]:
 
 
 def test_resume_asks_the_stage_for_the_same_or_for_more_trials(
-    store: ArtifactStore, asked: list[stage.TuneRequest]
+    store: ArtifactStore, requests: list[stage.TuneRequest]
 ) -> None:
     begun(store)
     first = run(store, "resume", "flights")
     assert "trial 3 started: model.dropout 0.2" in first.stderr
     assert "trial 3: log_loss 0.5" in first.stdout
     run(store, "resume", "flights", "--max-trial-count", "12")
-    assert [item.spec.max_trial_count for item in asked] == [6, 12]
+    assert [item.spec.max_trial_count for item in requests] == [6, 12]
 
 
 @pytest.mark.parametrize(
-    ("key", "arguments", "said"),
+    ("key", "arguments", "message"),
     [
         (STUDY, (), "has made its 6 trials"),
         (STUDY, ("--max-trial-count", "8"), "already has 8 trials"),
@@ -188,20 +188,20 @@ def test_resume_asks_the_stage_for_the_same_or_for_more_trials(
 def test_what_cannot_go_on_is_said(
     key: str,
     arguments: tuple[str, ...],
-    said: str,
+    message: str,
     store: ArtifactStore,
-    asked: list[stage.TuneRequest],
+    requests: list[stage.TuneRequest],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     begun(store)
     published(store, study=STUDY)
     monkeypatch.setattr(stage, "study_key", lambda request: key)
     result = CliRunner().invoke(app, ["resume", "flights", *arguments, "--store", store.address])
-    assert said in str(result.exception)
+    assert message in str(result.exception)
     with ControllerLease(store.objects, STUDY):
         result = CliRunner().invoke(app, ["resume", STUDY, "--store", store.address])
     assert "--follow" in str(result.exception)
-    assert asked == []
+    assert requests == []
 
 
 def test_following_prints_a_line_for_each_event_and_ends_with_the_controller(

@@ -111,15 +111,15 @@ def test_a_stage_is_told_by_its_fields_modules_and_packages() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["spilt"], r"no stage 'spilt' \(did you mean split\?\): expected one of .*split"),
         (["split", "none"], "Run none has no key of split: .*The newest runs of .* are a"),
         (["train", "a"], "Run a has no key of train: it has those of split"),
     ],
 )
-def test_what_is_not_there_is_named(store: ArtifactStore, run: Run, arguments: list[str], said: str) -> None:
+def test_what_is_not_there_is_named(store: ArtifactStore, run: Run, arguments: list[str], message: str) -> None:
     run("a")
     result = _why(*arguments, "--store", store.address, code=1)
-    with pytest.raises(ConfigurationError, match=said):
+    with pytest.raises(ConfigurationError, match=message):
         raise result.exception or AssertionError

@@ -110,16 +110,16 @@ def test_a_run_is_red_whichever_stage_fails(cluster: Cluster, started: Started, 
 
 
 def test_a_green_run_whose_end_nobody_recorded_counts_as_failed(cluster: Cluster, started: Started) -> None:
-    state, ours, _, error = ends(cluster, started.runs["report_end"])
-    assert (state, ours, error) == ("SUCCEEDED", "failed", "NoRecordError")
+    state, outcome, _, error = ends(cluster, started.runs["report_end"])
+    assert (state, outcome, error) == ("SUCCEEDED", "failed", "NoRecordError")
 
 
 def test_a_cancelled_run_is_stopped(cluster: Cluster, started: Started) -> None:
     run = started.runs["cancelled"]
     cluster.until("the pause", lambda: [item for item in cluster.events(run) if item.event == "paused"])
     cluster.api.terminate(run.id)
-    state, ours, stage, _ = ends(cluster, run)
-    assert (state in ("CANCELED", "FAILED"), ours, stage) == (True, "stopped", "compute_features")
+    state, outcome, stage, _ = ends(cluster, run)
+    assert (state in ("CANCELED", "FAILED"), outcome, stage) == (True, "stopped", "compute_features")
 
 
 def test_a_pod_that_is_deleted_after_minutes_starts_again(cluster: Cluster, started: Started) -> None:
@@ -165,8 +165,8 @@ def test_a_failed_run_that_is_retried_ends_well_and_reconcile_records_it(
 def test_a_job_that_cannot_succeed_fails_the_run(
     cluster: Cluster, started: Started, name: str, errors: set[str]
 ) -> None:
-    state, ours, stage, error = ends(cluster, started.runs[name])
-    assert (state, ours, stage) == ("FAILED", "failed", "train")
+    state, outcome, stage, error = ends(cluster, started.runs[name])
+    assert (state, outcome, stage) == ("FAILED", "failed", "train")
     assert error in errors
     assert not cluster.kubectl("get", "pytorchjobs", "-l", f"gatehouse-test={name}", "-o", "name")
 

@@ -244,8 +244,8 @@ def test_the_draws_are_those_of_scipy(metric: str) -> None:
     _, bad = scores(1.0)
     measured = metric_named(metric)
 
-    def worse_by(labels: Any, one: Any, other: Any) -> float:
-        return measured.worse_by(measured(labels, one), measured(labels, other))
+    def worse_by(labels: Any, candidate: Any, champion: Any) -> float:
+        return measured.worse_by(measured(labels, candidate), measured(labels, champion))
 
     how = {"paired": True, "vectorized": False, "n_resamples": 50, "method": "percentile", "batch": 1}
     drawn = stats.bootstrap((labels, good, bad), worse_by, confidence_level=0.9, rng=np.random.default_rng(7), **how)

@@ -45,8 +45,8 @@ def test_the_ui_gets_the_confusion_matrix_at_the_threshold_of_the_model(
 ) -> None:
     result = judged_bench.evaluate(judged_bench.models["good"], "")
     roc = dsl.ClassificationMetrics(uri=str(tmp_path / "roc"))
-    others = (dsl.HTML(uri=str(tmp_path / "report")), dsl.Markdown(uri=str(tmp_path / "summary")))
-    present(result, judged_bench.store, dsl.Metrics(uri=str(tmp_path / "metrics")), roc, *others)
+    pages = (dsl.HTML(uri=str(tmp_path / "report")), dsl.Markdown(uri=str(tmp_path / "summary")))
+    present(result, judged_bench.store, dsl.Metrics(uri=str(tmp_path / "metrics")), roc, *pages)
     matrix = roc.metadata["confusionMatrix"]
     assert [annotation["displayName"] for annotation in matrix["annotationSpecs"]] == ["negative", "positive"]
     (right, false_alarms), (missed, caught) = (row["row"] for row in matrix["rows"])

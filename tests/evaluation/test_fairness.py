@@ -42,30 +42,30 @@ def _binary(seed: int = 1) -> tuple[np.ndarray, Predictions]:
 def _measured(
     labels: np.ndarray, read: Predictions, groups: Any, task: str, spec: EvaluationSpec = FAIR, units: Any = None
 ) -> Fairness:
-    given = pa.table({"carrier": pa.array(groups)})
+    table = pa.table({"carrier": pa.array(groups)})
     drawn = units or Units("row", len(labels))
-    return fairness_of(given, labels, {"candidate": read}, spec, TASKS[task], drawn)[0]
+    return fairness_of(table, labels, {"candidate": read}, spec, TASKS[task], drawn)[0]
 
 
-def _values(found: Fairness) -> dict[str, float]:
-    return {name: value for name, (value, _, _) in found.measures["candidate"].items()}
+def _values(fairness: Fairness) -> dict[str, float]:
+    return {name: value for name, (value, _, _) in fairness.measures["candidate"].items()}
 
 
 def test_measures_of_two_classes_are_those_of_fairlearn_at_the_models_threshold() -> None:
     (labels, read), groups = _binary(), _groups()
-    chosen, said, came = [], [], []
+    chosen, alarms, hits = [], [], []
     assert read.classes is not None and read.probabilities is not None
     for name in "abc":
         rows = groups == name
         chosen.append(np.mean(read.classes[rows]))
-        came.append(np.mean(read.classes[rows & (labels == 1)]))
-        said.append(np.mean(read.classes[rows & (labels == 0)]))
+        hits.append(np.mean(read.classes[rows & (labels == 1)]))
+        alarms.append(np.mean(read.classes[rows & (labels == 0)]))
     errors = [calibration_error_debiased(labels[groups == name], read.probabilities[groups == name]) for name in "abc"]
     expected = {
         "demographic_parity_difference": max(chosen) - min(chosen),
         "demographic_parity_ratio": min(chosen) / max(chosen),
-        "equal_opportunity_difference": max(came) - min(came),
-        "equalized_odds_difference": max(max(came) - min(came), max(said) - min(said)),
+        "equal_opportunity_difference": max(hits) - min(hits),
+        "equalized_odds_difference": max(max(hits) - min(hits), max(alarms) - min(alarms)),
         "group_calibration_error": max(errors),
     }
     assert _values(_measured(labels, read, groups, "binary")) == pytest.approx(expected)
@@ -73,18 +73,18 @@ def test_measures_of_two_classes_are_those_of_fairlearn_at_the_models_threshold(
 
 def test_of_several_classes_the_worst_against_the_rest_counts() -> None:
     draw, groups = np.random.default_rng(3), _groups()
-    labels, said = (draw.integers(0, 4, ROWS).astype(float) for _ in range(2))
-    said[(groups == "b") & (labels == 2)] = 2
-    scores = np.eye(4)[said.astype(int)]
-    result = _values(_measured(labels, Predictions(scores, scores, said), groups, "multiclass"))
+    labels, predicted = (draw.integers(0, 4, ROWS).astype(float) for _ in range(2))
+    predicted[(groups == "b") & (labels == 2)] = 2
+    scores = np.eye(4)[predicted.astype(int)]
+    result = _values(_measured(labels, Predictions(scores, scores, predicted), groups, "multiclass"))
     rates = {
-        number: [np.mean(said[(groups == name) & (labels == number)] == number) for name in "abc"]
+        number: [np.mean(predicted[(groups == name) & (labels == number)] == number) for name in "abc"]
         for number in range(4)
     }
     assert result["equal_opportunity_difference"] == pytest.approx(
         max(max(entry) - min(entry) for entry in rates.values())
     )
-    shares = [[np.mean(said[groups == name] == number) for name in "abc"] for number in range(4)]
+    shares = [[np.mean(predicted[groups == name] == number) for name in "abc"] for number in range(4)]
     assert result["demographic_parity_ratio"] == pytest.approx(min(min(entry) / max(entry) for entry in shares))
     assert set(result) == set(group_measures_of("multiclass")) and "group_calibration_error" not in result
 
@@ -138,15 +138,15 @@ def _of_two(positive: int, rows: int = 600) -> tuple[np.ndarray, np.ndarray, np.
     """Groups, labels and answers that are mostly right: 4,000 rows of `a`, and some of `b`, the first ones positive."""
     draw = np.random.default_rng(2)
     labels = np.concatenate([draw.random(4_000) < 0.3, np.arange(rows) < positive])
-    said = np.where(draw.random(4_000 + rows) < 0.97, labels, ~labels)
-    return np.array(["a"] * 4_000 + ["b"] * rows), labels.astype(float), said
+    predicted = np.where(draw.random(4_000 + rows) < 0.97, labels, ~labels)
+    return np.array(["a"] * 4_000 + ["b"] * rows), labels.astype(float), predicted
 
 
 @pytest.mark.parametrize("missed", [False, True])
 def test_a_rate_of_one_row_is_not_known_and_decides_nothing(missed: bool) -> None:
-    groups, labels, said = _of_two(1)
-    said[4_000] = not missed
-    result = _measured(labels, Predictions(said * 0.9, said * 0.9, said), groups, "binary")
+    groups, labels, predicted = _of_two(1)
+    predicted[4_000] = not missed
+    result = _measured(labels, Predictions(predicted * 0.9, predicted * 0.9, predicted), groups, "binary")
     assert [(group.lacking, group.unknown) for group in result.groups] == [
         ("", ()),
         ("the true positive rate, of fewer than 20 rows (1)", ("true_positive_rate",)),
@@ -161,29 +161,29 @@ def test_a_rate_of_one_row_is_not_known_and_decides_nothing(missed: bool) -> Non
     assert chosen.holds, "that divides by all rows"
 
 
-@pytest.mark.parametrize("said", [0, 1])
-def test_a_rate_of_0_or_1_has_the_interval_of_jeffreys(said: int) -> None:
+@pytest.mark.parametrize("predicted", [0, 1])
+def test_a_rate_of_0_or_1_has_the_interval_of_jeffreys(predicted: int) -> None:
     groups, labels, _ = _of_two(150)
-    read = Predictions(np.full(4_600, 0.5), np.full(4_600, 0.5), np.full(4_600, said))
+    read = Predictions(np.full(4_600, 0.5), np.full(4_600, 0.5), np.full(4_600, predicted))
     result = _measured(labels, read, groups, "binary", FAIR.model_copy(update={"bootstrap_samples": 500}))
     for name, rows in zip(RATES, (600, 150, 450), strict=True):
         value, low, high = result.groups[1].rates["candidate"][name]
         width = beta(0.5, rows + 0.5).ppf(0.975)
-        expected = (1, 1 - width, 1) if said else (0, 0, width)
+        expected = (1, 1 - width, 1) if predicted else (0, 0, width)
         assert (value, low, high) == pytest.approx(expected, abs=0.3 * width)
     for name, (value, low, high) in result.measures["candidate"].items():
         assert low <= value <= high and high - low > 0.002, name
-    assert ("demographic_parity_ratio" in result.measures["candidate"]) == bool(said), "0 of 0 has no value"
+    assert ("demographic_parity_ratio" in result.measures["candidate"]) == bool(predicted), "0 of 0 has no value"
 
 
 @pytest.mark.parametrize(("share", "rows", "verdict"), [(0.002, 30, "inconclusive"), (0.5, 300, "refused")])
 def test_a_group_without_a_selected_row_is_refused_only_where_others_say_so(
     share: float, rows: int, verdict: str
 ) -> None:
-    groups, labels, said = _of_two(rows // 2, rows)
-    said, spec = np.arange(4_000 + rows) < share * 4_000, FAIR.model_copy(update={"min_slice_rows": 20})
+    groups, labels, predicted = _of_two(rows // 2, rows)
+    predicted, spec = np.arange(4_000 + rows) < share * 4_000, FAIR.model_copy(update={"min_slice_rows": 20})
     labels[4_000:] = np.arange(rows) % 2
-    result = _measured(labels, Predictions(said * 0.9, said * 0.9, said), groups, "binary", spec)
+    result = _measured(labels, Predictions(predicted * 0.9, predicted * 0.9, predicted), groups, "binary", spec)
     assert not result.lacking and result.measures["candidate"]["demographic_parity_ratio"][0] == 0
     assert verdict_of(_judged({"demographic_parity_ratio": 0.8}, result)) == verdict
 
@@ -192,17 +192,17 @@ def test_equal_groups_are_rarely_shown_to_differ_however_many_they_are() -> None
     shown, alike = 0, EvaluationSpec(protected=("carrier",), min_slice_rows=20, bootstrap_samples=60)
     for seed in range(40):
         draw = np.random.default_rng(seed)
-        labels, said = (draw.random(1_500) < 0.5 for _ in range(2))
-        read, groups = Predictions(said.astype(float), None, said.astype(int)), draw.integers(0, 10, 1_500)
+        labels, predicted = (draw.random(1_500) < 0.5 for _ in range(2))
+        read, groups = Predictions(predicted.astype(float), None, predicted.astype(int)), draw.integers(0, 10, 1_500)
         result = _measured(labels.astype(float), read, groups, "multiclass", alike).measures["candidate"]
         shown += result["equal_opportunity_difference"][1] > 0
     assert shown <= 8
 
 
-def _judged(bounds: dict[GroupMeasureName, float], found: Fairness | None) -> tuple[Rule, ...]:
+def _judged(bounds: dict[GroupMeasureName, float], fairness: Fairness | None) -> tuple[Rule, ...]:
     policy = GatePolicy(must_beat_baseline=(), leakage_alarm={}, slices={}, fairness={"carrier": bounds})
-    given = {"carrier": found} if found else {}
-    evidence = Evidence(MODEL, {}, {}, None, {}, False, fairness=given)
+    measured = {"carrier": fairness} if fairness else {}
+    evidence = Evidence(MODEL, {}, {}, None, {}, False, fairness=measured)
     return judge(policy.resolved(profile_of(TASKS["binary"])), evidence)
 
 

@@ -81,8 +81,8 @@ def judged(
 
 def broken(**changes: object) -> list[str]:
     """Names of the rules that the good candidate breaks after some changes."""
-    given = {"policy": POLICY, "candidate": GOOD, "baseline": BASELINE, "comparison": BETTER, "slices": {"a": 0.7}}
-    return [rule.name for rule in judged(**(given | changes)) if not rule.holds]  # type: ignore[arg-type]  # Keywords of mixed types.
+    evidence = {"policy": POLICY, "candidate": GOOD, "baseline": BASELINE, "comparison": BETTER, "slices": {"a": 0.7}}
+    return [rule.name for rule in judged(**(evidence | changes)) if not rule.holds]  # type: ignore[arg-type]  # Keywords of mixed types.
 
 
 def test_the_families_are_the_files_of_the_folder() -> None:
@@ -343,13 +343,13 @@ def test_what_has_few_units_shows_no_regression_and_looking_at_nothing_is_told(
 ) -> None:
     policy = GatePolicy.model_validate({"regressions": {"metrics": metrics}}).resolved(profile_of(BINARY))
     result = {name: replace(_against(0.1), units=number) for name, number in units.items()}
-    given = {"brier": _against(0)}
-    evidence = Evidence(MODEL, GOOD, BASELINE, BETTER, {}, False, comparisons=given, slice_comparisons=result)
+    comparisons = {"brier": _against(0)}
+    evidence = Evidence(MODEL, GOOD, BASELINE, BETTER, {}, False, comparisons=comparisons, slice_comparisons=result)
     assert [rule.name for rule in judge(policy, evidence) if not rule.holds] == broken
 
 
 @pytest.mark.parametrize(
-    ("suite", "asked", "broken"),
+    ("suite", "fields", "broken"),
     [
         (NOT_TRIED, {}, []),
         (NOT_TRIED, {"require_integration": True}, ["integration"]),
@@ -361,7 +361,7 @@ def test_what_has_few_units_shows_no_regression_and_looking_at_nothing_is_told(
         (NOT_TRIED, {"require_online": True}, ["integration online"]),
     ],
 )
-def test_the_integration_suite(suite: Suite, asked: dict[str, bool], broken: list[str]) -> None:
-    policy = POLICY.model_copy(update=asked).resolved(profile_of(BINARY))
+def test_the_integration_suite(suite: Suite, fields: dict[str, bool], broken: list[str]) -> None:
+    policy = POLICY.model_copy(update=fields).resolved(profile_of(BINARY))
     evidence = Evidence(MODEL, GOOD, BASELINE, BETTER, {"roc_auc": {"a": 0.7}}, True, integration=suite)
     assert [rule.name for rule in judge(policy, evidence) if not rule.holds] == broken

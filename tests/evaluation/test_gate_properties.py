@@ -45,8 +45,8 @@ def _broken_by_hand(policy: GatePolicy, evidence: Evidence) -> set[str]:
     """Names of the rules that are broken, said once more without the families."""
     broken = set()
 
-    def better(name: str, one: float, other: float) -> bool:
-        return one > other if metric_named(name).better == "higher" else one < other
+    def better(name: str, value: float, other: float) -> bool:
+        return value > other if metric_named(name).better == "higher" else value < other
 
     def worth(name: str) -> float:
         return evidence.candidate.get(name, math.nan)

@@ -56,13 +56,13 @@ def _labels(task: str, draw: np.random.Generator) -> Any:
 
 def _predictions(task: str, signal: Any, draw: np.random.Generator) -> Predictions:
     """Predictions that follow a signal and noise, and whose level is not that of the labels."""
-    said = signal + 0.5 * draw.normal(size=len(signal))
+    scores = signal + 0.5 * draw.normal(size=len(signal))
     if task == "multiclass":
-        logits = np.column_stack([0.3 - said, np.zeros(ROWS), said])
+        logits = np.column_stack([0.3 - scores, np.zeros(ROWS), scores])
         return TASKS[task].read(np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True), None)
     if task == "binary":
-        return TASKS[task].read(1 / (1 + np.exp(-said)), None)
-    return TASKS[task].read(1.4 + 0.3 * said, GROUPS if task == "ranking" else None)
+        return TASKS[task].read(1 / (1 + np.exp(-scores)), None)
+    return TASKS[task].read(1.4 + 0.3 * scores, GROUPS if task == "ranking" else None)
 
 
 def _shown(task: str, metric: Metric, labels: Any, predictions: Predictions) -> str:
@@ -76,11 +76,11 @@ def _shown(task: str, metric: Metric, labels: Any, predictions: Predictions) -> 
 
 @pytest.mark.parametrize(("task", "name"), [(task, name) for task in TASKS for name in metrics_for(task)])
 def test_who_knows_nothing_is_seldom_shown_to_be_better_in_any_metric(task: str, name: str) -> None:
-    draw, metric, said = np.random.default_rng(1), metrics_for(task)[name], []
+    draw, metric, verdicts = np.random.default_rng(1), metrics_for(task)[name], []
     for _ in range(20):
-        said.append(_shown(task, metric, _labels(task, draw), _predictions(task, np.zeros(ROWS), draw)))
+        verdicts.append(_shown(task, metric, _labels(task, draw), _predictions(task, np.zeros(ROWS), draw)))
     # Of 20 at 5 %, 6 or more pass with a chance below four in ten thousand.
-    assert said.count("pass") <= 5
+    assert verdicts.count("pass") <= 5
 
 
 @pytest.mark.parametrize(
@@ -90,8 +90,8 @@ def test_who_knows_nothing_is_seldom_shown_to_be_better_in_any_metric(task: str,
 def test_who_knows_the_rows_is_shown_to_be_better_though_its_level_is_wrong(task: str, name: str) -> None:
     draw = np.random.default_rng(2)
     labels = _labels(task, draw)
-    known = _predictions(task, 2.0 * (labels - labels.mean()), draw)
-    assert _shown(task, metrics_for(task)[name], labels, known) == "pass"
+    predictions = _predictions(task, 2.0 * (labels - labels.mean()), draw)
+    assert _shown(task, metrics_for(task)[name], labels, predictions) == "pass"
 
 
 def test_predictions_of_a_ranking_stay_in_their_group() -> None:

@@ -18,38 +18,38 @@ from gatehouse.store.store import ArtifactStore
 from tests.evaluation.conftest import LENIENT, Bench
 from tests.evaluation.test_gate import MODEL
 
-KNOWN = Origins(age_days=30.0, psi={"wind": 0.1, "distance": 0.2})
+ORIGINS = Origins(age_days=30.0, psi={"wind": 0.1, "distance": 0.2})
 
 
-def _found(asked: dict[str, Any], origins: Origins | None) -> list[tuple[str, bool, bool]]:
+def _outcomes(fields: dict[str, Any], origins: Origins | None) -> list[tuple[str, bool, bool]]:
     """Name, whether it holds and whether it cannot be told, of each rule."""
-    policy = GatePolicy.model_validate({"must_beat_baseline": [], "leakage_alarm": {}, "slices": {}, **asked})
+    policy = GatePolicy.model_validate({"must_beat_baseline": [], "leakage_alarm": {}, "slices": {}, **fields})
     rules = judge(policy.resolved(profile_of(BINARY)), Evidence(MODEL, {}, {}, None, {}, False, origins=origins))
     return [(rule.name, rule.holds, rule.inconclusive) for rule in rules]
 
 
 @pytest.mark.parametrize(
-    ("asked", "origins", "rules"),
+    ("fields", "origins", "rules"),
     [
-        ({}, KNOWN, []),
-        ({"max_training_age": "P30D"}, KNOWN, [("training age", True, False)]),
-        ({"max_training_age": "P29D"}, KNOWN, [("training age", False, False)]),
-        ({"max_training_age": "P30D"}, replace(KNOWN, age_days=None), [("training age", False, False)]),
+        ({}, ORIGINS, []),
+        ({"max_training_age": "P30D"}, ORIGINS, [("training age", True, False)]),
+        ({"max_training_age": "P29D"}, ORIGINS, [("training age", False, False)]),
+        ({"max_training_age": "P30D"}, replace(ORIGINS, age_days=None), [("training age", False, False)]),
         ({"max_training_age": "P30D"}, None, [("training age", False, False)]),
-        ({"max_psi": 0.2}, KNOWN, [("drift", True, False)]),
-        ({"max_psi": 0.15}, KNOWN, [("drift distance", False, False)]),
-        ({"max_psi": 0.2}, replace(KNOWN, psi={"wind": 0.1, "rain": None}), [("drift rain", False, True)]),
-        ({"max_psi": 0.2}, replace(KNOWN, psi={}), [("drift", False, False)]),
+        ({"max_psi": 0.2}, ORIGINS, [("drift", True, False)]),
+        ({"max_psi": 0.15}, ORIGINS, [("drift distance", False, False)]),
+        ({"max_psi": 0.2}, replace(ORIGINS, psi={"wind": 0.1, "rain": None}), [("drift rain", False, True)]),
+        ({"max_psi": 0.2}, replace(ORIGINS, psi={}), [("drift", False, False)]),
         ({"max_psi": 0.2}, None, [("drift", False, False)]),
-        ({"complete_lineage": True}, KNOWN, [("lineage", True, False)]),
-        ({"complete_lineage": True}, replace(KNOWN, missing=("no snapshots",)), [("lineage", False, False)]),
+        ({"complete_lineage": True}, ORIGINS, [("lineage", True, False)]),
+        ({"complete_lineage": True}, replace(ORIGINS, missing=("no snapshots",)), [("lineage", False, False)]),
         ({"complete_lineage": True}, None, [("lineage", False, False)]),
     ],
 )
 def test_each_rule_holds_where_it_was_measured_and_kept(
-    asked: dict[str, Any], origins: Origins | None, rules: list[tuple[str, bool, bool]]
+    fields: dict[str, Any], origins: Origins | None, rules: list[tuple[str, bool, bool]]
 ) -> None:
-    assert _found(asked, origins) == rules
+    assert _outcomes(fields, origins) == rules
 
 
 def _checks(bench: Bench, split: str = "", **parts: Any) -> str:
@@ -99,8 +99,8 @@ def test_what_is_not_of_this_split_is_not_known(judged_bench: Bench) -> None:
 
 def test_the_gate_refuses_old_data_and_drift_and_another_policy_says_the_same(judged_bench: Bench) -> None:
     store, good = judged_bench.store, judged_bench.models["good"]
-    asked = {"max_training_age": "P50D", "max_psi": 0.25, "complete_lineage": True}
-    policy = GatePolicy.model_validate({**LENIENT.model_dump(mode="json"), **asked})
+    fields = {"max_training_age": "P50D", "max_psi": 0.25, "complete_lineage": True}
+    policy = GatePolicy.model_validate({**LENIENT.model_dump(mode="json"), **fields})
     request = judged_bench.request(good, policy=policy).model_copy(update={"split_checks": _checks(judged_bench)})
     result = evaluate(request, store)
     assert [reason.partition(":")[0] for reason in result.reasons] == ["drift wind", "lineage", "training age"]

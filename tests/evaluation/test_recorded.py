@@ -89,19 +89,19 @@ def test_what_it_does_not_hold_was_not_measured_then(recorded: Any) -> None:
 def test_latency_is_read_where_the_evaluation_left_it(judged_bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     good = judged_bench.models["good"]
     evaluation = judged_bench.evaluate(good).evaluation
-    for most, said in ((1e9, "pass"), (1e-9, "refused")):
-        asked = LENIENT.model_copy(update={"cost": CostBounds(latency_ms=most)})
-        result = rejudged(judged_bench.store, evaluation, asked)
-        assert (result.verdict, result.not_measured) == (said, ())
+    for most, verdict in ((1e9, "pass"), (1e-9, "refused")):
+        policy = LENIENT.model_copy(update={"cost": CostBounds(latency_ms=most)})
+        result = rejudged(judged_bench.store, evaluation, policy)
+        assert (result.verdict, result.not_measured) == (verdict, ())
     monkeypatch.setattr(ArtifactStore, "measurements", lambda *_: [])
-    result = rejudged(judged_bench.store, evaluation, asked)
+    result = rejudged(judged_bench.store, evaluation, policy)
     assert (result.verdict, result.not_measured) == ("not known", ("latency",))
 
 
 @pytest.mark.parametrize("policy", [{"champion": {"metric": "brier", "tolerance": 1.0}}, {"better_than_guessing": 0.9}])
 def test_guessing_in_another_metric_or_confidence_was_not_measured_then(recorded: Any, policy: Any) -> None:
-    asked = GatePolicy.model_validate({"must_beat_baseline": [], "leakage_alarm": {}, "slices": {}} | policy)
-    result = rejudged(*recorded(lambda files: None), asked)
+    requested = GatePolicy.model_validate({"must_beat_baseline": [], "leakage_alarm": {}, "slices": {}} | policy)
+    result = rejudged(*recorded(lambda files: None), requested)
     assert (result.verdict, result.not_measured) == ("not known", ("guessing",))
 
 

@@ -81,12 +81,12 @@ def test_checks_of_the_data_are_rules_and_their_warnings_on_the_record(judged_be
         return str(store.publish(kind, "x", {"a": "b"}, derived_from={"training_set": of}, details=details))
 
     leakage, checks = published("leakage", "pass", "view a: not checked"), published("split-checks", "fail")
-    given = {"leakage": leakage, "split_checks": checks}
-    result = evaluate(judged_bench.request(good).model_copy(update=given), store)
+    references = {"leakage": leakage, "split_checks": checks}
+    result = evaluate(judged_bench.request(good).model_copy(update=references), store)
     assert result.reasons == ("split checks: expected pass, found fail",)
     warnings = store.read_json(result.evaluation, "verdict.json")["warnings"]
     assert warnings == ["validation: was not given", "leakage: view a: not checked"]
-    assert store.manifest(result.evaluation).derived_from.items() >= given.items()
+    assert store.manifest(result.evaluation).derived_from.items() >= references.items()
     assert "leakage: view a: not checked" in page(store, result.evaluation)
     other = {"leakage": published("leakage", "pass", of=good)}
     with pytest.raises(ConfigurationError, match="leakage: expected a check of training-sets/"):

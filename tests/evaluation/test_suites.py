@@ -31,9 +31,9 @@ def _suite(bench: Bench, verdict: str = "pass", shift: float = 0.0, of: str = "g
         file = workspace / "golden.parquet"
         pq.write_table(pa.table({"row": part.rows[rows], "prediction": predicted}), file)
         made = {"model": bench.models[of], "split": bench.split, "training_set": bench.training_set}
-        said = [("schema: off", FAIL)] * (verdict == "fail") + [("a: b", NOT_CHECKED)]
+        listed = [("schema: off", FAIL)] * (verdict == "fail") + [("a: b", NOT_CHECKED)]
         checks = [
-            dict(zip(("check", "observed"), text.split(": "), strict=True), verdict=outcome) for text, outcome in said
+            dict(zip(("check", "observed"), text.split(": "), strict=True), verdict=outcome) for text, outcome in listed
         ]
         files: dict[str, Path | bytes | str] = {file.name: file, FILE: canonical_json(checks)}
         published = bench.store.publish("integrations", "x", files, derived_from=made, details={"verdict": verdict})

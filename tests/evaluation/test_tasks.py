@@ -95,12 +95,12 @@ def test_the_baseline_must_be_beaten_in_the_objective_by_default(bench: Bench) -
     objective = profile_of(TASKS[bench.task]).objective
     assert any(reason.startswith(f"baseline {objective}") for reason in refused.reasons)
     for rows, groups, verdict in ((500, 50, "refused"), (501, 51, "inconclusive")):
-        asked = GatePolicy(least_test_rows=rows, least_test_groups=groups)
-        assert rejudged(bench.store, refused.evaluation, asked).verdict == verdict
+        policy = GatePolicy(least_test_rows=rows, least_test_groups=groups)
+        assert rejudged(bench.store, refused.evaluation, policy).verdict == verdict
 
 
 @pytest.mark.parametrize(
-    ("own", "wanted", "expected"),
+    ("own", "classes", "expected"),
     [
         ("abc", "abc", [0.1, 0.2, 0.7]),
         ("abc", "axbc", [0.1, 0, 0.2, 0.7]),  # A class between others moves no probability.
@@ -108,8 +108,8 @@ def test_the_baseline_must_be_beaten_in_the_objective_by_default(bench: Bench) -
         ("", "", [0.1, 0.2, 0.7, 0]),
     ],
 )
-def test_probabilities_follow_the_names_of_classes(own: str, wanted: str, expected: list[float]) -> None:
-    assert by_class(np.array([[0.1, 0.2, 0.7]]), tuple(own), tuple(wanted), 4).tolist() == [expected]
+def test_probabilities_follow_the_names_of_classes(own: str, classes: str, expected: list[float]) -> None:
+    assert by_class(np.array([[0.1, 0.2, 0.7]]), tuple(own), tuple(classes), 4).tolist() == [expected]
 
 
 def test_a_slice_that_cuts_the_groups_of_a_ranking_is_refused(tmp_path: Path) -> None:
@@ -120,7 +120,7 @@ def test_a_slice_that_cuts_the_groups_of_a_ranking_is_refused(tmp_path: Path) ->
 
 def test_a_champion_that_does_not_know_a_class_gives_it_no_chance(tmp_path: Path) -> None:
     bench = Bench("multiclass", tmp_path)
-    known = publish_split(bench.store, bench.training_set, train=bench.rows_of(0, 1), test=range(1000, 1500))
-    champion = publish_model(bench.store, bench.training_set, known, loss="multiclass")
+    split = publish_split(bench.store, bench.training_set, train=bench.rows_of(0, 1), test=range(1000, 1500))
+    champion = publish_model(bench.store, bench.training_set, split, loss="multiclass")
     result = bench.evaluate(bench.model(steps=120), champion=champion)
     assert result.verdict == "pass" and result.champion_metrics["log_loss"] > 2 * result.metrics["log_loss"]

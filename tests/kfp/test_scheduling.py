@@ -18,7 +18,7 @@ from tests.stand_ins.kfp_api import FAULTS, IMPATIENT, PERSISTENT, PIPELINE, Kfp
 WEEKLY = {"cron": "0 0 4 * * 1", "parameters": {"word": "hello"}}
 
 
-def wanted(name: str = "weekly", text: str = PIPELINE, **changes: Any) -> DeclaredSchedule:
+def declared(name: str = "weekly", text: str = PIPELINE, **changes: Any) -> DeclaredSchedule:
     schedule = Schedule.model_validate(WEEKLY | changes)
     return DeclaredSchedule("talks", name, schedule, Upload("talks", "say", text), "talks")
 
@@ -42,7 +42,7 @@ def schedules(server: KfpServer) -> list[dict[str, Any]]:
 
 
 def test_a_schedule_is_made_as_it_stands(kfp_server: KfpServer) -> None:
-    assert apply(kfp_server, wanted(max_concurrency=3, end="2030-01-01", catch_up=True)) == "+"
+    assert apply(kfp_server, declared(max_concurrency=3, end="2030-01-01", catch_up=True)) == "+"
     (made,) = schedules(kfp_server)
     assert made["trigger"] == {"cron_schedule": {"cron": "0 0 4 * * 1", "end_time": "2030-01-01T00:00:00Z"}}
     assert (made["max_concurrency"], made["no_catchup"], made["status"]) == ("3", False, "ENABLED")
@@ -52,25 +52,25 @@ def test_a_schedule_is_made_as_it_stands(kfp_server: KfpServer) -> None:
 
 
 def test_a_change_takes_the_place_of_the_old_one(kfp_server: KfpServer) -> None:
-    apply(kfp_server, wanted())
-    assert apply(kfp_server, wanted(cron="0 0 5 * * 1")) == "~"
+    apply(kfp_server, declared())
+    assert apply(kfp_server, declared(cron="0 0 5 * * 1")) == "~"
     (made,) = schedules(kfp_server)
     assert made["trigger"]["cron_schedule"]["cron"] == "0 0 5 * * 1" and made["status"] == "ENABLED"
-    ours = [call.rpartition(":")[2] for call in kfp_server.writes if "recurringruns" in call]
-    assert ours[1:] == ["POST recurringruns", "disable", "enable", "DELETE recurringruns/{recurring_run_id}"]
+    calls = [call.rpartition(":")[2] for call in kfp_server.writes if "recurringruns" in call]
+    assert calls[1:] == ["POST recurringruns", "disable", "enable", "DELETE recurringruns/{recurring_run_id}"]
 
 
 def test_runs_under_way_outlive_the_replacing(kfp_server: KfpServer) -> None:
-    apply(kfp_server, wanted())
+    apply(kfp_server, declared())
     kfp_server.objects.clock += 8 * 86_400
     (run, *_) = kfp_server.objects.fire()
-    apply(kfp_server, wanted(cron="0 0 5 * * 1"))
+    apply(kfp_server, declared(cron="0 0 5 * * 1"))
     assert kfp_server.objects.runs[run["run_id"]]["state"] == "RUNNING"
 
 
 def test_the_replacement_runs_nothing_from_before_it_was_made(kfp_server: KfpServer) -> None:
     start = (datetime.now(UTC) - timedelta(days=30)).strftime("%Y-%m-%dT00:00:00Z")
-    daily = wanted(cron="@daily", start=start, catch_up=True, max_concurrency=10)
+    daily = declared(cron="@daily", start=start, catch_up=True, max_concurrency=10)
     kfp_server.objects.clock = datetime.now(UTC).timestamp()
     apply(kfp_server, daily)
     assert len(kfp_server.objects.fire()) >= 29, "the first one catches up"
@@ -79,10 +79,10 @@ def test_the_replacement_runs_nothing_from_before_it_was_made(kfp_server: KfpSer
 
 
 def test_what_is_no_longer_wanted_is_removed_and_what_is_not_ours_stays(kfp_server: KfpServer) -> None:
-    apply(kfp_server, wanted(), wanted("gone"))
-    theirs = dict(schedules(kfp_server)[0], recurring_run_id="theirs", description="by hand")
-    kfp_server.objects.recurring_runs["theirs"] = theirs
-    assert apply(kfp_server, wanted()) == "=-"
+    apply(kfp_server, declared(), declared("gone"))
+    foreign = dict(schedules(kfp_server)[0], recurring_run_id="theirs", description="by hand")
+    kfp_server.objects.recurring_runs["theirs"] = foreign
+    assert apply(kfp_server, declared()) == "=-"
     assert sorted(schedule["description"].partition("[")[0] for schedule in schedules(kfp_server)) == ["", "by hand"]
 
 
@@ -95,10 +95,10 @@ def _watching(hours: float) -> str:
 
 
 def test_a_plan_names_every_field_with_the_old_and_the_new_value(kfp_server: KfpServer) -> None:
-    before = wanted(text=_watching(6.0), start="2026-01-01", parameters={"word": "hello", "tone": "kind"})
+    before = declared(text=_watching(6.0), start="2026-01-01", parameters={"word": "hello", "tone": "kind"})
     apply(kfp_server, before)
     api = KfpApi.connect(kfp_server.endpoint)
-    after = wanted(
+    after = declared(
         text=_watching(8.0),
         cron="",
         interval="PT6H",
@@ -124,7 +124,7 @@ def test_a_plan_names_every_field_with_the_old_and_the_new_value(kfp_server: Kfp
         f"version: {before.upload.display_name} -> {after.upload.display_name}",
         "parameters.tone: kind -> none",
     )
-    added = str(next(plan(api, [wanted("new", start="2027-01-01", sla_hours=3)], [])))
+    added = str(next(plan(api, [declared("new", start="2027-01-01", sla_hours=3)], [])))
     assert "start: 2027-01-01" in added and "sla_hours: 3.0" in added
 
 
@@ -135,16 +135,16 @@ def pause(server: KfpServer) -> None:
 
 
 def test_what_a_person_paused_stays_paused(kfp_server: KfpServer) -> None:
-    apply(kfp_server, wanted())
+    apply(kfp_server, declared())
     pause(kfp_server)
-    assert apply(kfp_server, wanted()) == "!"
+    assert apply(kfp_server, declared()) == "!"
     for hour in (5, 6):
-        assert apply(kfp_server, wanted(cron=f"0 0 {hour} * * 1")) == "~"
+        assert apply(kfp_server, declared(cron=f"0 0 {hour} * * 1")) == "~"
         (made,) = schedules(kfp_server)
         assert made["status"] == "DISABLED" and f" {hour} " in made["trigger"]["cron_schedule"]["cron"]
     kfp_server.objects.enable(made["recurring_run_id"])
-    assert apply(kfp_server, wanted(cron="0 0 6 * * 1")) == "="
-    assert apply(kfp_server, wanted(cron="0 0 7 * * 1")) == "~"
+    assert apply(kfp_server, declared(cron="0 0 6 * * 1")) == "="
+    assert apply(kfp_server, declared(cron="0 0 7 * * 1")) == "~"
     assert [schedule["status"] for schedule in schedules(kfp_server)] == ["ENABLED"]
 
 
@@ -152,7 +152,7 @@ def test_what_a_person_paused_stays_paused(kfp_server: KfpServer) -> None:
 def before() -> Objects:
     """What the server has when one schedule was applied; each test takes a copy."""
     with serving() as server:
-        apply(server, wanted())
+        apply(server, declared())
         return server.objects
 
 
@@ -160,7 +160,7 @@ def before() -> Objects:
 def calls(before: Objects) -> int:
     """The number of API calls needed to replace one schedule and to create another."""
     with serving(objects=deepcopy(before)) as server:
-        apply(server, wanted(cron="0 0 5 * * 1"), wanted("new"))
+        apply(server, declared(cron="0 0 5 * * 1"), declared("new"))
         return len(server.calls)
 
 
@@ -169,7 +169,7 @@ def test_a_fault_at_any_call_ends_as_wanted(before: Objects, calls: int, fault: 
     with serving() as server:
         for number in range(calls):
             server.objects = deepcopy(before)
-            after = wanted(cron="0 0 5 * * 1"), wanted("new")
+            after = declared(cron="0 0 5 * * 1"), declared("new")
             server.faults = {len(server.calls) + number: fault}
             try:
                 apply(server, *after, patience=impatient(fault))
@@ -189,8 +189,8 @@ def test_a_fault_at_any_call_ends_as_wanted(before: Objects, calls: int, fault: 
 def test_nothing_is_run_twice_where_replacing_is_cut_off_over_due_times(cut: int) -> None:
     """What was due while the one was disabled and the other not enabled yet is missed, but for the last of it."""
     with serving() as server:
-        apply(server, wanted(cron="@hourly"))
-        after = wanted(cron="@hourly", max_concurrency=2)
+        apply(server, declared(cron="@hourly"))
+        after = declared(cron="@hourly", max_concurrency=2)
         server.faults = {len(server.calls) + cut: "down after"}
         try:
             apply(server, after, patience=IMPATIENT)
@@ -216,18 +216,18 @@ def test_what_was_cut_off_is_replaced_by_what_is_wanted_next(before: Objects, ca
                 pause(server)
             server.faults = {len(server.calls) + number: "down after"}
             with suppress(KfpError):
-                apply(server, wanted(cron="0 0 5 * * 1"), patience=IMPATIENT)
+                apply(server, declared(cron="0 0 5 * * 1"), patience=IMPATIENT)
             server.down, server.faults = False, {}
-            apply(server, wanted(cron="0 0 6 * * 1"))
+            apply(server, declared(cron="0 0 6 * * 1"))
             (made,) = schedules(server)
             assert made["status"] == ("DISABLED" if paused else "ENABLED"), f"call {number}"
             assert made["trigger"]["cron_schedule"]["cron"] == "0 0 6 * * 1"
 
 
 def test_no_one_is_replaced_at_the_moment_it_is_due(kfp_server: KfpServer) -> None:
-    apply(kfp_server, wanted(cron="@hourly"))
+    apply(kfp_server, declared(cron="@hourly"))
     kfp_server.objects.clock = (kfp_server.objects.clock // 3600 + 1) * 3600 - 10
-    apply(kfp_server, wanted(cron="@hourly", max_concurrency=2))
+    apply(kfp_server, declared(cron="@hourly", max_concurrency=2))
     kfp_server.objects.fire()
     assert len(kfp_server.objects.runs) == 1
 

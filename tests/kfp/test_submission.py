@@ -12,7 +12,7 @@ from gatehouse.kfp_api.client import KfpApi
 from gatehouse.kfp_api.connection import KfpError
 from tests.stand_ins.kfp_api import FAULTS, PERSISTENT, PIPELINE, KfpServer, Objects, impatient, serving
 
-WANTED = Submission(Upload("talks", "say", PIPELINE), {"word": "hello"}, experiment="talks")
+SUBMISSION = Submission(Upload("talks", "say", PIPELINE), {"word": "hello"}, experiment="talks")
 
 
 def _counts(server: KfpServer) -> list[int]:
@@ -24,26 +24,26 @@ def _counts(server: KfpServer) -> list[int]:
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_at_any_call_ends_in_one_run(fault: str) -> None:
     with serving() as server:
-        once = WANTED.send(KfpApi.connect(server.endpoint, patience=PERSISTENT))
+        once = SUBMISSION.send(KfpApi.connect(server.endpoint, patience=PERSISTENT))
         expected = _counts(server)
         for number in range(len(server.calls)):
             server.objects, before = Objects(), len(server.calls)
             server.faults = {before + number: fault}
             with suppress(KfpError):
-                WANTED.send(KfpApi.connect(server.endpoint, patience=impatient(fault)))
+                SUBMISSION.send(KfpApi.connect(server.endpoint, patience=impatient(fault)))
             # With a short wait a busy machine may end it before.
             assert fault == "slow" or len(server.calls) > before + number, "the fault befell no call"
             server.down, server.faults = False, {}
-            run = WANTED.send(KfpApi.connect(server.endpoint, patience=PERSISTENT))
+            run = SUBMISSION.send(KfpApi.connect(server.endpoint, patience=PERSISTENT))
             message = f"call {number}: {server.calls[before:]}"
             assert (run.name, _counts(server)) == (once.name, expected), message
             wrote = len(server.writes)
-            assert WANTED.send(KfpApi.connect(server.endpoint, patience=PERSISTENT)).id == run.id, message
+            assert SUBMISSION.send(KfpApi.connect(server.endpoint, patience=PERSISTENT)).id == run.id, message
             assert len(server.writes) == wrote, message
 
 
 def _on(day: str, revision: str = "", **changes: Any) -> Submission:
-    return replace(WANTED, upload=replace(WANTED.upload, date=day, revision=revision), **changes)
+    return replace(SUBMISSION, upload=replace(SUBMISSION.upload, date=day, revision=revision), **changes)
 
 
 def test_what_people_see_begins_with_a_date_and_ends_with_the_digest(kfp_server: KfpServer) -> None:

@@ -203,7 +203,7 @@ def test_a_post_that_got_no_answer_is_not_sent_again(fault: str) -> None:
         pipeline = api.pipeline("say")
         version = next(api.versions(pipeline.id))
         server.faults = {len(server.calls) + 2: fault}
-        server.objects.create_run = lambda *given: {}  # type: ignore[method-assign]
+        server.objects.create_run = lambda *received: {}  # type: ignore[method-assign]
         patience = replace(PERSISTENT, request=0.5, settle=0.02)
         with pytest.raises(KfpError, match="may still do it"):
             connect(server, patience).create_run("run-1", pipeline.id, version.id, {"word": "hello"}, "talks")

@@ -173,8 +173,8 @@ def _replay(server: KfpServer) -> Iterator[tuple[int, Any]]:
             for step, *arguments in BETWEEN[record["before"]]:
                 getattr(objects, step)(*arguments)
         path, body = record["path"], record.get("request")
-        for recorded, ours in tokens.items():
-            path = path.replace(recorded, ours)
+        for recorded, token in tokens.items():
+            path = path.replace(recorded, token)
         own = OWN_ID.get(path.partition("?")[0], "")
         objects.ids = [record["answer"][own]] if record["method"] == "POST" and own in record["answer"] else []
         url = f"{server.endpoint}/apis/v2beta1/{path}"
@@ -211,31 +211,31 @@ def _collect(node: Any) -> None:
 _collect(RECORDED)
 
 
-def _differences(ours: Any, real: Any, key: str = "", where: str = "") -> Iterator[str]:
+def _differences(answer: Any, real: Any, key: str = "", where: str = "") -> Iterator[str]:
     if key in FREE:
-        if type(ours) is not type(real) and real != "<pruned>":
-            yield f"{where}: expected {type(real).__name__}, found {ours!r}"
+        if type(answer) is not type(real) and real != "<pruned>":
+            yield f"{where}: expected {type(real).__name__}, found {answer!r}"
     elif key in SHAPES:
-        yield from (f"{where}: no such item was seen: {item}" for item in ours if _fields(item) not in SAMPLES[key])
+        yield from (f"{where}: no such item was seen: {item}" for item in answer if _fields(item) not in SAMPLES[key])
         if key == "state_history" and "state" in (real[0] if real else {}) and "task_details" not in where:
-            states = [[entry.get("state") for entry in history] for history in (ours, real)]
+            states = [[entry.get("state") for entry in history] for history in (answer, real)]
             if states[0] != states[1]:
                 yield f"{where}: expected {states[1]}, found {states[0]}"
-    elif isinstance(real, dict) and isinstance(ours, dict):
-        for name in sorted(real.keys() ^ ours.keys()):
+    elif isinstance(real, dict) and isinstance(answer, dict):
+        for name in sorted(real.keys() ^ answer.keys()):
             yield f"{where}.{name}: {'is missing' if name in real else 'was never seen'}"
-        for name in sorted(real.keys() & ours.keys()):
-            yield from _differences(ours[name], real[name], name, f"{where}.{name}")
-    elif isinstance(real, list) and isinstance(ours, list):
-        if len(ours) < len(real):
-            yield f"{where}: expected {len(real)} items, found {len(ours)}"
-        for number, (item, expected) in enumerate(zip(ours, real, strict=False)):
+        for name in sorted(real.keys() & answer.keys()):
+            yield from _differences(answer[name], real[name], name, f"{where}.{name}")
+    elif isinstance(real, list) and isinstance(answer, list):
+        if len(answer) < len(real):
+            yield f"{where}: expected {len(real)} items, found {len(answer)}"
+        for number, (item, expected) in enumerate(zip(answer, real, strict=False)):
             yield from _differences(item, expected, "", f"{where}[{number}]")
     elif key.endswith("_at"):
-        if real.startswith("1970") != ours.startswith("1970"):
-            yield f"{where}: expected {real}, found {ours}"
-    elif SCHEDULED.sub(r"\1\2", str(ours)) != SCHEDULED.sub(r"\1\2", str(real)):
-        yield f"{where}: expected {real!r}, found {ours!r}"
+        if real.startswith("1970") != answer.startswith("1970"):
+            yield f"{where}: expected {real}, found {answer}"
+    elif SCHEDULED.sub(r"\1\2", str(answer)) != SCHEDULED.sub(r"\1\2", str(real)):
+        yield f"{where}: expected {real!r}, found {answer!r}"
 
 
 def _words(message: str) -> str:
@@ -247,13 +247,13 @@ def _words(message: str) -> str:
     "number", range(len(RECORDED)), ids=[f"{item['method']} {item['path'][:60]}" for item in RECORDED]
 )
 def test_the_stand_in_answers_as_the_server_did(replayed: list[tuple[int, Any]], number: int) -> None:
-    record, (status, ours) = RECORDED[number], replayed[number]
+    record, (status, answer) = RECORDED[number], replayed[number]
     real = record["answer"]
-    assert status == record["status"], ours
+    assert status == record["status"], answer
     if status == 200:
-        assert not list(itertools.islice(_differences(ours, real), 20))
+        assert not list(itertools.islice(_differences(answer, real), 20))
         return
-    said, expected = ours["details"][0], real["details"][0]
-    assert (ours["code"], _words(said["message"])) == (real["code"], _words(expected["message"]))
-    assert ours.keys() == real.keys() and said.keys() == expected.keys()
-    assert _words(ours["message"]) in _words(real["message"]), "the cause"
+    detail, expected = answer["details"][0], real["details"][0]
+    assert (answer["code"], _words(detail["message"])) == (real["code"], _words(expected["message"]))
+    assert answer.keys() == real.keys() and detail.keys() == expected.keys()
+    assert _words(answer["message"]) in _words(real["message"]), "the cause"

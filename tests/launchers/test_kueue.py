@@ -70,7 +70,7 @@ def test_objects_say_what_the_profile_says() -> None:
 
 
 @pytest.mark.parametrize(
-    ("profile", "said"),
+    ("profile", "message"),
     [
         (_changed(quotas={"h100": {"cpu": {"nominal": 1}}}), "team forecasting: expected a flavor of cpu-nodes, a100"),
         (_changed(namespaces=["vision"]), "expected every namespace once, found vision twice"),
@@ -85,6 +85,6 @@ def test_objects_say_what_the_profile_says() -> None:
         ),
     ],
 )
-def test_what_kueue_would_refuse_is_refused(profile: dict[str, Any], said: str) -> None:
-    with pytest.raises(ValidationError, match=said):
+def test_what_kueue_would_refuse_is_refused(profile: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
         Kueue.model_validate(profile)

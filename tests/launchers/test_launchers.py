@@ -75,7 +75,7 @@ class Place:
             return [*self.cluster.jobs, *map(str, alive)]
         if REAL and self.kind != "local":
             return []
-        return [said for process in descendants(os.getpid()) if (said := _started_here(process))]
+        return [line for process in descendants(os.getpid()) if (line := _started_here(process))]
 
     def runs(self, owner: int) -> bool:
         """Whether the job that the process `owner` launched has begun."""

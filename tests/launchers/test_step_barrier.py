@@ -17,9 +17,9 @@ def test_a_checkpoint_that_is_due_is_asked_for_once(monkeypatch: pytest.MonkeyPa
         "all_reduce": lambda *_, **__: SimpleNamespace(wait=lambda: None),
     }.items():
         monkeypatch.setattr(dist, name, value)
-    barrier, saved, asked = StepBarrier(), [], False
+    barrier, saved, due = StepBarrier(), [], False
     for step in range(1, 25):
-        if asked:
+        if due:
             saved.append(step)
-        asked = barrier.agree(step, due=step - (saved[-1] if saved else 0) >= 10).due
+        due = barrier.agree(step, due=step - (saved[-1] if saved else 0) >= 10).due
     assert saved == [12, 24]

@@ -54,8 +54,8 @@ def test_labels_are_joined_by_key_and_time_and_are_null_where_not_known_yet() ->
 
 
 def test_probabilities_of_several_classes_are_read_as_a_table() -> None:
-    given = pa.array([[0.1, 0.9], [0.5, 0.5], [1.0, 0.0]], pa.list_(pa.float64(), 2))
-    assert predicted(_table(probabilities=given), "multiclass").tolist() == given.to_pylist()
+    probabilities = pa.array([[0.1, 0.9], [0.5, 0.5], [1.0, 0.0]], pa.list_(pa.float64(), 2))
+    assert predicted(_table(probabilities=probabilities), "multiclass").tolist() == probabilities.to_pylist()
 
 
 def test_a_log_without_predictions_is_refused(store: ArtifactStore) -> None:

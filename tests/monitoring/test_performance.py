@@ -19,13 +19,13 @@ def _rows(days: int, rows: int, wrong_from: int, blur: float = 0.0, seed: int = 
     chances = random.uniform(size=days * rows)
     labels = (random.uniform(size=days * rows) < chances).astype(np.float64)
     times = np.datetime64("2013-01-01", "us") + day * np.timedelta64(1, "D")
-    said = np.where(day >= wrong_from, 1 - chances, chances) * (1 - blur) + blur
+    scores = np.where(day >= wrong_from, 1 - chances, chances) * (1 - blur) + blur
     table = pa.table({"decision_time": pa.array(times, pa.timestamp("us", "UTC")), "label": labels})
-    return part_of(table, "label", ""), Predictions(said, said, said >= 0.5)
+    return part_of(table, "label", ""), Predictions(scores, scores, scores >= 0.5)
 
 
 @pytest.mark.parametrize(
-    ("wrong_from", "gate", "state", "said"),
+    ("wrong_from", "gate", "state", "message"),
     [
         (99, Gate(0.83, 0.01), "quiet", "the model holds: 0.8300 at the gate, now 0.8"),
         (20, Gate(0.83, 0.01), "alarm", "the model decays: 0.8300 at the gate, now 0.6"),
@@ -34,10 +34,10 @@ def _rows(days: int, rows: int, wrong_from: int, blur: float = 0.0, seed: int = 
     ],
 )
 def test_performance_is_held_against_the_gate_with_its_uncertainty(
-    wrong_from: int, gate: Gate | None, state: str, said: str
+    wrong_from: int, gate: Gate | None, state: str, message: str
 ) -> None:
     finding = performance(SPEC, "binary", gate, *_rows(30, 40, wrong_from))
-    assert finding.state == state and said in finding.why
+    assert finding.state == state and message in finding.why
     if gate:
         assert finding.low is not None and finding.value is not None and finding.high is not None
         assert finding.low < finding.value < finding.high and finding.expected == gate.value
@@ -69,14 +69,14 @@ def test_an_error_of_the_gate_that_was_drawn_by_rows_grows_by_the_design_effect(
     now = Now(0.8, 0.7, 0.9, error=0.0, effect=4.0)
     assert now.error_of(Gate(0.8, 0.01, "row"), units) == pytest.approx(0.02)
     assert now.error_of(Gate(0.8, 0.01, "day"), units) == pytest.approx(0.01)
-    part, said = _rows(30, 40, 15)
-    assert measured(metric_named("roc_auc"), part, said, SPEC, units_of(part, SPEC)).effect > 4
+    part, predictions = _rows(30, 40, 15)
+    assert measured(metric_named("roc_auc"), part, predictions, SPEC, units_of(part, SPEC)).effect > 4
 
 
 def test_performance_without_both_classes_is_not_judged() -> None:
-    part, said = _rows(10, 20, 99)
+    part, predictions = _rows(10, 20, 99)
     alone = Part(part.rows, part.table, np.zeros(len(part.labels)))
-    finding = performance(SPEC, "binary", Gate(0.8, 0.01), alone, said)
+    finding = performance(SPEC, "binary", Gate(0.8, 0.01), alone, predictions)
     assert finding.state == "not judged" and "200 rows with label 0 and 0 with label 1" in finding.why
 
 

@@ -25,7 +25,7 @@ FACTS = {"decided from": "2013-11-01", "to": "2013-11-30", "labelled rows after 
 DAY = 86_400.0
 
 
-def _told(*triggers: str, **facts: Any) -> dict[str, Any]:
+def _drift_report(*triggers: str, **facts: Any) -> dict[str, Any]:
     return {
         "triggers": list(triggers),
         "reasons": [f"{trigger} was found" for trigger in triggers],
@@ -35,7 +35,7 @@ def _told(*triggers: str, **facts: Any) -> dict[str, Any]:
 
 def _request(store: ArtifactStore, *triggers: str, model: str = MODEL, **facts: Any) -> RetrainRequest:
     training_set = str(store.publish("training-sets", "delay", {"a": "1"}))
-    files = {"drift.json": canonical_json(_told(*triggers, **facts))}
+    files = {"drift.json": canonical_json(_drift_report(*triggers, **facts))}
     drift = str(store.publish("drift-reports", "delay", files, derived_from={"reference": training_set}))
     return RetrainRequest(
         project="flights", model_name="delay", model=model, drift=drift, source="gs://raw", spec=RetrainSpec()
@@ -73,14 +73,14 @@ sdkVersion: kfp-2.17.0
 @pytest.mark.parametrize(
     ("on", "drift", "age", "asks"),
     [
-        (("drift", "decay"), _told(), 99, ""),
-        (("drift", "decay"), _told("decay", "drift"), 0, "decay+drift"),
-        (("decay",), _told("drift"), 99, ""),
-        ((), _told("decay"), 99, ""),
-        (("schedule",), _told(), 29.9, ""),
-        (("schedule",), _told(), 30, "schedule"),
-        (("volume",), _told(), 0, ""),
-        (("volume",), _told(**{"labelled rows after the last train row": 100_000}), 0, "volume"),
+        (("drift", "decay"), _drift_report(), 99, ""),
+        (("drift", "decay"), _drift_report("decay", "drift"), 0, "decay+drift"),
+        (("decay",), _drift_report("drift"), 99, ""),
+        ((), _drift_report("decay"), 99, ""),
+        (("schedule",), _drift_report(), 29.9, ""),
+        (("schedule",), _drift_report(), 30, "schedule"),
+        (("volume",), _drift_report(), 0, ""),
+        (("volume",), _drift_report(**{"labelled rows after the last train row": 100_000}), 0, "volume"),
     ],
 )
 def test_a_new_model_is_due_by_what_the_project_names(on: Any, drift: Any, age: float, asks: str) -> None:
@@ -150,8 +150,8 @@ def test_killed_at_any_step_the_repeat_ends_with_one_run(
             raise _KilledError
         return done
 
-    def creating(self: KfpApi, *given: Any, **named: Any) -> Any:
-        run = created(self, *given, **named)
+    def creating(self: KfpApi, *arguments: Any, **named: Any) -> Any:
+        run = created(self, *arguments, **named)
         if point == "created":
             raise _KilledError
         return run
@@ -215,12 +215,12 @@ def _take(store: ArtifactStore, monkeypatch: pytest.MonkeyPatch, run: str) -> No
 def test_the_first_stage_of_a_training_finds_its_order_by_its_run_and_claims_it(
     store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    orders, asked = Orders(store, "delay"), PrepareRequest(model_name="delay")
+    orders, preparation = Orders(store, "delay"), PrepareRequest(model_name="delay")
     for cause in ("abc", "def"):
         orders.give(lambda _, cause=cause: Order(cause, f"flights-training-{cause}", MODEL, (cause,), {}, time.time()))
     orders.note("def", "submitted", kfp_run="0c5e")
 
-    def ordered(run: str, request: PrepareRequest = asked) -> tuple[str, ...]:
+    def ordered(run: str, request: PrepareRequest = preparation) -> tuple[str, ...]:
         monkeypatch.setenv(RUN_ID, run)
         return prepare.function(request, store).ordered
 

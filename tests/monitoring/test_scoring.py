@@ -49,9 +49,9 @@ class Scorer:
         """Score them."""
         return score(ScoreRequest(model=model or self.model, rows=rows, version=3), self.store)
 
-    def table(self, found: ScoreResult) -> pa.Table:
+    def table(self, result: ScoreResult) -> pa.Table:
         """The predictions."""
-        return pq.read_table(self.store.paths(found.predictions))
+        return pq.read_table(self.store.paths(result.predictions))
 
 
 @pytest.fixture
@@ -65,9 +65,9 @@ def scorer(store: ArtifactStore, monkeypatch: pytest.MonkeyPatch) -> Scorer:
     made = Scorer(store, model, rows)
     predict = Predictor.predict
 
-    def counted(self: Predictor, given: pa.Table) -> Any:
-        made.scored += given.num_rows
-        return predict(self, given)
+    def counted(self: Predictor, rows: pa.Table) -> Any:
+        made.scored += rows.num_rows
+        return predict(self, rows)
 
     monkeypatch.setattr(Predictor, "predict", counted)
     return made
@@ -118,7 +118,7 @@ def test_every_task_has_its_columns(scorer: Scorer, task: str, loss: str, column
 def test_rows_of_features_that_mean_something_else_are_refused(scorer: Scorer) -> None:
     store, texts = scorer.store, {"definitions.py": DEFINITIONS, **QUERIES}
     query, on_demand = texts["views/sales.sql"], texts["on_demand/basket.sql"]
-    learned, labels, *others = (
+    learned, labels, *removals = (
         publish_definitions(store, "shops", texts | changed)
         for changed in (
             {},
@@ -130,7 +130,7 @@ def test_rows_of_features_that_mean_something_else_are_refused(scorer: Scorer) -
     training_set = scorer.publish(scorer.rows, definitions=learned)
     model = publish_model(store, training_set, publish_split(store, training_set, train=range(200)), steps=1)
     assert scorer.score(scorer.publish(scorer.rows, definitions=labels), model).rows == ROWS
-    for other, entry in zip(others, ("sales: code views/sales.sql", "basket: its query"), strict=True):
+    for other, entry in zip(removals, ("sales: code views/sales.sql", "basket: its query"), strict=True):
         with pytest.raises(ConfigurationError, match=entry):
             scorer.score(scorer.publish(scorer.rows, definitions=other), model)
 

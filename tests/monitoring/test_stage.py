@@ -68,8 +68,8 @@ def _monitor(
     **details: Any,
 ) -> MonitorResult:
     reference, split, newest = _published(store, current, trained, **details)
-    asked = {"reference": reference, "split": split, "current": newest, "since": since, "until": until}
-    return monitor(MonitorRequest(**asked, spec=spec), store)
+    fields = {"reference": reference, "split": split, "current": newest, "since": since, "until": until}
+    return monitor(MonitorRequest(**fields, spec=spec), store)
 
 
 def _published(
@@ -84,7 +84,7 @@ def _published(
     )
 
 
-def _found(store: ArtifactStore, result: MonitorResult) -> list[dict[str, Any]]:
+def _report(store: ArtifactStore, result: MonitorResult) -> list[dict[str, Any]]:
     actual: list[dict[str, Any]] = store.read_json(result.drift, "drift.json")["findings"]
     return actual
 
@@ -92,7 +92,7 @@ def _found(store: ArtifactStore, result: MonitorResult) -> list[dict[str, Any]]:
 def _psi(store: ArtifactStore, result: MonitorResult) -> dict[str, float]:
     return {
         finding["name"]: finding["distances"]["psi"]
-        for finding in _found(store, result)
+        for finding in _report(store, result)
         if finding["kind"] and finding["check"] == "data drift"
     }
 
@@ -173,14 +173,14 @@ def test_rows_that_a_refit_was_trained_on_are_no_newest_ones(store: ArtifactStor
         split = str(
             store.publish("splits", "delay", {f"{part}.parquet": workspace / f"{part}.parquet" for part in parts})
         )
-    asked = {"reference": _publish(store, "training-sets", before, DETAILS), "split": split}
-    asked["current"] = _publish(store, "training-sets", whole, DETAILS)
+    fields = {"reference": _publish(store, "training-sets", before, DETAILS), "split": split}
+    fields["current"] = _publish(store, "training-sets", whole, DETAILS)
     result = {}
     for refit in (0, 3):
         model = str(
             store.publish("models", "delay", {"model.json": "{}"}, configuration={"stopping": {"refit": refit}})
         )
-        rows = read_rows(MonitorRequest(**asked, model=model, spec=SPEC), store)
+        rows = read_rows(MonitorRequest(**fields, model=model, spec=SPEC), store)
         result[refit] = [table.num_rows // 20 for table in (rows.trained, rows.current, rows.labelled)]
     assert result == {0: [250, 50, 50], 3: [270, 30, 30]}
 
@@ -225,9 +225,9 @@ def test_rows_without_a_label_yet_are_judged_by_what_needs_none(
     monkeypatch.setitem(DETAILS, "set_aside", {"label younger than its horizon": 200, "cancelled": 7})
     reference, split, newest = _published(store, _table(280, 20))
     young = _publish(store, "decisions", _table(300, 10, hotter).drop_columns("label"), {})
-    asked = MonitorRequest(reference=reference, split=split, current=newest, spec=SPEC)
-    assert monitor(asked, store).decision == "keep"
-    reported = monitor(asked.model_copy(update={"unlabelled": young}), store)
+    request = MonitorRequest(reference=reference, split=split, current=newest, spec=SPEC)
+    assert monitor(request, store).decision == "keep"
+    reported = monitor(request.model_copy(update={"unlabelled": young}), store)
     assert reported.decision == "retrain" and reported.reasons[0].startswith(
         "data drift: expected at most 0% of the features"
     )
@@ -274,7 +274,7 @@ def test_an_alarm_that_a_season_hid_is_a_warning_and_told_on_the_page(store: Art
 
 
 def _state(store: ArtifactStore, result: MonitorResult, check: str, name: str = "") -> tuple[str, str]:
-    (actual,) = [finding for finding in _found(store, result) if (finding["check"], finding["name"]) == (check, name)]
+    (actual,) = [finding for finding in _report(store, result) if (finding["check"], finding["name"]) == (check, name)]
     return actual["state"], actual["why"]
 
 

@@ -186,8 +186,8 @@ def test_any_sequence_of_tables_and_pushes_leaves_what_an_offline_join_gives(
         # Day `day` covers what is known from minute 10 * day on; what is known in the last `length` minutes may change.
         start, as_of = 10 * day, 10 * day + 10
         fresh = [
-            (key, start - 3 + event, start + max(known, event - 3), 100 * day + number)
-            for number, (key, event, known) in enumerate(listed)
+            (key, start - 3 + event, start + max(delay, event - 3), 100 * day + number)
+            for number, (key, event, delay) in enumerate(listed)
         ]
         provisional = [row for row in fresh if row[2] >= as_of - length]
         settled += [row for row in fresh if row[2] < as_of - length]
@@ -197,7 +197,7 @@ def test_any_sequence_of_tables_and_pushes_leaves_what_an_offline_join_gives(
             assert not result.rewritten
             assert counts(store, "abc", at(as_of)) == joined(table, "abc", as_of)
             later = [
-                (key, start + event, as_of + 1 + known, -number) for number, (key, event, known) in enumerate(pushed)
+                (key, start + event, as_of + 1 + delay, -number) for number, (key, event, delay) in enumerate(pushed)
             ]
             if later:
                 store.write(VIEW, counted(*later))

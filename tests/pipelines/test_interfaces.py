@@ -48,10 +48,10 @@ def test_a_component_gives_what_its_stage_gives(store: ArtifactStore) -> None:
     request = FitRequest(training_set=training_set, split=split, spec=spec, model_name="delays")
     result = fit_transformation(request, store)
     component = component_of("fit_transformation")
-    asked = {"training_set": store.address_of(training_set), "split": split, "model_name": "delays"}
-    asked |= {"store": store.address, "code": {"fit_transformation": fit_transformation.code()}}
-    assert component.python_func(**asked, spec=parameter_of(spec)) == (result.transformation,)
-    assert component.python_func(**asked) != (result.transformation,)
+    arguments = {"training_set": store.address_of(training_set), "split": split, "model_name": "delays"}
+    arguments |= {"store": store.address, "code": {"fit_transformation": fit_transformation.code()}}
+    assert component.python_func(**arguments, spec=parameter_of(spec)) == (result.transformation,)
+    assert component.python_func(**arguments) != (result.transformation,)
 
 
 class Free(StageModel):

@@ -64,8 +64,8 @@ def test_planted_drift_is_found_trained_for_once_and_the_new_model_becomes_the_c
     monkeypatch.delenv(ENDPOINT, raising=False)
     before = Ledger(copy, MODEL).state()
     options = ["--pipeline", "monitoring", "--store", copy.address, "--source", str(later), "--window", WINDOW]
-    asked = CliRunner().invoke(app, ["run", str(moving), *options, "--param", "since=2013-02-01T00:00:00Z"])
-    assert asked.exit_code == 0, asked.output
+    command = CliRunner().invoke(app, ["run", str(moving), *options, "--param", "since=2013-02-01T00:00:00Z"])
+    assert command.exit_code == 0, command.output
     (drift,) = copy.references("drift-reports")
     message = copy.read_json(drift, "drift.json")
     assert message["decision"] == "retrain" and "decay" in message["triggers"]

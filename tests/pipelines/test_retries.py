@@ -31,6 +31,6 @@ def test_a_permanent_error_ends_each_retry_at_once_with_its_own_words(
     assert [(body["error"], body["exit_code"]) for body in failed] == [("ContractBreachError", 2)] * 3
     assert len({body["message"] for body in failed}) == 1 and "tailnum: null" in failed[0]["message"]
     # The first attempt looked, the others repeated what it found.
-    said = capfd.readouterr().out
-    assert said.count("gatehouse.errors.ContractBreachError: ") == 1
-    assert said.count("gatehouse.errors.RepeatedError: ") == 2
+    output = capfd.readouterr().out
+    assert output.count("gatehouse.errors.ContractBreachError: ") == 1
+    assert output.count("gatehouse.errors.RepeatedError: ") == 2

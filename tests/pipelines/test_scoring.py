@@ -28,10 +28,10 @@ def test_the_champion_scores_what_the_training_run_prepared_and_keys_of_ones_own
     assert output.num_rows == rows.num_rows == result["rows"] > 0
     assert output["probability"].to_pylist() == Predictor.load(copy, model).predict(rows).tolist()
 
-    asked = tmp_path / "asked.parquet"
-    pq.write_table(rows.slice(7, 5), asked)
+    keys = tmp_path / "asked.parquet"
+    pq.write_table(rows.slice(7, 5), keys)
     outcome = run_pipeline(
-        project, "scoring", copy, {**arguments, "since": "", "keys": str(asked)}, watch=lambda _: None
+        project, "scoring", copy, {**arguments, "since": "", "keys": str(keys)}, watch=lambda _: None
     )
     assert outcome.exit_code == 0, explain(outcome)
     taken, decisions = outcome.result("take_keys")["taken"], outcome.result("retrieve_decisions")["decisions"]

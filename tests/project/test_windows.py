@@ -43,7 +43,7 @@ def test_windows_cover_the_whole_without_holes(start: dt.datetime, days: int, st
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("", "START/END or START/END/STEP"),
         ("2013-01-01/2013-02-01/P0D", "expected a step of at least one month P1M.* found '.*P0D'"),
@@ -53,6 +53,6 @@ def test_windows_cover_the_whole_without_holes(start: dt.datetime, days: int, st
         ("2013-01-01/2014-01-01/PT1H", "at most 1,000 windows"),
     ],
 )
-def test_what_names_no_windows_is_refused(text: str, said: str) -> None:
-    with pytest.raises(ConfigurationError, match=said):
+def test_what_names_no_windows_is_refused(text: str, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
         windows_of(text)

@@ -31,8 +31,8 @@ def gate(gate: Gate) -> Gate:
     return gate
 
 
-def admitted(version: Named, asked: Serving = BUCKET) -> dict[str, Any]:
-    service: dict[str, Any] = yaml.safe_load(yaml.safe_dump(inference_service(version, asked)))
+def admitted(version: Named, serving: Serving = BUCKET) -> dict[str, Any]:
+    service: dict[str, Any] = yaml.safe_load(yaml.safe_dump(inference_service(version, serving)))
     problems = [f"{error.json_path}: {error.message}" for error in validator_of(CRD).iter_errors(service)]
     assert problems == []
     return service
@@ -76,8 +76,8 @@ def test_what_gets_no_requests_and_a_store_that_pods_do_not_reach_are_refused(ga
 def test_the_command_writes_all_of_it(gate: Gate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     schema = SimpleNamespace(inputs=[], outputs=[], online=None)
     monkeypatch.setattr(ServedModel, "of", lambda store, text, online: schema)
-    asked = ["handoff", f"{NAME}@shadow", "--out", str(tmp_path / "out"), "--pods-store", "gs://acme/gatehouse"]
-    ended = CliRunner().invoke(app, [*asked, "--store", gate.store.address])
+    arguments = ["handoff", f"{NAME}@shadow", "--out", str(tmp_path / "out"), "--pods-store", "gs://acme/gatehouse"]
+    ended = CliRunner().invoke(app, [*arguments, "--store", gate.store.address])
     assert ended.exception is None
     service = yaml.safe_load((tmp_path / "out" / "inferenceservice.yaml").read_text())
     assert service["spec"]["predictor"]["canaryTrafficPercent"] == 0

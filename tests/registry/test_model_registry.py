@@ -127,8 +127,8 @@ def test_a_version_of_somebody_else_is_not_written_over(gate: Gate, registry: Mo
     # The registry's own search by name would return this one: `_` is a wildcard there.
     registry.handle("POST", f"{_PATH}/registered_models", b'{"name": "delay_"}', "")
     registry.handle("POST", f"{_PATH}/registered_models", f'{{"name": "{NAME}"}}'.encode(), "")
-    theirs = b'{"name": "1", "registeredModelId": "2", "description": "by hand"}'
-    registry.handle("POST", f"{_PATH}/model_versions", theirs, "")
+    foreign = b'{"name": "1", "registeredModelId": "2", "description": "by hand"}'
+    registry.handle("POST", f"{_PATH}/model_versions", foreign, "")
     gate.run(gate.model(1))
     (warned,) = _warnings(gate)
     assert "Version 1 of delays" in warned and "not ours" in warned

@@ -33,27 +33,27 @@ def _ledger(*reasons: tuple[str, int]) -> list[Record]:
     return [*begun, first, *promoted]
 
 
-def _asked(key: str, version: int, began: float, ended: float, answer: str = "done", **more: int) -> Operation:
+def _operation(key: str, version: int, began: float, ended: float, answer: str = "done", **more: int) -> Operation:
     return Operation(key, "promote" if answer != "read" else "read", version, "champion", began, ended, answer, **more)
 
 
 def test_a_history_that_fits_has_no_problems() -> None:
-    history = [_asked(A, 2, 0, 1, size=4, champion=2), _asked(B, 1, 2, 3, size=5, champion=1)]
-    history += [_asked("read", 0, 2.5, 4, "read", size=4, champion=2), _asked("killed", 1, 2, float("inf"), "")]
+    history = [_operation(A, 2, 0, 1, size=4, champion=2), _operation(B, 1, 2, 3, size=5, champion=1)]
+    history += [_operation("read", 0, 2.5, 4, "read", size=4, champion=2), _operation("killed", 1, 2, float("inf"), "")]
     assert list(problems(_ledger((A, 2), (B, 1)), 3, history)) == []
 
 
 @pytest.mark.parametrize(
     ("ledger", "history", "problem"),
     [
-        ([], [_asked(A, 2, 0, 1, size=3, champion=1)], "its record is lost"),
-        ([(A, 2), (B, 1), (A, 2)], [_asked(A, 2, 0, 9, size=6, champion=2)], "was written before"),
+        ([], [_operation(A, 2, 0, 1, size=3, champion=1)], "its record is lost"),
+        ([(A, 2), (B, 1), (A, 2)], [_operation(A, 2, 0, 9, size=6, champion=2)], "was written before"),
         ([(A, 2)], [], "nobody asked for"),
-        ([(B, 2), (A, 1)], [_asked(A, 1, 0, 1, size=5, champion=1), _asked(B, 2, 2, 3, size=4)], "began after"),
-        ([(A, 2)], [_asked(A, 2, 0, 1, size=4, champion=1)], "saw champion 1"),
-        ([(A, 2)], [_asked(A, 2, 0, 1, "refused")], "was refused, and is record 4"),
-        ([], [_asked(A, 2, 0, 1, "refused")], "no state between"),
-        ([(A, 2)], [_asked(A, 2, 0, 1, size=4), _asked("r", 0, 2, 3, "read", size=3)], "began after"),
+        ([(B, 2), (A, 1)], [_operation(A, 1, 0, 1, size=5, champion=1), _operation(B, 2, 2, 3, size=4)], "began after"),
+        ([(A, 2)], [_operation(A, 2, 0, 1, size=4, champion=1)], "saw champion 1"),
+        ([(A, 2)], [_operation(A, 2, 0, 1, "refused")], "was refused, and is record 4"),
+        ([], [_operation(A, 2, 0, 1, "refused")], "no state between"),
+        ([(A, 2)], [_operation(A, 2, 0, 1, size=4), _operation("r", 0, 2, 3, "read", size=3)], "began after"),
     ],
 )
 def test_a_contradiction_to_the_ledger_is_found(

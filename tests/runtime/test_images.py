@@ -58,10 +58,10 @@ def test_the_bill_lists_all_that_is_pinned_and_what_asked_for_it(bill: dict[str,
     assert "pkg:pypi/alembic" in needs["pkg:pypi/optuna"]
     reached, pending = set(), ["pkg:pypi/gatehouse"]
     while pending:
-        one = pending.pop()
-        if one not in reached:
-            reached.add(one)
-            pending.extend(needs[one])
+        module = pending.pop()
+        if module not in reached:
+            reached.add(module)
+            pending.extend(needs[module])
     assert reached == needs.keys(), "something is in the image that nothing asks for"
 
 
@@ -89,9 +89,9 @@ def test_what_is_installed_comes_from_the_context_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("build", "said"), [("none", "no CPU build of torch"), ("cuda", "found the CUDA build"), ("cpu", "")]
+    ("build", "error"), [("none", "no CPU build of torch"), ("cuda", "found the CUDA build"), ("cpu", "")]
 )
-def test_the_image_for_cpus_has_the_cpu_build_of_torch_or_is_not_built(tmp_path: Path, build: str, said: str) -> None:
+def test_the_image_for_cpus_has_the_cpu_build_of_torch_or_is_not_built(tmp_path: Path, build: str, error: str) -> None:
     context = tmp_path / "context"
     for folder in ("locks", "wheels", "gatehouse"):
         (context / folder).mkdir(parents=True)
@@ -101,7 +101,7 @@ def test_the_image_for_cpus_has_the_cpu_build_of_torch_or_is_not_built(tmp_path:
         _wheel(context / "wheels", "torch", requires="nvidia-cublas" if build == "cuda" else "sympy")
     ended = _installed(tmp_path, context, TORCH_INDEX=tmp_path.as_uri())
     assert (ended.returncode == 0) == (build == "cpu")
-    assert said in ended.stderr
+    assert error in ended.stderr
 
 
 def _installed(folder: Path, context: Path, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -157,8 +157,8 @@ def test_a_pipeline_runs_in_the_image_through_kfps_docker_runner(engine: str, tm
 
     @dsl.pipeline
     def before_any_champion() -> str:
-        asked = {"model_name": "delay", "candidate": "", "training_set": "", "split": "", "policy": {}}
-        return resolve(store="/tmp/store", **asked).outputs["champion"]
+        arguments = {"model_name": "delay", "candidate": "", "training_set": "", "split": "", "policy": {}}
+        return resolve(store="/tmp/store", **arguments).outputs["champion"]
 
     local.init(runner=local.DockerRunner(), pipeline_root=str(tmp_path))
     assert before_any_champion().output == ""

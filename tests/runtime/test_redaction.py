@@ -58,7 +58,7 @@ NO_STORE = cast(ArtifactStore, None)
 """No source of these tests keeps anything."""
 NOW = datetime(2024, 1, 1, tzinfo=UTC)
 IMPATIENT = Patience(request=1, retry=0, first_pause=0, settle=0)
-Tell = Callable[[str], object]
+Door = Callable[[str], object]
 
 
 def _state(source: dict[str, Any]) -> None:
@@ -86,15 +86,15 @@ def _studies(url: str) -> None:
     database()
 
 
-def _named(variable: str, ask: Callable[[], object]) -> Tell:
-    def tell(url: str) -> object:
+def _named(variable: str, ask: Callable[[], object]) -> Door:
+    def open_door(url: str) -> object:
         os.environ[variable] = url
         return ask()
 
-    return tell
+    return open_door
 
 
-DOORS: dict[str, tuple[str, Tell]] = {
+DOORS: dict[str, tuple[str, Door]] = {
     "adbc": ("postgresql://me:{}@127.0.0.1:1/db", _sql),
     "sqlalchemy": ("postgresql+psycopg://me:{}@127.0.0.1:1/db", _sql),
     "no driver": ("mysql+nosuch://me:{}@127.0.0.1:1/db", _sql),
@@ -153,13 +153,13 @@ def _echo() -> int:
     return int(server.server_address[1])
 
 
-def _told(door: str, password: str, log: Callable[[], str]) -> str:
+def _shown_by(door: str, password: str, log: Callable[[], str]) -> str:
     """All that a door shows: what it returns, or its error with the traceback that a log would hold, and its log."""
-    form, tell = DOORS[door]
+    form, door_of = DOORS[door]
     url = form.replace("<echo>", str(_echo())).replace("{}", password)
     before = dict(os.environ)
     try:
-        answer = str(tell(url))
+        answer = str(door_of(url))
     except ValidationError as error:
         answer = str([(item["loc"], item["msg"]) for item in error.errors()])
     except Exception as error:
@@ -178,12 +178,12 @@ def test_what_a_door_says_does_not_depend_on_the_password(door: str, caplog: pyt
         return lines
 
     caplog.set_level(logging.DEBUG)
-    passed, refused = _told(door, ENCODED, log), _told(door, BARE, log)
+    passed, refused = _shown_by(door, ENCODED, log), _shown_by(door, BARE, log)
     assert "S3cr3t" not in passed + refused and "Word" not in passed + refused
     assert "TypeError" not in passed + refused, "a mistake of this test says the same for all passwords too"
     for password in PASSWORDS:
-        assert _told(door, quote(password, safe=""), log) == passed, password
-        assert _told(door, password, log) in (passed, refused), password
+        assert _shown_by(door, quote(password, safe=""), log) == passed, password
+        assert _shown_by(door, password, log) in (passed, refused), password
 
 
 @pytest.mark.parametrize("password", [item for item in PASSWORDS if set(item) & set("@/#?[]\\ '\"\t")])
@@ -272,14 +272,14 @@ def test_a_declared_password_is_refused_and_not_shown(declared: dict[str, Any]) 
 
 @pytest.mark.parametrize("password", PASSWORDS)
 def test_a_connection_string_of_redis_is_not_shown(password: str) -> None:
-    def told(word: str) -> str:
+    def door(word: str) -> str:
         try:
             RedisOnline(connect_redis(f"127.0.0.1:{_echo()},password={word},db=0"), "p").state("v")
         except Exception as error:
             return "".join(traceback.format_exception(error))
         return ""
 
-    assert told(password) in (told(ENCODED), told("a,b")) and "S3cr3t" not in told(ENCODED) + told("S3cr3t,S3cr3t=1")
+    assert door(password) in (door(ENCODED), door("a,b")) and "S3cr3t" not in door(ENCODED) + door("S3cr3t,S3cr3t=1")
     with pytest.raises(ConfigurationError, match="expected host:port") as caught:
         connect_redis(f"redis://:{password}@127.0.0.1:1")
     assert "S3cr3t" not in str(caught.value)
@@ -317,7 +317,7 @@ def test_what_mlflow_says_is_told_without_its_password(
 ) -> None:
     monkeypatch.setenv(RUN_ID, "run-1")
 
-    def told(password: str) -> str:
+    def log_of(password: str) -> str:
         monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://me:{password}@127.0.0.1:{port}")
         caplog.clear()
         tracking = tracking_of(store)
@@ -328,11 +328,11 @@ def test_what_mlflow_says_is_told_without_its_password(
         return f"{caplog.messages} {tracking_finding(store)}".replace("RestException", "MlflowException")
 
     with listening(_Unwilling) as port:
-        passed, refused = told(ENCODED), told(BARE)
+        passed, refused = log_of(ENCODED), log_of(BARE)
         assert "MlflowException" in passed and "%40" in refused
         for password in PASSWORDS:
-            assert told(quote(password, safe="")) == passed
-            assert told(password) in (passed, refused)
+            assert log_of(quote(password, safe="")) == passed
+            assert log_of(password) in (passed, refused)
     content = str([event.body for _, event in events(store, "run-1")]) + passed + refused
     assert "S3cr3t" not in content
 

@@ -51,12 +51,12 @@ def test_every_route_asks_for_its_scope(served: Served) -> None:
     for path in READS:
         assert served.nobody.get(f"/v1/{path}").status_code == 401, path
         assert served.reader.get(f"/v1/{path}").status_code in (200, 404), path
-    for path, allowed, others in [
+    for path, allowed, refused in [
         *((path, served.promoter, (served.reader, served.runner)) for path in PROMOTES),
         *((path, served.runner, (served.reader, served.promoter)) for path in RUNS),
     ]:
         assert served.nobody.post(f"/v1/{path}").status_code == 401, path
-        for other in others:
+        for other in refused:
             assert "Expected a token with the scope" in _problem(other.post(f"/v1/{path}", version=9, reason="x"), 403)
         body = {"evaluation": "x"} if path.endswith("register") else {} if path == "runs" else {"version": 9}
         assert allowed.post(f"/v1/{path}", **body, **({"reason": "x"} if "models" in path else {})).status_code in (
@@ -178,12 +178,12 @@ def test_no_secret_is_written_or_answered(served: Served, caplog: pytest.LogCapt
     secrets = [item.secret for item in (served.reader, served.runner, served.promoter)]
     planted = secrets[0] + "-planted"
     caplog.set_level("DEBUG")
-    said = [served.promoter.post(f"/v1/models/{NAME}/approve", reason={"token": planted}).text]
-    said += [served.reader.get(path).text for path in ("/v1/models", "/v1/nothing", "/metrics", "/openapi.json")]
-    said += [requests.get(f"{served.address}/v1/models", headers={"Authorization": planted}, timeout=60).text]
+    texts = [served.promoter.post(f"/v1/models/{NAME}/approve", reason={"token": planted}).text]
+    texts += [served.reader.get(path).text for path in ("/v1/models", "/v1/nothing", "/metrics", "/openapi.json")]
+    texts += [requests.get(f"{served.address}/v1/models", headers={"Authorization": planted}, timeout=60).text]
     store = served.gate.store
-    said += [store.objects.get_bytes(key).decode("latin-1") for key in store.objects.list("")]
-    said += [caplog.text]
-    assert len(said) > 20
+    texts += [store.objects.get_bytes(key).decode("latin-1") for key in store.objects.list("")]
+    texts += [caplog.text]
+    assert len(texts) > 20
     for secret in (*secrets, planted):
-        assert not [text for text in said if secret in text]
+        assert not [text for text in texts if secret in text]

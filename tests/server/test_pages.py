@@ -64,8 +64,8 @@ def test_what_data_says_stays_text(served: Served, browser: Browser) -> None:
     tag(served.gate.store, NAME, 2, {"planted": PLANTED})
     page = _logged_in(browser.page(), served.promoter, f"/models/{NAME}/2")
     run = "20130115-081500-01ab"
-    asked = {"pipeline": "training", "arguments": {"window": PLANTED}, "reason": PLANTED, "until": "", "by": PLANTED}
-    served.gate.store.record(f"runs/{run}/{SUBMITTED}", asked | {"at": "2013-01-15T08:15:00Z"})
+    record = {"pipeline": "training", "arguments": {"window": PLANTED}, "reason": PLANTED, "until": "", "by": PLANTED}
+    served.gate.store.record(f"runs/{run}/{SUBMITTED}", record | {"at": "2013-01-15T08:15:00Z"})
     served.gate.store.record(f"runs/{run}/{PLAN}", {"tasks": [{"task": "t", "stage": "snapshot", "title": PLANTED}]})
     failure = {"error": "GatehouseError", "message": PLANTED, "exit_code": 1}
     served.gate.store.record(f"runs/{run}/snapshot.1.failed.json", failure | {"at": 1.0, "seconds": 1.0})

@@ -31,18 +31,18 @@ def _project(policy: GatePolicy, model: str = NAME) -> Any:
 
 def test_an_evaluation_becomes_a_version_in_the_name_of_the_token(store: ArtifactStore) -> None:
     gate, token = make_gate(store), _token(store)
-    asked = Registration(evaluation=gate.evaluate(gate.model(1), ""))
-    result = enter(store, NAME, asked, _project(POLICY), token)
+    body = Registration(evaluation=gate.evaluate(gate.model(1), ""))
+    result = enter(store, NAME, body, _project(POLICY), token)
     assert (result.decision, result.version) == ("approved", 1)
     assert {record.provenance["by"] for record in Ledger(store, NAME).records()} == {"rune"}
 
 
 def test_the_policy_is_that_of_the_project(store: ArtifactStore) -> None:
     gate, token = make_gate(store), _token(store)
-    asked = Registration(evaluation=gate.evaluate(gate.model(1), "", policy=POLICY))
+    body = Registration(evaluation=gate.evaluate(gate.model(1), "", policy=POLICY))
     with pytest.raises(WrongEvaluationError, match="another policy"):
-        enter(store, NAME, asked, _project(MANUAL), token)
+        enter(store, NAME, body, _project(MANUAL), token)
     for project in (None, _project(POLICY, "rains")):
         with pytest.raises(ConfigurationError, match="under the policy of its project"):
-            enter(store, NAME, asked, project, token)
+            enter(store, NAME, body, project, token)
     assert not Ledger(store, NAME).records()

@@ -401,12 +401,12 @@ def _page(kind: str, objects: dict[str, Body], query: Mapping[str, str], scope: 
 
     The gateway decodes the JSON of a filter once more than the query was, and MySQL takes A and a for the same.
     """
-    asked: Body = {"filter": query.get("filter", ""), "sort_by": query.get("sort_by", ""), "first": 0}
+    page: Body = {"filter": query.get("filter", ""), "sort_by": query.get("sort_by", ""), "first": 0}
     if token := query.get("page_token", ""):
-        asked = json.loads(base64.b64decode(token))
+        page = json.loads(base64.b64decode(token))
     size = min(int(query.get("page_size") or 20), 200)
     items = [item for item in objects.values() if query.get(scope) in (None, "", item.get(scope))]
-    for predicate in json.loads(unquote_plus(asked["filter"]) or "{}").get("predicates", []):
+    for predicate in json.loads(unquote_plus(page["filter"]) or "{}").get("predicates", []):
         key, value = predicate["key"], predicate["string_value"].lower()
         if predicate["operation"] == "EQUALS":
             items = [item for item in items if str(item.get(key, "")).lower() == value]
@@ -415,9 +415,9 @@ def _page(kind: str, objects: dict[str, Body], query: Mapping[str, str], scope: 
         else:
             raise Refusal(INVALID, f"invalid predicate operation: {predicate['operation']}")
     identity = _IDS["recurring_runs" if kind == "recurringRuns" else kind]
-    ordered = sorted(items, key=lambda item: (item["created_at"], item[identity]), reverse="desc" in asked["sort_by"])
-    first = asked["first"]
-    after = json.dumps(asked | {"first": first + size}) if ordered[first + size :] else ""
+    ordered = sorted(items, key=lambda item: (item["created_at"], item[identity]), reverse="desc" in page["sort_by"])
+    first = page["first"]
+    after = json.dumps(page | {"first": first + size}) if ordered[first + size :] else ""
     shown = ordered[first : first + size]
     return {kind: shown, "total_size": len(ordered), "next_page_token": base64.b64encode(after.encode()).decode()}
 

@@ -38,7 +38,7 @@ class Cluster:
 
     Attributes:
         faults: Of the next requests: an HTTP status, `reset`, `close` or `gone` (both for watches), or None.
-        asked: The right that each request needed.
+        permissions: The right that each request needed.
         objects: What a GET finds besides jobs and pods, by path.
         granted: The rights that a review allows.
         changes: Every change of a pod, as version and event of a watch.
@@ -54,7 +54,7 @@ class Cluster:
     faults: deque[int | str | None] = field(default_factory=deque)
     forbidden: set[tuple[str, str, str]] = field(default_factory=set)
     requests: list[str] = field(default_factory=list)
-    asked: set[tuple[str, str, str]] = field(default_factory=set)
+    permissions: set[tuple[str, str, str]] = field(default_factory=set)
     created: list[Object] = field(default_factory=list)
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
     log: Path = Path("none")
@@ -245,7 +245,7 @@ def _merge(target: Object, patch: Object) -> None:
             target[name] = value
 
 
-def _asked(method: str, path: str, query: dict[str, str]) -> tuple[str, str, str]:
+def _request(method: str, path: str, query: dict[str, str]) -> tuple[str, str, str]:
     """What a role must grant for a request; see the Kubernetes reference on request verbs."""
     group = path.split("/")[2] if path.startswith("/apis/") else ""
     resource, _, rest = path.partition("/namespaces/")[2].partition("/")[2].partition("/")
@@ -262,11 +262,11 @@ class _Handler(Handler):
         query = {name: values[0] for name, values in parse_qs(url.query).items()}
         sent = self.sent()
         body = json.loads(sent) if sent else None
-        asked, watches = _asked(self.command, url.path, query), query.get("watch") == "true"
+        request, watches = _request(self.command, url.path, query), query.get("watch") == "true"
         self.cluster.requests.append(f"{self.command} {url.path}" + "?watch" * watches)
-        self.cluster.asked.add(asked)
+        self.cluster.permissions.add(request)
         fault = self.cluster.faults.popleft() if self.cluster.faults else None
-        if asked in self.cluster.forbidden:
+        if request in self.cluster.forbidden:
             self._status(403, "forbidden")
         elif fault == "reset":
             self.reset()
@@ -321,9 +321,9 @@ class _Handler(Handler):
         if ("user" in body["spec"]) != (body["kind"] == "SubjectAccessReview"):
             return self._status(422, "spec.user: a review of others names whom, and one of oneself does not")
         self.cluster.reviews.append(body)
-        asked = body["spec"]["resourceAttributes"]
-        resource = f"{asked['resource']}/{asked['subresource']}" if asked["subresource"] else asked["resource"]
-        allowed = (asked["group"], resource, asked["verb"]) in self.cluster.granted
+        review = body["spec"]["resourceAttributes"]
+        resource = f"{review['resource']}/{review['subresource']}" if review["subresource"] else review["resource"]
+        allowed = (review["group"], resource, review["verb"]) in self.cluster.granted
         return self.answer(201, body | {"status": {"allowed": allowed}})
 
     def _patch(self, path: str, query: dict[str, str], body: Any) -> None:

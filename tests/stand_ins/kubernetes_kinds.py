@@ -53,14 +53,14 @@ def _strict(schema: Any) -> Any:
         return schema
     if schema.get("x-kubernetes-int-or-string") is True:
         return {"type": ["integer", "string"]}
-    known = {
+    copied = {
         name: {key: _strict(entry) for key, entry in value.items()} if name == "properties" else _strict(value)
         for name, value in schema.items()
         if name not in ("description", "default", "format")
     }
-    if "properties" in known and not schema.get("x-kubernetes-preserve-unknown-fields"):
-        known.setdefault("additionalProperties", False)
-    return known
+    if "properties" in copied and not schema.get("x-kubernetes-preserve-unknown-fields"):
+        copied.setdefault("additionalProperties", False)
+    return copied
 
 
 def container_of(job: Object) -> tuple[int, Object]:

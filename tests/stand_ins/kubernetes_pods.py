@@ -21,8 +21,8 @@ def run_pods(cluster: Cluster, job: Object) -> None:
     for rank in range(nodes):
         pod = cluster.add_pod(job, f"node-{rank}")
         environment = {item["name"]: item["value"] for item in container["env"] if "value" in item}
-        for ours in ("TMPDIR", "GATEHOUSE_CACHE", "GLOO_SOCKET_IFNAME"):
-            environment.pop(ours, None)
+        for variable in ("TMPDIR", "GATEHOUSE_CACHE", "GLOO_SOCKET_IFNAME"):
+            environment.pop(variable, None)
         environment |= environment_of(job, rank, port)
         process = subprocess.Popen(
             [sys.executable, *container["command"][1:]],

@@ -76,17 +76,17 @@ class ModelRegistry:
                     raise Refused(401, "Unauthorized")
                 if not address.path.startswith(_PREFIX):
                     raise Refused(404, "404 page not found")
-                asked = {name: values[-1] for name, values in parse_qs(address.query).items()}
-                return self._route(method, address.path.removeprefix(_PREFIX).split("/"), asked, body)
+                query = {name: values[-1] for name, values in parse_qs(address.query).items()}
+                return self._route(method, address.path.removeprefix(_PREFIX).split("/"), query, body)
             except Refused as error:
                 return error.status, {"code": HTTPStatus(error.status).phrase, "message": str(error)}
 
-    def _route(self, method: str, path: list[str], asked: dict[str, str], body: bytes) -> tuple[int, Resource]:
+    def _route(self, method: str, path: list[str], query: dict[str, str], body: bytes) -> tuple[int, Resource]:
         match method, path:
             case "GET", ["registered_model"]:
-                return 200, self._find(asked)
+                return 200, self._find(query)
             case "GET", [kind] if kind in _UPDATES:
-                return 200, self._page(list(self.resources[kind].values()), asked)
+                return 200, self._page(list(self.resources[kind].values()), query)
             case "POST", [("registered_models" | "model_versions") as kind]:
                 return 201, self._create(kind, _read(body), None)
             case "GET", [kind, known] if kind in _UPDATES:
@@ -95,43 +95,43 @@ class ModelRegistry:
                 return 200, self._update(kind, known, _read(body))
             case "GET", ["registered_models", known, "versions"]:
                 self._get("registered_models", known)
-                return 200, self._page(self._below(known, "model_versions"), asked)
+                return 200, self._page(self._below(known, "model_versions"), query)
             case "GET", ["model_versions", known, "artifacts"]:
                 self._get("model_versions", known)
-                return 200, self._page(self._below(known, "model_artifacts"), asked)
+                return 200, self._page(self._below(known, "model_artifacts"), query)
             case "POST", ["model_versions", known, "artifacts"]:
                 self._get("model_versions", known)
                 return 201, self._create("model_artifacts", _read(body), known)
         raise Refused(404, "404 page not found")
 
     def _below(self, parent: str, kind: str) -> list[Resource]:
-        return [resource for known, resource in self.resources[kind].items() if self.parents.get(known) == parent]
+        return [resource for key, resource in self.resources[kind].items() if self.parents.get(key) == parent]
 
-    def _get(self, kind: str, known: str) -> Resource:
-        if not known.isdigit():
-            raise Refused(400, f"invalid ID: {known}")
-        if known not in self.resources[kind]:
-            raise Refused(404, f"no resource found for id {known}")
-        return self.resources[kind][known]
+    def _get(self, kind: str, key: str) -> Resource:
+        if not key.isdigit():
+            raise Refused(400, f"invalid ID: {key}")
+        if key not in self.resources[kind]:
+            raise Refused(404, f"no resource found for id {key}")
+        return self.resources[kind][key]
 
-    def _find(self, asked: dict[str, str]) -> Resource:
-        if "name" not in asked:
+    def _find(self, query: dict[str, str]) -> Resource:
+        if "name" not in query:
             raise Refused(400, "invalid parameters call, supply either name or externalId")
-        like = re.escape(asked["name"]).replace("_", ".").replace("%", ".*")
+        like = re.escape(query["name"]).replace("_", ".").replace("%", ".*")
         named = [
             registered_model
             for registered_model in self.resources["registered_models"].values()
             if re.fullmatch(like, registered_model["name"])
         ]
         if len(named) != 1:
-            raise Refused(404, f"{'multiple' if named else 'no'} registered models found for name={asked['name']}")
+            raise Refused(404, f"{'multiple' if named else 'no'} registered models found for name={query['name']}")
         return named[0]
 
-    def _page(self, listed: list[Resource], asked: dict[str, str]) -> Resource:
-        if not asked.get("pageSize", "0").isdigit():
+    def _page(self, listed: list[Resource], query: dict[str, str]) -> Resource:
+        if not query.get("pageSize", "0").isdigit():
             raise Refused(400, "pageSize: invalid syntax")
-        size, after = int(asked.get("pageSize", 0)), 0
-        if token := asked.get("nextPageToken", ""):
+        size, after = int(query.get("pageSize", 0)), 0
+        if token := query.get("nextPageToken", ""):
             try:
                 after = int(base64.b64decode(token, validate=True))
             except ValueError:
@@ -162,9 +162,9 @@ class ModelRegistry:
             self.parents[number] = owner
         return self.resources[kind][number]
 
-    def _update(self, kind: str, known: str, body: Resource) -> Resource:
+    def _update(self, kind: str, key: str, body: Resource) -> Resource:
         _require_known(kind, body, _UPDATES[kind])
-        content = self._get(kind, known)
+        content = self._get(kind, key)
         content |= {name: value for name, value in body.items() if value is not None}
         content["lastUpdateTimeSinceEpoch"] = str(next(self._clock))
         return content
@@ -196,7 +196,7 @@ def model_registry() -> Iterator[ModelRegistry]:
     """A running stand-in."""
     registry = ModelRegistry()
 
-    class Asked(Handler):
+    class RegistryHandler(Handler):
         def do_GET(self) -> None:
             body = self.sent()
             registry.requests.append(f"{self.command} {urlsplit(self.path).path.removeprefix(_PREFIX)}")
@@ -212,6 +212,6 @@ def model_registry() -> Iterator[ModelRegistry]:
 
         do_POST = do_PATCH = do_GET
 
-    with listening(Asked) as port:
+    with listening(RegistryHandler) as port:
         registry.url = f"http://127.0.0.1:{port}"
         yield registry

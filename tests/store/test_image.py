@@ -14,12 +14,12 @@ from gatehouse.store.image import image_name, modules_of
 from gatehouse.store.stage import STAGES, Stage, declared_stages
 from tests.source_tree import ROOT
 
-OTHERS = {
+DISTRIBUTIONS = {
     "adbc_driver_manager": "adbc-driver-manager",
     "google": "google-cloud-storage",
     "ruamel": "ruamel-yaml",
 }
-OTHERS |= {"grpc": "grpcio", "mlflow": "mlflow-skinny", "pynvml": "nvidia-ml-py", "sklearn": "scikit-learn"}
+DISTRIBUTIONS |= {"grpc": "grpcio", "mlflow": "mlflow-skinny", "pynvml": "nvidia-ml-py", "sklearn": "scikit-learn"}
 """Distributions of packages that carriers import, and that no code digest names."""
 
 every_stage = pytest.mark.parametrize("stage", declared_stages().values(), ids=lambda stage: stage.name)
@@ -31,7 +31,7 @@ def _pinned(*locks: str) -> dict[str, str]:
 
 
 def _normal(package: str) -> str:
-    return OTHERS.get(package, distribution_of(package)).lower().replace("_", "-")
+    return DISTRIBUTIONS.get(package, distribution_of(package)).lower().replace("_", "-")
 
 
 @pytest.mark.parametrize("name", PACKAGES)

@@ -29,7 +29,7 @@ class Window(Spec):
     names: tuple[str, ...] = ()
 
 
-class Asked(StageModel):
+class Question(StageModel):
     """A request with a field of every kind; a person fills in `since`."""
 
     text: str
@@ -60,7 +60,7 @@ class Settings(Spec):
     window: Window | None = None
 
 
-def _ask(request: Asked, store: ArtifactStore) -> Answer:
+def _ask(request: Question, store: ArtifactStore) -> Answer:
     raise AssertionError
 
 
@@ -70,7 +70,7 @@ WINDOWS = st.builds(
     Window, length=st.timedeltas(timedelta(0), timedelta(days=9)), names=st.lists(st.text(max_size=3)).map(tuple)
 )
 REQUESTS = st.builds(
-    Asked,
+    Question,
     text=st.text(max_size=5),
     window=WINDOWS,
     word=st.sampled_from(["some", "all"]),
@@ -93,8 +93,8 @@ SETTINGS = st.builds(
 
 
 @given(REQUESTS)
-def test_a_request_survives_its_parameters(request_: Asked) -> None:
-    carried = dict(zip(Asked.model_fields, values_of(request_), strict=True))
+def test_a_request_survives_its_parameters(request_: Question) -> None:
+    carried = dict(zip(Question.model_fields, values_of(request_), strict=True))
     assert request_of(STAGE, **{name: carried[name] for name in carried if name != "place"}) == request_
 
 

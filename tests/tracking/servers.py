@@ -93,12 +93,12 @@ class Proxy:
 def proxied(upstream: int) -> Iterator[Proxy]:
     proxy = Proxy()
 
-    class Asked(Handler):
+    class MlflowHandler(Handler):
         def do_GET(self) -> None:
             proxy.pass_on(self, upstream)
 
         do_POST = do_PATCH = do_DELETE = do_GET
 
-    with listening(Asked) as port:
+    with listening(MlflowHandler) as port:
         proxy.url = f"http://127.0.0.1:{port}"
         yield proxy

@@ -68,7 +68,7 @@ def test_each_gpu_has_the_values_that_its_driver_gives(monkeypatch: pytest.Monke
     assert not Machine(os.getpid()).has_gpus, "a driver that does not answer is no GPU"
 
 
-class Asked(StageModel):
+class SearchRequest(StageModel):
     trainings: int
 
 
@@ -81,12 +81,12 @@ def test_the_gpu_utilisation_of_all_trainings_of_a_task_is_in_the_table(
         seen.append(float(len(seen) * 7 % 101))
         return SimpleNamespace(gpu=seen[-1])
 
-    def search(request: Asked, store: ArtifactStore) -> Asked:
+    def search(request: SearchRequest, store: ArtifactStore) -> SearchRequest:
         for number in range(request.trainings):
-            train(Asked(trainings=number), store)
+            train(SearchRequest(trainings=number), store)
         return request
 
-    def learn(request: Asked, store: ArtifactStore) -> Asked:
+    def learn(request: SearchRequest, store: ArtifactStore) -> SearchRequest:
         spool = open_spool(store, f"job-{request.trainings}", "flights", tmp_path / "metrics")
         enough, until = len(seen) + 4, time.monotonic() + 20
         with shipped_live(store, spool, live=False):
@@ -102,12 +102,12 @@ def test_the_gpu_utilisation_of_all_trainings_of_a_task_is_in_the_table(
     monkeypatch.setenv(RUN_ID, "run")
     monkeypatch.setattr(machine, "SAMPLING", 0.02)
     monkeypatch.setitem(sys.modules, "pynvml", nvml(nvmlDeviceGetUtilizationRates=rates))
-    tune(Asked(trainings=2), store)
+    tune(SearchRequest(trainings=2), store)
     assert len(seen) >= 8 and row().stage == "tune"
     assert row().gpu_percent == pytest.approx(sum(seen) / len(seen), abs=0.001)
 
-    tune(Asked(trainings=2), store)
+    tune(SearchRequest(trainings=2), store)
     assert (row().state, row().gpu_percent) == ("hit", None)
     monkeypatch.setitem(sys.modules, "pynvml", None)
-    tune(Asked(trainings=0), store, force="now")
+    tune(SearchRequest(trainings=0), store, force="now")
     assert (row().state, row().gpu_percent) == ("finished", None)

@@ -27,7 +27,7 @@ DATA = {
 }
 
 
-class Asked(Exception):
+class StopHereError(Exception):
     """Stands for the run of a stage."""
 
 
@@ -35,10 +35,10 @@ class Stand:
     """Stands for a stage: keeps what it is asked for, and gives a result or raises."""
 
     def __init__(self, real: Any, result: Any) -> None:
-        self.name, self.request, self.asked, self._result = real.name, real.request, list[Any](), result
+        self.name, self.request, self.requests, self._result = real.name, real.request, list[Any](), result
 
     def __call__(self, request: Any, store: ArtifactStore, **_: object) -> Any:
-        self.asked.append(request)
+        self.requests.append(request)
         if isinstance(self._result, Exception):
             raise self._result
         return self._result
@@ -69,7 +69,7 @@ def test_the_seed_of_a_run_stands_in_place_of_that_of_the_spec(
     outputs = component_of("train").python_func(
         store=store.address, **DATA, spec=parameter_of(spec), **shown, **arguments
     )
-    assert fit.asked[0] == TrainRequest(**DATA, spec=trees(seed=seed, rounds=9, timeout_minutes=7), live=True)
+    assert fit.requests[0] == TrainRequest(**DATA, spec=trees(seed=seed, rounds=9, timeout_minutes=7), live=True)
     assert outputs == (MODEL, "") and shown["metrics"].logged == {"validation_log_loss": 0.5}
     assert Path(shown["report"].path).read_text() == "a page"
     assert "no section `tuning`" in Path(shown["trials"].path).read_text()
@@ -83,8 +83,8 @@ def test_a_candidate_is_calibrated_where_the_project_asks_for_it(
     result = calibrating.CalibrateResult(model=CALIBRATED, threshold=0.4, summary="")
     calibrate = Stand(calibrating.calibrate, result)
     monkeypatch.setattr(calibrating, "calibrate", calibrate)  # As above.
-    asked = {"spec": parameter_of(network()), "calibration": parameter_of(CalibrationSpec(min_rows=70))}
-    outputs = component_of("train").python_func(store=store.address, **DATA, **asked, **shown)
+    specs = {"spec": parameter_of(network()), "calibration": parameter_of(CalibrationSpec(min_rows=70))}
+    outputs = component_of("train").python_func(store=store.address, **DATA, **specs, **shown)
     assert outputs == (CALIBRATED, "")
-    assert (calibrate.asked[0].model, calibrate.asked[0].spec.min_rows) == (MODEL, 70)
+    assert (calibrate.requests[0].model, calibrate.requests[0].spec.min_rows) == (MODEL, 70)
     assert shown["candidate"].metadata["reference"].endswith(CALIBRATED)

@@ -23,7 +23,7 @@ TASKS: dict[str, dict[str, Any]] = {
 }
 
 
-def _given(task: str, rows: int, seed: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _batch(task: str, rows: int, seed: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     draw = torch.Generator().manual_seed(seed)
     shape = (rows, 3) if task == "multiclass" else (rows,)
     labels = torch.randint(0, {"binary": 2}.get(task, 3), (rows,), generator=draw).double()
@@ -45,7 +45,7 @@ def _row_loss(task: str, logit: Any, label: float) -> float:
 
 @given(task=st.sampled_from(sorted(TASKS)), rows=st.integers(1, 12), seed=st.integers(0, 1000))
 def test_a_loss_is_the_weighted_sum_of_its_definition(task: str, rows: int, seed: int) -> None:
-    logits, labels, weights, groups = _given(task, rows, seed)
+    logits, labels, weights, groups = _batch(task, rows, seed)
     loss = loss_of(network(loss=task, **TASKS[task]).loss)
     if task == "pairwise":
         pairs = [(i, j) for i, j in permutations(range(rows), 2) if groups[i] == groups[j] and labels[i] > labels[j]]
@@ -61,7 +61,7 @@ def test_a_loss_is_the_weighted_sum_of_its_definition(task: str, rows: int, seed
 
 @pytest.mark.parametrize("task", sorted(TASKS))
 def test_a_row_of_weight_zero_changes_neither_loss_nor_gradient(task: str) -> None:
-    logits, labels, weights, groups = _given(task, 8, 5)
+    logits, labels, weights, groups = _batch(task, 8, 5)
     weights[5:] = 0.0
     loss = loss_of(network(loss=task, **TASKS[task]).loss)
     logits.requires_grad_()

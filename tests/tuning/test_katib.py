@@ -60,7 +60,7 @@ def test_what_both_know_is_carried_over_and_loads() -> None:
 
 
 @pytest.mark.parametrize(
-    ("theirs", "ours", "said"),
+    ("katib_algorithm", "algorithm", "reason"),
     [
         (algorithm("random", random_state="10"), "random", "the seed is that of the project"),
         (algorithm("sobol"), "sobol", ""),
@@ -87,11 +87,11 @@ def test_what_both_know_is_carried_over_and_loads() -> None:
         (algorithm("tpe", startup="5"), {"name": "tpe", "multivariate": False}, "no such setting"),
     ],
 )
-def test_algorithms_and_their_settings(theirs: dict[str, Any], ours: Any, said: str) -> None:
-    result = imported(katib(algorithm=theirs))
-    assert result.tuning["algorithm"] == ours
-    assert said in reasons(result, "algorithm")
-    assert bool(said) == bool(reasons(result, "algorithm"))
+def test_algorithms_and_their_settings(katib_algorithm: dict[str, Any], algorithm: Any, reason: str) -> None:
+    result = imported(katib(algorithm=katib_algorithm))
+    assert result.tuning["algorithm"] == algorithm
+    assert reason in reasons(result, "algorithm")
+    assert bool(reason) == bool(reasons(result, "algorithm"))
 
 
 def test_hyperband_becomes_random_search_that_stops_at_rungs() -> None:
@@ -168,7 +168,7 @@ def test_distributions() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("a: [", "not YAML"),
         ("", "found 0 of 0"),
@@ -179,8 +179,8 @@ def test_distributions() -> None:
         ("kind: Experiment\n---\nkind: Experiment", "found 2 of 2"),
     ],
 )
-def test_other_files_are_refused(text: str, said: str) -> None:
-    with pytest.raises(ConfigurationError, match=said):
+def test_other_files_are_refused(text: str, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
         imported(text)
 
 

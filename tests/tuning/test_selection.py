@@ -7,7 +7,7 @@ from gatehouse.tuning.selection import best_trial, is_undominated, pareto_front
 from gatehouse.tuning.trial import Trial
 from tests.tuning.stand_in import experiment
 
-ONE = experiment()
+EXPERIMENT = experiment()
 TWO = experiment(objective=["log_loss", "roc_auc"], algorithm="random")
 
 _VALUES = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5), st.booleans()), max_size=12)
@@ -37,7 +37,7 @@ def test_the_front_holds_what_none_dominates_and_dominates_all_others(values: li
 def test_with_one_objective_the_knee_is_the_best_trial(values: list[tuple[int, int, bool]]) -> None:
     trials = _trials(values)
     losses = [trial.values["log_loss"] for trial in trials if trial.feasible]
-    best = best_trial(trials, ONE)
+    best = best_trial(trials, EXPERIMENT)
     assert (best is None) == (not losses)
     if best is not None:
         assert best.number == next(t.number for t in trials if t.feasible and t.values["log_loss"] == min(losses))

@@ -11,7 +11,7 @@ from gatehouse.tuning.spec import ExperimentSpec
 
 RATE = {"name": "optimizer.learning_rate", "type": "double", "min": 1e-4, "max": 1e-2, "log": True}
 ARCHITECTURE = {"name": "model.architecture", "type": "categorical", "choices": ["tabular_mlp", "xgboost"]}
-OF_TREES, OF_NETWORKS = ({"when": {"model.architecture": each}} for each in ("xgboost", "tabular_mlp"))
+OF_TREES, OF_NETWORKS = ({"when": {"model.architecture": name}} for name in ("xgboost", "tabular_mlp"))
 DEPTH = {"name": "model.max_depth", "type": "int", "min": 3, "max": 9, "step": 2}
 BINS = {"name": "model.bins", "type": "categorical", "choices": [64]}
 BATCH = {"name": "data.batch_size", "type": "categorical", "choices": [64, 32, 64]}
@@ -19,7 +19,7 @@ NETWORK, TREES = train_spec({}), train_spec({"model": {"architecture": "xgboost"
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("fields", "message"),
     [
         ({"parameters": [RATE | {"name": "speed"}]}, "name: speed: there is no such setting"),
         ({"parameters": [RATE | {"name": "dropout"}]}, "did you mean model.dropout"),
@@ -59,9 +59,9 @@ NETWORK, TREES = train_spec({}), train_spec({"model": {"architecture": "xgboost"
         ({"parameters": [RATE], "constraints": [{"measure": "size_bytes"}]}, "one of at_most and at_least"),
     ],
 )
-def test_a_space_that_no_training_could_take_is_refused(given: dict[str, Any], message: str) -> None:
+def test_a_space_that_no_training_could_take_is_refused(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
-        ExperimentSpec.model_validate(given)
+        ExperimentSpec.model_validate(fields)
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ REFIT = {"name": "stopping.refit", "type": "int", "min": 0, "max": 3}
 
 
 @pytest.mark.parametrize(
-    ("base", "given", "where"),
+    ("base", "fields", "where"),
     [
         (changed(NETWORK, {"stopping.refit": 2}), {}, ("training", "stopping", "refit")),
         (NETWORK, {"trial_settings": {"stopping.refit": 2}}, ("trial_settings",)),
@@ -161,7 +161,7 @@ REFIT = {"name": "stopping.refit", "type": "int", "min": 0, "max": 3}
     ],
 )
 def test_a_trial_that_would_train_on_validation_rows_is_told(
-    base: TrainSpec, given: dict[str, Any], where: tuple[Any, ...]
+    base: TrainSpec, fields: dict[str, Any], where: tuple[Any, ...]
 ) -> None:
-    [(place, _, why)] = infeasible(ExperimentSpec.model_validate({"parameters": [RATE]} | given), base)
+    [(place, _, why)] = infeasible(ExperimentSpec.model_validate({"parameters": [RATE]} | fields), base)
     assert place == where and "stopping.refit" in why and "final_rows: train_and_validation" in why

@@ -144,10 +144,10 @@ def test_the_best_spec_is_the_base_with_the_best_parameters_on_the_full_budget(
         (request.stopping.epochs, request.data.train_fraction, request.parallelism.processes) for request in tried
     } == {(1, 0.5, 1)}
     assert {request.seed for request in tried} == {11}
-    said = f"Trial {winner['number']} of 3 is best"
-    assert said in page(store, result.experiment)
+    sentence = f"Trial {winner['number']} of 3 is best"
+    assert sentence in page(store, result.experiment)
     lines = markdown(store, result.experiment).splitlines()
-    assert any(said in line for line in lines) and lines[-3].startswith(f"| {winner['number']} | ")
+    assert any(sentence in line for line in lines) and lines[-3].startswith(f"| {winner['number']} | ")
     about = store.read_json(result.experiment, "experiment.json")
     assert (about["ended"], about["counts"]) == ("max_trial_count", {"succeeded": 3})
     assert store.manifest(result.experiment).details["trials"] == 3
@@ -228,8 +228,8 @@ def test_an_experiment_that_somebody_stopped_goes_on_when_it_is_asked_for_again(
     request, requests = _request(store), []
     answer = _simulated(requests)
 
-    def train(each: TrainRequest, where: ArtifactStore) -> TrainResult:
-        result = answer(each, where)
+    def train(train_request: TrainRequest, where: ArtifactStore) -> TrainResult:
+        result = answer(train_request, where)
         if len(requests) == 2:
             ask_to_stop(where.objects, study_key(request))
         return result
@@ -250,12 +250,12 @@ def test_a_trial_that_took_too_long_is_tried_again_by_the_next_run(
     requests: list[TrainRequest] = []
     answer = _simulated(requests)
 
-    def train(each: TrainRequest, where: ArtifactStore) -> TrainResult:
-        if len(requests) == 1 and each.spec.operation.timeout_minutes == 1:
-            requests.append(each)
-            where.scratch(f"train-{job_key(each)}")  # As its checkpoint would be there.
+    def train(request: TrainRequest, where: ArtifactStore) -> TrainResult:
+        if len(requests) == 1 and request.spec.operation.timeout_minutes == 1:
+            requests.append(request)
+            where.scratch(f"train-{job_key(request)}")  # As its checkpoint would be there.
             raise timed_out(1, "epoch 3")
-        return answer(each, where)
+        return answer(request, where)
 
     _simulate(monkeypatch, train)
     request = _request(store)

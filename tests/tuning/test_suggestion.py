@@ -51,9 +51,9 @@ def test_tpe_takes_parameters_together_as_optunas_own_does_also_conditional_ones
     original = optuna.samplers.TPESampler
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        ours = trials()
+        suggestions = trials()
     monkeypatch.setattr(optuna.samplers, "TPESampler", own)
-    assert trials() == ours
+    assert trials() == suggestions
 
 
 def test_cmaes_keeps_no_pickle_and_continues_after_an_interruption(store: ArtifactStore) -> None:

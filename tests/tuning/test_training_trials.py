@@ -30,7 +30,7 @@ from gatehouse.tuning.trial import TrialData
 from tests.training.specs import network
 from tests.training.synthetic import fitted_data
 
-TOLD = "Training failed: the gradient is not finite."
+MESSAGE = "Training failed: the gradient is not finite."
 RATE = "optimizer.learning_rate"
 SPEC = ExperimentSpec.model_validate(
     {
@@ -87,19 +87,19 @@ def test_a_stopped_trial_leaves_its_epochs_to_the_next_of_its_configuration(
 @pytest.mark.parametrize(
     ("error", "retry", "provisional"),
     [
-        (TrainingFailedError(f"{TOLD}\nlog of process 4711", repeats=True), False, False),
-        (TrainingFailedError(f"{TOLD}\nlog of process 4711"), False, True),
-        (TrainingTimeoutError(TOLD), False, True),
-        (ImagePullError(TOLD), False, True),
-        (OutOfMemoryError(f"{TOLD}\n"), False, True),
-        (OSError(TOLD), False, True),
-        (FeatureError(TOLD), False, False),
-        (MissingArtifactError(TOLD), False, True),
-        (ZeroDivisionError(TOLD), False, False),
-        (EvictedError(TOLD), True, True),
-        (RepeatedError(TOLD, "TrainingFailedError", 1), False, False),
-        (StoreError(TOLD), None, None),
-        (SecondControllerError(TOLD), None, None),
+        (TrainingFailedError(f"{MESSAGE}\nlog of process 4711", repeats=True), False, False),
+        (TrainingFailedError(f"{MESSAGE}\nlog of process 4711"), False, True),
+        (TrainingTimeoutError(MESSAGE), False, True),
+        (ImagePullError(MESSAGE), False, True),
+        (OutOfMemoryError(f"{MESSAGE}\n"), False, True),
+        (OSError(MESSAGE), False, True),
+        (FeatureError(MESSAGE), False, False),
+        (MissingArtifactError(MESSAGE), False, True),
+        (ZeroDivisionError(MESSAGE), False, False),
+        (EvictedError(MESSAGE), True, True),
+        (RepeatedError(MESSAGE, "TrainingFailedError", 1), False, False),
+        (StoreError(MESSAGE), None, None),
+        (SecondControllerError(MESSAGE), None, None),
     ],
 )
 def test_an_error_of_training_is_told_with_whether_another_attempt_may_help(
@@ -123,7 +123,7 @@ def test_an_error_of_training_is_told_with_whether_another_attempt_may_help(
     assert isinstance(event, Failed) and event.job
     name = error.name if isinstance(error, RepeatedError) else type(error).__name__
     assert (event.number, event.error, event.retry, event.provisional) == (4, name, retry, provisional)
-    assert event.message == TOLD
+    assert event.message == MESSAGE
 
 
 def test_an_experiment_that_is_told_to_end_stops_what_runs(

@@ -90,9 +90,9 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
         count[0] += 1
         return store_part(*arguments)
 
-    def asked() -> int:
+    def reads_since() -> int:
         total, count[0] = count[0], 0
         return total
 
     monkeypatch.setattr(parts, "_store", counted)
-    return asked
+    return reads_since

@@ -133,7 +133,7 @@ def test_one_value_of_twenty_may_have_another_type(
 
 
 @pytest.mark.parametrize(
-    ("delimiter", "cells", "others", "kind"),
+    ("delimiter", "cells", "remainder", "kind"),
     [
         ("\t", [f"{n * 70:,}" for n in range(400)], "1.5", "string"),
         (",", [f'"{n * 70:,}"' for n in range(400)], "1.5", "string"),
@@ -146,9 +146,9 @@ def test_one_value_of_twenty_may_have_another_type(
     ],
 )
 def test_numbers_that_may_be_a_thousand_times_as_large_are_not_guessed(
-    tmp_path: Path, delimiter: str, cells: list[str], others: str, kind: str
+    tmp_path: Path, delimiter: str, cells: list[str], remainder: str, kind: str
 ) -> None:
-    lines = "".join(f"{cell}{delimiter}{others}\n" for cell in cells)
+    lines = "".join(f"{cell}{delimiter}{remainder}\n" for cell in cells)
     column = sniff(_file(tmp_path, f"v{delimiter}w\n{lines}")).columns[0]
     assert (str(column.kind), bool(column.why_text)) == (kind, kind == "string")
 

@@ -23,24 +23,24 @@ def rows(start: int, stop: int) -> pa.Table:
     )
 
 
-def read(spec: SourceSpec, known: tuple[EarlierPart, ...] = ()) -> tuple[dict[str, Any], list[Part], pa.Table]:
+def read(spec: SourceSpec, earlier_parts: tuple[EarlierPart, ...] = ()) -> tuple[dict[str, Any], list[Part], pa.Table]:
     """State, parts and rows of the table `orders`."""
     with _READERS[type(spec)](spec) as reader:
         state = dict(reader.state())
-        parts = list(reader.parts("orders", known))
+        parts = list(reader.parts("orders", earlier_parts))
         tables = [part.read().table for part in parts]
     return state, parts, pa.concat_tables(tables) if tables else pa.table({"id": []})
 
 
 def take(
-    spec: SourceSpec, known: tuple[EarlierPart, ...] = (), rows: dict[str, pa.Table] | None = None
+    spec: SourceSpec, earlier_parts: tuple[EarlierPart, ...] = (), rows: dict[str, pa.Table] | None = None
 ) -> tuple[dict[str, Any], tuple[EarlierPart, ...], dict[str, pa.Table]]:
     """What a snapshot does: read the parts that the earlier one does not hold, and keep all of them."""
     tables = dict(rows or {})
     listed: list[Part] = []
     with _READERS[type(spec)](spec) as reader:
         state = dict(reader.state())
-        for part in reader.parts("orders", known):
+        for part in reader.parts("orders", earlier_parts):
             if part.fingerprint not in tables:
                 tables[part.fingerprint] = part.read().table
             listed.append(part)

@@ -56,8 +56,8 @@ def _agree(texts: list[str], kind: ColumnType) -> None:
     read = read_texts(pa.array(texts).cast(pa.binary()), kind)
     values = read.values.cast(pa.int64()) if kind is ColumnType.timestamp else read.values
     fits = [True] * len(texts) if read.fits is None else read.fits.to_pylist()
-    ours = [value if fit else "refused" for value, fit in zip(values.to_pylist(), fits, strict=True)]
-    assert [str(value) for value in ours] == [str(_arrow(text, kind)) for text in texts], texts
+    cast = [value if fit else "refused" for value, fit in zip(values.to_pylist(), fits, strict=True)]
+    assert [str(value) for value in cast] == [str(_arrow(text, kind)) for text in texts], texts
 
 
 @pytest.mark.parametrize("kind", [ColumnType.int64, ColumnType.double])

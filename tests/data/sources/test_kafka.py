@@ -84,21 +84,21 @@ def test_messages_become_typed_rows_partition_after_partition(cluster: Cluster, 
 
 
 def test_incremental_snapshots_hold_every_message_once_and_keep_their_full_parts(cluster: Cluster, topic: str) -> None:
-    known: tuple[EarlierPart, ...] = ()
+    earlier_parts: tuple[EarlierPart, ...] = ()
     rows: dict[str, pa.Table] = {}
     for start, stop in ((0, 3), (3, 10), (10, 10), (10, 36), (36, 41)):
         cluster.send(topic, 0, orders(start, stop))
         cluster.send(topic, 1, orders(1000 + start, 1000 + stop))
-        before = known
-        _, known, rows = take(source(cluster, topic), known, rows)
+        before = earlier_parts
+        _, earlier_parts, rows = take(source(cluster, topic), earlier_parts, rows)
         assert ids(rows) == [*range(stop), *range(1000, 1000 + stop)]
-        assert {part for part in map(repr, before) if "rows=10" in part} <= set(map(repr, known))
-    assert take(source(cluster, topic))[1] == known
+        assert {part for part in map(repr, before) if "rows=10" in part} <= set(map(repr, earlier_parts))
+    assert take(source(cluster, topic))[1] == earlier_parts
 
 
 def test_a_reader_killed_between_read_and_publish_loses_and_doubles_nothing(cluster: Cluster, topic: str) -> None:
     cluster.send(topic, 0, orders(0, 15))
-    _, known, rows = take(source(cluster, topic))
+    _, earlier_parts, rows = take(source(cluster, topic))
     cluster.send(topic, 0, orders(15, 32))
     program = (
         "import os, signal, sys\n"
@@ -109,16 +109,16 @@ def test_a_reader_killed_between_read_and_publish_loses_and_doubles_nothing(clus
     )
     spec = source(cluster, topic).model_dump_json()
     assert subprocess.run([sys.executable, "-c", program, spec], check=False).returncode == -9
-    assert ids(take(source(cluster, topic), known, rows)[2]) == list(range(32))
+    assert ids(take(source(cluster, topic), earlier_parts, rows)[2]) == list(range(32))
 
 
 def test_messages_that_expired_before_they_were_read_are_a_clear_error(cluster: Cluster, topic: str) -> None:
     cluster.send(topic, 0, orders(0, 15))
-    _, known, rows = take(source(cluster, topic))
+    _, earlier_parts, rows = take(source(cluster, topic))
     # The brokers keep 5 MB a partition.
     cluster.send(topic, 0, [{"id": 99, "item": "x" * 500_000}] * 16)
     with pytest.raises(SourceError, match=r"the offsets 15 to \d+ of partition 0 expired before they were read"):
-        take(source(cluster, topic), known, rows)
+        take(source(cluster, topic), earlier_parts, rows)
     state, fresh, _ = take(source(cluster, topic))
     assert state["orders"]["to"]["0"] == 31 and fresh[0].position["from"] > 15
 

@@ -58,7 +58,7 @@ def test_a_reader_killed_between_read_and_publish_loses_and_doubles_nothing(
     server: redis.Redis, redis_socket: Path
 ) -> None:
     add(server, 0, 15)
-    _, known, rows = take(source(redis_socket))
+    _, earlier_parts, rows = take(source(redis_socket))
     add(server, 15, 32)
     spec = source(redis_socket).model_dump_json()
     program = (
@@ -69,7 +69,7 @@ def test_a_reader_killed_between_read_and_publish_loses_and_doubles_nothing(
         "os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     assert subprocess.run([sys.executable, "-c", program, spec], check=False).returncode == -9
-    assert ids(take(source(redis_socket), known, rows)[2]) == list(range(32))
+    assert ids(take(source(redis_socket), earlier_parts, rows)[2]) == list(range(32))
 
 
 def test_trimming_during_the_read_is_a_clear_error(server: redis.Redis, redis_socket: Path) -> None:
@@ -84,21 +84,21 @@ def test_trimming_during_the_read_is_a_clear_error(server: redis.Redis, redis_so
 
 def test_a_changed_declaration_reads_anew_while_the_stream_is_whole(server: redis.Redis, redis_socket: Path) -> None:
     add(server, 0, 25)
-    _, known, _ = take(source(redis_socket))
+    _, earlier_parts, _ = take(source(redis_socket))
     changed = source(redis_socket, columns={"id": "int64"})
-    assert ids(take(changed, known)[2]) == list(range(25))
+    assert ids(take(changed, earlier_parts)[2]) == list(range(25))
     server.xtrim("orders", minid="1700000000005-0", approximate=False)
     with pytest.raises(SourceError, match="its declaration changed, so it has to be read again"):
-        take(changed, known)
+        take(changed, earlier_parts)
 
 
 def test_a_stream_made_anew_is_not_taken_for_the_old_one(server: redis.Redis, redis_socket: Path) -> None:
     add(server, 10, 25)
-    _, known, rows = take(source(redis_socket))
+    _, earlier_parts, rows = take(source(redis_socket))
     server.delete("orders")
     add(server, 0, 5)
     with pytest.raises(SourceError, match="was deleted and created again"):
-        take(source(redis_socket), known, rows)
+        take(source(redis_socket), earlier_parts, rows)
 
 
 def test_json_and_the_envelope_become_columns(server: redis.Redis, redis_socket: Path) -> None:

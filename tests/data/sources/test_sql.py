@@ -203,7 +203,7 @@ def test_a_declaration_that_is_not_repeatable_is_refused(table: dict[str, Any], 
         source("sqlite:///x", **table)
 
 
-def as_known(parts: list[Part]) -> tuple[EarlierPart, ...]:
+def as_earlier(parts: list[Part]) -> tuple[EarlierPart, ...]:
     """What a snapshot remembers of parts."""
     return tuple(EarlierPart(part.fingerprint, part.read().table.num_rows, part.position) for part in parts)
 
@@ -212,12 +212,12 @@ def test_of_an_appended_table_only_the_new_rows_are_read(url: str, monkeypatch: 
     orders(url, 0, 1000)
     spec = source(url, rows_per_part=100, append_only=True)
     _, before, _ = read(spec)
-    known = as_known(before)
+    earlier_parts = as_earlier(before)
     orders(url, 1000, 1010)
     fetched = count_fetched(monkeypatch)
     with SqlReader(spec) as reader:
         state = reader.state()["orders"]
-        after = list(reader.parts("orders", known))
+        after = list(reader.parts("orders", earlier_parts))
     assert (state["last_key"], state["rows"]) == ([1009], 1010)
     assert sum(fetched) == 10
     assert [part.fingerprint for part in after[:10]] == [part.fingerprint for part in before]
@@ -247,10 +247,10 @@ def test_a_row_below_the_last_key_is_not_lost_silently(url: str) -> None:
     orders(url, 0, 10)
     orders(url, 11, 25)
     spec = source(url, append_only=True)
-    known = as_known(read(spec)[1])
+    earlier_parts = as_earlier(read(spec)[1])
     orders(url, 10, 11)
     with pytest.raises(SourceError, match=r"append_only, but up to the key id=20 it has 21 rows now, and had 20"):
-        read(spec, known)
+        read(spec, earlier_parts)
 
 
 def test_keys_of_several_columns_and_of_text_continue_where_they_ended(url: str) -> None:
@@ -264,10 +264,10 @@ def test_keys_of_several_columns_and_of_text_continue_where_they_ended(url: str)
     _, parts, table = read(spec)
     rows = [tuple(row.values()) for row in table.to_pylist()]
     assert rows == sorted(values, key=lambda value: (value[0].encode(), value[1]))
-    known = as_known(parts)
+    earlier_parts = as_earlier(parts)
     for index in range(1, len(parts), 3):
         with SqlReader(spec) as reader:
-            continued = list(reader.parts("orders", known[:index]))[index:]
+            continued = list(reader.parts("orders", earlier_parts[:index]))[index:]
         assert pa.concat_tables([part.read().table for part in continued]).equals(table.slice(3 * index))
 
 

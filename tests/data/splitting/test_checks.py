@@ -86,19 +86,19 @@ def test_duplicates_across_parts_are_counted(tmp_path: Path) -> None:
     colour[2904 : 2904 + 40], size[2904 : 2904 + 40] = colour[:40], size[:40]
     checks = checks_of(tmp_path, columns, **IN_TIME, checks={"duplicates": 0.0})
     exact = [text for text in checks["duplicates"].messages if "validation" in text]
-    said = (
+    message = (
         "40 of 1464 rows of validation (2.73 %, at most 0 %) have the features of a row of train. Their labels differ "
     )
-    assert len(exact) == 1 and exact[0].startswith(said)
+    assert len(exact) == 1 and exact[0].startswith(message)
     assert (checks["duplicates"].status, checks["duplicates"].severity) == (FAILED, "warn")
 
 
 def test_a_feature_known_after_the_decision_is_found(tmp_path: Path) -> None:
     columns = _columns()
-    known = columns["decision_time"].to_numpy() - HOUR
-    known[[5, 7]] += 3 * HOUR
-    known[9] = "NaT"
-    columns["known"] = pa.array(known, pa.timestamp("us", "UTC"))
+    known_times = columns["decision_time"].to_numpy() - HOUR
+    known_times[[5, 7]] += 3 * HOUR
+    known_times[9] = "NaT"
+    columns["known"] = pa.array(known_times, pa.timestamp("us", "UTC"))
     checks = checks_of(tmp_path, columns, **IN_TIME, checks={"availability": {"size": "known"}})
     assert checks["availability"].ends_the_run
     assert checks["availability"].messages == (

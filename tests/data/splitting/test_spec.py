@@ -35,7 +35,7 @@ def test_a_specification_survives_the_way_through_a_parameter(example: dict[str,
 
 
 @pytest.mark.parametrize(
-    ("keys", "said"),
+    ("keys", "message"),
     [
         ({"strategy": "by_moon"}, "expected one of time, random, stratified, entity, group, k_fold, rolling"),
         ({"strategy": "random", "fractions": {"train": 0.9, "validation": 0.2, "test": 0.1}}, "sum to 1, found 1.2"),
@@ -47,8 +47,8 @@ def test_a_specification_survives_the_way_through_a_parameter(example: dict[str,
         ({"strategy": "random", "checks": {"severity": {"parts": "warn"}}}, "severity"),
     ],
 )
-def test_a_mistake_is_named(keys: dict[str, Any], said: str) -> None:
-    with pytest.raises(ValidationError, match=said):
+def test_a_mistake_is_named(keys: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
         spec_of(**keys)
 
 

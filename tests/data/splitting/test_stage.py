@@ -85,7 +85,7 @@ def test_every_strategy_writes_parts_folds_and_checks(store: ArtifactStore, trai
     if count:
         assert [rows_of[name] for name in split_files[:2]] == [rows_of[name] for name in fold_files[-2:]]
     published = store.read_json(result.split_checks, "checks.json")
-    assert {one["name"]: one["status"] for one in published["checks"]} == result.checks
+    assert {check["name"]: check["status"] for check in published["checks"]} == result.checks
     assert len(published["folds"]) == count
     assert store.manifest(result.split_checks).derived_from == {"split": result.split, "training_set": training_set}
 
@@ -111,7 +111,7 @@ def test_a_decision_that_is_there_twice_is_refused(store: ArtifactStore, publish
         split(SplitRequest(training_set=publish(table), spec=spec_of(**STRATEGIES["time"])), store)
 
 
-def _known(count: int, rows: Collection[int]) -> pa.Array:
+def _labels_of(count: int, rows: Collection[int]) -> pa.Array:
     return pa.array([1.5 + row % 7 if row in rows else None for row in range(count)], pa.float64())
 
 
@@ -130,7 +130,7 @@ def test_a_feature_without_any_value_in_a_part_is_a_warning(
     present: Collection[int],
     warnings: list[str],
 ) -> None:
-    table = _table().set_column(7, "size", _known(COUNT, present))
+    table = _table().set_column(7, "size", _labels_of(COUNT, present))
     table = table.set_column(8, "colour", pa.array(["red"] * COUNT))
     training_set = publish(table, numeric=["size"], categorical=["colour"])
     result = split(SplitRequest(training_set=training_set, spec=spec_of(**STRATEGIES["time"])), store).warnings

@@ -44,8 +44,8 @@ def test_it_agrees_with_the_same_model_built_by_sklearn(fitted: LinearModel) -> 
     columns = make_column_transformer((numbers, NUMERIC), (OneHotEncoder(), CATEGORICAL))
     model = make_pipeline(columns, LogisticRegression(C=25 / math.sqrt(2000), max_iter=1000))
     model.fit(TRAIN.to_pandas(), labels(TRAIN))
-    theirs = model.predict_proba(TEST.to_pandas())[:, 1]
-    assert np.abs(fitted.predict(TEST) - theirs).max() < 0.03
+    reference = model.predict_proba(TEST.to_pandas())[:, 1]
+    assert np.abs(fitted.predict(TEST) - reference).max() < 0.03
 
 
 def arithmetics() -> list[dict[str, str]]:

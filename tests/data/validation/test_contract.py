@@ -95,7 +95,7 @@ def test_every_problem_is_named_at_once_with_its_path() -> None:
 
 
 @pytest.mark.parametrize(
-    ("table", "said"),
+    ("table", "message"),
     [
         ({"columns": {"a": {"type": "string", "min": 1}}}, "cannot bound a column of type string"),
         ({"columns": {"a": {"type": "int64", "pattern": "x"}}}, "expected a column of type string"),
@@ -123,8 +123,8 @@ def test_every_problem_is_named_at_once_with_its_path() -> None:
         ),
     ],
 )
-def test_a_rule_that_means_nothing_is_refused(table: dict[str, Any], said: str) -> None:
-    with pytest.raises(ConfigurationError, match=said):
+def test_a_rule_that_means_nothing_is_refused(table: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
         parse_contract(_contract(**table))
 
 

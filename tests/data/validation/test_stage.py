@@ -158,7 +158,7 @@ def test_a_nan_is_seen_in_whichever_row_group_it_stands(judge: Validate, store: 
 
 
 @pytest.mark.parametrize(
-    ("sql", "said"),
+    ("sql", "message"),
     [
         ("b < 1", 'Referenced column "b" not found'),
         ("a + 1", "an expression of type BIGINT"),
@@ -169,12 +169,12 @@ def test_a_nan_is_seen_in_whichever_row_group_it_stands(judge: Validate, store: 
     ],
 )
 def test_an_expression_that_cannot_run_is_an_anomaly(
-    judge: Validate, store: ArtifactStore, sql: str, said: str
+    judge: Validate, store: ArtifactStore, sql: str, message: str
 ) -> None:
     expressions = [{"name": "wrong", "sql": sql}, {"name": "right", "sql": "a < 2"}]
     result = judge({"t": pa.table({"a": [1, 2]})}, column_contract({"type": "int64"}, expressions=expressions))
     anomalies = {anomaly["rule"]: anomaly for anomaly in anomalies_of(store, result)}
-    assert said in anomalies["expression wrong"]["observed"]
+    assert message in anomalies["expression wrong"]["observed"]
     assert anomalies["expression right"]["rows"] == 1
 
 
@@ -210,16 +210,16 @@ def test_two_stores_get_the_same_validation(store: ArtifactStore, judge: Validat
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ('{"version":1,"tables":{"t":{}}}', r"contract\.json: tables\.t\.columns: Field required"),
         ("version: 1\ntables: {t: {}}\n", r"contract\.json: expected the JSON of a contract"),
     ],
 )
-def test_a_contract_that_is_none_is_a_configuration_error(store: ArtifactStore, text: str, said: str) -> None:
+def test_a_contract_that_is_none_is_a_configuration_error(store: ArtifactStore, text: str, message: str) -> None:
     contract = store.publish("config", "contract", {CONTRACT_FILE: text})
     taken = publish(store, {"t": pa.table({"a": [1]})})
-    with pytest.raises(ConfigurationError, match=said):
+    with pytest.raises(ConfigurationError, match=message):
         validate(ValidateRequest(snapshot=taken, contract=str(contract)), store)
 
 
@@ -255,12 +255,12 @@ def test_warnings_of_guards_and_rules_are_in_the_manifest_without_values_of_rows
     tables = column_contract({"type": "int64", "max": {"value": 10, "severity": "warn"}})
     contract = store.publish("config", "contract", {CONTRACT_FILE: json.dumps({"version": 1, "tables": tables})})
     request = ValidateRequest(snapshot=publish(store, {"t": pa.table({"a": [1, 99]})}), contract=str(contract))
-    said = ("Table t: rewrite: 3 rows changed, such as a=17.",)
-    result = validate(request.model_copy(update={"delivery": said}), store)
+    delivery = ("Table t: rewrite: 3 rows changed, such as a=17.",)
+    result = validate(request.model_copy(update={"delivery": delivery}), store)
     # The manifest stays after an erasure.
     expected = ["Table t: rewrite", "t.a: max does not hold"]
     assert store.manifest(result.validation).details["warnings"] == expected
-    assert said[0] in page(store, result.validation)
+    assert delivery[0] in page(store, result.validation)
     assert len(result.warnings) == 1 and "found 1 of 2 rows" in result.warnings[0]
 
 

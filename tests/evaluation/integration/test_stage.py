@@ -108,7 +108,7 @@ def test_what_is_measured_is_beside_the_candidate_and_in_the_artifact_where_it_i
 
 
 @pytest.mark.parametrize(
-    ("verdict", "reasons", "found"),
+    ("verdict", "reasons", "observed"),
     [
         ("pass", [], "7 values are the same online"),
         ("fail", ["turnover 3", "share 2"], "turnover 3; share 2"),
@@ -116,7 +116,7 @@ def test_what_is_measured_is_beside_the_candidate_and_in_the_artifact_where_it_i
     ],
 )
 def test_the_comparison_of_online_features_is_a_check(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, verdict: str, reasons: list[str], found: str
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, verdict: str, reasons: list[str], observed: str
 ) -> None:
     monkeypatch.setattr("gatehouse.evaluation.integration.stage._served", lambda *_: ())  # It is tried above.
     details = {"verdict": verdict, "reasons": reasons, "values": 7}
@@ -124,10 +124,10 @@ def test_the_comparison_of_online_features_is_a_check(
     online = str(bench.store.publish("online-comparisons", "both", {}, derived_from=made, details=details))
     result = tried(bench, online=online)
     (check, _) = bench.store.read_json(result.integration, "integration.json")
-    assert check == {"check": "online features", "verdict": verdict, "observed": found}
+    assert check == {"check": "online features", "verdict": verdict, "observed": observed}
     assert result.verdict == ("fail" if verdict == "fail" else "pass")
-    assert result.reasons == ((f"online features: {found}",) if verdict == "fail" else ())
-    assert (f"online features: {found} (not checked)" in result.warnings) is (verdict == "not checked")
+    assert result.reasons == ((f"online features: {observed}",) if verdict == "fail" else ())
+    assert (f"online features: {observed} (not checked)" in result.warnings) is (verdict == "not checked")
     manifest = bench.store.manifest(result.integration)
     assert (manifest.derived_from["online"], manifest.details["online"]) == (online, verdict)
 
@@ -230,8 +230,8 @@ def test_expected(): assert False
 def test_what_a_request_was_answered_with_is_hidden_where_a_column_is_sensitive(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, sensitive: tuple[str, ...], answer: str
 ) -> None:
-    asked = "distance a text: expected an error that names the feature, found"
-    answers = {"predictions": {}, "schema": [f"{asked} KeyError: 918273"], "memory_mb": 1.0}
+    expected = "distance a text: expected an error that names the feature, found"
+    answers = {"predictions": {}, "schema": [f"{expected} KeyError: 918273"], "memory_mb": 1.0}
     answers["latency"] = {"single_row_ms": {"p95": 1.0}}
     asked_for = "gatehouse.evaluation.integration.stage._answers"
     monkeypatch.setattr(asked_for, lambda *_: (answers, ""))  # No real candidate answers so.
@@ -239,7 +239,7 @@ def test_what_a_request_was_answered_with_is_hidden_where_a_column_is_sensitive(
     request = IntegrateRequest(model=bench.models["good"], spec=IntegrationSpec(), **data)
     with hiding(lambda: sensitive):
         (result,) = [entry["observed"] for entry in _served(request, bench.store, tmp_path, np.array([0.5]))][2:3]
-    assert result.startswith(f"{asked} {answer}") and ("918273" in result) == (not sensitive)
+    assert result.startswith(f"{expected} {answer}") and ("918273" in result) == (not sensitive)
 
 
 @pytest.mark.parametrize("sensitive", [[], ["name"]])

@@ -46,8 +46,8 @@ def test_a_training_set_has_the_values_of_requests_and_what_follows_from_them(
     assert details["views"] == {"sales": ["turnover", "region"]}
     assert table.num_rows == 120
     for row in table.to_pylist():
-        known = row["amount"] is not None and row["turnover"] is not None
-        expected = np.float32(row["amount"]) / np.float32(row["turnover"]) if known else None
+        complete = row["amount"] is not None and row["turnover"] is not None
+        expected = np.float32(row["amount"]) / np.float32(row["turnover"]) if complete else None
         assert row["share"] == expected
         named = row["region"] and row["currency"]
         assert row["place"] == (f"{row['region']} {row['currency'].upper()}" if named else None)

@@ -36,8 +36,8 @@ Row = tuple[str, int, int, float | None]
 
 def rows_table(rows: Iterable[Row]) -> pa.Table:
     days = [
-        {"shop": shop, "event_timestamp": day(event), "known_from": day(known), "price": price}
-        for shop, event, known, price in sorted(rows, key=lambda row: row[:3])
+        {"shop": shop, "event_timestamp": day(event), "known_from": day(known_from), "price": price}
+        for shop, event, known_from, price in sorted(rows, key=lambda row: row[:3])
     ]
     times = pa.timestamp("us", "UTC")
     fields = [("shop", pa.string()), ("event_timestamp", times), ("known_from", times), ("price", pa.float32())]
@@ -80,7 +80,7 @@ def standing(rows: Iterable[Row], at: int) -> dict[tuple[str, int], float | None
     return {row[:2]: row[3] for row in sorted(rows, key=lambda row: row[2]) if row[2] <= at}
 
 
-def said(rows: Iterable[Row], at: int) -> dict[tuple[str, int], float | None]:
+def values_at(rows: Iterable[Row], at: int) -> dict[tuple[str, int], float | None]:
     """The same without those of nulls: they also stand for what is gone."""
     return {key: price for key, price in standing(rows, at).items() if price is not None}
 
@@ -110,10 +110,10 @@ def test_what_was_settled_stays_and_the_newest_is_known_from_now_on(
             rows = history.add(computed, settled, as_of)
             assert len({row[:3] for row in rows}) == len(rows)
             if before:
-                assert all(said(rows, at) == said(before, at) for at in range(was))
+                assert all(values_at(rows, at) == values_at(before, at) for at in range(was))
             for late in {*rows} - {*before} - {*computed}:
                 assert standing({*rows} - {late}, as_of) != standing(rows, as_of), "a version that says nothing new"
-            assert all(said(rows, at) == said(computed, at) for at in range(as_of, 12))
+            assert all(values_at(rows, at) == values_at(computed, at) for at in range(as_of, 12))
             before = rows
 
 

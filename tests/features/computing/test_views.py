@@ -59,11 +59,11 @@ def test_duckdb_quotes_no_row_where_a_column_is_sensitive(
             query = f"CREATE TABLE staging.people AS\n{broken}" if make is run else broken
             with pytest.raises(ConfigurationError, match=r"people\.sql does not run") as caught:
                 make(connection, query, "staging/people.sql")
-            said = str(caught.value)
-            assert message in said
+            text = str(caught.value)
+            assert message in text
             if kind and sensitive:
-                assert f"{kind}, whose words are not shown, as columns are sensitive (who)" in said
-            assert ("Slartibartfast" in said) == bool(kind and not sensitive)
+                assert f"{kind}, whose words are not shown, as columns are sensitive (who)" in text
+            assert ("Slartibartfast" in text) == bool(kind and not sensitive)
 
 
 def test_the_same_tables_give_the_same_bytes_whatever_the_threads(

@@ -31,8 +31,8 @@ def test_they_have_the_features_of_the_training_set_and_no_label(flights: Flight
     )
     names = [name for name in trained.column_names if name not in ("label", "label_time")]
     assert table.column_names == names and result.rows == table.num_rows > trained.num_rows
-    known = table.filter(pc.is_in(table[KEY], trained[KEY].combine_chunks()))
-    assert known.sort_by(KEY).equals(trained.select(names).sort_by(KEY))
+    trained_rows = table.filter(pc.is_in(table[KEY], trained[KEY].combine_chunks()))
+    assert trained_rows.sort_by(KEY).equals(trained.select(names).sort_by(KEY))
     assert pc.max(table["decision_time"]).as_py() > pc.max(trained["decision_time"]).as_py()
 
 
@@ -47,8 +47,8 @@ def test_those_whose_label_is_not_there_yet_are_neither_labelled_nor_set_aside_f
     for_good = sum(manifest.details["set_aside"].get(reason, 0) for reason in ("cancelled", "diverted"))
     assert all_rows.num_rows - trained.num_rows - for_good <= result.rows == table.num_rows
     assert result.rows < all_rows.num_rows - trained.num_rows
-    known = all_rows.filter(pc.is_in(all_rows[KEY], table[KEY].combine_chunks()))
-    assert known.sort_by(KEY).equals(table.sort_by(KEY))
+    labelled_rows = all_rows.filter(pc.is_in(all_rows[KEY], table[KEY].combine_chunks()))
+    assert labelled_rows.sort_by(KEY).equals(table.sort_by(KEY))
     early = request(flights, unlabelled=True).model_copy(update={"as_of": "2012-01-01T00:00:00Z"})
     assert retrieve_decisions.function(early, flights.store).rows == 0
 

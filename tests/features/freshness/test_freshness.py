@@ -41,7 +41,7 @@ def table(*rows: tuple[datetime, datetime]) -> pa.Table:
         {
             "shop": pa.array(["a"] * len(rows), pa.string()),
             "event_timestamp": pa.array([event for event, _ in rows], times),
-            "known_from": pa.array([known for _, known in rows], times),
+            "known_from": pa.array([known_from for _, known_from in rows], times),
             "n": pa.array([1.0] * len(rows), pa.float32()),
         }
     )

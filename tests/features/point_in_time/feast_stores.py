@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from feast import FeatureStore, FileSource, RepoConfig
 
-OURS = "gatehouse.features.point_in_time.offline_store.AsofOfflineStore"
+ASOF_STORE = "gatehouse.features.point_in_time.offline_store.AsofOfflineStore"
 NOON = datetime(2013, 6, 1, 12, tzinfo=UTC)
 TIME = pa.timestamp("us", "UTC")
 
@@ -19,7 +19,7 @@ def minute(*minutes: int) -> list[datetime]:
     return [NOON + timedelta(minutes=number) for number in minutes]
 
 
-def opened(folder: Path, store: str = OURS, **options: Any) -> FeatureStore:
+def opened(folder: Path, store: str = ASOF_STORE, **options: Any) -> FeatureStore:
     config = RepoConfig(
         project="test",
         provider="local",

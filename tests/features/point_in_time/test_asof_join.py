@@ -66,7 +66,7 @@ def brute_force(
     ttl: int | None,
     created: bool,
 ) -> list[Any]:
-    table = [Row(key, event, known if created else None, value) for key, event, known, value in rows]
+    table = [Row(key, event, known_at if created else None, value) for key, event, known_at, value in rows]
     return [expected(key, time, table, ttl, event_time_only=False) for key, time in entities]
 
 

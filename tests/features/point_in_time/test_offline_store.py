@@ -40,7 +40,7 @@ def feast(tmp_path: Path) -> FeatureStore:
     return store
 
 
-def asked(*rows: tuple[int, int], **more: list[Any]) -> pd.DataFrame:
+def entity_rows(*rows: tuple[int, int], **more: list[Any]) -> pd.DataFrame:
     return pd.DataFrame(
         {"driver": [row[0] for row in rows], "event_timestamp": minute(*(row[1] for row in rows)), **more}
     )
@@ -75,11 +75,11 @@ def test_a_query_runs_once_and_its_rows_come_back_as_they_are(feast: FeatureStor
 def test_a_tag_makes_a_view_follow_the_event_time_alone(tmp_path: Path) -> None:
     store = opened(tmp_path)
     store.apply([DRIVER, trips_view(tmp_path, tags={"gatehouse.point_in_time": "event-time-only"})])
-    job = store.get_historical_features(entity_df=asked((1, 45)), features=["trips:trips"])
+    job = store.get_historical_features(entity_df=entity_rows((1, 45)), features=["trips:trips"])
     assert job.to_arrow()["trips"].to_pylist() == [11]
     assert isinstance(job.metadata, AsofRetrievalMetadata)
     assert job.metadata.point_in_time == {"trips": "event-time-only"}
-    strict = store.get_historical_features(asked((1, 45)), ["trips:trips"], filter_by_created_timestamp=True)
+    strict = store.get_historical_features(entity_rows((1, 45)), ["trips:trips"], filter_by_created_timestamp=True)
     assert strict.to_arrow()["trips"].to_pylist() == [10]
     assert isinstance(strict.metadata, AsofRetrievalMetadata)
     assert strict.metadata.point_in_time == {"trips": "bitemporal"}
@@ -94,7 +94,7 @@ def test_columns_of_a_source_may_be_mapped_to_other_names(tmp_path: Path) -> Non
     mapping = {"drv": "driver", "n": "trips", "happened": "event_timestamp", "entered": "created"}
     store = opened(tmp_path)
     store.apply([DRIVER, trips_view(tmp_path, source=source(tmp_path / "raw.parquet", field_mapping=mapping))])
-    rows = store.get_historical_features(entity_df=asked((2, 5)), features=["trips:trips"]).to_arrow()
+    rows = store.get_historical_features(entity_df=entity_rows((2, 5)), features=["trips:trips"]).to_arrow()
     assert rows["trips"].to_pylist() == [20]
     store.materialize(start_date=NOON - timedelta(days=1), end_date=NOON + timedelta(minutes=45))
     online = store.get_online_features(features=["trips:trips"], entity_rows=[{"driver": 2}])
@@ -114,7 +114,7 @@ def test_batches_have_features_of_on_demand_views(feast: FeatureStore) -> None:
         return pd.DataFrame({"total": frame["trips"].fillna(0).astype("int64") + frame["extra"]})
 
     feast.apply([totals])
-    frame = asked((2, 5), (1, 45), (2, 5), extra=[1, 2, 3])
+    frame = entity_rows((2, 5), (1, 45), (2, 5), extra=[1, 2, 3])
     job = feast.get_historical_features(entity_df=frame, features=["trips:trips", "totals:total"])
     assert job.to_arrow_batches().read_all()["total"].to_pylist() == [21, 12, 23]
 
@@ -127,7 +127,7 @@ def test_batches_hold_what_the_table_holds_and_leave_nothing_behind(
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
     few = lambda *arguments: asof_batches(*arguments[:-1], 1 << 12)  # noqa: E731
     monkeypatch.setattr("gatehouse.features.point_in_time.offline_store.asof_batches", few)
-    frame = asked(*((number % 3, number % 90) for number in range(1000)))
+    frame = entity_rows(*((number % 3, number % 90) for number in range(1000)))
     job = feast.get_historical_features(entity_df=frame, features=["trips:trips"])
     reader = job.to_arrow_batches()
     first = reader.read_next_batch()

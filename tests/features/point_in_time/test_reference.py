@@ -92,18 +92,18 @@ def test_agrees_with_the_reference(
         Row(key, moment(event, off * fine), moment(made, off * fine), value) for key, event, made, off, value in rows
     ]
     write_rows(Path(stores[unit].config.repo_path or ""), unit, zone, table)
-    asked = [(key, moment(steps, off)) for key, steps, off in entities]
+    entity_rows = [(key, moment(steps, off)) for key, steps, off in entities]
     frame = pd.DataFrame(
         {
-            "key": pd.Series([key for key, _ in asked], dtype="object"),
-            "event_timestamp": pd.Series(times([time for _, time in asked], "ns", entity_zone).to_pandas()),
-            "row": range(len(asked)),
+            "key": pd.Series([key for key, _ in entity_rows], dtype="object"),
+            "event_timestamp": pd.Series(times([time for _, time in entity_rows], "ns", entity_zone).to_pandas()),
+            "row": range(len(entity_rows)),
         }
     )
     names = [f"{view}:value" for view in VIEWS]
     joined = stores[unit].get_historical_features(frame, names, full_feature_names=True).to_arrow()
-    assert joined["row"].to_pylist() == list(range(len(asked)))
+    assert joined["row"].to_pylist() == list(range(len(entity_rows)))
     for view, (ttl, event_time_only) in VIEWS.items():
         fresh = None if ttl is None else ttl * step
-        reference = [expected(key, time, table, fresh, event_time_only) for key, time in asked]
+        reference = [expected(key, time, table, fresh, event_time_only) for key, time in entity_rows]
         assert joined[f"{view}__value"].to_pylist() == reference, view

@@ -51,9 +51,9 @@ def test_without_tuning_the_training_of_the_project_is_trained_with_the_seed_of_
 
 
 def test_a_refit_and_a_leakage_alarm_are_those_of_the_project(flights: Project, tmp_path: Path) -> None:
-    asked = flights.file.tuning.model_copy(update={"final_rows": "train_and_validation"})
+    refit = flights.file.tuning.model_copy(update={"final_rows": "train_and_validation"})
     unsaid = flights.file.features.model_copy(update={"leakage_alarm": None})
-    file = flights.file.model_copy(update={"tuning": asked, "features": unsaid})
+    file = flights.file.model_copy(update={"tuning": refit, "features": unsaid})
     project = replace(flights, file=file)
     arguments = {}
     for name, item in {"usual": flights, "asked": project}.items():
@@ -67,8 +67,8 @@ def test_a_refit_and_a_leakage_alarm_are_those_of_the_project(flights: Project, 
 def test_calibration_probes_and_integration_are_run_only_where_they_are_asked_for(flights: Project) -> None:
     usual = {stage for _, stage, _ in with_a_short_stack(build, "training", flights).plan}
     assert not usual & {"calibrate", "probe", "compare_online", "integrate"}
-    asked = {"calibration": CalibrationSpec(), "probes": ProbeSpec(), "integration": IntegrationSpec()}
-    file = flights.file.model_copy(update=asked)
+    sections = {"calibration": CalibrationSpec(), "probes": ProbeSpec(), "integration": IntegrationSpec()}
+    file = flights.file.model_copy(update=sections)
     pipeline = with_a_short_stack(build, "training", replace(flights, file=file))
     stages = [stage for _, stage, _ in pipeline.plan]
     assert stages[stages.index("train") :] == [
@@ -178,10 +178,10 @@ def test_a_job_on_gpus_runs_in_the_image_with_cuda_unless_the_project_names_one(
 ) -> None:
     launch = PyTorchJobLaunch.model_validate({"kind": "pytorchjob", **arguments})
     project = replace(flights, file=flights.file.model_copy(update={"launch": launch}))
-    said: dict[str, str] = {}
-    task = SimpleNamespace(set_env_variable=said.__setitem__)
+    variables: dict[str, str] = {}
+    task = SimpleNamespace(set_env_variable=variables.__setitem__)
     Tasks("training", project, platform).say_launch(cast(Any, task))
-    assert json.loads(said[LAUNCH])["image"] == platform.images.get(expected, "ours:1")
+    assert json.loads(variables[LAUNCH])["image"] == platform.images.get(expected, "ours:1")
 
 
 def test_parameters_read_off_the_source_are_those_of_the_specs(compiled: Path) -> None:

@@ -19,8 +19,8 @@ CHANGES: list[tuple[str, str, Callable[[Body, Body], None]]] = []
 """By rule: what is found, and what breaks it in the spec and in what the platform adds."""
 
 
-def _breaks(rule: str, said: str) -> Callable[[Callable[[Body, Body], None]], None]:
-    return lambda change: CHANGES.append((rule, said, change))
+def _breaks(rule: str, message: str) -> Callable[[Callable[[Body, Body], None]], None]:
+    return lambda change: CHANGES.append((rule, message, change))
 
 
 def _tasks(spec: Body) -> Body:
@@ -108,8 +108,8 @@ def _after_handler(spec: Body, _: Body) -> None:
     spec["root"]["dag"]["tasks"]["step"] = deepcopy(_task(spec, "split")) | {"dependentTasks": ["exit-handler-1"]}
 
 
-def _rules_of(found: str) -> str:
-    return found.rpartition("[")[2].partition(":")[0]
+def _rules_of(breach: str) -> str:
+    return breach.rpartition("[")[2].partition(":")[0]
 
 
 def test_every_spec_of_the_example_keeps_the_policy(compiled: Path, released: Path) -> None:
@@ -126,16 +126,16 @@ def training(released: Path) -> Compiled:
 
 
 @pytest.mark.parametrize(
-    ("rule", "said", "change"), CHANGES, ids=[f"{rule}-{n}" for n, (rule, *_) in enumerate(CHANGES)]
+    ("rule", "message", "change"), CHANGES, ids=[f"{rule}-{n}" for n, (rule, *_) in enumerate(CHANGES)]
 )
 def test_each_breach_of_the_policy_is_found_by_its_rule(
-    training: Compiled, rule: str, said: str, change: Callable[[Body, Body], None]
+    training: Compiled, rule: str, message: str, change: Callable[[Body, Body], None]
 ) -> None:
     spec, platform = deepcopy(training.spec), deepcopy(training.platform)
     change(spec, platform)
     text = json.dumps([spec, platform])
     result = list(breaches(dataclasses.replace(training, text=text, spec=spec, platform=platform), release=True))
-    assert any(said in item and _rules_of(item) == rule for item in result), result
+    assert any(message in item and _rules_of(item) == rule for item in result), result
 
 
 def test_every_rule_has_a_breach_here_and_its_reason_in_the_documentation() -> None:

@@ -256,9 +256,9 @@ def test_a_run_of_the_diagnosis_says_what_pods_find(
         return wait(api, run, timeout)
 
     monkeypatch.setattr(KfpApi, "wait", ended)
-    said = CliRunner().invoke(app, ["doctor", "cluster", str(EXAMPLE), "--platform", profile, "--run", "--json"])
-    result = {finding["check"]: finding for finding in json.loads(said.stdout)}
-    assert said.exit_code == (state != "SUCCEEDED"), said.stdout
+    output = CliRunner().invoke(app, ["doctor", "cluster", str(EXAMPLE), "--platform", profile, "--run", "--json"])
+    result = {finding["check"]: finding for finding in json.loads(output.stdout)}
+    assert output.exit_code == (state != "SUCCEEDED"), output.stdout
     assert ("store" in result) == (state != "SUCCEEDED"), "a pod has seen the store"
     (run,) = patient.kfp.objects.runs.values()
     assert run["display_name"].startswith("flights-diagnosis, ")

@@ -212,7 +212,7 @@ def test_a_job_that_goes_on_has_not_failed(store: ArtifactStore, job: TrainingJo
 def test_a_job_that_its_experiment_stops_is_deleted_at_once(store: ArtifactStore, job: TrainingJob, kind: str) -> None:
     stop = Stop()
 
-    def asked(cluster: Cluster, job: Object) -> None:
+    def stop_requested(cluster: Cluster, job: Object) -> None:
         pod = cluster.add_pod(job)
         cluster.start(job, pod)
         cluster.say(pod, "epoch 1/2")
@@ -221,7 +221,7 @@ def test_a_job_that_its_experiment_stops_is_deleted_at_once(store: ArtifactStore
 
     def begin() -> None:
         STOP.set(stop)
-        for scenario in (asked, succeed):  # The second does not begin.
+        for scenario in (stop_requested, succeed):  # The second does not begin.
             first, _ = error_of(ends.TrainingStoppedError, scenario, store, job, kind)
             assert first == str(ends.stopped())
         assert not (job.directory / RESULT).exists()

@@ -180,15 +180,15 @@ def test_a_gang_is_all_nodes() -> None:
 )
 def test_pods_are_placed_relative_to_each_other(topology: dict[str, Any], expected: Any) -> None:
     pod = _pytorchjob(topology=topology | {"key": "rack"})["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]
-    others = {
+    selector = {
         "topologyKey": "rack",
         "labelSelector": {"matchLabels": {"training.kubeflow.org/job-name": "gatehouse-1"}},
     }
     if topology["place"] == "spread":
-        assert pod["topologySpreadConstraints"] == [expected | others]
+        assert pod["topologySpreadConstraints"] == [expected | selector]
     else:
         ((when, [term]),) = pod["affinity"]["podAffinity"].items()
-        assert when.startswith(expected) and others in (term, term.get("podAffinityTerm"))
+        assert when.startswith(expected) and selector in (term, term.get("podAffinityTerm"))
 
 
 def test_a_trainjob_takes_no_setting_that_its_runtime_decides() -> None:

@@ -30,22 +30,22 @@ def test_a_pod_that_is_told_to_end_while_it_fetches_ends_at_once(store: Artifact
         assert pod.wait(timeout=60) == 143
 
 
-ONE = {"PET_NNODES": "1", "PET_NODE_RANK": "0", "PET_MASTER_ADDR": "job-master-0", "PET_MASTER_PORT": "23456"}
+ONE_NODE = {"PET_NNODES": "1", "PET_NODE_RANK": "0", "PET_MASTER_ADDR": "job-master-0", "PET_MASTER_PORT": "23456"}
 
 
 @pytest.mark.parametrize(
     ("environment", "options"),
     [
         ({}, []),
-        (ONE, []),
-        (ONE | {"PET_NNODES": "2"}, ["--nodes=2", "--rendezvous=job-master-0:23456", "--run-id=launch"]),
+        (ONE_NODE, []),
+        (ONE_NODE | {"PET_NNODES": "2"}, ["--nodes=2", "--rendezvous=job-master-0:23456", "--run-id=launch"]),
     ],
     ids=["no operator", "one node", "two nodes"],
 )
 def test_only_a_fixed_number_of_nodes_is_told_where_to_meet(
     monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], options: list[str]
 ) -> None:
-    for name in ONE:
+    for name in ONE_NODE:
         monkeypatch.delenv(name, raising=False)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)

@@ -107,7 +107,7 @@ def test_the_role_of_the_documentation_is_what_the_launcher_asks_for_and_no_more
             cluster.await_looks(1)
             clock.pass_minutes(61)
 
-    asked = set()
+    requests = set()
     for scenario in (never_admitted, runs_on):
         with kubernetes(scenario) as cluster:
             cluster.log = job.directory / LOG
@@ -115,7 +115,7 @@ def test_the_role_of_the_documentation_is_what_the_launcher_asks_for_and_no_more
                 run_and_die(store, job, cluster, kind)
             with pytest.raises(LauncherError):
                 launcher_on(cluster, store, kind).run(job)
-            asked |= cluster.asked
+            requests |= cluster.permissions
     role, _ = yaml.safe_load_all(ROLE.read_text())
     granted = {
         (group, resource, verb)
@@ -125,4 +125,4 @@ def test_the_role_of_the_documentation_is_what_the_launcher_asks_for_and_no_more
         for verb in rule["verbs"]
     }
     other_operator = {rule for rule in granted if rule[1] in ("pytorchjobs", "trainjobs") and rule[1] != f"{kind}s"}
-    assert asked == granted - other_operator
+    assert requests == granted - other_operator

@@ -113,11 +113,11 @@ def test_a_job_that_is_being_deleted_is_waited_for_and_then_created_again(
         launcher = launcher_on(cluster, store, "pytorchjob")
         get, looks = launcher._api.get, []
 
-        def look(asked: str) -> Object:
-            looks.append(asked)
+        def look(address: str) -> Object:
+            looks.append(address)
             if len(looks) == 3:
                 cluster.delete(path)
-            return get(asked)
+            return get(address)
 
         launcher._api.get = look  # type: ignore[method-assign]
         launcher.run(job)

@@ -12,8 +12,8 @@ from gatehouse.metrics.arithmetic.elementary import logarithm, logistic, softmax
 
 @given(st.lists(st.floats(-1e300, 1e300), min_size=1, max_size=50))
 def test_the_logistic_function_is_right_to_the_last_digits(margins: list[float]) -> None:
-    given = np.array(margins)
-    assert logistic(given) == pytest.approx(expit(np.clip(given, -700, 700)), rel=1e-15, abs=0)
+    values = np.array(margins)
+    assert logistic(values) == pytest.approx(expit(np.clip(values, -700, 700)), rel=1e-15, abs=0)
 
 
 def test_the_logistic_function_is_monotone_and_takes_any_shape() -> None:
@@ -24,8 +24,8 @@ def test_the_logistic_function_is_monotone_and_takes_any_shape() -> None:
 
 @given(st.lists(st.tuples(*[st.floats(-1e4, 1e4)] * 3), min_size=1, max_size=20))
 def test_the_softmax_is_that_of_scipy(margins: list[tuple[float, ...]]) -> None:
-    given = np.array(margins)
-    assert softmax(given) == pytest.approx(softmax_of_scipy(given, axis=1), rel=1e-12, abs=1e-300)
+    values = np.array(margins)
+    assert softmax(values) == pytest.approx(softmax_of_scipy(values, axis=1), rel=1e-12, abs=1e-300)
 
 
 @given(st.lists(st.floats(1e-300, 1e300), min_size=1, max_size=50))

@@ -95,16 +95,16 @@ def test_a_message_of_the_future_has_a_flaw_and_moves_no_time() -> None:
 class AsRead(Kept):
     """Knows of no message that came after it was read last, as a broker's client."""
 
-    known: frozenset[str] = frozenset()
+    partitions: frozenset[str] = frozenset()
 
     def read(self, limit: int, wait: float) -> Sequence[Message]:
         batch = super().read(limit, wait)
-        self.known = frozenset(event.partition for event in self.left)
+        self.partitions = frozenset(event.partition for event in self.left)
         return batch
 
     @property
     def behind(self) -> frozenset[str]:
-        return self.known
+        return self.partitions
 
 
 class Meanwhile(AsRead):

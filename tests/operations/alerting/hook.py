@@ -35,7 +35,7 @@ def hooked(*answers: int | tuple[int, dict[str, str]]) -> Iterator[Hook]:
     hook = Hook([answer if isinstance(answer, tuple) else (answer, {}) for answer in answers or (200,)])
     ended = threading.Event()
 
-    class Asked(Handler):
+    class HookHandler(Handler):
         protocol_version = "HTTP/1.0"
 
         def do_POST(self) -> None:
@@ -57,7 +57,7 @@ def hooked(*answers: int | tuple[int, dict[str, str]]) -> Iterator[Hook]:
             hook.paths.append(f"GET {self.path}")
             self.answer(200, {})
 
-    with listening(Asked) as hook.port:
+    with listening(HookHandler) as hook.port:
         try:
             yield hook
         finally:

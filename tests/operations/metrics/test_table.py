@@ -115,12 +115,12 @@ def test_totals_count_what_was_measured(store: ArtifactStore) -> None:
     assert (snapshot.rows_in, snapshot.success, snapshot.cost) == (100, 0.5, None)
 
 
-@pytest.mark.parametrize(("said", "state", "success"), [("CANCELED", "stopped", 0.5), ("PERHAPS", "unknown", 1.0)])
+@pytest.mark.parametrize(("kfp_state", "state", "success"), [("CANCELED", "stopped", 0.5), ("PERHAPS", "unknown", 1.0)])
 def test_a_run_that_ended_before_its_first_stage_is_counted_and_an_unknown_end_is_no_failure(
-    store: ArtifactStore, said: str, state: str, success: float
+    store: ArtifactStore, kfp_state: str, state: str, success: float
 ) -> None:
     good(store)
-    record_end(store, "early", outcome_of([], said), "test", project="flights", pipeline="training")
+    record_end(store, "early", outcome_of([], kfp_state), "test", project="flights", pipeline="training")
     assert update(store) == 2
     (early,) = read(store, since=time.time() - 3600)
     assert (early.run, early.state) == ("early", state)

@@ -36,17 +36,17 @@ def rows(seed: int, count: int, values: int) -> tuple[Any, Any]:
 @SEEDS
 def test_isotonic_is_that_of_scikit_learn(seed: int, count: int, values: int) -> None:
     scores, labels = rows(seed, count, values)
-    theirs = IsotonicRegression(out_of_bounds="clip").fit(scores, labels)
-    if np.ptp(theirs.y_thresholds_) < 1e-12:
+    reference = IsotonicRegression(out_of_bounds="clip").fit(scores, labels)
+    if np.ptp(reference.y_thresholds_) < 1e-12:
         with pytest.raises(CalibrationError, match="no better than chance"):
             fit_isotonic(scores, labels)
         return
     fitted = fit_isotonic(scores, labels)
     # The same breakpoints, whose values are kept away from 0 and 1.
-    values = np.clip(theirs.y_thresholds_, 1 / (count + 2), 1 - 1 / (count + 2))
-    asked = np.concatenate([scores, np.linspace(0, 1, 101)])
-    assert fitted.apply(asked) == pytest.approx(np.interp(asked, theirs.X_thresholds_, values), abs=1e-12)
-    assert fitted.apply(asked) == pytest.approx(theirs.predict(asked), abs=1 / count)
+    values = np.clip(reference.y_thresholds_, 1 / (count + 2), 1 - 1 / (count + 2))
+    points = np.concatenate([scores, np.linspace(0, 1, 101)])
+    assert fitted.apply(points) == pytest.approx(np.interp(points, reference.X_thresholds_, values), abs=1e-12)
+    assert fitted.apply(points) == pytest.approx(reference.predict(points), abs=1 / count)
 
 
 @settings(max_examples=25)
@@ -57,8 +57,8 @@ def test_platt_is_that_of_scikit_learn(seed: int, count: int, values: int) -> No
     if slope >= -0.01:
         return
     fitted = fit_platt(scores, labels)
-    theirs = 1 / (1 + np.exp(slope * log_odds(scores) + intercept))
-    assert fitted.apply(scores) == pytest.approx(theirs, abs=2e-4)
+    expected = 1 / (1 + np.exp(slope * log_odds(scores) + intercept))
+    assert fitted.apply(scores) == pytest.approx(expected, abs=2e-4)
     high, low = (labels.sum() + 1) / (labels.sum() + 2), 1 / (count - labels.sum() + 2)
     off = fitted.apply(scores) - np.where(labels > 0, high, low)
     assert abs(np.sum(off)) < 1e-7 * count and abs(np.sum(off * log_odds(scores))) < 1e-7 * count

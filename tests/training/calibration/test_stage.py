@@ -72,7 +72,7 @@ def test_the_threshold_decides_the_classes_of_the_candidate_and_of_nobody_else(b
 
 
 @pytest.mark.parametrize(
-    ("spec", "said"),
+    ("spec", "message"),
     [
         ({"min_rows": 1301}, "has 1,300 rows: expected at least calibration.min_rows, 1,301"),
         ({"method": "temperature"}, "method: expected platt or isotonic or none for the task binary"),
@@ -80,8 +80,8 @@ def test_the_threshold_decides_the_classes_of_the_candidate_and_of_nobody_else(b
         ({"threshold": {"rule": "precision", "at_least": 1.0}}, "no threshold has a precision of at least 1 "),
     ],
 )
-def test_what_cannot_be_done_is_said(bench: Bench, spec: dict[str, object], said: str) -> None:
-    with pytest.raises((CalibrationError, ConfigurationError), match=said):
+def test_what_cannot_be_done_is_said(bench: Bench, spec: dict[str, object], message: str) -> None:
+    with pytest.raises((CalibrationError, ConfigurationError), match=message):
         calibrated(bench, **spec)
 
 

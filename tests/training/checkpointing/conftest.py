@@ -25,10 +25,10 @@ def rehearse() -> Iterator[Rehearse]:
         env=environment,
     )
 
-    def attempt(**asked: Any) -> dict[str, Any]:
+    def attempt(**fields: Any) -> dict[str, Any]:
         assert server.stdin is not None and server.stdout is not None
         server.stdin.write(
-            json.dumps({"kind": "ddp", "world_size": 1, "steps": 20, "every": 3} | asked, default=str) + "\n"
+            json.dumps({"kind": "ddp", "world_size": 1, "steps": 20, "every": 3} | fields, default=str) + "\n"
         )
         server.stdin.flush()
         answer: dict[str, Any] = json.loads(server.stdout.readline())

@@ -94,63 +94,63 @@ class Run:
         return digest.hexdigest()
 
 
-def _rank(asked: dict[str, Any], rank: int, meeting: str) -> None:
-    world_size = asked["world_size"]
+def _rank(request: dict[str, Any], rank: int, meeting: str) -> None:
+    world_size = request["world_size"]
     torch.set_num_threads(1)
     dist.init_process_group(
         "gloo", init_method=f"file://{meeting}", rank=rank, world_size=world_size, timeout=timedelta(seconds=30)
     )
-    checkpointer_module._DEADLINE_SECONDS = asked.get("deadline", 60.0)
-    run = Run(asked["kind"], rank)
-    policy = CheckpointSpec(every_steps=asked["every"])
-    folder = Path(asked["folder"], "broken" if asked.get("broken") == rank else "")
-    checkpointer = Checkpointer(folder, policy, far=asked.get("far", ""), name="rehearsal")
+    checkpointer_module._DEADLINE_SECONDS = request.get("deadline", 60.0)
+    run = Run(request["kind"], rank)
+    policy = CheckpointSpec(every_steps=request["every"])
+    folder = Path(request["folder"], "broken" if request.get("broken") == rank else "")
+    checkpointer = Checkpointer(folder, policy, far=request.get("far", ""), name="rehearsal")
     checkpointer.load(run)
     first = run.step
     data = torch.randn(ROWS, 7, generator=torch.Generator().manual_seed(1))
     barrier = StepBarrier()
-    while run.step < asked["steps"]:
+    while run.step < request["steps"]:
         run.train_step(data, rank, world_size)
-        if asked.get("kill") == [rank, run.step]:
+        if request.get("kill") == [rank, run.step]:
             os.kill(os.getpid(), signal.SIGKILL)
         checkpointer.maybe_save(run, run.step)
-        time.sleep(asked.get("pause", 0.0))
+        time.sleep(request.get("pause", 0.0))
         agreed = barrier.agree(run.step)
         if agreed.preempted:
             saved = checkpointer.save_now(run, run.step, ("preemption",), agreed.seconds)
-            Path(f"{asked['result']}-{rank}").write_text(json.dumps([run.step, saved]))
+            Path(f"{request['result']}-{rank}").write_text(json.dumps([run.step, saved]))
             os._exit(0)
     written = checkpointer.finish()
     digest = run.digest()
     if rank == 0:
         result = {"digest": digest, "first": first, "seen": run.seen, "written": written}
-        Path(asked["result"]).write_text(json.dumps(result))
+        Path(request["result"]).write_text(json.dumps(result))
     dist.destroy_process_group()
 
 
-def _attempt(asked: dict[str, Any]) -> dict[str, Any]:
+def _attempt(request: dict[str, Any]) -> dict[str, Any]:
     """One attempt of all ranks, which ends for all when it ends for one, as with torchrun."""
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
-        asked["result"] = f"{folder}/result"
+        request["result"] = f"{folder}/result"
         os.environ[FLAG] = f"{folder}/flag"
         ranks: dict[int, int] = {}
-        for rank in range(asked["world_size"]):
+        for rank in range(request["world_size"]):
             pid = os.fork()
             if pid == 0:
                 try:
-                    _rank(asked, rank, f"{folder}/meeting")
+                    _rank(request, rank, f"{folder}/meeting")
                     os._exit(0)
                 except BaseException:
                     sys.excepthook(*sys.exc_info())
                     os._exit(1)
             ranks[pid] = rank
-        if "kill_after" in asked:
-            time.sleep(asked["kill_after"])
-            os.kill(next(iter(ranks)), asked.get("signal", signal.SIGKILL))
-        if "flag_after" in asked:
-            time.sleep(asked["flag_after"])
-            Flag(time.monotonic() + asked["grace"]).write(Path(os.environ[FLAG]))
+        if "kill_after" in request:
+            time.sleep(request["kill_after"])
+            os.kill(next(iter(ranks)), request.get("signal", signal.SIGKILL))
+        if "flag_after" in request:
+            time.sleep(request["flag_after"])
+            Flag(time.monotonic() + request["grace"]).write(Path(os.environ[FLAG]))
         codes = {}
         while ranks:
             pid, status = os.wait()
@@ -160,7 +160,7 @@ def _attempt(asked: dict[str, Any]) -> dict[str, Any]:
             if status:
                 for other in ranks:
                     os.kill(other, signal.SIGTERM)
-        result = Path(asked["result"])
+        result = Path(request["result"])
         answer = json.loads(result.read_text()) if result.exists() else {}
         answer["preempted"] = [json.loads(path.read_text()) for path in sorted(Path(folder).glob("result-*"))]
         return {"codes": [codes[rank] for rank in sorted(codes)], "seconds": time.monotonic() - began} | answer

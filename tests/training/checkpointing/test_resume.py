@@ -37,11 +37,11 @@ def test_a_run_killed_at_random_steps_ends_in_the_same_bits(
     draw = random.Random(f"{kind}{world_size}")
     done = 0
     for kill in sorted(draw.sample(range(EVERY, STEPS), 2)):
-        asked = {"kind": kind, "world_size": world_size, "folder": tmp_path, "steps": STEPS, "every": EVERY}
-        ended = rehearse(**asked, kill=[draw.randrange(world_size), kill])
+        request = {"kind": kind, "world_size": world_size, "folder": tmp_path, "steps": STEPS, "every": EVERY}
+        ended = rehearse(**request, kill=[draw.randrange(world_size), kill])
         assert -9 in ended["codes"]
         done = max(done, kill)
-    last = rehearse(**asked)
+    last = rehearse(**request)
     assert last["codes"] == [0] * world_size
     assert 0 <= done - last["first"] <= EVERY, "more steps were repeated than lie between two checkpoints"
     assert (last["digest"], last["seen"]) == (expected["digest"], expected["seen"])

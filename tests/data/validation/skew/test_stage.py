@@ -56,14 +56,14 @@ def compare(store: ArtifactStore) -> Compare:
 
 def _rules(store: ArtifactStore, result: SkewResult) -> set[tuple[str, str, str]]:
     anomalies = store.read_json(result.skew, "anomalies.json")
-    return {(one["column"], one["rule"], one["severity"]) for one in anomalies}
+    return {(anomaly["column"], anomaly["rule"], anomaly["severity"]) for anomaly in anomalies}
 
 
 def test_rows_like_those_trained_on_pass_without_the_label(store: ArtifactStore, compare: Compare) -> None:
     result = compare(_columns(seed=8))
     assert (result.verdict, result.reasons, _rules(store, result)) == ("pass", (), set())
     body = store.read_json(result.skew, "skew.json")
-    assert {one["feature"] for one in body["features"]} == {"distance", "hour", "carrier", "wet"}
+    assert {feature["feature"] for feature in body["features"]} == {"distance", "hour", "carrier", "wet"}
     assert body["rows"] == {"training": ROWS, "serving": ROWS}
     assert described(result, store).startswith("pass: 4,000 logged rows against 4,000 trained")
 
@@ -128,6 +128,6 @@ def test_a_sensitive_feature_is_named_as_not_compared_and_shows_no_value(
 
 def test_what_is_no_table_is_told(store: ArtifactStore) -> None:
     training, model = _publish(store, "training-sets", _columns()), str(store.publish("models", "log", {"a.bin": b"a"}))
-    for asked, other in ((training, model), (model, training)):
+    for training_set, other in ((training, model), (model, training)):
         with pytest.raises(ConfigurationError, match=r"models/log/.*: expected a table, such as a training"):
-            skew(SkewRequest(training_set=asked, serving=other), store)
+            skew(SkewRequest(training_set=training_set, serving=other), store)
