@@ -44,7 +44,7 @@ class Request(StageModel):
 def _decisions(_: Path) -> str:
     with connect() as connection:
         rows = pa.table({"name": [SECRET] * 2, "decision_time": pa.array([NOON] * 2)})
-        connection.register("asked", rows)
+        connection.register("requested", rows)
         return " ".join(_faults(connection, ["name", "decision_time"], NOON))
 
 
