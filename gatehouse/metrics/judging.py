@@ -15,7 +15,6 @@ class Judging:
     feature_alarm: float
     slices: Mapping[str, float]
     curves: tuple[str, ...]
-    row_loss: str
 
 
 _JUDGED = {
@@ -25,7 +24,6 @@ _JUDGED = {
         feature_alarm=0.95,  # docs/decisions/alarm-for-one-feature.md
         slices={"roc_auc": 0.5},
         curves=("roc", "precision_recall", "calibration", "histogram", "confusion"),
-        row_loss="log_loss",
     ),
     "multiclass": Judging(
         objective="log_loss",
@@ -33,7 +31,6 @@ _JUDGED = {
         feature_alarm=0.995,  # docs/decisions/alarm-for-one-feature.md
         slices={},
         curves=("confusion", "confidence"),
-        row_loss="log_loss",
     ),
     "regression": Judging(
         objective="rmse",
@@ -41,7 +38,6 @@ _JUDGED = {
         feature_alarm=0.995,  # docs/decisions/alarm-for-one-feature.md
         slices={},
         curves=("predicted", "residuals"),
-        row_loss="mse",
     ),
     "ranking": Judging(
         objective="ndcg",
@@ -49,7 +45,6 @@ _JUDGED = {
         feature_alarm=0.995,  # docs/decisions/alarm-for-one-feature.md
         slices={},
         curves=("positions",),
-        row_loss="",
     ),
 }
 

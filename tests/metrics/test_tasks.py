@@ -53,7 +53,6 @@ def test_the_predicted_class_is_the_likeliest() -> None:
 def test_losses_and_judging(task: str) -> None:
     judging, offered = judging_of(TASKS[task]), metrics_for(task)
     assert {*TASKS[task].watched, judging.objective, *judging.leakage_alarm, *judging.slices} <= set(offered)
-    assert not judging.row_loss or offered[judging.row_loss].by_row
     assert {task_of_loss(loss).name for loss in TASKS[task].losses} == {task}
 
 
