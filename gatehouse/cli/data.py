@@ -12,7 +12,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 import yaml
@@ -48,13 +48,10 @@ from gatehouse.store.deprecation import deprecation_of, marker_of
 from gatehouse.store.eraser import ErasurePlan, plan_erasure, unlisted_blobs
 from gatehouse.store.erasure import dependant_marker, erased_marker
 from gatehouse.store.querying import SOURCE, queried, tables_in
+from gatehouse.store.records import read_record
 from gatehouse.store.reference import Reference
 from gatehouse.store.store import ArtifactStore
 from gatehouse.store.transfer import Pulled, export, pull
-
-if TYPE_CHECKING:
-    pass
-
 
 app = typer.Typer(no_args_is_help=True, help="What a store holds: list, show, verify, compare, copy, retire, erase.")
 ReferenceArgument = Annotated[str, typer.Argument(help="A reference; its digest may be cut where it stays unique.")]
@@ -156,7 +153,7 @@ def show(
     facts += [counted(len(manifest.files), "file"), size(sum(entry.bytes for entry in manifest.files))]
     console.print(", ".join(facts))
     for key in opened.objects.list(f"provenance/{artifact}"):
-        record = json.loads(opened.objects.get_bytes(key))
+        record = read_record(opened.objects, key) or {}
         at = datetime.fromtimestamp(float(record["at"]), UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
         run = f" in run {record['run']}" if record.get("run") else ""
         console.print(f"made by stage {record['stage']}{run}, {at}", style="dim")

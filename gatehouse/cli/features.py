@@ -23,6 +23,7 @@ from gatehouse.cli.feature_project import (
     store_of,
 )
 from gatehouse.cli.output import JsonOption, StoreBesideProjectOption, print_json, print_rows, print_table
+from gatehouse.configuration.times import in_utc
 from gatehouse.errors import ConfigurationError
 from gatehouse.features.definitions.repository import OnDemand, View
 from gatehouse.features.lineage import lineage_of
@@ -264,7 +265,7 @@ def retrieve(
 
         online_store = open_online(artifacts, opened.project.name, repository.folder)
         require_materialized(online_store, map(online_view, views))
-        moment_of_read = _time("--at", at) if at else datetime.now(UTC)
+        moment_of_read = in_utc("--at", at) if at else datetime.now(UTC)
         joined = with_online(online_store, views, on_demand, table, moment_of_read)
     else:
         from gatehouse.features.database import connect, rows_of
@@ -293,16 +294,6 @@ def retrieve(
     typer.echo(f"\n{to}: {counted(joined.num_rows, 'row')}, {counted(len(joined.column_names), 'column')}")
 
 
-def _time(option: str, text: str) -> datetime:
-    try:
-        time = datetime.fromisoformat(text)
-    except ValueError as error:
-        raise ConfigurationError(
-            f"{option}: expected a time such as 2013-01-31T14:00:00+00:00, found {text!r}."
-        ) from error
-    return time if time.tzinfo else time.replace(tzinfo=UTC)
-
-
 ServiceOption = Annotated[str, typer.Option(help="Feature service; default: the project's.")]
 
 
@@ -324,7 +315,7 @@ def materialize(
     tables = opened.tables(artifacts, opened.served(service, []))
     # A time after that of the tables would move the watermark past rows of later tables.
     newest = datetime.fromisoformat(tables.as_of)
-    until = _time("--as-of", as_of) if as_of else newest
+    until = in_utc("--as-of", as_of) if as_of else newest
     if until > newest:
         raise ConfigurationError(
             f"--as-of: {tables.reference} was computed up to {moment(tables.as_of)}; expected a time until then, "

@@ -1,1 +1,1 @@
-"""Reads configuration files: YAML with positions, durations, schedules."""
+"""Reads configuration: YAML with positions, durations, times, schedules."""

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from gatehouse.store import database
+from gatehouse.store.database import quoted, text_literal, time_literal
 
 _ROW_GROUP = 1 << 17
 
@@ -108,18 +109,3 @@ def set_time(connection: duckdb.DuckDBPyConnection, name: str, moment: datetime 
     """Set the variable that the repository's queries read with `getvariable(name)`; None for null."""
     value = "NULL" if moment is None else time_literal(moment)
     connection.execute(f"SET VARIABLE {quoted(name)} = {value}::TIMESTAMPTZ")
-
-
-def quoted(name: str) -> str:
-    """A name as an SQL identifier, with any characters in it."""
-    return '"' + name.replace('"', '""') + '"'
-
-
-def text_literal(text: object) -> str:
-    """A text as an SQL literal, with any characters in it."""
-    return "'" + str(text).replace("'", "''") + "'"
-
-
-def time_literal(moment: datetime) -> str:
-    """A moment as an SQL literal, with a time zone where `moment` has one."""
-    return f"{'TIMESTAMPTZ' if moment.tzinfo else 'TIMESTAMP'} '{moment.isoformat()}'"

@@ -17,6 +17,7 @@ from typing import Any
 from gatehouse.kfp.driver import FAILURE, PLAN
 from gatehouse.operations.ending.outcome import outcome_of, record_end
 from gatehouse.runtime.process import owner_env, stop_carrying
+from gatehouse.store.records import read_record
 from gatehouse.store.run import REPORT, RUN_ID, Event, events
 from gatehouse.store.store import ArtifactStore
 from gatehouse.tracking.place import LATER
@@ -122,7 +123,7 @@ def run_pipeline(
                 for event in run.events
                 if event.event in ("failed", "stopped") and ":" not in event.stage and run.latest(event.stage) == event
             )
-            run.failure = next(failures, None) or _read(store, run, FAILURE)
+            run.failure = next(failures, None) or read_record(store.objects, f"runs/{run.run}/{FAILURE}")
             run.exit_code = int(run.failure["exit_code"]) if run.failure else int(driver.returncode != 0)
         record_own_end(run, store)  # A second signal does not keep it from being recorded.
     watch(run)
@@ -131,7 +132,7 @@ def run_pipeline(
 
 def record_own_end(run: LocalRun, store: ArtifactStore) -> None:
     """Record the end of a run whose last task did not: it was stopped, or failed before it had tasks."""
-    plan = _read(store, run, PLAN)
+    plan = read_record(store.objects, f"runs/{run.run}/{PLAN}")
     if plan is not None and not run.result(REPORT):
         state = "SUCCEEDED" if run.exit_code == 0 else "CANCELED" if run.exit_code and run.exit_code > 128 else "FAILED"
         names = {"project": plan["project"], "pipeline": plan["pipeline"]}
@@ -162,14 +163,6 @@ def _refresh(run: LocalRun, store: ArtifactStore) -> None:
     for key, event in events(store, run.run, run.seen, trials=True):
         run.seen.add(key)
         run.events.append(event)
-    if not run.plan and (plan := _read(store, run, PLAN)) is not None:
+    if not run.plan and (plan := read_record(store.objects, f"runs/{run.run}/{PLAN}")) is not None:
         run.plan = [PlannedTask(**task) for task in plan["tasks"]]
         run.objective = plan["objective"]
-
-
-def _read(store: ArtifactStore, run: LocalRun, name: str) -> dict[str, Any] | None:
-    key = f"runs/{run.run}/{name}"
-    if store.objects.stat(key) is None:
-        return None
-    body: dict[str, Any] = json.loads(store.objects.get_bytes(key))
-    return body

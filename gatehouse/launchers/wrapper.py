@@ -244,13 +244,13 @@ class HangDetector:
         return [silences[rank] for rank in sorted(silences)]
 
 
-def stacks(folder: Path, beats: list[Beat], seconds: float = 5.0) -> dict[int, str]:
-    """The stacks of all threads by rank, for which this waits at most `seconds`; empty for a rank without an answer."""
+def stacks(folder: Path, beats: list[Beat]) -> dict[int, str]:
+    """The stacks of all threads by rank, after at most five seconds; empty for a rank without an answer."""
     files = {beat.rank: stacks_file(folder, beat.rank) for beat in beats}
     for beat in beats:
         with suppress(ProcessLookupError):
             os.kill(beat.pid, STACKS_SIGNAL)
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + 5.0
     before: dict[int, int] = {}
     while time.monotonic() < deadline:
         time.sleep(0.1)

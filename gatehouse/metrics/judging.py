@@ -15,7 +15,6 @@ class TaskProfile:
     feature_alarm: float
     slices: Mapping[str, float]
     curves: tuple[str, ...]
-    row_loss: str
 
 
 _PROFILES = {
@@ -25,7 +24,6 @@ _PROFILES = {
         feature_alarm=0.95,  # docs/decisions/alarm-for-one-feature.md
         slices={"roc_auc": 0.5},
         curves=("roc", "precision_recall", "calibration", "histogram", "confusion"),
-        row_loss="log_loss",
     ),
     "multiclass": TaskProfile(
         objective="log_loss",
@@ -33,7 +31,6 @@ _PROFILES = {
         feature_alarm=0.995,  # docs/decisions/alarm-for-one-feature.md
         slices={},
         curves=("confusion", "confidence"),
-        row_loss="log_loss",
     ),
     "regression": TaskProfile(
         objective="rmse",
@@ -41,7 +38,6 @@ _PROFILES = {
         feature_alarm=0.995,  # docs/decisions/alarm-for-one-feature.md
         slices={},
         curves=("predicted", "residuals"),
-        row_loss="mse",
     ),
     "ranking": TaskProfile(
         objective="ndcg",
@@ -49,7 +45,6 @@ _PROFILES = {
         feature_alarm=0.995,  # docs/decisions/alarm-for-one-feature.md
         slices={},
         curves=("positions",),
-        row_loss="",
     ),
 }
 

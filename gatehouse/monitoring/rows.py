@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from typing import TYPE_CHECKING
 
+from gatehouse.configuration.times import zoned
 from gatehouse.errors import ConfigurationError, GatehouseError
 from gatehouse.metrics.tasks import TASKS, declared_task
 from gatehouse.monitoring.spec import MonitoringSpec
@@ -200,21 +200,10 @@ def _between(table: "pa.Table", since: str, until: str, last: "pa.Scalar") -> "p
 
     kind = table[TIME].type
     if since:
-        table = table.filter(pc.greater_equal(table[TIME], pa.scalar(moment("since", since), kind)))
+        table = table.filter(pc.greater_equal(table[TIME], pa.scalar(zoned("since", since), kind)))
     else:
         table = table.filter(pc.greater(table[TIME], last.cast(kind)))
-    return table.filter(pc.less(table[TIME], pa.scalar(moment("until", until), kind))) if until else table
-
-
-def moment(name: str, text: str) -> datetime:
-    """A time with its zone. Raises ConfigurationError."""
-    try:
-        time = datetime.fromisoformat(text)
-    except ValueError:
-        time = datetime.min
-    if time.tzinfo is None:
-        raise ConfigurationError(f"{name}: expected a time with its zone, e.g. 2013-11-01T00:00:00Z, found {text!r}.")
-    return time
+    return table.filter(pc.less(table[TIME], pa.scalar(zoned("until", until), kind))) if until else table
 
 
 def _reference(spec: MonitoringSpec, trained: "pa.Table", every: "pa.Table", current: "pa.Table") -> "pa.Table":

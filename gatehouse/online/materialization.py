@@ -21,8 +21,9 @@ import duckdb
 import pyarrow as pa
 
 from gatehouse.errors import StoreError
-from gatehouse.features.database import connect, quoted, rows_of
+from gatehouse.features.database import connect, rows_of
 from gatehouse.online.store import FOREVER, NEVER, OnlineStore, OnlineView, epoch_us
+from gatehouse.store.database import quoted
 
 logger = logging.getLogger(__name__)
 

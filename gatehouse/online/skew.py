@@ -17,7 +17,7 @@ import duckdb
 import pyarrow as pa
 
 from gatehouse.features.computing.labels import entity_rows
-from gatehouse.features.database import connect, open_tables, quoted, set_time
+from gatehouse.features.database import connect, open_tables, set_time
 from gatehouse.features.definitions.repository import Repository, View, check_out
 from gatehouse.features.point_in_time.asof_join import asof_join
 from gatehouse.features.table_files import feature_files, raw_tables
@@ -32,6 +32,7 @@ from gatehouse.online.store import (
     require_materialized,
 )
 from gatehouse.online.streaming.batch_folder import BatchFolder, streams_folder
+from gatehouse.store.database import quoted
 from gatehouse.store.reference import Reference
 from gatehouse.store.store import ArtifactStore
 

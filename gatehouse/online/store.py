@@ -4,7 +4,7 @@ For each key the row with the greatest (generation, event, created) is stored. S
 replaces the row that it corrects, and a late row about an older event does not replace a newer one. Every
 materialization is a new generation: for the keys that it writes, its rows replace those of earlier generations. A
 pushed row does not: it has to be newer by (event, created). A read gives the same values as an offline join at the same
-moment.
+moment; for a view with event times only, from the moment at which its newest row is known.
 """
 
 import json

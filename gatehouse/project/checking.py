@@ -114,7 +114,8 @@ def _unrunnable_rules(file: ProjectFile, contract: Contract) -> Iterator[str]:
     """The rules of a contract whose SQL cannot be evaluated, each with its key; tables fit the source."""
     from gatehouse.data.validation.rules import row_rules, unrunnable
     from gatehouse.features.computing.dry_run import declare_table
-    from gatehouse.features.database import connect, quoted
+    from gatehouse.features.database import connect
+    from gatehouse.store.database import quoted
 
     with connect() as connection:
         for name, table in contract.tables.items():

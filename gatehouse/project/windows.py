@@ -5,8 +5,9 @@ import itertools
 import re
 from collections.abc import Collection
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
+from gatehouse.configuration.times import interval
 from gatehouse.errors import ConfigurationError
 
 MOST = 1000
@@ -67,16 +68,7 @@ def windows_of(text: str) -> tuple[Window, ...]:
                     "--windows: expected a step of at least one month P1M, week P1W, day P1D or hour PT1H, found "
                     f"{part!r}."
                 )
-        try:
-            start, end = (datetime.fromisoformat(bound) for bound in bounds)
-        except ValueError:
-            raise ConfigurationError(
-                "--windows: expected START/END or START/END/STEP in ISO 8601, e.g. 2013-01-01/2013-07-01/P1M, "
-                f"found {part!r}."
-            ) from None
-        start, end = (moment.replace(tzinfo=moment.tzinfo or UTC).astimezone(UTC) for moment in (start, end))
-        if start >= end:
-            raise ConfigurationError(f"--windows: expected a start before its end, found {part!r}.")
+        start, end = interval("--windows", "/".join(bounds))
         low, number = start, 0
         while low < end and len(windows) <= MOST:
             number += 1

@@ -334,7 +334,8 @@ def _apply(state: State, record: Record) -> State:
     if record.alias in state.aliases_of(version.version):
         return state
     if record.alias == STAGING:
-        return replace(state, staging=version.version, versions=_changed(state, replace(version, staged_at=number)))
+        staged = replace(version, staged_at=number, withdrawn=False)
+        return replace(state, staging=version.version, versions=_changed(state, staged))
     if record.alias == CHAMPION:
         champions = (*(champion for champion in state.champions if champion != version.version), version.version)
         promoted = replace(version, promoted_at=number, withdrawn=False)

@@ -165,13 +165,12 @@ def distributions(
     label: str,
     limits: Point,
     ends: Sequence[str] = (),
-    size: tuple[int, int] = (300, 132),
 ) -> Markup:
     """One distribution, filled, and another one as a dashed outline, small enough for a page with hundreds of them.
 
     `label` is the text alternative; `ends` are labels of both ends, in place of numbers along the axis.
     """
-    width, height = size
+    width, height = 300, 132
     highest = max((part.height for _, bins in groups for part in bins), default=0.0)
     frame = Frame(6, 22 if len(groups) > 1 else 6, width - 6, height - 20, *limits, 0.0, highest * 1.04 or 1.0)
     looks = ('class="own"', 'class="other"')

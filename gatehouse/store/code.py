@@ -39,6 +39,7 @@ rooms, so they import nothing that decides."""
 
 DECIDING = frozenset(
     {
+        "gatehouse.configuration.times",  # the windows of snapshots
         "gatehouse.reports.format",  # verdicts and reasons hold numbers as it writes them
         "gatehouse.runtime.plural",
         "gatehouse.store.canonical",
@@ -176,13 +177,6 @@ def _version(distribution: str) -> str:
         return metadata.version(distribution).split("+")[0]
     except metadata.PackageNotFoundError:
         return ""
-
-
-def forget_sources() -> None:
-    """Read every source again at the next call; for a process that edits sources."""
-    source_of.cache_clear()
-    _facts.cache_clear()
-    imports_of.cache_clear()
 
 
 @dataclass(frozen=True)

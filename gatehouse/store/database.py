@@ -4,6 +4,7 @@ import hashlib
 import os
 import tempfile
 import uuid
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -66,3 +67,8 @@ def quoted(name: str) -> str:
 def text_literal(text: object) -> str:
     """A text as an SQL literal, with any characters in it."""
     return "'" + str(text).replace("'", "''") + "'"
+
+
+def time_literal(moment: datetime) -> str:
+    """A moment as an SQL literal, with a time zone where `moment` has one."""
+    return f"{'TIMESTAMPTZ' if moment.tzinfo else 'TIMESTAMP'} '{moment.isoformat()}'"

@@ -1,11 +1,12 @@
 """The stage memo: the results of stages by key, so that nothing is computed twice."""
 
-import json
 import logging
 from collections.abc import Callable, Collection
 from typing import Any
 
+from gatehouse.errors import CorruptArtifactError
 from gatehouse.store.canonical import digest_of
+from gatehouse.store.records import read_record
 from gatehouse.store.reference import Reference, references_in
 from gatehouse.store.store import ArtifactStore
 
@@ -29,20 +30,24 @@ def recall(
     Damaged files are put aside, so that the stage can make them again; `report` is called with a sentence about each.
     `inputs` are the references in the request, which `ArtifactStore.intact` needs.
     """
-    result = last(store, stage, key)
+    result = last(store, stage, key, report)
     if result is None:
         return None
     whole = [store.intact(reference, report, inputs=inputs) for reference in references_in(result)]
     return result if all(whole) else None
 
 
-def last(store: ArtifactStore, stage: str, key: str) -> dict[str, Any] | None:
-    """The last recorded result under `key`, whether or not its artifacts still exist."""
+def last(
+    store: ArtifactStore, stage: str, key: str, report: Callable[[str], None] = logger.warning
+) -> dict[str, Any] | None:
+    """The last recorded result under `key`, whether or not its artifacts still exist; None if it is unreadable."""
     records = list(store.objects.list(f"memo/{stage}/{key}"))
-    if not records:
+    try:
+        record = read_record(store.objects, records[-1]) if records else None
+    except CorruptArtifactError as error:
+        report(f"{error} The stage runs again.")
         return None
-    result: dict[str, Any] = json.loads(store.objects.get_bytes(records[-1]))["result"]
-    return result
+    return dict(record["result"]) if record else None
 
 
 def remember(store: ArtifactStore, stage: str, key: str, result: dict[str, Any]) -> bool:

@@ -5,6 +5,7 @@ Everything is read from the store: manifests, the ledger, memos, run records, de
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from gatehouse.errors import CorruptArtifactError, MissingArtifactError
 from gatehouse.store.deprecation import marker_of
@@ -76,9 +77,13 @@ class Needed:
     blobs: frozenset[str] = field(default=frozenset(), repr=False)
     broken: dict[Reference, str] = field(default_factory=dict)
 
+    @cached_property
+    def _unneeded_keys(self) -> frozenset[str]:
+        return frozenset(f"{reference}/manifest.json" for reference in self.unneeded)
+
     def needs_manifest(self, key: str) -> bool:
         """Whether the manifest at `key` is needed."""
-        return bool(self.broken) or all(key != f"{reference}/manifest.json" for reference in self.unneeded)
+        return bool(self.broken) or key not in self._unneeded_keys
 
     def needs_blob(self, key: str) -> bool:
         """Whether the blob at `key` is needed. An erased blob never is."""

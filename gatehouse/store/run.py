@@ -3,7 +3,6 @@
 A stage may give several warnings, and a run that is tried again ends again: these are numbered from the second on.
 """
 
-import json
 import logging
 import os
 import threading
@@ -12,9 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
+from gatehouse.configuration.times import zoned
 from gatehouse.errors import ConfigurationError
 from gatehouse.runtime.redaction import redacted
 from gatehouse.store.records import read_record, whoami
@@ -146,8 +145,9 @@ def events(
         seen = seen | set(sorted((key for key in keys if ".trial-" in key), key=lambda key: (len(key), key))[:-1])
     for key in keys:
         parts = key.rsplit("/", 1)[1].split(".")
-        if key not in seen and len(parts) == 4 and parts[1].isdigit() and parts[3] == "json":
-            body = json.loads(store.objects.get_bytes(key))
+        if key in seen or len(parts) != 4 or not parts[1].isdigit() or parts[3] != "json":
+            continue
+        if (body := read_record(store.objects, key)) is not None:
             yield key, Event(parts[0], int(parts[1]), parts[2].partition("-")[0], body)
 
 
@@ -179,18 +179,7 @@ def end_of(store: ArtifactStore, run: str) -> dict[str, Any] | None:
 
 def require_span(parameters: Mapping[str, Any]) -> None:
     """Raise ConfigurationError if `since` or `until` is not a time with a zone, or `since` is not the earlier one."""
-    times: list[datetime] = []
-    for name in ("since", "until"):
-        if text := str(parameters.get(name) or ""):
-            try:
-                times.append(datetime.fromisoformat(text))
-            except ValueError:
-                times.append(datetime.min)
-            if times[-1].tzinfo is None:
-                raise ConfigurationError(
-                    f"{name}: expected a time with its zone, as 2013-11-01T00:00:00Z, found {text}."
-                )
+    texts = {name: str(parameters.get(name) or "") for name in ("since", "until")}
+    times = [zoned(name, text) for name, text in texts.items() if text]
     if len(times) == 2 and times[0] >= times[1]:
-        raise ConfigurationError(
-            f"since: expected a time before until ({parameters['until']}), found {parameters['since']}."
-        )
+        raise ConfigurationError(f"since: expected a time before until ({texts['until']}), found {texts['since']}.")

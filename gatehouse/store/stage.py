@@ -137,10 +137,14 @@ class StageModel(Spec):
     @model_validator(mode="before")
     @classmethod
     def _drop_addresses(cls, data: Any) -> Any:
-        return {name: _identity(value) for name, value in data.items()} if isinstance(data, dict) else data
+        return _identity(data) if isinstance(data, dict) else data
 
 
 def _identity(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _identity(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(map(_identity, value))
     if isinstance(value, str) and "/sha256-" in value and "\n" not in value and " " not in value:
         with contextlib.suppress(InvalidReferenceError):
             return str(Reference.parse(value))

@@ -179,10 +179,10 @@ class ArtifactStore:
             raise MissingArtifactError(f"{Reference.parse(reference)} has no file {file!r}; it has: {names}.")
         return self.verified_path(Reference.parse(reference), entry)
 
-    def paths(self, reference: Reference | str, prefix: str = "") -> list[Path]:
-        """Verified local files of an artifact whose path starts with `prefix`, in the manifest's order."""
+    def paths(self, reference: Reference | str) -> list[Path]:
+        """Verified local files of an artifact, in the manifest's order."""
         reference = Reference.parse(reference)
-        entries = [entry for entry in self.manifest(reference).files if entry.path.startswith(prefix)]
+        entries = self.manifest(reference).files
         self.require_readable(reference)
         return side_by_side(self.objects, lambda entry: self.verified_path(reference, entry), entries)
 

@@ -5,7 +5,6 @@
 what failed is tried again after the next run.
 """
 
-import json
 import os
 import re
 import subprocess
@@ -14,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gatehouse.store.records import create_record, read_records, remove_record
+from gatehouse.store.records import create_record, read_record, read_records, remove_record
 from gatehouse.store.reference import Reference, references_in
 from gatehouse.store.run import RUN_ID, Event, end_of, events
 from gatehouse.store.store import ArtifactStore
@@ -72,9 +71,9 @@ def track_run(store: ArtifactStore, run: str) -> bool:
         return True
     # Everything about a model is in one place.
     name = next((Reference.parse(event.body["tracked"]).name for event in ended if event.body.get("tracked")), "")
-    plan = f"runs/{run}/plan.json"
     if not name:
-        name = str(json.loads(store.objects.get_bytes(plan))["project"]) if store.objects.stat(plan) else "pipelines"
+        plan = read_record(store.objects, f"runs/{run}/plan.json") or {}
+        name = str(plan.get("project", "pipelines"))
     with warning_on_failure(store, "run:tracking") as showing:
         with tracking.client() as client:
             experiment = tracking.experiment(client, name)

@@ -3,7 +3,6 @@
 import os
 import platform
 import subprocess
-from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -113,11 +112,11 @@ class Environment:
         return {name: value for name, value in tags.items() if value}
 
 
-def capture_environment(distributions: Iterable[str] = _DISTRIBUTIONS) -> Environment:
+def capture_environment() -> Environment:
     """Inspect the process and the machine; does not import the distributions."""
     commit, dirty = code_commit()
     versions: dict[str, str] = {}
-    for name in distributions:
+    for name in _DISTRIBUTIONS:
         with suppress(metadata.PackageNotFoundError):
             versions[name] = metadata.version(name)
     threads = {name: os.environ[name] for name in _THREAD_VARIABLES if name in os.environ}

@@ -5,7 +5,6 @@ import os
 import time
 from collections import Counter
 from dataclasses import asdict
-from typing import TYPE_CHECKING
 
 from pydantic import ValidationInfo, field_validator
 
@@ -22,9 +21,6 @@ from gatehouse.training.spec import TrainSpec, own_metric, settings_of
 from gatehouse.tuning.configuration import configured, infeasible, steps_of
 from gatehouse.tuning.spec import ExperimentSpec
 from gatehouse.tuning.trial import TrialData, words
-
-if TYPE_CHECKING:
-    pass
 
 _HOW_LONG = ("max_trial_count", "parallel_trial_count", "max_failed_trial_count", "budget", "resume_policy")
 """Fields that do not identify an experiment: with higher values, the same experiment continues."""

@@ -1,5 +1,6 @@
 """`gatehouse data try`: one command from a file to a contract and a report, with files that packages ship."""
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from gatehouse.cli.first_look import declared
 from gatehouse.data.snapshot.sniffing import sniff
 from gatehouse.data.snapshot.stage import SnapshotRequest, snapshot
 from gatehouse.data.sources.catalog import parse_source
+from gatehouse.store.canonical import canonical_json
 from gatehouse.store.store import ArtifactStore
 
 
@@ -81,5 +83,5 @@ def test_the_snapshot_is_the_one_that_a_run_takes(store: ArtifactStore) -> None:
     Path("t.csv").write_text("z,day,n\n1,2024-01-01,1\n2,2024-01-02,2\n3,2024-01-02\n")
     output = _try("t.csv", store).output
     assert "1 row with more or fewer cells than the header will be rejected" in output
-    spec = parse_source(_source("t.csv"))
+    spec = parse_source(json.loads(canonical_json(_source("t.csv"))))
     assert snapshot(SnapshotRequest(source=spec, force="again"), store).snapshot in output

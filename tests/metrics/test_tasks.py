@@ -53,7 +53,6 @@ def test_the_predicted_class_is_the_likeliest() -> None:
 def test_losses_and_judging(task: str) -> None:
     profile, offered = profile_of(TASKS[task]), metrics_for(task)
     assert {*TASKS[task].watched, profile.objective, *profile.leakage_alarm, *profile.slices} <= set(offered)
-    assert not profile.row_loss or offered[profile.row_loss].by_row
     assert {task_of_loss(loss).name for loss in TASKS[task].losses} == {task}
 
 

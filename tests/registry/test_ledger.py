@@ -241,7 +241,8 @@ def _assert_sound(state: State) -> None:
     champion = state.version(state.champion)
     assert champion is None or not (champion.archived or champion.withdrawn)
     assert state.champion == 0 or state.champion not in (state.shadow, state.canary)
-    assert not any(version.archived and state.aliases_of(version.version) for version in state.versions)
+    ended = [version.version for version in state.versions if version.archived or version.withdrawn]
+    assert not any(state.aliases_of(version) for version in ended)
     assert all(state.champion_other_than(model) != model for model in models)
 
 

@@ -40,6 +40,13 @@ def test_a_version_that_was_rolled_back_is_promoted_again_only_by_number_and_wit
     assert three.run(model).decision == "approved"
 
 
+def test_a_rolled_back_version_in_staging_can_be_rolled_back_again(three: Gate) -> None:
+    rollback(three.store, NAME, 3)
+    three.approve(3)
+    assert promote(three.store, NAME, 3, "the sensor was mended", to="staging").staging == 3
+    assert rollback(three.store, NAME, 3).staging == 0
+
+
 def test_another_version_keeps_staging_when_the_champion_is_rolled_back(three: Gate) -> None:
     three.run(three.model(4), policy=MANUAL)
     assert rollback(three.store, NAME, 3).staging == 4

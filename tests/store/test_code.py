@@ -17,7 +17,6 @@ from gatehouse.store.code import (
     closure_of,
     code_digest,
     code_of,
-    forget_sources,
     source_of,
 )
 from tests.source_tree import ROOT
@@ -62,6 +61,12 @@ FILES = {
 ROOM = "gatehouse.rooms.stage"
 
 
+def _forget_sources() -> None:
+    source_of.cache_clear()
+    code._facts.cache_clear()
+    code.imports_of.cache_clear()
+
+
 class Tree:
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -72,7 +77,7 @@ class Tree:
         path = self.root / f"{name}.py"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-        forget_sources()
+        _forget_sources()
 
     def edit(self, name: str, old: str, new: str) -> None:
         text = (self.root / f"{name}.py").read_text()
@@ -84,7 +89,7 @@ class Tree:
 def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tree]:
     monkeypatch.setattr(code, "_ROOT", tmp_path)
     yield Tree(tmp_path)
-    forget_sources()
+    _forget_sources()
 
 
 def test_the_closure_holds_what_decides_and_ends_at_carriers(tree: Tree) -> None:

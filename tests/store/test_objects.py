@@ -99,18 +99,19 @@ def test_a_folder_that_cannot_be_read_is_no_empty_one(
         list(objects.list("d") if folder else objects.folders())
 
 
-@pytest.mark.parametrize("content", [b"1", Path("file")], ids=["bytes", "file"])
+@pytest.mark.parametrize("content", [b"1", Path("file"), Path("link")], ids=["bytes", "file", "link"])
 def test_a_local_key_is_read_only_and_as_old_as_its_writing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes | Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("file").write_bytes(b"1")
     os.utime("file", (1, 1))
+    Path("link").symlink_to("file")
     objects = Place(str(tmp_path / "store")).open()
     objects.put_bytes("k", content) if isinstance(content, bytes) else objects.put_file("k", content)
     stat = objects.stat("k")
     assert stat is not None and time.time() - stat.modified < HOUR
-    assert objects.local_path("k").stat().st_mode & 0o777 == 0o444
+    assert objects.local_path("k").lstat().st_mode & 0o777 == 0o444
 
 
 @EVERY

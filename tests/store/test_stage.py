@@ -58,6 +58,10 @@ class Counted:
         self.stage = _stage(function)
 
 
+class Nested(StageModel):
+    tables: dict[str, tuple[str, ...]]
+
+
 def _failing(*errors: Exception) -> Stage[Request, Result]:
     left = list(errors)
 
@@ -103,6 +107,7 @@ def test_another_request_runs(store: ArtifactStore, other: Request) -> None:
 def test_an_address_and_its_identity_are_one_request() -> None:
     identity = f"datasets/d/sha256-{'0' * 64}"
     assert Request(data=f"/some/store/{identity}") == Request(data=identity)
+    assert Nested(tables={"t": [f"gs://b/{identity}"]}) == Nested(tables={"t": [identity]})
 
 
 def test_force_runs_again_and_two_results_under_one_key_are_reported(store: ArtifactStore) -> None:
@@ -155,6 +160,16 @@ def test_a_damaged_result_in_the_memo_is_put_aside_and_made_again(store: Artifac
     assert aside == ([damage] if damage else [])
     (warning,) = _bodies(store, "warned")
     assert ("quarantine/" in str(warning["message"])) == bool(damage)
+
+
+def test_an_unreadable_record_of_the_memo_is_a_miss(store: ArtifactStore) -> None:
+    counted = Counted()
+    result = counted.stage(Request(), store)
+    (path,) = (Path(store.address) / "memo").rglob("*.json")
+    path.chmod(0o644)
+    path.write_text("")
+    assert [counted.stage(Request(), store) for _ in range(2)] == [result, result] and counted.runs == 2
+    assert path.name in str(_bodies(store, "warned")[0]["message"])
 
 
 @pytest.mark.parametrize("damage", [None, "12"], ids=["gone", "too long"])

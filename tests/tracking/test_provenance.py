@@ -61,8 +61,8 @@ def test_an_environment_has_commit_image_machine_versions_hardware_and_threads(m
     monkeypatch.setenv("GATEHOUSE_IMAGE", "registry/gatehouse@sha256:" + "0" * 64)
     monkeypatch.setenv("GATEHOUSE_MACHINE", "n2-standard-8")
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
-    captured = capture_environment(("pydantic", "no-such-distribution"))
-    assert (captured.commit, captured.dirty, list(captured.distributions)) == ("abc123", True, ["pydantic"])
+    captured = capture_environment()
+    assert (captured.commit, captured.dirty) == ("abc123", True) and "torch" in captured.distributions
     assert "cores" in captured.hardware and "GiB" in captured.hardware
     tags = captured.tags()
     assert (tags["gatehouse.commit"], tags["gatehouse.dirty"]) == ("abc123+dirty", "true")

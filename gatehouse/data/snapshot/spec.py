@@ -1,7 +1,7 @@
 """What every source declares, whatever its kind: its tables, their columns, and how each delivery is judged."""
 
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import ClassVar, Literal
 from zoneinfo import ZoneInfo
@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 from pydantic import Field, field_validator, model_validator
 
 from gatehouse.configuration.duration import Duration
-from gatehouse.errors import ConfigurationError
+from gatehouse.configuration.times import interval
 from gatehouse.store.identity import Spec, Unordered
 
 Policy = Literal["fail", "warn", "accept"]
@@ -145,15 +145,4 @@ def window_of(text: str) -> tuple[datetime, datetime] | None:
 
     Raises ConfigurationError if it has another form, or ends before it starts.
     """
-    if not text:
-        return None
-    try:
-        start, end = (datetime.fromisoformat(part) for part in text.split("/"))
-    except ValueError:
-        raise ConfigurationError(
-            f"window: expected START/END in ISO 8601, e.g. 2013-01-01/2013-03-01, found {text!r}."
-        ) from None
-    start, end = (time.replace(tzinfo=time.tzinfo or UTC).astimezone(UTC) for time in (start, end))
-    if start >= end:
-        raise ConfigurationError(f"window: expected a start before its end, found {text!r}.")
-    return start, end
+    return interval("window", text) if text else None

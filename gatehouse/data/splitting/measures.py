@@ -17,7 +17,6 @@ _MOST_ROWS = 200_000
 
 _QUANTILES, _CATEGORIES, _BINS = 32, 30, 60
 _DIGITS = 6
-_MICROSECONDS_A_DAY = 86_400e6
 
 
 def measures(subject: Subject) -> dict[str, Any]:

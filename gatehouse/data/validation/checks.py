@@ -20,11 +20,11 @@ from gatehouse.data.validation.tables import (
     examples,
     literal,
     misplaced,
-    name,
     repeats,
     scan,
     scan_values,
 )
+from gatehouse.store.database import quoted
 
 _OTHER = "gatehouse_other"
 _WITHOUT_RULES = TableContract.model_construct(columns={}, extra_columns="allow", min_rows=Rule(value=0))
@@ -72,8 +72,8 @@ class _Unique:
     @property
     def distinct(self) -> str:
         """SQL of the number of distinct hashes: rows are equal only if hashes are."""
-        hashed = f"count(DISTINCT hash({', '.join(map(name, self.columns))}))"
-        return f"{hashed} FILTER (WHERE {name(self.columns[0])} IS NOT NULL)" if self.ignores_nulls else hashed
+        hashed = f"count(DISTINCT hash({', '.join(map(quoted, self.columns))}))"
+        return f"{hashed} FILTER (WHERE {quoted(self.columns[0])} IS NOT NULL)" if self.ignores_nulls else hashed
 
 
 class _TableJudge:
@@ -97,17 +97,17 @@ class _TableJudge:
         self._schema()
         rules = []
         for rule in row_rules(self.contract, list(self.types), self.usable, self.sensitive):
-            if why := unrunnable(self.connection, name(self.table.name), rule):
+            if why := unrunnable(self.connection, quoted(self.table.name), rule):
                 self._cannot_run(rule, why)
             else:
                 rules.append(rule)
         unique, freshness = list(self._unique_sets()), self.contract.freshness
         aggregates = {
-            f"count|{key.columns[0]}": f"count({name(key.columns[0])})" for key in unique if key.ignores_nulls
+            f"count|{key.columns[0]}": f"count({quoted(key.columns[0])})" for key in unique if key.ignores_nulls
         }
         aggregates |= {f"unique|{index}": key.distinct for index, key in enumerate(unique)}
         if freshness and self._is_judged((freshness.column,), "freshness"):
-            column = name(freshness.column)
+            column = quoted(freshness.column)
             # A time after the snapshot's does not show how late the data is.
             aggregates["freshness"] = f"max({column}) FILTER (WHERE {column} <= {literal(self.judge.as_of)})"
         scanned = self._scan(aggregates, rules)
@@ -216,9 +216,9 @@ class _TableJudge:
 
     def _repeated(self, key: _Unique) -> Anomaly | None:
         """Count exactly what the hashes of the scan suggest; None if only two hashes met."""
-        listed = ", ".join(map(name, key.columns))
-        where = f"WHERE {name(key.columns[0])} IS NOT NULL" if key.ignores_nulls else ""
-        grouped = f"SELECT count(*) AS n FROM {name(self.table.name)} {where} GROUP BY {listed} HAVING count(*) > 1"
+        listed = ", ".join(map(quoted, key.columns))
+        where = f"WHERE {quoted(key.columns[0])} IS NOT NULL" if key.ignores_nulls else ""
+        grouped = f"SELECT count(*) AS n FROM {quoted(self.table.name)} {where} GROUP BY {listed} HAVING count(*) > 1"
         rows = int(self.connection.execute(f"SELECT coalesce(sum(n), 0) FROM ({grouped})").fetchall()[0][0])
         if rows == 0:
             return None
@@ -277,12 +277,12 @@ class _TableJudge:
         if observed or target is None:
             self._add("foreign_keys", key.columns, key.severity, key.owner, expected, observed)
             return
-        columns = [f"{name(self.table.name)}.{name(column)}" for column in key.columns]
-        pairs = " AND ".join(f"{_OTHER}.{name(there)} = {here}" for here, there in zip(columns, to, strict=True))
+        columns = [f"{quoted(self.table.name)}.{quoted(column)}" for column in key.columns]
+        pairs = " AND ".join(f"{_OTHER}.{quoted(there)} = {here}" for here, there in zip(columns, to, strict=True))
         valid = " AND ".join(f"{column} IS NOT NULL" for column in columns)
-        where = f"WHERE {valid} AND NOT EXISTS (SELECT 1 FROM {name(target.name)} AS {_OTHER} WHERE {pairs})"
+        where = f"WHERE {valid} AND NOT EXISTS (SELECT 1 FROM {quoted(target.name)} AS {_OTHER} WHERE {pairs})"
         try:
-            rows = self.connection.execute(f"SELECT count(*) FROM {name(self.table.name)} {where}").fetchall()[0][0]
+            rows = self.connection.execute(f"SELECT count(*) FROM {quoted(self.table.name)} {where}").fetchall()[0][0]
         except duckdb.Error as error:
             observed = f"that it cannot be evaluated: {self._message(error)}"
             self._add("foreign_keys", key.columns, key.severity, key.owner, expected, observed)

@@ -13,9 +13,10 @@ import duckdb
 import yaml
 
 from gatehouse.data.snapshot.deliveries import delivered_tables
-from gatehouse.data.validation.tables import Table, alike, name, opened, scan, tables_of
+from gatehouse.data.validation.tables import Table, alike, opened, scan, tables_of
 from gatehouse.errors import ConfigurationError
 from gatehouse.runtime.plural import counted
+from gatehouse.store.database import quoted
 from gatehouse.store.reference import Reference
 from gatehouse.store.store import ArtifactStore
 
@@ -112,7 +113,7 @@ def _measured(connection: duckdb.DuckDBPyConnection, table: Table) -> Iterator[_
     kinds = {column: kind for column, kind in table.types().items() if column not in left_out}
     aggregates = {}
     for column, kind in kinds.items():
-        cell = name(column)
+        cell = quoted(column)
         aggregates[column, "present"] = f"count({cell})"
         aggregates[column, "distinct"] = f"approx_count_distinct({cell})"
         if kind == "string":
@@ -135,15 +136,14 @@ def _measured(connection: duckdb.DuckDBPyConnection, table: Table) -> Iterator[_
         for column, kind in kinds.items()
         if kind in ("int64", "string") and facts[column]["distinct"] >= 0.7 * facts[column]["present"] > 0.7
     ]
-    exact = scan(connection, table.name, {column: f"count(DISTINCT {name(column)})" for column in likely})
+    exact = scan(connection, table.name, {column: f"count(DISTINCT {quoted(column)})" for column in likely})
     for column, kind in kinds.items():
         measured = _Column(
             column, kind, table.rows, **facts[column], unique=exact.get(column) == facts[column]["present"]
         )
         if kind == "string" and measured.present >= _ENOUGH_FOR_SHARES and measured.distinct <= 4 * _FEW_VALUES:
-            counts = (
-                f"SELECT {name(column)}, count(*) FROM {name(table.name)} WHERE {name(column)} IS NOT NULL GROUP BY 1"
-            )
+            cell = quoted(column)
+            counts = f"SELECT {cell}, count(*) FROM {quoted(table.name)} WHERE {cell} IS NOT NULL GROUP BY 1"
             values = dict(sorted(connection.execute(counts).fetchall()))
             yield _Column(**(vars(measured) | {"values": values}))
         else:

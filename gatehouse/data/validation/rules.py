@@ -8,7 +8,8 @@ from typing import Any
 import duckdb
 
 from gatehouse.data.validation.contract import TableContract
-from gatehouse.data.validation.tables import literal, name, text
+from gatehouse.data.validation.tables import literal
+from gatehouse.store.database import quoted, text_literal
 
 _SHOWN = 20
 
@@ -38,7 +39,7 @@ def row_rules(
     """All rules of a table that are judged row by row; `usable` columns have the contract's type."""
     for column, promised in contract.columns.items():
         for rule in promised.graded() if column in usable else ():
-            condition = _condition(name(column), promised.type.value, rule.key, rule.value, column in sensitive)
+            condition = _condition(quoted(column), promised.type.value, rule.key, rule.value, column in sensitive)
             if condition is not None:
                 yield RowRule(
                     rule=rule.label,
@@ -86,30 +87,30 @@ def count(condition: str) -> str:
     return f"coalesce(count_if({condition}), 0)"
 
 
-def _condition(quoted: str, kind: str, key: str, value: Any, sensitive: bool) -> tuple[str, str] | None:
+def _condition(identifier: str, kind: str, key: str, value: Any, sensitive: bool) -> tuple[str, str] | None:
     """The expectation in words, and the SQL that holds for a row that breaks it; None if the rule needs other rows."""
-    not_a_number = f" OR isnan({quoted})" if kind == "double" else ""
+    not_a_number = f" OR isnan({identifier})" if kind == "double" else ""
     match key:
         case "nullable":
-            return "no null", f"{quoted} IS NULL"
+            return "no null", f"{identifier} IS NULL"
         case "completeness":
-            return f"at least {share(value)} of the rows not null", f"{quoted} IS NULL"
+            return f"at least {share(value)} of the rows not null", f"{identifier} IS NULL"
         case "min":
-            return f"at least {value}", f"({quoted} < {literal(value)}{not_a_number})"
+            return f"at least {value}", f"({identifier} < {literal(value)}{not_a_number})"
         case "max":
-            return f"at most {value}", f"({quoted} > {literal(value)}{not_a_number})"
+            return f"at most {value}", f"({identifier} > {literal(value)}{not_a_number})"
         case "allowed":
             listed = ", ".join(map(str, value[:_SHOWN])) + ", …" * (len(value) > _SHOWN)
             return (
                 f"one of {f'{len(value)} values' if sensitive else listed}",
-                f"{quoted} NOT IN ({', '.join(map(literal, value))})",
+                f"{identifier} NOT IN ({', '.join(map(literal, value))})",
             )
         case "pattern":
-            return f"text like {value}", f"NOT regexp_full_match({quoted}, {text(value)})"
+            return f"text like {value}", f"NOT regexp_full_match({identifier}, {text_literal(value)})"
         case "min_length":
-            return f"at least {value} characters", f"length({quoted}) < {value}"
+            return f"at least {value} characters", f"length({identifier}) < {value}"
         case "max_length":
-            return f"at most {value} characters", f"length({quoted}) > {value}"
+            return f"at most {value} characters", f"length({identifier}) > {value}"
     return None
 
 

@@ -13,7 +13,7 @@ import duckdb
 
 from gatehouse.data.validation.sensitivity import sensitive_columns
 from gatehouse.errors import ConfigurationError
-from gatehouse.store.database import connect
+from gatehouse.store.database import connect, quoted, text_literal, time_literal
 from gatehouse.store.manifest import Column
 from gatehouse.store.store import ArtifactStore
 
@@ -73,11 +73,11 @@ def opened(tables: Sequence[Table], temporary: Path) -> Iterator[duckdb.DuckDBPy
         files = [str(path) for table in tables for path, _ in table.files]
         connection.execute("SET TimeZone = 'UTC'; SET enable_progress_bar = false")
         connection.execute("SET disabled_optimizers = 'statistics_propagation,filter_pushdown'")
-        connection.execute(f"SET allowed_paths = [{', '.join(map(text, files))}]")
+        connection.execute(f"SET allowed_paths = [{', '.join(map(text_literal, files))}]")
         connection.execute("SET enable_external_access = false; SET lock_configuration = true")
         for table in tables:
-            listed = ", ".join(text(path) for path, _ in table.files)
-            connection.execute(f"CREATE VIEW {name(table.name)} AS SELECT * FROM read_parquet([{listed}])")
+            listed = ", ".join(text_literal(path) for path, _ in table.files)
+            connection.execute(f"CREATE VIEW {quoted(table.name)} AS SELECT * FROM read_parquet([{listed}])")
         yield connection
 
 
@@ -93,14 +93,14 @@ def scan(connection: duckdb.DuckDBPyConnection, table: str, aggregates: Mapping[
     for start in range(0, len(keys), _AGGREGATES_AT_ONCE):
         chunk = keys[start : start + _AGGREGATES_AT_ONCE]
         chosen = ", ".join(aggregates[key] for key in chunk)
-        scanned |= zip(chunk, connection.execute(f"SELECT {chosen} FROM {name(table)}").fetchall()[0], strict=True)
+        scanned |= zip(chunk, connection.execute(f"SELECT {chosen} FROM {quoted(table)}").fetchall()[0], strict=True)
     return scanned
 
 
 def repeats(connection: duckdb.DuckDBPyConnection, table: str, column: str) -> bool:
     """Whether the first rows of a table hold far fewer values of a column than rows."""
-    quoted, first = name(column), f"(SELECT {name(column)} FROM {name(table)} LIMIT {_SAMPLE})"
-    rows, distinct = connection.execute(f"SELECT count(*), count(DISTINCT {quoted}) FROM {first}").fetchall()[0]
+    identifier, first = quoted(column), f"(SELECT {quoted(column)} FROM {quoted(table)} LIMIT {_SAMPLE})"
+    rows, distinct = connection.execute(f"SELECT count(*), count(DISTINCT {identifier}) FROM {first}").fetchall()[0]
     return bool(distinct * _REPEATED < rows)
 
 
@@ -109,7 +109,7 @@ def scan_values(
 ) -> dict[str, Any]:
     """Count the rows for which each condition on one column holds, evaluating it once per distinct value."""
     counts = ", ".join(f"coalesce(sum(gatehouse_rows) FILTER (WHERE {broken}), 0)" for broken in conditions.values())
-    values = f"SELECT {name(column)}, count(*) AS gatehouse_rows FROM {name(table)} GROUP BY ALL"
+    values = f"SELECT {quoted(column)}, count(*) AS gatehouse_rows FROM {quoted(table)} GROUP BY ALL"
     rows = connection.execute(f"SELECT {counts} FROM ({values})").fetchall()[0]
     return dict(zip(conditions, map(int, rows), strict=True))
 
@@ -129,8 +129,8 @@ def examples(
     if limit == 0:
         return ()
     shown = [column for column in dict.fromkeys(columns) if column not in sensitive]
-    selected = ", ".join(["gatehouse_row", *map(name, shown)])
-    query = f"SELECT {selected} FROM ({_numbered(table)}) AS {name(table.name)} {condition}"
+    selected = ", ".join(["gatehouse_row", *map(quoted, shown)])
+    query = f"SELECT {selected} FROM ({_numbered(table)}) AS {quoted(table.name)} {condition}"
     rows = connection.execute(f"{query} ORDER BY gatehouse_row LIMIT {limit}").fetchall()
     hidden = {column: REDACTED for column in columns if column in sensitive}
     return tuple({"row": row[0], **dict(zip(shown, map(plain, row[1:]), strict=True)), **hidden} for row in rows)
@@ -148,17 +148,18 @@ def misplaced(
 
     Rows are compared by the first column, then the next; a pair with a null in any is left out.
     """
-    quoted = [name(column) for column in columns]
+    identifiers = [quoted(column) for column in columns]
     ahead = [f"ahead_{index}" for index in range(len(columns))]
     lagged = ", ".join(
-        f"lag({column}) OVER (ORDER BY gatehouse_row) AS {before}" for column, before in zip(quoted, ahead, strict=True)
+        f"lag({column}) OVER (ORDER BY gatehouse_row) AS {before}"
+        for column, before in zip(identifiers, ahead, strict=True)
     )
     wrong = "true" if strictly else "false"
-    for column, before in reversed(list(zip(quoted, ahead, strict=True))):
+    for column, before in reversed(list(zip(identifiers, ahead, strict=True))):
         behind = f"{column} > {before}" if descending else f"{column} < {before}"
         wrong = f"({behind} OR ({column} = {before} AND {wrong}))"
-    valid = " AND ".join(f"{column} IS NOT NULL" for column in (*quoted, *ahead))
-    pairs = f"SELECT gatehouse_row, {', '.join(quoted)}, {lagged} FROM ({_numbered(table)})"
+    valid = " AND ".join(f"{column} IS NOT NULL" for column in (*identifiers, *ahead))
+    pairs = f"SELECT gatehouse_row, {', '.join(identifiers)}, {lagged} FROM ({_numbered(table)})"
     shown = f"arg_min(gatehouse_row, gatehouse_row, {max(limit, 1)})"
     query = f"SELECT count(*), {shown} FROM ({pairs}) WHERE {valid} AND {wrong}"
     count, first = connection.execute(query).fetchall()[0]
@@ -169,7 +170,9 @@ def _numbered(table: Table) -> str:
     """SQL for all rows of a table with their number, `gatehouse_row`, from 0."""
     parts, start = [], 0
     for path, rows in table.files:
-        parts.append(f"SELECT *, row_number() OVER () - 1 + {start} AS gatehouse_row FROM read_parquet({text(path)})")
+        parts.append(
+            f"SELECT *, row_number() OVER () - 1 + {start} AS gatehouse_row FROM read_parquet({text_literal(path)})"
+        )
         start += rows
     return " UNION ALL ".join(parts)
 
@@ -185,20 +188,10 @@ def plain(value: Any) -> Any:
     return value if value is None or isinstance(value, (bool, int, float, str)) else plain(str(value))
 
 
-def name(identifier: str) -> str:
-    """An identifier, quoted for SQL."""
-    return '"' + identifier.replace('"', '""') + '"'
-
-
-def text(value: object) -> str:
-    """A text literal of SQL."""
-    return "'" + str(value).replace("'", "''") + "'"
-
-
 def literal(value: object) -> str:
     """A number, truth value, time or text as a literal of SQL."""
     if isinstance(value, datetime):
-        return f"TIMESTAMPTZ '{value.isoformat()}'"
+        return time_literal(value)
     if isinstance(value, (bool, int)):
         return str(value).upper()
-    return f"{value!r}::DOUBLE" if isinstance(value, float) else text(value)
+    return f"{value!r}::DOUBLE" if isinstance(value, float) else text_literal(value)

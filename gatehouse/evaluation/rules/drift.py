@@ -35,7 +35,7 @@ def drift(policy: Drift, evidence: Evidence) -> Iterator[Rule]:
         elif not value <= most:
             yield Rule(f"drift {name}", expected, f"{value:.4f}", False)
     measured = {name: value for name, value in origins.psi.items() if value is not None}
-    if len(measured) == len(origins.psi) and max(measured.values()) <= most:
+    if len(measured) == len(origins.psi) and all(value <= most for value in measured.values()):
         worst = max(measured, key=lambda name: (measured[name], name))
         yield Rule(
             "drift", f"{expected}, of {len(measured)} features", f"{measured[worst]:.4f} at most, of {worst}", True

@@ -11,9 +11,10 @@ from gatehouse.errors import ConfigurationError
 from gatehouse.features.computing.compute import SQL_TYPES, compute_view, go_back, run_macros, stage_table
 from gatehouse.features.computing.labels import labelled_rows
 from gatehouse.features.computing.on_demand import on_demand_features
-from gatehouse.features.database import connect, quoted, set_time
+from gatehouse.features.database import connect, set_time
 from gatehouse.features.definitions.repository import Repository
 from gatehouse.features.definitions.sql_text import names_read, query_problems
+from gatehouse.store.database import quoted
 
 _RAW_TYPES = {"int64": "BIGINT", "double": "DOUBLE", "string": "VARCHAR", "bool": "BOOLEAN", "timestamp": "TIMESTAMPTZ"}
 _ARROW_TYPES = {"FLOAT": pa.float32(), "DOUBLE": pa.float64(), "VARCHAR": pa.string()}

@@ -24,11 +24,12 @@ from gatehouse.features.computing.spans import (
     spans_to_compute,
 )
 from gatehouse.features.computing.versions import Earlier, files_from, next_table, redefined_table, rows_in
-from gatehouse.features.database import connect, empty_schemas, open_tables, quoted, set_time
+from gatehouse.features.database import connect, empty_schemas, open_tables, set_time
 from gatehouse.features.definitions.changes import changes, definition_of, require_one_meaning
 from gatehouse.features.definitions.repository import Repository, View, check_out, tables_of
 from gatehouse.features.table_files import CORRECTED, settled_times, view_tables
 from gatehouse.store.canonical import canonical_json
+from gatehouse.store.database import quoted
 from gatehouse.store.manifest import Column, FileEntry
 from gatehouse.store.reference import Reference
 from gatehouse.store.store import ArtifactStore

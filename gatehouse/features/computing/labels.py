@@ -15,10 +15,10 @@ from gatehouse.features.computing.compute import (
     stage_tables,
     table_of,
 )
-from gatehouse.features.database import quoted, text_literal
 from gatehouse.features.definitions.declarations import LabelView
 from gatehouse.features.definitions.repository import Repository
 from gatehouse.metrics.tasks import TASKS, Output
+from gatehouse.store.database import quoted, text_literal
 from gatehouse.store.hidden_values import unless_hidden
 
 NO_LABEL = "no label"

@@ -7,8 +7,9 @@ import pyarrow as pa
 
 from gatehouse.errors import ConfigurationError
 from gatehouse.features.computing.compute import SQL_TYPES
-from gatehouse.features.database import cursor, quoted
+from gatehouse.features.database import cursor
 from gatehouse.features.definitions.repository import OnDemand
+from gatehouse.store.database import quoted
 from gatehouse.store.hidden_values import said_by
 
 

@@ -7,8 +7,9 @@ from datetime import UTC, datetime, timedelta, tzinfo
 
 import duckdb
 
-from gatehouse.features.database import quoted, rows_of, set_time, time_literal
+from gatehouse.features.database import rows_of, set_time
 from gatehouse.features.definitions.declarations import Source
+from gatehouse.store.database import quoted, time_literal
 from gatehouse.store.reference import Reference
 from gatehouse.store.store import ArtifactStore
 

@@ -15,10 +15,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from gatehouse.features.computing.spans import BEGINNING, END, Span
-from gatehouse.features.database import quoted, rows_of, time_literal, write_parquet
+from gatehouse.features.database import rows_of, write_parquet
 from gatehouse.features.definitions.declarations import EVENT_TIMESTAMP, KNOWN_FROM
 from gatehouse.features.definitions.repository import View
 from gatehouse.features.table_files import CORRECTED, KNOWN
+from gatehouse.store.database import quoted, time_literal
 from gatehouse.store.manifest import FileEntry
 
 _SUFFIX, _WEEK = ".parquet", "__week"

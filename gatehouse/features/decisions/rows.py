@@ -10,10 +10,10 @@ import pyarrow as pa
 from gatehouse.errors import ConfigurationError
 from gatehouse.features.computing.compute import SQL_TYPES, require_columns, stage_tables, table_of
 from gatehouse.features.computing.labels import UNLABELLED, labelled_rows
-from gatehouse.features.database import quoted, text_literal, time_literal
 from gatehouse.features.definitions.repository import Repository
 from gatehouse.features.exact import TIME, cast_column, row_of
 from gatehouse.features.point_in_time.entity_file import read_entity_rows
+from gatehouse.store.database import quoted, text_literal, time_literal
 from gatehouse.store.hidden_values import unless_hidden
 
 DECISION_TIME = "decision_time"

@@ -1,7 +1,6 @@
 """The stage that retrieves rows to score, with the features known at each row's time."""
 
-from datetime import UTC, datetime
-
+from gatehouse.configuration.times import in_utc
 from gatehouse.errors import ConfigurationError
 from gatehouse.store.manifest import Column
 from gatehouse.store.stage import CONTENTS, Resources, StageModel, stage
@@ -54,15 +53,8 @@ def retrieve_decisions(request: DecisionsRequest, store: ArtifactStore) -> Decis
     from gatehouse.features.point_in_time.feast_store import applied, retrieve
     from gatehouse.features.table_files import feature_files, raw_tables
 
-    moments: list[datetime | None] = []
-    for name in ("as_of", "since", "until"):
-        text = getattr(request, name)
-        try:
-            moment = datetime.fromisoformat(text) if text else None
-        except ValueError as error:
-            raise ConfigurationError(f"{name}: expected a time such as 2013-01-31T14:00Z, found {text!r}.") from error
-        moments.append(moment.replace(tzinfo=moment.tzinfo or UTC) if moment else None)
-    as_of, since, until = moments
+    texts = {name: getattr(request, name) for name in ("as_of", "since", "until")}
+    as_of, since, until = (in_utc(name, text) if text else None for name, text in texts.items())
     if as_of is None or (until or as_of) > as_of or (since and since >= (until or as_of)):
         raise ConfigurationError(
             f"Decisions: expected since before until, and until at most {request.as_of}, the newest time that the "

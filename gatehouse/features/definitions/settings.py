@@ -12,7 +12,7 @@ SETTINGS_FILE = "feature_store.yaml"
 OFFLINE_STORE = "gatehouse.features.point_in_time.offline_store.AsofOfflineStore"
 ONLINE_STORES = ("sqlite", "redis")
 KEY_VERSION = 3
-"""The version of Feast's `serialize_entity_key` in which `features.online.feast_layout` writes keys."""
+"""The version of Feast's `serialize_entity_key` in which `gatehouse.online.feast_layout` writes keys."""
 
 
 def read_settings(folder: Path) -> dict[str, Any]:

@@ -108,7 +108,8 @@ def freshness_of(views: "Iterable[View]", tables: "Mapping[str, Files]", moment:
 
     A view whose query fills a time grid up to `as_of` is always fresh, whatever its sources hold.
     """
-    from gatehouse.features.database import connect, quoted, rows_of, time_literal
+    from gatehouse.features.database import connect, rows_of
+    from gatehouse.store.database import quoted, time_literal
 
     event, known_from = quoted(EVENT_TIMESTAMP), quoted(KNOWN_FROM)
     is_known, measured = f"{known_from} <= {time_literal(moment)}", list[Freshness]()

@@ -22,11 +22,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from gatehouse.features.computing.compute import go_back, keep_view, run_macros, stage_tables
-from gatehouse.features.database import empty_schemas, open_tables, quoted, set_time, time_literal
+from gatehouse.features.database import empty_schemas, open_tables, set_time
 from gatehouse.features.definitions.declarations import EVENT_TIMESTAMP, KNOWN_FROM
 from gatehouse.features.definitions.repository import Repository, tables_of
 from gatehouse.features.point_in_time.asof_join import asof_join, joined
 from gatehouse.features.table_files import CORRECTED, Files
+from gatehouse.store.database import quoted, time_literal
 
 WINDOW = timedelta(hours=6)
 _REPLAYED = "replayed of "

@@ -32,10 +32,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gatehouse.errors import ConfigurationError
-from gatehouse.features.database import quoted
 from gatehouse.features.definitions.declarations import EVENT_TIMESTAMP, KNOWN_FROM
 from gatehouse.features.definitions.repository import View
 from gatehouse.features.exact import cast_column, row_of
+from gatehouse.store.database import quoted
 from gatehouse.store.hidden_values import said_by
 
 Integers = npt.NDArray[np.int64]

@@ -12,9 +12,10 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from gatehouse.errors import ConfigurationError
-from gatehouse.features.database import connect, text_literal
+from gatehouse.features.database import connect
 from gatehouse.features.definitions.declarations import EVENT_TIMESTAMP
 from gatehouse.features.exact import DECLARED, TIME, cast_column, cast_texts, row_of
+from gatehouse.store.database import text_literal
 from gatehouse.store.hidden_values import said_by
 
 _CSV, _PARQUET = (".csv", ".csv.gz", ".tsv"), (".parquet", ".pq")

@@ -13,11 +13,12 @@ import pyarrow as pa
 
 from gatehouse.errors import ConfigurationError
 from gatehouse.features.computing.on_demand import with_on_demand
-from gatehouse.features.database import quoted, rows_of, write_parquet
+from gatehouse.features.database import rows_of, write_parquet
 from gatehouse.features.definitions.repository import Repository
 from gatehouse.features.definitions.settings import SETTINGS_FILE, read_settings, store_problems
 from gatehouse.features.table_files import Files
 from gatehouse.runtime.importing import without
+from gatehouse.store.database import quoted
 
 
 @contextmanager

@@ -26,11 +26,12 @@ from feast.repo_config import FeastConfigBaseModel, RepoConfig
 from feast.saved_dataset import SavedDatasetStorage
 
 from gatehouse.errors import ConfigurationError
-from gatehouse.features.database import connect, quoted, time_literal
+from gatehouse.features.database import connect
 from gatehouse.features.point_in_time.asof_join import Joined, asof_batches
 from gatehouse.features.point_in_time.entity_rows import EPOCH, EntityRows
 from gatehouse.features.point_in_time.source_files import SourceFiles
 from gatehouse.runtime import limits
+from gatehouse.store.database import quoted, time_literal
 from gatehouse.store.hidden_values import said_by
 
 POINT_IN_TIME = "gatehouse.point_in_time"

@@ -16,7 +16,7 @@ from feast.data_format import ParquetFormat
 from feast.data_source import DataSource
 
 from gatehouse.errors import ConfigurationError
-from gatehouse.features.database import quoted, text_literal, time_literal
+from gatehouse.store.database import quoted, text_literal, time_literal
 from gatehouse.store.objects.listed_files import ListedFiles, Read, list_objects
 
 _SUFFIXES = (".parquet", ".parq", ".pq")

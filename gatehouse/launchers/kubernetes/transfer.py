@@ -21,7 +21,7 @@ from gatehouse.store.code import code_digest
 from gatehouse.store.leases import Lease, leased
 from gatehouse.store.manifest import FileEntry, Manifest
 from gatehouse.store.objects.base import side_by_side
-from gatehouse.store.records import remove_record
+from gatehouse.store.records import read_record, remove_record
 from gatehouse.store.store import ArtifactStore
 
 _OUTPUTS = (RESULT, WEIGHTS, FAILURE, METRICS, LOG, PLACE, "torchrun")
@@ -109,8 +109,7 @@ def report_failure(store: ArtifactStore, folder: str, message: str, *, repeats: 
 def reported_end(store: ArtifactStore, folder: str) -> dict[str, Any]:
     """The last report of a pod about the end of the job; empty if there is none."""
     keys = list(store.objects.list(f"{folder}/ended"))
-    body: dict[str, Any] = json.loads(store.objects.get_bytes(keys[-1])) if keys else {}
-    return body
+    return (read_record(store.objects, keys[-1]) if keys else None) or {}
 
 
 def fetch_outputs(store: ArtifactStore, folder: str, ended: dict[str, Any], directory: Path) -> None:

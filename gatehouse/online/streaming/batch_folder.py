@@ -24,8 +24,9 @@ import pyarrow as pa
 from pydantic import BaseModel, ConfigDict
 
 from gatehouse.errors import StoreError
-from gatehouse.features.database import connect, quoted, text_literal, write_parquet
+from gatehouse.features.database import connect, write_parquet
 from gatehouse.store.atomic_file import sync
+from gatehouse.store.database import quoted, text_literal
 from gatehouse.store.reference import Reference
 from gatehouse.store.store import ArtifactStore
 

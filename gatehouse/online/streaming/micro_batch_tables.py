@@ -15,10 +15,11 @@ from gatehouse.errors import ConfigurationError
 from gatehouse.features.computing.feature_tables import compute_spans, computed_rows
 from gatehouse.features.computing.spans import END, Span, merged, shifted, spans_to_compute
 from gatehouse.features.computing.versions import Earlier, next_table
-from gatehouse.features.database import connect, open_tables, quoted
+from gatehouse.features.database import connect, open_tables
 from gatehouse.features.definitions.repository import Repository, View, staged_by, tables_of
 from gatehouse.features.table_files import Files
 from gatehouse.online.streaming.batch_folder import newest_query
+from gatehouse.store.database import quoted
 
 MICROSECOND = timedelta(microseconds=1)
 _AS_OF = re.compile(r"getvariable\s*\(\s*'as_of'\s*\)", re.IGNORECASE)

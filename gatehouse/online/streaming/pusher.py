@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 
 from gatehouse.data.messages.values import DoesNotFit, body_of
 from gatehouse.errors import ConfigurationError
-from gatehouse.features.database import connect, quoted, rows_of, time_literal
+from gatehouse.features.database import connect, rows_of
 from gatehouse.features.definitions.declarations import EVENT_TIMESTAMP, KNOWN_FROM, Source
 from gatehouse.features.definitions.repository import Repository
 from gatehouse.features.exact import reader_of
@@ -31,6 +31,7 @@ from gatehouse.online.streaming.batch_folder import COUNTS, BatchFolder, BatchSt
 from gatehouse.online.streaming.micro_batch_tables import MICROSECOND, RawTables, new_rows, next_tables, streamed_views
 from gatehouse.online.streaming.micro_batches import ArrivedMessage, MicroBatches
 from gatehouse.online.streaming.stream import CLOCK_TOLERANCE, Message, MessageStream
+from gatehouse.store.database import quoted, time_literal
 from gatehouse.store.hidden_values import unless_hidden
 from gatehouse.store.reference import Reference
 from gatehouse.store.store import ArtifactStore

@@ -53,7 +53,7 @@ class LocalObjects:
         """Create `key` from `path`: a hard link on the store's file system, else a copy; False if it exists."""
         with self._creating(key) as temporary:
             try:
-                os.link(path, temporary)
+                os.link(path.resolve(), temporary)  # Linux would link to a symbolic link itself.
             except OSError:
                 shutil.copyfile(path, temporary)
             os.chmod(temporary, 0o444)

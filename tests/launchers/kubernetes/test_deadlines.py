@@ -23,19 +23,20 @@ def _ago(minutes: float) -> str:
     [
         ({}, [], 20),  # It waits since it was created.
         ({}, RUNNING, 60),  # It began to run while no launcher looked.
-        ({"ran": 2400, "since": _ago(5), "runs": False}, [], 25),
-        ({"ran": 2400, "since": _ago(5), "runs": False}, RUNNING, 20),
-        ({"ran": 2400, "since": _ago(5), "runs": True}, RUNNING, 15),
-        ({"ran": 2400, "since": _ago(5), "runs": True}, [], 30),  # Its pods are gone: it waits anew.
-        ({"ran": 2400, "since": _ago(21), "runs": True}, RUNNING, TrainingTimeoutError),
-        ({"since": _ago(31), "runs": False}, [], SchedulingTimeoutError),
+        ({"ran": 2400, "since": 5, "runs": False}, [], 25),
+        ({"ran": 2400, "since": 5, "runs": False}, RUNNING, 20),
+        ({"ran": 2400, "since": 5, "runs": True}, RUNNING, 15),
+        ({"ran": 2400, "since": 5, "runs": True}, [], 30),  # Its pods are gone: it waits anew.
+        ({"ran": 2400, "since": 21, "runs": True}, RUNNING, TrainingTimeoutError),
+        ({"since": 31, "runs": False}, [], SchedulingTimeoutError),
     ],
 )
 def test_a_launcher_that_finds_its_job_counts_from_what_the_one_before_recorded(
     progress: dict[str, Any], pods: list[dict[str, Any]], left: Any
 ) -> None:
     deadlines = Deadlines(LAUNCH, 60, lambda pod: "", lambda: "")
-    deadlines.resume(progress, _ago(10))
+    recorded = progress | ({"since": _ago(progress["since"])} if progress else {})
+    deadlines.resume(recorded, _ago(10))
     if isinstance(left, type):
         with pytest.raises(left):
             deadlines.check(pods)
