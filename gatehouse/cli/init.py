@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from unicodedata import category, normalize
 
 import typer
-import yaml
 from rich.console import Console
 from rich.text import Text
 
 from gatehouse.cli import first_look
 from gatehouse.cli.first_look import NullsOption, TimeZoneOption
 from gatehouse.cli.place import DEFAULT_STORE, LONGEST_NAME, whole_or_none
-from gatehouse.configuration.yaml_lines import nearest
+from gatehouse.configuration.yaml_lines import nearest, yaml_text
 from gatehouse.errors import ConfigurationError
 from gatehouse.features.definitions.settings import feast_name
 from gatehouse.store.database import connect, quoted
@@ -407,7 +406,7 @@ def _split(
         comment = "By a hash of each row's key, as no times divide the rows into three parts."
         settings = {"strategy": "random" if roles.task == "regression" else "stratified"}
         words = "by a hash: no times divide the rows"
-    written = textwrap.indent(yaml.safe_dump(settings, sort_keys=False, allow_unicode=True).rstrip(), "  ")
+    written = textwrap.indent(yaml_text(settings), "  ")
     return f"# {comment}\nsplit:\n{written}{fractions}", words
 
 
@@ -490,9 +489,7 @@ def _template_values(
         "name": name,
         "feast": feast_name(name),
         "description": json.dumps(f"{title if title.isascii() else f'Predicts {label}'}."),
-        "source": textwrap.indent(
-            yaml.safe_dump(dict(source), sort_keys=False, allow_unicode=True, width=110).rstrip(), "  "
-        ),
+        "source": textwrap.indent(yaml_text(dict(source), width=110), "  "),
         "label": label,
         "outcome": "the label" if task.has_classes else "labels above the median",
         "feature_alarm": feature_alarm,

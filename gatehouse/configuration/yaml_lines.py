@@ -37,6 +37,7 @@ _EXPECTED = {
     "datetime_": "expected a time such as 2024-07-01T00:00:00Z",
 }
 """What each kind of error expects, by the beginning of pydantic's name for it."""
+_NUMBER = re.compile(r"[-+]?(0[box][0-9a-f_]*|[0-9._]+(e[-+]?[0-9]+)?)", re.IGNORECASE)
 _WORDS = {
     "greater than or equal to": "at least",
     "less than or equal to": "at most",
@@ -208,6 +209,23 @@ def shown(value: Any) -> str:
         text = yaml.safe_dump(value, default_flow_style=True, width=10**6).removesuffix("\n...\n").strip()
     text = redacted("nothing" if text == "null" else text)
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+
+
+class _Writer(yaml.SafeDumper):
+    """Quotes texts that YAML 1.2, which we read, takes for a number or a line break, and YAML 1.1 does not."""
+
+
+def _write_text(writer: _Writer, text: str) -> yaml.ScalarNode:
+    unsafe = _NUMBER.fullmatch(text) or text.splitlines() not in ([text], [])
+    return writer.represent_scalar("tag:yaml.org,2002:str", text, style='"' if unsafe else None)
+
+
+_Writer.add_representer(str, _write_text)
+
+
+def yaml_text(body: Any, **style: Any) -> str:
+    """`body` as YAML that reads back as the same; `style` are options of `yaml.dump`. No line end at the end."""
+    return yaml.dump(body, Dumper=_Writer, sort_keys=False, allow_unicode=True, **style).rstrip("\n")
 
 
 def _reader() -> YAML:

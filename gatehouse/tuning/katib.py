@@ -5,10 +5,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import yaml
 from pydantic import ValidationError
 
-from gatehouse.configuration.yaml_lines import read_documents
+from gatehouse.configuration.yaml_lines import read_documents, yaml_text
 from gatehouse.errors import ConfigurationError
 from gatehouse.metrics.catalogue import aliases, is_minimized, metrics
 from gatehouse.training.spec import SETTINGS
@@ -42,9 +41,9 @@ class Imported:
     def text(self) -> str:
         """The section as YAML, with one line per parameter."""
         body = {"tuning": {name: value for name, value in self.tuning.items() if name != "parameters"}}
-        lines = [yaml.safe_dump(body, sort_keys=False, allow_unicode=True).rstrip()]
+        lines = [yaml_text(body)]
         if parameters := self.tuning.get("parameters"):
-            flow = [yaml.safe_dump(body, default_flow_style=True, sort_keys=False, width=10_000) for body in parameters]
+            flow = [yaml_text(body, default_flow_style=True, width=10_000) for body in parameters]
             lines += ["  parameters:", *(f"    - {line.rstrip()}" for line in flow)]
         return "\n".join(lines) + "\n"
 

@@ -45,9 +45,9 @@ def test_windows_cover_the_whole_without_holes(start: dt.datetime, days: int, st
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "START/END or START/END/STEP"),
+        ("", "START/END"),
         ("2013-01-01/2013-02-01/P0D", "expected a step of at least one month P1M.* found '.*P0D'"),
-        ("yesterday/2013-02-01", "ISO 8601"),
+        ("yesterday/2013-02-01", "yesterday"),
         ("2013-02-01/2013-01-01", "a start before its end"),
         ("2013-01-01/2013-02-01,2013-01-31/2013-03-01", "do not overlap"),
         ("2013-01-01/2014-01-01/PT1H", "at most 1,000 windows"),

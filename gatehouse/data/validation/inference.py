@@ -10,8 +10,8 @@ from decimal import Decimal
 from typing import Any
 
 import duckdb
-import yaml
 
+from gatehouse.configuration.yaml_lines import yaml_text
 from gatehouse.data.snapshot.deliveries import delivered_tables
 from gatehouse.data.validation.tables import Table, alike, opened, scan, tables_of
 from gatehouse.errors import ConfigurationError
@@ -20,6 +20,7 @@ from gatehouse.store.database import quoted
 from gatehouse.store.reference import Reference
 from gatehouse.store.store import ArtifactStore
 
+_STYLE: dict[str, Any] = {"default_flow_style": None, "width": 110}  # a rule or a column on a line where it fits
 _ENOUGH_FOR_BOUNDS, _ENOUGH_FOR_SHARES, _ENOUGH_FOR_DRIFT = 20, 100, 1000
 """Rows from which on a bound, a share and a comparison of distributions are written."""
 _FEW_VALUES, _ROWS_PER_VALUE, _RARE, _LONGEST_VALUE = 20, 20, 5, 60
@@ -151,7 +152,7 @@ def _measured(connection: duckdb.DuckDBPyConnection, table: Table) -> Iterator[_
 
 
 def _table(table: Table, columns: list[_Column]) -> Iterator[str]:
-    yield textwrap.indent(_yaml({table.name: {}}).removesuffix(" {}"), "  ")
+    yield textwrap.indent(yaml_text({table.name: {}}, **_STYLE).removesuffix(" {}"), "  ")
     yield f"    # {counted(table.rows, 'row')}"
     half = table.rows // 2
     digit = 10 ** (len(str(half)) - 1)
@@ -163,7 +164,7 @@ def _table(table: Table, columns: list[_Column]) -> Iterator[str]:
     for left_out, reason in _left_out(table).items():
         yield f"    # {left_out!a} is not described: {reason}."
         rules["extra_columns"] = "allow"
-    yield textwrap.indent(_yaml(rules | {"columns": {}}).removesuffix(" {}"), "    ")
+    yield textwrap.indent(yaml_text(rules | {"columns": {}}, **_STYLE).removesuffix(" {}"), "    ")
     for column in columns:
         hidden = ""
         if column.name in table.sensitive:
@@ -174,7 +175,7 @@ def _table(table: Table, columns: list[_Column]) -> Iterator[str]:
         if hidden:
             yield f"      # {hidden}"
         yield f"      # {'; '.join(notes)}"
-        yield textwrap.indent(_yaml({column.name: rules}), "      ")
+        yield textwrap.indent(yaml_text({column.name: rules}, **_STYLE), "      ")
 
 
 def _rules(column: _Column, hidden: bool) -> tuple[dict[str, Any], list[str]]:
@@ -263,8 +264,3 @@ def _round_bounds(low: float, high: float) -> tuple[float | None, float | None]:
         for bound in (below, above)
     )
     return lower if math.isfinite(lower) else None, upper if math.isfinite(upper) else None
-
-
-def _yaml(body: dict[str, Any]) -> str:
-    """YAML with a rule or a column on a line where it fits."""
-    return yaml.safe_dump(body, default_flow_style=None, sort_keys=False, allow_unicode=True, width=110).rstrip("\n")

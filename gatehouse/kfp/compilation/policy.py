@@ -53,14 +53,14 @@ def _rule(name: str, why: str, *, release: bool = False) -> Callable[[Check], Ch
     return register
 
 
-@_rule("stage", "what a task may do is declared by its stage, and only that is held against the spec")
+@_rule("stage", "the stage declares what a task may do, and the other rules compare the spec with it")
 def _stage(compiled: Compiled) -> Iterator[str]:
     for task in compiled.leaves:
         if task.stage not in declared_stages():
             yield f"task {task.path}: there is no stage {task.stage!r}: no stage.py declares it"
 
 
-@_rule("resources", "a pod without requests and limits takes what others need, and is the first to be evicted")
+@_rule("resources", "a pod without requests and limits takes what other pods need, and is evicted first")
 def _resources(compiled: Compiled) -> Iterator[str]:
     for task in compiled.leaves:
         resources = task.container.get("resources", {})
@@ -69,8 +69,8 @@ def _resources(compiled: Compiled) -> Iterator[str]:
 
 @_rule(
     "retries",
-    "a pod is lost now and then, and a second try is safe only where the stages of the task say so, and helps only "
-    "with time for all attempts",
+    "pods get lost; a second attempt is safe only if all stages of the task declare it, and needs time "
+    "for all attempts",
 )
 def _retries(compiled: Compiled) -> Iterator[str]:
     for task in compiled.leaves:
@@ -94,7 +94,7 @@ def _retries(compiled: Compiled) -> Iterator[str]:
                 )
 
 
-@_rule("timeout", "a task that hangs holds its node, and its run, for ever")
+@_rule("timeout", "a task that hangs would keep its node and its run for ever")
 def _timeout(compiled: Compiled) -> Iterator[str]:
     yield from (f"task {task.path}: has no timeout" for task in compiled.leaves if not _deadline(task.pod))
 
@@ -103,11 +103,7 @@ def _deadline(pod: dict[str, Any]) -> int:
     return int(pod.get("activeDeadlineSeconds", 0))
 
 
-@_rule(
-    "cache",
-    "KFP's cache gives an old answer where a stage reads or writes more than its parameters say, or its result is "
-    "provisional",
-)
+@_rule("cache", "KFP's cache is right only for tasks whose results depend on their parameters alone and are final")
 def _cache(compiled: Compiled) -> Iterator[str]:
     for task in compiled.leaves:
         stage = declared_stages().get(task.stage)
@@ -122,7 +118,7 @@ def _cache(compiled: Compiled) -> Iterator[str]:
             yield f"task {task.path}: cache: expected enableCache={cacheable}"
 
 
-@_rule("rights", "a task reads data and writes artifacts, which needs no right over its node")
+@_rule("rights", "a task reads data and writes artifacts, and needs no rights on its node")
 def _rights(compiled: Compiled) -> Iterator[str]:
     for task in compiled.leaves:
         context = task.pod.get("securityContext", {})
@@ -132,7 +128,7 @@ def _rights(compiled: Compiled) -> Iterator[str]:
             yield f"task {task.path}: its pod may run as root"
 
 
-@_rule("image-tag", "under `latest`, or under no tag, another image may stand at every start")
+@_rule("image-tag", "`latest`, or no tag, can be another image at every start")
 def _image_tag(compiled: Compiled) -> Iterator[str]:
     for image, where in _images(compiled):
         name, _, tag = image.rpartition("/")[2].partition(":")
@@ -150,21 +146,21 @@ def _images(compiled: Compiled) -> Iterator[tuple[str, str]]:
         yield image, f"task {paths[0]}{more}"
 
 
-@_rule("start", "what is installed when a pod starts may differ from run to run, and needs the network")
+@_rule("start", "packages that a pod installs at its start may differ between runs, and need the network")
 def _start(compiled: Compiled) -> Iterator[str]:
     for task in compiled.leaves:
         if any("pip install" in part for part in task.container.get("command", [])):
             yield f"task {task.path}: installs packages when it starts; put them into its image"
 
 
-@_rule("image-digest", "only a digest names one image for ever", release=True)
+@_rule("image-digest", "only a digest always names the same image", release=True)
 def _image_digest(compiled: Compiled) -> Iterator[str]:
     for image, where in _images(compiled):
         if not by_digest(image):
             yield f"image {image} is not named by digest, 64 hex digits that are not all zero ({where})"
 
 
-@_rule("platform", "a spec that was compiled for one machine does not run on a cluster", release=True)
+@_rule("platform", "a spec compiled for this machine does not run on a cluster", release=True)
 def _platform(compiled: Compiled) -> Iterator[str]:
     if missing := [key for key in ("project", "platform", "gatehouse") if not compiled.stamp.get(key)]:
         yield f"its description does not say {', '.join(missing)}"
@@ -174,7 +170,7 @@ def _platform(compiled: Compiled) -> Iterator[str]:
         yield "its parameter `store` has no default"
 
 
-@_rule("ascii", "KFP may keep specs in a database that cannot hold every other character")
+@_rule("ascii", "the database of some KFP installations stores ASCII only")
 def _ascii_only(compiled: Compiled) -> Iterator[str]:
     text = json.dumps([compiled.spec, compiled.platform], ensure_ascii=False)
     if not (compiled.text.isascii() and text.isascii()):
@@ -182,14 +178,14 @@ def _ascii_only(compiled: Compiled) -> Iterator[str]:
         yield f"is not ASCII: holds {wrong!a}"
 
 
-@_rule("size", "all parameters of a task are one argument of its process, which Linux ends at 128 KiB")
+@_rule("size", "KFP passes all parameters of a task in one argument, which Linux limits to 128 KiB")
 def _size(compiled: Compiled) -> Iterator[str]:
     for where, value in _values(compiled):
         if (length := len(_text(value).encode())) > _MOST_BYTES:
             yield f"{where}: {length} bytes, expected at most {_MOST_BYTES}"
 
 
-@_rule("secrets", "who may read a spec, or a run, may read every value in it; secrets reach pods as Kubernetes secrets")
+@_rule("secrets", "everyone who may read a spec or a run can read its values; pass secrets as Kubernetes secrets")
 def _secrets(compiled: Compiled) -> Iterator[str]:
     for where, value in _values(compiled):
         if match := _SECRETS.search(_text(value)):
@@ -212,10 +208,7 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-@_rule(
-    "after-handler",
-    "Argo omits what waits for a failed group, gives it the state of the group's exit task, and the run is green",
-)
+@_rule("after-handler", "if a task depends on the exit handler's group, Argo shows a failed run as succeeded")
 def _after_handler(compiled: Compiled) -> Iterator[str]:
     handled = {  # Paths of the groups that an exit task waits for.
         f"{task.path.removesuffix(task.name)}{name}"
