@@ -225,7 +225,7 @@ _Writer.add_representer(str, _write_text)
 
 def yaml_text(body: Any, **style: Any) -> str:
     """`body` as YAML that reads back as the same; `style` are options of `yaml.dump`. No line end at the end."""
-    return yaml.dump(body, Dumper=_Writer, sort_keys=False, allow_unicode=True, **style).rstrip("\n")
+    return str(yaml.dump(body, Dumper=_Writer, sort_keys=False, allow_unicode=True, **style)).rstrip("\n")
 
 
 def _reader() -> YAML:
