@@ -14,7 +14,7 @@ import pyarrow as pa
 import xgboost
 
 from gatehouse.data.statistics.linear_model import LinearModel
-from gatehouse.evaluation.bootstrap import Measured, Units, compared, on_draws, on_shuffled
+from gatehouse.evaluation.bootstrap import DrawnMetrics, Units, compared, on_draws, on_shuffled
 from gatehouse.metrics.classification import log_loss, roc_auc
 from gatehouse.metrics.tasks import BINARY
 
@@ -53,7 +53,7 @@ def _tried(skill: float, rows: int, seed: int, draws: int) -> tuple[float, bool,
     baseline = BINARY.read(LinearModel.fit("binary", train, learned, _FEATURES, []).predict(test), None)
     candidate_losses, baseline_losses = (log_loss.measure(labels, outputs) for outputs in (candidate, baseline))
     units = Units("row", rows)
-    drawn = on_draws([Measured(log_loss.on_draws(labels, candidate))], units, draws, 7)[:, 0]
+    drawn = on_draws([DrawnMetrics(log_loss.on_draws(labels, candidate))], units, draws, 7)[:, 0]
     guessed, shuffled = on_shuffled(log_loss, labels, candidate, units, draws, 7)
     comparison = compared(log_loss, candidate_losses, guessed, (drawn, shuffled), _CONFIDENCE, rows)
     return roc_auc.measure(labels, candidate), candidate_losses < baseline_losses, comparison.worst_bound < 0

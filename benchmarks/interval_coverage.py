@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from gatehouse.evaluation.bootstrap import Measured, Units, compared, interval, on_draws
+from gatehouse.evaluation.bootstrap import DrawnMetrics, Units, compared, interval, on_draws
 from gatehouse.metrics.catalogue import metrics_for
 from gatehouse.metrics.classification import log_loss
 from gatehouse.metrics.metric import Predictions, all_on_draws, by_metric
@@ -54,7 +54,7 @@ def coverage(task: str, grouped: bool, rows: int, sets: int, draws: int, truth: 
     for number in range(sets):
         labels, predictions, units = _sampled(task, grouped, rows, number)
         every = [*metrics.values()]
-        drawn = on_draws([Measured(all_on_draws(every, labels, predictions))], units, draws, 7)
+        drawn = on_draws([DrawnMetrics(all_on_draws(every, labels, predictions))], units, draws, 7)
         for (name, metric), values in zip(metrics.items(), by_metric(every, drawn), strict=True):
             low, high = interval(metric, values, units.number, labels, predictions)
             covered[name] += low <= true[name] <= high
@@ -74,7 +74,7 @@ def gate_curve(rows: int, sets: int, draws: int) -> dict[float, tuple[float, flo
 def _outcome(pair: tuple[Any, Predictions, Predictions], draws: int) -> str:
     labels, candidate, champion = pair
     drawn = on_draws(
-        [Measured(log_loss.on_draws(labels, scores)) for scores in (candidate, champion)], _rows(labels), draws, 7
+        [DrawnMetrics(log_loss.on_draws(labels, scores)) for scores in (candidate, champion)], _rows(labels), draws, 7
     )
     values = [log_loss.measure(labels, scores) for scores in (candidate, champion)]
     result = compared(log_loss, values[0], values[1], (drawn[:, 0], drawn[:, 1]), _CONFIDENCE, len(labels))

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from sklearn import metrics as sklearn
 
-from gatehouse.evaluation.bootstrap import Measured, Units, on_draws
+from gatehouse.evaluation.bootstrap import DrawnMetrics, Units, on_draws
 from gatehouse.metrics.classification import log_loss, roc_auc
 from gatehouse.metrics.tasks import BINARY
 
@@ -53,7 +53,7 @@ def _gatehouse_seconds(labels: Any, scores: Any, members: Any, slices: int, roun
     for first, last in bounds:
         rows = order[first:last]
         sample = BINARY.read(scores[rows], None)
-        measured += [Measured(metric.on_draws(labels[rows], sample), first, last) for metric in (log_loss, roc_auc)]
+        measured += [DrawnMetrics(metric.on_draws(labels[rows], sample), first, last) for metric in (log_loss, roc_auc)]
     prepared = time.process_time() - start
     start = time.process_time()
     on_draws(measured, units, rounds, 7, order)

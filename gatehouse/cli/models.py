@@ -32,7 +32,7 @@ from gatehouse.registry.card import model_card
 from gatehouse.registry.exemption import ExemptRequest, exempt
 from gatehouse.registry.explanation import Number, objective_first
 from gatehouse.registry.ledger import Ledger, model_names
-from gatehouse.registry.naming import Named, named
+from gatehouse.registry.naming import VersionName, named
 from gatehouse.registry.policy_trial import tried
 from gatehouse.registry.stage import PromoteRequest, promote
 from gatehouse.registry.state import ALIASES, CHAMPION, ModelVersion
@@ -180,7 +180,7 @@ def rollback(
     """Take the champion out of production, and return to the one before it; or end NAME@canary or NAME@shadow."""
     opened = open_store(store)
     target = named(opened, model)
-    _act(opened, Named(target.ledger, target.number or target.ledger.state().champion), "rollback", reason)
+    _act(opened, VersionName(target.ledger, target.number or target.ledger.state().champion), "rollback", reason)
 
 
 @app.command()
@@ -193,7 +193,7 @@ def archive(model: ModelArgument, reason: ReasonOption = "", store: StoreOption 
     _act(opened, target, "archive", reason)
 
 
-def _act(store: ArtifactStore, target: Named, action: str, reason: str, **more: Any) -> None:
+def _act(store: ArtifactStore, target: VersionName, action: str, reason: str, **more: Any) -> None:
     name = target.ledger.model_name
     body = {"model_name": name, "action": action, "version": target.number, "reason": reason} | more
     result = promote(PromoteRequest.model_validate(body), store)

@@ -22,6 +22,7 @@ from gatehouse.kfp.local_run import LocalRun, run_pipeline
 from gatehouse.runtime.plural import counted
 from gatehouse.store.run import REASON, require_span
 from gatehouse.store.store import ArtifactStore
+from gatehouse.tracking.pipeline_runs import backlog_reason
 
 ProjectArgument = Annotated[Path | None, typer.Argument(help="Folder of the project; default: this one.")]
 StoreOption = Annotated[str, typer.Option("--store", help="Where everything is written; default: the project's.")]
@@ -86,23 +87,22 @@ def run_on_screen(
 
         outcome = run_pipeline(folder, pipeline, store, arguments, watch, until, run_id)
     screen.summarise(outcome)
-    from gatehouse.tracking.pipeline_runs import PATIENCE, runs_left, show_apart, why_left
+    from gatehouse.tracking.pipeline_runs import PATIENCE, runs_left, show_apart
     from gatehouse.tracking.place import warning_on_failure
 
     # A failure of tracking is a warning: the exit code is that of the run.
     with warning_on_failure(store, "run:tracking", noted=lambda: outcome.run in runs_left(store)):
         if earlier := [run for run in runs_left(store) if run != outcome.run]:
             typer.echo(f"MLflow does not show {counted(len(earlier), 'earlier run')} yet; trying again: {outcome.log}")
-            typer.echo(
-                f"warning of {earlier[0]}: {why_left(store, earlier[0]) or 'its process is at work, or was ended'}"
-            )
+            reason = backlog_reason(store, earlier[0]) or "its process is at work, or was ended"
+            typer.echo(f"warning of {earlier[0]}: {reason}")
         showing = show_apart(store, outcome.run, outcome.log)
         # In a container all processes may end with this one. If the run is not shown by then, the next run does it.
         if showing is not None and outcome.exit_code == 0 and not sys.stdout.isatty():
             with contextlib.suppress(subprocess.TimeoutExpired):
                 showing.wait(PATIENCE)
             if outcome.run in runs_left(store):
-                typer.echo(f"MLflow does not show this run yet: {why_left(store, outcome.run) or outcome.log}")
+                typer.echo(f"MLflow does not show this run yet: {backlog_reason(store, outcome.run) or outcome.log}")
     return outcome
 
 

@@ -22,7 +22,7 @@ from gatehouse.runtime.plural import counted
 from gatehouse.store.reference import Reference
 from gatehouse.store.store import ArtifactStore
 from gatehouse.tracking.provenance import PRICES
-from gatehouse.tuning.reports.shown import Body, Shown, ending, text_of, values_of
+from gatehouse.tuning.reports.experiment_view import Body, ExperimentView, ending, text_of, values_of
 
 KIND = "experiments"
 RUNNING, INTERRUPTED, ENDED = "running", "interrupted", "ended"
@@ -45,7 +45,7 @@ class Experiment:
     study: str
     reference: Reference | None
     state: str
-    shown: Shown
+    shown: ExperimentView
     began: float
     changed: float
     failed: Mapping[int, str] = field(default_factory=dict)
@@ -184,7 +184,7 @@ def _read(store: ArtifactStore, reference: Reference) -> Experiment:
     began, changed = _times(store, study)[0] if study else 0.0, _written(store, f"{reference}/manifest.json")
     measured: dict[str, str] = next((body.get("failed", {}) for body in store.measurements(reference, "tune")), {})
     failed = {int(number): message for number, message in measured.items()}
-    shown = Shown(reference.name, about, trials)
+    shown = ExperimentView(reference.name, about, trials)
     return Experiment(reference.name, study, reference, ENDED, shown, began, changed, failed)
 
 
@@ -228,9 +228,9 @@ def _under_way(store: ArtifactStore, study: str, about: dict[str, Any]) -> Exper
     if state == INTERRUPTED:  # A trial that the journal holds as running has ended with the controller.
         gone = {"state": INTERRUPTED, "reason": "its controller is gone"}
         bodies = [body | gone if body["state"] == RUNNING else body for body in bodies]
-    shown = Shown(about["name"], spec.described(int(about["steps"])) | {"ended": ended}, bodies, message[state])
+    view = ExperimentView(about["name"], spec.described(int(about["steps"])) | {"ended": ended}, bodies, message[state])
     failed = {trial.number: trial.message for trial in trials if trial.message}
-    return Experiment(about["name"], study, None, state, shown, *_times(store, study), failed)
+    return Experiment(about["name"], study, None, state, view, *_times(store, study), failed)
 
 
 app = typer.Typer(no_args_is_help=True, help="Experiments: list, show, resume, stop, serve-storage, import-katib.")
@@ -329,7 +329,7 @@ def _state(trial: Body) -> str:
     return f"{state}, infeasible" if state == "succeeded" and not trial.get("feasible", True) else state
 
 
-def events(shown: Shown, seen: dict[int, str]) -> Iterator[str]:
+def events(shown: ExperimentView, seen: dict[int, str]) -> Iterator[str]:
     """A line for each trial whose state differs from `seen`, which is updated."""
     best = shown.best["number"] if shown.best else None
     for trial in shown.trials:

@@ -198,7 +198,7 @@ def in_words(detail: Any) -> str:
     return message
 
 
-def shown(value: Any) -> str:
+def value_text(value: Any) -> str:
     """A value for a message: on one line, at most 120 characters, and without secrets."""
     if isinstance(value, timedelta):
         value = _DURATION.dump_python(value, mode="json")
@@ -257,7 +257,7 @@ def _problems(name: str, text: str, body: Any, model: type[BaseModel], error: Va
         silent = kind in ("missing", "extra_forbidden", "invalid_key") or ", found " in message
         if not silent and not (kind == "value_error" and isinstance(value, dict | list)):
             quotes = "; put it in quotes" * (kind == "string_type" and isinstance(value, int | float | date))
-            values[place] = f", found {shown(value)}{quotes}"
+            values[place] = f", found {value_text(value)}{quotes}"
     problems = []
     for place, texts in messages.items():
         key = ".".join(map(str, place)) or "the file"

@@ -106,7 +106,7 @@ def _numbered(values: pa.ChunkedArray) -> Array:
 
 
 @dataclass(frozen=True)
-class Measured:
+class DrawnMetrics:
     """Numbers measured on every draw, from the rows `start` to `stop` in the order given to `on_draws`."""
 
     on_draw: Callable[[Array], float | Sequence[float]]
@@ -114,7 +114,9 @@ class Measured:
     stop: int | None = None
 
 
-def on_draws(measured: Sequence[Measured], units: Units, samples: int, seed: int, order: Array | None = None) -> Array:
+def on_draws(
+    measured: Sequence[DrawnMetrics], units: Units, samples: int, seed: int, order: Array | None = None
+) -> Array:
     """The numbers of each draw, shape (samples, numbers); only one draw is in memory at a time.
 
     Calls with the same seed use the same draws. `order` has row numbers in the order in which `measured` counts them,

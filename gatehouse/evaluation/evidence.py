@@ -17,7 +17,7 @@ from gatehouse.errors import (
     GatehouseError,
     MissingArtifactError,
 )
-from gatehouse.evaluation.gate import NOT_TRIED, DataCheck, Origins, Seen, Suite
+from gatehouse.evaluation.gate import NOT_TRIED, DataCheck, FittedTestRows, Origins, Suite
 from gatehouse.evaluation.integration.spec import FILE, GOLDEN, NOT_CHECKED, reasons_of
 from gatehouse.metrics.tasks import Task
 from gatehouse.store.database import connect, out_of_memory, quoted
@@ -140,7 +140,7 @@ def suite_of(store: ArtifactStore, reference: str, model: str, split: str, candi
 
 def unseen_part(
     store: ArtifactStore, part: Part, training_set: str, split: str, models: Mapping[str, str], task: Task
-) -> tuple[Part, Seen]:
+) -> tuple[Part, FittedTestRows]:
     """The test part without the rows that one of the models, by role, was fitted on, and how many were removed.
 
     Groups of a ranking are removed whole. If the rest cannot be measured on, the part stays as it is, and the gate lets
@@ -160,12 +160,14 @@ def unseen_part(
         else:
             rows[role], taken = int(seen.sum()), taken | seen
     if not taken.any():
-        return part, Seen(rows, len(part.rows), len(part.rows), "", tuple(unread), transient)
+        return part, FittedTestRows(rows, len(part.rows), len(part.rows), "", tuple(unread), transient)
     if part.groups is not None:
         taken = np.isin(part.groups, part.groups[taken])
     left = part.take(np.flatnonzero(~taken))
     lacking = task.lacks(left.labels) if len(left.rows) else "no rows"
-    return part if lacking else left, Seen(rows, len(part.rows), len(left.rows), lacking, tuple(unread), transient)
+    return part if lacking else left, FittedTestRows(
+        rows, len(part.rows), len(left.rows), lacking, tuple(unread), transient
+    )
 
 
 def _fits(store: ArtifactStore, model: str) -> set[tuple[str, str]]:

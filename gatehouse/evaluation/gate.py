@@ -35,7 +35,7 @@ class Terms(Spec):
     reason: str = Field("", description="Why the rule exists.")
 
 
-class Termed(Spec):
+class RuleSettings(Spec):
     """The part of the policy that configures single rules."""
 
     rules: dict[str, Terms] = Field(
@@ -201,7 +201,7 @@ UNSEEN, ENOUGH = "unseen rows", "test rows"
 
 
 @dataclass(frozen=True)
-class Counted:
+class TestSize:
     """Number of test rows, or of groups of a ranking; `rarer` counts the rows outside of the most frequent class."""
 
     units: int
@@ -210,7 +210,7 @@ class Counted:
 
 
 @dataclass(frozen=True)
-class Seen:
+class FittedTestRows:
     """Test rows that a model was fitted on; they are removed before anything is measured.
 
     Attributes:
@@ -272,11 +272,11 @@ class Evidence:
     guessing: Comparison | None = None
     comparisons: Mapping[str, Comparison] = field(default_factory=dict)
     slice_comparisons: Mapping[str, Comparison] = field(default_factory=dict)
-    seen: Seen | None = None
+    seen: FittedTestRows | None = None
     fairness: Mapping[str, Fairness] = field(default_factory=dict)
     origins: Origins | None = None
     integration: Suite = NOT_TRIED
-    counted: Counted | None = None
+    counted: TestSize | None = None
 
 
 @dataclass(frozen=True)
@@ -308,7 +308,7 @@ def families() -> tuple[Family, ...]:
     return tuple(getattr(importlib.import_module(_ROOM.replace("*", name)), name) for name in names)
 
 
-def judge(policy: Termed, evidence: Evidence) -> tuple[Rule, ...]:
+def judge(policy: RuleSettings, evidence: Evidence) -> tuple[Rule, ...]:
     """Apply every rule of the policy, which is resolved for the task. NaN breaks every rule that reads it.
 
     Improving one metric alone never breaks a rule, except for the leakage alarm, which distrusts metrics that are too

@@ -6,20 +6,20 @@ from dataclasses import dataclass
 import numpy as np
 
 from gatehouse.data.splitting.parts import Part
-from gatehouse.evaluation.bootstrap import Measured, Units, compared, interval, on_draws, on_shuffled
+from gatehouse.evaluation.bootstrap import DrawnMetrics, Units, compared, interval, on_draws, on_shuffled
 from gatehouse.evaluation.fairness import fairness_of
 from gatehouse.evaluation.gate import (
     NONE_REFUSES,
     NOT_TRIED,
     Cost,
-    Counted,
     DataCheck,
     Evidence,
+    FittedTestRows,
     Origins,
     Outcome,
     Rule,
-    Seen,
     Suite,
+    TestSize,
     judge,
     verdict_of,
 )
@@ -91,7 +91,7 @@ def judged(
     units: Units,
     data_checks: tuple[DataCheck, ...] = (),
     cost: Cost | None = None,
-    seen: Seen | None = None,
+    seen: FittedTestRows | None = None,
     origins: Origins | None = None,
     integration: Suite = NOT_TRIED,
 ) -> Judgement:
@@ -128,10 +128,10 @@ def judged(
     judged_slices = [entry for entry in slices if entry.judged]
     fairness = tuple(fairness_of(part.table, labels, shown, spec, task, units))
     if part.groups is not None:
-        counted = Counted(len(np.unique(part.groups)), groups=True)
+        counted = TestSize(len(np.unique(part.groups)), groups=True)
     else:
         classes = np.unique(labels, return_counts=True)[1] if task.has_classes else None
-        counted = Counted(len(part.rows), rarer=None if classes is None else int(classes.sum() - classes.max()))
+        counted = TestSize(len(part.rows), rarer=None if classes is None else int(classes.sum() - classes.max()))
     evidence = Evidence(
         model=model,
         candidate=metrics[CANDIDATE],
@@ -174,7 +174,7 @@ def uncertainty_of(
     drawn: dict[str, dict[str, Array]] = {}
     intervals = {}
     for role, read in predictions.items():
-        measured = Measured(all_on_draws([*metrics.values()], labels, read))
+        measured = DrawnMetrics(all_on_draws([*metrics.values()], labels, read))
         columns = by_metric([*metrics.values()], on_draws([measured], units, spec.bootstrap_samples, spec.seed))
         by_name = dict(zip(metrics, columns, strict=True))
         drawn[role] = {name: values[:, 0] for name, values in by_name.items()}

@@ -10,11 +10,11 @@ from gatehouse.evaluation.gate import (
     NOT_TRIED,
     Comparison,
     Cost,
-    Counted,
     DataCheck,
     Evidence,
-    Seen,
+    FittedTestRows,
     Suite,
+    TestSize,
     judge,
     verdict_of,
 )
@@ -99,13 +99,13 @@ def rejudged(store: ArtifactStore, evaluation: str, requested_policy: GatePolicy
         slice_comparisons={
             entry["name"]: _comparison(entry["comparisons"][by]) for entry in judged if by in entry["comparisons"]
         },
-        seen=Seen(**verdict["seen"] | {"unread": tuple(verdict["seen"]["unread"])}),
+        seen=FittedTestRows(**verdict["seen"] | {"unread": tuple(verdict["seen"]["unread"])}),
         fairness=fairness_from(store.read_json(evaluation, FAIRNESS)) if manifest.entry(FAIRNESS) else {},
         origins=origins_of(
             store, inputs["model"], inputs["training_set"], inputs["split"], inputs.get("split_checks", "")
         ),
         integration=suite,
-        counted=Counted(**verdict["counted"]),
+        counted=TestSize(**verdict["counted"]),
     )
     missing = tuple(dict.fromkeys(_not_measured(policy, evidence, metrics, len(judged))))
     if "regressions" in missing:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gatehouse.errors import ConfigurationError
-from gatehouse.evaluation.bootstrap import Measured, Units, compared, interval, on_draws
+from gatehouse.evaluation.bootstrap import DrawnMetrics, Units, compared, interval, on_draws
 from gatehouse.evaluation.gate import Comparison
 from gatehouse.evaluation.spec import EvaluationSpec
 from gatehouse.metrics.catalogue import metric_named
@@ -93,7 +93,9 @@ def measured_slices(
         metrics = [metric_named(name) for name in needed]
         metrics_of.append(metrics)
         for read in predictions.values():
-            measured.append(Measured(all_on_draws(metrics, labels[rows], read.take(rows)), start, start + len(rows)))
+            measured.append(
+                DrawnMetrics(all_on_draws(metrics, labels[rows], read.take(rows)), start, start + len(rows))
+            )
         start += len(rows)
     drawn = on_draws(measured, units, spec.bootstrap_samples, spec.seed, np.concatenate(members))
     columns = iter(by_metric([metric for metrics in metrics_of for _ in predictions for metric in metrics], drawn))

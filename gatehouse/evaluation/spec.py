@@ -5,7 +5,7 @@ from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from gatehouse.evaluation.gate import Termed, families
+from gatehouse.evaluation.gate import RuleSettings, families
 from gatehouse.evaluation.group_measures import problems_of as group_measure_problems
 from gatehouse.metrics.judging import TaskProfile
 from gatehouse.metrics.tasks import Task
@@ -66,7 +66,7 @@ _OF_METRICS = ("bar", "baseline", "champion", "guessing", "improvement", "slices
 
 
 # Each file of the folder `rules` adds its fields.
-class GatePolicy(Termed, *(family.policy for family in reversed(families())), Spec):  # type: ignore[misc]  # Files of a folder.
+class GatePolicy(RuleSettings, *(family.policy for family in reversed(families())), Spec):  # type: ignore[misc]  # Files of a folder.
     """The promotion policy: every rule whose severity is `refuse` must hold. The task gives the defaults of nulls."""
 
     approval: Literal["automatic", "manual"] = Field("automatic", description="Who makes a passing model the champion.")

@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from gatehouse.configuration.yaml_lines import nearest, shown
+from gatehouse.configuration.yaml_lines import nearest, value_text
 from gatehouse.errors import ConfigurationError
 from gatehouse.runtime.plural import counted
 from gatehouse.store.canonical import canonical_json, sha256_bytes
@@ -100,6 +100,6 @@ def problems_of(parameters: Mapping[str, dict[str, Any]], values: Mapping[str, A
             continue
         value, kind = values[name], described["parameterType"]
         if not isinstance(value, _TYPES.get(kind, ())) or (isinstance(value, bool) and kind != "BOOLEAN"):
-            yield f"{name}: expected {kind.lower()}, found {shown(value)}"
+            yield f"{name}: expected {kind.lower()}, found {value_text(value)}"
         elif (choices := described.get("literals")) and value not in choices:
-            yield f"{name}: expected one of {', '.join(map(str, choices))}, found {shown(value)}"
+            yield f"{name}: expected one of {', '.join(map(str, choices))}, found {value_text(value)}"

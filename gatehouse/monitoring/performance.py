@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from scipy.special import stdtrit
 
 from gatehouse.data.splitting.parts import Part
-from gatehouse.evaluation.bootstrap import Measured, Units, interval, on_draws
+from gatehouse.evaluation.bootstrap import DrawnMetrics, Units, interval, on_draws
 from gatehouse.metrics.arithmetic.intervals import NORMAL
 from gatehouse.metrics.catalogue import metric_named
 from gatehouse.metrics.judging import objective_of
@@ -87,7 +87,7 @@ def measured(metric: Metric, part: Part, predictions: Predictions, spec: Perform
 
     The bootstrap variance of n units is (n - 1) / n of the sampling variance; the standard error is corrected for this.
     """
-    rows, draws = Units.of(part, "", TIME), [Measured(all_on_draws([metric], part.labels, predictions))]
+    rows, draws = Units.of(part, "", TIME), [DrawnMetrics(all_on_draws([metric], part.labels, predictions))]
     by_units, by_rows = (on_draws(draws, sampled, spec.samples, _SEED) for sampled in (units, rows))
     low, high = interval(metric, by_units, units.number, part.labels, predictions)
     error, row_error = (

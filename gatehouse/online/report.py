@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from gatehouse.online.materialization import Materialized
-from gatehouse.online.skew import CORRECTED, EXPIRED, FRESH, LATE, RECENT, Compared, Skew
+from gatehouse.online.skew import CORRECTED, EXPIRED, FRESH, LATE, RECENT, FeatureComparison, Skew
 from gatehouse.online.stage import REPORT
 from gatehouse.reports.page import Cell, Verdict, render
 from gatehouse.store.store import ArtifactStore
@@ -23,7 +23,7 @@ def page(store: ArtifactStore, reference: str) -> str:
 
 def skew_page(service: str, body: Mapping[str, Any]) -> str:
     """The page of a feature service from the content of `skew.json`."""
-    skew = Skew(tuple(Compared(**fields) for fields in body["compared"]))
+    skew = Skew(tuple(FeatureComparison(**fields) for fields in body["compared"]))
     written = [Materialized(**fields) for fields in body["written"]]
     by_view = []
     for view in (table.view for table in written):

@@ -43,7 +43,7 @@ _BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True)
-class Compared:
+class FeatureComparison:
     """The comparison of one feature for one kind of keys; `values` counts the keys with a value online or offline.
 
     `examples` are key, online value and offline value, as text, of the first keys that differ.
@@ -62,7 +62,7 @@ class Compared:
 class Skew:
     """All comparisons of a sample; `left_out` is the number of keys that were excluded."""
 
-    compared: tuple[Compared, ...]
+    compared: tuple[FeatureComparison, ...]
     left_out: int = 0
 
     @property
@@ -122,7 +122,7 @@ def measure_skew(
         pushed: Views whose tables are pushed. Their keys with rows that become known after `as_of` are excluded, as the
             pusher serves such rows once they are known.
     """
-    compared: list[Compared] = []
+    compared: list[FeatureComparison] = []
     left_out = 0
     with connect() as connection:
         for view in views:
@@ -170,7 +170,7 @@ def _compare(
     kind: str,
     keys: pa.Table,
     as_of: datetime,
-) -> list[Compared]:
+) -> list[FeatureComparison]:
     # A view may join rows by event time only; the online store holds only rows that are known.
     joined = offline_join(view, f"(FROM features.rows WHERE __known <= {epoch_us(as_of)})", "offline ")
     timed = keys.append_column("as of", pa.array([as_of] * keys.num_rows, pa.timestamp("us", "UTC")))
@@ -187,7 +187,7 @@ def _compare(
             (key, *("null" if value is None else str(value) for value in pair)) for key, *pair in differing
         )
         compared.append(
-            Compared(view.name, feature, kind, len(names), len(values), len(differing), examples[:_EXAMPLES])  # type: ignore[arg-type]  # two values a key
+            FeatureComparison(view.name, feature, kind, len(names), len(values), len(differing), examples[:_EXAMPLES])  # type: ignore[arg-type]  # two values a key
         )
     return compared
 

@@ -22,7 +22,7 @@ from gatehouse.project.project import Project
 from gatehouse.project.task_settings import TaskResources, of_tasks
 from gatehouse.runtime.images import PACKAGES, by_digest, image
 from gatehouse.runtime.plural import counted
-from gatehouse.runtime.redaction import require_encoded, shown
+from gatehouse.runtime.redaction import public_address, require_encoded
 from gatehouse.store.parameters import filled_in
 
 _NAME = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
@@ -171,7 +171,7 @@ class Platform(Strict):
     def _with_bucket(cls, address: str) -> str:
         scheme, separator, rest = address.partition("://")
         if separator and scheme not in _LOCAL and (scheme not in _BUCKETS or not rest.split("/")[0]):
-            shown_address = shown(address) or scheme
+            shown_address = public_address(address) or scheme
             raise ValueError(f"expected an address with a bucket, as gs://bucket/gatehouse, found {shown_address}")
         return address
 

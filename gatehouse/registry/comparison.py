@@ -46,7 +46,7 @@ class Change(StageModel):
         return cls(part=part, name=name, first=texts[0], second=texts[1])
 
 
-class Compared(StageModel):
+class VersionComparison(StageModel):
     """The comparison of two versions; `same_test` says whether their numbers are from the same test rows."""
 
     first: str
@@ -56,7 +56,7 @@ class Compared(StageModel):
     changes: tuple[Change, ...]
 
 
-def compare(request: CompareRequest, store: ArtifactStore) -> Compared:
+def compare(request: CompareRequest, store: ArtifactStore) -> VersionComparison:
     """Compare two versions. Raises ConfigurationError if there is no such model or version."""
     names = [named(store, name) for name in (request.first, request.second)]
     first, second = (name.version for name in names)
@@ -66,7 +66,7 @@ def compare(request: CompareRequest, store: ArtifactStore) -> Compared:
         same_test = all(data.get(role) == other_data.get(role) for role in ("training_set", "split"))
     except MissingArtifactError:
         same_test = False
-    return Compared(
+    return VersionComparison(
         first=f"{names[0].ledger.model_name}:{first.version}",
         second=f"{names[1].ledger.model_name}:{second.version}",
         same_test=same_test,

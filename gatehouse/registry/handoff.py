@@ -5,7 +5,7 @@ from typing import Any
 
 from gatehouse.errors import ConfigurationError
 from gatehouse.launchers.spec import CREDENTIAL_KEYS, CREDENTIALS, ONLINE_STORE, SETTINGS, SETTINGS_KEYS
-from gatehouse.registry.naming import Named
+from gatehouse.registry.naming import VersionName
 from gatehouse.registry.state import CANARY, CHAMPION, SHADOW
 from gatehouse.runtime.images import TRAINING, image
 
@@ -29,7 +29,7 @@ class Serving:
     memory: str = "2Gi"
 
 
-def inference_service(chosen: Named, serving: Serving) -> dict[str, Any]:
+def inference_service(chosen: VersionName, serving: Serving) -> dict[str, Any]:
     """The InferenceService of a served version; versions of a model share its name, so that KServe splits requests."""
     stage, name = chosen.ledger.state().stage_of(chosen.version), chosen.ledger.model_name
     if stage not in _SERVED:

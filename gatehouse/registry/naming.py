@@ -15,7 +15,7 @@ from gatehouse.store.store import ArtifactStore
 _VERSION = re.compile(r"(?P<name>[a-z][a-z0-9-]*)?(?::(?P<number>\d+)|@(?P<alias>\w+))?")
 
 
-class Named(NamedTuple):
+class VersionName(NamedTuple):
     """A model and one of its versions; number 0 if none is named."""
 
     ledger: Ledger
@@ -37,7 +37,7 @@ def names_a_version(text: str) -> bool:
     return bool((":" in text or "@" in text) and _VERSION.fullmatch(text))
 
 
-def named(store: ArtifactStore, text: str) -> Named:
+def named(store: ArtifactStore, text: str) -> VersionName:
     """The model and version that a text names; raises ConfigurationError if the store has no such one."""
     match = _VERSION.fullmatch(text)
     if match is None:
@@ -52,18 +52,18 @@ def named(store: ArtifactStore, text: str) -> Named:
         )
     ledger = Ledger(store, name)
     if match["number"]:
-        chosen = Named(ledger, int(match["number"]))
+        chosen = VersionName(ledger, int(match["number"]))
         _ = chosen.version  # Raises if there is none.
         return chosen
     if not match["alias"]:
-        return Named(ledger, 0)
+        return VersionName(ledger, 0)
     state = ledger.state()
     holders = {alias: number for alias in reversed(ALIASES) if (number := state.holder(alias))}
     if match["alias"] not in holders:
         expected = " or ".join(f"{name}@{alias}" for alias in holders) or "a number, as nothing is promoted"
         expected = expected if state.versions else _no_version(name)
         raise ConfigurationError(f"{text}: no version has the alias {match['alias']}: expected {expected}.")
-    return Named(ledger, holders[match["alias"]])
+    return VersionName(ledger, holders[match["alias"]])
 
 
 def _no_version(model: str) -> str:

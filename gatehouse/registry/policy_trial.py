@@ -3,12 +3,12 @@
 from gatehouse.errors import MissingArtifactError
 from gatehouse.evaluation.recorded import NOT_KNOWN, Rejudged, rejudged
 from gatehouse.evaluation.spec import GatePolicy
-from gatehouse.registry.naming import Named
+from gatehouse.registry.naming import VersionName
 from gatehouse.store.stage import StageModel
 from gatehouse.store.store import ArtifactStore
 
 
-class Tried(StageModel):
+class PolicyTrial(StageModel):
     """The recorded verdict on a candidate, and a policy's verdict on the same evaluation.
 
     `version` is 0 if the candidate was never registered. `now` is `pass`, `refused`, `inconclusive`, or `not known` if
@@ -26,7 +26,7 @@ class Tried(StageModel):
     not_measured: tuple[str, ...] = ()
 
 
-def tried(store: ArtifactStore, policy: GatePolicy, candidates: Named) -> tuple[Tried, ...]:
+def tried(store: ArtifactStore, policy: GatePolicy, candidates: VersionName) -> tuple[PolicyTrial, ...]:
     """What a policy would have decided about each judged candidate of a name, or of one version, in the ledger's order.
 
     Each evaluation is listed once, with its last verdict in the ledger. Raises ConfigurationError if the policy does
@@ -44,7 +44,7 @@ def tried(store: ArtifactStore, policy: GatePolicy, candidates: Named) -> tuple[
         except MissingArtifactError as error:
             again = Rejudged(NOT_KNOWN, (), (), (f"anything: {error}",))
         trials.append(
-            Tried(
+            PolicyTrial(
                 version=number,
                 model=verdict.subject.model,
                 evaluation=evaluation,

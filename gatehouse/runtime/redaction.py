@@ -92,7 +92,7 @@ def names_password(address: str) -> bool:
     return "://" in address and "@" in address and (parts is None or bool(parts["user"].partition(":")[2]))
 
 
-def shown(address: str) -> str:
+def public_address(address: str) -> str:
     """An address without user, password, parameters and fragment; empty if `require_encoded` refuses it."""
     parts = _parted(address)
     return f"{parts['scheme']}://{parts['servers']}{parts['path']}" if parts else ""

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import Field
 
 from gatehouse.registry.approval import ApproveRequest, ApproveResult, approve
-from gatehouse.registry.comparison import Compared, CompareRequest, compare
+from gatehouse.registry.comparison import CompareRequest, VersionComparison, compare
 from gatehouse.registry.explanation import Act, ExplainRequest, Explanation, explain
 from gatehouse.registry.search import SearchRequest, VersionSummary, search
 from gatehouse.registry.stage import PromoteResult, RegisterResult
@@ -85,7 +85,7 @@ def explain_version(request: Request, token: Reader, model: Version) -> Explanat
 
 
 @router.get("/compare", responses=READS, tags=["models"])
-def compare_versions(request: Request, token: Reader, first: VersionQuery, second: VersionQuery) -> Compared:
+def compare_versions(request: Request, token: Reader, first: VersionQuery, second: VersionQuery) -> VersionComparison:
     """Compare two versions: every number, and what changed in what they were made from."""
     for version in (first, second):
         require_named(_store(request), version)

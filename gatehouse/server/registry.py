@@ -8,7 +8,7 @@ from gatehouse.errors import ConfigurationError, GatehouseError
 from gatehouse.project.project import Project
 from gatehouse.registry.explanation import Act, act_of
 from gatehouse.registry.ledger import model_names
-from gatehouse.registry.naming import Named, named
+from gatehouse.registry.naming import VersionName, named
 from gatehouse.registry.search import SearchRequest, VersionSummary, search
 from gatehouse.registry.stage import PromoteRequest, PromoteResult, RegisterRequest, RegisterResult, promote, register
 from gatehouse.registry.state import ALIASES
@@ -79,7 +79,7 @@ class Registration(_RequestBody):
     evaluation: str = Field(max_length=500, description="Reference of the evaluation.")
 
 
-def require_named(store: ArtifactStore, text: str) -> Named:
+def require_named(store: ArtifactStore, text: str) -> VersionName:
     """The model or version that a text names. Raises ProblemError: 404 if there is none."""
     try:
         return named(store, text)

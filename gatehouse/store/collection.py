@@ -22,7 +22,7 @@ from gatehouse.store.objects.base import ObjectStore
 from gatehouse.store.objects.local import LOCK, LocalObjects
 from gatehouse.store.pages import pages_of
 from gatehouse.store.publishing import QUARANTINE
-from gatehouse.store.reachability import Needed, Reachability
+from gatehouse.store.reachability import Reachability, Reachable
 from gatehouse.store.records import create_record, read_records, remove_record
 from gatehouse.store.store import ArtifactStore, in_use
 
@@ -72,7 +72,7 @@ class Collector:
         self.wish = wish
         self._objects = store.objects
         self._reachability = Reachability(store)
-        self._needed = Needed({}, {})
+        self._needed = Reachable({}, {})
 
     def look(self) -> list[Item]:
         """List everything that may be deleted, and what was requested but stays. Writes and deletes nothing.
@@ -150,7 +150,7 @@ class Collector:
         finally:
             remove_record(self._objects, record)
 
-    def _look(self) -> Needed:
+    def _look(self) -> Reachable:
         self._needed = self._reachability.look(deprecated=self.wish.deprecated, forget=self.wish.forget)
         return self._needed
 
@@ -172,7 +172,7 @@ class Collector:
             return item
         return replace(item, state="waiting", due=at + self.wish.grace)
 
-    def _garbage(self, needed: Needed, now: float) -> Iterator[Item]:
+    def _garbage(self, needed: Reachable, now: float) -> Iterator[Item]:
         for reference, message in needed.broken.items():
             key = f"{reference}/manifest.json"
             broken = self._objects.stat(key)

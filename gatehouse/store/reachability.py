@@ -61,7 +61,7 @@ class Manifests:
 
 
 @dataclass(frozen=True)
-class Needed:
+class Reachable:
     """The needed objects at one look at the store.
 
     `holders` says in words what needs each needed manifest; `unneeded` are the deprecated manifests that nothing needs.
@@ -99,7 +99,7 @@ class Reachability:
         self._in_use: set[Reference] = set()
         self._names: dict[str, tuple[Reference, ...]] = {}
 
-    def look(self, *, deprecated: bool, forget: bool) -> Needed:
+    def look(self, *, deprecated: bool, forget: bool) -> Reachable:
         """What is needed now: every manifest, or, with `deprecated`, deprecated ones only where something needs them.
 
         With `forget`, memos and run records do not count as a need. Raises CorruptArtifactError if a record cannot be
@@ -123,7 +123,9 @@ class Reachability:
                     broken[parent] = (
                         f"{parent} is missing, and {child} was made from it. Restore the store from a copy."
                     )
-        return Needed(present, holders, frozenset(present) - holders.keys(), erased_blobs, blobs - erased_blobs, broken)
+        return Reachable(
+            present, holders, frozenset(present) - holders.keys(), erased_blobs, blobs - erased_blobs, broken
+        )
 
     def _holders(self, present: dict[Reference, Manifest], forget: bool) -> dict[Reference, str]:
         """What needs each manifest: it is in use, a record names it, or a needed artifact was derived from it."""

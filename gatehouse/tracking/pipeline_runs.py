@@ -50,7 +50,7 @@ _WARNING = re.compile(r":(tracking|projection)\.[0-9]+\.warned")
 
 
 @dataclass(frozen=True)
-class Left:
+class Backlog:
     """References and names of models whose ledger changed that a run left to be shown; some may be shown already."""
 
     models: tuple[str, ...]
@@ -137,7 +137,7 @@ def leave_ledger(store: ArtifactStore, model_name: str) -> None:
     create_record(store.objects, f"{_FOLDER}/{os.environ[RUN_ID]}/ledgers/{model_name}.json", {})
 
 
-def left_by(store: ArtifactStore, run: str) -> Left:
+def left_by(store: ArtifactStore, run: str) -> Backlog:
     """What the tasks of a run left to be shown."""
     tracked = (event.body.get("tracked") for _, event in events(store, run) if ":" not in event.stage)
     made = [str(reference) for reference in dict.fromkeys(tracked) if reference]
@@ -146,7 +146,7 @@ def left_by(store: ArtifactStore, run: str) -> Left:
         for kind in ("models", "experiments")
     )
     ledgers = sorted(Path(key).stem for key in store.objects.list(f"{_FOLDER}/{run}/ledgers"))
-    return Left(models, experiments, tuple(ledgers))
+    return Backlog(models, experiments, tuple(ledgers))
 
 
 def runs_left(store: ArtifactStore) -> list[str]:
@@ -155,7 +155,7 @@ def runs_left(store: ArtifactStore) -> list[str]:
     return sorted((run for run in runs if store.objects.stat(f"{_FOLDER}/{run}/run.json")), reverse=True)
 
 
-def why_left(store: ArtifactStore, run: str) -> str:
+def backlog_reason(store: ArtifactStore, run: str) -> str:
     """The newest warning of the process that shows a run, which says why something is left; empty if there is none."""
     keys = [key for key in store.objects.list(f"runs/{run}") if _WARNING.search(key)]
     warnings = sorted(read_records(store.objects, keys).values(), key=lambda body: float(body["at"]))

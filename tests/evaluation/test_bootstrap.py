@@ -10,7 +10,7 @@ from scipy import stats
 
 from gatehouse.data.splitting.parts import Part
 from gatehouse.errors import ConfigurationError
-from gatehouse.evaluation.bootstrap import Measured, Units, interval, on_draws, percentiles
+from gatehouse.evaluation.bootstrap import DrawnMetrics, Units, interval, on_draws, percentiles
 from gatehouse.evaluation.bootstrap import compared as compare
 from gatehouse.evaluation.gate import Comparison
 from gatehouse.evaluation.judgement import uncertainty_of
@@ -76,7 +76,7 @@ def test_rows_of_a_unit_are_drawn_together_and_the_seed_decides() -> None:
 
 def test_what_is_measured_of_some_rows_sees_the_draw_of_all() -> None:
     units, order = Units("row", 6), np.array([5, 4, 3, 2, 1, 0])
-    whole, last = on_draws([Measured(np.sum), Measured(lambda times: times[0], 1, 3)], units, 50, 7, order).T
+    whole, last = on_draws([DrawnMetrics(np.sum), DrawnMetrics(lambda times: times[0], 1, 3)], units, 50, 7, order).T
     assert (whole == 6).all()
     assert last.tolist() == [times[4] for times in units.draws(50, 7)]
 
@@ -112,7 +112,7 @@ def test_intervals_hold_the_truth_about_as_often_as_they_say(grouped: bool) -> N
         unit = np.arange(400) // 4
         shared = draw.normal(size=100)[unit] if grouped else 0.0
         losses = draw.normal(size=400) + shared
-        mean = Measured(lambda times, losses=losses: float(times @ losses / times.sum()))
+        mean = DrawnMetrics(lambda times, losses=losses: float(times @ losses / times.sum()))
         units = Units("unit", 100, unit) if grouped else Units("row", 400)
         low, high = percentiles(on_draws([mean], units, 60, 7)[:, 0], 0.025, units.number)
         kept.append(low <= 0 <= high)
@@ -171,7 +171,7 @@ def test_intervals_hold_the_truth_where_percentiles_hold_none(metric: Any, off: 
     kept = percentiles = 0
     for seed in range(40):
         labels, predictions = rows(seed, off)
-        drawn = on_draws([Measured(all_on_draws([metric], labels, predictions))], Units("row", 400), 60, 7)
+        drawn = on_draws([DrawnMetrics(all_on_draws([metric], labels, predictions))], Units("row", 400), 60, 7)
         low, high = interval(metric, drawn, 400, labels, predictions)
         assert 0 <= low <= high <= 1
         kept += low <= off + 1e-9 and off <= high
@@ -184,7 +184,9 @@ def test_the_interval_of_the_debiased_error_holds_it_and_that_of_the_plain_one_i
     out = 0
     for seed in range(20):
         labels, predictions = rows(seed, 0.0)
-        drawn = on_draws([Measured(all_on_draws([calibration_error], labels, predictions))], Units("row", 400), 60, 7)
+        drawn = on_draws(
+            [DrawnMetrics(all_on_draws([calibration_error], labels, predictions))], Units("row", 400), 60, 7
+        )
         test = interval(calibration_error, drawn, 400, labels, predictions)
         low, high = interval(calibration_error_debiased, drawn, 400, labels, predictions)
         value = calibration_error_debiased.measure(labels, predictions)
@@ -223,7 +225,7 @@ def resampled(
     metric: Metric, labels: Any, models: Any, units: Units, confidence: float = 0.95, samples: int = 50, seed: int = 7
 ) -> Comparison:
     """The comparison of two models' predictions on draws of units."""
-    drawn = on_draws([Measured(metric.on_draws(labels, model)) for model in models], units, samples, seed).T
+    drawn = on_draws([DrawnMetrics(metric.on_draws(labels, model)) for model in models], units, samples, seed).T
     values = [metric.measure(labels, model) for model in models]
     return compare(metric, values[0], values[1], (drawn[0], drawn[1]), confidence)
 

@@ -18,8 +18,8 @@ from gatehouse.evaluation.gate import (
     DataCheck,
     Evidence,
     Rule,
+    RuleSettings,
     Suite,
-    Termed,
     Terms,
     families,
     judge,
@@ -97,7 +97,7 @@ def test_every_key_of_the_policy_belongs_to_one_family() -> None:
     keys = [key for family in families() for key in family.policy.model_fields]
     own = GatePolicy.__annotations__.keys()
     assert len(keys) == len(set(keys))
-    assert set(GatePolicy.model_fields) == {*keys, *Termed.model_fields, *own}
+    assert set(GatePolicy.model_fields) == {*keys, *RuleSettings.model_fields, *own}
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gatehouse.evaluation.gate import LEAST_UNITS, Counted, Evidence, Origins, Rule, Seen, judge, verdict_of
+from gatehouse.evaluation.gate import LEAST_UNITS, Evidence, FittedTestRows, Origins, Rule, TestSize, judge, verdict_of
 from gatehouse.evaluation.group_measures import Fairness, Group
 from gatehouse.evaluation.spec import GatePolicy
 from gatehouse.metrics.judging import profile_of
@@ -69,7 +69,7 @@ def test_regressions_tell_what_had_too_few_units_and_take_no_spread_at_its_word(
 
 def test_only_rows_that_are_too_few_and_refuse_make_all_inconclusive() -> None:
     bad = replace(BETTER, worst_bound=0.5, best_bound=0.4)
-    few, many = Seen({"candidate": 9}, 10, 1), Seen({"candidate": 1}, 10_000, 9_999)
+    few, many = FittedTestRows({"candidate": 9}, 10, 1), FittedTestRows({"candidate": 1}, 10_000, 9_999)
     assert not named("champion log_loss", comparison=bad, seen=many).inconclusive
     rule = named("champion log_loss", comparison=bad, seen=few)
     assert (rule.holds, rule.inconclusive) == (False, True)
@@ -78,25 +78,25 @@ def test_only_rows_that_are_too_few_and_refuse_make_all_inconclusive() -> None:
     assert not named("champion log_loss", reported, comparison=bad, seen=few).inconclusive
     size = {"cost": {"size_mb": 0.0001}}
     assert not named("model size", size, seen=few).inconclusive, "no row of the test part is in it"
-    assert str(Seen({}, 10, 10)) == "none of the 10 test rows is among them" and "1 are left" in str(few)
+    assert str(FittedTestRows({}, 10, 10)) == "none of the 10 test rows is among them" and "1 are left" in str(few)
 
 
 @pytest.mark.parametrize(
     ("counted", "fields", "verdict", "counts", "holds"),
     [
-        (Counted(100, rarer=20), {}, "refused", "100 and 20", True),
-        (Counted(99, rarer=40), {}, "inconclusive", "99 and 40", False),
-        (Counted(4, rarer=2), {}, "inconclusive", "4 and 2", False),
-        (Counted(4, rarer=2), {"least_test_rows": 4, "least_rarer_rows": 2}, "refused", "4 and 2", True),
-        (Counted(4, rarer=2), {"rules": {"test rows": {"severity": "warn"}}}, "refused", "4 and 2", False),
-        (Counted(5_000, rarer=19), {}, "inconclusive", "5,000 and 19", False),
-        (Counted(99), {}, "inconclusive", "99", False),
-        (Counted(20, groups=True), {}, "refused", "20", True),
-        (Counted(19, groups=True), {}, "inconclusive", "19", False),
+        (TestSize(100, rarer=20), {}, "refused", "100 and 20", True),
+        (TestSize(99, rarer=40), {}, "inconclusive", "99 and 40", False),
+        (TestSize(4, rarer=2), {}, "inconclusive", "4 and 2", False),
+        (TestSize(4, rarer=2), {"least_test_rows": 4, "least_rarer_rows": 2}, "refused", "4 and 2", True),
+        (TestSize(4, rarer=2), {"rules": {"test rows": {"severity": "warn"}}}, "refused", "4 and 2", False),
+        (TestSize(5_000, rarer=19), {}, "inconclusive", "5,000 and 19", False),
+        (TestSize(99), {}, "inconclusive", "99", False),
+        (TestSize(20, groups=True), {}, "refused", "20", True),
+        (TestSize(19, groups=True), {}, "inconclusive", "19", False),
     ],
 )
 def test_no_verdict_comes_of_fewer_rows_than_it_needs(
-    counted: Counted, fields: dict[str, Any], verdict: str, counts: str, holds: bool
+    counted: TestSize, fields: dict[str, Any], verdict: str, counts: str, holds: bool
 ) -> None:
     fields = {"bars": {"roc_auc": {"min": 0.99}}, "champion": {}} | fields
     rule = named("test rows", fields, counted=counted)
@@ -108,7 +108,7 @@ def test_no_verdict_comes_of_fewer_rows_than_it_needs(
 
 def test_rules_that_are_of_no_test_row_are_as_sure_with_few_of_them() -> None:
     fields = {"max_psi": 0.1, "max_training_age": "P1D", "complete_lineage": True, "require_integration": True}
-    few, reported = Seen({"candidate": 9}, 10, 1), {}
+    few, reported = FittedTestRows({"candidate": 9}, 10, 1), {}
     for name in ("drift", "training age", "lineage", "integration"):
         rule = named(name, fields, seen=few, origins=Origins(missing=("no splits",)))
         assert (rule.holds, rule.inconclusive) == (False, False), name

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gatehouse.evaluation.bootstrap import Measured, Units, compared, on_draws, on_shuffled, shuffles
+from gatehouse.evaluation.bootstrap import DrawnMetrics, Units, compared, on_draws, on_shuffled, shuffles
 from gatehouse.evaluation.gate import Comparison, Evidence, Rule, verdict_of
 from gatehouse.evaluation.rules.guessing import Guessing, guessing
 from gatehouse.metrics.catalogue import metrics_for
@@ -68,7 +68,7 @@ def _predictions(task: str, signal: Any, draw: np.random.Generator) -> Predictio
 def _shown(task: str, metric: Metric, labels: Any, predictions: Predictions) -> str:
     units = Units.single(ROWS, predictions.groups)
     guessed, shuffled = on_shuffled(metric, labels, predictions, units, 100, 7)
-    drawn = on_draws([Measured(all_on_draws([metric], labels, predictions))], units, 100, 7)[:, 0]
+    drawn = on_draws([DrawnMetrics(all_on_draws([metric], labels, predictions))], units, 100, 7)[:, 0]
     result = compared(metric, metric.measure(labels, predictions), guessed, (drawn, shuffled), 0.95, units.number)
     (rule,) = guessing.rules(Guessing(), Evidence(MODEL, {}, {}, None, {}, False, guessing=result))
     return verdict_of((rule,))

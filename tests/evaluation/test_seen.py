@@ -11,7 +11,7 @@ import pytest
 
 from gatehouse.data.splitting.parts import read_part
 from gatehouse.evaluation.evidence import unseen_part
-from gatehouse.evaluation.gate import DataCheck, Evidence, Seen, Terms, judge, verdict_of
+from gatehouse.evaluation.gate import DataCheck, Evidence, FittedTestRows, Terms, judge, verdict_of
 from gatehouse.evaluation.recorded import rejudged
 from gatehouse.evaluation.report import page
 from gatehouse.evaluation.rules.bars import Bar
@@ -52,7 +52,7 @@ class Judged:
         """A model that was fitted on these rows of a training set."""
         return self.fitted(training_set=training_set, split=self.divided(training_set, train, validation))
 
-    def unseen(self, champion: str, task: object = BINARY) -> tuple[list[int], Seen]:
+    def unseen(self, champion: str, task: object = BINARY) -> tuple[list[int], FittedTestRows]:
         """Rows of the test part that are left, and what was taken out."""
         data = {"training_set": self.training_set, "split": self.split}
         part = read_part(self.store, **data, name="test", task=BINARY)
@@ -105,7 +105,7 @@ def test_rows_that_a_champion_was_fitted_on_are_found_by_key_and_taken_out(judge
         left, seen = judged.unseen(champion)
         assert left == [row for row in TEST if row not in expected], name
         counted = {"candidate": 0} | ({"champion": len(expected)} if champion else {})
-        assert seen == Seen(counted, 20, 20 - len(expected)), name
+        assert seen == FittedTestRows(counted, 20, 20 - len(expected)), name
 
 
 def test_lineage_that_cannot_be_read_is_told_and_takes_nothing_out(judged: Judged) -> None:
@@ -137,8 +137,11 @@ def test_groups_of_a_ranking_go_whole(judged: Judged) -> None:
     assert left.groups is not None and left.groups.tolist() == [entry for entry in range(4) for _ in range(4)]
 
 
-FEW, MANY = Seen({"candidate": 0, "champion": 11}, 110, 99), Seen({"candidate": 0, "champion": 10}, 110, 100)
-UNREAD = Seen({"candidate": 0}, 110, 110, unread=("champion: gone",))
+FEW, MANY = (
+    FittedTestRows({"candidate": 0, "champion": 11}, 110, 99),
+    FittedTestRows({"candidate": 0, "champion": 10}, 110, 100),
+)
+UNREAD = FittedTestRows({"candidate": 0}, 110, 110, unread=("champion: gone",))
 
 
 @pytest.mark.parametrize(
@@ -150,12 +153,12 @@ UNREAD = Seen({"candidate": 0}, 110, 110, unread=("champion: gone",))
         (FEW, 0.99, "pass", "inconclusive"),
         (FEW, 0.99, "fail", "refused"),
         (replace(MANY, lacking="no rows"), 0.1, "pass", "inconclusive"),
-        (Seen({"candidate": 0}, 5, 5), 0.1, "pass", "pass"),
+        (FittedTestRows({"candidate": 0}, 5, 5), 0.1, "pass", "pass"),
         (UNREAD, 0.1, "pass", "refused"),
     ],
 )
 def test_too_few_rows_are_inconclusive_and_unreadable_lineage_refuses(
-    seen: Seen, bar: float, check: str, verdict: str
+    seen: FittedTestRows, bar: float, check: str, verdict: str
 ) -> None:
     policy = GatePolicy(bars={"roc_auc": Bar(min=bar)}).resolved(profile_of(BINARY))
     checks = (DataCheck("validation", check, ()),)

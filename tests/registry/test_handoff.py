@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from gatehouse.cli.models import app
 from gatehouse.errors import ConfigurationError
 from gatehouse.registry.handoff import PORT, Serving, inference_service
-from gatehouse.registry.naming import Named, named
+from gatehouse.registry.naming import VersionName, named
 from gatehouse.registry.stage import PromoteRequest, promote
 from gatehouse.server.inference import ServedModel
 from tests.registry.gate import MANUAL, NAME, Gate
@@ -31,7 +31,7 @@ def gate(gate: Gate) -> Gate:
     return gate
 
 
-def admitted(version: Named, serving: Serving = BUCKET) -> dict[str, Any]:
+def admitted(version: VersionName, serving: Serving = BUCKET) -> dict[str, Any]:
     service: dict[str, Any] = yaml.safe_load(yaml.safe_dump(inference_service(version, serving)))
     problems = [f"{error.json_path}: {error.message}" for error in validator_of(CRD).iter_errors(service)]
     assert problems == []

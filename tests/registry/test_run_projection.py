@@ -21,7 +21,7 @@ from gatehouse.store.run import RUN_ID, Attempt, events
 from gatehouse.store.store import ArtifactStore
 from gatehouse.tracking import mlflow_client, pipeline_runs
 from gatehouse.tracking.mlflow_client import pipeline_run, tracking_of
-from gatehouse.tracking.pipeline_runs import close_run, leave_ledger, left_by, runs_left, show_apart, why_left
+from gatehouse.tracking.pipeline_runs import backlog_reason, close_run, leave_ledger, left_by, runs_left, show_apart
 from gatehouse.tracking.place import LATER
 from gatehouse.tracking.provenance import PRICES
 from gatehouse.tracking.training import track_training
@@ -217,7 +217,10 @@ def test_what_could_not_be_shown_is_shown_after_the_next_run(
             if apart := show_apart(store, run, tmp_path / "log"):
                 assert apart.wait(300) == 0, (tmp_path / "log").read_text()
         assert runs_left(store) == left
-        assert ("FileExistsError" in why_left(store, "run-1"), "plan.json" in why_left(store, "run-3")) == (True, True)
+        assert ("FileExistsError" in backlog_reason(store, "run-1"), "plan.json" in backlog_reason(store, "run-3")) == (
+            True,
+            True,
+        )
         (Path(store.address) / "mlflow").unlink(missing_ok=True) if len(left) == 2 else None
     assert set(_shown(store, "delays")) == {"run-1", "train"}
 

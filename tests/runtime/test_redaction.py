@@ -31,7 +31,14 @@ from gatehouse.operations.alerting.notice import post
 from gatehouse.operations.diagnosing.reach import mlflow_finding, tracking_finding
 from gatehouse.project.platforms import Platform
 from gatehouse.registry.model_registry import registry_here
-from gatehouse.runtime.redaction import error_text, names_password, redacted, require_encoded, shown, without_secrets
+from gatehouse.runtime.redaction import (
+    error_text,
+    names_password,
+    public_address,
+    redacted,
+    require_encoded,
+    without_secrets,
+)
 from gatehouse.server.app import create_app
 from gatehouse.server.tokens import create_token
 from gatehouse.store.objects.opening import open_objects
@@ -132,7 +139,7 @@ DOORS: dict[str, tuple[str, Door]] = {
         lambda url: Platform.model_validate({"name": "p", "store": "s3://b/x", "model_registry": {"server": url}}),
     ),
     "a value of a file": ("http://me:{}@127.0.0.1:1", lambda url: without_secrets({"x": [url]})),
-    "shown": ("http://me:{}@127.0.0.1:1/x?y={}#z", shown),
+    "shown": ("http://me:{}@127.0.0.1:1/x?y={}#z", public_address),
 }
 
 
@@ -208,7 +215,7 @@ def test_a_password_that_drivers_split_differently_is_refused_with_what_to_write
 )
 def test_an_address_that_all_split_alike_passes_and_is_shown_without_its_login(address: str, seen: str) -> None:
     assert require_encoded(f"{address}\n", "PLACE") == address
-    assert shown(address) == seen
+    assert public_address(address) == seen
 
 
 @pytest.mark.parametrize(
@@ -217,7 +224,7 @@ def test_an_address_that_all_split_alike_passes_and_is_shown_without_its_login(a
 def test_what_may_be_read_in_two_ways_is_refused(address: str) -> None:
     with pytest.raises(ConfigurationError):
         require_encoded(address, "PLACE")
-    assert shown(address) == ""
+    assert public_address(address) == ""
 
 
 def test_an_error_is_told_with_its_cause_but_without_what_it_repeats() -> None:

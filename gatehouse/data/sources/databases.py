@@ -10,9 +10,9 @@ from urllib.parse import unquote, urlsplit
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from gatehouse.data.sources.declared import shown as shown_value
+from gatehouse.data.sources.declared import displayed_value
 from gatehouse.errors import DeclarationError, SourceError
-from gatehouse.runtime.redaction import error_text, holds_password, shown
+from gatehouse.runtime.redaction import error_text, holds_password, public_address
 from gatehouse.store import database
 
 if TYPE_CHECKING:
@@ -84,8 +84,8 @@ def _opening(url: str) -> Iterator[None]:
         raise
     except Exception as error:  # drivers raise errors of any kind
         raise SourceError(
-            f"The database {shown(url)} cannot be opened: {error_text(error, holds_password(url))}. Check its address, "
-            "the user and the password."
+            f"The database {public_address(url)} cannot be opened: {error_text(error, holds_password(url))}. Check its "
+            "address, the user and the password."
         ) from None
 
 
@@ -300,7 +300,7 @@ class KeyOrder:
             return
         first, second = (keys.slice(row, 1).to_pylist()[0] for row in (wrong, wrong + 1))
         texts = [
-            ", ".join(f"{column}={shown_value(column, value, self._sensitive)}" for column, value in key.items())
+            ", ".join(f"{column}={displayed_value(column, value, self._sensitive)}" for column, value in key.items())
             for key in (first, second)
         ]
         if first == second:

@@ -96,7 +96,7 @@ def shown_names(names: Collection[str], spec: TableSpec) -> list[str]:
     ]
 
 
-def shown(column: str, value: Any, sensitive: Collection[str]) -> str:
+def displayed_value(column: str, value: Any, sensitive: Collection[str]) -> str:
     """A value of a row that fits, for a message; hidden in a sensitive column."""
     return NOT_SHOWN if column in sensitive else repr(value)
 

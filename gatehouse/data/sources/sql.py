@@ -269,11 +269,11 @@ class SqlReader(Opened):
             return self._database().first(query)
 
     def _key_text(self, table: str, key: list[Any]) -> str:
-        from gatehouse.data.sources.declared import shown
+        from gatehouse.data.sources.declared import displayed_value
 
         spec = self._spec.tables[table]
         values = zip(spec.order_by, key, strict=True)
-        return ", ".join(f"{column}={shown(column, value, spec.sensitive)}" for column, value in values)
+        return ", ".join(f"{column}={displayed_value(column, value, spec.sensitive)}" for column, value in values)
 
     def _select(self, table: str, columns: tuple[str, ...]) -> str:
         return f"SELECT {', '.join(map(self._database().quote, columns))} FROM {self._subquery(table)}"

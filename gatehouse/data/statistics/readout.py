@@ -34,7 +34,7 @@ _BULK = (0.01, 0.99)
 
 
 @dataclass(frozen=True)
-class Measured:
+class ColumnReadout:
     """Statistics of one column, and of the same rows in the baseline's bins and values; None if it has none."""
 
     statistics: Statistics
@@ -98,7 +98,7 @@ class _Numbers:
         )
 
 
-def read_out(partial: Partial) -> Measured:
+def read_out(partial: Partial) -> ColumnReadout:
     """Read one column out. Its sketches cannot be merged afterwards."""
     plan, values = partial.plan, partial.values
     own: Statistics = {"type": plan.arrow.split("[")[0], "nulls": partial.nulls}
@@ -107,7 +107,7 @@ def read_out(partial: Partial) -> Measured:
     elif plan.kind is Kind.REAL:
         own["not_finite"] = partial.not_finite
     if values is None:
-        return Measured(own, None)
+        return ColumnReadout(own, None)
     if partial.rows == partial.nulls + partial.not_finite:
         return _nothing(own | {"distinct": 0, "exact": True}, plan)
     if isinstance(values, CountedNumbers | CountedTexts):
@@ -115,31 +115,31 @@ def read_out(partial: Partial) -> Measured:
     else:
         own |= {"distinct": values.distinct, "exact": False}
     if plan.sensitive:
-        return Measured(own, None)
+        return ColumnReadout(own, None)
     if isinstance(values, CountedTexts | SketchedTexts):
         return _texts(own, values, plan)
     numbers = _Numbers.of(values, plan)
     if plan.kind is Kind.TRUTH:
         return _truths(own, numbers, plan)
     if plan.kind is Kind.TIME:
-        return Measured(_times(own, numbers, plan), None)
+        return ColumnReadout(_times(own, numbers, plan), None)
     return _numbers(own, numbers, plan)
 
 
-def _nothing(own: Statistics, plan: ColumnPlan) -> Measured:
+def _nothing(own: Statistics, plan: ColumnPlan) -> ColumnReadout:
     """A column without any value: its bins and lists are empty, so that it can be compared."""
     if plan.sensitive or plan.kind is Kind.TIME:
-        return Measured(own, None)
+        return ColumnReadout(own, None)
     if plan.kind in (Kind.TEXT, Kind.TRUTH):
         rebinned = None if plan.listed is None else _listed(own, [[value, 0] for value in plan.listed], 0)
-        return Measured(_listed(own, [], 0), rebinned)
+        return ColumnReadout(_listed(own, [], 0), rebinned)
     own |= {"zeros": 0, "edges": [], "counts": [0]}
     if plan.edges is None:
-        return Measured(own, None)
-    return Measured(own, own | {"edges": list(plan.edges), "counts": [0] * (len(plan.edges) + 1)})
+        return ColumnReadout(own, None)
+    return ColumnReadout(own, own | {"edges": list(plan.edges), "counts": [0] * (len(plan.edges) + 1)})
 
 
-def _numbers(own: Statistics, numbers: _Numbers, plan: ColumnPlan) -> Measured:
+def _numbers(own: Statistics, numbers: _Numbers, plan: ColumnPlan) -> ColumnReadout:
     moments, points = numbers.moments, numbers.points
     nonzero, nonzero_rows = points.without_zeros(), numbers.rows - numbers.zeros
     edges = sorted({float(edge) for edge in nonzero.quantiles(BIN_LEVELS)})
@@ -154,11 +154,11 @@ def _numbers(own: Statistics, numbers: _Numbers, plan: ColumnPlan) -> Measured:
         ranked = zip(points.values[order].tolist(), points.weights[order].tolist(), strict=True)
         own["frequent"] = [list(pair) for pair in ranked]
     if plan.edges is None:
-        return Measured(own, None)
+        return ColumnReadout(own, None)
     rebinned = own | {"edges": list(plan.edges), "counts": _between(numbers.binned.up_to, nonzero_rows)}
     if plan.display:
         rebinned["histogram"] = _bars(plan.display, numbers.binned.below, numbers.rows)
-    return Measured(own, rebinned)
+    return ColumnReadout(own, rebinned)
 
 
 def _quantiles(points: _Points) -> Statistics:
@@ -185,17 +185,17 @@ def _times(own: Statistics, numbers: _Numbers, plan: ColumnPlan) -> Statistics:
     return own | extremes | {"median": levels["0.5"], "quantiles": levels, "histogram": histogram}
 
 
-def _truths(own: Statistics, numbers: _Numbers, plan: ColumnPlan) -> Measured:
+def _truths(own: Statistics, numbers: _Numbers, plan: ColumnPlan) -> ColumnReadout:
     points = numbers.points
     counts = {bool(value): int(count) for value, count in zip(points.values, points.weights, strict=True)}
     ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     own = _listed(own, [list(pair) for pair in ranked], numbers.rows)
     if plan.listed is None:
-        return Measured(own, None)
-    return Measured(own, _listed(own, [[value, counts.get(value, 0)] for value in plan.listed], numbers.rows))
+        return ColumnReadout(own, None)
+    return ColumnReadout(own, _listed(own, [[value, counts.get(value, 0)] for value in plan.listed], numbers.rows))
 
 
-def _texts(own: Statistics, values: CountedTexts | SketchedTexts, plan: ColumnPlan) -> Measured:
+def _texts(own: Statistics, values: CountedTexts | SketchedTexts, plan: ColumnPlan) -> ColumnReadout:
     if isinstance(values, SketchedTexts):
         low, high, lengths = values.low, values.high, values.lengths
         frequent, rows = values.frequent(), values.listed
@@ -207,9 +207,9 @@ def _texts(own: Statistics, values: CountedTexts | SketchedTexts, plan: ColumnPl
     ranked = [pair for pair in frequent.ranked(TOP_VALUES) if len(pair[0]) <= LONGEST_TEXT]
     own = _listed(own, ranked, values.rows)
     if plan.listed is None:
-        return Measured(own, None)
+        return ColumnReadout(own, None)
     counted = [list(pair) for pair in zip(plan.listed, rows.tolist(), strict=True)]
-    return Measured(own, _listed(own, counted, values.rows))
+    return ColumnReadout(own, _listed(own, counted, values.rows))
 
 
 def _listed(own: Statistics, values: Sequence[list[Any]], rows: int) -> Statistics:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from pydantic import Field, ValidationError
 
 from gatehouse.configuration.duration import Duration
-from gatehouse.configuration.yaml_lines import in_words, nearest, shown
+from gatehouse.configuration.yaml_lines import in_words, nearest, value_text
 from gatehouse.errors import ConfigurationError
 from gatehouse.metrics.tasks import TaskName
 from gatehouse.store.identity import Spec, operational
@@ -36,7 +36,7 @@ class _Definition(Spec):
                 if detail["type"] == "extra_forbidden":
                     text = f"there is no such argument{nearest(key, type(self).model_fields)}"
                 elif detail["type"] != "missing" and ", found " not in text:
-                    text = f"{text}, found {shown(detail['input'])}"
+                    text = f"{text}, found {value_text(detail['input'])}"
                 problems.append(f"{type(self).__name__} {name}".rstrip() + f": {key}: {text}")
             raise ConfigurationError("\n  - ".join(problems)) from error
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from gatehouse.configuration.yaml_lines import at_line, lines_of, read_text, read_yaml, shown
+from gatehouse.configuration.yaml_lines import at_line, lines_of, read_text, read_yaml, value_text
 from gatehouse.errors import ConfigurationError
 
 SETTINGS_FILE = "feature_store.yaml"
@@ -25,7 +25,7 @@ def read_settings(folder: Path) -> dict[str, Any]:
         raise ConfigurationError(problems[0])
     body = read_yaml(text, SETTINGS_FILE)
     if not isinstance(body, dict):
-        raise ConfigurationError(f"{SETTINGS_FILE}: expected keys with Feast's settings, found {shown(body)}.")
+        raise ConfigurationError(f"{SETTINGS_FILE}: expected keys with Feast's settings, found {value_text(body)}.")
     return body
 
 
@@ -34,16 +34,16 @@ def store_problems(settings: Mapping[str, Any]) -> Iterator[str]:
     offline, online = settings.get("offline_store"), settings.get("online_store") or "sqlite"
     kind = offline.get("type") if isinstance(offline, dict) else offline
     if kind != OFFLINE_STORE:
-        yield f"offline_store.type: expected {OFFLINE_STORE}, found {shown(kind) if kind else 'none'}"
+        yield f"offline_store.type: expected {OFFLINE_STORE}, found {value_text(kind) if kind else 'none'}"
     online = online if isinstance(online, dict) else {"type": online}
     kind = online.get("type", "sqlite")
     if kind not in ONLINE_STORES:
-        yield f"online_store.type: expected one of {', '.join(ONLINE_STORES)}, found {shown(kind)}"
+        yield f"online_store.type: expected one of {', '.join(ONLINE_STORES)}, found {value_text(kind)}"
     if online.get("redis_type", "redis") != "redis":
-        yield f"online_store.redis_type: expected redis, found {shown(online['redis_type'])}"
+        yield f"online_store.redis_type: expected redis, found {value_text(online['redis_type'])}"
     version = settings.get("entity_key_serialization_version", KEY_VERSION)
     if version != KEY_VERSION:
-        yield f"entity_key_serialization_version: expected {KEY_VERSION}, found {shown(version)}"
+        yield f"entity_key_serialization_version: expected {KEY_VERSION}, found {value_text(version)}"
 
 
 def settings_problems(folder: Path) -> Iterator[str]:
@@ -57,7 +57,7 @@ def settings_problems(folder: Path) -> Iterator[str]:
     online, project = settings.get("online_store") or {}, str(settings.get("project", ""))
     kind = online.get("type", "sqlite") if isinstance(online, dict) else online
     if kind == "sqlite" and not re.fullmatch(r"[A-Za-z0-9]\w*", project, re.ASCII):
-        problems.append(f"project: expected letters, digits and '_', found {shown(project)}")
+        problems.append(f"project: expected letters, digits and '_', found {value_text(project)}")
     lines = lines_of((folder / SETTINGS_FILE).read_text())
     yield from (at_line(SETTINGS_FILE, lines, problem) for problem in problems)
 

@@ -48,7 +48,7 @@ _ROLE = "kubectl apply -n NAMESPACE -f docs/launcher-role.yaml, bound to the ser
 
 
 @dataclass(frozen=True)
-class Named:
+class ClusterObject:
     """An object that must exist, unless it is optional, with its required keys, and no keys but the allowed ones."""
 
     kind: str
@@ -213,24 +213,28 @@ def _rights(api: KubernetesApi, namespace: str, rights: list[tuple[str, str, str
     return passed("rights", f"{whose} may do all {len(rights)} things that the launcher does")
 
 
-def _objects(project: Project, platform: Platform) -> Iterator[Named]:
+def _objects(project: Project, platform: Platform) -> Iterator[ClusterObject]:
     """Secrets, config maps, claims and accounts that pods use."""
     needed = {"source-url"} if getattr(project.file.source, "url_env", "") else set()
     all_keys = {*CREDENTIAL_KEYS, "source-url", "alert-webhook", "online-store", "model-registry-token"}
-    yield Named("configmaps", platform.settings, allowed=frozenset(SETTINGS_KEYS), optional=True)
-    yield Named("secrets", platform.credentials, frozenset(needed), frozenset(all_keys), not needed)
+    yield ClusterObject("configmaps", platform.settings, allowed=frozenset(SETTINGS_KEYS), optional=True)
+    yield ClusterObject("secrets", platform.credentials, frozenset(needed), frozenset(all_keys), not needed)
     kinds = {"secret": "secrets", "config_map": "configmaps"}
     for pods in (platform.pods, *platform.stages.values()):
         for variable in pods.environment:
-            yield Named(kinds[variable.source], variable.name, frozenset({variable.key}), optional=variable.optional)
-        yield from (Named(kinds[folder.source], folder.name, optional=folder.optional) for folder in pods.mounted)
-        yield from (Named("secrets", secret) for secret in pods.image_pull_secrets)
-        yield from (Named("persistentvolumeclaims", volume.claim) for volume in pods.volumes)
+            yield ClusterObject(
+                kinds[variable.source], variable.name, frozenset({variable.key}), optional=variable.optional
+            )
+        yield from (
+            ClusterObject(kinds[folder.source], folder.name, optional=folder.optional) for folder in pods.mounted
+        )
+        yield from (ClusterObject("secrets", secret) for secret in pods.image_pull_secrets)
+        yield from (ClusterObject("persistentvolumeclaims", volume.claim) for volume in pods.volumes)
     if platform.service_account:
-        yield Named("serviceaccounts", platform.service_account)
+        yield ClusterObject("serviceaccounts", platform.service_account)
 
 
-def _object(api: KubernetesApi, namespace: str, named: Named, values: dict[str, str]) -> Finding:
+def _object(api: KubernetesApi, namespace: str, named: ClusterObject, values: dict[str, str]) -> Finding:
     """Check that an object exists with its keys; only the values of a config map are kept, in `values`."""
     check = f"{named.kind.removesuffix('s')} {named.name}"
     required = f", with {', '.join(sorted(named.keys))}" * bool(named.keys)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from gatehouse.errors import GatehouseError, StoreError
-from gatehouse.runtime.redaction import error_text, holds_password, shown
+from gatehouse.runtime.redaction import error_text, holds_password, public_address
 from gatehouse.store.store import ArtifactStore
 from gatehouse.tracking.mlflow_client import require_server, tracking_of
 from gatehouse.tracking.place import URI
@@ -106,19 +106,21 @@ def mlflow_finding(uri: str) -> Finding:
     import requests
 
     if not uri.startswith(("http://", "https://")):
-        return unchecked("MLflow", shown(uri) or "no server is named", "Set mlflow-tracking-uri.", needed=False)
+        return unchecked(
+            "MLflow", public_address(uri) or "no server is named", "Set mlflow-tracking-uri.", needed=False
+        )
     advice = "Start the server, or name another; until then nobody sees the runs."
     try:
         require_server(uri)
-        status = requests.get(f"{shown(uri).rstrip('/')}/health", timeout=_TIMEOUT).status_code
+        status = requests.get(f"{public_address(uri).rstrip('/')}/health", timeout=_TIMEOUT).status_code
     except GatehouseError as error:
         return failed("MLflow", " ".join(str(error).split())[:400], advice)
     except requests.RequestException as error:
-        return failed("MLflow", f"{shown(uri)}: {type(error).__name__}", advice)
+        return failed("MLflow", f"{public_address(uri)}: {type(error).__name__}", advice)
     # A server that asks for credentials accepts the token of the pods, which this machine may not have.
     if status < 400 or status in (401, 403):
-        return passed("MLflow", f"{shown(uri)} answers with {status}")
-    return failed("MLflow", f"{shown(uri)} answers with {status}", "Expected an MLflow server there.")
+        return passed("MLflow", f"{public_address(uri)} answers with {status}")
+    return failed("MLflow", f"{public_address(uri)} answers with {status}", "Expected an MLflow server there.")
 
 
 def tracking_finding(store: ArtifactStore) -> Finding:
@@ -133,4 +135,4 @@ def tracking_finding(store: ArtifactStore) -> Finding:
         advice = "Check mlflow-tracking-uri in the config map, and mlflow-tracking-token in the secret."
         return failed("MLflow", error_text(error, holds_password(tracking.uri))[:400], advice)
     below = " below KFP's run of this task" if tracking.task else ""
-    return passed("MLflow", f"{shown(tracking.uri) or URI} lets runs be seen{below}")
+    return passed("MLflow", f"{public_address(tracking.uri) or URI} lets runs be seen{below}")

@@ -9,7 +9,7 @@ from gatehouse.operations.alerting.notice import VERSION, Delivery, Form, Notice
 from gatehouse.operations.ending.outcome import ENDED, Outcome, seconds_of
 from gatehouse.reports.advice import advised
 from gatehouse.reports.format import duration, shortened
-from gatehouse.runtime.redaction import redacted, shown
+from gatehouse.runtime.redaction import public_address, redacted
 from gatehouse.store.canonical import sha256_bytes
 from gatehouse.store.pages import pages_of
 from gatehouse.store.reference import references_in
@@ -74,11 +74,11 @@ def post_end(
         "duration": duration(outcome.seconds) if outcome.began is not None else "",
         "cost": f"{total:.2f} {prices.currency}" if costs and None not in costs else "",
     }
-    kfp, mlflow = shown(os.environ.get(UI) or os.environ.get(ENDPOINT, "")), server_uri()
+    kfp, mlflow = public_address(os.environ.get(UI) or os.environ.get(ENDPOINT, "")), server_uri()
     links = {
         "KFP": f"{kfp.rstrip('/')}/#/runs/details/{run}" if kfp else "",
         "report": "",
-        "MLflow": shown(mlflow) if mlflow.startswith("http") else "",
+        "MLflow": public_address(mlflow) if mlflow.startswith("http") else "",
     }
     # The newest report page; if the run failed, the page of the failed stage or of a negative verdict.
     for event in sorted(record, key=lambda event: float(event.body["at"]), reverse=True):

@@ -12,7 +12,7 @@ import optuna
 from optuna.exceptions import ExperimentalWarning
 
 from gatehouse.errors import ConfigurationError, StoreError
-from gatehouse.runtime.redaction import error_text, holds_password, require_encoded, shown
+from gatehouse.runtime.redaction import error_text, holds_password, public_address, require_encoded
 
 STORAGE = "GATEHOUSE_TUNING_STORAGE"
 """Environment variable with the URL of a database for studies, or of its proxy; empty for the artifact store."""
@@ -90,7 +90,7 @@ def _message(url: str, error: Exception) -> str:
     """Why a database or proxy cannot be used, without the password of its URL."""
     words = str(error) if isinstance(error, StoreError) else error_text(error.__cause__ or error, holds_password(url))
     kind = f"{PROXY}HOST:PORT of `gatehouse tuning serve-storage`" if url.startswith(PROXY) else "a database"
-    return f"{STORAGE}: expected the URL of {kind}, found {shown(url)}: {words or type(error).__name__}"
+    return f"{STORAGE}: expected the URL of {kind}, found {public_address(url)}: {words or type(error).__name__}"
 
 
 def _host_and_port(url: str) -> tuple[str, int]:
@@ -109,15 +109,15 @@ def serve(url: str, host: str, port: int, notify: Callable[[str], None]) -> None
     the URL names no database or the server cannot listen on the address, and StoreError if it cannot be opened.
     """
     if not url or url.startswith(PROXY):
-        raise ConfigurationError(f"{STORAGE}: expected the URL of a database, found {shown(url) or 'none'}.")
+        raise ConfigurationError(f"{STORAGE}: expected the URL of a database, found {public_address(url) or 'none'}.")
     # Before the database is opened, which may take long: process 1 of a pod ignores SIGTERM.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     storage = _opened(url)
     address = f"[{host}]" if ":" in host else host
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     notify(
-        f"Serving the studies of {shown(url)} at {PROXY}{address}:{port}, without TLS and without passwords: whoever "
-        "can reach this port can change every study."
+        f"Serving the studies of {public_address(url)} at {PROXY}{address}:{port}, without TLS and without passwords: "
+        "whoever can reach this port can change every study."
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ExperimentalWarning)

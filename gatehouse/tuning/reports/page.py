@@ -13,11 +13,11 @@ from gatehouse.reports.charts import Series, line_chart
 from gatehouse.reports.format import number
 from gatehouse.reports.page import Verdict, render
 from gatehouse.store.store import ArtifactStore
-from gatehouse.tuning.reports.shown import (
+from gatehouse.tuning.reports.experiment_view import (
     EARLY_STOPPED,
     Body,
+    ExperimentView,
     Objective,
-    Shown,
     failure_lines,
     finite,
     result_lines,
@@ -41,12 +41,12 @@ def page(store: ArtifactStore, reference: str) -> str:
     return drawn(_published(store, reference))
 
 
-def _published(store: ArtifactStore, reference: str) -> Shown:
+def _published(store: ArtifactStore, reference: str) -> ExperimentView:
     about, trials = store.read_json(reference, "experiment.json"), store.read_json(reference, "trials.json")
-    return Shown(store.manifest(reference).name, about, trials)
+    return ExperimentView(store.manifest(reference).name, about, trials)
 
 
-def drawn(shown: Shown) -> str:
+def drawn(shown: ExperimentView) -> str:
     """The page of an experiment as HTML, also of one that is running or was interrupted."""
     best, several = shown.best, len(shown.objectives) > 1
     lineage = [best] if best else []
@@ -127,7 +127,7 @@ def _titles(values: Sequence[tuple[int, float]]) -> list[str]:
     return [f"trial {trial}: {number(value)}" for trial, value in values]
 
 
-def _history(shown: Shown, objective: Objective) -> Figure:
+def _history(shown: ExperimentView, objective: Objective) -> Figure:
     """The value of each trial in order, and the best so far."""
     values = list(_values(shown.succeeded, objective).items())
     y, outside = axis_of_values(objective, [value for _, value in values])
@@ -149,7 +149,7 @@ def _history(shown: Shown, objective: Objective) -> Figure:
     return line_chart(series, x, y), f"The value of every trial, and the best until then.{rest}"
 
 
-def _curves(shown: Shown, objective: Objective) -> Figure:
+def _curves(shown: ExperimentView, objective: Objective) -> Figure:
     """The finite values that trials reported by step; of many trials an even sample."""
 
     def sampled(trials: Sequence[Body]) -> list[list[Point]]:
@@ -184,7 +184,7 @@ def _curves(shown: Shown, objective: Objective) -> Figure:
     return line_chart(series, x, y, marks), f"Validation values by step.{rungs}"
 
 
-def _slices(shown: Shown, objective: Objective) -> Iterator[Figure]:
+def _slices(shown: ExperimentView, objective: Objective) -> Iterator[Figure]:
     """The value over each parameter, for the trials that have it."""
     values = _values(shown.succeeded, objective)
     y, _ = axis_of_values(objective, list(values.values()))
@@ -201,7 +201,7 @@ def _slices(shown: Shown, objective: Objective) -> Iterator[Figure]:
         yield line_chart(series, dimension.axis(), y), f"{objective.metric} over {dimension.title}{with_best}"
 
 
-def _fronts(shown: Shown) -> Iterator[Figure]:
+def _fronts(shown: ExperimentView) -> Iterator[Figure]:
     """Each pair of objectives: the trials, the front, and its knee."""
     front = {trial["number"] for trial in shown.front}
     for first, second in combinations(shown.objectives, 2):
@@ -219,7 +219,7 @@ def _fronts(shown: Shown) -> Iterator[Figure]:
         yield line_chart(series, x, y), text
 
 
-def importances(shown: Shown, objective: Objective) -> tuple[str, list[tuple[str, float]]] | None:
+def importances(shown: ExperimentView, objective: Objective) -> tuple[str, list[tuple[str, float]]] | None:
     """A description, and the importance of each parameter that all trials have, largest first; None if there is none.
 
     Importances are the shares of the variance of the objective by fANOVA (Hutter et al. 2014).

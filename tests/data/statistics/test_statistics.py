@@ -18,7 +18,7 @@ from gatehouse.data.statistics import Statistics, columns
 from gatehouse.data.statistics.columns import ColumnPlan
 from gatehouse.data.statistics.measurement import RANK_ERROR
 from gatehouse.data.statistics.partial import HEAVY_SHARE, OrderedMerge, Partial
-from gatehouse.data.statistics.readout import BIN_LEVELS, SHOWN_LEVELS, Measured, read_out
+from gatehouse.data.statistics.readout import BIN_LEVELS, SHOWN_LEVELS, ColumnReadout, read_out
 from gatehouse.data.validation.movement import MOVEMENTS
 from gatehouse.store.canonical import canonical_json
 
@@ -40,7 +40,7 @@ COLUMNS = st.one_of(
 CUTS = st.lists(st.integers(0, 30), max_size=5)
 
 
-def measured(array: pa.Array, cuts: list[int] | None = None, **plan: Any) -> Measured:
+def measured(array: pa.Array, cuts: list[int] | None = None, **plan: Any) -> ColumnReadout:
     """The statistics of an array that was cut into parts, some perhaps empty."""
     column_plan = ColumnPlan.of(pa.field("a", array.type), plan.get("sensitive", False), plan.get("baseline", {}))
     merge = OrderedMerge()

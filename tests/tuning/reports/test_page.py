@@ -9,8 +9,8 @@ import pytest
 
 from gatehouse.store.canonical import canonical_json
 from gatehouse.store.store import ArtifactStore
+from gatehouse.tuning.reports.experiment_view import ExperimentView, Objective
 from gatehouse.tuning.reports.page import axis_of_values, drawn, markdown, page
-from gatehouse.tuning.reports.shown import Objective, Shown
 from tests.reports.browser import launched
 from tests.tuning.reports.experiments import about, trials
 
@@ -58,7 +58,7 @@ def test_several_objectives_have_a_front_with_its_knee_and_constraints() -> None
     objectives = [{"metric": "log_loss", "minimize": True}, {"metric": "latency_ms", "minimize": True}]
     limit = [{"measure": "latency_ms", "at_most": 5}]
     body = about(objectives=objectives, early_stopping=None, best_trial=knee, front=[knee], constraints=limit)
-    html = drawn(Shown("flights", body, made))
+    html = drawn(ExperimentView("flights", body, made))
     assert f"Trial {knee} is the knee of the Pareto front of 1 trials" in text(html)
     assert {"Pareto front", "Importance of latency_ms", "Constraints"} <= set(headings(html))
     assert html.count("breaks a constraint") == infeasible > 0
@@ -68,7 +68,7 @@ def test_the_ancestors_of_the_best_member_of_a_population() -> None:
     made = trials(9)
     made[8]["parent"], made[5]["parent"], made[2]["parent"] = 5, 2, None
     lineage = text(
-        drawn(Shown("flights", about(best_trial=8), made))
+        drawn(ExperimentView("flights", about(best_trial=8), made))
         .partition("Lineage of the best trial</h2>")[2]
         .partition("<h2")[0]
     )
@@ -77,7 +77,7 @@ def test_the_ancestors_of_the_best_member_of_a_population() -> None:
 
 @pytest.mark.parametrize("count", [0, 1, 2, 5])
 def test_a_running_experiment_of_few_trials(count: int) -> None:
-    html = drawn(Shown("flights", about(ended=""), trials(count), state="Under way"))
+    html = drawn(ExperimentView("flights", about(ended=""), trials(count), state="Under way"))
     assert ("There is no trial." in html) == (count == 0) and "Under way" in html
     table = html.partition(">Trials</h2>")[2].partition("<section")[0]
     assert len(re.findall(r'<tr[^>]*><td class="n', table)) == count
@@ -101,7 +101,7 @@ def test_it_fits_a_phone_and_runs_no_script_of_a_value(tmp_path: Path) -> None:
         trial["parameters"]["model.architecture"] = spec["parameters"][0]["choices"][trial["number"] % 4]
         trial["parameters"][NASTY] = trial["parameters"].pop("data.train_fraction")
         trial["reason"] = NASTY
-    html = drawn(Shown(f"flights {NASTY}", spec, made))
+    html = drawn(ExperimentView(f"flights {NASTY}", spec, made))
     path = tmp_path / "page.html"
     # Without the page's own policy, so that nothing but escaping keeps the script from running.
     path.write_text(re.sub(r"<meta http-equiv=\"Content-Security-Policy\"[^>]*>", "", html))
@@ -114,6 +114,6 @@ def test_it_fits_a_phone_and_runs_no_script_of_a_value(tmp_path: Path) -> None:
 
 def test_ten_thousand_trials_are_drawn_in_seconds_of_one_processor() -> None:
     began = time.process_time()
-    html = drawn(Shown("flights", about(), trials(10_000)))
+    html = drawn(ExperimentView("flights", about(), trials(10_000)))
     assert time.process_time() - began < 40  # 5 s on a quiet machine: this catches what grows with the square.
     assert "All 10,000 trials" in html and len(html) < 8_000_000

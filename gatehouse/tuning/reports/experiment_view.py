@@ -116,7 +116,7 @@ class Objective:
 
 
 @dataclass(frozen=True)
-class Shown:
+class ExperimentView:
     """An experiment: the content of `experiment.json` and `trials.json`, and its state in words unless it has ended."""
 
     name: str
@@ -183,7 +183,7 @@ def text_of(value: Any) -> str:
     return value if isinstance(value, str) else canonical_json(value)
 
 
-def values_of(shown: Shown, trial: Body) -> str:
+def values_of(shown: ExperimentView, trial: Body) -> str:
     """The objectives of a trial in words: `log_loss 0.5731, latency_ms 3.2`."""
     return ", ".join(f"{objective.metric} {number(objective.of(trial))}" for objective in shown.objectives)
 
@@ -193,7 +193,7 @@ def ending(ended: str) -> str:
     return _ENDINGS.get(ended, ended)
 
 
-def subtitle(shown: Shown) -> str:
+def subtitle(shown: ExperimentView) -> str:
     """A one-line description of the experiment."""
     states = Counter(str(trial["state"]).replace("_", " ") for trial in shown.trials)
     counts = ", ".join(f"{count:,} {state}" for state, count in states.items())
@@ -203,7 +203,7 @@ def subtitle(shown: Shown) -> str:
     return f"{trials}{f' ({counts})' if counts else ''}, algorithm {shown.about['algorithm']['name']}{pruned}"
 
 
-def result_lines(shown: Shown) -> list[str]:
+def result_lines(shown: ExperimentView) -> list[str]:
     """The best trial and why the experiment ended, in sentences."""
     why = f"The experiment ended because {ending(str(shown.about['ended']))}." if shown.state == "ended" else ""
     best = shown.best
@@ -220,7 +220,7 @@ def result_lines(shown: Shown) -> list[str]:
     return lines
 
 
-def failure_lines(shown: Shown) -> list[str]:
+def failure_lines(shown: ExperimentView) -> list[str]:
     """The number of failed trials by reason, and whether the result is provisional."""
     reasons = Counter(str(trial.get("reason") or "no reason") for trial in shown.trials if trial["state"] == "failed")
     lines = [f"{counted(count, 'trial')}: {reason}" for reason, count in reasons.most_common()]
