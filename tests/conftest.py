@@ -36,7 +36,7 @@ ARCHIVE = "GATEHOUSE_TEST_ARCHIVE"
 gc.set_threshold(100_000, 50, 1000)
 
 # How long one example takes says nothing on a machine that several workers share.
-settings.register_profile("shared machine", deadline=None)
+settings.register_profile("shared machine", deadline=None, max_examples=50)
 settings.load_profile("shared machine")
 
 
@@ -94,21 +94,28 @@ _SLOW = re.compile(
 # Files that name none of these, and take seconds with many examples or rows.
 _LONG = (
     "cli/test_compile.py",
+    "cli/test_features.py",
+    "cli/test_first_look.py",
     "data/snapshot/test_deliveries.py",
     "data/snapshot/test_guards.py",
     "data/snapshot/test_logical_digest.py",
     "data/snapshot/test_sniffing.py",
     "data/sources/test_blocks.py",
+    "data/sources/test_casts.py",
+    "data/sources/test_files.py",
     "data/statistics/test_beam.py",
+    "data/validation/test_inference.py",
     "data/validation/test_stage.py",
     "docs/test_commands_run.py",
     "evaluation/integration/test_stage.py",
+    "evaluation/test_guessing.py",
     "evaluation/test_stage.py",
     "evaluation/test_suites.py",
     "evaluation/test_tasks.py",
     "features/computing/test_staging.py",
     "features/computing/test_versions.py",
     "features/computing/test_views.py",
+    "features/test_exact.py",
     "kfp/test_scheduling.py",
     "kfp/test_submission.py",
     "server/test_runs.py",

@@ -22,7 +22,6 @@ from gatehouse.kfp.local_run import LocalRun, run_pipeline
 from gatehouse.runtime.plural import counted
 from gatehouse.store.run import REASON, require_span
 from gatehouse.store.store import ArtifactStore
-from gatehouse.tracking.pipeline_runs import backlog_reason
 
 ProjectArgument = Annotated[Path | None, typer.Argument(help="Folder of the project; default: this one.")]
 StoreOption = Annotated[str, typer.Option("--store", help="Where everything is written; default: the project's.")]
@@ -87,7 +86,7 @@ def run_on_screen(
 
         outcome = run_pipeline(folder, pipeline, store, arguments, watch, until, run_id)
     screen.summarise(outcome)
-    from gatehouse.tracking.pipeline_runs import PATIENCE, runs_left, show_apart
+    from gatehouse.tracking.pipeline_runs import PATIENCE, backlog_reason, runs_left, show_apart
     from gatehouse.tracking.place import warning_on_failure
 
     # A failure of tracking is a warning: the exit code is that of the run.

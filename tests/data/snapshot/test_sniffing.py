@@ -223,7 +223,7 @@ def _counts_agree(store: ArtifactStore, path: Path) -> tuple[int, int]:
     return taken.rows["t"], rejected
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(content=nasty_files())
 def test_a_snapshot_has_the_rows_that_were_counted_in_any_file(
     tmp_path: Path, store: ArtifactStore, content: bytes
