@@ -53,6 +53,7 @@ from gatehouse.store.reference import Reference
 from gatehouse.store.store import ArtifactStore
 from gatehouse.store.transfer import Pulled, export, pull
 
+_RECORDS = ("memo", "registry", "provenance", "runs", "measurements", "erasures")
 app = typer.Typer(no_args_is_help=True, help="What a store holds: list, show, verify, compare, copy, retire, erase.")
 ReferenceArgument = Annotated[str, typer.Argument(help="A reference; its digest may be cut where it stays unique.")]
 _STYLES = {
@@ -189,13 +190,13 @@ def verify(
     store: StoreOption = "",
     as_json: JsonOption = False,
 ) -> None:
-    """Verify every byte, and report everything that is wrong; exit code 1 if anything is.
+    """Verify every byte and every record, and report everything that is wrong; exit code 1 if anything is.
 
     What was erased on request is reported as erased; it is not an error.
     """
     opened = open_store(store)
     pending = [find(opened, reference)] if reference else list(opened.references())
-    results: dict[Reference, dict[str, Any]] = {}
+    results: dict[Reference | str, dict[str, Any]] = {}
     while pending:
         artifact = pending.pop(0)
         if artifact in results:
@@ -213,6 +214,12 @@ def verify(
             pending += [Reference.parse(parent) for parent in opened.manifest(artifact).derived_from.values()]
         except GatehouseError:
             continue  # It is broken, as its problems say.
+    records = () if reference else (key for folder in _RECORDS for key in opened.objects.list(folder))
+    for key in filter(lambda key: key.endswith(".json"), records):
+        try:
+            read_record(opened.objects, key)
+        except GatehouseError as error:
+            results[key] = {"reference": key, "state": "broken", "problems": [str(error)]}
     states = Counter(result["state"] for result in results.values())
     if as_json:
         print_json([*results.values()])

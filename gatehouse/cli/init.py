@@ -65,7 +65,9 @@ class _Flags:
     def require_columns(self, columns: Sequence[str]) -> None:
         """Refuse flags that name no column of the file."""
         flags = [("known", self.label_time), ("key", self.key), ("group", self.group)]
-        flags += [("label", self.label or "-"), *(("without", name) for name in self.without)]
+        flags += [("label", self.label), *(("without", name) for name in self.without)]
+        if not self.label:
+            raise ConfigurationError(f"--label: expected a column of the file ({', '.join(columns)}), found none.")
         for flag, name in flags:
             if name not in (*columns, "", "none"):
                 listed = f"{', '.join(columns)}), found {name!r}{nearest(name, columns)}"

@@ -165,8 +165,13 @@ def _sign(store: str, model: str, word: str, reason: str) -> None:
     body = {"model_name": name, "version": target.number, "word": word, "reason": reason}
     result = approve(ApproveRequest.model_validate(body), opened)
     typer.echo(f"{name}:{result.version} is {result.decision} by {result.by}; verdict sha256-{result.verdict[:12]}")
-    if result.version == target.ledger.state().champion:
-        typer.echo(f"It is the champion: `gatehouse models rollback {name}:{result.version}` withdraws it.")
+    champions = target.ledger.state().champions
+    if champions[-1:] == (result.version,):
+        typer.echo(
+            f"It is the champion: `gatehouse models rollback {name}:{result.version}` withdraws it."
+            if len(champions) > 1
+            else "It is the first champion and stays in production: promote another version, or train one."
+        )
     elif result.until:
         typer.echo(f"Until {result.until}: gatehouse models promote {name}:{result.version}, or the promotion pipeline")
 

@@ -165,7 +165,9 @@ def _slices(slices: Sequence[Json], metrics: Json, policy: GatePolicy) -> dict[s
 
     def mark(entry: Json, limits: Mapping[Any, float]) -> str:
         values = entry["metrics"]["candidate"]
-        kept = all(metric_named(name).keeps(values[name], limit) for name, limit in limits.items())
+        # A slice with one class has no ROC AUC.
+        measured = {name: limit for name, limit in limits.items() if name in values}
+        kept = all(metric_named(name).keeps(values[name], limit) for name, limit in measured.items())
         return "soft" if not entry["judged"] else "" if kept else "bad"
 
     limits = policy.slices or {}

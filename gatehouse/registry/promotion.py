@@ -106,8 +106,8 @@ def next_promotion(
         )
     if not override and verdict.champion != present:
         raise StaleVerdictError(
-            f"{name} was judged against {verdict.champion or 'no champion'}, but would replace "
-            f"{present or 'no champion'}. Run the training pipeline again, or give --override and a --reason."
+            f"{name} was judged against {verdict.champion or 'no champion'}, and the champion is now "
+            f"{present or 'none'}. Run the training pipeline again, or give --override and a --reason."
         )
     return Record.model_validate(
         {"kind": "promoted", "version": chosen.version, "alias": to, "reason": reason, "override": override}

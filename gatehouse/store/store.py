@@ -382,5 +382,5 @@ def _abandoned(path: Path) -> Iterator[bool]:
 def _corrupt(reference: Reference, entry: FileEntry, state: str) -> CorruptArtifactError:
     return CorruptArtifactError(
         f"{reference}: {entry.path} {state}: expected {entry.bytes} bytes with SHA-256 {entry.sha256} in {entry.blob}. "
-        "Run again: the stage that wrote it writes it again. If no stage writes it, restore it from a copy."
+        "Run again: a stage that needs it writes it again. Otherwise restore it from a copy."
     )

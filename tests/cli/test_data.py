@@ -90,6 +90,8 @@ def test_verify_reports_everything_that_is_wrong(store: ArtifactStore, family: d
         str(family["before"]): "intact",
         str(family["first"]): "intact",
     }
+    store.objects.put_bytes("registry/m/ledger/000001.json", b"")
+    assert "broken: registry/m/ledger/000001.json" in _run(store, "verify", code=1).stdout.replace("\n", "")
 
 
 def test_diff_counts_rows_of_one_side_and_names_columns_that_differ(

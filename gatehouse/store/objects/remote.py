@@ -121,7 +121,7 @@ class RemoteObjects:
                 raise
             raise CorruptArtifactError(
                 f"{key} has SHA-256 {altered} in the store {self.address}: expected the SHA-256 in its name. "
-                "Run again: the stage that wrote it writes it again. If no stage writes it, restore it from a copy."
+                "Run again: a stage that needs it writes it again. Otherwise restore it from a copy."
             ) from None
 
     def forget(self, key: str) -> None:
