@@ -1,6 +1,7 @@
 """The pipelines by name, each built for a project."""
 
 import importlib
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -43,7 +44,9 @@ def build(name: str, project: Project, platform: "Platform | None" = None) -> Pi
         raise ConfigurationError(f"There is no pipeline {name!r}: expected one of {', '.join(NAMES)}.")
     builder = getattr(importlib.import_module(f"gatehouse.pipelines.{name}"), name)
     tasks = Tasks(name, project, platform)
-    return Pipeline(builder(project, tasks), tasks.plan)
+    # At each setting of a task KFP looks up every frame of the stack: a thread of its own has few.
+    with ThreadPoolExecutor(1) as thread:
+        return Pipeline(thread.submit(builder, project, tasks).result(), tasks.plan)
 
 
 def names() -> tuple[str, ...]:

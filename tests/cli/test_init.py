@@ -19,7 +19,6 @@ from gatehouse.kfp.compilation.policy import breaches
 from gatehouse.kfp.compilation.specification import read_spec
 from gatehouse.project.checking import check_project
 from gatehouse.training.spec import task_of
-from tests.compiling import with_a_short_stack
 
 _register("init")
 
@@ -152,7 +151,7 @@ def test_names_in_any_script_stay_and_definitions_are_called_in_ascii(folder: Pa
     assert 'Entity(name="row_key", type="int64")' in definitions and "Predicts метка = 'да'." in definitions
     assert '"идентификатор" AS row_key' in (folder / "uni/features/staging/uni.sql").read_text()
     assert "метка = 'да' AS label" in (folder / "uni/features/labels/outcome.sql").read_text()
-    spec = with_a_short_stack(compile_pipeline, "training", project, folder / "compiled")
+    spec = compile_pipeline("training", project, folder / "compiled")
     assert list(breaches(read_spec(spec))) == [], "specs are ASCII"
 
 

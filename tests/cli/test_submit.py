@@ -25,7 +25,6 @@ from gatehouse.project.project import load_project
 from gatehouse.store.records import remove_record
 from gatehouse.store.store import ArtifactStore
 from gatehouse.store.turns import TURNS, TurnLostError
-from tests.compiling import with_a_short_stack
 from tests.stand_ins.kfp_api import KfpServer
 
 SCHEDULES = {
@@ -70,7 +69,7 @@ def cli(place: Path, kfp_server: KfpServer, monkeypatch: pytest.MonkeyPatch, com
     def once(name: str, project: Any, folder: Path, platform: Any) -> Path:
         target = folder / f"{project.name}-{name}.yaml"
         if name not in compiled:
-            with_a_short_stack(compile_pipeline, name, project, folder, platform)
+            compile_pipeline(name, project, folder, platform)
             compiled[name] = target.read_text()
         target.write_text(compiled[name])
         return target

@@ -20,7 +20,6 @@ from gatehouse.store.canonical import canonical_json
 from gatehouse.store.store import ArtifactStore
 from gatehouse.tracking.provenance import Prices
 from gatehouse.training.spec import changed
-from tests.compiling import with_a_short_stack
 
 PROJECT = Path(__file__).parents[2] / "pipelines" / "projects" / "flights" / "project.yaml"
 
@@ -53,7 +52,7 @@ def test_where_training_runs_reaches_its_tasks_and_is_no_parameter(tmp_path: Pat
     paid = Prices(per_hour={"default": 1.5})
     prices = canonical_json(paid.model_dump())
     file = project.file.model_copy(update={"launch": launch, "training": training, "prices": paid})
-    spec = with_a_short_stack(compile_pipeline, "training", replace(project, file=file), tmp_path / "specs")
+    spec = compile_pipeline("training", replace(project, file=file), tmp_path / "specs")
     body, platform = yaml.load_all(spec.read_text(), Loader=yaml.CSafeLoader)
     environments = {
         name: executor["container"].get("env", [])

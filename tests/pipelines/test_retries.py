@@ -8,7 +8,6 @@ from kfp import dsl, local
 from gatehouse.pipelines.interfaces import component_of
 from gatehouse.store.run import RUN_ID, events
 from gatehouse.store.store import ArtifactStore
-from tests.compiling import with_a_short_stack
 
 RUN = "20240110-000000-abcd"
 
@@ -26,7 +25,7 @@ def test_a_permanent_error_ends_each_retry_at_once_with_its_own_words(
 
     local.init(local.SubprocessRunner(use_venv=False), pipeline_root=str(tmp_path / "root"))
     with pytest.raises(RuntimeError, match="require-contract"):
-        with_a_short_stack(pipeline)
+        pipeline()
     failed = [event.body for _, event in events(store, RUN) if event.event == "failed"]
     assert [(body["error"], body["exit_code"]) for body in failed] == [("ContractBreachError", 2)] * 3
     assert len({body["message"] for body in failed}) == 1 and "tailnum: null" in failed[0]["message"]

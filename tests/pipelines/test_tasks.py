@@ -14,7 +14,6 @@ from gatehouse.project.project import Project, load_project
 from gatehouse.project.project_file import ProjectFile
 from gatehouse.project.task_settings import StageSettings
 from gatehouse.store.stage import ATTEMPTS, TOLERATE, declared_stages
-from tests.compiling import with_a_short_stack
 from tests.small_example import EXAMPLE
 
 
@@ -25,7 +24,7 @@ def project() -> Project:
 
 def built(project: Project, pipeline: str, platform: Platform | None, **stages: StageSettings) -> Pipeline:
     file = project.file.model_copy(update={"stages": stages, "probes": ProbeSpec(), "alerts": "fail"})
-    made = with_a_short_stack(lambda: build(pipeline, replace(project, file=file), platform))
+    made = build(pipeline, replace(project, file=file), platform)
     assert isinstance(made, Pipeline)
     return made
 

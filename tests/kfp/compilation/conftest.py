@@ -8,7 +8,6 @@ import gatehouse
 from gatehouse.kfp.compilation.compiling import compile_project
 from gatehouse.project.platforms import Platform, load_platform
 from gatehouse.project.project import Project, load_project
-from tests.compiling import with_a_short_stack
 
 EXAMPLE = Path(gatehouse.__file__).parent / "pipelines" / "projects" / "flights"
 
@@ -30,7 +29,7 @@ def platform() -> Platform:
 def compiled(flights: Project, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """For this machine."""
     folder = tmp_path_factory.mktemp("compiled")
-    with_a_short_stack(compile_project, flights, folder)
+    compile_project(flights, folder)
     return folder
 
 
@@ -38,5 +37,5 @@ def compiled(flights: Project, tmp_path_factory: pytest.TempPathFactory) -> Path
 def released(flights: Project, platform: Platform, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """For the platform of the example's profile."""
     folder = tmp_path_factory.mktemp("released")
-    with_a_short_stack(compile_project, flights, folder, platform)
+    compile_project(flights, folder, platform)
     return folder

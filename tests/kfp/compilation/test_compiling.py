@@ -33,7 +33,6 @@ from gatehouse.store.parameters import as_written
 from gatehouse.store.run import LAST_STAGE
 from gatehouse.training.calibration.spec import CalibrationSpec
 from gatehouse.training.spec import train_spec
-from tests.compiling import with_a_short_stack
 
 EXAMPLE = Path(gatehouse.__file__).parent / "pipelines" / "projects" / "flights"
 ENDS = ["report_end"]
@@ -43,8 +42,8 @@ def test_without_tuning_the_training_of_the_project_is_trained_with_the_seed_of_
     flights: Project, tmp_path: Path
 ) -> None:
     plain = replace(flights, file=flights.file.model_copy(update={"tuning": None}))
-    assert "tune" not in {stage for _, stage, _ in with_a_short_stack(build, "training", plain).plan}
-    compiled = with_a_short_stack(compile_pipeline, "training", plain, tmp_path)
+    assert "tune" not in {stage for _, stage, _ in build("training", plain).plan}
+    compiled = compile_pipeline("training", plain, tmp_path)
     arguments = read_spec(compiled).task("train").body["inputs"]["parameters"]
     assert arguments["seed"] == {"componentInputParameter": "pipelinechannel--seed"}
     assert train_spec(as_written(arguments["spec"]["runtimeValue"]["constant"])) == flights.file.training
@@ -57,7 +56,7 @@ def test_a_refit_and_a_leakage_alarm_are_those_of_the_project(flights: Project, 
     project = replace(flights, file=file)
     arguments = {}
     for name, item in {"usual": flights, "asked": project}.items():
-        compiled = with_a_short_stack(compile_pipeline, "training", item, tmp_path / name)
+        compiled = compile_pipeline("training", item, tmp_path / name)
         spec = read_spec(compiled)
         checked = spec.task("compute-features").constants["leakage"]
         arguments[name] = [spec.task("train").constants["refit"], checked["alarm"]]
@@ -65,11 +64,11 @@ def test_a_refit_and_a_leakage_alarm_are_those_of_the_project(flights: Project, 
 
 
 def test_calibration_probes_and_integration_are_run_only_where_they_are_asked_for(flights: Project) -> None:
-    usual = {stage for _, stage, _ in with_a_short_stack(build, "training", flights).plan}
+    usual = {stage for _, stage, _ in build("training", flights).plan}
     assert not usual & {"calibrate", "probe", "compare_online", "integrate"}
     sections = {"calibration": CalibrationSpec(), "probes": ProbeSpec(), "integration": IntegrationSpec()}
     file = flights.file.model_copy(update=sections)
-    pipeline = with_a_short_stack(build, "training", replace(flights, file=file))
+    pipeline = build("training", replace(flights, file=file))
     stages = [stage for _, stage, _ in pipeline.plan]
     assert stages[stages.index("train") :] == [
         "train",
@@ -105,12 +104,12 @@ def test_a_run_until_a_stage_keeps_the_tasks_up_to_it_and_what_requires_its_verd
     flights: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(LAST_STAGE, "")
-    cut = cut_after("check_leakage", with_a_short_stack(build, "training", flights))
+    cut = cut_after("check_leakage", build("training", flights))
     assert [stage for _, stage, _ in cut.plan][-3:] == ["check_leakage", "require_no_leakage", *ENDS]
     assert set(cut.tasks) == {task for task, _, _ in cut.plan[:-1]} == {"snapshot", "compute-features", "split"}
     assert os.environ[LAST_STAGE] == "require_no_leakage"
     with pytest.raises(ConfigurationError, match=r"--until: .*found 'leakage'"):
-        cut_after("leakage", with_a_short_stack(build, "training", flights))
+        cut_after("leakage", build("training", flights))
 
 
 def test_columns_that_the_contract_calls_sensitive_reach_the_source(tmp_path: Path) -> None:
@@ -120,7 +119,7 @@ def test_columns_that_the_contract_calls_sensitive_reach_the_source(tmp_path: Pa
     contract = yaml.safe_load((folder / "contract.yaml").read_text())
     contract["tables"]["flights"]["columns"]["tailnum"]["sensitive"] = True
     (folder / "contract.yaml").write_text(yaml.safe_dump(contract))
-    compiled = with_a_short_stack(compile_pipeline, "training", load_project(folder), tmp_path)
+    compiled = compile_pipeline("training", load_project(folder), tmp_path)
     tables = read_spec(compiled).task("snapshot").constants["source"]["tables"]
     assert tables["flights"]["sensitive"] == ["tailnum"]
     assert "sensitive" not in tables["weather"]

@@ -20,7 +20,6 @@ from gatehouse.project.project import load_project
 from gatehouse.store.run import RUN_ID, events
 from gatehouse.store.stage import declared_stages
 from gatehouse.store.store import ArtifactStore
-from tests.compiling import with_a_short_stack
 from tests.kfp.compilation.conftest import EXAMPLE
 from tests.small_example import WINDOW
 
@@ -104,7 +103,7 @@ def test_the_compiled_file_run_by_kfp_gives_the_references_of_the_run_from_sourc
     first: tuple[ArtifactStore, LocalRun], copy: ArtifactStore, project: Path, raw: Path, tmp_path: Path
 ) -> None:
     """One stage runs anew; the others find the result of the run from source by their keys, or run."""
-    spec = with_a_short_stack(compile_pipeline, "training", load_project(project), tmp_path)
+    spec = compile_pipeline("training", load_project(project), tmp_path)
     arguments = {"store": copy.address, "source": str(raw), "window": WINDOW, "rerun": "split"}
     command = [sys.executable, "-W", "ignore", "-c", _RUN, str(spec), str(tmp_path / "kfp"), json.dumps(arguments)]
     ended = subprocess.run(
