@@ -47,6 +47,7 @@ from gatehouse.store.database import quoted
 from gatehouse.store.deprecation import deprecation_of, marker_of
 from gatehouse.store.eraser import ErasurePlan, plan_erasure, unlisted_blobs
 from gatehouse.store.erasure import dependant_marker, erased_marker
+from gatehouse.store.objects.base import side_by_side
 from gatehouse.store.querying import SOURCE, queried, tables_in
 from gatehouse.store.records import read_record
 from gatehouse.store.reference import Reference
@@ -184,6 +185,14 @@ def _not_reproducible(record: str) -> str:
     return f"It was derived from data that was erased (record {record}): it cannot be reproduced."
 
 
+def _record_problem(store: ArtifactStore, key: str) -> str:
+    try:
+        read_record(store.objects, key)
+    except GatehouseError as error:
+        return str(error)
+    return ""
+
+
 @app.command()
 def verify(
     reference: Annotated[str, typer.Argument(help="One reference and all it was derived from; default: all.")] = "",
@@ -215,11 +224,10 @@ def verify(
         except GatehouseError:
             continue  # It is broken, as its problems say.
     records = () if reference else (key for folder in _RECORDS for key in opened.objects.list(folder))
-    for key in filter(lambda key: key.endswith(".json"), records):
-        try:
-            read_record(opened.objects, key)
-        except GatehouseError as error:
-            results[key] = {"reference": key, "state": "broken", "problems": [str(error)]}
+    keys = [key for key in records if key.endswith(".json")]
+    for key, problem in zip(keys, side_by_side(opened.objects, partial(_record_problem, opened), keys), strict=True):
+        if problem:
+            results[key] = {"reference": key, "state": "broken", "problems": [problem]}
     states = Counter(result["state"] for result in results.values())
     if as_json:
         print_json([*results.values()])

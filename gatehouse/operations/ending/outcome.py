@@ -31,6 +31,7 @@ class Outcome:
     `state` is `stopped` after a signal or by a user, `unknown` for a state of KFP unknown here. `stage` failed first,
     with the class of its error and its message, without secrets. `seconds` runs from the first stage's beginning
     to the last event. `last` is when a task last began or ended: a later end with a later time means another try.
+    `refused` says that the gate did not approve the candidate.
     """
 
     state: State
@@ -41,13 +42,21 @@ class Outcome:
     seconds: float = 0.0
     warnings: tuple[tuple[str, str], ...] = ()
     last: float = 0.0
+    refused: bool = False
+
+    @property
+    def warns(self) -> bool:
+        """Whether `alerts: warn` posts the end of the run although it succeeded."""
+        return self.refused or bool(self.warnings)
 
 
 def outcome_of(record: Iterable[Event], kfp_state: str = "") -> Outcome:
     """The outcome of a run, from its events and KFP's state: `KILLED` if its process is gone, empty if not asked."""
     ordered = sorted((event for event in record if event.stage != REPORT), key=_at)
+    decisions = [e.body["result"]["decision"] for e in ordered if e.stage == "register" and e.body.get("result")]
     outcome = Outcome(
         "succeeded",
+        refused=decisions[-1:] not in ([], ["approved"]),
         warnings=tuple((e.stage, str(e.body.get("message", ""))) for e in ordered if e.event == "warned"),
         last=max((_at(event) for event in ordered if is_of_task(event)), default=0.0),
     )

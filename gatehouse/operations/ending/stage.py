@@ -59,10 +59,7 @@ def report_end(request: EndRequest, store: ArtifactStore) -> EndResult:
     delivered, why = False, f"{outcome.state} is not posted when alerts are for {request.when}"
     if run:
         record_end(store, run, outcome, "report_end", **about)
-        results = [event.body.get("result") or {} for _, event in events(store, run) if event.stage == "register"]
-        refused = any(result.get("decision", "approved") != "approved" for result in results)
-        warning = refused or bool(outcome.warnings)
-        if is_wanted(request.when, failure=outcome.state != "succeeded", warning=warning):
+        if is_wanted(request.when, failure=outcome.state != "succeeded", warning=outcome.warns):
             from gatehouse.operations.ending.notice import post_end
 
             delivery = post_end(store, run, outcome, about, request.owners, request.form)

@@ -130,6 +130,6 @@ def _report(store: ArtifactStore, ended: "Unreported", request: ReconcileRequest
         return False
     close_run(store, ended.run, killed=was_stopped(store, ended.run))
     recent = time.time() - ended.ended < _NEWS_SECONDS
-    if recent and is_wanted(request.when, failure=outcome.state != "succeeded", warning=bool(outcome.warnings)):
+    if recent and is_wanted(request.when, failure=outcome.state != "succeeded", warning=outcome.warns):
         post_end(store, ended.run, outcome, about, request.owners, request.form)
     return True

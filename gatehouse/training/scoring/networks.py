@@ -64,7 +64,7 @@ def fixed_shapes(model: nn.Module) -> nn.Module:
             weight = nn.functional.pad(layer.weight.detach(), (0, 0, 0, more))
             bias = None if layer.bias is None else nn.functional.pad(layer.bias.detach(), (0, more))
             # The layer keeps its own weights, where models read them.
-            layer.forward = partial(_padded, weight, bias, layer.out_features)  # type: ignore[method-assign]
+            layer.forward = partial(_padded, weight, bias, layer.out_features)  # type: ignore[method-assign]  # it computes the same
     return model
 
 
