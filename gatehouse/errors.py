@@ -79,8 +79,8 @@ class StoreError(GatehouseError):
     """The store cannot be opened, read or written (no such place, no permission, disk full)."""
 
 
-class StaleSpecError(GatehouseError):
-    """A pipeline spec was compiled from code that differs from the installed code."""
+class WrongImageError(GatehouseError):
+    """The image of a worker holds other code than the image of the task that launched it."""
 
     permanent = True
 
@@ -125,8 +125,8 @@ class LeakageError(GatehouseError):
     permanent = True
 
 
-class SkewError(GatehouseError):
-    """Online values differ from the values used in training by more than is allowed."""
+class VerdictError(GatehouseError):
+    """A verdict is not pass, and a run requires it."""
 
     exit_code = 2
     permanent = True

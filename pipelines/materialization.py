@@ -4,12 +4,12 @@ from typing import Any
 
 from kfp import dsl
 
-from gatehouse.launchers.spec import ONLINE_STORE
 from gatehouse.online.stage import materialize
-from gatehouse.operations.requiring.stage import require_no_skew
+from gatehouse.operations.requiring.stage import require
 from gatehouse.pipelines.data import add_data_tasks
 from gatehouse.pipelines.tasks import Tasks
 from gatehouse.project.project import Project
+from gatehouse.runtime.variables import ONLINE_STORE
 from gatehouse.store.parameters import BACKFILL, RERUN, SOURCE, WINDOW
 
 
@@ -51,6 +51,9 @@ def materialization(project: Project, tasks: Tasks) -> Any:
             )
             tasks.entrust(written, "online-store", ONLINE_STORE)
             verdict, reasons, report = (written.outputs[name] for name in ("verdict", "reasons", "report"))
-            tasks.add(require_no_skew, verdict=verdict, reasons=reasons, report=report)
+            subject = "The online store"
+            tasks.add(
+                require, title="Require no skew", verdict=verdict, reasons=reasons, report=report, subject=subject
+            )
 
     return pipeline

@@ -1,71 +1,47 @@
 """What the pod of a task gets on a platform: resources, a deadline, retries, settings, credentials, and a place."""
 
-from collections.abc import Sequence
-from typing import Any
-
 from kfp import kubernetes
 from kfp.dsl import PipelineTask
 
-from gatehouse.launchers.kueue import amount_of
-from gatehouse.launchers.spec import CREDENTIAL_KEYS, SETTINGS_KEYS
+from gatehouse.components.interface import Component, set_attempts
 from gatehouse.project.platforms import Platform, Pods
-from gatehouse.project.task_settings import TaskResources, seconds_of_attempts
+from gatehouse.project.task_settings import TaskResources
 from gatehouse.registry.model_registry import AUTHOR, SERVER, TOKEN
-from gatehouse.runtime.images import PACKAGES, TRAINING, image, training
-from gatehouse.store.run import RUN_ID
-from gatehouse.store.stage import ATTEMPTS, Declaration, Stage
-
-_PAUSE_SECONDS, _PAUSE_FACTOR = 15, 2.0
-_QUEUE_SECONDS = 24 * 3600
-"""How long each attempt may wait for its node: its timeout counts from there, Argo's longest duration does not."""
+from gatehouse.runtime.images import TRAINING, training
 
 
 def equip(
     task: PipelineTask,
-    stage: Stage[Any, Any],
-    declared: Sequence[Declaration],
+    component: Component,
     minutes: int,
     resources: TaskResources | None,
     retries: int,
     platform: Platform,
 ) -> None:
-    """Give a task's pod everything that its stages declare, and what the platform says.
+    """Give a task's pod what the platform and the project say, beyond what its component needs.
 
-    Settings and endpoints come from a config map and a secret, both optional; the run id comes from the pod's label, so
-    that it never is a parameter and never part of a cache key. For resources, the platform comes before the project,
-    and the project before the stage.
+    For resources, the platform comes before the project, and the project before the component.
 
     Args:
-        declared: The declarations of all stages that the task runs.
-        minutes: The least time of `stage`.
+        minutes: The least time limit.
         resources: Those of the project; None for none.
-        retries: How often the task is tried again, if that is safe: by KFP after a lost pod, by the stage after an
-            error.
+        retries: How often the task is tried again, if that is safe.
     """
-    own, of_project = platform.of(stage.name), resources or TaskResources()
-    cpu = own.cpu or of_project.cpu or max((part.resources.cpu for part in declared), key=amount_of)
-    memory = own.memory or of_project.memory or max((part.resources.memory for part in declared), key=amount_of)
+    needs = component.needs
+    own, of_project = platform.of(component.python_func.__name__), resources or TaskResources()
+    cpu, memory = own.cpu or of_project.cpu or needs.cpu, own.memory or of_project.memory or needs.memory
     task.set_cpu_request(cpu).set_cpu_limit(cpu)
     task.set_memory_request(memory).set_memory_limit(memory)
     accelerated = next((settings for settings in (own, of_project) if settings.accelerator), None)
     if accelerated:
         task.set_accelerator_type(accelerated.accelerator_type).set_accelerator_limit(accelerated.accelerator)
-    timeout = sum(max(part.resources.minutes, minutes if part is stage.declared else 0) for part in declared) * 60
-    kubernetes.set_timeout(task, timeout)
-    if all(part.effects.retry_safe for part in declared):
-        longest = seconds_of_attempts(timeout + _QUEUE_SECONDS, retries, _PAUSE_SECONDS, _PAUSE_FACTOR)
-        task.set_retry(retries, f"{_PAUSE_SECONDS}s", _PAUSE_FACTOR, f"{longest}s")
-        task.set_env_variable(ATTEMPTS, str(1 + retries))
-    kubernetes.use_field_path_as_env(task, RUN_ID, "metadata.labels['pipeline/runid']")
-    kubernetes.use_config_map_as_env(task, platform.settings, SETTINGS_KEYS, optional=True)
-    kubernetes.use_secret_as_env(task, platform.credentials, CREDENTIAL_KEYS, optional=True)
+    set_attempts(task, max(needs.minutes, minutes) * 60, retries if needs.retries else 0)
     # The platform's image in place of the task's own: training on accelerators gets the image with CUDA.
-    name = next(name for name in PACKAGES if image(name) == task.container_spec.image)
-    name = training(accelerated.accelerator if accelerated else 0) if name == TRAINING else name
+    name = training(accelerated.accelerator if accelerated else 0) if needs.image == TRAINING else needs.image
     task.set_container_image(platform.image(name))
     _place(task, own)
     _mount(task, own)
-    if platform.model_registry and any(part.effects.shows_models for part in declared):
+    if platform.model_registry and needs.shows_models:
         task.set_env_variable(SERVER, platform.model_registry.address)
         task.set_env_variable(AUTHOR, platform.model_registry.author)
         entrust(task, "model-registry-token", TOKEN, platform)

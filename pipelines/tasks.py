@@ -9,16 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 from kfp.dsl import ExitHandler, PipelineTask
 
+from gatehouse.components.interface import RETRIES
 from gatehouse.errors import ConfigurationError
-from gatehouse.launchers.choose import LAUNCH
 from gatehouse.launchers.spec import LocalLaunch
 from gatehouse.operations.alerting.stage import alert
 from gatehouse.operations.ending.stage import report_end
 from gatehouse.operations.reconciling.stage import reconcile
+from gatehouse.pipelines import pods
 from gatehouse.pipelines.interfaces import component_of
 from gatehouse.project.project import Project
 from gatehouse.project.task_settings import StageSettings
 from gatehouse.runtime.images import image, training
+from gatehouse.runtime.variables import LAUNCH
 from gatehouse.store.canonical import canonical_json
 from gatehouse.store.stage import TOLERATE, Stage, declared_stages, in_task
 from gatehouse.tracking.provenance import PRICES
@@ -26,8 +28,6 @@ from gatehouse.tracking.provenance import PRICES
 if TYPE_CHECKING:
     from gatehouse.project.platforms import Platform
 
-RETRIES = 2
-"""How often KFP tries a task again, unless the project says otherwise."""
 WEBHOOK = ("alert-webhook", "GATEHOUSE_ALERT_WEBHOOK")
 """Key of the secret `gatehouse-credentials`, and the variable of the environment that gets it."""
 _NOTIFIERS = (alert.name,)
@@ -142,7 +142,7 @@ class Tasks:
         aside: Mapping[Stage[Any, Any], Sequence[str]] = MappingProxyType({}),
         **arguments: Any,
     ) -> PipelineTask:
-        """Add the task of a stage, with the settings that its stages declare; it gets store, code and `rerun`.
+        """Add the task of a stage, with the settings of the project; it gets store and `rerun`.
 
         Args:
             stage: The stage whose component it is.
@@ -156,11 +156,10 @@ class Tasks:
         assert {run.name for run in ran} <= {part.name for part in in_task(stage)}, f"{stage.name} has another task"
         component = component_of(stage.name)
         inputs = component.component_spec.inputs or {}
-        if "code" in inputs:
-            arguments["code"] = {run.name: run.code() for run in ran if run.declared.effects.memo}
         if "rerun" in inputs:
             arguments["rerun"] = self._rerun
-        task = component(store=self._store, **arguments)
+        places = {"settings": self.platform.settings, "credentials": self.platform.credentials} if self.platform else {}
+        task = component.add({"store": self._store, **arguments}, **places)
         title = title or stage.declared.title
         self._tasks.append(task)
         self.plan += [(task.name, run.name, run.declared.title if stages else title) for run in ran]
@@ -180,13 +179,11 @@ class Tasks:
         tolerated = [name for name, setting in settings.items() if setting.on_failure == "warn"]
         if tolerated:
             task.set_env_variable(TOLERATE, ",".join(tolerated))
-        # What a stage gave that failed and was let pass must not come out of KFP's cache.
-        task.set_caching_options(enable_caching=all(part.cacheable for part in in_task(stage)) and not tolerated)
         if self.platform is not None:
-            from gatehouse.pipelines.pods import equip
-
             resources = self.project.file.resources.get(stage.name)
-            equip(task, stage, [run.declared for run in ran], minutes, resources, retries, self.platform)
+            pods.equip(task, component, minutes, resources, retries, self.platform)
+        # What a stage gave that failed and was let pass must not come out of KFP's cache.
+        task.set_caching_options(component.caches(task) and not tolerated)
         return task
 
     def entrust(self, task: PipelineTask, key: str, variable: str) -> None:
@@ -195,9 +192,7 @@ class Tasks:
         On this machine the variable is in the environment already.
         """
         if self.platform is not None:
-            from gatehouse.pipelines.pods import entrust
-
-            entrust(task, key, variable, self.platform)
+            pods.entrust(task, key, variable, self.platform)
 
     def say_launch(self, task: PipelineTask) -> None:
         """Tell a task where jobs run. Not as a parameter: it is no part of a cache key."""

@@ -10,7 +10,7 @@ from gatehouse.evaluation.integration.stage import integrate
 from gatehouse.evaluation.probing.stage import probe
 from gatehouse.evaluation.spec import EvaluationSpec
 from gatehouse.evaluation.stage import evaluate
-from gatehouse.launchers.spec import ONLINE_STORE, LocalLaunch
+from gatehouse.launchers.spec import LocalLaunch
 from gatehouse.launchers.timeouts import stage_minutes
 from gatehouse.metrics.judging import profile_of
 from gatehouse.online.serving.stage import compare_online
@@ -19,6 +19,7 @@ from gatehouse.pipelines.data import Data, add_alert, add_data_tasks
 from gatehouse.pipelines.tasks import Tasks
 from gatehouse.project.project import Project
 from gatehouse.registry.stage import register, resolve
+from gatehouse.runtime.variables import ONLINE_STORE
 from gatehouse.store.canonical import canonical_json
 from gatehouse.store.parameters import BACKFILL, RERUN, SOURCE, WINDOW, parameter_of
 from gatehouse.tracking.provenance import PRICES

@@ -2,12 +2,10 @@
 
 from typing import NamedTuple
 
-from kfp import dsl
-
-from gatehouse.store.image import image_of
+from gatehouse.components.interface import component
 
 
-@dsl.component(base_image=image_of("alert"), packages_to_install=[], install_kfp_package=False)
+@component("control", title="Tell of the verdict", cpu="500m", memory="512M", minutes=5)
 def alert(
     store: str,
     project: str,
@@ -39,10 +37,9 @@ def alert(
         why: Why it was not delivered; empty if it was.
     """
     from gatehouse.operations.alerting.stage import alert as run_alert
-    from gatehouse.store.parameters import request_of, runner, values_of
-    from gatehouse.store.store import ArtifactStore
+    from gatehouse.store.parameters import open_store, request_of, runner, values_of
 
-    run = runner(ArtifactStore.open(store))
+    run = runner(open_store(store))
     request = request_of(
         run_alert,
         project=project,

@@ -2,19 +2,16 @@
 
 from typing import NamedTuple
 
-from kfp import dsl
-
-from gatehouse.store.image import image_of
+from gatehouse.components.interface import component
 
 
-@dsl.component(base_image=image_of("calibrate"), packages_to_install=[], install_kfp_package=False)
+@component("training", title="Calibrate the candidate", caching=True, cpu="2", memory="4G")
 def calibrate(
     store: str,
     model: str,
     training_set: str,
     split: str,
     spec: dict,
-    code: dict = {},
     rerun: str = "",
 ) -> NamedTuple("Outputs", [("model", str), ("threshold", float), ("summary", str)]):
     """Fit on the validation part, which is all that is read; the artifact is the model with `calibration.json`.
@@ -25,7 +22,6 @@ def calibrate(
         training_set: Reference of its training set.
         split: Reference of its split.
         spec: What is fitted, as a CalibrationSpec.
-        code: Digest of the stage's code, by stage.
         rerun: Stages that run whatever the memo holds, as train,evaluate; empty for none.
 
     Returns:
@@ -33,10 +29,9 @@ def calibrate(
         threshold: The decision threshold.
         summary: The result in one line.
     """
-    from gatehouse.store.parameters import request_of, runner, values_of
-    from gatehouse.store.store import ArtifactStore
+    from gatehouse.store.parameters import open_store, request_of, runner, values_of
     from gatehouse.training.calibration.stage import calibrate as run_calibrate
 
-    run = runner(ArtifactStore.open(store), code, rerun)
+    run = runner(open_store(store), rerun)
     request = request_of(run_calibrate, model=model, training_set=training_set, split=split, spec=spec)
     return values_of(run(run_calibrate, request))

@@ -2,12 +2,10 @@
 
 from typing import NamedTuple
 
-from kfp import dsl
-
-from gatehouse.store.image import image_of
+from gatehouse.components.interface import component
 
 
-@dsl.component(base_image=image_of("champion"), packages_to_install=[], install_kfp_package=False)
+@component("control", title="Find the champion", cpu="500m", memory="1G", minutes=5)
 def champion(
     store: str,
     model_name: str,
@@ -39,9 +37,8 @@ def champion(
         registered: When it was registered, in UTC; empty if the ledger does not say.
     """
     from gatehouse.registry.stage import champion as run_champion
-    from gatehouse.store.parameters import request_of, runner, values_of
-    from gatehouse.store.store import ArtifactStore
+    from gatehouse.store.parameters import open_store, request_of, runner, values_of
 
-    run = runner(ArtifactStore.open(store))
+    run = runner(open_store(store))
     request = request_of(run_champion, model_name=model_name)
     return values_of(run(run_champion, request))

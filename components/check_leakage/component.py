@@ -2,12 +2,10 @@
 
 from typing import NamedTuple
 
-from kfp import dsl
-
-from gatehouse.store.image import image_of
+from gatehouse.components.interface import component
 
 
-@dsl.component(base_image=image_of("check_leakage"), packages_to_install=[], install_kfp_package=False)
+@component("control", title="Check for leakage", caching=True, cpu="2", memory="8G")
 def check_leakage(
     store: str,
     snapshot: str,
@@ -17,7 +15,6 @@ def check_leakage(
     alarm: float = 0.95,
     cuts: int = 7,
     unchecked: dict = {},
-    code: dict = {},
     rerun: str = "",
 ) -> NamedTuple("Outputs", [("leakage", str), ("verdict", str), ("reasons", list), ("warnings", list)]):
     """Judge whether the training set holds only what was known at decision time; a report is written in any case.
@@ -32,7 +29,6 @@ def check_leakage(
         cuts: At how many moments of its own rows each view is replayed; all views are also replayed at the middle
             decision.
         unchecked: Views that need not be checked, each with the reason; any other view that cannot be checked fails.
-        code: Digest of the stage's code, by stage.
         rerun: Stages that run whatever the memo holds, as train,evaluate; empty for none.
 
     Returns:
@@ -42,10 +38,9 @@ def check_leakage(
         warnings: What a person should know, though the verdict is pass.
     """
     from gatehouse.features.leakage.stage import check_leakage as run_check_leakage
-    from gatehouse.store.parameters import request_of, runner, values_of
-    from gatehouse.store.store import ArtifactStore
+    from gatehouse.store.parameters import open_store, request_of, runner, values_of
 
-    run = runner(ArtifactStore.open(store), code, rerun)
+    run = runner(open_store(store), rerun)
     request = request_of(
         run_check_leakage,
         snapshot=snapshot,

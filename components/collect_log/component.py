@@ -2,12 +2,10 @@
 
 from typing import NamedTuple
 
-from kfp import dsl
-
-from gatehouse.store.image import image_of
+from gatehouse.components.interface import component
 
 
-@dsl.component(base_image=image_of("collect_log"), packages_to_install=[], install_kfp_package=False)
+@component("control", title="Take the log of predictions", memory="4G")
 def collect_log(
     store: str,
     log: str,
@@ -27,9 +25,8 @@ def collect_log(
         rows: Number of rows.
     """
     from gatehouse.monitoring.collecting_stage import collect_log as run_collect_log
-    from gatehouse.store.parameters import request_of, runner, values_of
-    from gatehouse.store.store import ArtifactStore
+    from gatehouse.store.parameters import open_store, request_of, runner, values_of
 
-    run = runner(ArtifactStore.open(store))
+    run = runner(open_store(store))
     request = request_of(run_collect_log, log=log, model=model)
     return values_of(run(run_collect_log, request))

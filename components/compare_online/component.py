@@ -2,12 +2,10 @@
 
 from typing import NamedTuple
 
-from kfp import dsl
-
-from gatehouse.store.image import image_of
+from gatehouse.components.interface import component
 
 
-@dsl.component(base_image=image_of("compare_online"), packages_to_install=[], install_kfp_package=False)
+@component("data", title="Compare online features", cpu="2", memory="4G")
 def compare_online(
     store: str,
     training_set: str,
@@ -27,9 +25,8 @@ def compare_online(
         values: Number of values compared.
     """
     from gatehouse.online.serving.stage import compare_online as run_compare_online
-    from gatehouse.store.parameters import request_of, runner, values_of
-    from gatehouse.store.store import ArtifactStore
+    from gatehouse.store.parameters import open_store, request_of, runner, values_of
 
-    run = runner(ArtifactStore.open(store))
+    run = runner(open_store(store))
     request = request_of(run_compare_online, training_set=training_set, max_skew=max_skew)
     return values_of(run(run_compare_online, request))

@@ -4,10 +4,10 @@ from typing import NamedTuple
 
 from kfp import dsl
 
-from gatehouse.store.image import image_of
+from gatehouse.components.interface import component
 
 
-@dsl.component(base_image=image_of("compute_features"), packages_to_install=[], install_kfp_package=False)
+@component("data", title="Compute feature tables", cpu="2", memory="8G", minutes=110)
 def compute_features(
     store: str,
     snapshot: str,
@@ -21,7 +21,6 @@ def compute_features(
     against: str = "clock",
     service: str = "",
     leakage: dict = {},
-    code: dict = {},
     rerun: str = "",
 ) -> NamedTuple(
     "Outputs",
@@ -49,7 +48,6 @@ def compute_features(
         against: What the age of features is measured from: `as_of` or `clock`.
         service: Name of the feature service whose features are joined; empty to join none.
         leakage: How the training set is checked for leakage: alarm and unchecked; empty not to check.
-        code: Digest of each stage's code, by stage.
         rerun: Stages that run whatever the memo holds, as train,evaluate; empty for none.
 
     Returns:
@@ -68,10 +66,9 @@ def compute_features(
     from gatehouse.features.leakage.stage import check_leakage
     from gatehouse.features.point_in_time.stage import retrieve_training_set
     from gatehouse.operations.requiring.stage import require_contract
-    from gatehouse.store.parameters import request_of, runner
-    from gatehouse.store.store import ArtifactStore
+    from gatehouse.store.parameters import open_store, request_of, runner
 
-    run = runner(ArtifactStore.open(store), code, rerun)
+    run = runner(open_store(store), rerun)
     run(require_contract, request_of(require_contract, verdict=verdict, reasons=reasons, report=validation))
     origin = {"snapshot": snapshot, "definitions": definitions}
     earlier = run(previous_features, request_of(previous_features, **origin, project=project))

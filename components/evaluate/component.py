@@ -4,10 +4,10 @@ from typing import NamedTuple
 
 from kfp import dsl
 
-from gatehouse.store.image import image_of
+from gatehouse.components.interface import component
 
 
-@dsl.component(base_image=image_of("evaluate"), packages_to_install=[], install_kfp_package=False)
+@component("training", title="Evaluate against the champion", cpu="2", memory="4G", minutes=35)
 def evaluate(
     store: str,
     model: str,
@@ -25,7 +25,6 @@ def evaluate(
     leakage: str = "",
     split_checks: str = "",
     integration: str = "",
-    code: dict = {},
     rerun: str = "",
 ) -> NamedTuple("Outputs", [("evaluation", str), ("champion", str), ("verdict", str), ("reasons", list)]):
     """Find the champion, measure a candidate on the test part, and judge it against policy, baseline and champion.
@@ -43,7 +42,6 @@ def evaluate(
         leakage: Reference of the check for leakage; empty for none.
         split_checks: Reference of the checks of the split; empty for none.
         integration: Reference of the candidate's integration suite; empty for none.
-        code: Digest of each stage's code, by stage.
         rerun: Stages that run whatever the memo holds, as train,evaluate; empty for none.
 
     Returns:
@@ -59,11 +57,10 @@ def evaluate(
     from gatehouse.evaluation.presentation import present
     from gatehouse.evaluation.stage import evaluate as judge
     from gatehouse.registry.stage import resolve
-    from gatehouse.store.parameters import request_of, runner
-    from gatehouse.store.store import ArtifactStore
+    from gatehouse.store.parameters import open_store, request_of, runner
 
-    opened = ArtifactStore.open(store)
-    run, data = runner(opened, code, rerun), {"training_set": training_set, "split": split, "policy": policy}
+    opened = open_store(store)
+    run, data = runner(opened, rerun), {"training_set": training_set, "split": split, "policy": policy}
     if model_name:
         champion = run(resolve, request_of(resolve, model_name=model_name, candidate=model, **data)).champion
     checks = {"validation": validation, "leakage": leakage, "split_checks": split_checks, "integration": integration}

@@ -2,12 +2,10 @@
 
 from typing import NamedTuple
 
-from kfp import dsl
-
-from gatehouse.store.image import image_of
+from gatehouse.components.interface import component
 
 
-@dsl.component(base_image=image_of("freshness"), packages_to_install=[], install_kfp_package=False)
+@component("control", title="Measure freshness", cpu="500m", memory="1G", minutes=10)
 def freshness(
     store: str,
     feature_tables: str,
@@ -31,10 +29,9 @@ def freshness(
         reasons: Why the verdict is not pass.
     """
     from gatehouse.features.freshness.stage import freshness as run_freshness
-    from gatehouse.store.parameters import request_of, runner, values_of
-    from gatehouse.store.store import ArtifactStore
+    from gatehouse.store.parameters import open_store, request_of, runner, values_of
 
-    run = runner(ArtifactStore.open(store))
+    run = runner(open_store(store))
     request = request_of(
         run_freshness, feature_tables=feature_tables, definitions=definitions, as_of=as_of, against=against
     )

@@ -2,12 +2,10 @@
 
 from typing import NamedTuple
 
-from kfp import dsl
-
-from gatehouse.store.image import image_of
+from gatehouse.components.interface import component
 
 
-@dsl.component(base_image=image_of("integrate"), packages_to_install=[], install_kfp_package=False)
+@component("training", title="Try the candidate", cpu="2", memory="4G", minutes=45)
 def integrate(
     store: str,
     model: str,
@@ -16,7 +14,6 @@ def integrate(
     spec: dict,
     tests: str = "",
     online: str = "",
-    code: dict = {},
     rerun: str = "",
 ) -> NamedTuple("Outputs", [("integration", str), ("verdict", str), ("reasons", list), ("warnings", list)]):
     """Ask the candidate in a process of its own, which has the store alone; a failure is a verdict, not an error.
@@ -29,7 +26,6 @@ def integrate(
         tests: Reference of the project's test files; empty for none.
         online: Reference of the comparison of its online features with the offline ones; empty for none.
         spec: What is asked, as an IntegrationSpec.
-        code: Digest of the stage's code, by stage.
         rerun: Stages that run whatever the memo holds, as train,evaluate; empty for none.
 
     Returns:
@@ -39,10 +35,9 @@ def integrate(
         warnings: What a person should know, though the verdict is pass.
     """
     from gatehouse.evaluation.integration.stage import integrate as run_integrate
-    from gatehouse.store.parameters import request_of, runner, values_of
-    from gatehouse.store.store import ArtifactStore
+    from gatehouse.store.parameters import open_store, request_of, runner, values_of
 
-    run = runner(ArtifactStore.open(store), code, rerun)
+    run = runner(open_store(store), rerun)
     request = request_of(
         run_integrate, model=model, training_set=training_set, split=split, tests=tests, online=online, spec=spec
     )

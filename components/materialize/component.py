@@ -2,12 +2,10 @@
 
 from typing import NamedTuple
 
-from kfp import dsl
-
-from gatehouse.store.image import image_of
+from gatehouse.components.interface import component
 
 
-@dsl.component(base_image=image_of("materialize"), packages_to_install=[], install_kfp_package=False)
+@component("data", title="Materialize online", cpu="2", memory="4G", minutes=60)
 def materialize(
     store: str,
     snapshot: str,
@@ -57,10 +55,9 @@ def materialize(
         report: Reference of the report.
     """
     from gatehouse.online.stage import materialize as run_materialize
-    from gatehouse.store.parameters import request_of, runner, values_of
-    from gatehouse.store.store import ArtifactStore
+    from gatehouse.store.parameters import open_store, request_of, runner, values_of
 
-    run = runner(ArtifactStore.open(store))
+    run = runner(open_store(store))
     request = request_of(
         run_materialize,
         snapshot=snapshot,

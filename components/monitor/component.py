@@ -4,10 +4,10 @@ from typing import NamedTuple
 
 from kfp import dsl
 
-from gatehouse.store.image import image_of
+from gatehouse.components.interface import component
 
 
-@dsl.component(base_image=image_of("monitor"), packages_to_install=[], install_kfp_package=False)
+@component("training", title="Compare with the champion's data", caching=True, cpu="2", memory="4G")
 def monitor(
     store: str,
     reference: str,
@@ -25,7 +25,6 @@ def monitor(
     robustness: str = "",
     predictions: str = "",
     unlabelled: str = "",
-    code: dict = {},
     rerun: str = "",
 ) -> NamedTuple("Outputs", [("drift", str), ("decision", str), ("verdict", str), ("reasons", list)]):
     """Compare the newest rows with what the champion was trained on.
@@ -44,7 +43,6 @@ def monitor(
         robustness: Reference of its probes; empty for none.
         predictions: Reference of a log of predictions; empty to score the newest rows with the champion.
         unlabelled: Reference of decisions whose label is not known yet, which are checked too; empty for none.
-        code: Digest of the stage's code, by stage.
         rerun: Stages that run whatever the memo holds, as train,evaluate; empty for none.
 
     Returns:
@@ -58,13 +56,12 @@ def monitor(
     """
     from gatehouse.monitoring.report import present
     from gatehouse.monitoring.stage import monitor as watch
-    from gatehouse.store.parameters import request_of, runner
-    from gatehouse.store.store import ArtifactStore
+    from gatehouse.store.parameters import open_store, request_of, runner
 
-    opened = ArtifactStore.open(store)
+    opened = open_store(store)
     compared = {"reference": reference, "split": split, "current": current, "since": since, "until": until}
     compared |= {"model": model, "evaluation": evaluation, "robustness": robustness, "predictions": predictions}
     request = request_of(watch, **compared, unlabelled=unlabelled, stale=stale, spec=spec)
-    result = runner(opened, code, rerun)(watch, request)
+    result = runner(opened, rerun)(watch, request)
     present(opened, result.drift, report, summary, metrics)
     return (result.drift, result.decision, result.verdict, list(result.alarms or result.warnings))

@@ -2,12 +2,10 @@
 
 from typing import NamedTuple
 
-from kfp import dsl
-
-from gatehouse.store.image import image_of
+from gatehouse.components.interface import component
 
 
-@dsl.component(base_image=image_of("promote"), packages_to_install=[], install_kfp_package=False)
+@component("control", title="Move the champion alias", shows_models=True)
 def promote(store: str, model_name: str, action: str, version: int, reason: str, to: str = "champion") -> NamedTuple(
     "Outputs", [("decision", str), ("version", int), ("champion", str)]
 ):
@@ -28,8 +26,8 @@ def promote(store: str, model_name: str, action: str, version: int, reason: str,
     """
     from gatehouse.registry.stage import PromoteRequest
     from gatehouse.registry.stage import promote as act
-    from gatehouse.store.store import ArtifactStore
+    from gatehouse.store.parameters import open_store
 
     request = PromoteRequest(model_name=model_name, action=action, version=version, reason=reason, to=to)
-    result = act(request, ArtifactStore.open(store))
+    result = act(request, open_store(store))
     return (result.decision, result.version, result.champion)

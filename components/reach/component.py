@@ -2,12 +2,10 @@
 
 from typing import NamedTuple
 
-from kfp import dsl
-
-from gatehouse.store.image import image_of
+from gatehouse.components.interface import component
 
 
-@dsl.component(base_image=image_of("reach"), packages_to_install=[], install_kfp_package=False)
+@component("training", title="Reach what pods need", cpu="500m", memory="1G", minutes=10)
 def reach(
     store: str,
     version: str = "",
@@ -22,9 +20,8 @@ def reach(
         checks: The result of each check, as one sentence.
     """
     from gatehouse.operations.diagnosing.stage import reach as run_reach
-    from gatehouse.store.parameters import request_of, runner, values_of
-    from gatehouse.store.store import ArtifactStore
+    from gatehouse.store.parameters import open_store, request_of, runner, values_of
 
-    run = runner(ArtifactStore.open(store))
+    run = runner(open_store(store))
     request = request_of(run_reach, version=version)
     return values_of(run(run_reach, request))

@@ -2,12 +2,10 @@
 
 from typing import NamedTuple
 
-from kfp import dsl
-
-from gatehouse.store.image import image_of
+from gatehouse.components.interface import component
 
 
-@dsl.component(base_image=image_of("reconcile"), packages_to_install=[], install_kfp_package=False)
+@component("control", title="Look after earlier runs", cpu="500m", memory="1G", minutes=15)
 def reconcile(
     store: str,
     project: str,
@@ -37,10 +35,9 @@ def reconcile(
         warnings: What a person should know, though the verdict is pass.
     """
     from gatehouse.operations.reconciling.stage import reconcile as run_reconcile
-    from gatehouse.store.parameters import request_of, runner, values_of
-    from gatehouse.store.store import ArtifactStore
+    from gatehouse.store.parameters import open_store, request_of, runner, values_of
 
-    run = runner(ArtifactStore.open(store))
+    run = runner(open_store(store))
     request = request_of(
         run_reconcile,
         project=project,

@@ -2,12 +2,10 @@
 
 from typing import NamedTuple
 
-from kfp import dsl
-
-from gatehouse.store.image import image_of
+from gatehouse.components.interface import component
 
 
-@dsl.component(base_image=image_of("recover"), packages_to_install=[], install_kfp_package=False)
+@component("training", title="Come back after a killed worker")
 def recover(
     store: str,
 ) -> NamedTuple("Outputs", [("resumed_at", int), ("machines", list)]):
@@ -21,10 +19,9 @@ def recover(
         machines: Machines that they ran on.
     """
     from gatehouse.operations.diagnosing.stage import recover as run_recover
-    from gatehouse.store.parameters import request_of, runner, values_of
-    from gatehouse.store.store import ArtifactStore
+    from gatehouse.store.parameters import open_store, request_of, runner, values_of
 
-    run = runner(ArtifactStore.open(store))
+    run = runner(open_store(store))
     request = request_of(
         run_recover,
     )

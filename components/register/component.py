@@ -4,10 +4,10 @@ from typing import NamedTuple
 
 from kfp import dsl
 
-from gatehouse.store.image import image_of
+from gatehouse.components.interface import component
 
 
-@dsl.component(base_image=image_of("register"), packages_to_install=[], install_kfp_package=False)
+@component("control", title="Register behind the gate", shows_models=True)
 def register(
     store: str, model_name: str, model: str, evaluation: str, policy: dict, summary: dsl.Output[dsl.Markdown]
 ) -> NamedTuple("Outputs", [("decision", str), ("version", int), ("alias", str), ("verdict", str), ("reasons", list)]):
@@ -31,11 +31,10 @@ def register(
     from gatehouse.registry.card import card_body
     from gatehouse.registry.stage import register as enter
     from gatehouse.reports.advice import advised
-    from gatehouse.store.parameters import request_of
-    from gatehouse.store.store import ArtifactStore
+    from gatehouse.store.parameters import open_store, request_of
 
     request = request_of(enter, model_name=model_name, model=model, evaluation=evaluation, policy=policy)
-    opened = ArtifactStore.open(store)
+    opened = open_store(store)
     result = enter(request, opened)
     lines = [
         f"# {model_name}: {result.decision}",

@@ -4,10 +4,10 @@ from typing import NamedTuple
 
 from kfp import dsl
 
-from gatehouse.store.image import image_of
+from gatehouse.components.interface import component
 
 
-@dsl.component(base_image=image_of("report_end"), packages_to_install=[], install_kfp_package=False)
+@component("control", title="Report the end", cpu="500m", memory="512M", minutes=5)
 def report_end(
     store: str,
     project: str,
@@ -37,10 +37,10 @@ def report_end(
     """
     from gatehouse.operations.ending.stage import EndRequest, summary_of
     from gatehouse.operations.ending.stage import report_end as report
-    from gatehouse.store.store import ArtifactStore
+    from gatehouse.store.parameters import open_store
 
     end = EndRequest(project=project, pipeline=pipeline, kfp_state=status.state, when=when, form=form, owners=owners)
-    opened = ArtifactStore.open(store)
+    opened = open_store(store)
     result = report(end, opened)
     with open(summary.path, "w", encoding="utf-8") as stream:
         stream.write(summary_of(opened, result))

@@ -2,12 +2,10 @@
 
 from typing import NamedTuple
 
-from kfp import dsl
-
-from gatehouse.store.image import image_of
+from gatehouse.components.interface import component
 
 
-@dsl.component(base_image=image_of("resolve"), packages_to_install=[], install_kfp_package=False)
+@component("control", title="Resolve the champion", cpu="500m", memory="1G", minutes=5)
 def resolve(
     store: str,
     model_name: str,
@@ -30,10 +28,9 @@ def resolve(
         champion: Reference of the champion; empty for none.
     """
     from gatehouse.registry.stage import resolve as run_resolve
-    from gatehouse.store.parameters import request_of, runner, values_of
-    from gatehouse.store.store import ArtifactStore
+    from gatehouse.store.parameters import open_store, request_of, runner, values_of
 
-    run = runner(ArtifactStore.open(store))
+    run = runner(open_store(store))
     request = request_of(
         run_resolve, model_name=model_name, candidate=candidate, training_set=training_set, split=split, policy=policy
     )

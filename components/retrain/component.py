@@ -2,12 +2,10 @@
 
 from typing import NamedTuple
 
-from kfp import dsl
-
-from gatehouse.store.image import image_of
+from gatehouse.components.interface import component
 
 
-@dsl.component(base_image=image_of("retrain"), packages_to_install=[], install_kfp_package=False)
+@component("training", title="Order a new model", cpu="500m", memory="1G", minutes=15)
 def retrain(
     store: str,
     project: str,
@@ -46,10 +44,9 @@ def retrain(
         warnings: What a person should know, though the verdict is pass.
     """
     from gatehouse.monitoring.retraining_stage import retrain as run_retrain
-    from gatehouse.store.parameters import request_of, runner, values_of
-    from gatehouse.store.store import ArtifactStore
+    from gatehouse.store.parameters import open_store, request_of, runner, values_of
 
-    run = runner(ArtifactStore.open(store))
+    run = runner(open_store(store))
     request = request_of(
         run_retrain,
         project=project,

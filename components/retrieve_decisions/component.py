@@ -2,12 +2,10 @@
 
 from typing import NamedTuple
 
-from kfp import dsl
-
-from gatehouse.store.image import image_of
+from gatehouse.components.interface import component
 
 
-@dsl.component(base_image=image_of("retrieve_decisions"), packages_to_install=[], install_kfp_package=False)
+@component("data", title="Retrieve the rows to score", caching=True, cpu="2", memory="8G")
 def retrieve_decisions(
     store: str,
     snapshot: str,
@@ -19,7 +17,6 @@ def retrieve_decisions(
     until: str = "",
     keys: str = "",
     unlabelled: bool = False,
-    code: dict = {},
     rerun: str = "",
 ) -> NamedTuple("Outputs", [("decisions", str), ("rows", int)]):
     """Join a feature service point-in-time to decisions whose outcome need not be known; no label is read.
@@ -35,7 +32,6 @@ def retrieve_decisions(
         until: Only decisions before this time, ISO 8601; empty for all up to `as_of`.
         keys: Reference of keys and times to score instead of the label's decisions; empty for the label's decisions.
         unlabelled: Only decisions whose label is not known yet or younger than its horizon; the result may be empty.
-        code: Digest of the stage's code, by stage.
         rerun: Stages that run whatever the memo holds, as train,evaluate; empty for none.
 
     Returns:
@@ -43,10 +39,9 @@ def retrieve_decisions(
         rows: Number of rows.
     """
     from gatehouse.features.decisions.stage import retrieve_decisions as run_retrieve_decisions
-    from gatehouse.store.parameters import request_of, runner, values_of
-    from gatehouse.store.store import ArtifactStore
+    from gatehouse.store.parameters import open_store, request_of, runner, values_of
 
-    run = runner(ArtifactStore.open(store), code, rerun)
+    run = runner(open_store(store), rerun)
     request = request_of(
         run_retrieve_decisions,
         snapshot=snapshot,

@@ -2,12 +2,10 @@
 
 from typing import NamedTuple
 
-from kfp import dsl
-
-from gatehouse.store.image import image_of
+from gatehouse.components.interface import component
 
 
-@dsl.component(base_image=image_of("retrieve_training_set"), packages_to_install=[], install_kfp_package=False)
+@component("data", title="Join features point-in-time", caching=True, cpu="2", memory="8G")
 def retrieve_training_set(
     store: str,
     snapshot: str,
@@ -15,7 +13,6 @@ def retrieve_training_set(
     definitions: str,
     service: str,
     as_of: str,
-    code: dict = {},
     rerun: str = "",
 ) -> NamedTuple("Outputs", [("training_set", str), ("rows", int), ("set_aside", dict)]):
     """Join a feature service to the entity rows point-in-time, through Feast.
@@ -27,7 +24,6 @@ def retrieve_training_set(
         definitions: Reference of the feature definitions.
         service: Name of the feature service.
         as_of: Time at which labels must be known, ISO 8601.
-        code: Digest of the stage's code, by stage.
         rerun: Stages that run whatever the memo holds, as train,evaluate; empty for none.
 
     Returns:
@@ -36,10 +32,9 @@ def retrieve_training_set(
         set_aside: Number of entity rows that were set aside, by reason.
     """
     from gatehouse.features.point_in_time.stage import retrieve_training_set as run_retrieve_training_set
-    from gatehouse.store.parameters import request_of, runner, values_of
-    from gatehouse.store.store import ArtifactStore
+    from gatehouse.store.parameters import open_store, request_of, runner, values_of
 
-    run = runner(ArtifactStore.open(store), code, rerun)
+    run = runner(open_store(store), rerun)
     request = request_of(
         run_retrieve_training_set,
         snapshot=snapshot,

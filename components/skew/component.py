@@ -4,10 +4,10 @@ from typing import NamedTuple
 
 from kfp import dsl
 
-from gatehouse.store.image import image_of
+from gatehouse.components.interface import component
 
 
-@dsl.component(base_image=image_of("skew"), packages_to_install=[], install_kfp_package=False)
+@component("data", title="Compare serving with training", caching=True, cpu="2", memory="4G")
 def skew(
     store: str,
     training_set: str,
@@ -16,7 +16,6 @@ def skew(
     metrics: dsl.Output[dsl.Metrics],
     report: dsl.Output[dsl.HTML],
     statistics: dict = {},
-    code: dict = {},
     rerun: str = "",
 ) -> NamedTuple("Outputs", [("skew", str), ("verdict", str), ("reasons", list)]):
     """Compare logged serving features with a training set; skew is a verdict, and the report is written either way.
@@ -27,7 +26,6 @@ def skew(
         serving: Reference of the dataset with the logged features.
         spec: Thresholds, as a SkewSpec.
         statistics: Where statistics are computed, as a StatisticsSpec.
-        code: Digest of the stage's code, by stage.
         rerun: Stages that run whatever the memo holds, as train,evaluate; empty for none.
 
     Returns:
@@ -39,11 +37,10 @@ def skew(
     """
     from gatehouse.data.validation.skew.report import show
     from gatehouse.data.validation.skew.stage import skew as compare
-    from gatehouse.store.parameters import request_of, runner
-    from gatehouse.store.store import ArtifactStore
+    from gatehouse.store.parameters import open_store, request_of, runner
 
-    opened = ArtifactStore.open(store)
+    opened = open_store(store)
     compared = {"training_set": training_set, "serving": serving, "spec": spec, "statistics": statistics}
-    result = runner(opened, code, rerun)(compare, request_of(compare, **compared))
+    result = runner(opened, rerun)(compare, request_of(compare, **compared))
     show(result, opened, metrics, report)
     return (result.skew, result.verdict, list(result.reasons))

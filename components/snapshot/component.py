@@ -4,10 +4,10 @@ from typing import NamedTuple
 
 from kfp import dsl
 
-from gatehouse.store.image import image_of
+from gatehouse.components.interface import component
 
 
-@dsl.component(base_image=image_of("snapshot"), packages_to_install=[], install_kfp_package=False)
+@component("data", title="Snapshot the source", cpu="2", memory="4G", minutes=65)
 def snapshot(
     store: str,
     source: dict,
@@ -25,7 +25,6 @@ def snapshot(
     since: str = "",
     until: str = "",
     forcible: list = [],
-    code: dict = {},
     rerun: str = "",
 ) -> NamedTuple(
     "Outputs", [("snapshot", str), ("as_of", str), ("validation", str), ("verdict", str), ("reasons", list)]
@@ -47,7 +46,6 @@ def snapshot(
         since: Start of the span that the run is for (ISO 8601 with zone); empty for none.
         until: Its end; empty for none.
         forcible: The stages that `rerun` may name.
-        code: Digest of each stage's code, by stage.
         rerun: Stages that run whatever the memo holds, as train,evaluate; empty for none.
 
     Returns:
@@ -63,11 +61,10 @@ def snapshot(
     from gatehouse.data.validation.report import show
     from gatehouse.data.validation.stage import validate
     from gatehouse.operations.preparing.stage import prepare
-    from gatehouse.store.parameters import request_of, runner
-    from gatehouse.store.store import ArtifactStore
+    from gatehouse.store.parameters import open_store, request_of, runner
 
-    opened = ArtifactStore.open(store)
-    run = runner(opened, code, rerun)
+    opened = open_store(store)
+    run = runner(opened, rerun)
     needs = {"rerun": rerun, "stages": forcible, "configs": configs, "model_name": model_name}
     run(prepare, request_of(prepare, **needs, since=since, until=until))
     read = {"location": location, "window": window, "backfill": backfill}

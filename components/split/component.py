@@ -2,12 +2,10 @@
 
 from typing import NamedTuple
 
-from kfp import dsl
-
-from gatehouse.store.image import image_of
+from gatehouse.components.interface import component
 
 
-@dsl.component(base_image=image_of("split"), packages_to_install=[], install_kfp_package=False)
+@component("control", title="Split", cpu="2", memory="4G", minutes=65)
 def split(
     store: str,
     training_set: str,
@@ -17,7 +15,6 @@ def split(
     verdict: str = "pass",
     reasons: list = [],
     leakage: str = "",
-    code: dict = {},
     rerun: str = "",
 ) -> NamedTuple("Outputs", [("split", str), ("split_checks", str), ("transformation", str)]):
     """Divide a training set that does not leak into parts, and fit the transformation of its train part.
@@ -31,7 +28,6 @@ def split(
         verdict: What the check for leakage says of the training set; anything but pass ends the run.
         reasons: Why it is no pass.
         leakage: Reference of the check that says so.
-        code: Digest of each stage's code, by stage.
         rerun: Stages that run whatever the memo holds, as train,evaluate; empty for none.
 
     Returns:
@@ -41,11 +37,10 @@ def split(
     """
     from gatehouse.data.splitting.stage import split as divide
     from gatehouse.operations.requiring.stage import require_no_leakage
-    from gatehouse.store.parameters import request_of, runner
-    from gatehouse.store.store import ArtifactStore
+    from gatehouse.store.parameters import open_store, request_of, runner
     from gatehouse.training.transformation.stage import fit_transformation
 
-    run = runner(ArtifactStore.open(store), code, rerun)
+    run = runner(open_store(store), rerun)
     run(require_no_leakage, request_of(require_no_leakage, verdict=verdict, reasons=reasons, report=leakage))
     parts = run(divide, request_of(divide, training_set=training_set, spec=spec))
     fitting = {"training_set": training_set, "split": parts.split, "spec": transformation, "model_name": model_name}

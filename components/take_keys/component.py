@@ -2,12 +2,10 @@
 
 from typing import NamedTuple
 
-from kfp import dsl
-
-from gatehouse.store.image import image_of
+from gatehouse.components.interface import component
 
 
-@dsl.component(base_image=image_of("take_keys"), packages_to_install=[], install_kfp_package=False)
+@component("control", title="Take the keys to score")
 def take_keys(
     store: str,
     keys: str,
@@ -24,9 +22,8 @@ def take_keys(
         taken: Reference of the table; empty for none.
     """
     from gatehouse.features.keys.stage import take_keys as run_take_keys
-    from gatehouse.store.parameters import request_of, runner, values_of
-    from gatehouse.store.store import ArtifactStore
+    from gatehouse.store.parameters import open_store, request_of, runner, values_of
 
-    run = runner(ArtifactStore.open(store))
+    run = runner(open_store(store))
     request = request_of(run_take_keys, keys=keys, name=name)
     return values_of(run(run_take_keys, request))

@@ -4,10 +4,10 @@ from typing import NamedTuple
 
 from kfp import dsl
 
-from gatehouse.store.image import image_of
+from gatehouse.components.interface import component
 
 
-@dsl.component(base_image=image_of("train"), packages_to_install=[], install_kfp_package=False)
+@component("training", title="Train the candidate", cpu="2", memory="8G", minutes=510)
 def train(
     store: str,
     training_set: str,
@@ -23,7 +23,6 @@ def train(
     refit: bool = False,
     calibration: dict = {},
     seed: int = -1,
-    code: dict = {},
     rerun: str = "",
 ) -> NamedTuple("Outputs", [("model", str), ("experiment", str)]):
     """Search hyperparameters where asked, train a candidate with the best ones, and calibrate it where asked.
@@ -39,7 +38,6 @@ def train(
         refit: Train again on train and validation rows, for as many epochs as the first training found to be best.
         calibration: What is fitted on the validation part, as a CalibrationSpec; empty for no calibration.
         seed: Of search and training in place of that of `spec`; negative for that.
-        code: Digest of each stage's code, by stage.
         rerun: Stages that run whatever the memo holds, as train,evaluate; empty for none.
 
     Returns:
@@ -54,8 +52,7 @@ def train(
     import shutil
 
     from gatehouse.reports.rendering import rendered
-    from gatehouse.store.parameters import as_written, request_of, runner
-    from gatehouse.store.store import ArtifactStore
+    from gatehouse.store.parameters import as_written, open_store, request_of, runner
     from gatehouse.tracking.training import track_experiment, track_training
     from gatehouse.training.calibration.stage import calibrate
     from gatehouse.training.spec import operation_of, run_as, train_spec
@@ -63,8 +60,8 @@ def train(
     from gatehouse.tuning.reports.page import write_markdown
     from gatehouse.tuning.stage import tune
 
-    opened = ArtifactStore.open(store)
-    run, experiment = runner(opened, code, rerun), ""
+    opened = open_store(store)
+    run, experiment = runner(opened, rerun), ""
     data = {"training_set": training_set, "split": split}
     rows = {**data, "transformation": transformation, "model_name": model_name}
     training = train_spec(as_written(spec) | ({"seed": seed} if seed >= 0 else {}))

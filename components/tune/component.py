@@ -2,12 +2,10 @@
 
 from typing import NamedTuple
 
-from kfp import dsl
-
-from gatehouse.store.image import image_of
+from gatehouse.components.interface import component
 
 
-@dsl.component(base_image=image_of("tune"), packages_to_install=[], install_kfp_package=False)
+@component("training", title="Tune hyperparameters", cpu="2", memory="8G", minutes=240)
 def tune(
     store: str,
     training_set: str,
@@ -18,7 +16,6 @@ def tune(
     model_name: str,
     seed: int,
     resample_by: str = "",
-    code: dict = {},
     rerun: str = "",
 ) -> NamedTuple(
     "Outputs", [("experiment", str), ("best", str), ("summary", str), ("ended", str), ("provisional_trials", int)]
@@ -35,7 +32,6 @@ def tune(
         model_name: Name of the model.
         seed: Seed of sampler and trials.
         resample_by: Units that the bootstrap of the best score resamples, as in the evaluation.
-        code: Digest of the stage's code, by stage.
         rerun: Stages that run whatever the memo holds, as train,evaluate; empty for none.
 
     Returns:
@@ -45,11 +41,10 @@ def tune(
         ended: Why the experiment ended.
         provisional_trials: Number of trials that a machine or a time limit ended; the next run tries them again.
     """
-    from gatehouse.store.parameters import request_of, runner, values_of
-    from gatehouse.store.store import ArtifactStore
+    from gatehouse.store.parameters import open_store, request_of, runner, values_of
     from gatehouse.tuning.stage import tune as run_tune
 
-    run = runner(ArtifactStore.open(store), code, rerun)
+    run = runner(open_store(store), rerun)
     request = request_of(
         run_tune,
         training_set=training_set,

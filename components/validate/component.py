@@ -4,10 +4,10 @@ from typing import NamedTuple
 
 from kfp import dsl
 
-from gatehouse.store.image import image_of
+from gatehouse.components.interface import component
 
 
-@dsl.component(base_image=image_of("validate"), packages_to_install=[], install_kfp_package=False)
+@component("data", title="Validate against the contract", caching=True, cpu="2", memory="4G")
 def validate(
     store: str,
     snapshot: str,
@@ -18,7 +18,6 @@ def validate(
     metrics: dsl.Output[dsl.Metrics],
     report: dsl.Output[dsl.HTML],
     statistics: dict = {},
-    code: dict = {},
     rerun: str = "",
 ) -> NamedTuple("Outputs", [("validation", str), ("verdict", str), ("reasons", list)]):
     """Judge a snapshot against its contract; a breach is a verdict, and the report is written either way.
@@ -31,7 +30,6 @@ def validate(
         snapshots: References of other snapshots that foreign keys lead to, by the name that the contract gives them.
         delivery: What the guards said as the snapshot was taken.
         statistics: Where statistics are computed, as a StatisticsSpec.
-        code: Digest of the stage's code, by stage.
         rerun: Stages that run whatever the memo holds, as train,evaluate; empty for none.
 
     Returns:
@@ -43,12 +41,11 @@ def validate(
     """
     from gatehouse.data.validation.report import show
     from gatehouse.data.validation.stage import validate as judge
-    from gatehouse.store.parameters import request_of, runner
-    from gatehouse.store.store import ArtifactStore
+    from gatehouse.store.parameters import open_store, request_of, runner
 
-    opened = ArtifactStore.open(store)
+    opened = open_store(store)
     about = {"snapshot": snapshot, "contract": contract, "baseline": baseline, "snapshots": snapshots}
     request = request_of(judge, **about, delivery=delivery, statistics=statistics)
-    result = runner(opened, code, rerun)(judge, request)
+    result = runner(opened, rerun)(judge, request)
     show(result, opened, metrics, report)
     return (result.validation, result.verdict, list(result.reasons))

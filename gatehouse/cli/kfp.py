@@ -20,10 +20,10 @@ from gatehouse.kfp.submission import Change, Submission, Upload, planned, summar
 from gatehouse.kfp_api.answers import Run
 from gatehouse.kfp_api.client import KfpApi
 from gatehouse.kfp_api.specs import parsed_parameters
-from gatehouse.kfp_api.variables import UI
 from gatehouse.operations.ending.outcome import outcome_in_kfp, unsuccessful
 from gatehouse.project.platforms import Platform, load_platform
 from gatehouse.project.project import Project
+from gatehouse.runtime.variables import UI
 from gatehouse.store.parameters import require_known
 from gatehouse.store.run import events
 from gatehouse.store.store import ArtifactStore

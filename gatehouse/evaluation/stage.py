@@ -11,7 +11,7 @@ from gatehouse.evaluation.spec import EvaluationSpec, GatePolicy
 from gatehouse.store.canonical import canonical_json
 from gatehouse.store.identity import identity_of
 from gatehouse.store.reference import Reference
-from gatehouse.store.stage import Resources, StageModel, stage
+from gatehouse.store.stage import StageModel, stage
 from gatehouse.store.store import ArtifactStore
 from gatehouse.training.model_spec import learned_parts
 
@@ -74,7 +74,6 @@ class ScoringError(GatehouseError):
 @stage(
     "evaluate",
     title="Evaluate against the champion",
-    resources=Resources(cpu="2", memory="4G"),
     pages={"evaluations": "gatehouse.evaluation.report:page"},
     task=("resolve", "evaluate"),
 )

@@ -24,7 +24,7 @@ from gatehouse.errors import ConfigurationError
 from gatehouse.kfp_api.answers import Experiment, Pipeline, RecurringRun, Run, Server, Version
 from gatehouse.kfp_api.connection import Connection, KfpError, KfpRefusedError, Patience
 from gatehouse.kfp_api.specs import version_name
-from gatehouse.kfp_api.variables import NAMESPACE
+from gatehouse.runtime.variables import NAMESPACE
 
 logger = logging.getLogger(__name__)
 

@@ -15,8 +15,9 @@ from tenacity import RetryCallState, Retrying, retry_if_exception, stop_before_d
 from urllib3.exceptions import ConnectTimeoutError, NewConnectionError
 
 from gatehouse.errors import ConfigurationError, GatehouseError
-from gatehouse.kfp_api.variables import ENDPOINT, MOUNTED_TOKEN, NAMESPACE, TOKEN, TOKEN_FILE
+from gatehouse.kfp_api.variables import MOUNTED_TOKEN, TOKEN, TOKEN_FILE
 from gatehouse.runtime.redaction import require_encoded
+from gatehouse.runtime.variables import ENDPOINT, NAMESPACE
 
 logger = logging.getLogger(__name__)
 

@@ -1,9 +1,5 @@
 """Environment variables that say where Kubeflow Pipelines is, and as whom it is asked."""
 
-ENDPOINT = "GATEHOUSE_KFP_ENDPOINT"
-UI = "GATEHOUSE_KFP_UI"
-"""Address of KFP's pages, where they are elsewhere than its API."""
-NAMESPACE = "GATEHOUSE_KFP_NAMESPACE"
 TOKEN = "GATEHOUSE_KFP_TOKEN"
 TOKEN_FILE = "GATEHOUSE_KFP_TOKEN_FILE"
 MOUNTED_TOKEN = "KF_PIPELINES_SA_TOKEN_PATH"

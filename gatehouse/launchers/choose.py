@@ -7,9 +7,8 @@ from pydantic import TypeAdapter, ValidationError
 from gatehouse.errors import LaunchError
 from gatehouse.launchers.launcher import Launcher
 from gatehouse.launchers.spec import Launch, LocalLaunch, PyTorchJobLaunch
+from gatehouse.runtime.variables import LAUNCH
 from gatehouse.store.store import ArtifactStore
-
-LAUNCH = "GATEHOUSE_LAUNCH"
 
 
 def launch_of(text: str) -> Launch:

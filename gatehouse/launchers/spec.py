@@ -4,8 +4,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from gatehouse.kfp_api.variables import ENDPOINT, NAMESPACE, UI
 from gatehouse.launchers.timeouts import HANG_SECONDS, SCHEDULING_MINUTES
+from gatehouse.runtime.variables import CREDENTIALS, SETTINGS
 from gatehouse.store.identity import Spec, operational
 
 _NAME = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
@@ -76,22 +76,6 @@ class Volume(Spec):
     read_only: bool = False
 
 
-SETTINGS, CREDENTIALS = "gatehouse-settings", "gatehouse-credentials"
-SETTINGS_KEYS = {
-    "mlflow-tracking-uri": "GATEHOUSE_MLFLOW_TRACKING_URI",
-    "aws-endpoint-url": "AWS_ENDPOINT_URL",
-    "aws-region": "AWS_DEFAULT_REGION",
-    "kfp-endpoint": ENDPOINT,
-    "kfp-namespace": NAMESPACE,
-    "kfp-ui": UI,
-}
-CREDENTIAL_KEYS = {
-    "mlflow-tracking-token": "GATEHOUSE_MLFLOW_TRACKING_TOKEN",
-    "aws-access-key-id": "AWS_ACCESS_KEY_ID",
-    "aws-secret-access-key": "AWS_SECRET_ACCESS_KEY",
-}
-ONLINE_STORE = "GATEHOUSE_ONLINE_STORE"
-"""The variable for the key `online-store` of the credentials; only for pods that read or write that store."""
 STORE_SECRETS = (
     FromSecret(variable="AWS_ENDPOINT_URL", source="config_map", name=SETTINGS, key="aws-endpoint-url"),
     FromSecret(variable="AWS_DEFAULT_REGION", source="config_map", name=SETTINGS, key="aws-region"),

@@ -3,7 +3,7 @@
 from gatehouse.errors import ConfigurationError
 from gatehouse.store.manifest import Column, Manifest
 from gatehouse.store.reference import Reference
-from gatehouse.store.stage import CONTENTS, Effects, Resources, StageModel, stage
+from gatehouse.store.stage import CONTENTS, Effects, StageModel, stage
 from gatehouse.store.store import ArtifactStore
 
 LATEST = "latest"
@@ -33,7 +33,6 @@ class CollectResult(StageModel):
     "collect_log",
     title="Take the log of predictions",
     effects=Effects(reads="the log", why="Logs grow without any parameter changing; the same bytes give the same log."),
-    resources=Resources(cpu="1", memory="4G"),
     pages={"prediction-logs": CONTENTS},
 )
 def collect_log(request: CollectRequest, store: ArtifactStore) -> CollectResult:

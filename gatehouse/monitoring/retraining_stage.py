@@ -7,12 +7,12 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 
 from gatehouse.errors import ConfigurationError
-from gatehouse.kfp_api.variables import ENDPOINT
 from gatehouse.monitoring.orders import Order, Orders
 from gatehouse.monitoring.spec import RetrainSpec
 from gatehouse.monitoring.stage import FILE
+from gatehouse.runtime.variables import ENDPOINT
 from gatehouse.store.canonical import digest_of
-from gatehouse.store.stage import Effects, Resources, StageModel, stage
+from gatehouse.store.stage import Effects, StageModel, stage
 from gatehouse.store.store import ArtifactStore
 
 _DAY = 86_400.0
@@ -69,7 +69,6 @@ _ACTIONS = {
         writes="an order, a run of Kubeflow Pipelines",
         why="An order is created once for its cause, and the run is looked for by its name before it is created.",
     ),
-    resources=Resources(cpu="500m", memory="1G", minutes=15),
 )
 def retrain(request: RetrainRequest, store: ArtifactStore) -> RetrainResult:
     """Order a training if one is due and no limit holds it back; a cause is ordered once.

@@ -11,7 +11,7 @@ from gatehouse.store.canonical import sha256_bytes
 from gatehouse.store.manifest import Column, FileEntry, Manifest
 from gatehouse.store.memo import last, memo_key, remember
 from gatehouse.store.reference import Reference
-from gatehouse.store.stage import CONTENTS, Resources, StageModel, stage
+from gatehouse.store.stage import CONTENTS, StageModel, stage
 from gatehouse.store.store import ArtifactStore
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class ScoreResult(StageModel):
     rows: int
 
 
-@stage("score", title="Score", resources=Resources(cpu="2", memory="4G"), pages={"predictions": CONTENTS})
+@stage("score", title="Score", pages={"predictions": CONTENTS})
 def score(request: ScoreRequest, store: ArtifactStore) -> ScoreResult:
     """Score rows with a model: Parquet files of keys, decision time, predictions, model and version.
 
@@ -183,7 +183,7 @@ def _scored(
     import pyarrow as pa
 
     facts = {"model": request.model, "version": request.version, "names": names, "rows": sha256_bytes(_bytes_of(piece))}
-    key = memo_key(PIECE, score.code_here(), facts)
+    key = memo_key(PIECE, score.sources().digest, facts)
     if (kept := last(store, PIECE, key)) is not None:
         entry = FileEntry(**kept["file"])
         stat = store.objects.stat(entry.blob)

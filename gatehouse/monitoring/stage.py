@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from gatehouse.monitoring.spec import DataDriftSpec, MonitoringSpec, PerformanceSpec
 from gatehouse.store.canonical import canonical_json
 from gatehouse.store.identity import identity_of
-from gatehouse.store.stage import Resources, StageModel, stage
+from gatehouse.store.stage import StageModel, stage
 from gatehouse.store.store import ArtifactStore
 
 if TYPE_CHECKING:
@@ -65,7 +65,6 @@ class MonitorResult(StageModel):
 @stage(
     "monitor",
     title="Compare with the champion's data",
-    resources=Resources(cpu="2", memory="4G"),
     pages={"drift-reports": "gatehouse.monitoring.report:page"},
 )
 def monitor(request: MonitorRequest, store: ArtifactStore) -> MonitorResult:

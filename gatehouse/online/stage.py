@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from gatehouse.store.canonical import canonical_json
-from gatehouse.store.stage import Effects, Resources, StageModel, stage
+from gatehouse.store.stage import Effects, StageModel, stage
 from gatehouse.store.store import ArtifactStore
 
 if TYPE_CHECKING:
@@ -60,7 +60,6 @@ class MaterializeResult(StageModel):
         writes="the online store",
         why="Writes what the store does not hold yet; a repeat goes on where it stopped.",
     ),
-    resources=Resources(cpu="2", memory="4G", minutes=60),
     pages={"materializations": "gatehouse.online.report:page"},
 )
 def materialize(request: MaterializeRequest, store: ArtifactStore) -> MaterializeResult:

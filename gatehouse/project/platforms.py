@@ -16,13 +16,14 @@ from gatehouse.configuration.yaml_lines import load_model, read_text
 from gatehouse.data.snapshot.spec import window_of
 from gatehouse.errors import ConfigurationError
 from gatehouse.launchers.kueue import Kueue
-from gatehouse.launchers.spec import CREDENTIALS, SETTINGS, FromSecret, Toleration, Volume
+from gatehouse.launchers.spec import FromSecret, Toleration, Volume
 from gatehouse.monitoring.collecting_stage import LATEST
 from gatehouse.project.project import Project
 from gatehouse.project.task_settings import TaskResources, of_tasks
 from gatehouse.runtime.images import PACKAGES, by_digest, image
 from gatehouse.runtime.plural import counted
 from gatehouse.runtime.redaction import public_address, require_encoded
+from gatehouse.runtime.variables import CREDENTIALS, SETTINGS
 from gatehouse.store.parameters import filled_in
 
 _NAME = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"

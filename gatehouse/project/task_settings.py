@@ -75,11 +75,3 @@ class StageSettings(Strict):
     retries: int | None = Field(
         None, ge=1, le=10, description="How many times it is tried again, if that is safe; null for twice."
     )
-
-
-def seconds_of_attempts(timeout: int, retries: int, pause: int, factor: float) -> int:
-    """Seconds that all attempts at a task may take together, from the start of the first to the end of the last.
-
-    `timeout` is in seconds of one attempt, and `pause` before the second; each further pause is `factor` times longer.
-    """
-    return timeout * (1 + retries) + round(sum(pause * factor**number for number in range(retries)))

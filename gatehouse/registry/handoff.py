@@ -4,10 +4,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from gatehouse.errors import ConfigurationError
-from gatehouse.launchers.spec import CREDENTIAL_KEYS, CREDENTIALS, ONLINE_STORE, SETTINGS, SETTINGS_KEYS
 from gatehouse.registry.naming import VersionName
 from gatehouse.registry.state import CANARY, CHAMPION, SHADOW
 from gatehouse.runtime.images import TRAINING, image
+from gatehouse.runtime.variables import CREDENTIAL_KEYS, CREDENTIALS, ONLINE_STORE, SETTINGS, SETTINGS_KEYS
 
 PORT = 8080
 _SERVED = (CHAMPION, CANARY, SHADOW)

@@ -25,7 +25,6 @@ SEES_CHAMPIONS = Effects(reads="the ledger", why="Champions change without any p
 WRITES_LEDGER = Effects(
     reads="the ledger",
     writes="the ledger, MLflow",
-    shows_models=True,
     why="Appends to the ledger once; a repeat finds its record.",
 )
 

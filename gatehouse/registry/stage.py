@@ -11,11 +11,10 @@ from gatehouse.registry.registration import decision_on, next_registration, verd
 from gatehouse.registry.state import CHAMPION, Subject
 from gatehouse.store.identity import identity_digest, operational
 from gatehouse.store.reference import Reference
-from gatehouse.store.stage import Resources, StageModel, stage
+from gatehouse.store.stage import StageModel, stage
 from gatehouse.store.store import ArtifactStore
 from gatehouse.tracking.provenance import lineage_of
 
-_SMALL = Resources(cpu="500m", memory="1G", minutes=5)
 _DONE = {"promote": "promoted", "rollback": "rolled back", "archive": "archived"}
 
 
@@ -35,7 +34,7 @@ class ResolveResult(StageModel):
     champion: str
 
 
-@stage("resolve", title="Resolve the champion", effects=SEES_CHAMPIONS, resources=_SMALL)
+@stage("resolve", title="Resolve the champion", effects=SEES_CHAMPIONS)
 def resolve(request: ResolveRequest, store: ArtifactStore) -> ResolveResult:
     """Find the champion that the candidate must be compared with; it is never the candidate itself."""
     subject = Subject(
@@ -72,7 +71,7 @@ class NoChampionError(GatehouseError):
     """A model has no champion yet."""
 
 
-@stage("champion", title="Find the champion", effects=SEES_CHAMPIONS, resources=_SMALL)
+@stage("champion", title="Find the champion", effects=SEES_CHAMPIONS)
 def champion(request: ChampionRequest, store: ArtifactStore) -> ChampionResult:
     """Find the champion and its training data; without one, this raises `NoChampionError`."""
     ledger = Ledger(store, request.model_name)

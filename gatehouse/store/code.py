@@ -2,8 +2,8 @@
 
 A stage's result is decided by its module and by all modules of `gatehouse` that it imports, directly or through others,
 except for those in the rooms of `CARRIERS`. Each module counts as its syntax tree, without comments and docstrings. A
-source digest covers these trees and is the same wherever the sources are, so compiled specs hold it. A code digest also
-covers the versions of the distributions that the modules import, as installed where the stage runs: memo keys hold it.
+code digest covers these trees, and the versions of the distributions that the modules import, as installed where the
+stage runs: memo keys hold it.
 """
 
 import ast
@@ -85,11 +85,7 @@ class Code:
     @property
     def digest(self) -> str:
         """SHA-256 of the sources and of what is installed here, as 64 hexadecimal digits."""
-        return self.digest_with()
-
-    def digest_with(self, source: str = "") -> str:
-        """The `digest` with the source digest of a compiled spec in place of `source`."""
-        return digest_of({"source": source or self.source, "distributions": self.to_json()["distributions"]})
+        return digest_of({"source": self.source, "distributions": self.to_json()["distributions"]})
 
 
 def code_of(module: str) -> Code:

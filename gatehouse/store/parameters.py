@@ -4,17 +4,18 @@ KFP's UI shows names and defaults, but no descriptions. So the default of a run'
 happens without a value, and gives an example.
 """
 
+import atexit
 import json
 import os
 import re
+import tempfile
 from collections.abc import Callable, Collection, Mapping
-from types import MappingProxyType
 from typing import Any, Literal, TypeVar, get_origin
 
 from pydantic import BaseModel
 
 from gatehouse.errors import ConfigurationError
-from gatehouse.store.run import LAST_STAGE
+from gatehouse.store.run import LAST_STAGE, RUN_ID, run_id
 from gatehouse.store.stage import Req, Res, Stage, StageModel
 from gatehouse.store.store import ArtifactStore
 
@@ -148,21 +149,28 @@ def _replaced(value: Any, replace: Callable[[Any], Any], name: Callable[[str], s
     return replace(value)
 
 
-def runner(
-    store: ArtifactStore, code: Mapping[str, str] = MappingProxyType({}), rerun: str = ""
-) -> Callable[[Stage[Req, Res], Req], Res]:
-    """A function that runs a stage of a KFP task with a request.
+def open_store(address: str) -> ArtifactStore:
+    """Open the store of a KFP task, whose run has an id from now on.
 
-    `code` holds, by stage, the code digest of the compiled spec; without one the code on disk counts. `rerun` is the
-    run's parameter of this name.
+    Without an address the store is temporary: it ends with the process, and only files that KFP keeps remain.
     """
+    os.environ[RUN_ID] = run_id()
+    if not address:
+        folder = tempfile.TemporaryDirectory(prefix="gatehouse-store-")
+        atexit.register(folder.cleanup)
+        address = folder.name
+    return ArtifactStore.open(address)
+
+
+def runner(store: ArtifactStore, rerun: str = "") -> Callable[[Stage[Req, Res], Req], Res]:
+    """A function that runs a stage of a KFP task with a request; `rerun` is the run's parameter of this name."""
     nonces = nonces_of(rerun)
 
     def run(stage: Stage[Req, Res], request: Req) -> Res:
-        settings = {"code": code.get(stage.name, ""), "force": nonces.get(stage.name, "")}
-        # `snapshot` and `skew` use both themselves, so their requests have these fields too.
-        fields = {name: value for name, value in settings.items() if name in type(request).model_fields}
-        result = stage(request.model_copy(update=fields), store, **settings)
+        force = nonces.get(stage.name, "")
+        if "force" in type(request).model_fields:  # `snapshot` and `skew` use it themselves.
+            request = request.model_copy(update={"force": force})
+        result = stage(request, store, force=force)
         if os.environ.get(LAST_STAGE) == stage.name:
             raise SystemExit(0)
         return result

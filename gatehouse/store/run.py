@@ -3,28 +3,33 @@
 A stage may give several warnings, and a run that is tried again ends again: these are numbered from the second on.
 """
 
+import json
 import logging
 import os
+import re
+import sys
 import threading
 import time
+import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from gatehouse.configuration.times import zoned
 from gatehouse.errors import ConfigurationError
 from gatehouse.runtime.redaction import redacted
+from gatehouse.runtime.variables import RUN_ID as RUN_ID
 from gatehouse.store.records import read_record, whoami
 from gatehouse.store.store import ArtifactStore
 
 logger = logging.getLogger(__name__)
 
-RUN_ID = "GATEHOUSE_RUN_ID"
 REASON = "GATEHOUSE_REASON"
 MACHINE = "GATEHOUSE_MACHINE"
-"""Environment variables: the run of a process, why a person started it, and the type of machine."""
+"""Environment variables: why a person started a run, and the type of machine."""
 LAST_STAGE = "GATEHOUSE_LAST_STAGE"
 """Environment variable of a run on this machine: the stage after which its task ends."""
 REPORT = "report_end"
@@ -32,6 +37,8 @@ REPORT = "report_end"
 END = "end.json"
 """The record of a run's first end; later ones are `end.2.json` and so on."""
 _RETRY_SECONDS = 900.0
+_LOCAL_RUN = re.compile(r"-\d{4}-\d\d-\d\d-\d\d-\d\d-\d\d-\d+$")
+"""How the local runner of KFP ends the name of a run's folder: with the time."""
 _REPEATED = ("warned", "paused")
 
 
@@ -130,6 +137,26 @@ class Attempt:
 
 TASK: ContextVar[Attempt | None] = ContextVar("gatehouse_task", default=None)
 """The attempt of the outermost stage in this context."""
+
+
+def run_id() -> str:
+    """The id of the run that this process belongs to, whatever started it.
+
+    That is `GATEHOUSE_RUN_ID`, which components take from KFP's label of the pod; else the Argo workflow in the name
+    of KFP's pod, or the folder that KFP's local runner gives all tasks of a run; else a new id, of this process alone.
+    """
+    if run := os.environ.get(RUN_ID):
+        return run
+    pod = os.environ.get("KFP_POD_NAME", os.environ.get("HOSTNAME", ""))
+    workflow, container, _ = pod.rpartition("-system-container-impl-")
+    if container:
+        return workflow
+    with suppress(ValueError, IndexError, KeyError, TypeError):
+        output = json.loads(sys.argv[sys.argv.index("--executor_input") + 1])["outputs"]["outputFile"]
+        *_, folder, _task, _file = Path(output).parts
+        if _LOCAL_RUN.search(folder):
+            return folder
+    return f"unnamed-{uuid.uuid4().hex[:12]}"
 
 
 def events(

@@ -26,7 +26,6 @@ from gatehouse.errors import (
     OutOfMemoryError,
     RepeatedError,
     StageResultError,
-    StaleSpecError,
     StoppedError,
     StoreError,
     is_interruption,
@@ -34,6 +33,7 @@ from gatehouse.errors import (
 from gatehouse.runtime import limits
 from gatehouse.runtime.process import follow_owner
 from gatehouse.runtime.redaction import redacted
+from gatehouse.runtime.variables import ATTEMPTS
 from gatehouse.store import memo
 from gatehouse.store.atomic_file import disk_full
 from gatehouse.store.canonical import digest_of
@@ -49,8 +49,6 @@ from gatehouse.store.store import ArtifactStore
 logger = logging.getLogger(__name__)
 
 FAULT = "GATEHOUSE_FAULT"
-ATTEMPTS = "GATEHOUSE_ATTEMPTS"
-"""Environment variable: attempts inside one pod; retries by KFP are not counted: docs/specs.md#retries."""
 TOLERATE = "GATEHOUSE_TOLERATE"
 """Environment variable: if the stage fails and is not tried again, its task succeeds with a warning."""
 CONTENTS = "gatehouse.reports.contents:page"
@@ -68,31 +66,17 @@ class Effects:
     """What a stage reads and writes besides its parameters and its artifacts.
 
     `reads` are external sources that its parameters do not name. With `memo`, its result may come from the stage memo,
-    and, where none can be provisional, from KFP's cache. With `shows_models` its pod gets the Model Registry's address
-    and token. It is `retry_safe` if two runs have the same effect as one. `why` gives the reason, in one sentence.
+    and, where none can be provisional, from KFP's cache. Two runs have the same effect as one. `why` gives the reason,
+    in one sentence.
     """
 
     reads: str = ""
     writes: str = ""
     memo: bool = False
-    shows_models: bool = False
-    retry_safe: bool = True
     why: str = ""
 
 
 PURE = Effects(memo=True, why="A pure function of its parameters.")
-
-
-@dataclass(frozen=True)
-class Resources:
-    """The resources of a stage's pod, unless a project sets others: Kubernetes' notation, and KFP's time limit."""
-
-    cpu: str = "1"
-    memory: str = "2G"
-    minutes: int = 30
-
-
-USUAL = Resources()
 
 
 @dataclass(frozen=True)
@@ -103,7 +87,6 @@ class Declaration:
         name: Name of the stage, of its KFP component, and of its rows in records and tables.
         title: Name for people, in the terminal and in the KFP UI.
         effects: What it reads and writes besides artifacts; a pure function by default.
-        resources: Resources of its pod.
         pages: For each kind of artifact the function `(store, reference) -> HTML` that draws its page, named as
             `package.module:name`; `CONTENTS` for a kind without its own function.
         inner: Whether only other stages call it, and no task does.
@@ -118,7 +101,6 @@ class Declaration:
     name: str
     title: str
     effects: Effects = PURE
-    resources: Resources = USUAL
     pages: Mapping[str, str] = field(default_factory=dict)
     inner: bool = False
     section: str = ""
@@ -189,35 +171,17 @@ class Stage(Generic[Req, Res]):
         """The code that decides this stage's result, as it is on disk."""
         return code_of(self.function.__module__)
 
-    def code(self) -> str:
-        """The digest of this stage's sources, as they are on disk: compiled specs hold it."""
-        return self.sources().source
-
-    def code_here(self, code: str = "") -> str:
-        """The code digest in keys: of these sources, or of those of a compiled spec, with what is installed here."""
-        return self.sources().digest_with(code)
-
-    def key(self, request: Req, code: str = "") -> str:
-        """The memo key of `request`. It includes user code that the request names, which no compiled spec knows."""
+    def key(self, request: Req) -> str:
+        """The memo key of `request`. It includes user code that the request names."""
         outside = self.outside(request) if self.outside else ""
-        return memo.memo_key(self.name, self.code_here(code) + outside, identity_of(request))
+        return memo.memo_key(self.name, self.sources().digest + outside, identity_of(request))
 
-    def require_current(self, code: str) -> None:
-        """Raise StaleSpecError if the digest in a compiled spec is not that of the sources on disk; empty passes."""
-        if code and code != self.code():
-            raise StaleSpecError(
-                f"Stage {self.name}: the spec was compiled from code {code[:12]}, but the code installed here is "
-                f"{self.code()[:12]}. Compile again (`gatehouse compile`), or run the image that the spec was compiled "
-                "for."
-            )
-
-    def __call__(self, request: Req, store: ArtifactStore, *, code: str = "", force: str = "") -> Res:
+    def __call__(self, request: Req, store: ArtifactStore, *, force: str = "") -> Res:
         """Return the stage's result for `request`.
 
-        `code` is the source digest of a compiled spec; empty to use the sources on disk. If `force`, a nonce, is not
-        empty, the memo is not read, also in calls of the stage to itself. Raises StaleSpecError if `code` is not the
-        digest of the sources that would run; StageResultError if the function returns a reference that is not complete
-        in the store; RepeatedError if an earlier attempt in this run had a permanent error.
+        If `force`, a nonce, is not empty, the memo is not read, also in calls of the stage to itself. Raises
+        StageResultError if the function returns a reference that is not complete in the store; RepeatedError if an
+        earlier attempt in this run had a permanent error.
         """
         outer = _outer.get()
         label = f"{outer}:{self.name}" if outer else self.name
@@ -227,14 +191,14 @@ class Stage(Generic[Req, Res]):
             follow_owner()
             _end_on_sigterm()
         while True:
-            attempt = Attempt(store, label, digest_of([identity_of(request), code, force]))
+            attempt = Attempt(store, label, digest_of([identity_of(request), force]))
             with _inside(label, force, functools.partial(self._sensitive, request, store)):
                 try:
                     if (failure := attempt.permanent_failure()) is not None:  # KFP may start the task again.
                         raise RepeatedError(failure["message"], failure["error"], failure["exit_code"])
                     inject_fault(self.name, "start", attempt)
                     with attempt.as_task():
-                        result, hit = self._recall_or_run(request, store, attempt, code, force)
+                        result, hit = self._recall_or_run(request, store, attempt, force)
                     inject_fault(self.name, "finish", attempt)
                     break
                 except Exception as raised:
@@ -267,9 +231,7 @@ class Stage(Generic[Req, Res]):
         attempt.note("hit" if hit else "finished", result=body, imported=loaded, **facts)
         return result
 
-    def _recall_or_run(
-        self, request: Req, store: ArtifactStore, attempt: Attempt, code: str, force: str
-    ) -> tuple[Res, bool]:
+    def _recall_or_run(self, request: Req, store: ArtifactStore, attempt: Attempt, force: str) -> tuple[Res, bool]:
         """The result, and whether it comes from the memo."""
         inputs = references_in(request.model_dump(mode="json"))
         if deprecated := list(filter(None, map(store.require_readable, inputs))):
@@ -283,10 +245,10 @@ class Stage(Generic[Req, Res]):
             self._draw_pages(store, outputs, attempt)
             return result, False
 
-        key = self.key(request, code)
+        key, sources = self.key(request), self.sources()
         attempt.facts = {
             "key": key,
-            "code": self.code_here(code),
+            "code": sources.digest,
             "outside": self.outside(request) if self.outside else "",
             "request": identity_of(request),
         }
@@ -295,8 +257,7 @@ class Stage(Generic[Req, Res]):
             with contextlib.suppress(ValidationError):  # An older result may have another form.
                 return self.result.model_validate(recalled), True
 
-        self.require_current(code)
-        sources = self.sources()  # They are recorded so that two runs can be compared later.
+        # Sources are recorded so that two runs can be compared later.
         store.record(f"code/{sources.digest}.json", sources.to_json())
         limits.confine_arrow()
         result = self.function(request, store)
@@ -354,7 +315,6 @@ def stage(
     *,
     title: str,
     effects: Effects = PURE,
-    resources: Resources = USUAL,
     pages: Mapping[str, str] | None = None,
     inner: bool = False,
     section: str = "",
@@ -371,7 +331,7 @@ def stage(
     """
 
     def decorate(function: Callable[[Req, ArtifactStore], Res]) -> Stage[Req, Res]:
-        declared = Declaration(name, title, effects, resources, pages or {}, inner, section, tracked, task)
+        declared = Declaration(name, title, effects, pages or {}, inner, section, tracked, task)
         STAGES[name] = Stage(declared, function, outside, sensitive)
         return STAGES[name]
 

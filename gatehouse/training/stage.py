@@ -14,7 +14,7 @@ from pydantic import Field
 from gatehouse.store.builder_code import builder_code
 from gatehouse.store.canonical import canonical_json
 from gatehouse.store.identity import identity_of, operational
-from gatehouse.store.stage import Effects, Resources, StageModel, stage
+from gatehouse.store.stage import Effects, StageModel, stage
 from gatehouse.store.store import ArtifactStore
 from gatehouse.training.spec import NetworkTraining, TrainSpec, beginning, builder_of
 
@@ -59,7 +59,6 @@ class TrainResult(StageModel):
     "train",
     title="Train the candidate",
     effects=Effects(memo=True, why="Writes checkpoints to the scratch folder, and resumes from them."),
-    resources=Resources(cpu="2", memory="8G", minutes=240),
     pages={"models": "gatehouse.training.report:page"},
     outside=lambda request: builder_code(builder_of(request.spec)),
     tracked="model",

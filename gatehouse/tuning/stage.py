@@ -14,7 +14,7 @@ from gatehouse.store.builder_code import builder_code
 from gatehouse.store.canonical import canonical_json
 from gatehouse.store.identity import identity_of
 from gatehouse.store.run import RUN_ID, Attempt
-from gatehouse.store.stage import Effects, Resources, StageModel, stage
+from gatehouse.store.stage import Effects, StageModel, stage
 from gatehouse.store.store import ArtifactStore
 from gatehouse.tracking.provenance import cost_here
 from gatehouse.training.spec import TrainSpec, own_metric, settings_of
@@ -85,7 +85,6 @@ def _builders(request: TuneRequest) -> str:
     "tune",
     title="Tune hyperparameters",
     effects=Effects(memo=True, why="Goes on with the trials that its journal in the store holds."),
-    resources=Resources(cpu="2", memory="8G", minutes=240),
     pages={"experiments": "gatehouse.tuning.reports.page:page"},
     outside=_builders,
     section="tuning",

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from gatehouse.kfp_api.answers import Run
-from gatehouse.kfp_api.variables import ENDPOINT
 from gatehouse.operations.ending.outcome import outcome_in_kfp
 from gatehouse.operations.reconciling import unreported
 from gatehouse.operations.reconciling.stage import ReconcileRequest, reconcile
+from gatehouse.runtime.variables import ENDPOINT
 from gatehouse.store.run import end_of
 from gatehouse.store.store import ArtifactStore
 from tests.cluster.conftest import Cluster

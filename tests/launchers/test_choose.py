@@ -10,12 +10,13 @@ from pydantic import ValidationError
 
 from gatehouse.errors import ConfigurationError
 from gatehouse.kfp.compilation.compiling import compile_pipeline
-from gatehouse.launchers.choose import LAUNCH, launch_of, launcher
+from gatehouse.launchers.choose import launch_of, launcher
 from gatehouse.launchers.launcher import ClusterError
 from gatehouse.launchers.spec import TrainJobLaunch
 from gatehouse.project.project import load_project
 from gatehouse.project.project_file import ProjectFile
 from gatehouse.runtime.images import TRAINING, image
+from gatehouse.runtime.variables import LAUNCH
 from gatehouse.store.canonical import canonical_json
 from gatehouse.store.store import ArtifactStore
 from gatehouse.tracking.provenance import Prices

@@ -19,10 +19,11 @@ from pathlib import Path
 
 import pytest
 
-from gatehouse.launchers.choose import LAUNCH, launcher
+from gatehouse.launchers.choose import launcher
 from gatehouse.launchers.launcher import TrainingFailedError, TrainingJob, TrainingTimeoutError
 from gatehouse.launchers.step_barrier import FAULT
 from gatehouse.runtime.process import descendants
+from gatehouse.runtime.variables import LAUNCH
 from gatehouse.store.store import ArtifactStore
 from gatehouse.training.stage import PROGRAM, TrainRequest, TrainResult, train
 from tests.conftest import Once

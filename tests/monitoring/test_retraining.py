@@ -8,13 +8,13 @@ import pytest
 
 from gatehouse.errors import ConfigurationError
 from gatehouse.kfp_api.client import KfpApi
-from gatehouse.kfp_api.variables import ENDPOINT
 from gatehouse.monitoring import orders as causes
 from gatehouse.monitoring import retraining_stage
 from gatehouse.monitoring.orders import CauseTakenError, Order, Orders
 from gatehouse.monitoring.retraining_stage import RetrainRequest, RetrainResult, due, held_back, retrain
 from gatehouse.monitoring.spec import RetrainSpec
 from gatehouse.operations.preparing.stage import PrepareRequest, prepare
+from gatehouse.runtime.variables import ENDPOINT
 from gatehouse.store.canonical import canonical_json
 from gatehouse.store.run import RUN_ID, Attempt
 from gatehouse.store.store import ArtifactStore

@@ -4,11 +4,11 @@ import sqlite3
 
 import pytest
 
-from gatehouse.errors import SkewError
+from gatehouse.errors import VerdictError
 from gatehouse.online.report import page
 from gatehouse.online.stage import MaterializeRequest, materialize
 from gatehouse.online.store import sqlite_file
-from gatehouse.operations.requiring.stage import Requirement, require_no_skew
+from gatehouse.operations.requiring.stage import Requirement, require
 from tests.features.flights import SERVICE, Flights
 
 
@@ -48,5 +48,5 @@ def test_a_value_that_only_the_online_store_has_fails_the_verdict(flights: Fligh
     assert "origin_weather" in shown.partition("Freshness")[2]
     assert materialize.function(first.model_copy(update={"max_skew": 0.5}), flights.store).verdict == "pass"
     requirement = Requirement(verdict=result.verdict, reasons=result.reasons, report=result.report)
-    with pytest.raises(SkewError, match="aircraft_seats"):
-        require_no_skew.function(requirement, flights.store)
+    with pytest.raises(VerdictError, match="aircraft_seats"):
+        require.function(requirement, flights.store)

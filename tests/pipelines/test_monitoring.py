@@ -11,10 +11,10 @@ from gatehouse.cli import run as command
 from gatehouse.cli.main import app
 from gatehouse.kfp.local_run import LocalRun
 from gatehouse.kfp.retraining import train_ordered
-from gatehouse.kfp_api.variables import ENDPOINT
 from gatehouse.monitoring.orders import Orders
 from gatehouse.registry.ledger import Ledger
 from gatehouse.reports.rendering import rendered
+from gatehouse.runtime.variables import ENDPOINT
 from gatehouse.store.run import events
 from gatehouse.store.store import ArtifactStore
 from tests.small_example import MODEL, Row, change_flights, write_project, write_raw_files

@@ -13,7 +13,8 @@ from gatehouse.project.platforms import THIS_MACHINE, Platform
 from gatehouse.project.project import Project, load_project
 from gatehouse.project.project_file import ProjectFile
 from gatehouse.project.task_settings import StageSettings
-from gatehouse.store.stage import ATTEMPTS, TOLERATE, declared_stages
+from gatehouse.runtime.variables import ATTEMPTS
+from gatehouse.store.stage import TOLERATE, declared_stages
 from tests.small_example import EXAMPLE
 
 

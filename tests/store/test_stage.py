@@ -24,12 +24,13 @@ from gatehouse.errors import (
     StoreError,
 )
 from gatehouse.runtime import limits
+from gatehouse.runtime.variables import ATTEMPTS
 from gatehouse.store import code as code_module
 from gatehouse.store import run as run_module
 from gatehouse.store import stage as stage_module
 from gatehouse.store.parameters import RERUN, nonces_of, require_known
 from gatehouse.store.run import RUN_ID, events
-from gatehouse.store.stage import ATTEMPTS, TOLERATE, Declaration, Stage, StageModel
+from gatehouse.store.stage import TOLERATE, Declaration, Stage, StageModel
 from gatehouse.store.store import ArtifactStore
 
 

@@ -8,7 +8,7 @@ from gatehouse.data.snapshot.spec import window_of
 from gatehouse.data.sources.catalog import SourceSpec
 from gatehouse.errors import ConfigurationError
 from gatehouse.store.identity import operational
-from gatehouse.store.stage import Effects, Resources, StageModel, stage
+from gatehouse.store.stage import Effects, StageModel, stage
 from gatehouse.store.store import ArtifactStore
 
 
@@ -28,7 +28,6 @@ class SnapshotRequest(StageModel):
     window: str = ""
     location: str = operational("")
     backfill: str = operational("")
-    code: str = operational("")
     force: str = operational("")
     look: bool = operational(False)
 
@@ -64,7 +63,6 @@ def _sensitive(request: SnapshotRequest) -> set[str]:
         writes="the record of its deliveries",
         why="Looks whether the source changed; the rows read from it are addressed by content.",
     ),
-    resources=Resources(cpu="2", memory="4G"),
     pages={
         "snapshots": "gatehouse.data.snapshot.report:page",
         "rejected": "gatehouse.data.snapshot.report:rejected_page",
@@ -79,7 +77,6 @@ def snapshot(request: SnapshotRequest, store: ArtifactStore) -> SnapshotResult:
         SourceError: if the source cannot be read as declared.
         DeliveryError: if a guard refuses what was delivered.
         ConfigurationError: if the window is not START/END.
-        StaleSpecError: if rows have to be read, and `code` is not the digest of the code that would read them.
     """
     from gatehouse.data.snapshot.deliveries import Deliveries
     from gatehouse.data.snapshot.ingestion import Opened, as_of, by_the_clock, recalled, take
@@ -91,11 +88,10 @@ def snapshot(request: SnapshotRequest, store: ArtifactStore) -> SnapshotResult:
         raise ConfigurationError("--backfill: expected why rows of the earlier snapshot may change, found blanks.")
     with open_source(request.source, request.location, store) as source:
         state, deliveries = source.state(), Deliveries(store, request.source.name, request.window)
-        code = snapshot.code_here(request.code)
+        code = snapshot.sources().digest
         opened = Opened(request.source, source, state, deliveries, request.window, code, request.backfill, request.look)
         earlier = None if request.force else recalled(opened, store)
         if earlier is None:
-            snapshot.require_current(request.code)
             limits.confine_arrow()
         delivery = earlier or take(opened, store, anew=bool(request.force))
     return SnapshotResult(

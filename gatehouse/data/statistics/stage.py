@@ -10,7 +10,7 @@ from gatehouse.data.validation.spec import StatisticsSpec
 from gatehouse.errors import ConfigurationError
 from gatehouse.store.canonical import canonical_json
 from gatehouse.store.identity import Unordered, operational
-from gatehouse.store.stage import Resources, StageModel, stage
+from gatehouse.store.stage import StageModel, stage
 from gatehouse.store.store import ArtifactStore
 
 
@@ -38,7 +38,7 @@ class MeasureResult(StageModel):
     statistics: str
 
 
-@stage("measure", title="Measure the tables", resources=Resources(cpu="2", memory="4G"), inner=True)
+@stage("measure", title="Measure the tables", inner=True)
 def measure(request: MeasureRequest, store: ArtifactStore) -> MeasureResult:
     """Measure every table in one pass.
 

@@ -9,7 +9,7 @@ from gatehouse.data.validation.spec import StatisticsSpec
 from gatehouse.store.canonical import canonical_json
 from gatehouse.store.identity import operational
 from gatehouse.store.reference import references_in
-from gatehouse.store.stage import Resources, StageModel, stage
+from gatehouse.store.stage import StageModel, stage
 from gatehouse.store.store import ArtifactStore
 
 
@@ -45,7 +45,6 @@ class ValidateResult(StageModel):
 @stage(
     "validate",
     title="Validate against the contract",
-    resources=Resources(cpu="2", memory="4G"),
     pages={"validations": "gatehouse.data.validation.report:page"},
 )
 def validate(request: ValidateRequest, store: ArtifactStore) -> ValidateResult:

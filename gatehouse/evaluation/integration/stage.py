@@ -21,7 +21,7 @@ from gatehouse.store.canonical import canonical_json
 from gatehouse.store.hidden_values import unless_hidden
 from gatehouse.store.identity import identity_of, operational
 from gatehouse.store.reference import Reference
-from gatehouse.store.stage import Resources, StageModel, stage
+from gatehouse.store.stage import StageModel, stage
 from gatehouse.store.store import ArtifactStore
 
 if TYPE_CHECKING:
@@ -63,7 +63,6 @@ class IntegrateResult(StageModel):
 @stage(
     "integrate",
     title="Try the candidate",
-    resources=Resources(cpu="2", memory="4G", minutes=45),
     pages={"integrations": "gatehouse.evaluation.integration.report:page"},
     section="integration",
 )

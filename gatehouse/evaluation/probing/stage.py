@@ -8,7 +8,7 @@ from gatehouse.evaluation.probing.spec import ProbeSpec
 from gatehouse.store.canonical import canonical_json
 from gatehouse.store.identity import identity_of
 from gatehouse.store.reference import Reference
-from gatehouse.store.stage import Resources, StageModel, stage
+from gatehouse.store.stage import StageModel, stage
 from gatehouse.store.store import ArtifactStore
 
 if TYPE_CHECKING:
@@ -40,7 +40,6 @@ class ProbeResult(StageModel):
 @stage(
     "probe",
     title="Probe the robustness",
-    resources=Resources(cpu="2", memory="4G"),
     pages={"robustness": "gatehouse.evaluation.probing.report:page"},
     section="probes",
 )

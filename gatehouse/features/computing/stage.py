@@ -4,7 +4,7 @@ from datetime import datetime
 from typing import Any
 
 from gatehouse.store.reference import Reference
-from gatehouse.store.stage import Resources, StageModel, stage
+from gatehouse.store.stage import StageModel, stage
 from gatehouse.store.store import ArtifactStore
 
 
@@ -27,7 +27,6 @@ class ComputeResult(StageModel):
 @stage(
     "compute_features",
     title="Compute feature tables",
-    resources=Resources(cpu="2", memory="4G"),
     task=(
         "require_contract",
         "previous_features",

@@ -3,7 +3,7 @@
 from gatehouse.configuration.times import in_utc
 from gatehouse.errors import ConfigurationError
 from gatehouse.store.manifest import Column
-from gatehouse.store.stage import CONTENTS, Resources, StageModel, stage
+from gatehouse.store.stage import CONTENTS, StageModel, stage
 from gatehouse.store.store import ArtifactStore
 
 
@@ -38,7 +38,6 @@ class DecisionsResult(StageModel):
 @stage(
     "retrieve_decisions",
     title="Retrieve the rows to score",
-    resources=Resources(cpu="2", memory="8G"),
     pages={"decisions": CONTENTS},
 )
 def retrieve_decisions(request: DecisionsRequest, store: ArtifactStore) -> DecisionsResult:

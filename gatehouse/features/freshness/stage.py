@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
 from gatehouse.features.definitions.declarations import EVENT_TIMESTAMP, KNOWN_FROM
-from gatehouse.store.stage import Effects, Resources, StageModel, stage
+from gatehouse.store.stage import Effects, StageModel, stage
 from gatehouse.store.store import ArtifactStore
 
 if TYPE_CHECKING:
@@ -46,7 +46,6 @@ class FreshnessResult(StageModel):
         writes="a measurement",
         why="Feature tables age without any parameter changing; a repeat measures again.",
     ),
-    resources=Resources(cpu="500m", memory="1G", minutes=10),
 )
 def freshness(request: FreshnessRequest, store: ArtifactStore) -> FreshnessResult:
     """Measure the freshness of every view that has a time, and judge it; a view without a limit is only measured.

@@ -9,7 +9,7 @@ from gatehouse.data.validation.sensitivity import sensitive_columns
 from gatehouse.errors import ConfigurationError
 from gatehouse.features.spec import Reason
 from gatehouse.store.canonical import canonical_json
-from gatehouse.store.stage import Resources, StageModel, stage
+from gatehouse.store.stage import StageModel, stage
 from gatehouse.store.store import ArtifactStore
 
 REPORT = "leakage.json"
@@ -46,7 +46,6 @@ class LeakageResult(StageModel):
 @stage(
     "check_leakage",
     title="Check for leakage",
-    resources=Resources(cpu="2", memory="8G"),
     pages={"leakage": "gatehouse.features.leakage.report:page"},
 )
 def check_leakage(request: LeakageRequest, store: ArtifactStore) -> LeakageResult:

@@ -3,7 +3,7 @@
 from datetime import datetime
 
 from gatehouse.store.manifest import Column
-from gatehouse.store.stage import Resources, StageModel, stage
+from gatehouse.store.stage import StageModel, stage
 from gatehouse.store.store import ArtifactStore
 
 PART = "part-00000.parquet"
@@ -28,7 +28,7 @@ class RetrieveResult(StageModel):
     set_aside: dict[str, int]
 
 
-@stage("retrieve_training_set", title="Join features point-in-time", resources=Resources(cpu="2", memory="8G"))
+@stage("retrieve_training_set", title="Join features point-in-time")
 def retrieve_training_set(request: RetrieveRequest, store: ArtifactStore) -> RetrieveResult:
     """Join a feature service to the entity rows point-in-time, through Feast.
 

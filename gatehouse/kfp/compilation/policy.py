@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from gatehouse import components
+from gatehouse.components.interface import seconds_of_attempts
 from gatehouse.kfp.compilation.specification import Compiled, Task
 from gatehouse.project.platforms import THIS_MACHINE
-from gatehouse.project.task_settings import seconds_of_attempts
 from gatehouse.runtime.images import by_digest
-from gatehouse.store.stage import TOLERATE, declared_stages, in_task
+from gatehouse.store.stage import TOLERATE
 
 Check = Callable[[Compiled], Iterator[str]]
 _RESOURCES = ("resourceCpuRequest", "resourceCpuLimit", "resourceMemoryRequest", "resourceMemoryLimit")
@@ -53,11 +54,11 @@ def _rule(name: str, why: str, *, release: bool = False) -> Callable[[Check], Ch
     return register
 
 
-@_rule("stage", "the stage declares what a task may do, and the other rules compare the spec with it")
-def _stage(compiled: Compiled) -> Iterator[str]:
+@_rule("component", "the component declares what a task may do, and the other rules compare the spec with it")
+def _component(compiled: Compiled) -> Iterator[str]:
     for task in compiled.leaves:
-        if task.stage not in declared_stages():
-            yield f"task {task.path}: there is no stage {task.stage!r}: no stage.py declares it"
+        if task.stage not in components.__all__:
+            yield f"task {task.path}: there is no component {task.stage!r}"
 
 
 @_rule("resources", "a pod without requests and limits takes what other pods need, and is evicted first")
@@ -69,15 +70,14 @@ def _resources(compiled: Compiled) -> Iterator[str]:
 
 @_rule(
     "retries",
-    "pods get lost; a second attempt is safe only if all stages of the task declare it, and needs time "
-    "for all attempts",
+    "pods get lost; a second attempt is safe only if the component declares it, and needs time for all attempts",
 )
 def _retries(compiled: Compiled) -> Iterator[str]:
     for task in compiled.leaves:
-        stage = declared_stages().get(task.stage)
-        safe = stage is not None and all(part.declared.effects.retry_safe for part in in_task(stage))
+        component = getattr(components, task.stage, None)
+        safe = component is not None and component.needs.retries
         policy = task.body.get("retryPolicy", {})
-        if stage is not None and bool(policy.get("maxRetryCount")) != safe:
+        if component is not None and bool(policy.get("maxRetryCount")) != safe:
             yield f"task {task.path}: retries: expected {'some' if safe else 'none'}"
         elif safe:
             pause, longest = (  # KFP writes seconds in a spec as 15s.
@@ -106,15 +106,16 @@ def _deadline(pod: dict[str, Any]) -> int:
 @_rule("cache", "KFP's cache is right only for tasks whose results depend on their parameters alone and are final")
 def _cache(compiled: Compiled) -> Iterator[str]:
     for task in compiled.leaves:
-        stage = declared_stages().get(task.stage)
+        component = getattr(components, task.stage, None)
         tolerated = any(variable["name"] == TOLERATE for variable in task.container.get("env", []))
-        cacheable = stage is not None and all(part.cacheable for part in in_task(stage)) and not tolerated
+        cacheable = component is not None and component.needs.caching and by_digest(task.container["image"])
+        cacheable = cacheable and not tolerated
         # KFP learns that a group has ended from a pod alone, and a cached task has none: the last one needs a pod.
         folder = task.path.removesuffix(task.name)
         siblings = (other for other in compiled.tasks if other.path.removesuffix(other.name) == folder)
         is_last = not any(task.name in other.body.get("dependentTasks", []) for other in siblings)
         cacheable = cacheable and not (task.around and is_last)
-        if stage is not None and bool(task.body.get("cachingOptions", {}).get("enableCache")) != cacheable:
+        if component is not None and bool(task.body.get("cachingOptions", {}).get("enableCache")) != cacheable:
             yield f"task {task.path}: cache: expected enableCache={cacheable}"
 
 

@@ -10,10 +10,9 @@ import yaml
 
 from gatehouse.kfp_api.client import KfpApi
 from gatehouse.kfp_api.connection import Patience
-from gatehouse.kfp_api.variables import ENDPOINT
 from gatehouse.launchers.kubernetes.api import ApiConflict, ApiTimeouts, KubernetesApi
 from gatehouse.launchers.launcher import ClusterError
-from gatehouse.launchers.spec import CREDENTIAL_KEYS, SETTINGS_KEYS, LocalLaunch
+from gatehouse.launchers.spec import LocalLaunch
 from gatehouse.operations.diagnosing.reach import (
     Finding,
     failed,
@@ -27,6 +26,7 @@ from gatehouse.project.platforms import Platform
 from gatehouse.project.project import Project
 from gatehouse.registry.model_registry import RegistryApi
 from gatehouse.runtime.images import PACKAGES, TRAINING_GPU, by_digest
+from gatehouse.runtime.variables import CREDENTIAL_KEYS, ENDPOINT, SETTINGS_KEYS
 
 _PATIENCE = Patience(request=10.0, retry=10.0)
 _TIMEOUTS = ApiTimeouts(request=10.0, retry=10.0)

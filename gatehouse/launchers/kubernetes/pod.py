@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from types import FrameType
 
-from gatehouse.errors import GatehouseError, StaleSpecError, StoreError
+from gatehouse.errors import GatehouseError, StoreError, WrongImageError
 from gatehouse.launchers.kubernetes.pod_metrics import node_count, rendezvous_options, sending_metrics
 from gatehouse.launchers.kubernetes.transfer import (
     fetch_inputs,
@@ -77,7 +77,7 @@ def _run(store: ArtifactStore, arguments: argparse.Namespace, directory: Path) -
     """Fetch, train and report; returns the exit code of the wrapper."""
     record = fetch_inputs(store, arguments.folder, arguments.record, directory)
     if record.code != (code := program_code(record.program, record.builder)):
-        raise StaleSpecError(
+        raise WrongImageError(
             "The image of the pod holds another training program, or another builder of the model, than the launcher: "
             f"expected {record.code[:12]}, found {code[:12]}. Give launch.image the image of the train task."
         )

@@ -6,7 +6,7 @@ It is part of the integration suite of a candidate: serving must give the model 
 from typing import TYPE_CHECKING, Literal
 
 from gatehouse.store.canonical import canonical_json
-from gatehouse.store.stage import CONTENTS, Effects, Resources, StageModel, stage
+from gatehouse.store.stage import CONTENTS, Effects, StageModel, stage
 from gatehouse.store.store import ArtifactStore
 
 if TYPE_CHECKING:
@@ -36,7 +36,6 @@ class CompareOnlineResult(StageModel):
     "compare_online",
     title="Compare online features",
     effects=Effects(reads="the online store", why="The online store changes without any parameter changing."),
-    resources=Resources(cpu="2", memory="4G", minutes=30),
     pages={"online-comparisons": CONTENTS},
     section="integration",
 )

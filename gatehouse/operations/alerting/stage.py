@@ -9,7 +9,7 @@ from gatehouse.store.canonical import canonical_json, sha256_bytes
 from gatehouse.store.pages import pages_of
 from gatehouse.store.reference import Reference
 from gatehouse.store.run import RUN_ID
-from gatehouse.store.stage import Effects, Resources, StageModel, stage
+from gatehouse.store.stage import Effects, StageModel, stage
 from gatehouse.store.store import ArtifactStore
 
 _MOST_REASONS, _LONGEST_REASON, _SHOWN = 20, 500, 5
@@ -46,7 +46,6 @@ class AlertResult(StageModel):
     effects=Effects(
         writes="the webhook", why="Posts under an idempotency key, and nothing that this run delivered before."
     ),
-    resources=Resources(cpu="500m", memory="512M", minutes=5),
     section="alerts",
 )
 def alert(request: AlertRequest, store: ArtifactStore) -> AlertResult:

@@ -5,11 +5,12 @@ import os
 
 from gatehouse import __version__
 from gatehouse.errors import GatehouseError
-from gatehouse.launchers.choose import LAUNCH, launch_of, launcher
+from gatehouse.launchers.choose import launch_of, launcher
 from gatehouse.launchers.launcher import JOB, RESULT, TrainingJob
 from gatehouse.launchers.spec import LocalLaunch
 from gatehouse.operations.diagnosing.reach import failed, passed, store_finding, tracking_finding
-from gatehouse.store.stage import Effects, Resources, StageModel, stage
+from gatehouse.runtime.variables import LAUNCH
+from gatehouse.store.stage import Effects, StageModel, stage
 from gatehouse.store.store import ArtifactStore
 
 PROGRAM = "gatehouse.operations.diagnosing.program"
@@ -53,7 +54,6 @@ class RecoverResult(StageModel):
         writes="the store",
         why="Sees how it is now, and removes what it wrote.",
     ),
-    resources=Resources(cpu="500m", memory="1G", minutes=10),
 )
 def reach(request: ReachRequest, store: ArtifactStore) -> ReachResult:
     """Check the store, MLflow and the image's version from a pod. Raises UnfitPlaceError, naming failed checks."""
@@ -72,7 +72,6 @@ def reach(request: ReachRequest, store: ArtifactStore) -> ReachResult:
     "recover",
     title="Come back after a killed worker",
     effects=Effects(reads="the cluster", writes="a job", why="Tries the launcher, which removes its job."),
-    resources=Resources(minutes=30),
 )
 def recover(request: RecoverRequest, store: ArtifactStore) -> RecoverResult:
     """Run a job of two workers, one of which kills itself. Raises UnfitPlaceError if the job does not resume."""

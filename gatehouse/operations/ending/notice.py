@@ -4,12 +4,12 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from gatehouse.kfp_api.variables import ENDPOINT, UI
 from gatehouse.operations.alerting.notice import VERSION, Delivery, Form, Notice, Tone, body_of, deliver
 from gatehouse.operations.ending.outcome import ENDED, Outcome, seconds_of
 from gatehouse.reports.advice import advised
 from gatehouse.reports.format import duration, shortened
 from gatehouse.runtime.redaction import public_address, redacted
+from gatehouse.runtime.variables import ENDPOINT, UI
 from gatehouse.store.canonical import sha256_bytes
 from gatehouse.store.pages import pages_of
 from gatehouse.store.reference import references_in

@@ -8,7 +8,7 @@ from gatehouse.operations.alerting.notice import Form, When, is_wanted
 from gatehouse.operations.ending.outcome import ENDED, record_end, run_outcome, seconds_of
 from gatehouse.reports.format import duration
 from gatehouse.store.run import REPORT, RUN_ID, events
-from gatehouse.store.stage import Effects, Resources, StageModel, stage
+from gatehouse.store.stage import Effects, StageModel, stage
 from gatehouse.store.store import ArtifactStore
 
 _WORDS = {"hit": "from memo", "tolerated": "failed, and let pass"}
@@ -45,7 +45,6 @@ class EndResult(StageModel):
         writes="the run's end, the webhook",
         why="Only the run itself shows how it ended; an end is recorded once and posted once.",
     ),
-    resources=Resources(cpu="500m", memory="512M", minutes=5),
 )
 def report_end(request: EndRequest, store: ArtifactStore) -> EndResult:
     """Record the end of the run that this process is part of, and post it to the webhook if `when` asks for it.

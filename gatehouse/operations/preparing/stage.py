@@ -6,7 +6,7 @@ from gatehouse.errors import MissingArtifactError
 from gatehouse.monitoring.orders import Orders
 from gatehouse.store.parameters import require_known
 from gatehouse.store.run import RUN_ID, require_span
-from gatehouse.store.stage import Effects, Resources, StageModel, stage
+from gatehouse.store.stage import Effects, StageModel, stage
 from gatehouse.store.store import ArtifactStore
 
 
@@ -39,7 +39,6 @@ class PrepareResult(StageModel):
         writes="who trains for an order",
         why="Sees whether the configuration is published in this store; a repeat finds its own record.",
     ),
-    resources=Resources(cpu="500m", memory="512M", minutes=5),
 )
 def prepare(request: PrepareRequest, store: ArtifactStore) -> PrepareResult:
     """Check configuration, forced stages and span, and record it if the run trains for an order of monitoring.

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
-from gatehouse.kfp_api.variables import ENDPOINT
 from gatehouse.operations.alerting.notice import Form, When, is_wanted
+from gatehouse.runtime.variables import ENDPOINT
 from gatehouse.store.run import end_name, end_number, recorded_runs
-from gatehouse.store.stage import Effects, Resources, StageModel, stage
+from gatehouse.store.stage import Effects, StageModel, stage
 from gatehouse.store.store import ArtifactStore
 
 if TYPE_CHECKING:
@@ -54,7 +54,6 @@ class ReconcileResult(StageModel):
         writes="ends of runs, the table of operations, MLflow, the webhook",
         why="Finds what ended since it looked last; an end is recorded once, and told once.",
     ),
-    resources=Resources(cpu="500m", memory="1G", minutes=15),
 )
 def reconcile(request: ReconcileRequest, store: ArtifactStore) -> ReconcileResult:
     """Compare KFP's list of runs with the records in the store; report and clean up what ended unreported.

@@ -6,7 +6,7 @@ from gatehouse.errors import ConfigurationError
 from gatehouse.store.canonical import canonical_json
 from gatehouse.store.identity import identity_of
 from gatehouse.store.reference import Reference
-from gatehouse.store.stage import Resources, StageModel, stage
+from gatehouse.store.stage import StageModel, stage
 from gatehouse.store.store import ArtifactStore
 from gatehouse.training.calibration.spec import CalibrationError, CalibrationSpec
 from gatehouse.training.model_spec import learned_parts
@@ -35,7 +35,6 @@ class CalibrateResult(StageModel):
 @stage(
     "calibrate",
     title="Calibrate the candidate",
-    resources=Resources(cpu="2", memory="4G"),
     pages={"models": "gatehouse.training.report:page"},
     section="calibration",
 )

@@ -2,7 +2,7 @@
 
 from gatehouse.store.canonical import canonical_json
 from gatehouse.store.identity import identity_of
-from gatehouse.store.stage import Resources, StageModel, stage
+from gatehouse.store.stage import StageModel, stage
 from gatehouse.store.store import ArtifactStore
 from gatehouse.training.transformation.spec import TransformationSpec
 
@@ -22,7 +22,7 @@ class FitResult(StageModel):
     transformation: str
 
 
-@stage("fit_transformation", title="Fit the transformation", resources=Resources(cpu="2", memory="4G"))
+@stage("fit_transformation", title="Fit the transformation")
 def fit_transformation(request: FitRequest, store: ArtifactStore) -> FitResult:
     """Fit on the train part, which is all that is read; the artifact holds `transformation.json`."""
     from gatehouse.training.data.parts import read_part

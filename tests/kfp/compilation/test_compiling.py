@@ -20,7 +20,6 @@ from gatehouse.evaluation.probing.spec import ProbeSpec
 from gatehouse.kfp.compilation.compiling import compile_pipeline
 from gatehouse.kfp.compilation.specification import read_spec
 from gatehouse.kfp.driver import cut_after
-from gatehouse.launchers.choose import LAUNCH
 from gatehouse.launchers.spec import PyTorchJobLaunch
 from gatehouse.pipelines.catalog import build
 from gatehouse.pipelines.choices import require_choices
@@ -29,6 +28,7 @@ from gatehouse.project.platforms import Platform
 from gatehouse.project.project import Project, load_project
 from gatehouse.project.signatures import NAMES, parameters
 from gatehouse.runtime.images import TRAINING, TRAINING_GPU
+from gatehouse.runtime.variables import LAUNCH
 from gatehouse.store.parameters import as_written
 from gatehouse.store.run import LAST_STAGE
 from gatehouse.training.calibration.spec import CalibrationSpec

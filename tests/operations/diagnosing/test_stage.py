@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from gatehouse import __version__
-from gatehouse.launchers.choose import LAUNCH
 from gatehouse.operations.diagnosing.program import KILLED_AT
 from gatehouse.operations.diagnosing.stage import ReachRequest, RecoverRequest, UnfitPlaceError, reach, recover
+from gatehouse.runtime.variables import LAUNCH
 from gatehouse.store.store import ArtifactStore
 from tests.stand_ins.kubernetes_api import kubernetes
 from tests.stand_ins.kubernetes_kinds import container_of

@@ -8,7 +8,7 @@ from gatehouse.errors import ConfigurationError
 from gatehouse.store.canonical import canonical_json
 from gatehouse.store.identity import identity_of, operational
 from gatehouse.store.reference import Reference
-from gatehouse.store.stage import Resources, StageModel, stage
+from gatehouse.store.stage import StageModel, stage
 from gatehouse.store.store import ArtifactStore
 
 TABLE = "features"
@@ -42,7 +42,6 @@ class SkewResult(StageModel):
 @stage(
     "skew",
     title="Compare serving with training",
-    resources=Resources(cpu="2", memory="4G"),
     pages={"skew": "gatehouse.data.validation.skew.report:page"},
 )
 def skew(request: SkewRequest, store: ArtifactStore) -> SkewResult:

@@ -9,7 +9,7 @@ from datetime import datetime
 from gatehouse.features.table_files import view_tables
 from gatehouse.store.records import read_records
 from gatehouse.store.reference import Reference
-from gatehouse.store.stage import Effects, Resources, StageModel, stage
+from gatehouse.store.stage import Effects, StageModel, stage
 from gatehouse.store.store import ArtifactStore
 
 _RECORDS = "feature-parents"
@@ -37,7 +37,6 @@ class PreviousResult(StageModel):
         writes="the record of its choices",
         why="Sees which feature tables there are; a choice that was made stays.",
     ),
-    resources=Resources(cpu="500m", memory="512M", minutes=5),
 )
 def previous_features(request: PreviousRequest, store: ArtifactStore) -> PreviousResult:
     """Choose the feature tables to which those of a snapshot can be added, and record the choice.

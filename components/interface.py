@@ -1,0 +1,130 @@
+"""Makes a function a KFP component whose tasks have what they need: image, resources, retries, cache, settings, run id.
+
+It needs kfp alone. A user's pipeline and those of a project get their tasks here.
+"""
+
+import ast
+import math
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from kfp import dsl, kubernetes
+from kfp.dsl import PipelineTask
+from kfp.dsl.pipeline_task import TaskState
+from kfp.dsl.python_component import PythonComponent
+
+from gatehouse.runtime.images import by_digest, image
+from gatehouse.runtime.variables import ATTEMPTS, CREDENTIAL_KEYS, CREDENTIALS, RUN_ID, SETTINGS, SETTINGS_KEYS
+
+RETRIES = 2
+"""How often KFP tries a task again if that is safe."""
+PAUSE_SECONDS, PAUSE_FACTOR = 15, 2.0
+_QUEUE_SECONDS = 24 * 3600
+"""How long each attempt may wait for its node: its timeout counts from there, Argo's longest duration does not."""
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What the tasks of a component need.
+
+    Attributes:
+        image: Name of the image, as gatehouse.runtime.images has it.
+        title: Name of a task for people.
+        caching: Whether KFP's cache may keep the results: they depend on the inputs alone, and are final. KFP knows the
+            code of an image by the image's name, so it caches only where that is a digest.
+        retries: Whether two runs have the same effect as one.
+        shows_models: Whether the task shows models in the Model Registry.
+        cpu: CPUs, in Kubernetes' notation.
+        memory: Memory, in Kubernetes' notation.
+        minutes: The time limit of an attempt.
+    """
+
+    image: str
+    title: str
+    caching: bool = False
+    retries: bool = True
+    shows_models: bool = False
+    cpu: str = "1"
+    memory: str = "2G"
+    minutes: int = 30
+
+
+class Component(PythonComponent):  # type: ignore[misc]
+    """A component of Gatehouse. Called in a pipeline, it adds a task; KFP's methods of the task change its settings."""
+
+    needs: Needs
+
+    def __call__(self, **inputs: Any) -> PipelineTask:
+        """Add a task with these inputs, with all that it needs."""
+        return self.add(inputs)
+
+    def add(self, inputs: dict[str, Any], settings: str = SETTINGS, credentials: str = CREDENTIALS) -> PipelineTask:
+        """Add a task with `inputs`.
+
+        The config map `settings` and the secret `credentials` are optional. The run id comes from the pod's label, so
+        that it never is a parameter and never part of a cache key.
+        """
+        task = super().__call__(**inputs)
+        if task.state == TaskState.FINAL:  # Outside a pipeline KFP has run it already.
+            return task
+        needs = self.needs
+        task.set_display_name(needs.title)
+        task.set_caching_options(self.caches(task))
+        task.set_cpu_request(needs.cpu).set_cpu_limit(needs.cpu)
+        task.set_memory_request(needs.memory).set_memory_limit(needs.memory)
+        set_attempts(task, needs.minutes * 60, RETRIES if needs.retries else 0)
+        kubernetes.use_field_path_as_env(task, RUN_ID, "metadata.labels['pipeline/runid']")
+        kubernetes.use_config_map_as_env(task, settings, SETTINGS_KEYS, optional=True)
+        kubernetes.use_secret_as_env(task, credentials, CREDENTIAL_KEYS, optional=True)
+        return task
+
+    def caches(self, task: PipelineTask) -> bool:
+        """Whether KFP's cache may keep what a task of this component gives."""
+        return self.needs.caching and by_digest(task.container_spec.image)
+
+
+def set_attempts(task: PipelineTask, seconds: int, retries: int) -> None:
+    """Set the time limit of an attempt, and how often the task is tried again.
+
+    KFP tries again after a lost pod, the stage itself after an error.
+    """
+    kubernetes.set_timeout(task, seconds)
+    if retries:
+        longest = seconds_of_attempts(seconds + _QUEUE_SECONDS, retries, PAUSE_SECONDS, PAUSE_FACTOR)
+        task.set_retry(retries, f"{PAUSE_SECONDS}s", PAUSE_FACTOR, f"{longest}s")
+        task.set_env_variable(ATTEMPTS, str(1 + retries))
+
+
+def seconds_of_attempts(timeout: int, retries: int, pause: int, factor: float) -> int:
+    """Time for all attempts and the pauses between them, in seconds; Argo counts it from the start of the first.
+
+    The pauses are `pause`, `pause * factor`, and so on. KFP's SDK cuts a longer duration to an hour.
+    """
+    return math.ceil((1 + retries) * timeout + sum(pause * factor**number for number in range(retries)))
+
+
+def component(image_name: str, *, title: str, **needs: Any) -> Callable[[Callable[..., Any]], Component]:
+    """Make a function a component; the parameters are the fields of `Needs`.
+
+    The program of the component has no docstring: KFP reads it here, and Argo keeps each program four times.
+    """
+
+    def decorate(function: Callable[..., Any]) -> Component:
+        plain = dsl.component(base_image=image(image_name), packages_to_install=[], install_kfp_package=False)(function)
+        *command, program = plain.component_spec.implementation.container.command
+        definition = ast.parse(program).body[-1]
+        assert isinstance(definition, ast.FunctionDef)
+        doc, lines = definition.body[0], program.splitlines(keepends=True)
+        if ast.get_docstring(definition) is not None:
+            assert doc.end_lineno is not None
+            del lines[doc.lineno - 1 : doc.end_lineno]
+        plain.component_spec.implementation.container.command = [*command, "".join(lines)]
+        made = Component(component_spec=plain.component_spec, python_func=function)
+        made.needs = Needs(image_name, title, **needs)
+        # The folder of a component has its name too: the package's attribute must be the component.
+        setattr(sys.modules["gatehouse.components"], function.__name__, made)
+        return made
+
+    return decorate

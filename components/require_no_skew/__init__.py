@@ -1,1 +1,0 @@
-"""The component `require_no_skew`."""
