@@ -7,6 +7,7 @@ from gatehouse.components.check_leakage.component import check_leakage
 from gatehouse.components.collect_log.component import collect_log
 from gatehouse.components.compare_online.component import compare_online
 from gatehouse.components.compute_features.component import compute_features
+from gatehouse.components.configuration import config
 from gatehouse.components.evaluate.component import evaluate
 from gatehouse.components.fit_transformation.component import fit_transformation
 from gatehouse.components.freshness.component import freshness
@@ -42,6 +43,7 @@ __all__ = [
     "collect_log",
     "compare_online",
     "compute_features",
+    "config",
     "evaluate",
     "fit_transformation",
     "freshness",

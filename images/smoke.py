@@ -32,14 +32,13 @@ class Hidden(MetaPathFinder):
 
 
 def modules(image: str) -> list[str]:
-    """The modules that the stages of an image can load; of all stages without an image."""
+    """The modules that the components of an image can load; of all components without an image."""
     from gatehouse.runtime.images import TRAINING, TRAINING_GPU
-    from gatehouse.store.image import image_name, modules_of
-    from gatehouse.store.stage import declared_stages
+    from gatehouse.store.image import image_names, modules_of
 
     like = TRAINING if image == TRAINING_GPU else image
-    stages = [stage for stage in declared_stages().values() if not image or image_name(stage) == like]
-    return sorted(frozenset().union(*map(modules_of, stages)))
+    components = [name for name, own in image_names().items() if not image or own == like]
+    return sorted(frozenset().union(*map(modules_of, components)))
 
 
 def main() -> int:

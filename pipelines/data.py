@@ -73,7 +73,7 @@ def add_data_tasks(
         location=source,
         window=window,
         backfill=backfill,
-        contract=str(project.contract.reference),
+        contract={"reference": str(project.contract.reference)},
         baseline=file.baseline,
         statistics=parameter_of(file.statistics),
         snapshots=file.snapshots,
@@ -85,7 +85,6 @@ def add_data_tasks(
     if url_env := getattr(file.source, "url_env", ""):
         tasks.entrust(taken, "source-url", url_env)
     raw, as_of, validation = (taken.outputs[name] for name in ("snapshot", "as_of", "validation"))
-    definitions = str(project.definitions.reference)
     computed = tasks.add(
         compute_features,
         require_contract,
@@ -97,7 +96,7 @@ def add_data_tasks(
         title="Compute and join features" if labelled else "Compute features",
         aside={freshness: ("freshness", "stale")},
         snapshot=raw,
-        definitions=definitions,
+        definitions={"reference": str(project.definitions.reference)},
         project=project.name,
         as_of=as_of,
         verdict=taken.outputs["verdict"],

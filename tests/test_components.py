@@ -4,93 +4,61 @@ import ast
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
 
 import pytest
 
+from gatehouse import components
+from gatehouse.components.interface import Component
+from gatehouse.store.code import imports_of
+from gatehouse.store.image import image_names
+from gatehouse.store.stage import declared_stages
 from tests.source_tree import ROOT, Source, sources
 
-SETTINGS = {"packages_to_install": "[]", "install_kfp_package": "False"}
+
+def _functions() -> dict[str, tuple[Source, ast.FunctionDef]]:
+    return {
+        node.name: (source, node)
+        for source in sources("components")
+        if source.path.name == "component.py"
+        for node in source.tree.body
+        if isinstance(node, ast.FunctionDef)
+    }
 
 
-@dataclass(frozen=True)
-class Component:
-    """One function that KFP makes a component of."""
-
-    source: Source
-    function: ast.FunctionDef
-    decorator: ast.Call
-
-    def __str__(self) -> str:
-        return f"{self.source.name}:{self.function.name}"
-
-    def setting(self, name: str) -> str:
-        """The source text of a keyword of the decorator; empty where it is not given."""
-        values = [keyword.value for keyword in self.decorator.keywords if keyword.arg == name]
-        return ast.unparse(values[0]) if values else ""
+FUNCTIONS = _functions()
 
 
-def _decorators(function: ast.FunctionDef) -> Iterator[ast.Call | ast.expr]:
-    for decorator in function.decorator_list:
-        called = decorator.func if isinstance(decorator, ast.Call) else decorator
-        if ast.unparse(called) in {"dsl.component", "component", "kfp.dsl.component"}:
-            yield decorator
+def test_the_public_import_has_every_component() -> None:
+    folders = {path.parent.name for path in (ROOT / "components").glob("*/component.py")}
+    public = {name for name in components.__all__ if isinstance(getattr(components, name), Component)}
+    assert folders == public == FUNCTIONS.keys() == image_names().keys()
+    assert all(getattr(components, name).python_func.__name__ == name for name in public)
 
 
-def _components() -> list[Component]:
-    result = []
-    for source in sources("components", "pipelines"):
-        if "component(" not in source.path.read_text():
-            continue
-        for node in ast.walk(source.tree):
-            if isinstance(node, ast.FunctionDef):
-                for decorator in _decorators(node):
-                    assert isinstance(decorator, ast.Call), f"{source.name}:{node.lineno}: decorator without settings"
-                    result.append(Component(source, node, decorator))
-    assert result, "no component found: this test looks in the wrong place"
-    return result
+@pytest.mark.parametrize("name", sorted(image_names()))
+def test_kfp_may_cache_only_what_every_stage_of_a_component_keeps(name: str) -> None:
+    modules = imports_of(f"gatehouse.components.{name}.component")
+    own = [stage for stage in declared_stages().values() if stage.function.__module__ in modules]
+    assert not getattr(components, name).needs.caching or all(stage.cacheable for stage in own)
 
 
-COMPONENTS = _components()
-every_component = pytest.mark.parametrize("component", COMPONENTS, ids=str)
-
-
-@every_component
-def test_a_component_installs_nothing_and_takes_its_image_from_one_place(component: Component) -> None:
-    assert {name: component.setting(name) for name in SETTINGS} == SETTINGS
-    assert component.setting("base_image").startswith(("image_of(", "image("))
-
-
-@every_component
-def test_parameters_keep_to_what_kfp_runs_everywhere(component: Component) -> None:
-    arguments = component.function.args
-    for argument in [*arguments.args, *arguments.kwonlyargs]:
-        assert argument.annotation is not None, argument.arg
-        assert "Optional" not in ast.unparse(argument.annotation), argument.arg
-    assert not [default for default in arguments.defaults if ast.unparse(default) == "None"]
-
-
-@every_component
-def test_a_body_imports_what_it_uses(component: Component) -> None:
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_body_imports_what_it_uses(name: str) -> None:
     """KFP ships the function's text alone: names of the module around it do not exist in the pod."""
-    module_names = {
-        alias.asname or alias.name.split(".")[0]
-        for node in component.source.tree.body
-        if isinstance(node, ast.Import | ast.ImportFrom)
-        for alias in node.names
-    }
-    body = component.function.body
-    bound = {
-        alias.asname or alias.name.split(".")[0]
-        for statement in body
-        for node in ast.walk(statement)
-        if isinstance(node, ast.Import | ast.ImportFrom)
-        for alias in node.names
-    }
-    used = {node.id for statement in body for node in ast.walk(statement) if isinstance(node, ast.Name)}
+    source, function = FUNCTIONS[name]
+    bodies = (source.tree.body, [node for statement in function.body for node in ast.walk(statement)])
+    around, bound = (
+        {
+            alias.asname or alias.name.split(".")[0]
+            for node in nodes
+            if isinstance(node, ast.Import | ast.ImportFrom)
+            for alias in node.names
+        }
+        for nodes in bodies
+    )
+    used = {node.id for statement in function.body for node in ast.walk(statement) if isinstance(node, ast.Name)}
     # What KFP puts around the function in the pod.
-    assert used & module_names - bound <= {"dsl", "NamedTuple"}
+    assert used & around - bound <= {"dsl", "NamedTuple", "Optional"}
 
 
 def test_stages_import_where_only_the_runtime_of_kfp_is() -> None:

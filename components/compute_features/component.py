@@ -11,7 +11,7 @@ from gatehouse.components.interface import component
 def compute_features(
     store: str,
     snapshot: str,
-    definitions: str,
+    definitions: dict,
     project: str,
     as_of: str,
     metrics: dsl.Output[dsl.Metrics],
@@ -32,6 +32,7 @@ def compute_features(
         ("leakage", str),
         ("verdict", str),
         ("reasons", list),
+        ("definitions", str),
     ],
 ):
     """Compute the features of a snapshot that keeps its contract, join them to its rows, and check these for leakage.
@@ -39,7 +40,7 @@ def compute_features(
     Args:
         store: Address of the artifact store.
         snapshot: Reference of the snapshot.
-        definitions: Reference of the feature definitions.
+        definitions: The feature definitions, as config gives them, or their reference under the key reference.
         project: Name of the project.
         as_of: Time of the run, at which labels must be known, ISO 8601.
         verdict: What the contract says of the snapshot; anything but pass ends the run.
@@ -58,23 +59,27 @@ def compute_features(
         leakage: Reference of the check for leakage; empty where nothing is checked.
         verdict: pass or fail, by that check.
         reasons: Why it is fail.
+        definitions: Reference of the feature definitions.
         metrics: The number of stale views and the age of every view in hours for the UI.
     """
     from gatehouse.features.computing.previous.stage import previous_features
     from gatehouse.features.computing.stage import compute_features as compute
+    from gatehouse.features.definitions.published import publish_definitions
     from gatehouse.features.freshness.stage import freshness, show
     from gatehouse.features.leakage.stage import check_leakage
     from gatehouse.features.point_in_time.stage import retrieve_training_set
     from gatehouse.operations.requiring.stage import require_contract
     from gatehouse.store.parameters import open_store, request_of, runner
 
-    run = runner(open_store(store), rerun)
+    opened = open_store(store)
+    run = runner(opened, rerun)
     run(require_contract, request_of(require_contract, verdict=verdict, reasons=reasons, report=validation))
-    origin = {"snapshot": snapshot, "definitions": definitions}
+    defined = publish_definitions(opened, project, definitions)
+    origin = {"snapshot": snapshot, "definitions": defined}
     earlier = run(previous_features, request_of(previous_features, **origin, project=project))
     parent = earlier.feature_tables
     tables = run(compute, request_of(compute, **origin, project=project, parent=parent)).feature_tables
-    ages = {"feature_tables": tables, "definitions": definitions, "as_of": as_of, "against": against}
+    ages = {"feature_tables": tables, "definitions": defined, "as_of": as_of, "against": against}
     aged = run(freshness, request_of(freshness, **ages))
     show(aged, metrics)
     rows = ""
@@ -86,4 +91,4 @@ def compute_features(
         if leakage:
             leaks = run(check_leakage, request_of(check_leakage, **joined, training_set=rows, **leakage))
             checked = (leaks.leakage, leaks.verdict, list(leaks.reasons))
-    return (tables, aged.verdict, list(aged.reasons), rows, *checked)
+    return (tables, aged.verdict, list(aged.reasons), rows, *checked, defined)

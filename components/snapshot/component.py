@@ -1,6 +1,6 @@
 """The KFP interface of the first task of a run: it takes a snapshot of the source and judges it by its contract."""
 
-from typing import NamedTuple
+from typing import NamedTuple, Optional
 
 from kfp import dsl
 
@@ -13,7 +13,8 @@ def snapshot(
     source: dict,
     metrics: dsl.Output[dsl.Metrics],
     report: dsl.Output[dsl.HTML],
-    contract: str,
+    contract: dict = {},
+    contract_file: Optional[dsl.Input[dsl.Artifact]] = None,
     location: str = "",
     window: str = "",
     backfill: str = "",
@@ -34,7 +35,8 @@ def snapshot(
     Args:
         store: Address of the artifact store.
         source: The source, as a SourceSpec.
-        contract: Reference of the contract.
+        contract: The contract, or its reference under the key reference.
+        contract_file: The contract as a file in YAML or JSON, in place of `contract`.
         location: Read the raw tables here instead; empty for the source's own place.
         window: Only events of START/END; empty for all.
         backfill: Why rows of the earlier snapshot may change; empty where they may not.
@@ -58,10 +60,11 @@ def snapshot(
         report: The report of the validation for the UI.
     """
     from gatehouse.data.snapshot.stage import snapshot as take
+    from gatehouse.data.validation.contract import publish_contract
     from gatehouse.data.validation.report import show
     from gatehouse.data.validation.stage import validate
     from gatehouse.operations.preparing.stage import prepare
-    from gatehouse.store.parameters import open_store, request_of, runner
+    from gatehouse.store.parameters import given, open_store, request_of, runner
 
     opened = open_store(store)
     run = runner(opened, rerun)
@@ -70,7 +73,8 @@ def snapshot(
     read = {"location": location, "window": window, "backfill": backfill}
     taken = run(take, request_of(take, source=source, **read))
     beside = {"baseline": baseline, "snapshots": snapshots, "statistics": statistics}
-    request = request_of(validate, snapshot=taken.snapshot, contract=contract, delivery=list(taken.delivery), **beside)
+    promised = publish_contract(opened, given("contract", contract, contract_file))
+    request = request_of(validate, snapshot=taken.snapshot, contract=promised, delivery=list(taken.delivery), **beside)
     judged = run(validate, request)
     show(judged, opened, metrics, report)
     return (taken.snapshot, taken.as_of, judged.validation, judged.verdict, list(judged.reasons))

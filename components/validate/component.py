@@ -1,6 +1,6 @@
 """The KFP interface of the validate stage."""
 
-from typing import NamedTuple
+from typing import NamedTuple, Optional
 
 from kfp import dsl
 
@@ -11,12 +11,13 @@ from gatehouse.components.interface import component
 def validate(
     store: str,
     snapshot: str,
-    contract: str,
-    baseline: str,
-    snapshots: dict,
-    delivery: list,
     metrics: dsl.Output[dsl.Metrics],
     report: dsl.Output[dsl.HTML],
+    contract: dict = {},
+    contract_file: Optional[dsl.Input[dsl.Artifact]] = None,
+    baseline: str = "",
+    snapshots: dict = {},
+    delivery: list = [],
     statistics: dict = {},
     rerun: str = "",
 ) -> NamedTuple("Outputs", [("validation", str), ("verdict", str), ("reasons", list)]):
@@ -25,7 +26,8 @@ def validate(
     Args:
         store: Address of the artifact store.
         snapshot: Reference of the snapshot.
-        contract: Reference of the contract.
+        contract: The contract, or its reference under the key reference.
+        contract_file: The contract as a file in YAML or JSON, in place of `contract`.
         baseline: Reference of an earlier validation to compare distributions with; empty for none.
         snapshots: References of other snapshots that foreign keys lead to, by the name that the contract gives them.
         delivery: What the guards said as the snapshot was taken.
@@ -39,12 +41,14 @@ def validate(
         metrics: Numbers of rules judged, failed and warned for the UI.
         report: The report for the UI.
     """
+    from gatehouse.data.validation.contract import publish_contract
     from gatehouse.data.validation.report import show
     from gatehouse.data.validation.stage import validate as judge
-    from gatehouse.store.parameters import open_store, request_of, runner
+    from gatehouse.store.parameters import given, open_store, request_of, runner
 
     opened = open_store(store)
-    about = {"snapshot": snapshot, "contract": contract, "baseline": baseline, "snapshots": snapshots}
+    promised = publish_contract(opened, given("contract", contract, contract_file))
+    about = {"snapshot": snapshot, "contract": promised, "baseline": baseline, "snapshots": snapshots}
     request = request_of(judge, **about, delivery=delivery, statistics=statistics)
     result = runner(opened, rerun)(judge, request)
     show(result, opened, metrics, report)

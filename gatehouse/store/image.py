@@ -1,41 +1,39 @@
-"""Chooses the image of a stage's task: the first that has everything that its stages and their pages import."""
+"""What the image of a component must hold: everything that the component and the pages of its stages import."""
 
+import ast
 from functools import cache
-from typing import Any
 
-from gatehouse.errors import ConfigurationError
-from gatehouse.runtime.images import PACKAGES, image
-from gatehouse.store.code import closure_of, packages_of
-from gatehouse.store.stage import Stage, declared_stages, in_task
+from gatehouse.store.code import closure_of, imports_of, source_of
+from gatehouse.store.stage import declared_stages
 
 
 @cache
-def image_of(stage: str) -> str:
-    """The image of a stage, as components give it to KFP."""
-    return image(image_name(declared_stages()[stage]))
+def image_names() -> dict[str, str]:
+    """The name of the image by component, from the decorators: a pod cannot import components."""
+    package = source_of("gatehouse.components")
+    assert package is not None
+    names = {}
+    for path in sorted(package.parent.glob("*/component.py")):
+        (function,) = (node for node in ast.parse(path.read_text()).body if isinstance(node, ast.FunctionDef))
+        (decorator,) = function.decorator_list
+        assert isinstance(decorator, ast.Call)
+        names[function.name] = ast.literal_eval(decorator.args[0])
+    return names
 
 
-def image_name(stage: Stage[Any, Any]) -> str:
-    """Name of the image of a stage. Raises ConfigurationError if no image holds what it imports."""
-    packages = packages_of(modules_of(stage))
-    for name, contents in PACKAGES.items():
-        if packages <= contents:
-            return name
-    missing = {name: ", ".join(sorted(packages - contents)) for name, contents in PACKAGES.items()}
-    raise ConfigurationError(
-        f"Stage {stage.name}: no image holds all that it imports. "
-        f"{'; '.join(f'{name} lacks {what}' for name, what in missing.items())}. Add it to an image: its extra in "
-        "pyproject.toml, `make lock`, and PACKAGES in gatehouse/runtime/images.py."
-    )
+def modules_of(component: str) -> frozenset[str]:
+    """Dotted names of our modules that the pod of a component's task can load."""
+    entries = imports_of(f"gatehouse.components.{component}.component")
+    modules = frozenset().union(*(closure_of(entry, _runs_elsewhere) for entry in entries))
+    pages = {
+        page.partition(":")[0]
+        for stage in declared_stages().values()
+        if stage.function.__module__ in modules
+        for page in stage.declared.pages.values()
+    }
+    return modules.union(*(closure_of(page, _runs_elsewhere) for page in pages))
 
 
-def modules_of(stage: Stage[Any, Any]) -> frozenset[str]:
-    """Dotted names of our modules that the pod of a stage's task can load."""
-    stages = in_task(stage)
-    entries = [member.function.__module__ for member in stages]
-    entries += [page.partition(":")[0] for member in stages for page in member.declared.pages.values()]
-
-    def runs_elsewhere(module: str) -> bool:  # KFP interfaces, and the statistics for workers of Apache Beam.
-        return module.startswith("gatehouse.components.") or module == "gatehouse.data.statistics.beam"
-
-    return frozenset().union(*(closure_of(entry, runs_elsewhere) for entry in entries))
+def _runs_elsewhere(module: str) -> bool:
+    """Whether it is a component, or the statistics for workers of Apache Beam."""
+    return module.startswith("gatehouse.components") or module == "gatehouse.data.statistics.beam"

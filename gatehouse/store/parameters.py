@@ -10,10 +10,12 @@ import os
 import re
 import tempfile
 from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
 from typing import Any, Literal, TypeVar, get_origin
 
 from pydantic import BaseModel
 
+from gatehouse.configuration.yaml_lines import read_yaml
 from gatehouse.errors import ConfigurationError
 from gatehouse.store.run import LAST_STAGE, RUN_ID, run_id
 from gatehouse.store.stage import Req, Res, Stage, StageModel
@@ -160,6 +162,19 @@ def open_store(address: str) -> ArtifactStore:
         atexit.register(folder.cleanup)
         address = folder.name
     return ArtifactStore.open(address)
+
+
+def given(name: str, inline: Mapping[str, Any], artifact: Any = None) -> dict[str, Any]:
+    """The configuration that a task gets as the object `name`, or as a file of YAML or JSON in the artifact.
+
+    Raises ConfigurationError if it gets both or neither, or if the file holds no object.
+    """
+    if bool(inline) == (artifact is not None):
+        raise ConfigurationError(f"{name}: expected an object or a file, found {'both' if inline else 'neither'}.")
+    body = as_written(inline) if inline else read_yaml(Path(artifact.path).read_text(encoding="utf-8"), name)
+    if not isinstance(body, dict):
+        raise ConfigurationError(f"{name}: expected a file with keys and values, found {type(body).__name__}.")
+    return body
 
 
 def runner(store: ArtifactStore, rerun: str = "") -> Callable[[Stage[Req, Res], Req], Res]:

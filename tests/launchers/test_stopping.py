@@ -5,7 +5,7 @@ import pytest
 from gatehouse.launchers import timeouts
 from gatehouse.launchers.launcher import Stop
 from gatehouse.launchers.spec import LocalLaunch, PyTorchJobLaunch
-from gatehouse.store.stage import declared_stages
+from gatehouse.pipelines.interfaces import component_of
 from tests.training.specs import network
 
 
@@ -33,6 +33,6 @@ def test_every_wait_is_longer_than_those_that_it_must_not_cut_short(monkeypatch:
         stage * 60,
     ]
     assert ladder == sorted(set(ladder))
-    assert all(declared_stages()[name].declared.resources.minutes >= stage for name in ("train", "tune"))
+    assert all(component_of(name).needs.minutes >= stage for name in ("train", "tune"))
     monkeypatch.setenv(timeouts.HANG, "7200")
     assert timeouts.collective_seconds() > 7200

@@ -20,16 +20,16 @@ def test_a_permanent_error_ends_each_retry_at_once_with_its_own_words(
 
     @dsl.pipeline(name="requires")
     def pipeline() -> None:
-        task = component_of("require_contract")(store=store.address, verdict="fail", reasons=["tailnum: null"])
+        task = component_of("require")(store=store.address, verdict="fail", reasons=["tailnum: null"])
         task.set_retry(num_retries=2, backoff_duration="0s")
 
     local.init(local.SubprocessRunner(use_venv=False), pipeline_root=str(tmp_path / "root"))
-    with pytest.raises(RuntimeError, match="require-contract"):
+    with pytest.raises(RuntimeError, match="require"):
         pipeline()
     failed = [event.body for _, event in events(store, RUN) if event.event == "failed"]
-    assert [(body["error"], body["exit_code"]) for body in failed] == [("ContractBreachError", 2)] * 3
+    assert [(body["error"], body["exit_code"]) for body in failed] == [("VerdictError", 2)] * 3
     assert len({body["message"] for body in failed}) == 1 and "tailnum: null" in failed[0]["message"]
     # The first attempt looked, the others repeated what it found.
     output = capfd.readouterr().out
-    assert output.count("gatehouse.errors.ContractBreachError: ") == 1
+    assert output.count("gatehouse.errors.VerdictError: ") == 1
     assert output.count("gatehouse.errors.RepeatedError: ") == 2

@@ -9,12 +9,13 @@ from pydantic import ValidationError
 
 from gatehouse.evaluation.probing.spec import ProbeSpec
 from gatehouse.pipelines.catalog import Pipeline, build
+from gatehouse.pipelines.interfaces import component_of
 from gatehouse.project.platforms import THIS_MACHINE, Platform
 from gatehouse.project.project import Project, load_project
 from gatehouse.project.project_file import ProjectFile
 from gatehouse.project.task_settings import StageSettings
 from gatehouse.runtime.variables import ATTEMPTS
-from gatehouse.store.stage import TOLERATE, declared_stages
+from gatehouse.store.stage import TOLERATE
 from tests.small_example import EXAMPLE
 
 
@@ -61,16 +62,14 @@ def test_kfp_caches_a_task_only_if_it_may_cache_each_of_its_stages(project: Proj
     assert cached == {"retrieve-decisions"}
 
 
-def test_a_task_has_the_resources_of_its_largest_stage_and_the_time_of_all(project: Project) -> None:
+def test_a_task_has_the_resources_and_the_time_of_its_component(project: Project) -> None:
     pipeline = built(project, "training", THIS_MACHINE)
     arguments = executor(pipeline, "compute-features")["resources"]
     assert (arguments["resourceCpuLimit"], arguments["resourceMemoryLimit"]) == ("2", "8G")
-    names = ("require_contract", "previous_features", "compute_features", "freshness", "retrieve_training_set")
-    stages = [declared_stages()[name] for name in (*names, "check_leakage")]
     platforms = json_format.MessageToDict(pipeline.function.platform_spec)["platforms"]
     config = platforms["kubernetes"]["deploymentSpec"]["executors"]
     seconds = config["exec-compute-features"]["activeDeadlineSeconds"]
-    assert int(seconds) == sum(stage.declared.resources.minutes for stage in stages) * 60
+    assert int(seconds) == component_of("compute_features").needs.minutes * 60
 
 
 def test_settings_of_a_pod_are_given_to_the_stage_that_has_one(project: Project) -> None:

@@ -103,7 +103,6 @@ def test_no_stage_quotes_a_row(
         request = SnapshotRequest(source=parse_source(described))
     monkeypatch.setattr(declared, "function", _unexpected)
     monkeypatch.setattr(declared, "outside", None)
-    monkeypatch.setattr(declared, "code", lambda: "code")
     monkeypatch.setattr(declared, "sources", lambda: Code({}, {}))
     with caplog.at_level(logging.DEBUG), pytest.raises(HiddenValueError, match=r"sensitive \(name\)") as raised:
         declared(request, store)

@@ -19,7 +19,6 @@ from gatehouse.errors import (
     LauncherError,
     OutOfMemoryError,
     StageResultError,
-    StaleSpecError,
     StoppedError,
     StoreError,
 )
@@ -289,23 +288,11 @@ def test_arrow_has_the_threads_of_the_pod_and_not_of_its_machine(
         pa.set_cpu_count(usual)
 
 
-def test_a_spec_compiled_from_other_code_is_refused_unless_the_memo_answers(store: ArtifactStore) -> None:
-    counted = Counted()
-    with pytest.raises(StaleSpecError):
-        counted.stage(Request(), store, code="0" * 64)
-    result = counted.stage(Request(), store, code=counted.stage.code())
-    assert counted.stage(Request(), store, code=counted.stage.code()) == result
-    assert counted.runs == 1
-
-
-def test_a_spec_fits_whatever_is_installed_but_the_key_holds_the_versions(monkeypatch: pytest.MonkeyPatch) -> None:
-    training_set = f"training-sets/service/sha256-{'0' * 64}"
-    request = SplitRequest(training_set=training_set, spec=RandomSplit(strategy="random"))
-    compiled, key = split.code(), split.key(request)
+def test_a_key_holds_the_versions_of_what_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    request = SplitRequest(training_set=f"training-sets/service/sha256-{'0' * 64}", spec=RandomSplit(strategy="random"))
+    key = split.key(request)
     monkeypatch.setattr(code_module, "_version", lambda name: "0.1")  # Another release, which nobody installs.
-    split.require_current(compiled)
-    assert split.key(request, compiled) == split.key(request) != key
-    assert split.key(request, "0" * 64) != split.key(request)
+    assert split.key(request) != key
 
 
 def test_an_injected_fault_names_its_stage_and_point(store: ArtifactStore, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,6 +28,7 @@ from gatehouse.errors import ConfigurationError
 from gatehouse.runtime.plural import counted
 from gatehouse.store.canonical import canonical_json
 from gatehouse.store.identity import identity_of
+from gatehouse.store.store import ArtifactStore
 
 CONTRACT_FILE = "contract.json"
 """The file of a published contract."""
@@ -254,6 +255,17 @@ def contract_text(contract: Contract) -> str:
     return canonical_json(
         identity_of(contract.model_copy(update={"description": "", "metadata": {}, "tables": tables}))
     )
+
+
+def publish_contract(store: ArtifactStore, contract: Mapping[str, Any]) -> str:
+    """The reference of a contract that a task gets as an object: published here, unless it is `{"reference": …}`.
+
+    Raises pydantic's ValidationError if it is no contract.
+    """
+    if contract.keys() == {"reference"}:
+        return str(contract["reference"])
+    files = {CONTRACT_FILE: contract_text(Contract.model_validate_json(json.dumps(contract))).encode()}
+    return str(store.publish("config", "contract", files))
 
 
 def published_contract(text: str) -> Contract:

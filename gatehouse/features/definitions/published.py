@@ -5,8 +5,10 @@ its settings as JSON, which is YAML too. Scoring reads `repository` in an image 
 """
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
+from gatehouse.errors import ConfigurationError
 from gatehouse.features.definitions.declarations import Entity
 from gatehouse.features.definitions.loading import KINDS, PUBLISHED, name_of
 from gatehouse.features.definitions.repository import Repository
@@ -14,6 +16,7 @@ from gatehouse.features.definitions.settings import SETTINGS_FILE, read_settings
 from gatehouse.features.definitions.sql_text import code
 from gatehouse.store.canonical import canonical_json
 from gatehouse.store.identity import identity_of, is_operational
+from gatehouse.store.store import ArtifactStore
 
 
 def published_files(repository: Repository) -> dict[str, bytes]:
@@ -42,6 +45,18 @@ def published_files(repository: Repository) -> dict[str, bytes]:
     if (repository.folder / SETTINGS_FILE).is_file():
         texts[SETTINGS_FILE] = canonical_json(read_settings(repository.folder))
     return {path: text.encode() for path, text in texts.items()}
+
+
+def publish_definitions(store: ArtifactStore, project: str, definitions: Mapping[str, Any]) -> str:
+    """The reference of definitions that a task gets as `{"reference": …}`, or as `{"files": …}` and publishes here."""
+    if definitions.keys() == {"reference"}:
+        return str(definitions["reference"])
+    if definitions.keys() != {"files"}:
+        raise ConfigurationError(
+            f"definitions: expected `reference` or `files`, found {', '.join(definitions) or 'none'}."
+        )
+    files = {path: text.encode() for path, text in definitions["files"].items()}
+    return str(store.publish("config", f"{project}-features", files))
 
 
 def _body(definition: Any) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from gatehouse.data.snapshot.stage import SnapshotRequest, SnapshotResult, snaps
 from gatehouse.data.sources import archive
 from gatehouse.data.sources.catalog import SourceSpec, open_source
 from gatehouse.data.sources.files import FolderSource, SdistSource
-from gatehouse.errors import SourceError, StaleSpecError
+from gatehouse.errors import SourceError
 from gatehouse.store.store import ArtifactStore
 
 PROJECT = Path(__file__).parents[3] / "pipelines" / "projects" / "flights" / "project.yaml"
@@ -67,14 +67,6 @@ def test_the_same_files_elsewhere_give_the_same_snapshot(source: FolderSource, t
 def test_a_window_takes_its_start_and_leaves_its_end(source: FolderSource, store: ArtifactStore) -> None:
     taken = _take(source, store, window="2024-01-01/2024-01-03")
     assert taken.rows == {"events": 2, "places": 1}
-
-
-def test_rows_are_read_by_the_code_of_the_spec_alone(source: FolderSource, store: ArtifactStore) -> None:
-    with pytest.raises(StaleSpecError, match="Stage snapshot: the spec was compiled from code 0123"):
-        _take(source, store, code="0123")
-    assert list(store.references()) == []
-    taken = _take(source, store, code=snapshot.code())
-    assert _take(source, store).snapshot == taken.snapshot
 
 
 def test_an_archive_is_looked_at_without_being_fetched(store: ArtifactStore, monkeypatch: pytest.MonkeyPatch) -> None:

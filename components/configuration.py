@@ -1,0 +1,54 @@
+"""Reads configuration from files as a pipeline is built: for the inputs of components that take an object."""
+
+import importlib
+from pathlib import Path
+from typing import Any
+
+_KINDS = {
+    "calibration": "gatehouse.training.calibration.spec:CalibrationSpec",
+    "contract": "gatehouse.data.validation.contract:Contract",
+    "evaluation": "gatehouse.evaluation.spec:EvaluationSpec",
+    "monitoring": "gatehouse.monitoring.spec:MonitoringSpec",
+    "policy": "gatehouse.evaluation.spec:GatePolicy",
+    "search": "gatehouse.tuning.spec:ExperimentSpec",
+    "source": "gatehouse.data.sources.catalog:SourceSpec",
+    "split": "gatehouse.data.splitting.spec:SplitSpec",
+    "training": "gatehouse.training.spec:TrainSpec",
+    "transformation": "gatehouse.training.transformation.spec:TransformationSpec",
+}
+
+
+def config(path: str | Path, kind: str = "") -> dict[str, Any]:
+    """Read and check a file with configuration, in YAML or JSON, as the object that a component takes.
+
+    A folder is a repository of feature definitions, for the input `definitions`.
+
+    Args:
+        path: The file, or the folder.
+        kind: calibration, contract, evaluation, monitoring, policy, search, source, split, training or transformation;
+            by default the name of the file without its ending.
+
+    Raises ConfigurationError that lists every problem with its line.
+    """
+    from pydantic import RootModel
+
+    from gatehouse.configuration.yaml_lines import load_model, read_text
+    from gatehouse.errors import ConfigurationError
+    from gatehouse.store.parameters import parameter_of
+
+    path, problems = Path(path), list[str]()
+    if path.is_dir():
+        from gatehouse.features.definitions.published import published_files
+        from gatehouse.features.definitions.repository import read_repository
+
+        return {"files": {name: content.decode() for name, content in published_files(read_repository(path)).items()}}
+    kind = kind or path.stem
+    if kind not in _KINDS:
+        raise ConfigurationError(f"{path}: kind: expected one of {', '.join(_KINDS)}, found {kind!r}.")
+    module, _, name = _KINDS[kind].partition(":")
+    model = RootModel[getattr(importlib.import_module(module), name)]  # type: ignore[misc]
+    text = read_text(path, str(path), problems)
+    spec = load_model(str(path), text, model, problems) if text is not None else None
+    if spec is None:
+        raise ConfigurationError("\n".join(problems))
+    return dict(parameter_of(spec.root))
