@@ -1,8 +1,9 @@
-"""Compiles every pipeline of every project, for this machine and for each profile, and keeps those of one project.
+"""Compiles every component, and every pipeline of every project, for this machine and for each profile.
 
-Specs of the project `flights` are committed in pipelines/compiled/, those for its profile `platforms/NAME.yaml` in the
-folder NAME there. Specs of the other projects differ little from these: they are only held against the rules.
-Where there are findings nothing is written. `--check` writes nothing and lists the findings of all projects.
+Components are committed as components/<name>/component.yaml. Specs of the project `flights` are committed in
+pipelines/compiled/, those for its profile `platforms/NAME.yaml` in the folder NAME there; specs of the other projects
+differ little from these, and are only held against the rules. Where there are findings nothing is written; `--check`
+writes nothing and lists the findings.
 """
 
 import argparse
@@ -13,13 +14,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from gatehouse.errors import GatehouseError
-from gatehouse.kfp.compilation.compiling import broken, compile_project, refuse, stale
-from gatehouse.project.platforms import Platform, load_platform
-from gatehouse.project.project import Project, load_project
 from gatehouse.runtime.images import pin
 
 ROOT = Path(__file__).parent
-COMPILED = ROOT / "pipelines" / "compiled"
+pin(ROOT / "images" / "digests.lock")  # Before the components are imported, which take their images there.
+
+from gatehouse.kfp.compilation.compiling import broken, compile_project, refuse, stale  # noqa: E402
+from gatehouse.kfp.compilation.component_files import COMPONENT_FILE, compile_component, public_components  # noqa: E402
+from gatehouse.project.platforms import Platform, load_platform  # noqa: E402
+from gatehouse.project.project import Project, load_project  # noqa: E402
+
+COMPILED, COMPONENTS = ROOT / "pipelines" / "compiled", ROOT / "components"
 COMMITTED = "flights"
 
 
@@ -40,13 +45,13 @@ def main() -> int:
     parser.add_argument("--release", action="store_true", help="platforms only, with images by digest")
     options = parser.parse_args()
     try:
-        pin(ROOT / "images" / "digests.lock")
-        with tempfile.TemporaryDirectory() as folder:
-            new = Path(folder)
+        with tempfile.TemporaryDirectory() as scratch:
+            new = Path(scratch)
             refuse(_findings(new, options.check, options.release))
             if not options.check:
                 for path in sorted(new.rglob("*.yaml")):
-                    written = COMPILED / path.relative_to(new)
+                    folder = COMPONENTS if path.name == COMPONENT_FILE else COMPILED
+                    written = folder / path.relative_to(new)
                     written.parent.mkdir(parents=True, exist_ok=True)
                     shutil.move(path, written)
                     print(written.relative_to(ROOT))
@@ -57,7 +62,13 @@ def main() -> int:
 
 
 def _findings(root: Path, check: bool, release: bool) -> Iterator[str]:
-    """Compile all projects, the committed one into `root`; gives the findings in their specs."""
+    """Compile all components, and all projects, the committed one into `root`; gives the findings."""
+    for name, component in public_components().items():
+        written, committed = root / name / COMPONENT_FILE, COMPONENTS / name / COMPONENT_FILE
+        written.parent.mkdir()
+        compile_component(component, written)
+        if check and (not committed.is_file() or committed.read_bytes() != written.read_bytes()):
+            yield f"components/{name}/{COMPONENT_FILE} is not what its component compiles to. Run `make compile`."
     for project, platform in targets(release):
         name = platform.name if platform else ""
         with tempfile.TemporaryDirectory() as scratch:

@@ -1,171 +1,175 @@
-"""Writes components/<name>/README.md from the compiled specs, and the index components/README.md.
+"""Writes components/<name>/README.md from each component, its stages and its example, and an index of all.
 
-What a component takes and gives, its image and its resources are read from the specs that `compile.py` writes; what it
-reads and writes besides artifacts, and why it is cached or not, from the declaration of its stage.
+A component without an `example.py` gets an example with what it requires as parameters; both are compiled here.
 """
 
+import inspect
+import runpy
 import tempfile
-from collections.abc import Iterable
-from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from _pages import EXAMPLE, ROOT, main, table
-from kfp import dsl
+from _pages import ROOT, main, table
+from docstring_parser import parse
 from kfp.compiler import Compiler
+from kfp.dsl import base_component
 
-from gatehouse.kfp.compilation.compiling import compile_project
-from gatehouse.kfp.compilation.specification import Compiled, Task, read_spec
-from gatehouse.pipelines.interfaces import component_of
-from gatehouse.pipelines.tasks import Tasks
-from gatehouse.project.platforms import THIS_MACHINE
-from gatehouse.project.project import load_project
-from gatehouse.store.stage import declared_stages, in_task
+from gatehouse.components.interface import Component
+from gatehouse.kfp.compilation.component_files import public_components
+from gatehouse.store.code import imports_of
+from gatehouse.store.image import image_names
+from gatehouse.store.stage import Stage, declared_stages
 
 _COMPONENTS = ROOT / "components"
 _TYPES = {
-    "STRING": "text",
-    "NUMBER_INTEGER": "integer",
-    "NUMBER_DOUBLE": "number",
-    "BOOLEAN": "yes or no",
-    "LIST": "list",
-    "STRUCT": "object",
-    "TASK_FINAL_STATUS": "how KFP says that it ended",
+    "String": "text",
+    "Integer": "integer",
+    "Float": "number",
+    "Boolean": "yes or no",
+    "List": "list",
+    "Dict": "object",
+    "PipelineTaskFinalStatus": "how KFP says that it ended",
 }
-_EMPTY = {"String": "", "List": [], "Dict": {}, "Integer": 0, "Float": 0.0, "Boolean": False}
-_GENERATED = "<!-- Written by docs/make_readmes.py from the compiled specs; do not edit. -->\n"
-
-
-@dataclass
-class Component:
-    """One component as the compiled specs have it."""
-
-    task: Task
-    inputs: list[list[str]]
-    outputs: list[list[str]]
-    doc: str
-    pipelines: list[str] = field(default_factory=list)
-
-
-def components() -> dict[str, Component]:
-    """Every component of every pipeline of the example project, by name."""
-    by_name: dict[str, Component] = {}
-    with tempfile.TemporaryDirectory() as directory:
-        for path in compile_project(load_project(EXAMPLE), Path(directory)):
-            spec = read_spec(path)
-            for task in spec.leaves:
-                component = by_name.setdefault(task.stage, _component(spec, task))
-                component.pipelines.append(path.stem.partition("-")[2])
-        for name in {path.parent.name for path in _COMPONENTS.glob("*/component.py")} - {*by_name}:
-            spec = read_spec(_alone(name, Path(directory) / f"{name}.yaml"))
-            by_name[name] = _component(spec, spec.leaves[0])
-    return by_name
-
-
-def _alone(name: str, path: Path) -> Path:
-    """A component that the example does not use, compiled as the only task of a pipeline."""
-
-    @dsl.pipeline(name=name.replace("_", "-"))
-    def pipeline() -> None:
-        inputs = component_of(name).component_spec.inputs or {}
-        arguments = {key: _EMPTY[str(value.type)] for key, value in inputs.items() if key not in ("store", "code")}
-        Tasks("alone", load_project(EXAMPLE), THIS_MACHINE).add(declared_stages()[name], **arguments)
-
-    Compiler().compile(pipeline, str(path))
-    return path
-
-
-def _component(spec: Compiled, task: Task) -> Component:
-    inputs, outputs = (task.component.get(f"{kind}Definitions", {}) for kind in ("input", "output"))
-    return Component(
-        task=task,
-        inputs=[
-            [f"`{key}`", _TYPES[value["parameterType"]], value.get("description", "")]
-            for key, value in inputs.get("parameters", {}).items()
-        ],
-        outputs=[
-            *(
-                [f"`{key}`", _TYPES[value["parameterType"]], *_taken(spec, task, key, value.get("description", ""))]
-                for key, value in outputs.get("parameters", {}).items()
-            ),
-            *(
-                [f"`{key}`", value["artifactType"]["schemaTitle"].removeprefix("system."), value["description"], "UI"]
-                for key, value in outputs.get("artifacts", {}).items()
-            ),
-        ],
-        doc=component_of(task.stage).description,
-    )
-
-
-def _taken(spec: Compiled, task: Task, output: str, described: str) -> list[str]:
-    """What an output of a task is, in its own words or in those of who takes it, and who they are."""
-    produced = {"outputParameterKey": output, "producerTask": task.name}
-    names: list[str] = []
-    for other in spec.leaves:
-        for key, value in other.body.get("inputs", {}).get("parameters", {}).items():
-            if value.get("taskOutputParameter") == produced:
-                described = described or other.component["inputDefinitions"]["parameters"][key].get("description", "")
-                names.append(f"`{other.name.replace('-', '_')}`")
-    return [described, ", ".join(names)]
+_GENERATED = "<!-- Written by docs/make_readmes.py; do not edit. -->\n"
 
 
 def pages() -> dict[str, str]:
     """The README of every component and the index, by path."""
-    compiled = components()
-    pages = {f"components/{name}/README.md": _readme(component) for name, component in compiled.items()}
-    return pages | {"components/README.md": _index(compiled)}
+    public = public_components()
+    readmes = {f"components/{name}/README.md": _readme(name, component) for name, component in public.items()}
+    return readmes | {"components/README.md": _index(public)}
 
 
-def _readme(component: Component) -> str:
-    task = component.task
-    stage, resources = declared_stages()[task.stage], task.container["resources"]
-    stages = in_task(stage)
-    effects = stage.declared.effects
-    memoised = [f"`{member.name}`" for member in stages if member.declared.effects.memo]
-    sources = [
-        f"[`{member.name}`](../../{member.function.__module__.replace('.', '/')}.py)"
-        for member in (stages if len(stages) > 1 else [stage])
+def _readme(name: str, component: Component) -> str:
+    doc, needs, own = parse(component.python_func.__doc__), component.needs, _stages(name)
+    errors: dict[str, list[str]] = {}
+    for error in [*doc.raises, *(error for stage in own for error in parse(stage.__doc__ or "").raises)]:
+        errors.setdefault(str(error.type_name), []).append(" ".join((error.description or "").split()).rstrip("."))
+    caching = (
+        "where the image is named by digest" if needs.caching else "no: it reads or writes the world, or may go on"
+    )
+    costs = [
+        ["CPU and memory", f"{needs.cpu}, {needs.memory}"],
+        ["time limit of an attempt", f"{needs.minutes} minutes"],
+        ["image", f"`gatehouse/{needs.image}`"],
+        ["KFP's cache", caching],
+        ["retries", "2, by KFP after a lost pod and by the task after an error" if needs.retries else "none"],
+        *([["reads", text]] if (text := _joined(stage.declared.effects.reads for stage in own)) else []),
+        *([["writes", text]] if (text := _joined(stage.declared.effects.writes for stage in own)) else []),
+        *([["stages", ", ".join(map(_link, own))]] if own else []),
     ]
-    facts = [
-        ["stages", ", ".join(sources)],
-        ["reads", _joined(member.declared.effects.reads for member in stages) or "nothing but its parameters"],
-        ["writes", _joined(member.declared.effects.writes for member in stages) or "nothing but its artifacts"],
-        ["KFP's cache", "on" if all(member.cacheable for member in stages) else "off"],
-        ["the stage memo", f"holds the results of {', '.join(memoised)}" if memoised else "is not used"],
-        ["retries", str(task.body.get("retryPolicy", {}).get("maxRetryCount", 0))],
-        ["why", effects.why],
-        ["resources", f"CPU {resources['resourceCpuLimit']}, memory {resources['resourceMemoryLimit']}"],
-        ["ends after", f"{int(task.pod['activeDeadlineSeconds']) // 60} minutes"],
-        ["image", f"`{task.container['image'].partition(':')[0]}`"],
-        ["used by", ", ".join(component.pipelines) or "no pipeline of the example"],
+    outputs = component.component_spec.outputs or {}
+    parts = [
+        f"# {name}\n\n{_GENERATED}",
+        f"{doc.short_description}\n",
+        *([f"{doc.long_description}\n"] if doc.long_description else []),
+        "```python",
+        _example(name, component).strip(),
+        "```\n",
+        "Without Gatehouse: `kfp.components.load_component_from_file`, or `load_component_from_url`, of this folder's "
+        "`component.yaml`.\n",
+        "## Inputs\n",
+        table(["input", "type", "default", "what it is"], list(_inputs(component))),
+        *(["## Outputs\n", table(["output", "type", "what it is"], _outputs(outputs))] if outputs else []),
+        "## What it costs\n",
+        table(["", ""], costs),
+        *(["## What it refuses\n", _list(errors)] if errors else []),
     ]
-    parts = [f"# {task.stage}\n", _GENERATED, component.doc.splitlines()[0] + "\n"]
-    parts.append(table(["input", "type", "description"], component.inputs))
-    if component.outputs:
-        parts.append(table(["output", "type", "description", "taken by"], component.outputs))
-    parts.append(table(["", ""], facts))
     return "\n".join(parts)
 
 
-def _joined(texts: Iterable[str]) -> str:
+def _example(name: str, component: Component) -> str:
+    """The text of an example that compiles: the component's own, or one with its required inputs as parameters."""
+    path = _COMPONENTS / name / "example.py"
+    if path.is_file():
+        text = path.read_text().partition('"""\n')[2]
+    else:
+        parameters = inspect.signature(component.python_func).parameters
+        required = [parameters[key] for key in parameters if key in component.required_inputs]
+        signature = ", ".join(f"{parameter.name}: {_annotation(parameter.annotation)}" for parameter in required)
+        call = ", ".join(f"{parameter.name}={parameter.name}" for parameter in required)
+        text = (
+            f"from kfp import dsl\n\nfrom gatehouse.components import {name}\n\n\n"
+            f"@dsl.pipeline\ndef example({signature}) -> None:\n    {name}({call})\n"
+        )
+    with tempfile.TemporaryDirectory() as folder:
+        (source := Path(folder) / "example.py").write_text(text)
+        pipeline = runpy.run_path(str(source))["example"]
+        assert isinstance(pipeline, base_component.BaseComponent), f"{name}: expected a pipeline named example"
+        Compiler().compile(pipeline, f"{folder}/example.yaml")
+    return text
+
+
+def _annotation(annotation: Any) -> str:
+    if hasattr(annotation, "__origin__"):
+        return f"dsl.Input[dsl.{annotation.__origin__.__name__}]"
+    return str(annotation.__name__)
+
+
+def _inputs(component: Component) -> Any:
+    for name, parameter in (component.component_spec.inputs or {}).items():
+        default = "" if parameter.default is None else f"`{parameter.default!r}`".replace("'", '"')
+        default = default or ("none" if parameter.optional else "**required**")
+        yield [f"`{name}`", _type(parameter.type), default, parameter.description]
+
+
+def _outputs(outputs: dict[str, Any]) -> list[list[str]]:
+    return [[f"`{name}`", _type(output.type), output.description] for name, output in outputs.items()]
+
+
+def _type(name: str) -> str:
+    return _TYPES.get(str(name), str(name).removeprefix("system.").partition("@")[0])
+
+
+def _stages(name: str) -> list[Stage[Any, Any]]:
+    modules = imports_of(f"gatehouse.components.{name}.component")
+    source = (_COMPONENTS / name / "component.py").read_text()
+    stages = [stage for stage in declared_stages().values() if stage.function.__module__ in modules]
+    return [stage for stage in stages if f"import {stage.name}" in source or f", {stage.name}" in source]
+
+
+def _link(stage: Stage[Any, Any]) -> str:
+    return f"[`{stage.name}`](../../{stage.function.__module__.replace('.', '/')}.py)"
+
+
+def _joined(texts: Any) -> str:
     return "; ".join(dict.fromkeys(filter(None, texts)))
 
 
-def _index(compiled: dict[str, Component]) -> str:
-    rows = [
-        [f"[{name}]({name}/README.md)", component.doc.splitlines()[0], ", ".join(component.pipelines)]
-        for name, component in sorted(compiled.items())
-    ]
+def _list(errors: dict[str, list[str]]) -> str:
+    return "\n".join(f"- `{name}`: {'; '.join(texts)}." for name, texts in sorted(errors.items())) + "\n"
+
+
+def _index(public: dict[str, Component]) -> str:
+    def rows(alone: bool) -> list[list[str]]:
+        return [
+            [f"[{name}]({name}/README.md)", component.description.splitlines()[0], image_names()[name]]
+            for name, component in sorted(public.items())
+            if ("store" not in component.required_inputs) == alone
+        ]
+
     stages = [
         [f"`{name}`", effects.reads, effects.writes, "yes" if effects.memo else "", effects.why]
         for name, effects in ((name, stage.declared.effects) for name, stage in sorted(declared_stages().items()))
     ]
+    header = ["component", "what it does", "image"]
     return f"""# Components
 
 {_GENERATED}
-Each folder holds one component: `component.py` is what KFP sees, a thin function that calls the stages of the library
-[gatehouse](../docs/architecture.md).
+`from gatehouse.components import NAME` is the public path, and needs kfp alone. A folder holds one component:
+`component.py` is what KFP sees, a thin function that calls [the library](../docs/architecture.md); `component.yaml` is
+the same for who has no Gatehouse installed. [In your own pipeline](../docs/own-pipeline.md) shows how to use them.
 
-{table(["component", "what it does", "used by"], rows)}
+## Components that stand alone
+
+They take and give KFP's artifacts, and need no store.
+
+{table(header, rows(True))}
+## Components on a store
+
+They pass references of artifacts in a store on to each other.
+
+{table(header, rows(False))}
 ## What stages read and write besides artifacts
 
 Each stage declares it. A stage without a memo runs every time; every other stage is a pure function of its parameters.

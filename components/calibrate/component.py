@@ -11,7 +11,7 @@ def calibrate(
     model: str,
     training_set: str,
     split: str,
-    spec: dict,
+    spec: dict = {},
     rerun: str = "",
 ) -> NamedTuple("Outputs", [("model", str), ("threshold", float), ("summary", str)]):
     """Fit on the validation part, which is all that is read; the artifact is the model with `calibration.json`.

@@ -11,7 +11,7 @@ def integrate(
     model: str,
     training_set: str,
     split: str,
-    spec: dict,
+    spec: dict = {},
     tests: str = "",
     online: str = "",
     rerun: str = "",

@@ -11,7 +11,7 @@ def probe(
     model: str,
     training_set: str,
     split: str,
-    spec: dict,
+    spec: dict = {},
     rerun: str = "",
 ) -> NamedTuple("Outputs", [("robustness", str), ("summary", str)]):
     """Measure the objective on test rows with one feature changed at a time; it decides nothing.

@@ -9,7 +9,12 @@ from gatehouse.components.interface import component
 
 @component("control", title="Register behind the gate", shows_models=True)
 def register(
-    store: str, model_name: str, model: str, evaluation: str, policy: dict, summary: dsl.Output[dsl.Markdown]
+    store: str,
+    model_name: str,
+    model: str,
+    evaluation: str,
+    summary: dsl.Output[dsl.Markdown],
+    policy: dict = {},
 ) -> NamedTuple("Outputs", [("decision", str), ("version", int), ("alias", str), ("verdict", str), ("reasons", list)]):
     """Record the gate's verdict in the ledger; a candidate that passed becomes a version with its aliases.
 

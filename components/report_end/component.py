@@ -14,9 +14,9 @@ def report_end(
     pipeline: str,
     status: dsl.PipelineTaskFinalStatus,
     summary: dsl.Output[dsl.Markdown],
-    when: str,
-    form: str,
-    owners: dict,
+    when: str = "fail",
+    form: str = "generic",
+    owners: dict = {},
 ) -> NamedTuple("Outputs", [("state", str), ("failed_stage", str), ("posted", bool)]):
     """Record how the run ended, and report it.
 

@@ -12,7 +12,7 @@ def retrain(
     model_name: str,
     model: str,
     drift: str,
-    spec: dict,
+    spec: dict = {},
     registered: str = "",
     source: str = "",
     window: str = "",

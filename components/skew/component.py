@@ -12,9 +12,9 @@ def skew(
     store: str,
     training_set: str,
     serving: str,
-    spec: dict,
     metrics: dsl.Output[dsl.Metrics],
     report: dsl.Output[dsl.HTML],
+    spec: dict = {},
     statistics: dict = {},
     rerun: str = "",
 ) -> NamedTuple("Outputs", [("skew", str), ("verdict", str), ("reasons", list)]):

@@ -14,7 +14,7 @@ def tune(
     base: dict,
     spec: dict,
     model_name: str,
-    seed: int,
+    seed: int = 0,
     resample_by: str = "",
     rerun: str = "",
 ) -> NamedTuple(

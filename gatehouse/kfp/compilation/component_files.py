@@ -1,0 +1,56 @@
+"""Compiles components to files that KFP loads without Gatehouse: `kfp.components.load_component_from_file`."""
+
+import inspect
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from kfp import dsl
+from kfp.compiler import Compiler
+from kfp.dsl.types.type_utils import is_task_final_status_type
+
+from gatehouse import components
+from gatehouse.components.interface import Component
+
+COMPONENT_FILE = "component.yaml"
+
+
+def public_components() -> dict[str, Component]:
+    """Every component of the public import, by name."""
+    public = {name: getattr(components, name) for name in components.__all__}
+    return {name: component for name, component in public.items() if isinstance(component, Component)}
+
+
+def compile_component(component: Component, path: Path) -> None:
+    """Write the file of a component.
+
+    A component that needs a store is the one task of a pipeline, which holds its caching, retries, settings and
+    credentials; KFP cannot hold them in a component. A component that works without a store is written as it is, so
+    that who loads it can set the resources of its task; so is the task of an exit handler, which KFP tells how the
+    others ended.
+    """
+    inputs = component.component_spec.inputs or {}
+    is_exit_task = any(is_task_final_status_type(parameter.type) for parameter in inputs.values())
+    alone = "store" not in component.required_inputs or is_exit_task
+    Compiler().compile(component if alone else _around(component), str(path))
+
+
+def _around(component: Component) -> Any:
+    """A pipeline with the inputs and outputs of a component, and one task. KFP reads its signature and docstring."""
+    function, inputs = component.python_func, component.component_spec.inputs or {}
+    parameters = inspect.signature(function).parameters
+    returned = inspect.signature(function).return_annotation
+    fields = dict(getattr(returned, "__annotations__", {}))
+    fields |= {name: parameter.annotation.__origin__ for name, parameter in parameters.items() if name not in inputs}
+    outputs: Any = NamedTuple("Outputs", fields.items()) if fields else None
+
+    taken = [parameter for name, parameter in parameters.items() if name in inputs]
+    order = sorted(taken, key=lambda parameter: parameter.default is not inspect.Parameter.empty)
+
+    def pipeline(*values: Any) -> Any:
+        task = component(**dict(zip((parameter.name for parameter in order), values, strict=True)))
+        return outputs(**{name: task.outputs[name] for name in fields}) if fields else None
+
+    pipeline.__signature__ = inspect.Signature(order, return_annotation=outputs)  # type: ignore[attr-defined]
+    pipeline.__annotations__ = {parameter.name: parameter.annotation for parameter in order} | {"return": outputs}
+    pipeline.__doc__ = function.__doc__
+    return dsl.pipeline(name=f"gatehouse-{function.__name__.replace('_', '-')}")(pipeline)
