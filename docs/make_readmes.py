@@ -3,6 +3,7 @@
 A component without an `example.py` gets an example with what it requires as parameters; both are compiled here.
 """
 
+import ast
 import inspect
 import runpy
 import tempfile
@@ -16,7 +17,6 @@ from kfp.dsl import base_component
 
 from gatehouse.components.interface import Component
 from gatehouse.kfp.compilation.component_files import public_components
-from gatehouse.store.code import imports_of
 from gatehouse.store.image import image_names
 from gatehouse.store.stage import Stage, declared_stages
 
@@ -122,10 +122,13 @@ def _type(name: str) -> str:
 
 
 def _stages(name: str) -> list[Stage[Any, Any]]:
-    modules = imports_of(f"gatehouse.components.{name}.component")
-    source = (_COMPONENTS / name / "component.py").read_text()
-    stages = [stage for stage in declared_stages().values() if stage.function.__module__ in modules]
-    return [stage for stage in stages if f"import {stage.name}" in source or f", {stage.name}" in source]
+    """The stages that a component imports."""
+    tree = ast.parse((_COMPONENTS / name / "component.py").read_text())
+    imports = {
+        (node.module, alias.name) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names
+    }
+    stages = declared_stages().values()
+    return [stage for stage in stages if (stage.function.__module__, stage.function.__name__) in imports]
 
 
 def _link(stage: Stage[Any, Any]) -> str:
