@@ -37,8 +37,8 @@ REPORT = "report_end"
 END = "end.json"
 """The record of a run's first end; later ones are `end.2.json` and so on."""
 _RETRY_SECONDS = 900.0
-_LOCAL_RUN = re.compile(r"-\d{4}-\d\d-\d\d-\d\d-\d\d-\d\d-\d+$")
-"""How the local runner of KFP ends the name of a run's folder: with the time."""
+_RUN_FOLDER = re.compile(r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$|-\d{4}(-\d\d){5}-\d+$")
+"""The id of a run on a cluster, or the end of the folder of a local run: its time."""
 _REPEATED = ("warned", "paused")
 
 
@@ -142,20 +142,16 @@ TASK: ContextVar[Attempt | None] = ContextVar("gatehouse_task", default=None)
 def run_id() -> str:
     """The id of the run that this process belongs to, whatever started it.
 
-    That is `GATEHOUSE_RUN_ID`, which components take from KFP's label of the pod; else the Argo workflow in the name
-    of KFP's pod, or the folder that KFP's local runner gives all tasks of a run; else a new id, of this process alone.
+    That is `GATEHOUSE_RUN_ID`, which components take from KFP's label of the pod; else the run in the path that KFP
+    gives a task for its outputs: its id on a cluster, and the folder of the run with the local runner; else a new id,
+    of this process alone.
     """
     if run := os.environ.get(RUN_ID):
         return run
-    pod = os.environ.get("KFP_POD_NAME", os.environ.get("HOSTNAME", ""))
-    workflow, container, _ = pod.rpartition("-system-container-impl-")
-    if container:
-        return workflow
     with suppress(ValueError, IndexError, KeyError, TypeError):
         output = json.loads(sys.argv[sys.argv.index("--executor_input") + 1])["outputs"]["outputFile"]
-        *_, folder, _task, _file = Path(output).parts
-        if _LOCAL_RUN.search(folder):
-            return folder
+        if folders := [folder for folder in Path(output).parts[-4:-2] if _RUN_FOLDER.search(folder)]:
+            return folders[0]
     return f"unnamed-{uuid.uuid4().hex[:12]}"
 
 
