@@ -14,6 +14,7 @@ from gatehouse.project.platforms import THIS_MACHINE, Platform
 from gatehouse.project.project import Project, load_project
 from gatehouse.project.project_file import ProjectFile
 from gatehouse.project.task_settings import StageSettings
+from gatehouse.runtime.images import PACKAGES
 from gatehouse.runtime.variables import ATTEMPTS
 from gatehouse.store.stage import TOLERATE
 from tests.small_example import EXAMPLE
@@ -49,17 +50,21 @@ def test_a_tolerated_stage_is_tried_as_often_as_told_and_never_cached_by_kfp(pro
     assert settings[TOLERATE] == "freshness"
 
 
-def test_kfp_caches_a_task_only_if_it_may_cache_each_of_its_stages(project: Project) -> None:
-    tasks = built(project, "training", THIS_MACHINE).tasks
-    cached = {name for name, task in tasks.items() if task.caching_options.enable_cache}
-    assert cached == {"probe"}
-    cached = {
-        name for name, task in built(project, "monitoring", None).tasks.items() if task.caching_options.enable_cache
-    }
-    assert cached == {"retrieve-decisions", "monitor"}
+def test_kfp_caches_a_task_only_if_it_may_and_its_image_has_a_digest(project: Project) -> None:
+    images = {name: f"registry/{name}@sha256:{'1' * 64}" for name in PACKAGES}
+    by_digest = THIS_MACHINE.model_copy(update={"images": images})
+
+    def cached(pipeline: str, platform: Platform | None) -> set[str]:
+        tasks = built(project, pipeline, platform).tasks
+        return {name for name, task in tasks.items() if task.caching_options.enable_cache}
+
+    assert [cached(pipeline, by_digest) for pipeline in ("training", "monitoring")] == [
+        {"probe"},
+        {"retrieve-decisions", "monitor"},
+    ]
     # The last task of scoring has a pod, from whose end KFP learns that all have ended.
-    cached = {name for name, task in built(project, "scoring", None).tasks.items() if task.caching_options.enable_cache}
-    assert cached == {"retrieve-decisions"}
+    assert cached("scoring", by_digest) == {"retrieve-decisions"}
+    assert cached("training", None) == cached("training", THIS_MACHINE) == set()
 
 
 def test_a_task_has_the_resources_and_the_time_of_its_component(project: Project) -> None:

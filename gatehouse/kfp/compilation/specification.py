@@ -127,10 +127,9 @@ def content_of(compiled: Compiled) -> list[dict[str, Any]]:
 
 
 def tags_of(compiled: Compiled) -> dict[str, str]:
-    """The tags of a version in KFP: what it was compiled from and for, and digests of its code and of the whole spec.
+    """The tags of a version in KFP: what it was compiled from and for, and the digest of the spec.
 
     No key contains a dot, because KFP refuses dots.
     """
-    code = {task.path: task.constants["code"] for task in compiled.leaves if "code" in task.constants}
-    tags = compiled.stamp | {"code": digest_of(code)[:_SHORT], "spec": digest_of(content_of(compiled))[:_SHORT]}
+    tags = compiled.stamp | {"spec": digest_of(content_of(compiled))[:_SHORT]}
     return {key: value[:_LONGEST_TAG] for key, value in tags.items()}

@@ -48,7 +48,7 @@ def _fix(spec: Body, value: Any) -> None:
     _task(spec, "split")["inputs"]["parameters"]["spec"]["runtimeValue"]["constant"] = value
 
 
-_breaks("stage", "there is no stage 'other'")(
+_breaks("component", "there is no component 'other'")(
     lambda spec, _: _container(spec, "split")["args"].__setitem__(-1, "other")
 )
 _breaks("resources", "task exit-handler-1/split: has no resourceMemoryLimit")(
