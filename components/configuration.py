@@ -46,7 +46,7 @@ def config(path: str | Path, kind: str = "") -> dict[str, Any]:
     if kind not in _KINDS:
         raise ConfigurationError(f"{path}: kind: expected one of {', '.join(_KINDS)}, found {kind!r}.")
     module, _, name = _KINDS[kind].partition(":")
-    model = RootModel[getattr(importlib.import_module(module), name)]  # type: ignore[misc]
+    model: Any = RootModel.__class_getitem__(getattr(importlib.import_module(module), name))
     text = read_text(path, str(path), problems)
     spec = load_model(str(path), text, model, problems) if text is not None else None
     if spec is None:

@@ -103,7 +103,9 @@ def _deadline(pod: dict[str, Any]) -> int:
     return int(pod.get("activeDeadlineSeconds", 0))
 
 
-@_rule("cache", "KFP's cache is right only for final results that depend on the parameters and on an image by digest alone")
+@_rule(
+    "cache", "KFP's cache is right only for final results that depend on the parameters and on an image by digest alone"
+)
 def _cache(compiled: Compiled) -> Iterator[str]:
     for task in compiled.leaves:
         component = getattr(components, task.stage, None)
