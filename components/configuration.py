@@ -21,7 +21,8 @@ _KINDS = {
 def config(path: str | Path, kind: str = "") -> dict[str, Any]:
     """Read and check a file with configuration, in YAML or JSON, as the object that a component takes.
 
-    A folder is a repository of feature definitions, for the input `definitions`.
+    A folder is a repository of feature definitions, for the input `definitions`. Of a `project.yaml`, the section is
+    taken that `kind` names.
 
     Args:
         path: The file, or the folder.
@@ -45,10 +46,12 @@ def config(path: str | Path, kind: str = "") -> dict[str, Any]:
     kind = kind or path.stem
     if kind not in _KINDS:
         raise ConfigurationError(f"{path}: kind: expected one of {', '.join(_KINDS)}, found {kind!r}.")
-    module, _, name = _KINDS[kind].partition(":")
+    in_project = path.name == "project.yaml"
+    place = "gatehouse.project.project_file:ProjectFile" if in_project else _KINDS[kind]
+    module, _, name = place.partition(":")
     model: Any = RootModel.__class_getitem__(getattr(importlib.import_module(module), name))
     text = read_text(path, str(path), problems)
     spec = load_model(str(path), text, model, problems) if text is not None else None
     if spec is None:
         raise ConfigurationError("\n".join(problems))
-    return dict(parameter_of(spec.root))
+    return dict(parameter_of(getattr(spec.root, {"search": "tuning"}.get(kind, kind)) if in_project else spec.root))

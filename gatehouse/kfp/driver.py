@@ -93,7 +93,8 @@ def _run(pipeline_name: str, store: ArtifactStore, arguments: dict[str, object],
 def _prepare(pipeline_name: str, store: ArtifactStore, until: str) -> "Pipeline":
     """Load the project, publish its configuration, build the pipeline and record its tasks."""
     warnings.filterwarnings("ignore", category=FutureWarning)
-    warnings.filterwarnings("ignore", category=RuntimeWarning, module="kfp")
+    for category in (RuntimeWarning, UserWarning):  # Images and resources, which the local runner ignores.
+        warnings.filterwarnings("ignore", category=category, module="kfp")
     # A local run uses neither KFP's API client nor Docker, whose imports are slow: KFP omits the one where it runs a
     # task, and the other if Docker is not installed.
     os.environ["_KFP_RUNTIME"] = "true"
