@@ -17,7 +17,7 @@ from gatehouse.errors import (
     GatehouseError,
     MissingArtifactError,
 )
-from gatehouse.evaluation.gate import NOT_TRIED, DataCheck, FittedTestRows, Origins, Suite
+from gatehouse.evaluation.gate import DATA_CHECKS, NOT_TRIED, DataCheck, FittedTestRows, Origins, Suite
 from gatehouse.evaluation.integration.spec import FILE, GOLDEN, NOT_CHECKED, reasons_of
 from gatehouse.metrics.tasks import Task
 from gatehouse.store.database import connect, out_of_memory, quoted
@@ -27,7 +27,6 @@ from gatehouse.store.store import ArtifactStore
 from gatehouse.training.model_spec import learned_parts
 from gatehouse.training.scoring.predictor import Predictor
 
-DATA_CHECKS = ("validation", "leakage", "split_checks")
 _LINEAGE = ("snapshots", "config", "feature-tables", "training-sets", "splits")
 """Kinds of artifacts that every model of a pipeline is made from."""
 _UNREADABLE = (MissingArtifactError, CorruptArtifactError, ErasedArtifactError)

@@ -156,6 +156,9 @@ def side_of(worse_by: float) -> str:
     return f"{abs(worse_by):.5f} {'worse' if worse_by > 0 else 'better'}" if worse_by else "equal"
 
 
+DATA_CHECKS = ("validation", "leakage", "split_checks")
+
+
 @dataclass(frozen=True)
 class DataCheck:
     """A check of the candidate's data; its verdict is `not checked`, which is a warning, if it was not given."""

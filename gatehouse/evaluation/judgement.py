@@ -27,7 +27,7 @@ from gatehouse.evaluation.group_measures import Fairness
 from gatehouse.evaluation.slices import Slice, measured_slices
 from gatehouse.evaluation.spec import EvaluationSpec, GatePolicy
 from gatehouse.metrics.catalogue import measure, metric_named, metrics_for
-from gatehouse.metrics.judging import profile_of
+from gatehouse.metrics.judging import TaskProfile, profile_of
 from gatehouse.metrics.metric import Array, Predictions, all_on_draws, by_metric
 from gatehouse.metrics.tasks import Task
 from gatehouse.store.manifest import Manifest
@@ -94,9 +94,14 @@ def judged(
     seen: FittedTestRows | None = None,
     origins: Origins | None = None,
     integration: Suite = NOT_TRIED,
+    profile: TaskProfile | None = None,
 ) -> Judgement:
-    """Measure predictions for the test rows, by role, and judge the candidate by the policy as it is written."""
-    labels, policy = part.labels, requested_policy.resolved(profile_of(task))
+    """Measure predictions for the test rows, by role, and judge the candidate by the policy as it is written.
+
+    `profile` gives what the policy leaves open; None for the task's own.
+    """
+    profile = profile or profile_of(task)
+    labels, policy = part.labels, requested_policy.resolved(profile)
     by, confidence = policy.champion.metric, policy.champion.confidence
     assert by is not None, "the policy is resolved"
     metrics = {role: measure(task.name, labels, read) for role, read in predictions.items()}
@@ -124,14 +129,15 @@ def judged(
         guessing = compared(metric, own, guessed, draws, policy.better_than_guessing, units.number)
     shown = {role: read for role, read in predictions.items() if role in (CANDIDATE, CHAMPION)}
     limits = tuple(sorted(policy.slices or ()))
-    slices = measured_slices(part.table, labels, shown, spec, task, limits, (by, confidence), units)
+    slices = measured_slices(part.table, labels, shown, spec, task, limits, (by, confidence), units, profile.objective)
     judged_slices = [entry for entry in slices if entry.judged]
     fairness = tuple(fairness_of(part.table, labels, shown, spec, task, units))
     if part.groups is not None:
         counted = TestSize(len(np.unique(part.groups)), groups=True)
     else:
-        classes = np.unique(labels, return_counts=True)[1] if task.has_classes else None
-        counted = TestSize(len(part.rows), rarer=None if classes is None else int(classes.sum() - classes.max()))
+        rows, first = np.unique(part.rows, return_index=True)  # A row with a weight stands there several times.
+        classes = np.unique(labels[first], return_counts=True)[1] if task.has_classes else None
+        counted = TestSize(len(rows), rarer=None if classes is None else int(classes.sum() - classes.max()))
     evidence = Evidence(
         model=model,
         candidate=metrics[CANDIDATE],

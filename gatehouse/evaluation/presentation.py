@@ -1,14 +1,16 @@
 """What a person sees of an evaluation in the KFP UI: metrics, ROC curve, report and summary."""
 
 import shutil
+from pathlib import Path
 from typing import Any
 
 from gatehouse.data.splitting.parts import class_names
-from gatehouse.evaluation.stage import EvaluateResult
+from gatehouse.evaluation.publication import EvaluateResult
 from gatehouse.metrics.catalogue import metric_named
 from gatehouse.reports.advice import advised
 from gatehouse.reports.rendering import rendered
 from gatehouse.store.store import ArtifactStore
+from gatehouse.store.transfer import export, pull
 
 
 def present(result: EvaluateResult, store: ArtifactStore, metrics: Any, roc: Any, report: Any, summary: Any) -> None:
@@ -34,6 +36,12 @@ def present(result: EvaluateResult, store: ArtifactStore, metrics: Any, roc: Any
         artifact.metadata["reference"] = store.address_of(result.evaluation)
     with open(summary.path, "w", encoding="utf-8") as stream:
         stream.write(markdown(result))
+
+
+def export_evaluation(store: ArtifactStore, evaluation: str, folder: str) -> None:
+    """Write an evaluation's files to a folder, and below `store` all that a store needs of it."""
+    pull(store, evaluation, ArtifactStore.open(Path(folder, "store")))
+    export(store, evaluation, Path(folder))
 
 
 def markdown(result: EvaluateResult) -> str:

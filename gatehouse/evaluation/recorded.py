@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from gatehouse.errors import ConfigurationError, MissingArtifactError
-from gatehouse.evaluation.evidence import DATA_CHECKS, origins_of
+from gatehouse.evaluation.evidence import origins_of
 from gatehouse.evaluation.gate import (
+    DATA_CHECKS,
     NOT_TRIED,
     Comparison,
     Cost,
@@ -21,7 +22,7 @@ from gatehouse.evaluation.gate import (
 from gatehouse.evaluation.group_measures import FAIRNESS, fairness_from
 from gatehouse.evaluation.integration.spec import NOT_CHECKED
 from gatehouse.evaluation.spec import GatePolicy
-from gatehouse.metrics.judging import profile_of
+from gatehouse.metrics.judging import given_profile, profile_of
 from gatehouse.metrics.tasks import TASKS
 from gatehouse.store.store import ArtifactStore
 
@@ -51,7 +52,9 @@ def rejudged(store: ArtifactStore, evaluation: str, requested_policy: GatePolicy
     task, inputs = TASKS[manifest.details["task"]], manifest.derived_from
     if problems := list(requested_policy.problems(task)):
         raise ConfigurationError(f"The policy does not fit {evaluation}: {'; '.join(problems)}.")
-    policy, then = requested_policy.resolved(profile_of(task)), GatePolicy.model_validate(verdict["policy"])
+    scores = manifest.details.get("scores")
+    profile = given_profile(task, scores == "classes") if scores else profile_of(task)
+    policy, then = requested_policy.resolved(profile), GatePolicy.model_validate(verdict["policy"])
     by = policy.champion.metric
     comparisons = {name: _comparison(body) for name, body in verdict["comparisons"].items()}
     comparison = comparisons.get(by) if then.champion.confidence == policy.champion.confidence else None
@@ -99,10 +102,10 @@ def rejudged(store: ArtifactStore, evaluation: str, requested_policy: GatePolicy
         slice_comparisons={
             entry["name"]: _comparison(entry["comparisons"][by]) for entry in judged if by in entry["comparisons"]
         },
-        seen=FittedTestRows(**verdict["seen"] | {"unread": tuple(verdict["seen"]["unread"])}),
+        seen=FittedTestRows(**seen | {"unread": tuple(seen["unread"])}) if (seen := verdict["seen"]) else None,
         fairness=fairness_from(store.read_json(evaluation, FAIRNESS)) if manifest.entry(FAIRNESS) else {},
         origins=origins_of(
-            store, inputs["model"], inputs["training_set"], inputs["split"], inputs.get("split_checks", "")
+            store, inputs["model"], inputs["training_set"], inputs.get("split", ""), inputs.get("split_checks", "")
         ),
         integration=suite,
         counted=TestSize(**verdict["counted"]),

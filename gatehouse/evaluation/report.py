@@ -17,7 +17,6 @@ from gatehouse.reports.format import percent
 from gatehouse.reports.page import Cell, Verdict, render
 from gatehouse.reports.row_charts import Dot
 from gatehouse.store.records import read_record
-from gatehouse.store.reference import Reference
 from gatehouse.store.store import ArtifactStore
 
 Json = Mapping[str, Any]
@@ -32,17 +31,19 @@ def page(store: ArtifactStore, reference: str) -> str:
     metrics, slices, curves, verdict, uncertainty = (store.read_json(reference, f"{name}.json") for name in names)
     policy = GatePolicy.model_validate(verdict["policy"])
     spec = EvaluationSpec.model_validate(manifest.configuration["spec"])
+    given = "scores" in manifest.details
     inputs, level = manifest.derived_from, manifest.details["level"]
     measured_on = percent(level["value"]) if level["is_share"] else f"{level['value']:.4g}"
     rules = [Rule(**rule) for rule in verdict["rules"]]
     costs, probes = verdict.get("cost"), None
     # The probes of the same model on the same data, if there are any.
-    expected = {role: inputs[role] for role in ("model", "training_set", "split")}
-    for probed in store.references("robustness", Reference.parse(expected["model"]).name):
+    expected = {role: inputs.get(role, "") for role in ("model", "training_set", "split")}
+    for probed in store.references("robustness", manifest.name):
         with suppress(MissingArtifactError, CorruptArtifactError, ErasedArtifactError):
             if probes is None and store.manifest(probed).derived_from == expected:
                 probes = str(probed)
     record = read_record(store.objects, costs["measurement"]) if costs else None
+    measured = store.measurements(expected["model"], "evaluate") if expected["model"] else []
     return render(
         "evaluation.html",
         f"Evaluation of {manifest.name}",
@@ -67,8 +68,14 @@ def page(store: ArtifactStore, reference: str) -> str:
         probes=store.read_json(probes, "robustness.json") if probes else None,
         probes_reference=probes,
         judged_cost=costs is not None,
-        cost=record or next(iter(store.measurements(inputs["model"], "evaluate")[:1]), None),
-        inputs=inputs,
+        cost=record or (measured[0] if measured else None),
+        inputs={
+            "candidate": inputs.get("model", "not told"),
+            "champion": inputs.get("champion") or manifest.details.get("champion") or "none yet",
+            "test set" if given else "training set": inputs["training_set"],
+            "scores" if given else "split": inputs["scores" if given else "split"],
+        },
+        given=given,
     )
 
 

@@ -54,18 +54,20 @@ def measured_slices(
     limits: tuple[str, ...],
     judged_by: tuple[str, float],
     units: Units,
+    objective: str = "",
 ) -> list[Slice]:
     """One slice per value of each column, expression and cross that the project names, the largest first within one.
 
     Nulls are a slice of their own. With more than 40 values, the rarest are one slice, `(other)`.
 
     Args:
-        task: Decides when labels differ enough, and which metric is measured in every slice.
+        task: Decides when labels differ enough.
         judged_by: The metric in which candidate and champion are compared, and the confidence of its bounds.
+        objective: The metric that is measured in every slice; empty for the task's own.
 
     Raises ConfigurationError if there is no such column, or if one splits the groups of a ranking.
     """
-    groups, objective = predictions["candidate"].groups, profile_of(task).objective
+    groups, objective = predictions["candidate"].groups, objective or profile_of(task).objective
     compared_in, confidence = judged_by
     names: list[str] = []
     members: list[Array] = []

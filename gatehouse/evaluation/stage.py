@@ -1,15 +1,13 @@
 """The evaluate stage: measures a candidate on the test part, and judges it by the policy."""
 
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, Literal
-
-from pydantic import Field
+from typing import TYPE_CHECKING, Any
 
 from gatehouse.errors import ConfigurationError, GatehouseError
 from gatehouse.evaluation.baseline.stage import BaselineRequest, fit_baseline
+from gatehouse.evaluation.publication import EvaluateResult as EvaluateResult
+from gatehouse.evaluation.publication import Known, publish_evaluation, require_usable
+from gatehouse.evaluation.publication import ScoringError as ScoringError
 from gatehouse.evaluation.spec import EvaluationSpec, GatePolicy
-from gatehouse.store.canonical import canonical_json
-from gatehouse.store.identity import identity_of
 from gatehouse.store.reference import Reference
 from gatehouse.store.stage import StageModel, stage
 from gatehouse.store.store import ArtifactStore
@@ -42,33 +40,10 @@ class EvaluateRequest(StageModel):
     policy: GatePolicy
 
 
-class EvaluateResult(StageModel):
-    """The evaluation, its verdict with reasons and warnings, test metrics, and fairness in a line (`summary`)."""
-
-    evaluation: str
-    verdict: Literal["pass", "refused", "inconclusive"]
-    reasons: tuple[str, ...]
-    warnings: tuple[str, ...] = ()
-    metrics: dict[str, float]
-    champion_metrics: dict[str, float]
-    baseline_metrics: dict[str, float]
-    summary: str = ""
-    transient: bool = Field(False, description="Lineage that cannot be read now may be readable later.")
-
-    @property
-    def provisional(self) -> bool:
-        """Whether the same request is evaluated again."""
-        return self.transient
-
-
 class SelfComparisonError(GatehouseError):
     """The candidate is the champion."""
 
     permanent = True
-
-
-class ScoringError(GatehouseError):
-    """A model cannot score the test rows, or gave predictions that its task does not allow."""
 
 
 @stage(
@@ -94,12 +69,10 @@ def evaluate(request: EvaluateRequest, store: ArtifactStore) -> EvaluateResult:
     import pyarrow.parquet as pq
 
     from gatehouse.data.splitting.parts import read_part
-    from gatehouse.evaluation.curves import curves_of
-    from gatehouse.evaluation.evidence import DATA_CHECKS, data_checks, origins_of, suite_of, unseen_part
+    from gatehouse.evaluation.evidence import data_checks, origins_of, suite_of, unseen_part
     from gatehouse.evaluation.footprint import measured_memory
-    from gatehouse.evaluation.gate import Cost
-    from gatehouse.evaluation.group_measures import FAIRNESS
-    from gatehouse.evaluation.judgement import BASELINE, CANDIDATE, CHAMPION, CONSTANT, judged
+    from gatehouse.evaluation.gate import DATA_CHECKS, Cost
+    from gatehouse.evaluation.judgement import BASELINE, CANDIDATE, CHAMPION, CONSTANT
     from gatehouse.metrics.judging import profile_of
     from gatehouse.tracking.performance import measure_latency
     from gatehouse.training.scoring.predictor import Predictor
@@ -138,79 +111,19 @@ def evaluate(request: EvaluateRequest, store: ArtifactStore) -> EvaluateResult:
             measurement["memory_mb"] = measured_memory(store, request.model, workspace / "rows.parquet")
     number = store.append(f"measurements/{request.model}", measurement)
     cost = Cost.of(measurement, f"measurements/{request.model}/{number:06d}.json")
-    judgement = judged(
-        task,
-        request.spec,
-        request.policy,
+    inputs = {"model": request.model, "champion": request.champion, "baseline": baseline}
+    inputs |= {name: getattr(request, name) for name in ("training_set", "split", *DATA_CHECKS, "integration")}
+    known = Known(
         store.manifest(request.model),
-        part,
-        predictions,
-        units_of(request, store, part, details),
         checks,
         cost,
         seen,
         origins,
         suite_of(store, request.integration, request.model, request.split, candidate, part),
     )
-    names, bins = profile_of(task).curves, request.spec.calibration_bins
-    curves = {role: curves_of(names, part.labels, read, bins) for role, read in predictions.items() if role != CONSTANT}
-    evidence = judgement.evidence
-    verdict = {
-        "verdict": judgement.verdict,
-        "rules": [asdict(rule) for rule in judgement.rules],
-        "guessing": asdict(evidence.guessing) if evidence.guessing else None,
-        "comparison": asdict(evidence.comparison) if evidence.comparison else None,
-        "comparisons": {
-            name: asdict(comparison) | {"smallest_shown": comparison.smallest_shown(policy.champion.confidence)}
-            for name, comparison in evidence.comparisons.items()
-        },
-        "seen": asdict(seen),
-        "counted": asdict(evidence.counted) if evidence.counted else None,
-        "policy": identity_of(policy),
-        "warnings": [*judgement.warnings, *(f"{check.name}: {text}" for check in checks for text in check.warnings)],
-    }
-    if policy.cost.measures:  # Otherwise numbers that differ each time would be in an artifact without need.
-        verdict["cost"] = asdict(cost)
-    if request.integration:
-        verdict["integration"] = asdict(evidence.integration)
-    inputs = {"model": request.model, "champion": request.champion, "baseline": baseline}
-    inputs |= {name: getattr(request, name) for name in ("training_set", "split", *DATA_CHECKS, "integration")}
-    files = {
-        "metrics.json": judgement.metrics,
-        "uncertainty.json": asdict(judgement.uncertainty),
-        "slices.json": [asdict(entry) for entry in judgement.slices],
-        "curves.json": curves,
-        "verdict.json": verdict,
-    }
-    if judgement.fairness:
-        files[FAIRNESS] = [asdict(measured) for measured in judgement.fairness]
-    published = store.publish(
-        "evaluations",
-        Reference.parse(request.model).name,
-        {name: canonical_json(body) for name, body in files.items()},
-        derived_from={role: reference for role, reference in inputs.items() if reference},
-        configuration={"spec": identity_of(request.spec), "policy": identity_of(request.policy)},
-        details={
-            "verdict": judgement.verdict,
-            "task": task.name,
-            "rows": len(part.rows),
-            "level": {
-                "title": task.level.title,
-                "is_share": task.level.is_share,
-                "value": task.level.of(part.labels, part.labels)[0],
-            },
-        },
-    )
-    return EvaluateResult(
-        evaluation=str(published),
-        verdict=judgement.verdict,
-        reasons=tuple(str(rule) for rule in judgement.rules if rule.refuses),
-        warnings=judgement.warnings,
-        metrics=judgement.metrics[CANDIDATE],
-        champion_metrics=judgement.metrics.get(CHAMPION, {}),
-        baseline_metrics=judgement.metrics[BASELINE],
-        summary="; ".join(map(str, judgement.fairness)),
-        transient=seen.transient or origins.transient,
+    name, units = Reference.parse(request.model).name, units_of(request, store, part, details)
+    return publish_evaluation(
+        *(store, name, task, request.spec, request.policy, profile_of(task), part, predictions, units, known, inputs)
     )
 
 
@@ -227,11 +140,8 @@ def units_of(request: EvaluateRequest, store: ArtifactStore, part: "Part", detai
 
 def _predictions(store: ArtifactStore, role: str, reference: str, part: "Part", task: "Task") -> "Predictions":
     """The predictions of a model for the test rows, in the forms that metrics read."""
-    import numpy as np
-
     from gatehouse.data.statistics.linear_model import LinearModel
     from gatehouse.evaluation.judgement import BASELINE, CONSTANT
-    from gatehouse.metrics.tasks import EXPECTED, are_usable
     from gatehouse.training.scoring.predictor import Predictor
 
     threshold = None
@@ -246,14 +156,7 @@ def _predictions(store: ArtifactStore, role: str, reference: str, part: "Part", 
             threshold = model.calibration.threshold if model.calibration else None
     except GatehouseError as error:
         raise ScoringError(f"The {role} {reference} cannot score the test rows. {error}") from error
-    right = are_usable(predicted, task.output)
-    if len(predicted) != len(part.rows) or not right.all():
-        wrong = np.flatnonzero(~right)
-        where = f", the first in row {part.rows[wrong[0]]} of the training set" if len(wrong) else ""
-        raise ScoringError(
-            f"The {role} {reference} gave {len(predicted)} predictions for {len(part.rows)} test rows, {len(wrong)} of "
-            f"them wrong{where}; expected {EXPECTED[task.output]} for every row."
-        )
+    require_usable(predicted, part, task, f"{role} {reference}")
     if predicted.ndim == 2:
         training_set = store.manifest(reference).derived_from.get("training_set", "")
         classes = store.manifest(training_set).details.get("classes", ()) if training_set else part.classes

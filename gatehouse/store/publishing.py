@@ -151,6 +151,20 @@ def entry_of(path: str, content: Path | bytes | FileEntry, rows: int | None = No
     return FileEntry(path, sha256_of(content), os.path.getsize(content), rows, suffix)
 
 
+def files_of(path: str | Path) -> dict[str, Path]:
+    """The files of a folder by their paths in it, or a file by its name. Raises ConfigurationError if there is none."""
+    path = Path(path)
+    files = {str(file.relative_to(path)): file for file in sorted(path.rglob("*")) if file.is_file()}
+    if not (files := files or ({path.name: path} if path.is_file() else {})):
+        raise ConfigurationError(f"{path}: expected a file, or a folder with files, found none.")
+    return files
+
+
+def digests_of(path: str | Path) -> dict[str, tuple[str, int]]:
+    """SHA-256 and size in bytes of the files of a folder, or of a file, by path."""
+    return {name: (sha256_of(file), os.path.getsize(file)) for name, file in files_of(path).items()}
+
+
 def manifest_of(kind: str, name: str, files: Mapping[str, bytes]) -> Manifest:
     """The manifest of an artifact with these files and nothing else. It needs no store."""
     return Manifest(kind, name, tuple(entry_of(path, files[path]) for path in sorted(files)))

@@ -49,7 +49,7 @@ def cost(policy: Costs, evidence: Evidence) -> Iterator[Rule]:
         yield _rule("latency", most, value, "ms for 95 of 100 single rows", f"ms{where}")
     if (most := bounds.size_mb) is not None:
         size = sum(file.bytes for file in evidence.model.files) / 1e6
-        yield _rule("model size", most, size, "MB", "MB")
+        yield _rule("model size", most, size if evidence.model.files else None, "MB", "MB")
     if (most := bounds.memory_mb) is not None:
         value = measured.memory_mb if measured else None
         yield _rule("memory", most, value, "MB", f"MB{where}")

@@ -30,7 +30,7 @@ def training_age(policy: TrainingAge, evidence: Evidence) -> Iterator[Rule]:
     if (most := policy.max_training_age) is None:
         return
     days = evidence.origins.age_days if evidence.origins else None
-    lacking = (evidence.origins and evidence.origins.lacking) or "the rows have no decision times"
+    lacking = evidence.origins.lacking or "the rows have no decision times" if evidence.origins else "nobody told"
     age = f"{days:.2f} days" if days is not None else f"not measured: {lacking}"
     expected = f"at most {most / _DAY:g} days before the newest test row"
     yield Rule("training age", expected, age, days is not None and days <= most / _DAY)

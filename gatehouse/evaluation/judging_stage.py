@@ -1,0 +1,167 @@
+"""The judge stage: judges predictions for labelled rows, whatever made them."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from pydantic import Field
+
+from gatehouse.errors import ConfigurationError
+from gatehouse.evaluation.publication import EvaluateResult, Known, publish_evaluation, require_usable
+from gatehouse.evaluation.spec import EvaluationSpec, GatePolicy
+from gatehouse.metrics.judging import given_profile
+from gatehouse.metrics.tasks import TASKS
+from gatehouse.store.stage import StageModel, stage
+from gatehouse.store.store import ArtifactStore
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from gatehouse.evaluation.labelled_scores import LabelSpec
+    from gatehouse.metrics.metric import Predictions
+
+FILE = "rows.parquet"
+UNCHECKED = "not checked, as predictions alone were given: unseen rows, lineage, training age, drift, cost, integration"
+
+
+class JudgeRequest(StageModel):
+    """Labelled rows, scores for them, what is measured, and the policy.
+
+    `champion` is the model behind the champion's scores, and `files` has SHA-256 and size in bytes of the candidate's
+    files, by path. Both are empty where nobody said.
+    """
+
+    test_set: str
+    scores: str
+    spec: EvaluationSpec = EvaluationSpec()
+    policy: GatePolicy = GatePolicy()
+    threshold: float = Field(0.5, ge=0.0, le=1.0, description="The second class is predicted from this probability on.")
+    champion: str = ""
+    files: dict[str, tuple[str, int]] = Field(default_factory=dict)
+
+
+def publish_scores(
+    store: ArtifactStore,
+    name: str,
+    table: "pa.Table",
+    scored: "Mapping[str, tuple[pa.Table, str]]",
+    labelled: "LabelSpec",
+    spec: EvaluationSpec,
+    **roles: str,
+) -> tuple[str, str]:
+    """Publish labelled rows as `test-sets/<name>`, the same for all candidates, and scores for them as `scores/<name>`.
+
+    `scored` has by role (candidate, champion, baseline) a table of the same rows, and the column of its scores; one of
+    nulls alone is none. `roles` are the columns `group` and `weights`. Raises ConfigurationError if a column is
+    missing, or holds what the task does not allow.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from gatehouse.evaluation.labelled_scores import column_of, labels_of, named_classes, scores_of
+
+    scored = dict(scored)
+    for role, (rows, _) in scored.items():
+        if len(rows) != len(table):
+            raise ConfigurationError(f"{role}: expected the {len(table):,} rows in their order, found {len(rows):,}.")
+    for role, (rows, score) in list(scored.items()):
+        if role != "candidate" and score in rows.column_names and rows[score].null_count == len(rows):
+            del scored[role]
+    classes = named_classes(labelled, table, scored)
+    read = {role: scores_of(labelled, rows, score, role, classes) for role, (rows, score) in scored.items()}
+    kept = dict.fromkeys(spec.protected, "spec.protected") | {spec.resample_by: "spec.resample_by"}
+    if isinstance(spec.slices, dict):  # An expression may read any column.
+        kept |= dict.fromkeys({*table.column_names} - {score for _, score in scored.values()}, "slices")
+    else:
+        kept |= dict.fromkeys(spec.slices, "slices")
+    kept |= {column: role for role, column in roles.items()}
+    columns = {name: column_of(table, name, where) for name, where in sorted(kept.items()) if name}
+    columns[labelled.label] = pa.array(labels_of(labelled, table, classes))
+    decided = any(by_class for role, (_, by_class) in read.items() if role != "baseline")
+    scores = pa.table({role: values.tolist() for role, (values, _) in read.items()})
+    facts = roles | {"label": labelled.label, "task": labelled.task, "classes": list(classes)}
+    with store.workspace() as folder:
+        published: list[str] = []
+        for kind, rows, details in (("test-sets", pa.table(columns), facts), ("scores", scores, {"decided": decided})):
+            pq.write_table(rows, folder / kind)
+            origin = dict(zip(("test_set",), published, strict=False))
+            file = {FILE: folder / kind}
+            published += [str(store.publish(kind, name, file, rows=len(rows), derived_from=origin, details=details))]
+    return published[0], published[1]
+
+
+@stage("judge", title="Judge predictions", pages={"evaluations": "gatehouse.evaluation.report:page"})
+def judge(request: JudgeRequest, store: ArtifactStore) -> EvaluateResult:
+    """Measure the candidate's scores beside those of champion and baseline, and judge them by the policy.
+
+    Without a baseline it is a constant: the mean, or the frequencies of the classes. Whatever the policy leaves open is
+    as for `evaluate`, except that there is no alarm of leakage; where scores name a class, accuracy is compared. A rule
+    that looks at the model, or at the data that it was trained on, fails only if the policy demands it.
+
+    Raises:
+        ConfigurationError: if the policy names metrics that the task does not have, or columns do not exist.
+        UnusablePartError: if the labels cannot be judged on.
+        ScoringError: if a score is not what the task allows.
+    """
+    import numpy as np
+    import pyarrow.parquet as pq
+
+    from gatehouse.data.splitting.parts import Part, UnusablePartError
+    from gatehouse.data.statistics.linear_model import LinearModel
+    from gatehouse.evaluation.bootstrap import Units
+    from gatehouse.evaluation.gate import DATA_CHECKS, DataCheck
+    from gatehouse.evaluation.integration.spec import NOT_CHECKED
+    from gatehouse.evaluation.judgement import BASELINE, CHAMPION, CONSTANT
+    from gatehouse.evaluation.labelled_scores import numbers_of
+    from gatehouse.store.manifest import FileEntry, Manifest
+
+    manifest, decided = store.manifest(request.test_set), bool(store.manifest(request.scores).details["decided"])
+    facts, task = manifest.details, TASKS[manifest.details["task"]]
+    if problems := list(request.policy.problems(task)):
+        raise ConfigurationError(f"The policy does not fit the task: {'; '.join(problems)}.")
+    table, scores = (pq.read_table(store.path(reference, FILE)) for reference in (request.test_set, request.scores))
+    labels = table[facts["label"]].to_numpy()
+    wrong = int((~task.is_label(labels)).sum())
+    if lacking := f"{wrong} rows that are not {task.label}" if wrong else task.lacks(labels):
+        raise UnusablePartError(f"label: {facts['label']}: found {lacking}. A model cannot be judged on that.")
+    if request.champion and CHAMPION not in scores.column_names:
+        raise ConfigurationError(f"champion: expected scores of {request.champion}, found none: name their column.")
+    groups, grouped = None, facts["group"]
+    if task.counted == "group":
+        if not grouped:
+            raise ConfigurationError("group: expected the column of the rows that are ranked together, found none.")
+        groups = np.unique(table[grouped].combine_chunks().dictionary_encode("encode").indices, return_inverse=True)[1]
+    whole = part = Part(np.arange(len(table)), table, labels, groups, tuple(facts["classes"]))
+    if facts["weights"]:  # A row that stands for several is several, which the bootstrap draws together.
+        weights = numbers_of(table[facts["weights"]], "weights")
+        if not ((weights >= 0) & (weights == weights.round()) & (weights < np.inf)).all() or not weights.any():
+            raise ConfigurationError(
+                f"weights: expected whole numbers from 0, how many rows each row stands for, found {weights.min():g} "
+                f"to {weights.max():g}. Scale and round them."
+            )
+        part = whole.take(np.repeat(whole.rows, weights.astype(np.int64)))
+    read: dict[str, Predictions] = {}
+    for role in scores.column_names:
+        predicted = np.array(scores[role].to_pylist(), np.float64)
+        require_usable(predicted, whole, task, f"{role} of the Dataset")
+        scored = replace(task.read(predicted, groups).take(part.rows), groups=part.groups)
+        read[role] = scored if role == BASELINE else scored.decided(request.threshold)
+    constant = LinearModel.fit(facts["task"], part.table, part.labels, [], []).predict(part.table)
+    if constant.ndim == 2:
+        constant = np.pad(constant, ((0, 0), (0, len(part.classes) - constant.shape[1])))
+    read[CONSTANT if BASELINE in read else BASELINE] = task.read(constant, part.groups)
+    units = Units.of_split(part, list(filter(None, [grouped or request.spec.resample_by])))
+    if units.of_row is None:
+        distinct, of_row = np.unique(part.rows, return_inverse=True)
+        units = Units("row", len(distinct), of_row)
+    files = tuple(FileEntry(path, *entry) for path, entry in sorted(request.files.items()))
+    checks = tuple(DataCheck(check.replace("_", " "), NOT_CHECKED, ("was not given",)) for check in DATA_CHECKS)
+    known = Known(Manifest("models", manifest.name, files), checks, warnings=(UNCHECKED,))
+    inputs = {"training_set": request.test_set, "scores": request.scores}
+    return publish_evaluation(
+        *(store, manifest.name, task, request.spec, request.policy, given_profile(task, decided)),
+        *(part, read, units, known, inputs),
+        scores="classes" if decided else "numbers",
+        champion=request.champion,
+        files=request.files,
+    )

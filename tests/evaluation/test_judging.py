@@ -1,0 +1,145 @@
+"""Predictions of any origin, judged: against the metrics of scikit-learn, in every form of labels and scores."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from kfp import dsl
+from pydantic import ValidationError
+from sklearn import metrics as reference
+
+from gatehouse.components.judge.component import judge as component
+from gatehouse.data.splitting.parts import UnusablePartError
+from gatehouse.errors import ConfigurationError
+from gatehouse.evaluation.publication import ScoringError
+from gatehouse.store.store import ArtifactStore
+
+ROWS = 400
+RANDOM = np.random.default_rng(3)
+TRUTH = RANDOM.integers(0, 3, ROWS)
+SHARES = RANDOM.dirichlet((1.0, 1.0, 1.0), ROWS) * 0.5 + np.eye(3)[TRUTH] * 0.5
+NAMES = np.array(["bear", "cat", "dog"])
+QUICK = {"bootstrap_samples": 40, "min_slice_rows": 20}
+
+
+def judged(folder: Path, columns: Mapping[str, Any], store: str = "", **arguments: Any) -> tuple[Any, dict[str, Any]]:
+    """The outputs of the component for a Dataset of these columns, and its artifacts by name."""
+    folder.mkdir(parents=True, exist_ok=True)
+    made = {"metrics": dsl.Metrics, "curves": dsl.ClassificationMetrics, "report": dsl.HTML, "summary": dsl.Markdown}
+    artifacts = {name: kind(uri=str(folder / name)) for name, kind in (made | {"evaluation": dsl.Artifact}).items()}
+    for name in ("dataset", "champion_dataset"):
+        if rows := columns if name == "dataset" else arguments.pop(name, None):
+            artifacts[name] = dsl.Dataset(uri=str(folder / name))
+            pq.write_table(pa.table(dict(rows)), artifacts[name].path)
+    arguments = {"spec": QUICK} | arguments
+    return component.python_func(**artifacts, store=store, **arguments), artifacts
+
+
+def test_every_form_of_scores_of_classes_gives_the_metrics_of_the_reference(tmp_path: Path) -> None:
+    forms: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+        "lists": ({"label": TRUTH, "score": SHARES.tolist()}, {}),
+        "columns": (
+            {"label": NAMES[TRUTH]} | {f"score_{name}": SHARES[:, place] for place, name in enumerate(NAMES)},
+            {},
+        ),
+        "order": ({"label": NAMES[TRUTH], "score": SHARES[:, ::-1].tolist()}, {"classes": ["dog", "cat", "bear"]}),
+    }
+    for name, (columns, arguments) in forms.items():
+        _, artifacts = judged(tmp_path / name, columns, task="multiclass", **arguments)
+        found = artifacts["metrics"].metadata
+        assert found["log_loss"] == pytest.approx(reference.log_loss(TRUTH, SHARES))
+        assert found["accuracy"] == pytest.approx(reference.accuracy_score(TRUTH, SHARES.argmax(axis=1)))
+
+
+def test_answers_of_a_language_model_are_compared_by_accuracy(tmp_path: Path) -> None:
+    answers = np.where(RANDOM.random(ROWS) < 0.8, NAMES[TRUTH], "As a language model, I cannot")
+    columns = {"label": NAMES[TRUTH], "score": answers, "old": NAMES[SHARES.argmax(axis=1)], "site": NAMES[TRUTH]}
+    arguments: dict[str, Any] = {"task": "multiclass", "champion_score": "old", "slices": ["site"]}
+    (verdict, reasons, _), artifacts = judged(tmp_path, columns, **arguments)
+    assert (verdict, [reason.split(":")[0] for reason in reasons]) == ("refused", ["champion accuracy"])
+    assert artifacts["metrics"].metadata["accuracy"] == pytest.approx((answers == NAMES[TRUTH]).mean())
+    shown = artifacts["curves"].metadata["confusionMatrix"]["annotationSpecs"]
+    assert [entry["displayName"] for entry in shown] == [*NAMES, "others"]
+
+
+def test_weights_count_as_repeated_rows_which_are_drawn_together(tmp_path: Path) -> None:
+    weights, scores = RANDOM.integers(0, 4, ROWS), np.clip(SHARES[:, 1], 0, 1)
+    columns = {"label": TRUTH == 1, "score": scores, "weight": weights}
+    _, artifacts = judged(tmp_path, columns, weights="weight")
+    expected = reference.log_loss(TRUTH == 1, scores, sample_weight=weights)
+    assert artifacts["metrics"].metadata["log_loss"] == pytest.approx(expected)
+    store = ArtifactStore.open(Path(artifacts["evaluation"].path, "store"))
+    evaluation = str(next(store.references("evaluations")))
+    assert store.read_json(evaluation, "uncertainty.json")["units"] == (weights > 0).sum()
+    counted = store.read_json(evaluation, "verdict.json")["counted"]["units"]
+    assert counted == store.manifest(evaluation).details["rows"] == (weights > 0).sum()
+
+
+def test_a_regression_is_drawn_by_group_and_rules_on_what_is_unknown_fail_only_on_demand(tmp_path: Path) -> None:
+    label = RANDOM.normal(size=ROWS)
+    columns = {"label": label, "mine": label + 0.3 * RANDOM.normal(size=ROWS), "day": np.arange(ROWS) // 4}
+    worse = {"mine": label + 0.9 * RANDOM.normal(size=ROWS)}
+    arguments: dict[str, Any] = {"task": "regression", "score": "mine", "group": "day", "champion_dataset": worse}
+    (verdict, _, _), artifacts = judged(tmp_path, columns, **arguments)
+    store = ArtifactStore.open(Path(artifacts["evaluation"].path, "store"))
+    evaluation = str(next(store.references("evaluations")))
+    assert (verdict, store.read_json(evaluation, "uncertainty.json")["unit"]) == ("pass", "day")
+    assert store.read_json(evaluation, "metrics.json")["baseline"]["rmse"] == pytest.approx(label.std(), rel=1e-6)
+    demanding = {"complete_lineage": True, "require_integration": True, "max_training_age": "P1D", "max_psi": 0.2}
+    demanding |= {"cost": {"size_mb": 1, "latency_ms": 5}, "warnings": "refuse"}
+    (verdict, reasons, _), _ = judged(tmp_path / "all", columns, **arguments, policy=demanding)
+    names = {reason.partition(":")[0] for reason in reasons}
+    assert names == {"lineage", "integration", "training age", "drift", "model size", "latency", "warnings"}
+
+
+def test_a_ranking_is_judged_by_group_and_a_repeat_gives_the_same_evaluation(tmp_path: Path) -> None:
+    scores, query = TRUTH + RANDOM.normal(size=ROWS), np.arange(ROWS) // 8
+    columns = {"label": TRUTH, "score": scores, "query": query.astype(str)}
+    arguments: dict[str, Any] = {
+        "task": "ranking",
+        "group": "query",
+        "store": str(tmp_path / "store"),
+        "name": "search",
+    }
+    (verdict, _, evaluation), artifacts = judged(tmp_path, columns, **arguments)
+    groups = [query == number for number in range(ROWS // 8)]
+    expected = np.mean([reference.ndcg_score([TRUTH[rows]], [scores[rows]]) for rows in groups])
+    assert (verdict, artifacts["evaluation"].metadata["reference"]) == ("pass", evaluation)
+    assert artifacts["metrics"].metadata["ndcg"] == pytest.approx(expected)
+    again = judged(tmp_path / "again", columns | {"old": [None] * ROWS}, champion_score="old", **arguments)[0]
+    assert again == (verdict, [], evaluation)
+
+
+@pytest.mark.parametrize(
+    ("change", "arguments", "error"),
+    [
+        ({}, {"label": "missing"}, ConfigurationError),
+        ({}, {"score": "missing"}, ConfigurationError),
+        ({}, {"slices": ["missing"]}, ConfigurationError),
+        ({}, {"task": "multiclas"}, ValidationError),
+        ({}, {"task": "ranking"}, ConfigurationError),
+        ({}, {"champion": f"models/a/sha256-{'0' * 64}"}, ConfigurationError),
+        ({}, {"policy": {"bars": {"rmse": {"max": 1}}}}, ConfigurationError),
+        ({}, {"champion_dataset": {"score": [0.5]}}, ConfigurationError),
+        ({"label": NAMES[TRUTH]}, {}, ConfigurationError),
+        ({"label": NAMES[TRUTH]}, {"task": "regression"}, ConfigurationError),
+        ({"label": np.where(TRUTH == 1, "cat", "dog")}, {"positive": "bear"}, ConfigurationError),
+        ({"label": [None, *(TRUTH[1:] == 1)]}, {}, ConfigurationError),
+        ({"score": [0.5] * ROWS, "weight": [0.5] * ROWS}, {"weights": "weight"}, ConfigurationError),
+        ({"score": SHARES[:, :2].tolist(), "label": TRUTH}, {"task": "multiclass"}, ConfigurationError),
+        ({"label": [1] * ROWS}, {}, UnusablePartError),
+        ({"score": [float("nan"), *[0.5] * (ROWS - 1)]}, {}, ScoringError),
+        ({"score": [None, *[0.5] * (ROWS - 1)]}, {}, ScoringError),
+        ({"score": SHARES[:, 1] * 100}, {}, ScoringError),
+        ({"score": (2 * SHARES).tolist(), "label": TRUTH}, {"task": "multiclass"}, ScoringError),
+    ],
+)
+def test_what_cannot_be_judged_is_refused(
+    tmp_path: Path, change: dict[str, Any], arguments: dict[str, Any], error: type[Exception]
+) -> None:
+    with pytest.raises(error):
+        judged(tmp_path, {"label": TRUTH == 1, "score": SHARES[:, 1]} | change, **arguments)
