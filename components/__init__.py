@@ -2,7 +2,6 @@
 
 from gatehouse.components.alert.component import alert
 from gatehouse.components.calibrate.component import calibrate
-from gatehouse.components.champion.component import champion
 from gatehouse.components.check_leakage.component import check_leakage
 from gatehouse.components.collect_log.component import collect_log
 from gatehouse.components.compare_online.component import compare_online
@@ -21,12 +20,14 @@ from gatehouse.components.reach.component import reach
 from gatehouse.components.reconcile.component import reconcile
 from gatehouse.components.recover.component import recover
 from gatehouse.components.register.component import register
+from gatehouse.components.register_model.component import register_model
 from gatehouse.components.report_end.component import report_end
 from gatehouse.components.require.component import require
 from gatehouse.components.resolve.component import resolve
 from gatehouse.components.retrain.component import retrain
 from gatehouse.components.retrieve_decisions.component import retrieve_decisions
 from gatehouse.components.retrieve_training_set.component import retrieve_training_set
+from gatehouse.components.rollback.component import rollback
 from gatehouse.components.score.component import score
 from gatehouse.components.skew.component import skew
 from gatehouse.components.snapshot.component import snapshot
@@ -39,7 +40,6 @@ from gatehouse.components.validate.component import validate
 __all__ = [
     "alert",
     "calibrate",
-    "champion",
     "check_leakage",
     "collect_log",
     "compare_online",
@@ -58,12 +58,14 @@ __all__ = [
     "reconcile",
     "recover",
     "register",
+    "register_model",
     "report_end",
     "require",
     "resolve",
     "retrain",
     "retrieve_decisions",
     "retrieve_training_set",
+    "rollback",
     "score",
     "skew",
     "snapshot",

@@ -11,7 +11,7 @@ from gatehouse.pipelines.catalog import names
 from gatehouse.pipelines.data import add_alert, add_data_tasks, add_unlabelled_rows
 from gatehouse.pipelines.tasks import Tasks
 from gatehouse.project.project import Project
-from gatehouse.registry.stage import champion
+from gatehouse.registry.stage import resolve
 from gatehouse.store.parameters import BACKFILL, PREDICTIONS, RERUN, SINCE, SOURCE, UNTIL, WINDOW, parameter_of
 
 
@@ -45,8 +45,8 @@ def monitoring(project: Project, tasks: Tasks) -> Any:
         """
         with tasks.begin(store, rerun):
             tasks.add_reconciliation(names())
-            present = tasks.add(champion, model_name=file.model)
-            model = present.outputs["model"]
+            present = tasks.add(resolve, model_name=file.model, required=True, files=False)
+            model = present.outputs["champion"]
             log = tasks.add(collect_log, log=predictions, model=model)
             data = add_data_tasks(tasks, source, window, backfill, since=since, until=until)
             watched = tasks.add(
@@ -58,7 +58,8 @@ def monitoring(project: Project, tasks: Tasks) -> Any:
                 until=until,
                 spec=parameter_of(file.monitoring),
                 stale=data.stale,
-                **{name: present.outputs[name] for name in ("model", "evaluation", "robustness")},
+                model=model,
+                **{name: present.outputs[name] for name in ("evaluation", "robustness")},
                 predictions=log.outputs["predictions"],
                 unlabelled=add_unlabelled_rows(tasks, data),
             )

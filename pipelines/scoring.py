@@ -10,7 +10,7 @@ from gatehouse.monitoring.scoring_stage import score
 from gatehouse.pipelines.data import add_data_tasks
 from gatehouse.pipelines.tasks import Tasks
 from gatehouse.project.project import Project
-from gatehouse.registry.stage import champion
+from gatehouse.registry.stage import resolve
 from gatehouse.store.parameters import BACKFILL, KEYS, RERUN, SINCE, SOURCE, UNTIL, WINDOW
 
 
@@ -42,7 +42,7 @@ def scoring(project: Project, tasks: Tasks) -> Any:
             backfill: Why rows of the earlier snapshot may change, where they do; empty where they may not.
         """
         with tasks.begin(store, rerun):
-            present = tasks.add(champion, model_name=file.model)
+            present = tasks.add(resolve, model_name=file.model, required=True, files=False)
             taken = tasks.add(take_keys, keys=keys, name=project.name)
             data = add_data_tasks(tasks, source, window, backfill, labelled=False, since=since, until=until)
             retrieved = tasks.add(
@@ -57,6 +57,6 @@ def scoring(project: Project, tasks: Tasks) -> Any:
                 keys=taken.outputs["taken"],
             )
             rows = retrieved.outputs["decisions"]
-            tasks.add(score, model=present.outputs["model"], rows=rows, version=present.outputs["version"])
+            tasks.add(score, model=present.outputs["champion"], rows=rows, version=present.outputs["version"])
 
     return pipeline

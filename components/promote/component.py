@@ -6,9 +6,9 @@ from gatehouse.components.interface import component
 
 
 @component("control", title="Move the champion alias", shows_models=True)
-def promote(store: str, model_name: str, action: str, version: int, reason: str, to: str = "champion") -> NamedTuple(
-    "Outputs", [("decision", str), ("version", int), ("champion", str)]
-):
+def promote(
+    store: str, model_name: str, action: str = "promote", version: int = 0, reason: str = "", to: str = "champion"
+) -> NamedTuple("Outputs", [("decision", str), ("version", int), ("champion", str)]):
     """Promote, roll back or archive a registered version.
 
     Args:
@@ -24,10 +24,9 @@ def promote(store: str, model_name: str, action: str, version: int, reason: str,
         version: The version.
         champion: The champion afterwards; empty for none.
     """
-    from gatehouse.registry.stage import PromoteRequest
     from gatehouse.registry.stage import promote as act
-    from gatehouse.store.parameters import open_store
+    from gatehouse.store.parameters import open_store, request_of
 
-    request = PromoteRequest(model_name=model_name, action=action, version=version, reason=reason, to=to)
+    request = request_of(act, model_name=model_name, action=action, version=version, reason=reason, to=to)
     result = act(request, open_store(store))
     return (result.decision, result.version, result.champion)

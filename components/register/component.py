@@ -33,23 +33,13 @@ def register(
         reasons: Why the gate refused, or which command to run next.
         summary: Decision and reasons for the UI, and the version's model card.
     """
-    from gatehouse.registry.card import card_body
+    from gatehouse.registry.card import registration_summary
     from gatehouse.registry.stage import register as enter
-    from gatehouse.reports.advice import advised
     from gatehouse.store.parameters import open_store, request_of
 
     request = request_of(enter, model_name=model_name, model=model, evaluation=evaluation, policy=policy)
     opened = open_store(store)
     result = enter(request, opened)
-    lines = [
-        f"# {model_name}: {result.decision}",
-        *(f"- {reason}" for reason in [*advised(result.reasons), *result.warnings]),
-    ]
-    lines.append(f"- {result.summary}")
-    if result.version:
-        earlier = ": an earlier run registered the same model" if result.decision in ("refused", "inconclusive") else ""
-        lines += [f"Version {result.version}, aliases: {', '.join(result.aliases) or 'none'}{earlier}", ""]
-        lines.append(card_body(f"{model_name}:{result.version}", opened))
     with open(summary.path, "w", encoding="utf-8") as stream:
-        stream.write("\n".join(lines) + "\n")
+        stream.write(registration_summary(model_name, result, opened))
     return (result.decision, result.version, result.alias, result.verdict, list(result.reasons))

@@ -2,36 +2,68 @@
 
 from typing import NamedTuple
 
+from kfp import dsl
+
 from gatehouse.components.interface import component
 
 
-@component("control", title="Resolve the champion", cpu="500m", memory="1G", minutes=5)
+@component("control", title="Find the champion", cpu="500m", memory="1G", minutes=5)
 def resolve(
     store: str,
     model_name: str,
-    candidate: str,
-    training_set: str,
-    split: str,
-    policy: dict,
-) -> NamedTuple("Outputs", [("champion", str)]):
-    """Find the champion that the candidate must be compared with; it is never the candidate itself.
+    model: dsl.Output[dsl.Model],
+    candidate: str = "",
+    training_set: str = "",
+    split: str = "",
+    policy: dict = {},
+    required: bool = False,
+    files: bool = True,
+) -> NamedTuple(
+    "Outputs",
+    [
+        ("champion", str),
+        ("version", int),
+        ("training_set", str),
+        ("split", str),
+        ("evaluation", str),
+        ("robustness", str),
+        ("registered", str),
+    ],
+):
+    """Find the champion, its files and its training data; or the one that a candidate must be compared with.
 
     Args:
         store: Address of the artifact store.
         model_name: Name under which models are registered.
-        candidate: Reference of the candidate.
-        training_set: Reference of the training set.
+        candidate: Reference of a candidate, which is never its own champion; empty for the champion itself.
+        training_set: Reference of the training set that the candidate is judged on.
         split: Reference of its split.
-        policy: The promotion policy, as a GatePolicy.
+        policy: The promotion policy that the candidate is judged by, as a GatePolicy.
+        required: Whether a model without a champion is an error.
+        files: Whether to give the champion's files too.
 
     Returns:
         champion: Reference of the champion; empty for none.
+        version: Its version; 0 for none.
+        training_set: Reference of its training set; empty for none.
+        split: Reference of its split; empty for none.
+        evaluation: Reference of its evaluation at the gate.
+        robustness: Reference of its probes; empty for none.
+        registered: When it was registered, in UTC; empty if the ledger does not say.
+        model: A folder with the champion's files; empty for none.
     """
+    from pathlib import Path
+
     from gatehouse.registry.stage import resolve as run_resolve
     from gatehouse.store.parameters import open_store, request_of, runner, values_of
+    from gatehouse.store.transfer import export
 
-    run = runner(open_store(store))
-    request = request_of(
-        run_resolve, model_name=model_name, candidate=candidate, training_set=training_set, split=split, policy=policy
-    )
-    return values_of(run(run_resolve, request))
+    opened = open_store(store)
+    asked = {"candidate": candidate, "training_set": training_set, "split": split, "policy": policy}
+    result = runner(opened)(run_resolve, request_of(run_resolve, model_name=model_name, required=required, **asked))
+    if files:
+        Path(model.path).mkdir(parents=True, exist_ok=True)
+        if result.champion:
+            export(opened, result.champion, Path(model.path))
+            model.metadata["reference"] = opened.address_of(result.champion)
+    return values_of(result)

@@ -1,7 +1,8 @@
 """The seven questions that every registered model answers: data, code, configuration, environment, seeds, parents, who.
 
-The answers come from manifests, provenance and the measurement of the training. A model that cannot answer one of the
-questions is not registered, because it could not be explained or rebuilt.
+The answers come from manifests, provenance and the measurement of the training. A model of Gatehouse's training that
+cannot answer one of the questions is not registered, because it could not be explained or rebuilt. For a model that
+something else trained, a person answers, and what nobody said is *not told*.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -14,6 +15,7 @@ from gatehouse.store.stage import StageModel
 from gatehouse.store.store import ArtifactStore
 from gatehouse.tracking.provenance import lineage_of
 
+NOT_TOLD = "not told"
 _VERSIONS = 12
 
 
@@ -33,6 +35,8 @@ class Answer(StageModel):
 
 def seven_answers(store: ArtifactStore, model: str) -> tuple[Answer, ...]:
     """The model's answers to the seven questions. Raises if a manifest of its lineage is missing or altered."""
+    if store.manifest(model).details.get("external"):
+        return _told_answers(store, model)
     origin, settings = provenance_of(store, model), dict(leaves(settings_of(store, model)))
     environment: dict[str, Any] = training_of(store, model).get("environment") or {}
 
@@ -54,7 +58,8 @@ def seven_answers(store: ArtifactStore, model: str) -> tuple[Answer, ...]:
     is_known = environment.get("hardware") and environment.get("python")
 
     seeds = [(name, value) for name, value in settings.items() if name.rpartition(".")[2] == "seed"]
-    why = origin.get("why") or (f"run {origin['run']} of the pipeline asked for it" if origin.get("run") else "")
+    # Outside of a run nobody may have said why.
+    why = origin.get("why") or (f"run {origin['run']} of the pipeline asked for it" if origin.get("run") else NOT_TOLD)
     who = {"by": origin.get("by"), "run": origin.get("run"), "stage": origin.get("stage"), "why": why}
 
     def answer(question: str, facts: Iterable[tuple[str, Any]], missing: str) -> Answer:
@@ -76,11 +81,34 @@ def seven_answers(store: ArtifactStore, model: str) -> tuple[Answer, ...]:
         ),
         answer("which seeds", seeds, "a seed among its settings"),
         answer("which parents", store.manifest(model).derived_from.items(), "what it was derived from"),
-        answer(
-            "who and why",
-            who.items() if origin.get("by") and why else (),
-            "a person, and a run or a reason, in its provenance",
-        ),
+        answer("who and why", who.items() if origin.get("by") else (), "a person, in its provenance"),
+    )
+
+
+def _told_answers(store: ArtifactStore, model: str) -> tuple[Answer, ...]:
+    """The answers of a model that something else trained: what a person said of it last, and what KFP knows."""
+    origin, newest = provenance_of(store, model), training_of(store, model)
+    told, place, settings = (newest.get(name) or {} for name in ("told", "place", "settings"))
+    settings = dict(leaves(settings))
+    pickles = ", ".join(store.manifest(model).details["pickles"])
+    allowed = {"pickles": f"{pickles}, which run code when they are loaded, because: {told.get('allow_pickle')}"}
+    questions: dict[str, dict[str, Any]] = {
+        "which data": {"data": told.get("data")},
+        "which code": {"code": told.get("code")} | (allowed if pickles else {}),
+        "which configuration": {name: value for name, value in settings.items() if name != "seed"} or {"settings": ""},
+        "which environment and image": {"environment": told.get("environment")},
+        "which seeds": {"seed": settings.get("seed")},
+        "which parents": {"parents": told.get("parents")},
+        "who and why": {
+            **{"by": origin.get("by"), "run": origin.get("run"), "pod": place.get("pod"), "why": told.get("reason")}
+        },
+    }
+    return tuple(
+        Answer(
+            question=question,
+            facts=tuple((name, NOT_TOLD if value in (None, "") else str(value)) for name, value in facts.items()),
+        )
+        for question, facts in questions.items()
     )
 
 
@@ -106,9 +134,9 @@ def trained_as(store: ArtifactStore, model: str) -> str:
 
 
 def training_of(store: ArtifactStore, model: str) -> dict[str, Any]:
-    """What a model's training recorded: settings, environment, time; empty if there is no record."""
+    """What a model's training recorded first, or a person said last: settings, environment; empty for no record."""
     measured = store.measurements(trained_as(store, model), "train")
-    return measured[-1] if measured else {}
+    return measured[0 if "told" in measured[0] else -1] if measured else {}
 
 
 def settings_of(store: ArtifactStore, model: str) -> Mapping[str, Any]:

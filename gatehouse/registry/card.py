@@ -9,6 +9,8 @@ from gatehouse.errors import GatehouseError
 from gatehouse.metrics.catalogue import metric_named, metrics
 from gatehouse.metrics.tasks import TASKS
 from gatehouse.registry.explanation import ExplainRequest, Explanation, explain
+from gatehouse.registry.stage import RegisterResult
+from gatehouse.reports.advice import advised
 from gatehouse.store.reference import Reference
 from gatehouse.store.store import ArtifactStore
 
@@ -22,7 +24,8 @@ def model_card(version: Explanation, store: ArtifactStore) -> str:
     def optional(reference: str, name: str) -> Any:
         return store.read_json(reference, name) if store.manifest(reference).entry(name) else {}
 
-    evaluation = store.manifest(version.evaluation)
+    evaluation, manifest = store.manifest(version.evaluation), store.manifest(version.model)
+    tested, external = evaluation.derived_from["training_set"], bool(manifest.details.get("external"))
     values = store.read_json(version.evaluation, "metrics.json")
     roles = [role for role in ("champion", "baseline") if role in values]
     rows = []
@@ -41,7 +44,9 @@ def model_card(version: Explanation, store: ArtifactStore) -> str:
     environment.filters["plain"] = _plain
     return environment.get_template("card.jinja").render(
         version=version,
-        head=yaml.safe_dump(_head(version, task), sort_keys=False, allow_unicode=True),
+        head=yaml.safe_dump(_head(version, task, tested, external), sort_keys=False, allow_unicode=True),
+        external=external,
+        files=[entry.path for entry in manifest.files],
         task=task,
         inputs=optional(version.model, "model.json").get("inputs", {}),
         calibration=optional(version.model, "calibration.json"),
@@ -65,12 +70,23 @@ def card_body(model: str, store: ArtifactStore) -> str:
         return f"The model card cannot be drawn: {error}"
 
 
-def _head(version: Explanation, task: str) -> dict[str, Any]:
-    """The facts that Hugging Face's hub reads."""
-    output = TASKS[task].output if task else ""
+def registration_summary(model_name: str, result: RegisterResult, store: ArtifactStore) -> str:
+    """Decision and reasons of a registration, and the version's model card, as Markdown."""
+    reasons = [*advised(result.reasons), *result.warnings, result.summary]
+    lines = [f"# {model_name}: {result.decision}", *(f"- {reason}" for reason in reasons)]
+    if result.version:
+        earlier = ": an earlier run registered the same model" if result.decision in ("refused", "inconclusive") else ""
+        lines += [f"Version {result.version}, aliases: {', '.join(result.aliases) or 'none'}{earlier}", ""]
+        lines.append(card_body(f"{model_name}:{result.version}", store))
+    return "\n".join(lines) + "\n"
+
+
+def _head(version: Explanation, task: str, tested: str, external: bool) -> dict[str, Any]:
+    """The facts that Hugging Face's hub reads; without training data in the store, those of the `tested` rows."""
+    output = TASKS[task].output if task and not external else ""
     kinds = {"probability": "classification", "probabilities": "classification", "prediction": "regression"}
     kind = f"tabular-{kinds[output]}" if output in kinds else "other"
-    data = Reference.parse(next(edge.before for edge in version.edges if edge.role == "training_set"))
+    data = Reference.parse(next((edge.before for edge in version.edges if edge.role == "training_set"), tested))
     result = {
         "task": {"type": kind},
         "dataset": {"name": data.name, "type": data.kind, "revision": data.digest},
@@ -79,7 +95,10 @@ def _head(version: Explanation, task: str) -> dict[str, Any]:
     return {
         "library_name": "gatehouse",
         "pipeline_tag": kind,
-        "tags": ["tabular", *([task] if task else []), *(f"{name}:{text}" for name, text in version.tags.items())],
+        "tags": [
+            *(name for name in ("" if external else "tabular", task) if name),
+            *(f"{name}:{text}" for name, text in version.tags.items()),
+        ],
         "metrics": [number.name for number in version.numbers],
         "model-index": [{"name": version.name, "results": [result]}],
     }

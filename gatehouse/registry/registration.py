@@ -43,7 +43,10 @@ def verdict_on(
             f"{evaluation} applied another policy: {', '.join(names)} differ. Evaluate again under the present policy."
         )
     subject = Subject(
-        model=model, training_set=inputs["training_set"], split=inputs["split"], policy=identity_digest(policy)
+        model=model,
+        training_set=inputs["training_set"],
+        split=inputs.get("split", ""),  # The judge has a test set, and no split.
+        policy=identity_digest(policy),
     )
     last = state.verdict_on(subject)
     if last and last[1].admits and last[1].exempted and last[1].evaluation == evaluation and state.settled(*last):

@@ -83,7 +83,8 @@ class Rebuild:
             return self.rebuilt[identity]
         provenance, reference = provenance_of(self.source, identity), Reference.parse(identity)
         name = str(provenance.get("stage", "")).rpartition(":")[2]
-        stage = declared_stages().get(name)
+        external = self.source.manifest(identity).details.get("external")  # Gatehouse did not train it.
+        stage = None if external else declared_stages().get(name)
         if reference.kind == "config" or (stage is not None and not stage.declared.effects.memo):
             pull(self.source, identity, self.target)
             step = Step(identity, identity)

@@ -19,77 +19,73 @@ _DONE = {"promote": "promoted", "rollback": "rolled back", "archive": "archived"
 
 
 class ResolveRequest(StageModel):
-    """The candidate, the test set to measure it on, and the policy to judge it by."""
+    """The model whose champion is wanted.
+
+    With a candidate it is the champion that this candidate must be compared with, on the test set, by the policy. With
+    `required` a model without champion is an error.
+    """
 
     model_name: str
-    candidate: str
-    training_set: str
-    split: str
-    policy: GatePolicy
+    candidate: str = ""
+    training_set: str = ""
+    split: str = ""
+    policy: GatePolicy = GatePolicy()
+    required: bool = False
 
 
 class ResolveResult(StageModel):
-    """Identity of the champion that the candidate must be compared with; empty for none."""
-
-    champion: str
-
-
-@stage("resolve", title="Resolve the champion", effects=SEES_CHAMPIONS)
-def resolve(request: ResolveRequest, store: ArtifactStore) -> ResolveResult:
-    """Find the champion that the candidate must be compared with; it is never the candidate itself."""
-    subject = Subject(
-        model=request.candidate,
-        training_set=request.training_set,
-        split=request.split,
-        policy=identity_digest(request.policy),
-    )
-    return ResolveResult(champion=Ledger(store, request.model_name).state().expected_champion(subject))
-
-
-class ChampionRequest(StageModel):
-    """The name of the model whose champion is wanted."""
-
-    model_name: str
-
-
-class ChampionResult(StageModel):
     """The champion, its version number, its training data, its evaluation at the gate, and its probes, if any.
 
-    `registered` is when it was registered, in UTC; empty if the ledger does not say.
+    Texts are empty and the version is 0 where there is none. `registered` is when it was registered, in UTC; empty if
+    the ledger does not say.
     """
 
-    model: str
-    version: int
-    training_set: str
-    split: str
-    evaluation: str
-    robustness: str
-    registered: str
+    champion: str
+    version: int = 0
+    training_set: str = ""
+    split: str = ""
+    evaluation: str = ""
+    robustness: str = ""
+    registered: str = ""
 
 
 class NoChampionError(GatehouseError):
     """A model has no champion yet."""
 
 
-@stage("champion", title="Find the champion", effects=SEES_CHAMPIONS)
-def champion(request: ChampionRequest, store: ArtifactStore) -> ChampionResult:
-    """Find the champion and its training data; without one, this raises `NoChampionError`."""
+@stage("resolve", title="Find the champion", effects=SEES_CHAMPIONS)
+def resolve(request: ResolveRequest, store: ArtifactStore) -> ResolveResult:
+    """Find the champion and its training data; it is never the candidate itself.
+
+    Raises NoChampionError if it is required, and there is none.
+    """
     ledger = Ledger(store, request.model_name)
     state = ledger.state()
-    version = state.version(state.champion)
-    if version is None:
-        raise NoChampionError(
-            f"{request.model_name} has no champion in {store.address}, of {len(state.versions)} versions. Run the "
-            "training pipeline, or promote a version."
+    if request.candidate:
+        subject = Subject(
+            model=request.candidate,
+            training_set=request.training_set,
+            split=request.split,
+            policy=identity_digest(request.policy),
         )
+        version = state.version_of(state.expected_champion(subject))
+    else:
+        version = state.version(state.champion)
+    if version is None:
+        if request.required:
+            raise NoChampionError(
+                f"{request.model_name} has no champion in {store.address}, of {len(state.versions)} versions. Run the "
+                "training pipeline, or promote a version."
+            )
+        return ResolveResult(champion="")
     name, inputs = Reference.parse(version.model).name, store.manifest(version.model).derived_from
     probes = (probe for probe in store.references("robustness") if probe.name == name)
     own = (probe for probe in probes if store.manifest(probe).derived_from.get("model") == version.model)
-    return ChampionResult(
-        model=version.model,
+    return ResolveResult(
+        champion=version.model,
         version=version.version,
-        training_set=inputs["training_set"],
-        split=inputs["split"],
+        training_set=inputs.get("training_set", ""),
+        split=inputs.get("split", ""),
         evaluation=version.evaluation,
         robustness=str(next(own, "")),
         registered=str(ledger.records()[version.registered_at - 1].provenance.get("at", "")),

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from gatehouse.reports import contents
 from gatehouse.reports.charts import Series
 from gatehouse.reports.format import number
 from gatehouse.reports.page import Verdict, render
@@ -17,6 +18,8 @@ _SHOWN = 20
 def page(store: ArtifactStore, reference: str) -> str:
     """The page of a model, as HTML."""
     manifest = store.manifest(reference)
+    if manifest.details.get("external"):  # Something else trained it.
+        return contents.page(store, reference)
     history, model = (store.read_json(reference, f"{name}.json") for name in ("history", "model"))
     best, settings = manifest.details["best_epoch"], dict(_settings(manifest.configuration))
     # The loss is the one metric that the train rows have too.

@@ -22,7 +22,7 @@ def test_the_champion_scores_what_the_training_run_prepared_and_keys_of_ones_own
     ran = {task.stage for task in outcome.plan if (event := outcome.latest(task.stage)) and event.event == "finished"}
     assert ran & {"compute_features", "retrieve_decisions", "score"} == {"retrieve_decisions", "score"}
     model, result = first[1].result("train")["model"], outcome.result("score")
-    assert outcome.result("champion")["version"] == 1 and outcome.result("champion")["model"] == model
+    assert outcome.result("resolve")["version"] == 1 and outcome.result("resolve")["champion"] == model
     output = pq.read_table(copy.paths(result["predictions"]))
     rows = pq.read_table(copy.paths(outcome.result("retrieve_decisions")["decisions"]))
     assert output.num_rows == rows.num_rows == result["rows"] > 0

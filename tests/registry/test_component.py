@@ -17,11 +17,13 @@ from tests.registry.gate import MANUAL, NAME, Gate
 def test_a_candidate_goes_from_resolve_to_champion_through_addresses(gate: Gate, tmp_path: Path) -> None:
     store, policy = gate.store.address, parameter_of(MANUAL)
     model = gate.model(1)
-    arguments = (gate.store.address_of(model), gate.store.address_of(gate.training_set), gate.split, policy)
-    assert component_of("resolve").python_func(store, NAME, *arguments) == ("",)
+    folder = SimpleNamespace(path=str(tmp_path / "model"), metadata={})
+    asked = {"candidate": gate.store.address_of(model), "training_set": gate.store.address_of(gate.training_set)}
+    asked |= {"split": gate.split, "policy": policy}
+    assert component_of("resolve").python_func(store, NAME, folder, **asked)[:3] == ("", 0, "")
     evaluation = gate.evaluate(model, "", policy=MANUAL)
     summary = SimpleNamespace(path=str(tmp_path / "summary.md"))
-    result = register.python_func(store, NAME, arguments[0], gate.store.address_of(evaluation), policy, summary)
+    result = register.python_func(store, NAME, asked["candidate"], gate.store.address_of(evaluation), summary, policy)
     assert result[:4] == ("awaiting approval", 1, "staging", "awaiting approval")
     assert "gatehouse models approve delays:1" in result[4][0]
     gate.approve()
@@ -29,7 +31,8 @@ def test_a_candidate_goes_from_resolve_to_champion_through_addresses(gate: Gate,
     assert text.startswith(f"# {NAME}: awaiting approval\n") and "pipeline_tag" not in text
     assert f"\n# {NAME}, version 1\n" in text and "## Training" in text
     assert promote.python_func(store, NAME, "promote", 0, "approved") == ("promoted", 1, model)
-    champion = component_of("champion").python_func(store, NAME)
+    champion = component_of("resolve").python_func(store, NAME, folder)
+    assert {path.name for path in Path(folder.path).iterdir()} == {"history.json", "model.json"}
     assert champion[:6] == (model, 1, gate.training_set, gate.split, evaluation, "")
     assert datetime.fromisoformat(champion[6]).tzinfo
     with pytest.raises(ConfigurationError, match="'delete'"):
@@ -45,7 +48,7 @@ def test_the_summary_of_a_refusal_gives_reasons_and_an_earlier_registration(
         gate.run(model)
     summary = SimpleNamespace(path=str(tmp_path / "summary.md"))
     evaluation = gate.evaluate(model, "", good=False, policy=MANUAL)
-    result = register.python_func(gate.store.address, NAME, model, evaluation, policy, summary)
+    result = register.python_func(gate.store.address, NAME, model, evaluation, summary, policy)
     assert result[:2] == ("refused", int(earlier))
     text = Path(summary.path).read_text()
     assert "- bar roc_auc: expected at least 0.7, found 0.6. Look for" in text

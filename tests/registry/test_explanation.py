@@ -68,7 +68,6 @@ def test_a_calibrated_model_answers_with_the_training_of_its_weights(gate: Gate)
     [
         ("provenance", ("code",), "which code"),
         ("provenance", ("by",), "who and why"),
-        ("provenance", ("run", "why"), "who and why"),
         ("measurements", ("environment",), "which environment"),
         ("measurements", ("stage",), "which environment"),
     ],
@@ -84,6 +83,16 @@ def test_a_model_that_cannot_answer_is_not_registered(
     with pytest.raises(IncompleteLineageError, match=rf"{model}[\s\S]*{question}"):
         gate.run(model)
     assert gate.kinds == []
+
+
+def test_a_model_that_was_made_outside_of_a_run_is_registered(gate: Gate) -> None:
+    model = gate.model(1)
+    key = next(gate.store.objects.list(f"provenance/{model}"))
+    body = json.loads(gate.store.objects.get_bytes(key)) | {"run": "", "why": ""}
+    gate.store.objects.local_path(key).unlink()
+    gate.store.record(key, body)
+    assert gate.run(model).decision == "approved"
+    assert dict(seven_answers(gate.store, model)[-1].facts) == {"by": "ada", "stage": "train", "why": "not told"}
 
 
 @pytest.mark.parametrize("question", ["which data", "which seeds", "which parents", "which configuration"])

@@ -6,7 +6,7 @@ from gatehouse.errors import CorruptArtifactError
 from gatehouse.evaluation.spec import GatePolicy
 from gatehouse.registry.promotion import archive, promote, rollback
 from gatehouse.registry.registration import WrongEvaluationError
-from gatehouse.registry.stage import ChampionRequest, NoChampionError, champion
+from gatehouse.registry.stage import NoChampionError, ResolveRequest, resolve
 from gatehouse.registry.state import StaleVerdictError
 from tests.registry.gate import MANUAL, NAME, Gate
 
@@ -17,7 +17,7 @@ BARS = {"roc_auc": {"min": 0.7}, "log_loss": {"max": 0.5}}
 
 def test_the_first_candidate_that_passes_becomes_staging_and_champion_once(gate: Gate) -> None:
     with pytest.raises(NoChampionError):
-        champion(ChampionRequest(model_name=NAME), gate.store)
+        resolve(ResolveRequest(model_name=NAME, required=True), gate.store)
     model = gate.model(1)
     result = gate.run(model)
     assert (result.decision, result.version, result.aliases) == ("approved", 1, ("staging", "champion"))
@@ -25,8 +25,8 @@ def test_the_first_candidate_that_passes_becomes_staging_and_champion_once(gate:
     assert gate.kinds == ["registered", "promoted staging", "promoted champion"]
     kinds = {identity.split("/")[0] for identity in gate.state.versions[0].lineage}
     assert kinds == {"training-sets", "splits", "snapshots", "datasets"}
-    result = champion(ChampionRequest(model_name=NAME), gate.store)
-    assert (result.model, result.training_set, result.split) == (model, gate.training_set, gate.split)
+    result = resolve(ResolveRequest(model_name=NAME, required=True), gate.store)
+    assert (result.champion, result.training_set, result.split) == (model, gate.training_set, gate.split)
 
 
 @pytest.mark.parametrize("approval", ["automatic", "manual"])

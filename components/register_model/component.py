@@ -1,0 +1,83 @@
+"""The KFP interface of the stage that registers a model which something else trained."""
+
+from typing import NamedTuple, Optional
+
+from kfp import dsl
+
+from gatehouse.components.interface import component
+
+
+@component("control", title="Register a model behind the gate", shows_models=True)
+def register_model(
+    store: str,
+    model_name: str,
+    model: dsl.Input[dsl.Model],
+    summary: dsl.Output[dsl.Markdown],
+    evaluation: Optional[dsl.Input[dsl.Artifact]] = None,
+    evaluation_reference: str = "",
+    policy: dict = {},
+    policy_file: Optional[dsl.Input[dsl.Artifact]] = None,
+    data: str = "",
+    code: str = "",
+    configuration: dict = {},
+    environment: str = "",
+    seed: str = "",
+    parents: str = "",
+    reason: str = "",
+    allow_pickle: str = "",
+) -> NamedTuple(
+    "Outputs",
+    [("decision", str), ("version", int), ("alias", str), ("verdict", str), ("reasons", list), ("reference", str)],
+):
+    """Register the files of a model that anything trained, behind the gate: equal files are the same model.
+
+    What nobody says of it is shown as not told, and never refused for that.
+
+    Args:
+        store: Address of the artifact store.
+        model_name: Name under which models are registered: lower-case letters, digits and hyphens.
+        model: Its file, or a folder of files. They are never unpickled; a pickle among them is refused.
+        evaluation: The evaluation that judge wrote.
+        evaluation_reference: Its reference in the store, in place of evaluation.
+        policy: The promotion policy, as a GatePolicy, which must be that of the evaluation; empty to take that one.
+        policy_file: The same as a file of YAML or JSON.
+        data: Where the training data is from.
+        code: Where the code is, as an address and a commit.
+        configuration: Settings of the training.
+        environment: Image, hardware and versions of the training.
+        seed: Its seed.
+        parents: What it was made from, as the model that was fine-tuned.
+        reason: Why it is registered.
+        allow_pickle: Why its files may hold pickles, which run code when they are loaded; the model card says so.
+
+    Returns:
+        decision: The decision about the model.
+        version: Its version; 0 for none.
+        alias: The highest alias that it holds; empty for none.
+        verdict: pass, or the decision to report to a person.
+        reasons: Why the gate refused, or which command to run next.
+        reference: Reference of the model in the store.
+        summary: Decision and reasons for the UI, and the version's model card.
+    """
+    from gatehouse.registry.card import registration_summary
+    from gatehouse.registry.external_stage import register_model as enter
+    from gatehouse.store.parameters import as_written, given, open_store, request_of, runner
+
+    opened = open_store(store)
+    told = {"data": data, "code": code, "environment": environment, "parents": parents, "reason": reason}
+    told["allow_pickle"] = allow_pickle
+    request = request_of(
+        enter,
+        model_name=model_name,
+        path=model.path,
+        evaluation=evaluation_reference,
+        judged=evaluation.path if evaluation else "",
+        policy=given("policy", policy, policy_file) if policy or policy_file else None,
+        told={name: text for name, text in told.items() if text},
+        settings=as_written(configuration) | ({"seed": seed} if seed else {}),
+    )
+    result = runner(opened)(enter, request)
+    with open(summary.path, "w", encoding="utf-8") as stream:
+        stream.write(registration_summary(model_name, result, opened))
+    reference = opened.address_of(result.model)
+    return (result.decision, result.version, result.alias, result.verdict, list(result.reasons), reference)

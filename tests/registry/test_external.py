@@ -1,0 +1,196 @@
+"""Models that something else trained, through judge, gate, ledger and rollback, as a user's pipeline calls them."""
+
+import bz2
+import io
+import pickle
+import tarfile
+import zipfile
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gatehouse.components.promote.component import promote
+from gatehouse.components.register_model.component import register_model
+from gatehouse.components.resolve.component import resolve
+from gatehouse.components.rollback.component import rollback
+from gatehouse.errors import ConfigurationError, CorruptArtifactError
+from gatehouse.registry.card import card_body
+from gatehouse.registry.explanation import ExplainRequest, explain
+from gatehouse.registry.external import PickleError, holds_pickle
+from gatehouse.registry.registration import WrongEvaluationError
+from gatehouse.registry.reproduction import NotReproducibleError, ReproduceRequest, reproduce
+from gatehouse.registry.search import SearchRequest, search
+from gatehouse.registry.state import StaleVerdictError
+from gatehouse.store.store import ArtifactStore
+from tests.evaluation.test_judging import ROWS, SHARES, TRUTH, judged
+
+NAME = "ext"
+OUTPUTS = ("decision", "version", "alias", "verdict", "reasons", "reference")
+
+
+class User:
+    """A user of the components, with a store and folders for artifacts."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.address = folder, str(folder / "store")
+        self.store = ArtifactStore.open(self.address)
+        self.calls = 0
+
+    def artifact(self, name: str = "artifact") -> Any:
+        self.calls += 1
+        place = self.folder / f"{self.calls}" / name
+        place.parent.mkdir()
+        return SimpleNamespace(path=str(place), metadata={})
+
+    def model(self, **files: bytes) -> Any:
+        artifact = self.artifact("model")
+        for name, content in (files or {"weights": b"1"}).items():
+            (Path(artifact.path) / name).parent.mkdir(exist_ok=True)
+            (Path(artifact.path) / name).write_bytes(content)
+        return artifact
+
+    def judge(self, blur: float = 0.0, **arguments: Any) -> Any:
+        """The evaluation of a candidate's scores, with those of a champion if one is named."""
+        scores = (1 - blur) * SHARES + blur / 3
+        columns = {"label": TRUTH, "score": scores.tolist()}
+        if arguments.get("champion"):
+            columns["old"] = SHARES.tolist()
+            arguments["champion_score"] = "old"
+        folder = Path(self.artifact().path)
+        return judged(folder, columns, task="multiclass", **arguments)[1]["evaluation"]
+
+    def register(self, model: Any, evaluation: Any = None, **arguments: Any) -> dict[str, Any]:
+        summary = self.artifact("summary.md")
+        given = {"model": model, "evaluation": evaluation, "summary": summary} | arguments
+        outputs = register_model.python_func(self.address, NAME, **given)
+        return dict(zip(OUTPUTS, outputs, strict=True)) | {"summary": Path(summary.path).read_text()}
+
+    def champion(self) -> tuple[Any, ...]:
+        folder = self.artifact("champion")
+        result = resolve.python_func(self.address, NAME, folder)
+        return (*result[:2], {path.name: path.read_bytes() for path in Path(folder.path).iterdir()})
+
+
+@pytest.fixture
+def user(tmp_path: Path) -> User:
+    return User(tmp_path)
+
+
+def test_a_model_of_any_origin_goes_from_judge_to_champion_and_back(user: User) -> None:
+    assert user.champion() == ("", 0, {})
+    first = user.model(weights=b"1", notes=b"of a transformer")
+    told = {"data": "s3://texts", "configuration": {"rate": 0.1}, "reason": "the first"}
+    result = user.register(first, user.judge(model=first), **told)
+    assert (result["decision"], result["version"], result["alias"]) == ("approved", 1, "champion")
+    champion = user.champion()
+    assert champion[1:] == (1, {"weights": b"1", "notes": b"of a transformer"})
+    assert user.register(first, user.judge(model=first), **told)["version"] == 1, "equal files are the same model"
+
+    same = user.judge(model=first, champion=champion[0])
+    assert user.register(first, same)["decision"] == "approved", "the champion, made again, is the champion"
+    second = user.model(weights=b"2")
+    with pytest.raises(StaleVerdictError):
+        user.register(second, user.judge(model=second))
+    better = {"champion": {"relative_tolerance": 0.5}}
+    evaluation = user.judge(model=second, champion=champion[0], policy=better, store=user.address)
+    reference = evaluation.metadata["reference"]
+    with pytest.raises(WrongEvaluationError):
+        user.register(second, evaluation_reference=reference, policy={"champion": {"tolerance": 3.0}})
+    result = user.register(second, evaluation_reference=reference, policy=better, seed="7")
+    assert (result["decision"], user.champion()[1]) == ("approved", 2)
+    assert promote.python_func(user.address, NAME, version=2)[0] == "champion already"
+    assert rollback.python_func(user.address, NAME, 2, "too slow") == ("rolled back", 2, champion[0])
+    assert user.champion() == champion
+    bad = user.model(weights=b"3")
+    refused = user.register(bad, user.judge(0.9, model=bad, champion=champion[0]))
+    assert (refused["decision"], refused["version"]) == ("refused", 0) and refused["reasons"]
+
+    explained = explain(ExplainRequest(model=f"{NAME}:1"), user.store)
+    answers = {answer.question: dict(answer.facts) for answer in explained.answers}
+    assert (answers["which data"], answers["which seeds"]) == ({"data": "s3://texts"}, {"seed": "not told"})
+    assert answers["which configuration"] == {"rate": "0.1"} and answers["who and why"]["why"] == "the first"
+    card = card_body(f"{NAME}:1", user.store)
+    assert "unseen rows" in card and "not told" in card and "`weights`" in card and "Predictor" not in card
+    assert [version.version for version in search(SearchRequest(query="params.seed = '7'"), user.store)] == [2]
+    with pytest.raises(NotReproducibleError):
+        reproduce(ReproduceRequest(model=f"{NAME}:1"), user.store)
+
+
+def test_an_evaluation_stands_for_the_files_that_it_judged(user: User) -> None:
+    one, other = user.model(weights=b"1"), user.model(weights=b"2")
+    with pytest.raises(WrongEvaluationError):
+        user.register(other, user.judge(model=one))
+    unnamed = user.judge(0.01)
+    assert "does not say which files" in user.register(one, unnamed)["summary"]
+    with pytest.raises(WrongEvaluationError):
+        user.register(other, unnamed)
+    altered = user.judge(0.02, model=other)
+    for path in Path(altered.path, "store", "blobs").rglob("*.json"):
+        path.unlink()
+        path.write_text("{}")
+    with pytest.raises(CorruptArtifactError):
+        user.register(other, altered)
+    swapped, pair = user.model(a=b"1", b=b"2"), user.model(a=b"2", b=b"1")
+    with pytest.raises(WrongEvaluationError):
+        user.register(pair, user.judge(model=swapped))
+    table = str(user.store.publish("datasets", "a", {"a": "a"}))
+    for nothing in ({}, {"evaluation": user.artifact()}, {"evaluation": user.model()}, {"evaluation_reference": table}):
+        with pytest.raises(ConfigurationError):
+            user.register(one, **nothing)
+    with pytest.raises(ConfigurationError):
+        user.register(user.artifact(), user.judge())
+
+
+class Called:
+    """What a pickle runs."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (print, ("run",))
+
+
+def _archive(kind: str) -> bytes:
+    stream, content = io.BytesIO(), pickle.dumps(Called())
+    if kind == "zip":
+        with zipfile.ZipFile(stream, "w") as archive:
+            archive.writestr("model/weights", content)
+        return stream.getvalue()
+    with tarfile.open(fileobj=stream, mode="w:gz") as archived:
+        entry = tarfile.TarInfo("weights")
+        entry.size = len(content)
+        archived.addfile(entry, io.BytesIO(content))
+    return stream.getvalue()
+
+
+def _array(values: Any) -> bytes:
+    np.savez(stream := io.BytesIO(), values=values)
+    return stream.getvalue()
+
+
+PICKLES = {
+    **{f"protocol{number}": pickle.dumps(Called(), number) for number in range(pickle.HIGHEST_PROTOCOL + 1)},
+    **{"zip": _archive("zip"), "tar": _archive("tar"), "bz2": bz2.compress(pickle.dumps(Called()))},
+    **{"objects.npz": _array(np.array([Called()], object)), "model.joblib": b"", "model.PT": b"PK"},
+}
+
+
+@pytest.mark.parametrize("name", PICKLES)
+def test_a_pickle_is_refused_wherever_it_hides_and_never_read(
+    user: User, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = user.model(**{"config.json": b"{}", name: PICKLES[name]})
+    with pytest.raises(PickleError, match=name):
+        user.register(model, user.judge(model=model))
+    assert list(user.store.references("models")) == [] and "run" not in capsys.readouterr().out
+    if name == "zip":
+        allowed = user.register(model, user.judge(model=model), allow_pickle="from our own build")
+        assert allowed["decision"] == "approved" and "from our own build" in allowed["summary"]
+
+
+def test_other_bytes_are_no_pickle() -> None:
+    others = [b"cat\ndog\n.\n", b'{"a": 1}', b"", _array(np.ones(ROWS))]
+    for header in range(0x0280, 0x0600, 8):  # Lengths with which safetensors begin like a pickle.
+        others.append(header.to_bytes(8, "little") + b'{"a":{"dtype":"F32"}}'.ljust(header) + bytes(64))
+    assert [content for content in others if holds_pickle("file", io.BytesIO(content))] == []
