@@ -1,0 +1,85 @@
+"""The file of every component: KFP loads it without Gatehouse, with all that its task needs."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from kfp import compiler, components, dsl
+
+from gatehouse.kfp.compilation.component_files import COMPONENT_FILE, compile_component, public_components
+from gatehouse.runtime.variables import ATTEMPTS, RUN_ID
+from tests.source_tree import ROOT
+
+PUBLIC = public_components()
+_VALUES = {"String": "x", "Integer": 1, "Float": 1.0, "Boolean": True, "List": [], "Dict": {}}
+
+
+def _used(component: Any, path: Path) -> list[Any]:
+    """The documents of a pipeline with a task of the component, with its required inputs."""
+    inputs = component.component_spec.inputs or {}
+    required = {name: inputs[name] for name in component.required_inputs}
+
+    @dsl.pipeline(name="used")
+    def pipeline() -> None:
+        arguments = {}
+        for name, parameter in required.items():
+            kind = str(parameter.type)
+            made = dsl.importer(artifact_uri="s3://bucket/rows", artifact_class=dsl.Artifact).output
+            arguments[name] = _VALUES.get(kind, made)
+        component(**arguments)
+
+    compiler.Compiler().compile(pipeline, str(path))
+    return list(yaml.safe_load_all(path.read_text()))
+
+
+def _tasks(spec: dict[str, Any]) -> dict[str, Any]:
+    bodies = [spec["root"], *spec["components"].values()]
+    return {name: task for body in bodies for name, task in body.get("dag", {}).get("tasks", {}).items()}
+
+
+@pytest.mark.parametrize("name", [name for name in PUBLIC if name != "report_end"])
+def test_a_task_has_what_it_needs_in_python_and_from_its_file(name: str, tmp_path: Path) -> None:
+    component, task = PUBLIC[name], name.replace("_", "-")
+    compile_component(component, tmp_path / COMPONENT_FILE)
+    loaded = components.load_component_from_file(str(tmp_path / COMPONENT_FILE))
+    defaults = {key: spec.default for key, spec in (component.component_spec.inputs or {}).items()}
+    assert {key: spec.default for key, spec in (loaded.component_spec.inputs or {}).items()} == defaults
+    assert (loaded.component_spec.outputs or {}).keys() == (component.component_spec.outputs or {}).keys()
+    forms = [component] + [loaded] * ("store" in component.required_inputs)
+    for number, form in enumerate(forms):
+        spec, platform = _used(form, tmp_path / f"{number}.yaml")
+        assert not _tasks(spec)[task].get("cachingOptions", {}).get("enableCache"), "its image is named by a tag"
+        assert _tasks(spec)[task]["retryPolicy"]["maxRetryCount"] == 2
+        container = spec["deploymentSpec"]["executors"][f"exec-{task}"]["container"]
+        assert container["resources"]["resourceMemoryLimit"] == component.needs.memory
+        assert {"name": ATTEMPTS, "value": "3"} in container["env"]
+        pod = platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"][f"exec-{task}"]
+        assert pod["activeDeadlineSeconds"] == str(component.needs.minutes * 60)
+        assert [entry["name"] for entry in pod["fieldPathAsEnv"]] == [RUN_ID]
+        assert {pod["configMapAsEnv"][0]["configMapName"], pod["secretAsEnv"][0]["secretName"]} == {
+            "gatehouse-settings",
+            "gatehouse-credentials",
+        }
+
+
+def test_a_pure_component_is_cached_where_its_image_has_a_digest(tmp_path: Path) -> None:
+    """Another process names the image, as components take its name when they are imported."""
+    digest = f"registry/data@sha256:{'1' * 64}"
+    program = (
+        "from gatehouse.components import snapshot, validate\nfrom kfp import compiler, dsl\n"
+        "@dsl.pipeline\ndef p():\n"
+        f"    validate(store='s', snapshot='s').set_display_name('Mine')\n    snapshot(store='s', source={{}})\n"
+        f"compiler.Compiler().compile(p, {str(tmp_path / 'p.yaml')!r})\n"
+    )
+    environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT), "GATEHOUSE_IMAGE_DATA": digest}
+    subprocess.run([sys.executable, "-c", program], env=environment, check=True)
+    spec = next(yaml.safe_load_all((tmp_path / "p.yaml").read_text()))
+    assert {name: task["cachingOptions"].get("enableCache") for name, task in _tasks(spec).items()} == {
+        "validate": True,
+        "snapshot": None,
+    }
+    assert _tasks(spec)["validate"]["taskInfo"]["name"] == "Mine"
+    assert spec["deploymentSpec"]["executors"]["exec-validate"]["container"]["image"] == digest
