@@ -111,7 +111,7 @@ def require_exemptions(name: str, verdict: Verdict, moment: datetime) -> None:
         if not _is_valid(exemption, moment):
             raise ExemptionError(
                 f"{name}: the exemption from {exemption.rule!r} by {exemption.by} expired on {exemption.until}. Exempt "
-                "it again with `gatehouse models exempt`, and register it again with `gatehouse run`."
+                "it again with `gatehouse models exempt`, and register it again."
             )
 
 

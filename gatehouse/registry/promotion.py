@@ -135,7 +135,7 @@ def next_rollback(state: State, model_name: str, version: int, reason: str) -> R
     if len(state.champions) < 2:
         raise PromotionError(
             f"{model_name}:{version} is the first champion: there is none to return to. Promote another version "
-            "(`gatehouse models list` shows them), or train one with `gatehouse run`."
+            "(`gatehouse models list` shows them), or train one."
         )
     return Record(kind="rolled_back", version=state.champions[-2], alias=CHAMPION, reason=reason)
 

@@ -91,7 +91,7 @@ class Rebuild:
         elif stage is None or "request" not in provenance:
             raise NotReproducibleError(
                 f"{identity} cannot be made again: expected a stage of this version and its request in the provenance, "
-                f"found the stage {name or 'none'}. Make it again with `gatehouse run --rerun STAGE`."
+                f"found the stage {name or 'none'}. Make it again, with the stage in `rerun`."
             )
         else:
             request = stage.request.model_validate(self._replaced(provenance["request"]))

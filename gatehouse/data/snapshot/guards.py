@@ -63,7 +63,7 @@ def judge(case: Case, backfill: str) -> list[str]:
     meant = "rewrite" if backfill else ""
     if failed := [finding for finding in findings if finding.policy(guards) == "fail" and finding.guard != meant]:
         listed = " ".join(finding.message for finding in failed)
-        advice = " If it is meant, run again with `--backfill REASON`."
+        advice = " If it is meant, give the reason as `backfill` and run again."
         advice *= any(finding.guard == "rewrite" for finding in failed)
         raise DeliveryError(f"Table {case.name}: {listed}{advice} Nothing was published.")
     passed = f" Let pass as a backfill: {backfill.rstrip('.')}." if backfill else ""

@@ -53,7 +53,7 @@ class Guards(Spec):
     stale: Policy = Field("fail", description="The newest row is older than `stale_after`.")
     future: Policy = Field("warn", description="The newest row is of more than a day after the machine's clock.")
     rewrite: Policy = Field(
-        "fail", description="Rows of the earlier snapshot changed or vanished; `--backfill` with a reason lets it pass."
+        "fail", description="Rows of the earlier snapshot changed or vanished; a reason as `backfill` lets it pass."
     )
     rewrite_allowance: Duration | None = Field(
         None, description="How long before the watermark rows may still change; by default the availability lag."

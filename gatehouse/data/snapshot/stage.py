@@ -85,7 +85,7 @@ def snapshot(request: SnapshotRequest, store: ArtifactStore) -> SnapshotResult:
 
     window_of(request.window)
     if request.backfill and not request.backfill.strip():
-        raise ConfigurationError("--backfill: expected why rows of the earlier snapshot may change, found blanks.")
+        raise ConfigurationError("backfill: expected why rows of the earlier snapshot may change, found blanks.")
     with open_source(request.source, request.location, store) as source:
         state, deliveries = source.state(), Deliveries(store, request.source.name, request.window)
         code = snapshot.sources().digest

@@ -281,5 +281,5 @@ def published_contract(text: str) -> Contract:
         problems = [f"expected the JSON of a contract, found {error}"]
     listed = "".join(f"\n  - {CONTRACT_FILE}: {problem}" for problem in problems)
     raise ConfigurationError(
-        f"{counted(len(problems), 'problem')} in the published contract. Publish it again, by `gatehouse run`:{listed}"
+        f"{counted(len(problems), 'problem')} in the published contract. Publish it again:{listed}"
     )
