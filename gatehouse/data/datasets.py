@@ -6,6 +6,7 @@ string, bool, and timestamps in UTC), so that one contract fits a CSV and Parque
 
 import re
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 import pyarrow as pa
@@ -23,21 +24,22 @@ from gatehouse.errors import ConfigurationError, DeclarationError, SourceError
 from gatehouse.store.store import ArtifactStore
 
 FORMATS = ("parquet", "csv", "jsonl")
-_EXPECTED = "expected Parquet, a CSV with a header, or JSON lines"
-_PARQUET = b"PAR1"
 _OTHERS = {
     b"\x1f\x8b": "gzip",
     b"PK\x03\x04": "a zip archive (also .npz, .xlsx, or a model of PyTorch)",
     b"\x93NUMPY": "an array of NumPy",
     b"\x89HDF": "HDF5",
     b"ARROW1": "Arrow IPC or Feather",
-    b"ORC": "ORC",
-    b"[": "one JSON array (of pandas: to_json(orient='records', lines=True) writes lines)",
+    b"[": "one JSON array (pandas writes lines by to_json(orient='records', lines=True))",
+    **{bytes((0x80, version)): "a pickle, which is never read, as it can run code" for version in range(2, 6)},
 }
 """What files that are no Dataset begin with."""
+_ALIKE = {("int64", "double"), ("double", "int64"), ("int64", "bool")}
+"""Types that look alike in text, as it is written and as it is declared."""
+Types = Mapping[str, str]
 
 
-def read_dataset(path: str | Path, format: str = "") -> pa.Table:
+def read_dataset(path: str | Path, format: str = "", types: Types | None = None) -> pa.Table:
     """Read all rows of a Dataset: a file, or a folder of Parquet files of equal columns, in the order of their names.
 
     In a CSV, an empty cell and NA are nulls, as is another text such as `?` in an otherwise numeric column; a column
@@ -46,25 +48,26 @@ def read_dataset(path: str | Path, format: str = "") -> pa.Table:
     Args:
         path: Its place on this machine.
         format: `parquet`, `csv` or `jsonl`; empty to look at its first bytes.
+        types: Types of columns that text leaves open, by name: 1 may be int64, double, bool or string.
 
     Raises:
         ConfigurationError: if there is no such format.
         DeclarationError: if it is missing, empty, truncated or of another format; if a row of a CSV has another number
             of fields than the header; or if two columns have one name, or a value fits no type.
     """
-    path = Path(path)
+    path, types = Path(path), types or {}
     if format and format not in FORMATS:
         raise ConfigurationError(f"format: expected {', '.join(FORMATS)}, or empty to look, found {format!r}.")
-    if path.is_dir():
-        return _typed(pa.concat_tables(_folder(path)), path)
-    if not path.is_file():
+    if not path.exists():
         raise DeclarationError(f"{path}: no such Dataset. Check that the task before has written it.")
+    if path.is_dir():
+        return _typed(_read_folder(path), path, types)
     match format or _look(path):
         case "parquet":
-            return _typed(_read_parquet(path), path)
+            return _typed(_read_parquet(path), path, types)
         case "jsonl":
-            return _read_json_lines(path)
-    return _read_csv(path)
+            return _typed(_read_json_lines(path), path, types, written=True)
+    return _typed(_read_csv(path, types), path, types, written=True)
 
 
 def write_dataset(table: pa.Table, path: str | Path) -> None:
@@ -78,36 +81,35 @@ def _look(path: Path) -> str:
     with open(path, "rb") as stream:
         head = stream.read(4096)
     text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
-    if not text:
-        raise DeclarationError(f"{path}: {_EXPECTED}, found {'blanks' if head else 'an empty file'}.")
-    if head.startswith(_PARQUET):
+    if text.startswith(b"PAR1"):
         return "parquet"
     other = next((name for magic, name in _OTHERS.items() if text.startswith(magic)), "")
-    # A pickle of protocol 2 or later; no text in UTF-8 begins so.
-    if head[0] == 0x80 and head[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05"):
-        other = "a pickle, which is never read, as it can run code"
-    if not other and b"\0" in head and not head.startswith((b"\xff\xfe", b"\xfe\xff")):
-        other = f"bytes that are no text, beginning with {head[:8]!r}"
+    if not text:
+        other = "blanks" if head else "an empty file"
+    elif b"\0" in head and not head.startswith((b"\xff\xfe", b"\xfe\xff")):
+        other = other or f"bytes that are no text, beginning with {head[:8]!r}"
     if other:
-        raise DeclarationError(f"{path}: {_EXPECTED}, found {other}. Write it again in one of these.")
+        raise DeclarationError(
+            f"{path}: expected Parquet, a CSV with a header, or JSON lines, found {other}. Write it in one of these."
+        )
     return "jsonl" if text.startswith(b"{") else "csv"
 
 
-def _folder(path: Path) -> list[pa.Table]:
+def _read_folder(path: Path) -> pa.Table:
     """The Parquet files of a folder; those whose names begin with `_` or `.` are notes of what wrote it."""
     files = [file for file in sorted(path.iterdir()) if not file.name.startswith(("_", "."))]
-    if strange := [file.name for file in files if file.is_dir() or _look(file) != "parquet"]:
-        raise DeclarationError(f"{path}: expected a folder of Parquet files alone, found {', '.join(strange[:5])}.")
+    strange = [file.name for file in files if file.is_dir() or _look(file) != "parquet"]
+    if strange or not files:
+        listed = ", ".join(strange[:5]) or "none"
+        raise DeclarationError(f"{path}: expected a folder of Parquet files and nothing else, found {listed}.")
     tables = [_read_parquet(file) for file in files]
-    if not tables:
-        raise DeclarationError(f"{path}: expected Parquet files in this folder, found none.")
     for file, table in zip(files, tables, strict=True):
         if not table.schema.equals(tables[0].schema):
             raise DeclarationError(
-                f"{path}: expected files of equal columns, but {file.name} has {_columns(table)}, and {files[0].name} "
-                f"{_columns(tables[0])}. Write both with one schema."
+                f"{path}: expected files of equal columns, found others in {file.name} ({_columns(table)}) than in "
+                f"{files[0].name} ({_columns(tables[0])}). Write both with one schema."
             )
-    return tables
+    return pa.concat_tables(tables)
 
 
 def _columns(table: pa.Table) -> str:
@@ -129,74 +131,76 @@ def _read_json_lines(path: Path) -> pa.Table:
             f"{path}: expected one JSON object a line, with one type for each key: {error}. Correct it at the source."
         ) from None
     for place, field in enumerate(table.schema):
-        if pa.types.is_string(field.type):  # Arrow reads times with whole seconds only.
+        if pa.types.is_string(field.type):  # Arrow takes only times of whole seconds for times.
             cells = table[field.name].combine_chunks()
             times = read_texts(cells.cast(pa.binary()), ColumnType.timestamp, zone="UTC")
             if times.fits is None and cells.null_count < len(cells):
                 table = table.set_column(place, field.name, times.values)
-    return _typed(table, path)
+    return table
 
 
-def _read_csv(path: Path) -> pa.Table:
+def _read_csv(path: Path, types: Types) -> pa.Table:
     """Read by the reader that takes snapshots, which goes by the name of a file: so it gets one here."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, re.sub(r"\W", "_", path.name) + ".csv")
         file.symlink_to(path.resolve())
         try:
             sniffed = sniff(file)
-            if nameless := [column for column in sniffed.columns if column.left_out]:
-                raise DeclarationError(
-                    f"{len(nameless)} of its columns without a name, expected one for each (of pandas: "
-                    "to_csv(index=False)); found names: " + ", ".join(column.name for column in sniffed.kept)
-                )
+            if any(column.left_out for column in sniffed.columns):
+                raise DeclarationError("expected a name for every column, found none (pandas: to_csv(index=False))")
+            kinds = {column.name: _kind(column, types) for column in sniffed.columns}
             table = FileTable(
                 member=file.name,
                 delimiter=sniffed.delimiter,
                 decimal=sniffed.decimal,
                 encoding=sniffed.encoding,
-                columns={column.name: _kind(column) for column in sniffed.columns},
-                times={column.name: column.form for column in sniffed.columns if column.form and _is_time(column)},
+                columns=kinds,
+                times={
+                    column.name: column.form
+                    for column in sniffed.columns
+                    if column.form and kinds[column.name] is ColumnType.timestamp
+                },
             )
-            spec = FolderSource(
-                name="dataset", path=folder, nulls=sniffed.nulls, time_zone="UTC", tables={path.name: table}
-            )
-            reader = FileReader(spec, "", ArtifactStore.open(folder), Path(folder))
-            return pa.concat_tables(part.read().table for part in reader.parts(path.name, ()))
+            tables = {path.name: table}
+            source = FolderSource(name="dataset", path=folder, nulls=sniffed.nulls, time_zone="UTC", tables=tables)
+            parts = FileReader(source, "", ArtifactStore.open(folder), Path(folder)).parts(path.name, ())
+            return pa.concat_tables(part.read().table for part in parts)
         except SourceError as error:
-            words = str(error).removeprefix(f"{file}: ").removeprefix(f"Table {path.name}: ")
-            words = words.removeprefix(f"{file.name}: ").removeprefix(f"{file.name}, ").rstrip(".")
+            words = str(error).rstrip(".")
+            for prefix in (f"{file}: ", f"Table {path.name}: ", f"{file.name}: ", f"{file.name}, "):
+                words = words.removeprefix(prefix)
             raise DeclarationError(f"{path}: {words}. Correct the CSV, or what writes it.") from None
 
 
-def _is_time(column: SniffedColumn) -> bool:
-    """Whether a column holds times for sure: a number stays one, and a date of two readings a text."""
-    return column.kind is ColumnType.timestamp and not (column.number or column.also or column.misfits)
+def _kind(column: SniffedColumn, types: Types) -> ColumnType:
+    """The type of a column: a number whose name speaks of time stays one, and a day of two readings a text."""
+    unsure = column.misfits or column.also or types.get(column.name) == "string"
+    return ColumnType.string if unsure else column.number or column.kind
 
 
-def _kind(column: SniffedColumn) -> ColumnType:
-    if column.kind is ColumnType.timestamp:
-        return ColumnType.timestamp if _is_time(column) else column.number or ColumnType.string
-    return ColumnType.string if column.misfits else column.kind
+def _typed(table: pa.Table, path: Path, types: Types, written: bool = False) -> pa.Table:
+    """The table with the types of a snapshot; a file that is `written` in text does not tell types that look alike.
 
-
-def _typed(table: pa.Table, path: Path) -> pa.Table:
-    """The table with the types of a snapshot. Raises DeclarationError if a value would change."""
+    Raises DeclarationError if a value would change.
+    """
     if repeated := sorted({name for name in table.column_names if table.column_names.count(name) > 1}):
         raise DeclarationError(f"{path}: expected columns of different names, found twice: {', '.join(repeated)}.")
     for place, field in enumerate(table.schema):
+        column, declared = table[field.name].combine_chunks(), types.get(field.name, "")
         sniffed = typed_column(field.name, field.type)
-        kind = TYPES[sniffed.kind]
-        if sniffed.left_out or field.type == kind:
-            continue
-        if pa.types.is_null(field.type):
-            table = table.set_column(place, field.name, pa.nulls(table.num_rows, kind))
-            continue
-        read = read_as(table[field.name].combine_chunks(), sniffed.kind, "UTC")
-        if read is None or read.fits is not None:
-            row = pc.index(read.fits, False).as_py() + 1 if read else 1
-            raise DeclarationError(
-                f"{path}: column {field.name}, row {row}: expected a value that {sniffed.kind} holds exactly (times to "
-                f"the microsecond), found a {field.type} that it does not. Convert the column where it is written."
-            )
-        table = table.set_column(place, field.name, read.values)
+        kind = ColumnType(declared) if declared and column.null_count == len(column) else sniffed.kind
+        if pa.types.is_null(field.type) or kind is not sniffed.kind:
+            column = pa.nulls(len(column), TYPES[kind])
+        elif not sniffed.left_out and field.type != TYPES[kind]:
+            read = read_as(column, kind, "UTC")
+            if read is None or read.fits is not None:
+                row = 1 if read is None else pc.index(read.fits, False).as_py() + 1
+                raise DeclarationError(
+                    f"{path}: column {field.name}, row {row}: expected a value that {kind} holds exactly (times to the "
+                    f"microsecond), found a {field.type} that it does not. Convert the column where it is written."
+                )
+            column = read.values
+        if written and (kind, declared) in _ALIKE and (read := read_as(column, ColumnType(declared))):
+            column = column if read.fits is not None else read.values
+        table = table.set_column(place, field.name, column)
     return table
