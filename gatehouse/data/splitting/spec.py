@@ -125,7 +125,9 @@ class RandomSplit(_InFractions):
     """By a seeded hash of each row's key: a row stays where it is when others are added, removed or reordered."""
 
     strategy: Literal["random"] = Field(description="By row.")
-    keys: Columns = Field((), description="Columns of the key; by default the entity keys and the decision time.")
+    keys: Columns = Field(
+        (), description="Columns of the key; by default the entity keys and the decision time, or all."
+    )
 
 
 class StratifiedSplit(_InFractions):
@@ -137,7 +139,9 @@ class StratifiedSplit(_InFractions):
 
     strategy: Literal["stratified"] = Field(description="By row, evenly in each stratum.")
     strata: Columns = Field((), description="Columns whose values make a stratum; by default the label.")
-    keys: Columns = Field((), description="Columns of the key; by default the entity keys and the decision time.")
+    keys: Columns = Field(
+        (), description="Columns of the key; by default the entity keys and the decision time, or all."
+    )
 
 
 class EntitySplit(_InFractions):

@@ -34,7 +34,8 @@ _WITHOUT_RULES = TableContract.model_construct(columns={}, extra_columns="allow"
 class Judge:
     """A snapshot with a view for every table, its contract, and what it is compared with.
 
-    Freshness is against `as_of`, if the snapshot has one. `elsewhere` are the tables of other snapshots, by the name that the contract gives the snapshot.
+    Freshness is against `as_of`, if the snapshot has one. `elsewhere` are the tables of other snapshots, by the name
+    that the contract gives the snapshot.
     """
 
     connection: duckdb.DuckDBPyConnection

@@ -233,17 +233,38 @@ class Contract(Part):
         return flagged | (frozenset(present) - columns.keys()) if flagged else flagged
 
 
-def parse_contract(text: str) -> Contract:
-    """Read a contract that a person wrote, in YAML.
+def parse_contract(text: str, name: str = "contract.yaml") -> Contract:
+    """Read a contract that a person wrote, in YAML; `name` is that of the file.
 
     Raises ConfigurationError listing every problem at once, each with file, line and path of the key.
     """
     problems: list[str] = []
-    contract = load_model("contract.yaml", text, Contract, problems)
+    contract = load_model(name, text, Contract, problems)
     if contract is None or problems:
         listed = "".join(f"\n  - {problem}" for problem in problems)
         raise ConfigurationError(f"{counted(len(problems), 'problem')} in the contract:{listed}")
     return contract
+
+
+def contract_of_table(body: Mapping[str, Any], table: str = "") -> tuple[str, Contract, tuple[str, ...]]:
+    """The contract of one table: its name, the contract without other tables, and the rules that it lost with them.
+
+    `body` is a contract, or that of a table alone (`columns`, and what else a table may have). The name is `table`,
+    which must be given where the contract has several. Raises ConfigurationError listing every problem.
+    """
+    if "tables" not in body:
+        top = {key: value for key, value in body.items() if key in Contract.model_fields}
+        body = {"version": 1, **top, "tables": {table or "dataset": {k: v for k, v in body.items() if k not in top}}}
+    contract = parse_contract(json.dumps(body), "contract")
+    table = table or (next(iter(contract.tables)) if len(contract.tables) == 1 else "")
+    if table not in contract.tables:
+        listed = ", ".join(contract.tables)
+        raise ConfigurationError(f"table: expected one of the contract's tables, {listed}, found {table!r}. Name it.")
+    own = contract.tables[table]
+    here = tuple(key for key in own.foreign_keys if key.table == table and not key.snapshot)
+    lost = (f"{table}: foreign_keys, as {key.table} is elsewhere" for key in own.foreign_keys if key not in here)
+    tables = {table: own.model_copy(update={"foreign_keys": here})}
+    return table, contract.model_copy(update={"tables": tables}), tuple(lost)
 
 
 def contract_text(contract: Contract) -> str:

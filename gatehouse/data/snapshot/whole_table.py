@@ -1,0 +1,73 @@
+"""Takes a snapshot of a table in memory, such as a KFP Dataset: a delivery that is always whole."""
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from gatehouse.data.datasets import write_dataset
+from gatehouse.data.snapshot.column_types import typed_column
+from gatehouse.data.snapshot.spec import Guards
+from gatehouse.data.snapshot.stage import SnapshotRequest, SnapshotResult, snapshot
+from gatehouse.data.sources.files import FileTable, FolderSource
+from gatehouse.errors import ConfigurationError, SourceError
+from gatehouse.store.reference import Reference
+from gatehouse.store.store import ArtifactStore
+
+_GUARDS = Guards(
+    new_column="warn",
+    retyped_column="warn",
+    duplicate_part="warn",
+    duplicate_rows="accept",
+    late="accept",
+    rewrite="accept",
+)
+
+
+def snapshot_table(
+    store: ArtifactStore,
+    table: pa.Table,
+    name: str,
+    *,
+    keys: Sequence[str] = (),
+    event_time: str = "",
+    sensitive: Sequence[str] = (),
+) -> SnapshotResult:
+    """Take a snapshot with one table; equal rows give the same reference, with `keys` in any order.
+
+    A column that a snapshot cannot hold, such as one of lists, is left out, with a warning.
+
+    Args:
+        keys: Columns that, with the event time, no two rows share; the rows are sorted by them.
+        event_time: Column of times from which rows are known; empty for none.
+        sensitive: Columns whose values are never shown.
+
+    Raises:
+        ConfigurationError: if there is no such column, or the event time is no timestamp.
+        SourceError: if rows share their keys, or the table has no rows.
+    """
+    Reference("snapshots", name, "0" * 64)  # Refuses what is no name.
+    order = [*keys, *([event_time] if event_time and keys else [])]
+    columns = {field.name: typed_column(field.name, field.type) for field in table.schema}
+    kinds = {column: sniffed.kind for column, sniffed in columns.items() if not sniffed.left_out}
+    if missing := [column for column in (*order, event_time) if column and column not in kinds]:
+        raise ConfigurationError(f"{name}: expected the columns {', '.join(missing)}, found {', '.join(kinds)}.")
+    if event_time and kinds[event_time] != "timestamp":
+        raise ConfigurationError(f"event_time: expected times in {event_time}, found {kinds[event_time]}.")
+    if keys and (repeated := table.num_rows - table.group_by(order).aggregate([]).num_rows):
+        raise SourceError(
+            f"{name}: expected rows of different {', '.join(order)}, found {repeated:,} that repeat them."
+        )
+    with store.workspace() as workspace:
+        file = workspace / f"{name}.parquet"
+        write_dataset(table, file)
+        declared = FileTable(
+            member=file.name,
+            columns=kinds,
+            event_time=event_time,
+            order_by=tuple(order),
+            sort_on_ingest=bool(keys),
+            sensitive=tuple(column for column in sensitive if column in kinds),
+            guards=_GUARDS,
+        )
+        source = FolderSource(name=name, path=str(workspace), tables={name: declared})
+        return snapshot(SnapshotRequest(source=source), store)
