@@ -24,16 +24,6 @@ from gatehouse.errors import ConfigurationError, DeclarationError, SourceError
 from gatehouse.store.store import ArtifactStore
 
 FORMATS = ("parquet", "csv", "jsonl")
-_OTHERS = {
-    b"\x1f\x8b": "gzip",
-    b"PK\x03\x04": "a zip archive (also .npz, .xlsx, or a model of PyTorch)",
-    b"\x93NUMPY": "an array of NumPy",
-    b"\x89HDF": "HDF5",
-    b"ARROW1": "Arrow IPC or Feather",
-    b"[": "one JSON array (pandas writes lines by to_json(orient='records', lines=True))",
-    **{bytes((0x80, version)): "a pickle, which is never read, as it can run code" for version in range(2, 6)},
-}
-"""What files that are no Dataset begin with."""
 _ALIKE = {("int64", "double"), ("double", "int64"), ("int64", "bool")}
 """Types that look alike in text, as it is written and as it is declared."""
 Types = Mapping[str, str]
@@ -60,14 +50,10 @@ def read_dataset(path: str | Path, format: str = "", types: Types | None = None)
         raise ConfigurationError(f"format: expected {', '.join(FORMATS)}, or empty to look, found {format!r}.")
     if not path.exists():
         raise DeclarationError(f"{path}: no such Dataset. Check that the task before has written it.")
-    if path.is_dir():
-        return _typed(_read_folder(path), path, types)
-    match format or _look(path):
-        case "parquet":
-            return _typed(_read_parquet(path), path, types)
-        case "jsonl":
-            return _typed(_read_json_lines(path), path, types, written=True)
-    return _typed(_read_csv(path, types), path, types, written=True)
+    chosen = "parquet" if path.is_dir() else format or _look(path)
+    if chosen == "csv":
+        return _typed(_read_csv(path, types), path, types, written=True)
+    return _typed(_read_json_lines(path) if chosen == "jsonl" else _read_parquet(path), path, types, chosen == "jsonl")
 
 
 def write_dataset(table: pa.Table, path: str | Path) -> None:
@@ -80,14 +66,17 @@ def _look(path: Path) -> str:
     """The format of a file, by its first bytes. Raises DeclarationError if it is none of `FORMATS`."""
     with open(path, "rb") as stream:
         head = stream.read(4096)
-    text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
+    text, other = head.removeprefix(b"\xef\xbb\xbf").lstrip(), ""
     if text.startswith(b"PAR1"):
         return "parquet"
-    other = next((name for magic, name in _OTHERS.items() if text.startswith(magic)), "")
     if not text:
         other = "blanks" if head else "an empty file"
+    elif head[0] == 0x80:
+        other = "a pickle, which is never read, as it can run code"
+    elif text.startswith(b"["):
+        other = "one JSON array (pandas writes lines by to_json(orient='records', lines=True))"
     elif b"\0" in head and not head.startswith((b"\xff\xfe", b"\xfe\xff")):
-        other = other or f"bytes that are no text, beginning with {head[:8]!r}"
+        other = f"bytes that are no text, beginning with {head[:8]!r}"
     if other:
         raise DeclarationError(
             f"{path}: expected Parquet, a CSV with a header, or JSON lines, found {other}. Write it in one of these."
@@ -95,32 +84,23 @@ def _look(path: Path) -> str:
     return "jsonl" if text.startswith(b"{") else "csv"
 
 
-def _read_folder(path: Path) -> pa.Table:
-    """The Parquet files of a folder; those whose names begin with `_` or `.` are notes of what wrote it."""
-    files = [file for file in sorted(path.iterdir()) if not file.name.startswith(("_", "."))]
-    strange = [file.name for file in files if file.is_dir() or _look(file) != "parquet"]
-    if strange or not files:
-        listed = ", ".join(strange[:5]) or "none"
-        raise DeclarationError(f"{path}: expected a folder of Parquet files and nothing else, found {listed}.")
-    tables = [_read_parquet(file) for file in files]
-    for file, table in zip(files, tables, strict=True):
-        if not table.schema.equals(tables[0].schema):
-            raise DeclarationError(
-                f"{path}: expected files of equal columns, found others in {file.name} ({_columns(table)}) than in "
-                f"{files[0].name} ({_columns(tables[0])}). Write both with one schema."
-            )
-    return pa.concat_tables(tables)
-
-
-def _columns(table: pa.Table) -> str:
-    return ", ".join(f"{field.name} {field.type}" for field in table.schema)
-
-
 def _read_parquet(path: Path) -> pa.Table:
-    try:
-        return pq.ParquetFile(path).read().replace_schema_metadata(None)
-    except (pa.ArrowException, OSError) as error:
-        raise DeclarationError(f"{path}: is not intact Parquet, perhaps cut off: {error}. Write it again.") from None
+    """One file, or those of a folder but for the notes of what wrote them, whose names begin with `_` or `.`."""
+    inside = sorted(path.iterdir()) if path.is_dir() else [path]
+    files = [file for file in inside if file == path or not file.name.startswith(("_", "."))]
+    tables: list[pa.Table] = []
+    for file in files:
+        try:
+            tables.append(pq.ParquetFile(file).read().replace_schema_metadata(None))
+        except (pa.ArrowException, OSError) as error:
+            raise DeclarationError(
+                f"{file}: expected intact Parquet: {str(error).rstrip('.')}. Write it again."
+            ) from None
+        if not tables[-1].schema.equals(tables[0].schema):
+            raise DeclarationError(f"{file}: expected the columns of {files[0].name}, found others. Write both alike.")
+    if not tables:
+        raise DeclarationError(f"{path}: expected Parquet files in this folder, found none.")
+    return pa.concat_tables(tables)
 
 
 def _read_json_lines(path: Path) -> pa.Table:
@@ -149,26 +129,15 @@ def _read_csv(path: Path, types: Types) -> pa.Table:
             if any(column.left_out for column in sniffed.columns):
                 raise DeclarationError("expected a name for every column, found none (pandas: to_csv(index=False))")
             kinds = {column.name: _kind(column, types) for column in sniffed.columns}
-            table = FileTable(
-                member=file.name,
-                delimiter=sniffed.delimiter,
-                decimal=sniffed.decimal,
-                encoding=sniffed.encoding,
-                columns=kinds,
-                times={
-                    column.name: column.form
-                    for column in sniffed.columns
-                    if column.form and kinds[column.name] is ColumnType.timestamp
-                },
-            )
-            tables = {path.name: table}
+            times = {name: kind for name, kind in kinds.items() if kind is ColumnType.timestamp}
+            read_by = {"delimiter": sniffed.delimiter, "decimal": sniffed.decimal, "encoding": sniffed.encoding}
+            forms = {column.name: column.form for column in sniffed.columns if column.form and column.name in times}
+            tables = {"dataset": FileTable(member=file.name, columns=kinds, times=forms, **read_by)}
             source = FolderSource(name="dataset", path=folder, nulls=sniffed.nulls, time_zone="UTC", tables=tables)
-            parts = FileReader(source, "", ArtifactStore.open(folder), Path(folder)).parts(path.name, ())
+            parts = FileReader(source, "", ArtifactStore.open(folder), Path(folder)).parts("dataset", ())
             return pa.concat_tables(part.read().table for part in parts)
         except SourceError as error:
-            words = str(error).rstrip(".")
-            for prefix in (f"{file}: ", f"Table {path.name}: ", f"{file.name}: ", f"{file.name}, "):
-                words = words.removeprefix(prefix)
+            words = str(error).replace(f"{folder}/", "").rstrip(".")
             raise DeclarationError(f"{path}: {words}. Correct the CSV, or what writes it.") from None
 
 
@@ -178,11 +147,8 @@ def _kind(column: SniffedColumn, types: Types) -> ColumnType:
     return ColumnType.string if unsure else column.number or column.kind
 
 
-def _typed(table: pa.Table, path: Path, types: Types, written: bool = False) -> pa.Table:
-    """The table with the types of a snapshot; a file that is `written` in text does not tell types that look alike.
-
-    Raises DeclarationError if a value would change.
-    """
+def _typed(table: pa.Table, path: Path, types: Types, written: bool) -> pa.Table:
+    """The table with the types of a snapshot; a file that is `written` in text does not tell types that look alike."""
     if repeated := sorted({name for name in table.column_names if table.column_names.count(name) > 1}):
         raise DeclarationError(f"{path}: expected columns of different names, found twice: {', '.join(repeated)}.")
     for place, field in enumerate(table.schema):

@@ -13,14 +13,8 @@ from gatehouse.errors import ConfigurationError, SourceError
 from gatehouse.store.reference import Reference
 from gatehouse.store.store import ArtifactStore
 
-_GUARDS = Guards(
-    new_column="warn",
-    retyped_column="warn",
-    duplicate_part="warn",
-    duplicate_rows="accept",
-    late="accept",
-    rewrite="accept",
-)
+_WARNS, _ACCEPTS = ("new_column", "retyped_column", "duplicate_part"), ("duplicate_rows", "late", "rewrite")
+_GUARDS = Guards.model_validate(dict.fromkeys(_WARNS, "warn") | dict.fromkeys(_ACCEPTS, "accept"))
 
 
 def snapshot_table(
@@ -32,7 +26,7 @@ def snapshot_table(
     event_time: str = "",
     sensitive: Sequence[str] = (),
 ) -> SnapshotResult:
-    """Take a snapshot with one table; equal rows give the same reference, with `keys` in any order.
+    """Take a snapshot of one table; equal rows give the same reference, with `keys` in any order.
 
     A column that a snapshot cannot hold, such as one of lists, is left out, with a warning.
 
@@ -47,9 +41,9 @@ def snapshot_table(
     """
     Reference("snapshots", name, "0" * 64)  # Refuses what is no name.
     order = [*keys, *([event_time] if event_time and keys else [])]
-    columns = {field.name: typed_column(field.name, field.type) for field in table.schema}
-    kinds = {column: sniffed.kind for column, sniffed in columns.items() if not sniffed.left_out}
-    if missing := [column for column in (*order, event_time) if column and column not in kinds]:
+    columns = [typed_column(field.name, field.type) for field in table.schema]
+    kinds = {column.name: column.kind for column in columns if not column.left_out}
+    if missing := [column for column in (*keys, event_time, *sensitive) if column and column not in kinds]:
         raise ConfigurationError(f"{name}: expected the columns {', '.join(missing)}, found {', '.join(kinds)}.")
     if event_time and kinds[event_time] != "timestamp":
         raise ConfigurationError(f"event_time: expected times in {event_time}, found {kinds[event_time]}.")
@@ -57,17 +51,10 @@ def snapshot_table(
         raise SourceError(
             f"{name}: expected rows of different {', '.join(order)}, found {repeated:,} that repeat them."
         )
+    sorting = {"order_by": tuple(order), "sort_on_ingest": bool(keys), "event_time": event_time}
     with store.workspace() as workspace:
         file = workspace / f"{name}.parquet"
         write_dataset(table, file)
-        declared = FileTable(
-            member=file.name,
-            columns=kinds,
-            event_time=event_time,
-            order_by=tuple(order),
-            sort_on_ingest=bool(keys),
-            sensitive=tuple(column for column in sensitive if column in kinds),
-            guards=_GUARDS,
-        )
+        declared = FileTable(member=file.name, columns=kinds, sensitive=tuple(sensitive), guards=_GUARDS, **sorting)
         source = FolderSource(name=name, path=str(workspace), tables={name: declared})
         return snapshot(SnapshotRequest(source=source), store)

@@ -249,14 +249,14 @@ def parse_contract(text: str, name: str = "contract.yaml") -> Contract:
 def contract_of_table(body: Mapping[str, Any], table: str = "") -> tuple[str, Contract, tuple[str, ...]]:
     """The contract of one table: its name, the contract without other tables, and the rules that it lost with them.
 
-    `body` is a contract, or that of a table alone (`columns`, and what else a table may have). The name is `table`,
-    which must be given where the contract has several. Raises ConfigurationError listing every problem.
+    `body` is a contract, or what it has of one table. The name is `table`, which must be given if the contract has
+    several. Raises ConfigurationError listing every problem.
     """
     if "tables" not in body:
         top = {key: value for key, value in body.items() if key in Contract.model_fields}
         body = {"version": 1, **top, "tables": {table or "dataset": {k: v for k, v in body.items() if k not in top}}}
     contract = parse_contract(json.dumps(body), "contract")
-    table = table or (next(iter(contract.tables)) if len(contract.tables) == 1 else "")
+    table = table or "".join(contract.tables) * (len(contract.tables) == 1)
     if table not in contract.tables:
         listed = ", ".join(contract.tables)
         raise ConfigurationError(f"table: expected one of the contract's tables, {listed}, found {table!r}. Name it.")

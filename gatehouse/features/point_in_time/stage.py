@@ -30,7 +30,7 @@ def retrieve_training_set(request: RetrieveRequest, store: ArtifactStore) -> Ret
 
     Raises ConfigurationError if the definitions do not load, or there is no such service.
     """
-    from gatehouse.data.splitting.publication import publish_training_set
+    from gatehouse.data.splitting.publication import publish_rows
     from gatehouse.features.computing.labels import entity_rows
     from gatehouse.features.database import connect, open_tables, set_time
     from gatehouse.features.definitions.repository import check_out
@@ -49,8 +49,9 @@ def retrieve_training_set(request: RetrieveRequest, store: ArtifactStore) -> Ret
         versions = {
             name: {"version": repository.views[name].spec.version, "table": tables[name]} for name in training_set.views
         }
-        reference = publish_training_set(
+        reference = publish_rows(
             store,
+            "training-sets",
             request.service,
             training_set.table,
             derived_from={

@@ -1,0 +1,97 @@
+"""The KFP interface of a split of a Dataset."""
+
+from typing import NamedTuple, Optional
+
+from kfp import dsl
+
+from gatehouse.components.interface import component
+
+
+@component("data", title="Split a dataset", caching=True, cpu="2", memory="4G")
+def split_dataset(
+    dataset: dsl.Input[dsl.Dataset],
+    label: str,
+    train: dsl.Output[dsl.Dataset],
+    validation: dsl.Output[dsl.Dataset],
+    test: dsl.Output[dsl.Dataset],
+    report: dsl.Output[dsl.HTML],
+    strategy: dict = {"strategy": "random"},
+    strategy_file: Optional[dsl.Input[dsl.Artifact]] = None,
+    task: str = "binary",
+    classes: list = [],
+    features: list = [],
+    keys: list = [],
+    event_time: str = "",
+    label_time: str = "",
+    group: str = "",
+    name: str = "dataset",
+    format: str = "",
+    store: str = "",
+) -> NamedTuple(
+    "Outputs", [("verdict", str), ("reasons", list), ("checks", dict), ("training_set", str), ("split", str)]
+):
+    """Divide a Dataset into train, validation and test, and check that nothing leaks between them.
+
+    Where the verdict is fail, there are no parts.
+
+    Args:
+        dataset: A table in Parquet (a file or a folder), CSV or JSON lines.
+        label: The column that is predicted: numbers, truth values, or names of classes.
+        strategy: How to divide, as a SplitSpec: time, random, stratified, entity, group, k_fold or rolling_origin.
+        strategy_file: The same as a file in YAML or JSON, in place of `strategy`.
+        task: binary, multiclass, regression or ranking.
+        classes: Names of the classes by number, of two the positive one last; empty for those that occur, in order.
+        features: The features; empty for every number, truth value and text without another role.
+        keys: Columns that say which entity a row is about.
+        event_time: Column of times at which the prediction is made; empty where that does not matter.
+        label_time: Column of times at which the label is known; empty for at once.
+        group: Of ranking: the column within whose values rows are ordered.
+        name: Name of the training set.
+        format: parquet, csv or jsonl; empty to look.
+        store: Address of an artifact store that keeps training set and split; empty for none.
+
+    Returns:
+        verdict: pass or fail.
+        reasons: Why it is fail: every part that is not what the strategy promises; else what to look at.
+        checks: What became of each check: passed, failed, noted or could not run.
+        training_set: Reference of the training set, which `train` takes; empty without a store.
+        split: Reference of the split, which `train` takes; empty without a store.
+        train: The rows to fit on, as Parquet.
+        validation: The rows to choose by.
+        test: The rows to judge by.
+        report: The report, with the level of labels in each part.
+    """
+    import shutil
+    from pathlib import Path
+
+    import pyarrow.parquet as pq
+
+    from gatehouse.data.datasets import read_dataset, write_dataset
+    from gatehouse.data.splitting.publication import Roles, publish_rows
+    from gatehouse.data.splitting.report import refusal
+    from gatehouse.data.splitting.stage import split as divide
+    from gatehouse.errors import GatehouseError
+    from gatehouse.reports.rendering import rendered
+    from gatehouse.store.parameters import given, open_store, request_of, runner, spec_of
+
+    opened, table = open_store(store), read_dataset(dataset.path, format)
+    named = {"label": label, "task": task, "classes": classes, "features": features, "keys": keys, "group": group}
+    rows, details = spec_of(Roles, {**named, "event_time": event_time, "label_time": label_time}).applied(table)
+    before = dataset.metadata.get("reference", "")
+    inputs = {"dataset": before} if before and opened.exists(before) else {}
+    training_set = str(publish_rows(opened, "training-sets", name, rows, details, inputs))
+    spec = given("strategy", {} if strategy_file else strategy, strategy_file)
+    try:
+        parts = runner(opened)(divide, request_of(divide, training_set=training_set, spec=spec))
+    except GatehouseError as error:
+        if not error.reasons:
+            raise
+        Path(report.path).write_text(refusal(name, error.reasons), encoding="utf-8")
+        return ("fail", list(error.reasons), {}, training_set if store else "", "")
+    for part, output in (("train", train), ("validation", validation), ("test", test)):
+        chosen = pq.read_table(opened.path(parts.split, f"{part}.parquet"))["row"]
+        write_dataset(table.take(chosen), output.path)
+        output.metadata |= {"rows": len(chosen)} | ({"reference": parts.split} if store else {})
+    shutil.copyfile(rendered(opened, parts.split_checks), report.path)
+    kept = (training_set, parts.split) if store else ("", "")
+    return ("pass", list(parts.warnings), parts.checks, *kept)

@@ -1,0 +1,59 @@
+"""The KFP interface of a validation of a Dataset."""
+
+from typing import NamedTuple, Optional
+
+from kfp import dsl
+
+from gatehouse.components.interface import component
+
+
+@component("data", title="Validate a dataset", caching=True, cpu="2", memory="4G")
+def validate_dataset(
+    dataset: dsl.Input[dsl.Dataset],
+    metrics: dsl.Output[dsl.Metrics],
+    report: dsl.Output[dsl.HTML],
+    statistics: dsl.Output[dsl.Artifact],
+    contract: dict = {},
+    contract_file: Optional[dsl.Input[dsl.Artifact]] = None,
+    baseline: Optional[dsl.Input[dsl.Dataset]] = None,
+    table: str = "",
+    format: str = "",
+    store: str = "",
+) -> NamedTuple("Outputs", [("verdict", str), ("reasons", list), ("validation", str)]):
+    """Judge the rows of a Dataset by a contract: columns, types, nulls, ranges, keys, and drift from a baseline.
+
+    Args:
+        dataset: A table in Parquet (a file or a folder), CSV or JSON lines.
+        contract: What the table promises: a contract, what it has of one table (columns, …), or its reference.
+        contract_file: The contract as a file in YAML or JSON, in place of `contract`.
+        baseline: An earlier Dataset, with which the rules on drift compare.
+        table: The table of the contract that this is, if it has several.
+        format: parquet, csv or jsonl; empty to look.
+        store: Address of an artifact store that keeps snapshot, statistics and validation; empty for none.
+
+    Returns:
+        verdict: pass or fail.
+        reasons: Why it is fail: every broken rule.
+        validation: Reference of the validation; empty without a store.
+        metrics: Numbers of rules judged, failed and warned.
+        report: The report, with a card of every column.
+        statistics: Statistics of every column as JSON, in the form gatehouse/statistics/1.
+    """
+    import shutil
+
+    from gatehouse.data.statistics.measurement import STATISTICS_FILE, statistics_of
+    from gatehouse.data.validation.report import show
+    from gatehouse.data.validation.whole_table import validate_dataset as judge
+    from gatehouse.store.parameters import given, open_store
+
+    opened = open_store(store)
+    promised = given("contract", contract, contract_file)
+    result = judge(opened, dataset.path, promised, baseline.path if baseline else "", format, table)
+    show(result, opened, metrics, report)
+    measured = statistics_of(opened, result.validation)
+    shutil.copyfile(opened.path(measured, STATISTICS_FILE), statistics.path)
+    if not store:
+        report.metadata.clear()  # Nobody finds the temporary store.
+        return (result.verdict, list(result.reasons), "")
+    statistics.metadata["reference"] = measured
+    return (result.verdict, list(result.reasons), result.validation)
