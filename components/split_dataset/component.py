@@ -72,17 +72,19 @@ def split_dataset(
     from gatehouse.data.splitting.stage import split as divide
     from gatehouse.errors import GatehouseError
     from gatehouse.reports.rendering import rendered
-    from gatehouse.store.parameters import given, open_store, request_of, runner, spec_of
+    from gatehouse.store.parameters import checked, given, open_store
 
     opened, table = open_store(store), read_dataset(dataset.path, format)
     named = {"label": label, "task": task, "classes": classes, "features": features, "keys": keys, "group": group}
-    rows, details = spec_of(Roles, {**named, "event_time": event_time, "label_time": label_time}).applied(table)
+    roles = checked("columns", Roles, {**named, "event_time": event_time, "label_time": label_time})
+    rows, details = roles.applied(table)
     before = dataset.metadata.get("reference", "")
     inputs = {"dataset": before} if before and opened.exists(before) else {}
     training_set = str(publish_rows(opened, "training-sets", name, rows, details, inputs))
     spec = given("strategy", {} if strategy_file else strategy, strategy_file)
     try:
-        parts = runner(opened)(divide, request_of(divide, training_set=training_set, spec=spec))
+        request = checked("strategy", divide.request, {"training_set": training_set, "spec": spec})
+        parts = divide(request, opened)
     except GatehouseError as error:
         if not error.reasons:
             raise

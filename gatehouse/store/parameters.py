@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeVar, get_origin
 
 from pydantic import BaseModel
 
-from gatehouse.configuration.yaml_lines import read_yaml
+from gatehouse.configuration.yaml_lines import load_model, read_yaml
 from gatehouse.errors import ConfigurationError
 from gatehouse.store.run import LAST_STAGE, RUN_ID, run_id
 from gatehouse.store.stage import Req, Res, Stage, StageModel
@@ -175,6 +175,15 @@ def given(name: str, inline: Mapping[str, Any], artifact: Any = None) -> dict[st
     if not isinstance(body, dict):
         raise ConfigurationError(f"{name}: expected a file with keys and values, found {type(body).__name__}.")
     return body
+
+
+def checked(name: str, model: type[_Model], body: Mapping[str, Any]) -> _Model:
+    """A configuration as a model; raises ConfigurationError with every problem, each with its key."""
+    problems: list[str] = []
+    spec = load_model(name, json.dumps(body), model, problems)
+    if spec is None:
+        raise ConfigurationError("\n".join(problems))
+    return spec
 
 
 def runner(store: ArtifactStore, rerun: str = "") -> Callable[[Stage[Req, Res], Req], Res]:

@@ -9,7 +9,7 @@ from gatehouse.data.snapshot.column_types import typed_column
 from gatehouse.data.snapshot.spec import Guards
 from gatehouse.data.snapshot.stage import SnapshotRequest, SnapshotResult, snapshot
 from gatehouse.data.sources.files import FileTable, FolderSource
-from gatehouse.errors import ConfigurationError, SourceError
+from gatehouse.errors import ConfigurationError, DeclarationError
 from gatehouse.store.reference import Reference
 from gatehouse.store.store import ArtifactStore
 
@@ -37,7 +37,7 @@ def snapshot_table(
 
     Raises:
         ConfigurationError: if there is no such column, or the event time is no timestamp.
-        SourceError: if rows share their keys, or the table has no rows.
+        DeclarationError: if rows share their keys, or the table has no rows.
     """
     Reference("snapshots", name, "0" * 64)  # Refuses what is no name.
     order = [*keys, *([event_time] if event_time and keys else [])]
@@ -47,8 +47,10 @@ def snapshot_table(
         raise ConfigurationError(f"{name}: expected the columns {', '.join(missing)}, found {', '.join(kinds)}.")
     if event_time and kinds[event_time] != "timestamp":
         raise ConfigurationError(f"event_time: expected times in {event_time}, found {kinds[event_time]}.")
+    if not table.num_rows:
+        raise DeclarationError(f"{name}: expected rows, found none. Check what writes the Dataset.")
     if keys and (repeated := table.num_rows - table.group_by(order).aggregate([]).num_rows):
-        raise SourceError(
+        raise DeclarationError(
             f"{name}: expected rows of different {', '.join(order)}, found {repeated:,} that repeat them."
         )
     sorting = {"order_by": tuple(order), "sort_on_ingest": bool(keys), "event_time": event_time}

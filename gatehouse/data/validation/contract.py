@@ -28,6 +28,7 @@ from gatehouse.errors import ConfigurationError
 from gatehouse.runtime.plural import counted
 from gatehouse.store.canonical import canonical_json
 from gatehouse.store.identity import identity_of
+from gatehouse.store.parameters import checked
 from gatehouse.store.store import ArtifactStore
 
 CONTRACT_FILE = "contract.json"
@@ -233,13 +234,13 @@ class Contract(Part):
         return flagged | (frozenset(present) - columns.keys()) if flagged else flagged
 
 
-def parse_contract(text: str, name: str = "contract.yaml") -> Contract:
-    """Read a contract that a person wrote, in YAML; `name` is that of the file.
+def parse_contract(text: str) -> Contract:
+    """Read a contract that a person wrote, in YAML.
 
     Raises ConfigurationError listing every problem at once, each with file, line and path of the key.
     """
     problems: list[str] = []
-    contract = load_model(name, text, Contract, problems)
+    contract = load_model("contract.yaml", text, Contract, problems)
     if contract is None or problems:
         listed = "".join(f"\n  - {problem}" for problem in problems)
         raise ConfigurationError(f"{counted(len(problems), 'problem')} in the contract:{listed}")
@@ -255,7 +256,7 @@ def contract_of_table(body: Mapping[str, Any], table: str = "") -> tuple[str, Co
     if "tables" not in body:
         top = {key: value for key, value in body.items() if key in Contract.model_fields}
         body = {"version": 1, **top, "tables": {table or "dataset": {k: v for k, v in body.items() if k not in top}}}
-    contract = parse_contract(json.dumps(body), "contract")
+    contract = checked("contract", Contract, body)
     table = table or "".join(contract.tables) * (len(contract.tables) == 1)
     if table not in contract.tables:
         listed = ", ".join(contract.tables)
