@@ -18,12 +18,7 @@ def split_dataset(
     strategy: dict = {"strategy": "random"},
     strategy_file: Optional[dsl.Input[dsl.Artifact]] = None,
     task: str = "binary",
-    classes: list = [],
-    features: list = [],
-    keys: list = [],
-    event_time: str = "",
-    label_time: str = "",
-    group: str = "",
+    columns: dict = {},
     name: str = "dataset",
     format: str = "",
     store: str = "",
@@ -40,12 +35,9 @@ def split_dataset(
         strategy: How to divide, as a SplitSpec: time, random, stratified, entity, group, k_fold or rolling_origin.
         strategy_file: The same as a file in YAML or JSON, in place of `strategy`.
         task: binary, multiclass, regression or ranking.
-        classes: Names of the classes by number, of two the positive one last; empty for those that occur, in order.
-        features: The features; empty for every number, truth value and text without another role.
-        keys: Columns that say which entity a row is about.
-        event_time: Column of times at which the prediction is made; empty where that does not matter.
-        label_time: Column of times at which the label is known; empty for at once.
-        group: Of ranking: the column within whose values rows are ordered.
+        columns: What other columns are: keys (which entity a row is about), event_time (when the prediction is made),
+            label_time (when the label is known), group (of ranking: in which rows are ordered) and features (empty for
+            every other number, truth value and text). Besides, the names of classes, of two the positive one last.
         name: Name of the training set.
         format: parquet, csv or jsonl; empty to look.
         store: Address of an artifact store that keeps training set and split; empty for none.
@@ -75,9 +67,7 @@ def split_dataset(
     from gatehouse.store.parameters import checked, given, open_store
 
     opened, table = open_store(store), read_dataset(dataset.path, format)
-    named = {"label": label, "task": task, "classes": classes, "features": features, "keys": keys, "group": group}
-    roles = checked("columns", Roles, {**named, "event_time": event_time, "label_time": label_time})
-    rows, details = roles.applied(table)
+    rows, details = checked("columns", Roles, {"label": label, "task": task, **columns}).applied(table)
     before = dataset.metadata.get("reference", "")
     inputs = {"dataset": before} if before and opened.exists(before) else {}
     training_set = str(publish_rows(opened, "training-sets", name, rows, details, inputs))

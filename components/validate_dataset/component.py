@@ -41,14 +41,28 @@ def validate_dataset(
     """
     import shutil
 
+    from gatehouse.data.datasets import read_dataset
+    from gatehouse.data.snapshot.whole_table import snapshot_table
     from gatehouse.data.statistics.measurement import STATISTICS_FILE, statistics_of
+    from gatehouse.data.statistics.stage import MeasureRequest, measure
+    from gatehouse.data.validation.contract import contract_of_table, publish_contract
     from gatehouse.data.validation.report import show
-    from gatehouse.data.validation.whole_table import validate_dataset as judge
+    from gatehouse.data.validation.stage import ValidateRequest, validate
+    from gatehouse.store.identity import identity_of
     from gatehouse.store.parameters import given, open_store
 
-    opened = open_store(store)
-    promised = given("contract", contract, contract_file)
-    result = judge(opened, dataset.path, promised, baseline.path if baseline else "", format, table)
+    opened, before = open_store(store), ""
+    name, promised, lost = contract_of_table(given("contract", contract, contract_file), table)
+    types = {column: str(rules.type.value) for column, rules in promised.tables[name].columns.items()}
+    for artifact in filter(None, (baseline, dataset)):
+        rows = read_dataset(artifact.path, format, types)
+        hidden = tuple(sorted(promised.sensitive(name, rows.column_names).intersection(rows.column_names)))
+        taken = snapshot_table(opened, rows, name, sensitive=hidden)
+        if artifact is baseline:
+            datasets = opened.manifest(taken.snapshot).derived_from
+            before = measure(MeasureRequest(name=name, datasets=datasets, sensitive={name: hidden}), opened).statistics
+    about = {"snapshot": taken.snapshot, "contract": publish_contract(opened, identity_of(promised))}
+    result = validate(ValidateRequest(**about, baseline=before, delivery=(*taken.delivery, *lost)), opened)
     show(result, opened, metrics, report)
     measured = statistics_of(opened, result.validation)
     shutil.copyfile(opened.path(measured, STATISTICS_FILE), statistics.path)

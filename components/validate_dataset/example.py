@@ -7,7 +7,6 @@ from gatehouse.components import require, validate_dataset
 
 @dsl.component(packages_to_install=["scikit-learn", "pandas"])
 def load(flowers: dsl.Output[dsl.Dataset]) -> None:
-    """Write the flowers that scikit-learn ships as a CSV."""
     from sklearn.datasets import load_iris
 
     load_iris(as_frame=True).frame.to_csv(flowers.path, index=False)
@@ -15,7 +14,6 @@ def load(flowers: dsl.Output[dsl.Dataset]) -> None:
 
 @dsl.pipeline
 def example() -> None:
-    """Require that every flower has a length in centimetres and one of three species."""
     length = {"type": "double", "nullable": False, "min": 0.1, "max": 10}
     columns = {"sepal length (cm)": length, "target": {"type": "int64", "allowed": [0, 1, 2]}}
     judged = validate_dataset(dataset=load().output, contract={"columns": columns, "extra_columns": "allow"})

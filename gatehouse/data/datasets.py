@@ -1,8 +1,4 @@
-"""Reads and writes KFP Datasets: tables in Parquet, CSV or JSON lines, whose format is looked at.
-
-A Dataset has no file extension. Whatever wrote it, its columns have the types that a snapshot has (int64, double,
-string, bool, and timestamps in UTC), so that one contract fits a CSV and Parquet; lists and the like stay as they are.
-"""
+"""Reads and writes KFP Datasets: tables in Parquet, CSV or JSON lines, which have no file extension."""
 
 import re
 import tempfile
@@ -25,35 +21,35 @@ from gatehouse.store.store import ArtifactStore
 
 FORMATS = ("parquet", "csv", "jsonl")
 _ALIKE = {("int64", "double"), ("double", "int64"), ("int64", "bool")}
-"""Types that look alike in text, as it is written and as it is declared."""
 Types = Mapping[str, str]
 
 
 def read_dataset(path: str | Path, format: str = "", types: Types | None = None) -> pa.Table:
-    """Read all rows of a Dataset: a file, or a folder of Parquet files of equal columns, in the order of their names.
+    """Read all rows of a Dataset: a file, or a folder of Parquet files with equal columns, in the order of their names.
 
-    In a CSV, an empty cell and NA are nulls, as is another text such as `?` in an otherwise numeric column; a column
-    with any value of another type is a text. A time without a zone is in UTC. Nothing is unpickled.
+    Whatever wrote it, its columns have the types of a snapshot: int64, double, string, bool, and timestamps, in UTC
+    where they state no zone; only lists and the like stay as they are. In a CSV, an empty cell and NA are nulls, as is
+    another text such as `?` in an otherwise numeric column. A column with any value of another type is a text.
 
     Args:
-        path: Its place on this machine.
         format: `parquet`, `csv` or `jsonl`; empty to look at its first bytes.
-        types: Types of columns that text leaves open, by name: 1 may be int64, double, bool or string.
+        types: Types of columns, by name, that text leaves open: 1 may be int64, double, bool or string.
 
-    Raises:
-        ConfigurationError: if there is no such format.
-        DeclarationError: if it is missing, empty, truncated or of another format; if a row of a CSV has another number
-            of fields than the header; or if two columns have one name, or a value fits no type.
+    Raises ConfigurationError if there is no such format. Raises DeclarationError if the Dataset is missing, empty, cut
+    off or of another format, a row of a CSV has too many or too few fields, two columns have one name, or a value would
+    change. Nothing is unpickled.
     """
     path, types = Path(path), types or {}
     if format and format not in FORMATS:
         raise ConfigurationError(f"format: expected {', '.join(FORMATS)}, or empty to look, found {format!r}.")
     if not path.exists():
         raise DeclarationError(f"{path}: no such Dataset. Check that the task before has written it.")
-    chosen = "parquet" if path.is_dir() else format or _look(path)
-    if chosen == "csv":
-        return _typed(_read_csv(path, types), path, types, written=True)
-    return _typed(_read_json_lines(path) if chosen == "jsonl" else _read_parquet(path), path, types, chosen == "jsonl")
+    match "parquet" if path.is_dir() else format or _look(path):
+        case "parquet":
+            return _typed(_read_parquet(path), path, types)
+        case "jsonl":
+            return _typed(_read_json_lines(path), path, types, written=True)
+    return _typed(_read_csv(path, types), path, types, written=True)
 
 
 def write_dataset(table: pa.Table, path: str | Path) -> None:
@@ -63,14 +59,13 @@ def write_dataset(table: pa.Table, path: str | Path) -> None:
 
 
 def _look(path: Path) -> str:
-    """The format of a file, by its first bytes. Raises DeclarationError if it is none of `FORMATS`."""
     with open(path, "rb") as stream:
         head = stream.read(4096)
     text, other = head.removeprefix(b"\xef\xbb\xbf").lstrip(), ""
     if text.startswith(b"PAR1"):
         return "parquet"
     if not text:
-        other = "blanks" if head else "an empty file"
+        other = "nothing"
     elif head[0] == 0x80:
         other = "a pickle, which is never read, as it can run code"
     elif text.startswith(b"["):
@@ -130,8 +125,8 @@ def _read_csv(path: Path, types: Types) -> pa.Table:
                 raise DeclarationError("expected a name for every column, found none (pandas: to_csv(index=False))")
             kinds = {column.name: _kind(column, types) for column in sniffed.columns}
             times = {name: kind for name, kind in kinds.items() if kind is ColumnType.timestamp}
-            read_by = {"delimiter": sniffed.delimiter, "decimal": sniffed.decimal, "encoding": sniffed.encoding}
             forms = {column.name: column.form for column in sniffed.columns if column.form and column.name in times}
+            read_by = {"delimiter": sniffed.delimiter, "decimal": sniffed.decimal, "encoding": sniffed.encoding}
             tables = {"dataset": FileTable(member=file.name, columns=kinds, times=forms, **read_by)}
             source = FolderSource(name="dataset", path=folder, nulls=sniffed.nulls, time_zone="UTC", tables=tables)
             parts = FileReader(source, "", ArtifactStore.open(folder), Path(folder)).parts("dataset", ())
@@ -147,7 +142,7 @@ def _kind(column: SniffedColumn, types: Types) -> ColumnType:
     return ColumnType.string if unsure else column.number or column.kind
 
 
-def _typed(table: pa.Table, path: Path, types: Types, written: bool) -> pa.Table:
+def _typed(table: pa.Table, path: Path, types: Types, written: bool = False) -> pa.Table:
     """The table with the types of a snapshot; a file that is `written` in text does not tell types that look alike."""
     if repeated := sorted({name for name in table.column_names if table.column_names.count(name) > 1}):
         raise DeclarationError(f"{path}: expected columns of different names, found twice: {', '.join(repeated)}.")

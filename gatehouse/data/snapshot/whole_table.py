@@ -21,39 +21,29 @@ def snapshot_table(
     store: ArtifactStore,
     table: pa.Table,
     name: str,
-    *,
     keys: Sequence[str] = (),
     event_time: str = "",
     sensitive: Sequence[str] = (),
 ) -> SnapshotResult:
     """Take a snapshot of one table; equal rows give the same reference, with `keys` in any order.
 
-    A column that a snapshot cannot hold, such as one of lists, is left out, with a warning.
-
-    Args:
-        keys: Columns that, with the event time, no two rows share; the rows are sorted by them.
-        event_time: Column of times from which rows are known; empty for none.
-        sensitive: Columns whose values are never shown.
-
-    Raises:
-        ConfigurationError: if there is no such column, or the event time is no timestamp.
-        DeclarationError: if rows share their keys, or the table has no rows.
+    With the event time, `keys` must differ from row to row. A column of lists and the like is left out, with a warning.
+    Raises ConfigurationError if there is no such column, or the event time is no timestamp. Raises DeclarationError if
+    rows share their keys, or there are none.
     """
     Reference("snapshots", name, "0" * 64)  # Refuses what is no name.
-    order = [*keys, *([event_time] if event_time and keys else [])]
+    order = (*keys, *((event_time,) if event_time and keys else ()))
     columns = [typed_column(field.name, field.type) for field in table.schema]
     kinds = {column.name: column.kind for column in columns if not column.left_out}
     if missing := [column for column in (*keys, event_time, *sensitive) if column and column not in kinds]:
         raise ConfigurationError(f"{name}: expected the columns {', '.join(missing)}, found {', '.join(kinds)}.")
     if event_time and kinds[event_time] != "timestamp":
         raise ConfigurationError(f"event_time: expected times in {event_time}, found {kinds[event_time]}.")
-    if not table.num_rows:
-        raise DeclarationError(f"{name}: expected rows, found none. Check what writes the Dataset.")
-    if keys and (repeated := table.num_rows - table.group_by(order).aggregate([]).num_rows):
-        raise DeclarationError(
-            f"{name}: expected rows of different {', '.join(order)}, found {repeated:,} that repeat them."
-        )
-    sorting = {"order_by": tuple(order), "sort_on_ingest": bool(keys), "event_time": event_time}
+    repeated = table.num_rows - table.group_by(order).aggregate([]).num_rows if keys else 0
+    if repeated or not table.num_rows:
+        found = f"{repeated:,} that repeat {', '.join(order)}" if repeated else "none"
+        raise DeclarationError(f"{name}: expected rows, each with keys of its own, found {found}. Correct the Dataset.")
+    sorting = {"order_by": order, "sort_on_ingest": bool(keys), "event_time": event_time}
     with store.workspace() as workspace:
         file = workspace / f"{name}.parquet"
         write_dataset(table, file)

@@ -20,14 +20,8 @@ _PART, _ROW_GROUP = "part-00000.parquet", 1 << 17
 class Roles(Spec):
     """What the columns of a table are to a model.
 
-    Attributes:
-        label: What is predicted: numbers, truth values, or names of `classes`.
-        classes: Names of the classes by number, of two the positive one last; for several, by default those in order.
-        features: By default every number, truth value and text without another role.
-        keys: Which entity a row is about.
-        event_time: When the prediction is made; empty where that does not matter.
-        label_time: When the label is known; empty for at once.
-        group: Of ranking: within what the rows are ordered.
+    `label` is numbers, truth values, or names of `classes`, of two the positive one last. `features` are by default
+    every number, truth value and text without another role. `label_time` is by default `event_time`.
     """
 
     label: str
@@ -50,12 +44,11 @@ class Roles(Spec):
         chosen = self.features or [name for name in types if name not in others]
         numeric = [name for name in chosen if types.get(name) in ("int64", "double", "bool")]
         categorical = [name for name in chosen if types.get(name) == "string"]
-        problems = [f"{name} is missing" for name in sorted({*others, *self.features} - types.keys())]
-        untimed = {name for name in times.values() if types.get(name, "timestamp") != "timestamp" and name}
-        problems += [f"{name} has no times, but {types[name]}" for name in sorted(untimed)]
+        problems = [f"{name} is missing" for name in sorted({*others, *chosen} - types.keys())]
+        untimed = {name for name in times.values() if types.get(name, "timestamp") != "timestamp"}
+        odd = {name for name in self.features if name in types and name not in (*numeric, *categorical)}
         problems += [f"{name} is feature and label" for name in self.features if name == self.label]
-        odd = [name for name in self.features if name in types and name not in {*numeric, *categorical}]
-        problems += [f"{name} is {types[name]}, which is no feature" for name in odd]
+        problems += [f"{name} is {types[name]}, not what it is to be" for name in sorted(untimed | odd)]
         if problems:
             raise ConfigurationError(f"The columns do not fit their roles: {'; '.join(problems)}. Correct either.")
         classes = list(self.classes)
@@ -88,8 +81,7 @@ def publish_rows(
 ) -> Reference:
     """Publish a table: as `training-sets` what `split`, `fit_transformation`, `train` and `evaluate` take.
 
-    Of its columns, `details` name the `label`, the `numeric` and `categorical` features, `entity_keys`,
-    `decision_time`, `label_time` and `group`; besides, they have the `task` and `classes`. `Roles.applied` gives them.
+    `details` must then have the `task`, `classes` and columns that `Roles.applied` gives.
     """
     columns = [Column(field.name, str(field.type), field.nullable) for field in table.schema]
     with store.workspace() as workspace:

@@ -262,10 +262,9 @@ def contract_of_table(body: Mapping[str, Any], table: str = "") -> tuple[str, Co
         listed = ", ".join(contract.tables)
         raise ConfigurationError(f"table: expected one of the contract's tables, {listed}, found {table!r}. Name it.")
     own = contract.tables[table]
-    here = tuple(key for key in own.foreign_keys if key.table == table and not key.snapshot)
-    lost = (f"{table}: foreign_keys, as {key.table} is elsewhere" for key in own.foreign_keys if key not in here)
-    tables = {table: own.model_copy(update={"foreign_keys": here})}
-    return table, contract.model_copy(update={"tables": tables}), tuple(lost)
+    lost = tuple(f"{table}: foreign_keys, as only this table is there: {key.table}" for key in own.foreign_keys)
+    tables = {table: own.model_copy(update={"foreign_keys": ()})}
+    return table, contract.model_copy(update={"tables": tables}), lost
 
 
 def contract_text(contract: Contract) -> str:
