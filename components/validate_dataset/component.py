@@ -45,14 +45,13 @@ def validate_dataset(
     from gatehouse.data.snapshot.whole_table import snapshot_table
     from gatehouse.data.statistics.measurement import STATISTICS_FILE, statistics_of
     from gatehouse.data.statistics.stage import MeasureRequest, measure
-    from gatehouse.data.validation.contract import contract_of_table, publish_contract
+    from gatehouse.data.validation.contract import CONTRACT_FILE, contract_of_table, contract_text
     from gatehouse.data.validation.report import show
     from gatehouse.data.validation.stage import ValidateRequest, validate
-    from gatehouse.store.identity import identity_of
     from gatehouse.store.parameters import given, open_store
 
     opened, before = open_store(store), ""
-    name, promised, lost = contract_of_table(given("contract", contract, contract_file), table)
+    name, promised, lost = contract_of_table(opened, given("contract", contract, contract_file), table)
     types = {column: str(rules.type.value) for column, rules in promised.tables[name].columns.items()}
     for artifact in filter(None, (baseline, dataset)):
         rows = read_dataset(artifact.path, format, types)
@@ -61,8 +60,9 @@ def validate_dataset(
         if artifact is baseline:
             datasets = opened.manifest(taken.snapshot).derived_from
             before = measure(MeasureRequest(name=name, datasets=datasets, sensitive={name: hidden}), opened).statistics
-    about = {"snapshot": taken.snapshot, "contract": publish_contract(opened, identity_of(promised))}
-    result = validate(ValidateRequest(**about, baseline=before, delivery=(*taken.delivery, *lost)), opened)
+    published = str(opened.publish("config", "contract", {CONTRACT_FILE: contract_text(promised)}))
+    about = {"contract": published, "baseline": before, "delivery": (*taken.delivery, *lost)}
+    result = validate(ValidateRequest(snapshot=taken.snapshot, **about), opened)
     show(result, opened, metrics, report)
     measured = statistics_of(opened, result.validation)
     shutil.copyfile(opened.path(measured, STATISTICS_FILE), statistics.path)

@@ -180,7 +180,7 @@ def given(name: str, inline: Mapping[str, Any], artifact: Any = None) -> dict[st
 def checked(name: str, model: type[_Model], body: Mapping[str, Any]) -> _Model:
     """A configuration as a model; raises ConfigurationError with every problem, each with its key."""
     problems: list[str] = []
-    spec = load_model(name, json.dumps(body), model, problems)
+    spec = load_model(name, json.dumps(body, ensure_ascii=False), model, problems)
     if spec is None:
         raise ConfigurationError("\n".join(problems))
     return spec

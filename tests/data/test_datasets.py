@@ -1,4 +1,4 @@
-"""Datasets of a KFP pipeline: one table in three formats is read the same, and nothing damaged passes as a table."""
+"""Datasets of a KFP pipeline: one table in several formats is read the same, and nothing damaged passes as a table."""
 
 import json
 import pickle
@@ -13,36 +13,30 @@ import pyarrow.parquet as pq
 import pytest
 
 from gatehouse.data.datasets import read_dataset, write_dataset
-from gatehouse.errors import ConfigurationError, DeclarationError
+from gatehouse.errors import DeclarationError
 
-ROWS = 500
+ROWS = range(500)
 MOMENT = datetime(2024, 1, 1, tzinfo=UTC)
 TABLE = pa.table(
     {
-        "id": pa.array(range(ROWS)),
-        "at": pa.array([MOMENT + timedelta(milliseconds=7 * row) for row in range(ROWS)], pa.timestamp("us", "UTC")),
-        "since": pa.array([1_700_000_000 + row for row in range(ROWS)]),
-        "share": pa.array([None if row % 9 == 0 else row / 7 for row in range(ROWS)]),
-        "code": pa.array([f"{row:05}" for row in range(ROWS)]),
-        "odd": pa.array([row % 2 == 1 for row in range(ROWS)]),
+        "at": pa.array([MOMENT + timedelta(milliseconds=7 * row) for row in ROWS], pa.timestamp("us", "UTC")),
+        "since": pa.array([1_700_000_000 + row for row in ROWS]),
+        "share": pa.array([None if row % 9 == 0 else row / 7 for row in ROWS]),
+        "code": pa.array([f"{row:05}" for row in ROWS]),
+        "odd": pa.array([row % 2 == 1 for row in ROWS]),
     }
 )
 
 
-def write_csv(path: Path) -> None:
-    pa.csv.write_csv(TABLE, path)
-
-
 def write_json(path: Path) -> None:
-    rows = TABLE.to_pylist()
-    path.write_text("".join(json.dumps({**row, "at": row["at"].isoformat()}) + "\n" for row in rows))
+    rows = [json.dumps({**row, "at": row["at"].isoformat()}) + "\n" for row in TABLE.to_pylist()]
+    path.write_text("".join(rows))
 
 
-def write_narrow_parquet(path: Path) -> None:
-    narrow = {"id": pa.int16(), "at": pa.timestamp("ns"), "since": pa.int32(), "code": pa.large_string()}
-    kinds = [pa.field(field.name, narrow.get(field.name, field.type)) for field in TABLE.schema]
-    table = TABLE.cast(pa.schema(kinds))
-    pq.write_table(table.set_column(4, "code", pc.dictionary_encode(table["code"])), path)
+def write_narrow(path: Path) -> None:
+    table = TABLE.set_column(3, "code", pc.dictionary_encode(TABLE["code"]))
+    table = table.set_column(0, "at", table["at"].cast(pa.timestamp("ns")))
+    pq.write_table(table.set_column(1, "since", table["since"].cast(pa.int32())), path)
 
 
 def write_folder(path: Path) -> None:
@@ -52,32 +46,32 @@ def write_folder(path: Path) -> None:
     (path / "_SUCCESS").touch()
 
 
-@pytest.mark.parametrize("write", [write_csv, write_json, write_narrow_parquet, write_folder])
+@pytest.mark.parametrize("write", [lambda path: pa.csv.write_csv(TABLE, path), write_json, write_narrow, write_folder])
 def test_a_table_is_the_same_in_every_format(tmp_path: Path, write: Callable[[Path], None]) -> None:
     write(tmp_path / "dataset")
     assert read_dataset(tmp_path / "dataset").equals(TABLE)
+    write_dataset(pa.concat_tables([TABLE.slice(0, 3), TABLE.slice(3)]), tmp_path / "a")
+    write_dataset(TABLE, tmp_path / "b")
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
 
 
-def test_what_is_written_is_read_and_has_equal_bytes_for_equal_rows(tmp_path: Path) -> None:
-    write_dataset(TABLE, tmp_path / "new" / "a")
-    write_dataset(pa.concat_tables([TABLE.slice(0, 3), TABLE.slice(3)]), tmp_path / "b")
-    assert read_dataset(tmp_path / "b", "parquet").equals(TABLE)
-    assert (tmp_path / "b").read_bytes() == (tmp_path / "new" / "a").read_bytes()
-
-
-def test_values_that_do_not_fit_make_a_column_of_text(tmp_path: Path) -> None:
+def test_text_is_read_as_declared_and_never_guessed(tmp_path: Path) -> None:
     rows = [*range(99), "many"]
-    (tmp_path / "data").write_text("n,day\n" + "".join(f"{row},01/02/2020\n" for row in rows))
-    read = read_dataset(tmp_path / "data")
+    (tmp_path / "data").write_text("n,day,m\n" + "".join(f"{row},01/02/2020,1\n" for row in rows))
+    read = read_dataset(tmp_path / "data", types={"m": "double"})
     assert read["n"].to_pylist() == list(map(str, rows))
     assert read["day"][0].as_py() == "01/02/2020"  # The first of February, or the second of January.
+    assert [str(read_dataset(tmp_path / "data", types={"m": kind})["m"].type) for kind in ("", "string")] == [
+        "int64",
+        "string",
+    ]
+    assert read["m"].type == pa.float64()
 
 
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (b"", "empty"),
-        (b" \n", "blanks"),
+        (b" \n", "nothing"),
         (pickle.dumps({"a": [1]}), "pickle"),
         (b"\x01\x02\x00\x04", "no text"),
         (b'[{"a": 1}]', "lines=True"),
@@ -94,9 +88,8 @@ def test_values_that_do_not_fit_make_a_column_of_text(tmp_path: Path) -> None:
 )
 def test_what_is_no_whole_table_is_refused(tmp_path: Path, content: bytes, words: str) -> None:
     (tmp_path / "given").write_bytes(content)
-    with pytest.raises(DeclarationError, match=words) as raised:
+    with pytest.raises(DeclarationError, match=f"{tmp_path}/given.*{words}"):
         read_dataset(tmp_path / "given")
-    assert str(tmp_path / "given") in str(raised.value)
 
 
 def test_parquet_that_would_lose_something_is_refused(tmp_path: Path) -> None:
@@ -112,7 +105,3 @@ def test_parquet_that_would_lose_something_is_refused(tmp_path: Path) -> None:
     pq.write_table(TABLE.drop(["odd"]), tmp_path / "parts" / "part-2")
     with pytest.raises(DeclarationError, match="part-2"):
         read_dataset(tmp_path / "parts")
-    with pytest.raises(ConfigurationError, match="feather"):
-        read_dataset(tmp_path / "parts", "feather")
-    with pytest.raises(DeclarationError, match="absent"):
-        read_dataset(tmp_path / "absent")

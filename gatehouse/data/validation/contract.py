@@ -247,12 +247,14 @@ def parse_contract(text: str) -> Contract:
     return contract
 
 
-def contract_of_table(body: Mapping[str, Any], table: str = "") -> tuple[str, Contract, tuple[str, ...]]:
+def contract_of_table(store: ArtifactStore, body: Mapping[str, Any], table: str) -> tuple[str, Contract, list[str]]:
     """The contract of one table: its name, the contract without other tables, and the rules that it lost with them.
 
-    `body` is a contract, or what it has of one table. The name is `table`, which must be given if the contract has
-    several. Raises ConfigurationError listing every problem.
+    `body` is a contract, what it has of one table, or its reference. `table` may be empty if the contract has one.
+    Raises ConfigurationError listing every problem.
     """
+    if body.keys() == {"reference"}:
+        body = json.loads(store.read_text(body["reference"], CONTRACT_FILE))
     if "tables" not in body:
         top = {key: value for key, value in body.items() if key in Contract.model_fields}
         body = {"version": 1, **top, "tables": {table or "dataset": {k: v for k, v in body.items() if k not in top}}}
@@ -261,10 +263,9 @@ def contract_of_table(body: Mapping[str, Any], table: str = "") -> tuple[str, Co
     if table not in contract.tables:
         listed = ", ".join(contract.tables)
         raise ConfigurationError(f"table: expected one of the contract's tables, {listed}, found {table!r}. Name it.")
-    own = contract.tables[table]
-    lost = tuple(f"{table}: foreign_keys, as only this table is there: {key.table}" for key in own.foreign_keys)
-    tables = {table: own.model_copy(update={"foreign_keys": ()})}
-    return table, contract.model_copy(update={"tables": tables}), lost
+    lost = [f"{table}: foreign_keys to {key.table}, which is no part" for key in contract.tables[table].foreign_keys]
+    alone = contract.tables[table].model_copy(update={"foreign_keys": ()})
+    return table, contract.model_copy(update={"tables": {table: alone}}), lost
 
 
 def contract_text(contract: Contract) -> str:
