@@ -19,7 +19,7 @@ from gatehouse.data.sources.files import FileTable, FolderSource
 from gatehouse.errors import ConfigurationError, DeclarationError, SourceError
 from gatehouse.store.store import ArtifactStore
 
-FORMATS = ("parquet", "csv", "jsonl")
+_FORMATS = ("parquet", "csv", "jsonl")
 _ALIKE = {("int64", "double"), ("double", "int64"), ("int64", "bool")}
 Types = Mapping[str, str]
 
@@ -40,8 +40,8 @@ def read_dataset(path: str | Path, format: str = "", types: Types | None = None)
     change. Nothing is unpickled.
     """
     path, types = Path(path), types or {}
-    if format and format not in FORMATS:
-        raise ConfigurationError(f"format: expected {', '.join(FORMATS)}, or empty to look, found {format!r}.")
+    if format and format not in _FORMATS:
+        raise ConfigurationError(f"format: expected {', '.join(_FORMATS)}, or empty to look, found {format!r}.")
     if not path.exists():
         raise DeclarationError(f"{path}: no such Dataset. Check that the task before has written it.")
     match "parquet" if path.is_dir() else format or _look(path):
@@ -61,22 +61,16 @@ def write_dataset(table: pa.Table, path: str | Path) -> None:
 def _look(path: Path) -> str:
     with open(path, "rb") as stream:
         head = stream.read(4096)
-    text, other = head.removeprefix(b"\xef\xbb\xbf").lstrip(), ""
-    if text.startswith(b"PAR1"):
-        return "parquet"
-    if not text:
-        other = "nothing"
-    elif head[0] == 0x80:
-        other = "a pickle, which is never read, as it can run code"
-    elif text.startswith(b"["):
-        other = "one JSON array (pandas writes lines by to_json(orient='records', lines=True))"
-    elif b"\0" in head and not head.startswith((b"\xff\xfe", b"\xfe\xff")):
-        other = f"bytes that are no text, beginning with {head[:8]!r}"
-    if other:
-        raise DeclarationError(
-            f"{path}: expected Parquet, a CSV with a header, or JSON lines, found {other}. Write it in one of these."
-        )
-    return "jsonl" if text.startswith(b"{") else "csv"
+    text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
+    if text.startswith((b"PAR1", b"{")):
+        return "parquet" if text.startswith(b"PAR1") else "jsonl"
+    array = "one JSON array (pandas writes lines by to_json(orient='records', lines=True))"
+    others = {b"": "nothing", b"[": array, b"\x80": "a pickle, which is never read, as it can run code"}
+    binary = b"\0" in head and not head.startswith((b"\xff\xfe", b"\xfe\xff"))
+    if binary or text[:1] in others:
+        found = others.get(text[:1], f"bytes that are no text, beginning with {head[:8]!r}")
+        raise DeclarationError(f"{path}: expected Parquet, a CSV with a header, or JSON lines, found {found}.")
+    return "csv"
 
 
 def _read_parquet(path: Path) -> pa.Table:

@@ -17,6 +17,7 @@ from pydantic import BaseModel
 
 from gatehouse.configuration.yaml_lines import load_model, read_yaml
 from gatehouse.errors import ConfigurationError
+from gatehouse.runtime.plural import counted
 from gatehouse.store.run import LAST_STAGE, RUN_ID, run_id
 from gatehouse.store.stage import Req, Res, Stage, StageModel
 from gatehouse.store.store import ArtifactStore
@@ -177,12 +178,14 @@ def given(name: str, inline: Mapping[str, Any], artifact: Any = None) -> dict[st
     return body
 
 
-def checked(name: str, model: type[_Model], body: Mapping[str, Any]) -> _Model:
-    """A configuration as a model; raises ConfigurationError with every problem, each with its key."""
+def checked(name: str, model: type[_Model], body: Mapping[str, Any] | str) -> _Model:
+    """A configuration, or its text in YAML, as a model; raises ConfigurationError with every problem and its key."""
     problems: list[str] = []
-    spec = load_model(name, json.dumps(body, ensure_ascii=False), model, problems)
+    text = body if isinstance(body, str) else json.dumps(body, ensure_ascii=False)
+    spec = load_model(name, text, model, problems)
     if spec is None:
-        raise ConfigurationError("\n".join(problems))
+        listed = "".join(f"\n  - {problem}" for problem in problems)
+        raise ConfigurationError(f"{counted(len(problems), 'problem')} in {name}:{listed}")
     return spec
 
 

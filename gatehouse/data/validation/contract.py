@@ -8,7 +8,6 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, PrivateAttr, ValidationError, model_validator
 
 from gatehouse.configuration.duration import Duration
-from gatehouse.configuration.yaml_lines import load_model
 from gatehouse.data.validation.column_contract import (
     ColumnContract,
     Count,
@@ -239,12 +238,7 @@ def parse_contract(text: str) -> Contract:
 
     Raises ConfigurationError listing every problem at once, each with file, line and path of the key.
     """
-    problems: list[str] = []
-    contract = load_model("contract.yaml", text, Contract, problems)
-    if contract is None or problems:
-        listed = "".join(f"\n  - {problem}" for problem in problems)
-        raise ConfigurationError(f"{counted(len(problems), 'problem')} in the contract:{listed}")
-    return contract
+    return checked("contract.yaml", Contract, text)
 
 
 def contract_of_table(store: ArtifactStore, body: Mapping[str, Any], table: str) -> tuple[str, Contract, list[str]]:
@@ -282,11 +276,11 @@ def contract_text(contract: Contract) -> str:
 def publish_contract(store: ArtifactStore, contract: Mapping[str, Any]) -> str:
     """The reference of a contract that a task gets as an object: published here, unless it is `{"reference": …}`.
 
-    Raises pydantic's ValidationError if it is no contract.
+    Raises ConfigurationError if it is no contract.
     """
     if contract.keys() == {"reference"}:
         return str(contract["reference"])
-    files = {CONTRACT_FILE: contract_text(Contract.model_validate_json(json.dumps(contract))).encode()}
+    files = {CONTRACT_FILE: contract_text(checked("contract", Contract, contract)).encode()}
     return str(store.publish("config", "contract", files))
 
 
