@@ -20,7 +20,7 @@ MOMENT = datetime(2024, 1, 1, tzinfo=UTC)
 TABLE = pa.table(
     {
         "at": pa.array([MOMENT + timedelta(milliseconds=7 * row) for row in ROWS], pa.timestamp("us", "UTC")),
-        "since": pa.array([1_700_000_000 + row for row in ROWS]),
+        "created": pa.array([1_700_000_000 + row for row in ROWS]),
         "share": pa.array([None if row % 9 == 0 else row / 7 for row in ROWS]),
         "code": pa.array([f"{row:05}" for row in ROWS]),
         "odd": pa.array([row % 2 == 1 for row in ROWS]),
@@ -36,7 +36,7 @@ def write_json(path: Path) -> None:
 def write_narrow(path: Path) -> None:
     table = TABLE.set_column(3, "code", pc.dictionary_encode(TABLE["code"]))
     table = table.set_column(0, "at", table["at"].cast(pa.timestamp("ns")))
-    pq.write_table(table.set_column(1, "since", table["since"].cast(pa.int32())), path)
+    pq.write_table(table.set_column(1, "created", table["created"].cast(pa.int32())), path)
 
 
 def write_folder(path: Path) -> None:
