@@ -65,11 +65,12 @@ def split_dataset(
     from gatehouse.errors import GatehouseError
     from gatehouse.reports.rendering import rendered
     from gatehouse.store.parameters import checked, given, open_store
+    from gatehouse.store.reference import is_identity
 
     opened, table = open_store(store), read_dataset(dataset.path, format)
     rows, details = checked("columns", Roles, {"label": label, "task": task, **columns}).applied(table)
-    before = dataset.metadata.get("reference", "")
-    inputs = {"dataset": before} if before and opened.exists(before) else {}
+    before = str(dataset.metadata.get("reference", ""))
+    inputs = {"dataset": before} if is_identity(before) and opened.exists(before) else {}
     training_set = str(publish_rows(opened, "training-sets", name, rows, details, inputs))
     spec = given("strategy", {} if strategy_file else strategy, strategy_file)
     try:

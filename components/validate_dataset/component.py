@@ -56,7 +56,7 @@ def validate_dataset(
     for artifact in filter(None, (baseline, dataset)):
         rows = read_dataset(artifact.path, format, types)
         hidden = tuple(sorted(promised.sensitive(name, rows.column_names).intersection(rows.column_names)))
-        taken = snapshot_table(opened, rows, name, sensitive=hidden)
+        taken = snapshot_table(opened, rows, name, sensitive=hidden, look=True)
         if artifact is baseline:
             datasets = opened.manifest(taken.snapshot).derived_from
             before = measure(MeasureRequest(name=name, datasets=datasets, sensitive={name: hidden}), opened).statistics

@@ -51,7 +51,8 @@ def run(component: str, folder: Path, rows: pa.Table | None, **inputs: Any) -> t
         for output in outputs
         if output in function.__annotations__
     }
-    return function(dataset=SimpleNamespace(path=str(folder / "in"), metadata={}), **artifacts, **inputs), artifacts
+    dataset = SimpleNamespace(path=str(folder / "in"), metadata={"reference": inputs.pop("reference", "")})
+    return function(dataset=dataset, **artifacts, **inputs), artifacts
 
 
 def test_what_breaks_the_contract_is_a_verdict_in_every_format(tmp_path: Path) -> None:
@@ -107,8 +108,12 @@ def test_equal_rows_are_one_snapshot(tmp_path: Path, store: ArtifactStore) -> No
 
 
 def test_parts_are_all_rows_once_and_go_on_to_training(tmp_path: Path, store: ArtifactStore) -> None:
+    before = run("snapshot_dataset", tmp_path, ORDERS, store=store.address)[0][0]
     inputs = {"label": "kind", "task": "multiclass", "strategy": {"strategy": "random"}, "store": store.address}
-    (verdict, _, checks, training_set, split), artifacts = run("split_dataset", tmp_path, ORDERS, **inputs)
+    (verdict, _, checks, training_set, split), artifacts = run(
+        "split_dataset", tmp_path, ORDERS, **inputs, reference=before
+    )
+    assert store.manifest(training_set).derived_from == {"dataset": before}
     assert (verdict, checks["parts"]) == ("pass", "passed")
     parts = [read_dataset(artifacts[name].path) for name in ("train", "validation", "test")]
     assert pa.concat_tables(parts).sort_by("at").equals(ORDERS)

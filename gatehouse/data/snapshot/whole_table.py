@@ -24,10 +24,12 @@ def snapshot_table(
     keys: Sequence[str] = (),
     event_time: str = "",
     sensitive: Sequence[str] = (),
+    look: bool = False,
 ) -> SnapshotResult:
     """Take a snapshot of one table; equal rows give the same reference, with `keys` in any order.
 
     With the event time, `keys` must differ from row to row. A column of lists and the like is left out, with a warning.
+    Other warnings compare with the earlier snapshot of this name; with `look` none does, then or later.
     Raises ConfigurationError if there is no such column, or the event time is no timestamp. Raises DeclarationError if
     rows share their keys, or there are none.
     """
@@ -49,4 +51,4 @@ def snapshot_table(
         write_dataset(table, file)
         declared = FileTable(member=file.name, columns=kinds, sensitive=tuple(sensitive), guards=_GUARDS, **sorting)
         source = FolderSource(name=name, path=str(workspace), tables={name: declared})
-        return snapshot(SnapshotRequest(source=source), store)
+        return snapshot(SnapshotRequest(source=source, look=look), store)
