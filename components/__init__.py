@@ -31,11 +31,14 @@ from gatehouse.components.rollback.component import rollback
 from gatehouse.components.score.component import score
 from gatehouse.components.skew.component import skew
 from gatehouse.components.snapshot.component import snapshot
+from gatehouse.components.snapshot_dataset.component import snapshot_dataset
 from gatehouse.components.split.component import split
+from gatehouse.components.split_dataset.component import split_dataset
 from gatehouse.components.take_keys.component import take_keys
 from gatehouse.components.train.component import train
 from gatehouse.components.tune.component import tune
 from gatehouse.components.validate.component import validate
+from gatehouse.components.validate_dataset.component import validate_dataset
 
 __all__ = [
     "alert",
@@ -69,9 +72,12 @@ __all__ = [
     "score",
     "skew",
     "snapshot",
+    "snapshot_dataset",
     "split",
+    "split_dataset",
     "take_keys",
     "train",
     "tune",
     "validate",
+    "validate_dataset",
 ]

@@ -15,8 +15,9 @@ from typing import Any, Literal, TypeVar, get_origin
 
 from pydantic import BaseModel
 
-from gatehouse.configuration.yaml_lines import read_yaml
+from gatehouse.configuration.yaml_lines import load_model, read_yaml
 from gatehouse.errors import ConfigurationError
+from gatehouse.runtime.plural import counted
 from gatehouse.store.run import LAST_STAGE, RUN_ID, run_id
 from gatehouse.store.stage import Req, Res, Stage, StageModel
 from gatehouse.store.store import ArtifactStore
@@ -175,6 +176,17 @@ def given(name: str, inline: Mapping[str, Any], artifact: Any = None) -> dict[st
     if not isinstance(body, dict):
         raise ConfigurationError(f"{name}: expected a file with keys and values, found {type(body).__name__}.")
     return body
+
+
+def checked(name: str, model: type[_Model], body: Mapping[str, Any] | str) -> _Model:
+    """A configuration, or its text in YAML, as a model; raises ConfigurationError with every problem and its key."""
+    problems: list[str] = []
+    text = body if isinstance(body, str) else json.dumps(body, ensure_ascii=False)
+    spec = load_model(name, text, model, problems)
+    if spec is None:
+        listed = "".join(f"\n  - {problem}" for problem in problems)
+        raise ConfigurationError(f"{counted(len(problems), 'problem')} in {name}:{listed}")
+    return spec
 
 
 def runner(store: ArtifactStore, rerun: str = "") -> Callable[[Stage[Req, Res], Req], Res]:

@@ -41,6 +41,7 @@ class SniffedColumn:
         why_text: Why numbers of it are read as text.
         also: Another format that all its times fit.
         epoch: The unit in which its numbers are times of the years 1990 to 2100 since 1970.
+        number: The type of the numbers that its name made times.
     """
 
     name: str
@@ -55,6 +56,7 @@ class SniffedColumn:
     also: str = ""
     epoch: str = ""
     left_out: str = ""
+    number: ColumnType | None = None
 
 
 @dataclass(frozen=True)
@@ -182,7 +184,7 @@ def with_epoch(column: SniffedColumn, low: float, high: float) -> SniffedColumn:
     words = re.findall(r"[a-z]+", re.sub(r"([a-z])([A-Z])", r"\1 \2", column.name).lower())
     named = max((place for place, word in enumerate(words) if _TIME_WORD.fullmatch(word)), default=len(words))
     if unit and named < len(words) and not _NO_TIMES.intersection(words[named:]):
-        return replace(column, kind=ColumnType.timestamp, form=unit)
+        return replace(column, kind=ColumnType.timestamp, form=unit, number=column.kind)
     return replace(column, epoch=unit)
 
 

@@ -92,8 +92,6 @@ def take(opened: Opened, store: ArtifactStore, *, anew: bool = False) -> Deliver
     SourceError if the source cannot be read as declared, and DeliveryError if a guard refuses what was delivered.
     """
     spec, window = opened.spec, opened.window
-    if not any(table.event_time for table in spec.tables.values()):
-        raise SourceError(f"Source {spec.name}: no table states its event_time, so the snapshot has no watermark.")
     newest, parts = opened.deliveries.newest(), dict[str, tuple[Stored, ...]]()
     for name, table in spec.tables.items():
         earlier = newest.tables.get(name) if newest else None
@@ -135,13 +133,13 @@ def _no_file(entry: FileEntry) -> bytes:
 
 
 def as_of(spec: SourceSpec, tables: Mapping[str, Table]) -> str:
-    """When the newest row of any table is known, ISO 8601 in UTC; tables without event times do not count."""
-    moments = (
+    """When the newest row of any table is known, ISO 8601 in UTC; empty where no table has event times."""
+    moments = [
         datetime.fromisoformat(tables[name].last) + table.availability_lag
         for name, table in spec.tables.items()
         if table.event_time
-    )
-    return max(moments).isoformat()
+    ]
+    return max(moments).isoformat() if moments else ""
 
 
 def by_the_clock(spec: SourceSpec, delivery: Delivery, now: datetime) -> tuple[str, ...]:

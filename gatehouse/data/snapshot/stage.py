@@ -36,7 +36,7 @@ class SnapshotResult(StageModel):
     """A snapshot.
 
     Attributes:
-        as_of: The newest availability time in it, ISO 8601 in UTC.
+        as_of: The newest availability time in it, ISO 8601 in UTC; empty where no table has event times.
         delivery: Warnings without those by the clock: the same in every run while the snapshot is the newest.
         unchanged: Whether the source was unchanged, so that nothing was read.
     """

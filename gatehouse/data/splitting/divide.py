@@ -78,9 +78,12 @@ def rows_of(codes: Codes) -> Parts:
 def unit_of(spec: SplitSpec, training_set: TrainingSet) -> tuple[str, ...]:
     """The columns whose values together stay on one side: a row's key, an entity, a group; empty for other strategies.
 
+    A row without entity keys and decision time is its own key: then there are no columns, which `hashes` takes for all.
+
     Raises ConfigurationError if the entity is made of columns that are no entity keys.
     """
-    row_key = (*training_set.entity_keys, training_set.decision_time)
+    timed = training_set.has(training_set.decision_time)
+    row_key = (*training_set.entity_keys, *((training_set.decision_time,) if timed else ()))
     match spec:
         case RandomSplit() | StratifiedSplit():
             return spec.keys or row_key

@@ -41,6 +41,11 @@ def page(store: ArtifactStore, reference: str) -> str:
     )
 
 
+def refusal(name: str, reasons: Sequence[str]) -> str:
+    """The page of a table that is not divided, as HTML."""
+    return render("report.html", f"Split of {name}", "", Verdict("fail", "The rows are not divided.", reasons))
+
+
 def _verdict(checks: Sequence[Json]) -> Verdict:
     def sentences(status: str) -> list[str]:
         return [f"{check['name']}: {why}" for check in checks if check["status"] == status for why in check["messages"]]

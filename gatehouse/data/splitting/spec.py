@@ -125,7 +125,7 @@ class RandomSplit(_InFractions):
     """By a seeded hash of each row's key: a row stays where it is when others are added, removed or reordered."""
 
     strategy: Literal["random"] = Field(description="By row.")
-    keys: Columns = Field((), description="Columns of the key; by default the entity keys and the decision time.")
+    keys: Columns = Field((), description="Columns of the key; by default entity keys and decision time, or all.")
 
 
 class StratifiedSplit(_InFractions):
@@ -137,7 +137,7 @@ class StratifiedSplit(_InFractions):
 
     strategy: Literal["stratified"] = Field(description="By row, evenly in each stratum.")
     strata: Columns = Field((), description="Columns whose values make a stratum; by default the label.")
-    keys: Columns = Field((), description="Columns of the key; by default the entity keys and the decision time.")
+    keys: Columns = Field((), description="Columns of the key; by default entity keys and decision time, or all.")
 
 
 class EntitySplit(_InFractions):

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gatehouse.data.splitting.spec import SplitSpec
-from gatehouse.errors import ConfigurationError, LeakageError
+from gatehouse.errors import ConfigurationError, GatehouseError, LeakageError
 from gatehouse.runtime.plural import counted
 from gatehouse.store.canonical import canonical_json
 from gatehouse.store.identity import identity_of
@@ -76,25 +76,27 @@ def split(request: SplitRequest, store: ArtifactStore) -> SplitResult:
     from gatehouse.data.splitting.measures import measures
     from gatehouse.data.splitting.training_set import TrainingSet
 
-    def listed(problems: list[str]) -> str:
+    def refusal(kind: type[GatehouseError], problems: list[str], advice: str) -> GatehouseError:
         lines = "".join(f"\n  - {problem}" for problem in problems)
         name = Reference.parse(request.training_set)
-        return f"{name} is not divided, for {counted(len(problems), 'reason')}:{lines}"
+        error = kind(f"{name} is not divided, for {counted(len(problems), 'reason')}:{lines}{advice}")
+        error.reasons = tuple(problems)
+        return error
 
     advice = "\nCorrect the strategy in `split`, or the training set; see `split.checks.severity`."
     training_set = TrainingSet.open(store, request.training_set)
     training_set.require([training_set.label, *training_set.features])
     partition = divide(request.spec, training_set)
     if problems := [*partition.problems, *_repeated(training_set, partition)]:
-        raise LeakageError(listed(problems) + advice)
+        raise refusal(LeakageError, problems, advice)
     subject = Subject.of(request.spec, training_set, partition)
     checks = run_checks(subject)
     if broken := [check for check in checks if check.ends_the_run]:
         messages = [text for check in broken for text in check.named_messages]
         if broken[0].name == USABLE and all(check.status == COULD_NOT_RUN for check in broken[1:]):
             # Nothing leaks, but `split` and the rows do not fit each other: a part has no rows, or one label.
-            raise ConfigurationError(f"{listed(messages)}.")
-        raise LeakageError(listed(messages) + advice)
+            raise refusal(ConfigurationError, messages, ".")
+        raise refusal(LeakageError, messages, advice)
     parts = _publish("splits", request, store, ((f"{name}.parquet", rows) for name, rows in partition.parts.items()))
     failed = (text for check in checks if check.status == FAILED for text in check.named_messages)
     warnings = (*failed, *without_values(subject))

@@ -40,8 +40,8 @@ class TrainingSet:
         self.entity_keys = tuple(details.get("entity_keys", ()))
         self.label = str(details.get("label", "label"))
         self.task = declared_task(details)
-        self.decision_time = str(details.get("decision_time", "decision_time"))
-        self.label_time = str(details.get("label_time", "label_time"))
+        self.decision_time = str(details.get("decision_time") or "decision_time")
+        self.label_time = str(details.get("label_time") or "label_time")
 
     @classmethod
     def open(cls, store: ArtifactStore, reference: str) -> "TrainingSet":
@@ -80,11 +80,13 @@ class TrainingSet:
     def hashes(self, columns: Sequence[str], start: int) -> tuple[Hashes, Flags]:
         """Hash of every row's values in these columns, and whether one of them is missing; shape (rows,).
 
+        Without columns it is the hash of the whole row, in which a null is a value like any other.
         Raises ConfigurationError if there is no such column, or its type cannot be hashed.
         """
         self.require(columns)
         try:
-            return row_hashes(self.batches(columns), start)
+            hashes, missing = row_hashes(self.batches(columns or self.schema.names), start)
+            return hashes, missing & bool(columns)
         except TypeError as error:
             raise ConfigurationError(f"The training set cannot be divided by {', '.join(columns)}: {error}.") from error
 

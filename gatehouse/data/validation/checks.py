@@ -32,15 +32,16 @@ _WITHOUT_RULES = TableContract.model_construct(columns={}, extra_columns="allow"
 
 @dataclass(frozen=True)
 class Judge:
-    """A snapshot with a view for every table, its contract, and what it is compared with; freshness is against `as_of`.
+    """A snapshot with a view for every table, its contract, and what it is compared with.
 
-    `elsewhere` are the tables of other snapshots, by the name that the contract gives the snapshot.
+    Freshness is against `as_of`, if the snapshot has one. `elsewhere` are the tables of other snapshots, by the name
+    that the contract gives the snapshot.
     """
 
     connection: duckdb.DuckDBPyConnection
     tables: Mapping[str, Table]
     contract: Contract
-    as_of: datetime
+    as_of: datetime | None
     statistics: ByColumn
     baseline: Measurement | None
     findings: Findings
@@ -106,7 +107,11 @@ class _TableJudge:
             f"count|{key.columns[0]}": f"count({quoted(key.columns[0])})" for key in unique if key.ignores_nulls
         }
         aggregates |= {f"unique|{index}": key.distinct for index, key in enumerate(unique)}
-        if freshness and self._is_judged((freshness.column,), "freshness"):
+        if freshness and self.judge.as_of is None:
+            self.findings.not_judged.append(
+                f"{self.table.name}: freshness, as no table of the snapshot has event times"
+            )
+        elif freshness and self._is_judged((freshness.column,), "freshness"):
             column = quoted(freshness.column)
             # A time after the snapshot's does not show how late the data is.
             aggregates["freshness"] = f"max({column}) FILTER (WHERE {column} <= {literal(self.judge.as_of)})"
@@ -228,7 +233,7 @@ class _TableJudge:
 
     def _freshness(self, newest: datetime | None) -> None:
         rule, as_of = self.contract.freshness, self.judge.as_of
-        assert rule is not None  # the scan has the newest time only with such a rule
+        assert rule is not None and as_of is not None  # the scan has the newest time only with such a rule
         if newest is not None and newest.tzinfo is None:
             newest = newest.replace(tzinfo=UTC)
         if newest is not None and as_of - newest <= rule.within:

@@ -8,7 +8,6 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, PrivateAttr, ValidationError, model_validator
 
 from gatehouse.configuration.duration import Duration
-from gatehouse.configuration.yaml_lines import load_model
 from gatehouse.data.validation.column_contract import (
     ColumnContract,
     Count,
@@ -28,6 +27,7 @@ from gatehouse.errors import ConfigurationError
 from gatehouse.runtime.plural import counted
 from gatehouse.store.canonical import canonical_json
 from gatehouse.store.identity import identity_of
+from gatehouse.store.parameters import checked
 from gatehouse.store.store import ArtifactStore
 
 CONTRACT_FILE = "contract.json"
@@ -238,12 +238,28 @@ def parse_contract(text: str) -> Contract:
 
     Raises ConfigurationError listing every problem at once, each with file, line and path of the key.
     """
-    problems: list[str] = []
-    contract = load_model("contract.yaml", text, Contract, problems)
-    if contract is None or problems:
-        listed = "".join(f"\n  - {problem}" for problem in problems)
-        raise ConfigurationError(f"{counted(len(problems), 'problem')} in the contract:{listed}")
-    return contract
+    return checked("contract.yaml", Contract, text)
+
+
+def contract_of_table(store: ArtifactStore, body: Mapping[str, Any], table: str) -> tuple[str, Contract, list[str]]:
+    """The contract of one table: its name, the contract without other tables, and the rules that it lost with them.
+
+    `body` is a contract, what it has of one table, or its reference. `table` may be empty if the contract has one.
+    Raises ConfigurationError listing every problem.
+    """
+    if body.keys() == {"reference"}:
+        body = json.loads(store.read_text(body["reference"], CONTRACT_FILE))
+    if "tables" not in body:
+        top = {key: value for key, value in body.items() if key in Contract.model_fields}
+        body = {"version": 1, **top, "tables": {table or "dataset": {k: v for k, v in body.items() if k not in top}}}
+    contract = checked("contract", Contract, body)
+    table = table or "".join(contract.tables) * (len(contract.tables) == 1)
+    if table not in contract.tables:
+        listed = ", ".join(contract.tables)
+        raise ConfigurationError(f"table: expected one of the contract's tables, {listed}, found {table!r}. Name it.")
+    lost = [f"{table}: foreign_keys to {key.table}, which is no part" for key in contract.tables[table].foreign_keys]
+    alone = contract.tables[table].model_copy(update={"foreign_keys": ()})
+    return table, contract.model_copy(update={"tables": {table: alone}}), lost
 
 
 def contract_text(contract: Contract) -> str:
@@ -260,11 +276,11 @@ def contract_text(contract: Contract) -> str:
 def publish_contract(store: ArtifactStore, contract: Mapping[str, Any]) -> str:
     """The reference of a contract that a task gets as an object: published here, unless it is `{"reference": …}`.
 
-    Raises pydantic's ValidationError if it is no contract.
+    Raises ConfigurationError if it is no contract.
     """
     if contract.keys() == {"reference"}:
         return str(contract["reference"])
-    files = {CONTRACT_FILE: contract_text(Contract.model_validate_json(json.dumps(contract))).encode()}
+    files = {CONTRACT_FILE: contract_text(checked("contract", Contract, contract)).encode()}
     return str(store.publish("config", "contract", files))
 
 

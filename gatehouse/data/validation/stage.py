@@ -83,12 +83,13 @@ def validate(request: ValidateRequest, store: ArtifactStore) -> ValidateResult:
     compared = Measurement(without_values(baseline.statistics, sensitive), current.rebinned, baseline.rows)
     findings = Findings()
     every = [*tables.values(), *(table for other in elsewhere.values() for table in other.values())]
+    as_of = snapshot.details["as_of"]
     with store.workspace() as workspace, opened(every, workspace) as connection:
         Judge(
             connection=connection,
             tables=tables,
             contract=contract,
-            as_of=datetime.fromisoformat(snapshot.details["as_of"]),
+            as_of=datetime.fromisoformat(as_of) if as_of else None,
             statistics=current.statistics,
             baseline=compared if request.baseline else None,
             findings=findings,

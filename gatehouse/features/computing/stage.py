@@ -3,6 +3,7 @@
 from datetime import datetime
 from typing import Any
 
+from gatehouse.errors import ConfigurationError
 from gatehouse.store.reference import Reference
 from gatehouse.store.stage import StageModel, stage
 from gatehouse.store.store import ArtifactStore
@@ -51,6 +52,11 @@ def compute_features(request: ComputeRequest, store: ArtifactStore) -> ComputeRe
 
     snapshot = store.manifest(request.snapshot)
     as_of = str(snapshot.details["as_of"])
+    if not as_of:
+        raise ConfigurationError(
+            f"{snapshot.reference} has no table with event times, and features are known from a time on. State "
+            "event_time of a table in the source."
+        )
     changed: dict[str, list[str]] = {}
     with store.workspace() as workspace:
         repository = check_out(store, request.definitions, workspace / "feature_repo")

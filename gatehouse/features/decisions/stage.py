@@ -2,7 +2,6 @@
 
 from gatehouse.configuration.times import in_utc
 from gatehouse.errors import ConfigurationError
-from gatehouse.store.manifest import Column
 from gatehouse.store.stage import CONTENTS, StageModel, stage
 from gatehouse.store.store import ArtifactStore
 
@@ -46,7 +45,8 @@ def retrieve_decisions(request: DecisionsRequest, store: ArtifactStore) -> Decis
     Raises ConfigurationError if the span does not parse or holds no decision, more than one of span, keys and
     unlabelled is chosen, the keys are not those of the label's rows, or there is no such service.
     """
-    from gatehouse.features.database import connect, open_tables, set_time, write_parquet
+    from gatehouse.data.splitting.publication import publish_rows
+    from gatehouse.features.database import connect, open_tables, set_time
     from gatehouse.features.decisions.rows import decided_rows, rows_of_file, unlabelled_rows
     from gatehouse.features.definitions.repository import check_out
     from gatehouse.features.point_in_time.feast_store import applied, retrieve
@@ -85,25 +85,11 @@ def retrieve_decisions(request: DecisionsRequest, store: ArtifactStore) -> Decis
             )
         with applied(repository, feature_files(store, request.feature_tables), workspace) as feast:
             table = retrieve(feast, repository, request.service, rows, workspace).table
-        path = workspace / "part-00000.parquet"
-        write_parquet(table, path)
         roles = ("snapshot", "feature_tables", "definitions", "keys")
         inputs = {role: reference for role in roles if (reference := getattr(request, role))}
         options = {name: getattr(request, name) for name in ("service", "as_of", "since", "until")}
         options |= {"unlabelled": True} if request.unlabelled else {}
-        reference = store.publish(
-            "decisions",
-            request.service,
-            {path.name: path},
-            columns=[Column(field.name, str(field.type), field.nullable) for field in table.schema],
-            rows=table.num_rows,
-            rows_per_file={path.name: table.num_rows},
-            derived_from=inputs,
-            configuration=options,
-            details={
-                "entity_keys": list(repository.entity_keys),
-                "decision_time": "decision_time",
-                "task": repository.label.task,
-            },
-        )
+        keys, task = list(repository.entity_keys), repository.label.task
+        details = {"entity_keys": keys, "decision_time": "decision_time", "task": task}
+        reference = publish_rows(store, "decisions", request.service, table, details, inputs, options)
     return DecisionsResult(decisions=str(reference), rows=table.num_rows)

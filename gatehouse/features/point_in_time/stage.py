@@ -2,12 +2,8 @@
 
 from datetime import datetime
 
-from gatehouse.store.manifest import Column
 from gatehouse.store.stage import StageModel, stage
 from gatehouse.store.store import ArtifactStore
-
-PART = "part-00000.parquet"
-"""File name of a training set."""
 
 
 class RetrieveRequest(StageModel):
@@ -34,8 +30,9 @@ def retrieve_training_set(request: RetrieveRequest, store: ArtifactStore) -> Ret
 
     Raises ConfigurationError if the definitions do not load, or there is no such service.
     """
+    from gatehouse.data.splitting.publication import publish_rows
     from gatehouse.features.computing.labels import entity_rows
-    from gatehouse.features.database import connect, open_tables, set_time, write_parquet
+    from gatehouse.features.database import connect, open_tables, set_time
     from gatehouse.features.definitions.repository import check_out
     from gatehouse.features.point_in_time.feast_store import applied, retrieve
     from gatehouse.features.table_files import feature_files, raw_tables, view_tables
@@ -52,14 +49,11 @@ def retrieve_training_set(request: RetrieveRequest, store: ArtifactStore) -> Ret
         versions = {
             name: {"version": repository.views[name].spec.version, "table": tables[name]} for name in training_set.views
         }
-        write_parquet(training_set.table, workspace / PART)
-        reference = store.publish(
+        reference = publish_rows(
+            store,
             "training-sets",
             request.service,
-            {PART: workspace / PART},
-            columns=[Column(field.name, str(field.type), field.nullable) for field in training_set.table.schema],
-            rows=training_set.table.num_rows,
-            rows_per_file={PART: training_set.table.num_rows},
+            training_set.table,
             derived_from={
                 "snapshot": request.snapshot,
                 "feature_tables": request.feature_tables,

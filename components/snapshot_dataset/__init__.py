@@ -1,0 +1,1 @@
+"""Takes an immutable snapshot of a Dataset of a KFP pipeline."""

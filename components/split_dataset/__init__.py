@@ -1,0 +1,1 @@
+"""Divides a Dataset of a KFP pipeline into train, validation and test."""

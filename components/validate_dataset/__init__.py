@@ -1,0 +1,1 @@
+"""Validates a Dataset of a KFP pipeline against a contract."""

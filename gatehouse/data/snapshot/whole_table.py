@@ -1,0 +1,54 @@
+"""Takes a snapshot of a table in memory, such as a KFP Dataset: a delivery that is always whole."""
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from gatehouse.data.datasets import write_dataset
+from gatehouse.data.snapshot.column_types import typed_column
+from gatehouse.data.snapshot.spec import Guards
+from gatehouse.data.snapshot.stage import SnapshotRequest, SnapshotResult, snapshot
+from gatehouse.data.sources.files import FileTable, FolderSource
+from gatehouse.errors import ConfigurationError, DeclarationError
+from gatehouse.store.reference import Reference
+from gatehouse.store.store import ArtifactStore
+
+_WARNS, _ACCEPTS = ("new_column", "retyped_column", "duplicate_part"), ("duplicate_rows", "late", "rewrite")
+_GUARDS = Guards.model_validate(dict.fromkeys(_WARNS, "warn") | dict.fromkeys(_ACCEPTS, "accept"))
+
+
+def snapshot_table(
+    store: ArtifactStore,
+    table: pa.Table,
+    name: str,
+    keys: Sequence[str] = (),
+    event_time: str = "",
+    sensitive: Sequence[str] = (),
+    look: bool = False,
+) -> SnapshotResult:
+    """Take a snapshot of one table; equal rows give the same reference, with `keys` in any order.
+
+    With the event time, `keys` must differ from row to row. A column of lists and the like is left out, with a warning.
+    Other warnings compare with the earlier snapshot of this name; with `look` none does, then or later.
+    Raises ConfigurationError if there is no such column, or the event time is no timestamp. Raises DeclarationError if
+    rows share their keys, or there are none.
+    """
+    Reference("snapshots", name, "0" * 64)  # Refuses what is no name.
+    order = (*keys, *((event_time,) if event_time and keys else ()))
+    columns = [typed_column(field.name, field.type) for field in table.schema]
+    kinds = {column.name: column.kind for column in columns if not column.left_out}
+    if missing := [column for column in (*keys, event_time, *sensitive) if column and column not in kinds]:
+        raise ConfigurationError(f"{name}: expected the columns {', '.join(missing)}, found {', '.join(kinds)}.")
+    if event_time and kinds[event_time] != "timestamp":
+        raise ConfigurationError(f"event_time: expected times in {event_time}, found {kinds[event_time]}.")
+    repeated = table.num_rows - table.group_by(order).aggregate([]).num_rows if keys else 0
+    if repeated or not table.num_rows:
+        found = f"{repeated:,} that repeat {', '.join(order)}" if repeated else "none"
+        raise DeclarationError(f"{name}: expected rows, each with keys of its own, found {found}. Correct the Dataset.")
+    sorting = {"order_by": order, "sort_on_ingest": bool(keys), "event_time": event_time}
+    with store.workspace() as workspace:
+        file = workspace / f"{name}.parquet"
+        write_dataset(table, file)
+        declared = FileTable(member=file.name, columns=kinds, sensitive=tuple(sensitive), guards=_GUARDS, **sorting)
+        source = FolderSource(name=name, path=str(workspace), tables={name: declared})
+        return snapshot(SnapshotRequest(source=source, look=look), store)
