@@ -8,22 +8,12 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from gatehouse.cli.output import (
-    JsonOption,
-    StoreOption,
-    address_of,
-    find,
-    no_store_at,
-    open_store,
-    print_facts,
-    print_json,
-    print_rows,
-    short,
-)
+from gatehouse.cli.output import JsonOption, StoreOption, print_facts, print_json, print_rows, short
 from gatehouse.cli.terminal import figure
 from gatehouse.configuration.yaml_lines import load_model, read_text
 from gatehouse.errors import ConfigurationError, GatehouseError, StoreError
 from gatehouse.evaluation.spec import GatePolicy
+from gatehouse.project.place import address_of, find, no_store_at, open_store
 from gatehouse.registry import comparison, explanation, projection, promotion, reproduction
 from gatehouse.registry import search as searching
 from gatehouse.registry.alias import Resolver

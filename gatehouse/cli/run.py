@@ -15,10 +15,10 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from gatehouse.cli.place import in_folder, project_folder, store_address
 from gatehouse.cli.terminal import Screen
 from gatehouse.errors import ConfigurationError
 from gatehouse.kfp.local_run import LocalRun, run_pipeline
+from gatehouse.project.place import in_folder, project_folder, store_address
 from gatehouse.runtime.plural import counted
 from gatehouse.store.run import REASON, require_span
 from gatehouse.store.store import ArtifactStore

@@ -1,4 +1,4 @@
-"""Finds the project and the store of a command that names none: those of the current folder."""
+"""Finds the project and the store that a person names or means, and what a name stands for in the store."""
 
 import tempfile
 from collections.abc import Iterator
@@ -6,6 +6,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from gatehouse.errors import ConfigurationError
+from gatehouse.store.finding import find_reference
+from gatehouse.store.reference import Reference
+from gatehouse.store.store import ArtifactStore
 
 LONGEST_NAME = 40
 """Characters of a project's name at most."""
@@ -42,6 +45,47 @@ def store_address(address: str, project: Path | None = None) -> str:
         body = None  # The command that reads the project reports its problems.
     named = body.get("store") if isinstance(body, dict) else None
     return in_folder(folder, str(named or DEFAULT_STORE))
+
+
+def open_store(address: str) -> ArtifactStore:
+    """Open an existing store, by default that of the current folder. A mistyped address must not create a store.
+
+    The folder of a project stands for the store of the project. Raises ConfigurationError if the directory does not
+    exist.
+    """
+    address = address_of(address)
+    if missing := no_store_at(address):
+        raise ConfigurationError(missing)
+    return ArtifactStore.open(address)
+
+
+def address_of(text: str) -> str:
+    """The address of a store from a store's address, the folder of its project, or nothing."""
+    return store_address("", Path(text)) if text and Path(text, PROJECT_FILE).is_file() else store_address(text)
+
+
+def no_store_at(address: str) -> str:
+    """An error message if a local directory does not exist; empty if it does, or the store is remote."""
+    if "://" in address.removeprefix("file://") or Path(address.removeprefix("file://")).is_dir():
+        return ""
+    return (
+        f"--store: expected the directory of a store, found nothing at {address!r}. `gatehouse run` writes one; "
+        "run this in the folder of its project, or give --store that folder."
+    )
+
+
+def find(store: ArtifactStore, text: str) -> Reference:
+    """The reference that `text` names: complete, with a shortened digest, or by kind and name if that is unique.
+
+    A model version can also be named NAME:2 or NAME@champion. Raises InvalidReferenceError if it cannot be a reference.
+    Raises ConfigurationError if the store holds no reference that begins with it, or several.
+    """
+    if "/" not in text:
+        from gatehouse.registry.naming import named, names_a_version  # Late, because it imports the ledger.
+
+        if names_a_version(text):
+            return Reference.parse(named(store, text).version.model)
+    return find_reference(store, text)
 
 
 def prices_of(folder: Path) -> str | None:
