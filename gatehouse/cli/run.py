@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -47,22 +48,44 @@ def run(
     folder = project_folder(project).resolve()
     options = {"source": source, "window": window, "rerun": rerun, "backfill": backfill, "seed": seed}
     arguments = {name: value for name, value in options.items() if value not in ("", None)}
-    arguments = from_here(arguments | dict(map(parameter, param or ())))
-    require_span(arguments)
-    if reason:
-        os.environ[REASON] = reason
+    arguments |= dict(map(parameter, param or ()))
     opened = ArtifactStore.open(store_address(store, folder))
-    outcome = run_on_screen(folder, pipeline, opened, arguments, until)
-    if pipeline == "monitoring" and outcome.exit_code == 0 and outcome.result("retrain").get("action") == "ordered":
-        from gatehouse.kfp.retraining import train_ordered
-
-        train = partial(run_on_screen, folder, "training", opened)
-        trained = train_ordered(opened, folder, outcome.result("retrain")["cause"], train)
-        if trained is None:
-            typer.echo(f"Another process already trained for the order {outcome.result('retrain')['run']}.")
-        outcome = trained or outcome
+    outcome = run_project(folder, pipeline, opened, arguments, until, reason)
     refused = outcome.result("register").get("decision") in ("refused", "inconclusive")
     sys.exit(3 if strict and refused and outcome.exit_code == 0 else outcome.exit_code)
+
+
+def run_project(
+    folder: Path, pipeline: str, store: ArtifactStore, arguments: dict[str, Any], until: str = "", reason: str = ""
+) -> LocalRun:
+    """Run a pipeline with paths from here; a monitoring run that orders a training is followed by that training."""
+    arguments = from_here(arguments)
+    require_span(arguments)
+    with setting(REASON, reason):
+        outcome = run_on_screen(folder, pipeline, store, arguments, until)
+        if pipeline != "monitoring" or outcome.exit_code or outcome.result("retrain").get("action") != "ordered":
+            return outcome
+        from gatehouse.kfp.retraining import train_ordered
+
+        train = partial(run_on_screen, folder, "training", store)
+        trained = train_ordered(store, folder, outcome.result("retrain")["cause"], train)
+    if trained is None:
+        typer.echo(f"Another process already trained for the order {outcome.result('retrain')['run']}.")
+    return trained or outcome
+
+
+@contextlib.contextmanager
+def setting(name: str, value: str) -> Iterator[None]:
+    """Inside this context, a variable of the environment has this value, unless that is empty."""
+    before = os.environ.get(name)
+    if value:
+        os.environ[name] = value
+    try:
+        yield
+    finally:
+        if value:
+            os.environ.pop(name)
+            os.environ.update({} if before is None else {name: before})
 
 
 def run_on_screen(

@@ -7,6 +7,7 @@ import secrets
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -73,6 +74,13 @@ class LocalRun:
 def new_run_id() -> str:
     """An id that sorts by time: `20130115-081500-3fa2`."""
     return f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
+
+
+def recorded_run(store: ArtifactStore, run: str) -> LocalRun:
+    """A run from its record, wherever it ran."""
+    recorded = LocalRun(run, store.local_folder / "logs" / f"{run}.log")
+    _refresh(recorded, store)
+    return recorded
 
 
 def run_pipeline(
@@ -150,6 +158,9 @@ def _command(project: Path, pipeline: str, store: ArtifactStore, arguments: dict
 def _signals() -> Iterator[list[int]]:
     """Inside this context, SIGINT, SIGTERM and SIGHUP are collected instead of ending the process."""
     received: list[int] = []
+    if threading.current_thread() is not threading.main_thread():  # Signals reach the main thread alone.
+        yield received
+        return
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     before = {number: signal.signal(number, lambda number, _frame: received.append(number)) for number in numbers}
     try:
