@@ -277,7 +277,7 @@ def compare(
     ]
     print_rows(("on the test part", *names), numbers)
     if compared.numbers and not compared.same_test:
-        typer.echo("These numbers are of different test rows: they do not say which model is better.")
+        typer.echo(comparison.DIFFERENT_ROWS)
     typer.echo()
     changes = [(change.part, change.name, short(change.first), short(change.second)) for change in compared.changes]
     print_rows(("what changed" if changes else "nothing changed", "", *names), changes)

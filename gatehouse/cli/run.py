@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -61,31 +60,18 @@ def run_project(
     """Run a pipeline with paths from here; a monitoring run that orders a training is followed by that training."""
     arguments = from_here(arguments)
     require_span(arguments)
-    with setting(REASON, reason):
-        outcome = run_on_screen(folder, pipeline, store, arguments, until)
-        if pipeline != "monitoring" or outcome.exit_code or outcome.result("retrain").get("action") != "ordered":
-            return outcome
-        from gatehouse.kfp.retraining import train_ordered
+    if reason:
+        os.environ[REASON] = reason
+    outcome = run_on_screen(folder, pipeline, store, arguments, until)
+    if pipeline != "monitoring" or outcome.exit_code or outcome.result("retrain").get("action") != "ordered":
+        return outcome
+    from gatehouse.kfp.retraining import train_ordered
 
-        train = partial(run_on_screen, folder, "training", store)
-        trained = train_ordered(store, folder, outcome.result("retrain")["cause"], train)
+    train = partial(run_on_screen, folder, "training", store)
+    trained = train_ordered(store, folder, outcome.result("retrain")["cause"], train)
     if trained is None:
         typer.echo(f"Another process already trained for the order {outcome.result('retrain')['run']}.")
     return trained or outcome
-
-
-@contextlib.contextmanager
-def setting(name: str, value: str) -> Iterator[None]:
-    """Inside this context, a variable of the environment has this value, unless that is empty."""
-    before = os.environ.get(name)
-    if value:
-        os.environ[name] = value
-    try:
-        yield
-    finally:
-        if value:
-            os.environ.pop(name)
-            os.environ.update({} if before is None else {name: before})
 
 
 def run_on_screen(

@@ -17,20 +17,13 @@ from gatehouse.configuration.yaml_lines import nearest
 from gatehouse.errors import ConfigurationError
 from gatehouse.project.place import open_store
 from gatehouse.reports.format import duration, number
+from gatehouse.tracking.mlflow_client import tracking_of
 from gatehouse.tracking.place import URI
 from gatehouse.tracking.query import ATTRIBUTES, lookup, number_of, parse
-from gatehouse.tracking.runs import (
-    SYSTEM,
-    Observed,
-    RunReader,
-    TrackedRun,
-    differing,
-    labels_of,
-    measured,
-    tracked_in,
-)
+from gatehouse.tracking.runs import SYSTEM, Observed, RunReader, TrackedRun
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
+_SHOWN_TAGS = ("gatehouse.", "mlflow.source.git.commit")
 Histories = Mapping[str, Mapping[str, Sequence[Observed]]]
 
 
@@ -52,11 +45,44 @@ def spark(points: Sequence[Observed], width: int = 24) -> str:
     )
 
 
+def differing(runs: Sequence[TrackedRun]) -> tuple[dict[str, list[str | None]], dict[str, list[str | None]]]:
+    """Parameters and tags of several runs: those that differ, and those that are equal, by name.
+
+    Equal numbers do not differ, however they are written. Only tags about how a run was made are used.
+    """
+    facts = [
+        {"experiment": run.experiment, "status": run.status}
+        | run.params
+        | {name: value for name, value in run.tags.items() if name.startswith(_SHOWN_TAGS)}
+        for run in runs
+    ]
+    names = list(dict.fromkeys(name for run_facts in facts for name in run_facts))
+    different: dict[str, list[str | None]] = {}
+    same: dict[str, list[str | None]] = {}
+    for name in sorted(names, key=lambda name: (name.startswith("gatehouse."), name)):
+        values = [run_facts.get(name) for run_facts in facts]
+        first, *rest = [number_of(value) if number_of(value) is not None else value for value in values]
+        (same if all(other == first for other in rest) else different)[name] = values
+    return different, same
+
+
+def measured(runs: Sequence[TrackedRun]) -> dict[str, list[float | None]]:
+    """The last value of every metric of several runs, by name; machine metrics come last."""
+    names = sorted({name for run in runs for name in run.metrics}, key=lambda name: (name.startswith(SYSTEM), name))
+    return {name: [run.metrics.get(name) for run in runs] for name in names}
+
+
 def brief(value: str | float | None) -> str:
     """A value for people: a dash for none, and the first six digits of a long number."""
     if isinstance(value, str):
         return f"{float(value):.6g}" if len(value) > 12 and "." in value and number_of(value) is not None else value
     return number(value)
+
+
+def labels_of(runs: Sequence[TrackedRun]) -> list[str]:
+    """A name for each run. Runs with the same name get the beginning of their id too."""
+    names = [run.name or run.id[:8] for run in runs]
+    return [name if names.count(name) == 1 else f"{name} {run.id[:8]}" for name, run in zip(names, runs, strict=True)]
 
 
 app = typer.Typer(no_args_is_help=True, help="Tracked runs: list, show, compare, search.")
@@ -78,7 +104,7 @@ def list_runs(
     as_json: JsonOption = False,
 ) -> None:
     """List the newest runs; stages and trials stand below the run that they are part of."""
-    runs = list(_reader(store, uri, experiment).runs(limit=limit))
+    runs = list(reader_of(store, uri, experiment).runs(limit=limit))
     if as_json:
         print_json([run.to_json() for run in runs])
     elif runs:
@@ -109,7 +135,7 @@ def search(
 ) -> None:
     """Find runs by attributes, parameters, metrics and tags; numbers compare as numbers. See docs/tracking.md."""
     parsed = parse(query)
-    runs = list(_reader(store, uri, experiment).runs())
+    runs = list(reader_of(store, uri, experiment).runs())
     selected = parsed.select(runs)
     named = [name for name in parsed.names if name not in ATTRIBUTES]
     for name in named:
@@ -133,7 +159,7 @@ def show(
     as_json: JsonOption = False,
 ) -> None:
     """Show a run: how it was made, its metrics with their course, and the runs below it."""
-    reader = _reader(store, uri)
+    reader = reader_of(store, uri)
     tracked = reader.find(run)
     histories = {tracked.id: reader.history(tracked, list(tracked.metrics))}
     children = reader.children(tracked)
@@ -172,7 +198,7 @@ def compare(
     """Compare runs: what differs in how they were made first, then their metrics and learning curves."""
     if len(runs) < 2:
         raise ConfigurationError(f"compare: expected two runs at least, found {len(runs)}.")
-    reader = _reader(store, uri)
+    reader = reader_of(store, uri)
     tracked = [reader.find(run) for run in runs]
     different, same = differing(tracked)
     if as_json:
@@ -190,11 +216,21 @@ def compare(
     typer.echo(f"\n{len(same)} parameters and tags are the same.")
 
 
-def _reader(store: str, uri: str, experiment: str = "") -> RunReader:
+def reader_of(store: str, uri: str = "", experiment: str = "") -> RunReader:
     """A reader of runs: at the given URI, else where the store's runs are tracked."""
     if not uri:
-        return tracked_in(open_store(store), experiment)
-    if uri.startswith("sqlite:///") and not Path(file := uri.removeprefix("sqlite:///").partition("?")[0]).is_file():
+        opened = open_store(store)
+        tracking = tracking_of(opened)
+        if tracking is None:
+            raise ConfigurationError(
+                f"--uri: the store {opened.address} is remote and {URI} is not set: expected one of them."
+            )
+        if tracking.embedded and not (tracking.embedded / "mlflow.db").is_file():
+            raise ConfigurationError(
+                f"The store {opened.address} has no MLflow database yet. `gatehouse run` writes one."
+            )
+        uri = tracking.uri
+    elif uri.startswith("sqlite:///") and not Path(file := uri.removeprefix("sqlite:///").partition("?")[0]).is_file():
         raise ConfigurationError(f"--uri: expected a database of MLflow at {file}, found none.")
     return RunReader(uri, experiment)
 

@@ -1,8 +1,6 @@
 """Stores, artifacts and runs for notebooks: `gatehouse.open` and `gatehouse.run`."""
 
-from gatehouse.notebook.run import Run, run
-from gatehouse.notebook.store import Store, open_store
+from gatehouse.notebook.run import run
+from gatehouse.notebook.store import open_store as open
 
-__all__ = ["Run", "Store", "open", "run"]
-
-open = open_store
+__all__ = ["open", "run"]

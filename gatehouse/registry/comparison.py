@@ -13,6 +13,7 @@ from gatehouse.store.stage import StageModel
 from gatehouse.store.store import ArtifactStore
 from gatehouse.tracking.provenance import lineage_of
 
+DIFFERENT_ROWS = "These numbers are of different test rows: they do not say which model is better."
 _FEATURES = ("features", "feature-tables", "training-sets", "config")
 
 

@@ -1,4 +1,4 @@
-"""Reads runs from MLflow, whole pages with their latest metrics, histories only when needed; and compares runs."""
+"""Reads runs from MLflow: whole pages with their latest metrics, and metric histories only when needed."""
 
 import math
 import re
@@ -8,16 +8,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from gatehouse.errors import ConfigurationError
-from gatehouse.store.store import ArtifactStore
-from gatehouse.tracking.mlflow_client import PAGE, PARENT, every, quiet_client, tracking_of
-from gatehouse.tracking.place import URI
-from gatehouse.tracking.query import number_of
+from gatehouse.tracking.mlflow_client import PAGE, PARENT, every, quiet_client
 
 if TYPE_CHECKING:
     from mlflow.entities import Run
 
 SYSTEM = "system/"
-_SHOWN_TAGS = ("gatehouse.", "mlflow.source.git.commit")
 _INFINITE = 1.797e308
 
 
@@ -149,51 +145,6 @@ class RunReader:
             metrics={name: _logged(value) for name, value in run.data.metrics.items()},
             tags=dict(run.data.tags),
         )
-
-
-def tracked_in(store: ArtifactStore, experiment: str = "") -> RunReader:
-    """A reader of the runs of a store. Raises ConfigurationError if nothing is tracked there, or no such experiment."""
-    tracking = tracking_of(store)
-    if tracking is None:
-        raise ConfigurationError(
-            f"--uri: the store {store.address} is remote and {URI} is not set: expected one of them."
-        )
-    if tracking.embedded and not (tracking.embedded / "mlflow.db").is_file():
-        raise ConfigurationError(f"The store {store.address} has no MLflow database yet. `gatehouse run` writes one.")
-    return RunReader(tracking.uri, experiment)
-
-
-def differing(runs: Sequence[TrackedRun]) -> tuple[dict[str, list[str | None]], dict[str, list[str | None]]]:
-    """Parameters and tags of several runs: those that differ, and those that are equal, by name.
-
-    Equal numbers do not differ, however they are written. Only tags about how a run was made are used.
-    """
-    facts = [
-        {"experiment": run.experiment, "status": run.status}
-        | run.params
-        | {name: value for name, value in run.tags.items() if name.startswith(_SHOWN_TAGS)}
-        for run in runs
-    ]
-    names = list(dict.fromkeys(name for run_facts in facts for name in run_facts))
-    different: dict[str, list[str | None]] = {}
-    same: dict[str, list[str | None]] = {}
-    for name in sorted(names, key=lambda name: (name.startswith("gatehouse."), name)):
-        values = [run_facts.get(name) for run_facts in facts]
-        first, *rest = [number_of(value) if number_of(value) is not None else value for value in values]
-        (same if all(other == first for other in rest) else different)[name] = values
-    return different, same
-
-
-def measured(runs: Sequence[TrackedRun]) -> dict[str, list[float | None]]:
-    """The last value of every metric of several runs, by name; machine metrics come last."""
-    names = sorted({name for run in runs for name in run.metrics}, key=lambda name: (name.startswith(SYSTEM), name))
-    return {name: [run.metrics.get(name) for run in runs] for name in names}
-
-
-def labels_of(runs: Sequence[TrackedRun]) -> list[str]:
-    """A name for each run. Runs with the same name get the beginning of their id too."""
-    names = [run.name or run.id[:8] for run in runs]
-    return [name if names.count(name) == 1 else f"{name} {run.id[:8]}" for name, run in zip(names, runs, strict=True)]
 
 
 def _logged(value: float) -> float:

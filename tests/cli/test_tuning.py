@@ -12,14 +12,13 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from gatehouse.cli import tuning
-from gatehouse.cli.tuning import app
+from gatehouse.cli.tuning import app, find_experiment
 from gatehouse.errors import ConfigurationError, GatehouseError
 from gatehouse.store.canonical import canonical_json
 from gatehouse.store.reference import Reference
 from gatehouse.store.store import ArtifactStore
 from gatehouse.tuning import stage
 from gatehouse.tuning.access.journal import ControllerLease, is_asked_to_stop, remember
-from gatehouse.tuning.experiments import find_experiment
 from gatehouse.tuning.spec import ExperimentSpec
 from gatehouse.tuning.study import opened_study
 from tests.tuning.reports.experiments import about, trials
