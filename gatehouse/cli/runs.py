@@ -104,7 +104,7 @@ def list_runs(
     as_json: JsonOption = False,
 ) -> None:
     """List the newest runs; stages and trials stand below the run that they are part of."""
-    runs = list(reader_of(store, uri, experiment).runs(limit=limit))
+    runs = list(_reader(store, uri, experiment).runs(limit=limit))
     if as_json:
         print_json([run.to_json() for run in runs])
     elif runs:
@@ -135,7 +135,7 @@ def search(
 ) -> None:
     """Find runs by attributes, parameters, metrics and tags; numbers compare as numbers. See docs/tracking.md."""
     parsed = parse(query)
-    runs = list(reader_of(store, uri, experiment).runs())
+    runs = list(_reader(store, uri, experiment).runs())
     selected = parsed.select(runs)
     named = [name for name in parsed.names if name not in ATTRIBUTES]
     for name in named:
@@ -159,7 +159,7 @@ def show(
     as_json: JsonOption = False,
 ) -> None:
     """Show a run: how it was made, its metrics with their course, and the runs below it."""
-    reader = reader_of(store, uri)
+    reader = _reader(store, uri)
     tracked = reader.find(run)
     histories = {tracked.id: reader.history(tracked, list(tracked.metrics))}
     children = reader.children(tracked)
@@ -198,7 +198,7 @@ def compare(
     """Compare runs: what differs in how they were made first, then their metrics and learning curves."""
     if len(runs) < 2:
         raise ConfigurationError(f"compare: expected two runs at least, found {len(runs)}.")
-    reader = reader_of(store, uri)
+    reader = _reader(store, uri)
     tracked = [reader.find(run) for run in runs]
     different, same = differing(tracked)
     if as_json:
@@ -216,7 +216,7 @@ def compare(
     typer.echo(f"\n{len(same)} parameters and tags are the same.")
 
 
-def reader_of(store: str, uri: str = "", experiment: str = "") -> RunReader:
+def _reader(store: str, uri: str, experiment: str = "") -> RunReader:
     """A reader of runs: at the given URI, else where the store's runs are tracked."""
     if not uri:
         opened = open_store(store)

@@ -7,7 +7,6 @@ import secrets
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -158,9 +157,6 @@ def _command(project: Path, pipeline: str, store: ArtifactStore, arguments: dict
 def _signals() -> Iterator[list[int]]:
     """Inside this context, SIGINT, SIGTERM and SIGHUP are collected instead of ending the process."""
     received: list[int] = []
-    if threading.current_thread() is not threading.main_thread():  # Signals reach the main thread alone.
-        yield received
-        return
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     before = {number: signal.signal(number, lambda number, _frame: received.append(number)) for number in numbers}
     try:

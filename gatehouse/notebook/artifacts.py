@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from gatehouse.data.validation.sensitivity import sensitive_columns
 from gatehouse.errors import ConfigurationError
-from gatehouse.notebook.table import Comparison, Row, Tabular, side_by_side
+from gatehouse.notebook.table import Listing, Row, Tabular
 from gatehouse.registry.comparison import DIFFERENT_ROWS, changes_between, compare_numbers
 from gatehouse.registry.ledger import Ledger
 from gatehouse.registry.state import ModelVersion
@@ -86,7 +86,7 @@ class Evaluation(Artifact):
 
     @cached_property
     def verdict(self) -> dict[str, Any]:
-        """What the gate says: `verdict`, `reasons`, and the rules that it applied."""
+        """What the gate says: `verdict`, and `rules` with what each expected and observed, and whether it `holds`."""
         return dict(self.store.read_json(self.reference, "verdict.json"))
 
     def rows(self) -> Iterable[Row]:
@@ -98,14 +98,15 @@ class Evaluation(Artifact):
                 low, high = intervals.get(model, {}).get(metric) or (None, None)
                 yield {"model": model, "metric": metric, "value": value, "low": low, "high": high}
 
-    def compare(self, other: "Evaluation") -> Comparison:
-        """The numbers of both candidates, and what differs in data, features, configuration, code and environment."""
+    def compare(self, other: "Evaluation") -> Listing[Row]:
+        """The numbers of both candidates, then what differs in data, features, configuration, code and environment."""
         same, pairs = compare_numbers(self.store, str(self.reference), str(other.reference))
         models = [evaluation.manifest.derived_from["model"] for evaluation in (self, other)]
-        values = {pair.name: [side and side.value for side in (pair.first, pair.second)] for pair in pairs}
-        numbers = side_by_side("metric", (self.reference.short, other.reference.short), values)
-        changes = [change.model_dump() for change in changes_between(self.store, *models)]
-        return Comparison(numbers, changes, "" if same else DIFFERENT_ROWS)
+        rows: list[Row] = [{"part": "warning", "name": DIFFERENT_ROWS}] if pairs and not same else []
+        for pair in pairs:
+            first, second = (number and number.value for number in (pair.first, pair.second))
+            rows.append({"part": "metric", "name": pair.name, "first": first, "second": second})
+        return Listing([*rows, *(change.model_dump() for change in changes_between(self.store, *models))], dict)
 
 
 class Model(Artifact):
@@ -129,7 +130,7 @@ class Model(Artifact):
         return (row for row in self.evaluation.rows() if row["model"] == "candidate")
 
     def predictor(self) -> "Predictor":
-        """The model, ready to score tables (`predict`) and rows (`predict_online`)."""
+        """The model, ready to score Arrow tables (`predict`) and rows (`predict_online`)."""
         from gatehouse.training.scoring.predictor import Predictor
 
         return Predictor.load(self.store, self.reference)
@@ -139,8 +140,8 @@ class Model(Artifact):
         table = features if isinstance(features, pa.Table) else pa.Table.from_pandas(features, preserve_index=False)
         return self.predictor().predict(table)
 
-    def compare(self, other: "Model") -> Comparison:
-        """The numbers of both, and what differs in how they were made, as `gatehouse models compare` has it."""
+    def compare(self, other: "Model") -> Listing[Row]:
+        """The numbers of both, then what differs in how they were made, as `gatehouse models compare` has it."""
         return self.evaluation.compare(other.evaluation)
 
 

@@ -12,7 +12,7 @@ from gatehouse.cli.terminal import summary
 from gatehouse.errors import ConfigurationError
 from gatehouse.kfp.local_run import LocalRun, recorded_run
 from gatehouse.notebook.artifacts import Artifact, Evaluation, Model, artifact_of
-from gatehouse.notebook.table import Comparison, Listing, Row, Tabular
+from gatehouse.notebook.table import Listing, Row, Tabular
 from gatehouse.operations.ending.outcome import Outcome, run_outcome
 from gatehouse.project.place import project_folder, store_address
 from gatehouse.store.reference import references_in
@@ -43,11 +43,12 @@ class Run(Tabular):
     def facts(self) -> dict[str, Any]:
         """Project, pipeline, state (`not ended` without a recorded end), start, seconds, decision about the model."""
         end, outcome = end_of(self.store, self.id) or {}, self.outcome
-        about = {name: str(end.get(name, "")) for name in ("project", "pipeline")}
         began = datetime.fromtimestamp(outcome.began, UTC) if outcome.began else None
-        times = {"began": began, "seconds": round(outcome.seconds, 1)}
-        decision = self.recorded.result("register").get("decision", "")
-        return {"run": self.id, **about, "state": str(end.get("state", "not ended")), **times, "decision": decision}
+        return {
+            **{"run": self.id, "project": end.get("project"), "pipeline": end.get("pipeline")},
+            **{"state": end.get("state", "not ended"), "began": began, "seconds": round(outcome.seconds, 1)},
+            "decision": self.recorded.result("register").get("decision"),
+        }
 
     @property
     def metrics(self) -> dict[str, float]:
@@ -83,8 +84,8 @@ class Run(Tabular):
             ended = {"event": event.event, "seconds": event.body.get("seconds")} if event else {"event": "waiting"}
             yield {"stage": task.stage, "title": task.title, **ended, "says": says}
 
-    def compare(self, other: "Run") -> Comparison:
-        """Compare the models of both runs, and what differs in how they were made."""
+    def compare(self, other: "Run") -> Listing[Row]:
+        """Compare the models of both runs, and how they were made."""
         return self.evaluation.compare(other.evaluation)
 
     def _repr_html_(self) -> str:

@@ -1,40 +1,14 @@
 """A store in a notebook: lists and finds models, runs, snapshots, experiments and evaluations."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import starmap
 
-from gatehouse.cli.runs import differing, labels_of, measured, reader_of
 from gatehouse.notebook.artifacts import Artifact, Model, artifact_of
 from gatehouse.notebook.run import Run
-from gatehouse.notebook.table import Comparison, Listing, Row, Tabular, side_by_side
+from gatehouse.notebook.table import Listing, Row
 from gatehouse.project import place
 from gatehouse.registry.search import SearchRequest, search
 from gatehouse.store.run import recorded_runs
 from gatehouse.store.store import ArtifactStore
-from gatehouse.tracking.query import parse
-from gatehouse.tracking.runs import SYSTEM, RunReader, TrackedRun
-
-
-@dataclass(frozen=True)
-class Tracked(Tabular):
-    """A run in MLflow: its parameters, metrics and tags. Its data frame has the course of its metrics."""
-
-    run: TrackedRun
-    reader: RunReader
-
-    def rows(self) -> Iterable[Row]:
-        """Step, value, and time in seconds since 1970, of each metric."""
-        for metric, points in self.reader.history(self.run, sorted(self.run.metrics)).items():
-            for point in points:
-                yield {"metric": metric, "step": point.step, "value": point.value, "at": point.at}
-
-    def compare(self, other: "Tracked") -> Comparison:
-        """The last metrics of both, and what differs in how they were made; as `gatehouse runs compare`."""
-        runs = [self.run, other.run]
-        names = labels_of(runs)
-        numbers = side_by_side("metric", names, measured(runs))
-        return Comparison(numbers, side_by_side("name", names, differing(runs)[0]))
 
 
 @dataclass(frozen=True)
@@ -77,18 +51,6 @@ class Store:
         """The newest runs of pipelines, the newest first."""
         newest = sorted(recorded_runs(self.opened), reverse=True)[:most]
         return Listing((Run(self.opened, run) for run in newest), lambda run: run.facts)
-
-    def tracked(self, query: str = "", experiment: str = "") -> Listing[Tracked]:
-        """The runs in MLflow, stages and trials too, all or those that a query finds, as `gatehouse runs search`."""
-        reader = reader_of(self.opened.address, experiment=experiment)
-
-        def row(tracked: Tracked) -> Row:
-            run = tracked.run
-            metrics = {name: value for name, value in run.metrics.items() if not name.startswith(SYSTEM)}
-            names = {name: getattr(run, name) for name in ("id", "name", "experiment", "status", "duration")}
-            return names | metrics
-
-        return Listing(starmap(Tracked, ((run, reader) for run in parse(query).select(list(reader.runs())))), row)
 
 
 def open_store(address: str = "") -> Store:

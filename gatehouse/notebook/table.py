@@ -1,7 +1,6 @@
 """Rows that a notebook shows as a table and gives as a data frame."""
 
 from collections.abc import Callable, Iterable, Mapping
-from html import escape
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 if TYPE_CHECKING:
@@ -46,24 +45,3 @@ class Listing(list[Item], Tabular, Generic[Item]):
     def rows(self) -> Iterable[Row]:
         """A row for each thing."""
         return map(self._row, self)
-
-
-class Comparison(Tabular):
-    """The numbers of two things side by side, and as `changes` what differs in how they were made."""
-
-    def __init__(self, numbers: Iterable[Row], changes: Iterable[Row], warning: str = "") -> None:
-        self._numbers, self.changes, self.warning = numbers, Listing(changes, dict), warning
-
-    def rows(self) -> Iterable[Row]:
-        """A row for each number."""
-        return self._numbers
-
-    def _repr_html_(self) -> str:
-        changes = f"What changed:{self.changes._repr_html_()}" if self.changes else "Nothing changed."
-        return f"{super()._repr_html_()}<p>{escape(self.warning)}</p>{changes}"
-
-
-def side_by_side(head: str, names: Iterable[str], values: Mapping[str, Iterable[Any]]) -> list[Row]:
-    """Rows of values of several things, by the name of the value and of the thing."""
-    names = list(names)
-    return [{head: name} | dict(zip(names, sides, strict=True)) for name, sides in values.items()]

@@ -46,6 +46,6 @@ def test_the_page_runs_as_a_notebook(
     assert evaluation.startswith("<iframe sandbox srcdoc=") and "Content-Security-Policy" in evaluation
     scores = [float(text) for text in re.findall(r"\d\.\d+", values[7]["text/plain"])]
     assert len(scores) == 5 and all(0 < score < 1 for score in scores)
-    assert "Nothing changed" in pages[8]
+    assert "<td>roc_auc</td>" in pages[8] and "configuration" not in pages[8]
     printed = "".join(output["text"] for output in notebook.cells[0].outputs if output["output_type"] == "stream")
     assert printed.count("from memo") > 8 and printed.count("Snapshot the source") == 1
