@@ -19,7 +19,6 @@ from gatehouse.store.manifest import Manifest
 from gatehouse.store.querying import queried, tables_in
 from gatehouse.store.reference import Reference
 from gatehouse.store.store import ArtifactStore
-from gatehouse.tuning.reports.experiment_view import ExperimentView
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -148,18 +147,11 @@ class Model(Artifact):
 class Experiment(Artifact):
     """A published experiment. Its data frame has a row for each trial."""
 
-    @cached_property
-    def view(self) -> ExperimentView:
-        """Search space, objectives, trials and the best of them."""
-        files = (self.store.read_json(self.reference, name) for name in ("experiment.json", "trials.json"))
-        return ExperimentView(self.reference.name, *files)
-
     def rows(self) -> Iterable[Row]:
         """Number, state, objectives, parameters and model of each trial."""
-        for trial in self.view.trials:
-            values = {objective.metric: objective.of(trial) for objective in self.view.objectives}
-            about = {"trial": trial["number"], "state": trial["state"]}
-            yield about | values | dict(trial["parameters"]) | {"model": trial.get("model")}
+        for trial in self.store.read_json(self.reference, "trials.json"):
+            about = {"trial": trial["number"], "state": trial["state"]} | (trial.get("values") or {})
+            yield about | trial["parameters"] | {"model": trial.get("model")}
 
 
 def artifact_of(store: ArtifactStore, reference: Reference | str) -> Artifact:

@@ -89,8 +89,9 @@ class Run(Tabular):
         return self.evaluation.compare(other.evaluation)
 
     def _repr_html_(self) -> str:
-        facts = [{"": name, "value": str(value)} for name, value in (*self.facts.items(), *summary(self.recorded))]
-        return Listing(facts, dict)._repr_html_() + super()._repr_html_()
+        facts = (*self.facts.items(), *summary(self.recorded))
+        rows = ({"": name, "value": str(value).replace("\n", "  ")} for name, value in facts)
+        return Listing(rows, dict)._repr_html_() + super()._repr_html_()
 
 
 def run(
