@@ -44,6 +44,7 @@ lint: $(DEV_STAMP) ## check format, style, types and the direction of imports
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/ruff check --quiet .
 	$(BIN)/mypy -p gatehouse
+	$(BIN)/mypy -p gatehouse --python-version 3.14
 	$(BIN)/lint-imports --no-logo
 
 compile: $(INSTALLED) ## compile and check the pipelines of every project; those of flights go to pipelines/compiled
@@ -71,8 +72,8 @@ lock: $(DEV_STAMP) ## resolve the versions in locks/ anew (UPGRADE=1: to the new
 	@bash locks/lock.sh
 
 $(VENV)/bin/python:
-	@command -v "$(PYTHON)" >/dev/null || { echo "error: Gatehouse needs Python 3.11, and there is no $(or $(PYTHON),python3.11) here. Name one with make PYTHON=..." >&2; exit 1; }
-	@"$(PYTHON)" -c 'import sys; sys.version_info[:2] == (3, 11) or sys.exit(f"error: Gatehouse needs Python 3.11, found {sys.version.split()[0]} at {sys.executable}. Name another with make PYTHON=...")'
+	@command -v "$(PYTHON)" >/dev/null || { echo "error: The locked versions are for Python 3.11, and there is no $(or $(PYTHON),python3.11) here. Name one with make PYTHON=..." >&2; exit 1; }
+	@"$(PYTHON)" -c 'import sys; sys.version_info[:2] == (3, 11) or sys.exit(f"error: The locked versions are for Python 3.11, found {sys.version.split()[0]} at {sys.executable}. Name another with make PYTHON=...")'
 	@echo "Making $(VENV) with $$("$(PYTHON)" --version)"
 	@"$(PYTHON)" -m venv $(VENV)
 

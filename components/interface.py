@@ -6,11 +6,11 @@ It needs kfp alone. A user's pipeline and those of a project get their tasks her
 import ast
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kfp import dsl, kubernetes
+from kfp import dsl
 from kfp.dsl import PipelineTask
 from kfp.dsl.pipeline_task import TaskState
 from kfp.dsl.python_component import PythonComponent
@@ -75,9 +75,10 @@ class Component(PythonComponent):  # type: ignore[misc]
         task.set_cpu_request(needs.cpu).set_cpu_limit(needs.cpu)
         task.set_memory_request(needs.memory).set_memory_limit(needs.memory)
         set_attempts(task, needs.minutes * 60, RETRIES if needs.retries else 0)
-        kubernetes.use_field_path_as_env(task, RUN_ID, "metadata.labels['pipeline/runid']")
-        kubernetes.use_config_map_as_env(task, settings, SETTINGS_KEYS, optional=True)
-        kubernetes.use_secret_as_env(task, credentials, CREDENTIAL_KEYS, optional=True)
+        pod = _pod(task)
+        pod["fieldPathAsEnv"] = [{"name": RUN_ID, "fieldPath": "metadata.labels['pipeline/runid']"}]
+        pod["configMapAsEnv"] = [_environment("configMap", settings, SETTINGS_KEYS)]
+        pod["secretAsEnv"] = [_environment("secret", credentials, CREDENTIAL_KEYS)]
         return task
 
     def caches(self, task: PipelineTask) -> bool:
@@ -90,11 +91,24 @@ def set_attempts(task: PipelineTask, seconds: int, retries: int) -> None:
 
     KFP tries again after a lost pod, the stage itself after an error.
     """
-    kubernetes.set_timeout(task, seconds)
+    _pod(task)["activeDeadlineSeconds"] = str(seconds)
     if retries:
         longest = seconds_of_attempts(seconds + _QUEUE_SECONDS, retries, PAUSE_SECONDS, PAUSE_FACTOR)
         task.set_retry(retries, f"{PAUSE_SECONDS}s", PAUSE_FACTOR, f"{longest}s")
         task.set_env_variable(ATTEMPTS, str(1 + retries))
+
+
+def _pod(task: PipelineTask) -> dict[str, Any]:
+    """The settings of the task's pod, as kfp-kubernetes writes and reads them; a user need not have that package."""
+    pod: dict[str, Any] = task.platform_config.setdefault("kubernetes", {})
+    return pod
+
+
+def _environment(kind: str, name: str, variables: Mapping[str, str]) -> dict[str, Any]:
+    """Environment variables from the keys of an optional config map or secret."""
+    keys = [{f"{kind}Key": key, "envVar": variable} for key, variable in variables.items()]
+    parameter = {"runtimeValue": {"constant": name}}
+    return {f"{kind}Name": name, f"{kind}NameParameter": parameter, "keyToEnv": keys, "optional": True}
 
 
 def seconds_of_attempts(timeout: int, retries: int, pause: int, factor: float) -> int:

@@ -46,6 +46,7 @@ LONGEST_FIRST = (
     "tests/test_end_to_end.py::test_the_first_run",
     "tests/docs/test_first_table.py",
     "tests/training/test_stage.py",
+    "tests/test_wheel.py",
     "tests/launchers/test_launchers.py",
     "tests/training/test_parallel.py",
     "tests/store/test_remote_store.py",
@@ -86,7 +87,7 @@ class _ByFile(LoadScopeScheduling):
 # What a test file names that takes seconds: frameworks, servers, browsers, other processes, the real flights
 # and runs of the example.
 _SLOW = re.compile(
-    r"\b(torch|feast|mlflow|optuna|sklearn|xgboost|apache_beam|kfp|subprocess|multiprocessing|moto|redis|pgserver"
+    r"\b(torch|nbclient|feast|mlflow|optuna|sklearn|xgboost|apache_beam|kfp|subprocess|multiprocessing|moto|redis|pgserver"
     r"|flights_archive|raw_tables|servers|browser|kubernetes|deltalake|pyiceberg|postgres|sql_databases|features\.flights|Rehearse"
     r"|copy: ArtifactStore|run_pipeline|schemathesis)\b"
 )

@@ -1,20 +1,15 @@
 """The layout of the house: where things lie, what they are called, and which way the arrows point."""
 
 import re
-import shutil
 import subprocess
 import sys
 import tomllib
-import zipfile
 from collections.abc import Iterator
 from importlib import metadata
-from pathlib import Path
 
 import pytest
 
 from tests.source_tree import COMPONENTS, ROOT, sources
-
-LINKS = ("components", "pipelines", "feature_repo")
 
 
 def test_a_component_is_its_kfp_interface_alone() -> None:
@@ -73,26 +68,6 @@ def test_every_package_that_is_imported_is_declared() -> None:
                 undeclared.append(f"{source.name}:{line} imports {name}, of {', '.join(sorted(distributions))}")
     assert checked > 20
     assert not undeclared
-
-
-def test_the_wheel_holds_what_the_links_lead_to(tmp_path: Path) -> None:
-    tree = tmp_path / "tree"
-    for name in ("gatehouse", *LINKS):
-        left_out = shutil.ignore_patterns("__pycache__", "compiled")
-        shutil.copytree(ROOT / name, tree / name, symlinks=True, ignore=left_out)
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, tree / name)
-    options = ["--quiet", "--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir", str(tmp_path)]
-    subprocess.run([sys.executable, "-m", "pip", "wheel", *options, str(tree)], check=True)
-    content = set(zipfile.ZipFile(next(tmp_path.glob("*.whl"))).namelist())
-    expected = {
-        f"gatehouse/{path.relative_to(ROOT).as_posix()}"
-        for name in LINKS
-        for path in (ROOT / name).rglob("*")
-        if path.suffix in {".py", ".sql", ".yaml"} and not {"__pycache__", "compiled"} & set(path.parts)
-    }
-    assert len(expected) > 50
-    assert expected | {"gatehouse/py.typed", "gatehouse/cli/main.py"} <= content
 
 
 def _pins(lock: str) -> set[str]:

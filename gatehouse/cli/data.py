@@ -24,8 +24,6 @@ from gatehouse.cli import first_look
 from gatehouse.cli.output import (
     JsonOption,
     StoreOption,
-    find,
-    open_store,
     print_facts,
     print_json,
     print_rows,
@@ -39,6 +37,7 @@ from gatehouse.data.snapshot.rejected import KIND, groups_of, rejected_of
 from gatehouse.data.validation.sensitivity import sensitive_columns
 from gatehouse.data.validation.spec import SkewSpec
 from gatehouse.errors import ConfigurationError, ErasedArtifactError, GatehouseError, InvalidManifestError, StoreError
+from gatehouse.project.place import find, open_store
 from gatehouse.reports.rendering import rendered
 from gatehouse.runtime.plural import counted
 from gatehouse.store import deprecation, eraser

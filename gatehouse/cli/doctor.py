@@ -9,11 +9,11 @@ from rich.text import Text
 
 from gatehouse.cli.kfp import Place, PlatformOption, profile_of
 from gatehouse.cli.output import JsonOption, print_json, print_rows
-from gatehouse.cli.place import project_folder
 from gatehouse.kfp.submission import Submission
 from gatehouse.kfp_api.connection import KfpError
 from gatehouse.operations.diagnosing.reach import failed, passed
 from gatehouse.operations.ending.outcome import outcome_in_kfp
+from gatehouse.project.place import project_folder
 from gatehouse.store.store import ArtifactStore
 
 app = typer.Typer(no_args_is_help=True, help="Whether a place gives what the pipelines of a project need.")

@@ -8,13 +8,12 @@ from typing import Annotated
 
 import typer
 
-from gatehouse.cli.output import no_store_at, open_store
-from gatehouse.cli.place import project_folder, store_address
 from gatehouse.errors import ConfigurationError, MissingArtifactError
 from gatehouse.features.definitions.changes import definition_of
 from gatehouse.features.definitions.declarations import FeatureView
 from gatehouse.features.definitions.repository import OnDemand, Repository, View, read_repository
 from gatehouse.features.table_files import view_tables
+from gatehouse.project.place import no_store_at, open_store, project_folder, store_address
 from gatehouse.project.project import Project, load_project
 from gatehouse.store.canonical import canonical_json
 from gatehouse.store.reference import Reference

@@ -15,9 +15,9 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
-from gatehouse.cli.output import find, print_table
-from gatehouse.cli.place import LONGEST_NAME, store_address
+from gatehouse.cli.output import print_table
 from gatehouse.errors import ConfigurationError
+from gatehouse.project.place import LONGEST_NAME, find, store_address
 from gatehouse.runtime.plural import counted
 from gatehouse.store.canonical import canonical_json
 from gatehouse.store.store import ArtifactStore

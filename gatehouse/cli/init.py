@@ -20,10 +20,10 @@ from rich.text import Text
 
 from gatehouse.cli import first_look
 from gatehouse.cli.first_look import NullsOption, TimeZoneOption
-from gatehouse.cli.place import DEFAULT_STORE, LONGEST_NAME, whole_or_none
 from gatehouse.configuration.yaml_lines import nearest, yaml_text
 from gatehouse.errors import ConfigurationError
 from gatehouse.features.definitions.settings import feast_name
+from gatehouse.project.place import DEFAULT_STORE, LONGEST_NAME, whole_or_none
 from gatehouse.store.database import connect, quoted
 from gatehouse.store.store import ArtifactStore
 

@@ -12,7 +12,6 @@ from typing import Annotated, Any
 
 import typer
 
-from gatehouse.cli.place import project_folder
 from gatehouse.errors import ConfigurationError
 from gatehouse.kfp.compilation.compiling import compile_pipeline
 from gatehouse.kfp.compilation.specification import read_spec, tags_of
@@ -21,6 +20,7 @@ from gatehouse.kfp_api.answers import Run
 from gatehouse.kfp_api.client import KfpApi
 from gatehouse.kfp_api.specs import parsed_parameters
 from gatehouse.operations.ending.outcome import outcome_in_kfp, unsuccessful
+from gatehouse.project.place import project_folder
 from gatehouse.project.platforms import Platform, load_platform
 from gatehouse.project.project import Project
 from gatehouse.runtime.variables import UI

@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import Any, NoReturn
 
 import typer
+from rich.markup import escape
 
 from gatehouse.errors import ConfigurationError, GatehouseError, is_interruption
 from gatehouse.runtime.redaction import redacted
@@ -42,17 +43,37 @@ _COMMANDS = {
     "why": "why:why",
 }
 """Module and name of each command; only those of the command that is called are imported."""
+_EXTRAS = dict.fromkeys(("compile", "doctor", "schedule", "submit"), "pipelines") | {
+    "data": "snapshot",
+    "features": "features",
+}
+"""What a command needs to begin with, where that is less than all that one machine needs."""
 
 
 def _register(verb: str) -> None:
-    """Register `verb`, or all commands if it is unknown."""
+    """Register `verb`, or all commands if it is unknown; one whose packages are not installed says so as its help."""
     for name in [verb] if verb in _COMMANDS else _COMMANDS:
         module, _, attribute = _COMMANDS[name].partition(":")
-        command = getattr(import_module(f"gatehouse.cli.{module}"), attribute)
+        try:
+            command = getattr(import_module(f"gatehouse.cli.{module}"), attribute)
+        except ImportError as error:
+            missing = _missing(name, error)
+            if missing is None or name == verb:
+                raise
+            app.command(name, help=escape(str(missing)))(lambda: None)
+            continue
         if isinstance(command, typer.Typer):
             app.add_typer(command, name=name)
         else:
             app.command(name)(command)
+
+
+def _missing(verb: str, error: Exception) -> ConfigurationError | None:
+    """The error of a command whose packages are not installed; None if `error` is another one."""
+    if not isinstance(error, ImportError) or (error.name or "gatehouse").partition(".")[0] == "gatehouse":
+        return None
+    extra = _EXTRAS.get(verb, "example")
+    return ConfigurationError(f"`gatehouse {verb}` needs {error.name}: pip install 'gatehouse[{extra}]'.")
 
 
 @app.callback()
@@ -72,8 +93,9 @@ def _fail(message: str, exit_code: int) -> NoReturn:
 
 def main() -> None:
     """Run the command line; an error that a user can act on is printed without a traceback."""
-    _register(sys.argv[1] if len(sys.argv) > 1 else "")
+    verb = sys.argv[1] if len(sys.argv) > 1 else ""
     try:
+        _register(verb)
         code = app(prog_name="gatehouse", standalone_mode=False)
         sys.exit(code if isinstance(code, int) else 0)
     except typer.Abort:
@@ -98,6 +120,7 @@ def main() -> None:
         from gatehouse.store.database import out_of_memory
 
         expected: GatehouseError | None = disk_full(error) or out_of_memory(error, "The command")
+        expected = expected or _missing(verb, error)
         if isinstance(error, OSError) and error.errno in _PATH_ERRORS and error.filename:
             expected = ConfigurationError(f"{error.filename}: {(error.strerror or '').lower()}.")
         if expected is None:

@@ -8,22 +8,12 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from gatehouse.cli.output import (
-    JsonOption,
-    StoreOption,
-    address_of,
-    find,
-    no_store_at,
-    open_store,
-    print_facts,
-    print_json,
-    print_rows,
-    short,
-)
+from gatehouse.cli.output import JsonOption, StoreOption, print_facts, print_json, print_rows, short
 from gatehouse.cli.terminal import figure
 from gatehouse.configuration.yaml_lines import load_model, read_text
 from gatehouse.errors import ConfigurationError, GatehouseError, StoreError
 from gatehouse.evaluation.spec import GatePolicy
+from gatehouse.project.place import address_of, find, no_store_at, open_store
 from gatehouse.registry import comparison, explanation, projection, promotion, reproduction
 from gatehouse.registry import search as searching
 from gatehouse.registry.alias import Resolver
@@ -287,7 +277,7 @@ def compare(
     ]
     print_rows(("on the test part", *names), numbers)
     if compared.numbers and not compared.same_test:
-        typer.echo("These numbers are of different test rows: they do not say which model is better.")
+        typer.echo(comparison.DIFFERENT_ROWS)
     typer.echo()
     changes = [(change.part, change.name, short(change.first), short(change.second)) for change in compared.changes]
     print_rows(("what changed" if changes else "nothing changed", "", *names), changes)

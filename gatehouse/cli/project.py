@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from gatehouse.cli.place import project_folder, store_address
 from gatehouse.errors import ConfigurationError
+from gatehouse.project.place import project_folder, store_address
 from gatehouse.project.platforms import load_platform
 from gatehouse.runtime.plural import counted
 from gatehouse.store.store import ArtifactStore

@@ -15,10 +15,10 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from gatehouse.cli.place import in_folder, project_folder, store_address
 from gatehouse.cli.terminal import Screen
 from gatehouse.errors import ConfigurationError
 from gatehouse.kfp.local_run import LocalRun, run_pipeline
+from gatehouse.project.place import in_folder, project_folder, store_address
 from gatehouse.runtime.plural import counted
 from gatehouse.store.run import REASON, require_span
 from gatehouse.store.store import ArtifactStore
@@ -47,22 +47,31 @@ def run(
     folder = project_folder(project).resolve()
     options = {"source": source, "window": window, "rerun": rerun, "backfill": backfill, "seed": seed}
     arguments = {name: value for name, value in options.items() if value not in ("", None)}
-    arguments = from_here(arguments | dict(map(parameter, param or ())))
+    arguments |= dict(map(parameter, param or ()))
+    opened = ArtifactStore.open(store_address(store, folder))
+    outcome = run_project(folder, pipeline, opened, arguments, until, reason)
+    refused = outcome.result("register").get("decision") in ("refused", "inconclusive")
+    sys.exit(3 if strict and refused and outcome.exit_code == 0 else outcome.exit_code)
+
+
+def run_project(
+    folder: Path, pipeline: str, store: ArtifactStore, arguments: dict[str, Any], until: str = "", reason: str = ""
+) -> LocalRun:
+    """Run a pipeline with paths from here; a monitoring run that orders a training is followed by that training."""
+    arguments = from_here(arguments)
     require_span(arguments)
     if reason:
         os.environ[REASON] = reason
-    opened = ArtifactStore.open(store_address(store, folder))
-    outcome = run_on_screen(folder, pipeline, opened, arguments, until)
-    if pipeline == "monitoring" and outcome.exit_code == 0 and outcome.result("retrain").get("action") == "ordered":
-        from gatehouse.kfp.retraining import train_ordered
+    outcome = run_on_screen(folder, pipeline, store, arguments, until)
+    if pipeline != "monitoring" or outcome.exit_code or outcome.result("retrain").get("action") != "ordered":
+        return outcome
+    from gatehouse.kfp.retraining import train_ordered
 
-        train = partial(run_on_screen, folder, "training", opened)
-        trained = train_ordered(opened, folder, outcome.result("retrain")["cause"], train)
-        if trained is None:
-            typer.echo(f"Another process already trained for the order {outcome.result('retrain')['run']}.")
-        outcome = trained or outcome
-    refused = outcome.result("register").get("decision") in ("refused", "inconclusive")
-    sys.exit(3 if strict and refused and outcome.exit_code == 0 else outcome.exit_code)
+    train = partial(run_on_screen, folder, "training", store)
+    trained = train_ordered(store, folder, outcome.result("retrain")["cause"], train)
+    if trained is None:
+        typer.echo(f"Another process already trained for the order {outcome.result('retrain')['run']}.")
+    return trained or outcome
 
 
 def run_on_screen(

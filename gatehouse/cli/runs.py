@@ -12,9 +12,10 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from gatehouse.cli.output import JsonOption, StoreOption, open_store, print_facts, print_json, print_rows, print_table
+from gatehouse.cli.output import JsonOption, StoreOption, print_facts, print_json, print_rows, print_table
 from gatehouse.configuration.yaml_lines import nearest
 from gatehouse.errors import ConfigurationError
+from gatehouse.project.place import open_store
 from gatehouse.reports.format import duration, number
 from gatehouse.tracking.mlflow_client import tracking_of
 from gatehouse.tracking.place import URI

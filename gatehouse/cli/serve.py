@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from gatehouse.cli.output import StoreBesideProjectOption, StoreOption, open_store, print_rows
-from gatehouse.cli.place import project_folder, store_address
+from gatehouse.cli.output import StoreBesideProjectOption, StoreOption, print_rows
 from gatehouse.errors import ConfigurationError
+from gatehouse.project.place import open_store, project_folder, store_address
 from gatehouse.server.tokens import SCOPES, Scope, create_token, revoke_token, tokens_of
 
 app = typer.Typer(help="Serve the registry over HTTP, for programs and for people.")

@@ -9,10 +9,11 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from gatehouse.cli.output import JsonOption, StoreOption, open_store, print_json, print_table
+from gatehouse.cli.output import JsonOption, StoreOption, print_json, print_table
 from gatehouse.operations.metrics.table import read, update
 from gatehouse.operations.metrics.totals import Totals, exposition, gate_outcomes, totals
 from gatehouse.operations.report import NOT_MEASURED, page, span
+from gatehouse.project.place import open_store
 from gatehouse.registry.ledger import Ledger, model_names
 from gatehouse.reports.format import duration, percent
 from gatehouse.store.run import END, events, recorded_runs

@@ -31,7 +31,10 @@ class Screen:
 
     def __init__(self, store: ArtifactStore) -> None:
         self._store = store
-        self._console = Console(highlight=False, markup=False)
+        plain = (
+            False if Console().is_jupyter else None
+        )  # A notebook calls itself a terminal, and cannot move the cursor.
+        self._console = Console(highlight=False, markup=False, force_jupyter=False, force_terminal=plain)
         self._live: Live | None = None
         self._printed: set[str] = set()
         self._events_seen = 0

@@ -13,10 +13,10 @@ from pydantic import ValidationError
 from rich.table import Table
 from rich.text import Text
 
-from gatehouse.cli.output import JsonOption, StoreOption, open_store, print_json, print_table
-from gatehouse.cli.place import PROJECT_FILE, prices_of, project_folder
+from gatehouse.cli.output import JsonOption, StoreOption, print_json, print_table
 from gatehouse.configuration.yaml_lines import nearest
 from gatehouse.errors import ConfigurationError, GatehouseError, MissingArtifactError
+from gatehouse.project.place import PROJECT_FILE, find, open_store, prices_of, project_folder
 from gatehouse.reports.rendering import rendered
 from gatehouse.runtime.plural import counted
 from gatehouse.store.reference import Reference
@@ -110,8 +110,6 @@ def find_running(store: ArtifactStore, text: str) -> Experiment:
 def _matching(store: ArtifactStore, text: str) -> Sequence[Experiment]:
     """All experiments that a text can name, newest first: those of a model, or a single one."""
     if "/" in text:
-        from gatehouse.cli.output import find
-
         published = _read(store, find(store, text))
         again = [_under_way(store, study, about) for study, about in _studies(store) if study == published.study]
         return [published, *(experiment for experiment in again if experiment.state == RUNNING)]

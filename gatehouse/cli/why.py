@@ -8,10 +8,11 @@ from typing import Annotated, Any, NamedTuple
 import typer
 from pydantic import BaseModel
 
-from gatehouse.cli.output import JsonOption, StoreOption, open_store, print_facts, print_json, print_rows, short
+from gatehouse.cli.output import JsonOption, StoreOption, print_facts, print_json, print_rows, short
 from gatehouse.configuration.strict import models_in
 from gatehouse.configuration.yaml_lines import nearest
 from gatehouse.errors import ConfigurationError
+from gatehouse.project.place import open_store
 from gatehouse.runtime.redaction import redacted, without_secrets
 from gatehouse.store.identity import is_operational
 from gatehouse.store.records import changes, read_record

@@ -75,6 +75,13 @@ def new_run_id() -> str:
     return f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
 
 
+def recorded_run(store: ArtifactStore, run: str) -> LocalRun:
+    """A run from its record, wherever it ran."""
+    recorded = LocalRun(run, store.local_folder / "logs" / f"{run}.log")
+    _refresh(recorded, store)
+    return recorded
+
+
 def run_pipeline(
     project: Path,
     pipeline: str,

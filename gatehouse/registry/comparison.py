@@ -7,12 +7,13 @@ from gatehouse.errors import MissingArtifactError
 from gatehouse.registry.answers import provenance_of, settings_of, training_of
 from gatehouse.registry.explanation import Number, numbers_of
 from gatehouse.registry.naming import named
-from gatehouse.registry.state import ModelVersion
 from gatehouse.store.records import changes, read_record
 from gatehouse.store.reference import Reference
 from gatehouse.store.stage import StageModel
 from gatehouse.store.store import ArtifactStore
+from gatehouse.tracking.provenance import lineage_of
 
+DIFFERENT_ROWS = "These numbers are of different test rows: they do not say which model is better."
 _FEATURES = ("features", "feature-tables", "training-sets", "config")
 
 
@@ -60,29 +61,35 @@ def compare(request: CompareRequest, store: ArtifactStore) -> VersionComparison:
     """Compare two versions. Raises ConfigurationError if there is no such model or version."""
     names = [named(store, name) for name in (request.first, request.second)]
     first, second = (name.version for name in names)
-    numbers, other = ({number.name: number for number in numbers_of(store, v.evaluation)} for v in (first, second))
-    try:
-        data, other_data = (store.manifest(version.evaluation).derived_from for version in (first, second))
-        same_test = all(data.get(role) == other_data.get(role) for role in ("training_set", "split"))
-    except MissingArtifactError:
-        same_test = False
+    same_test, pairs = compare_numbers(store, first.evaluation, second.evaluation)
     return VersionComparison(
         first=f"{names[0].ledger.model_name}:{first.version}",
         second=f"{names[1].ledger.model_name}:{second.version}",
         same_test=same_test,
-        numbers=tuple(
-            Pair(name=name, first=numbers.get(name), second=other.get(name))
-            for name in dict.fromkeys([*numbers, *other])
-        ),
-        changes=tuple(_changes(store, first, second)),
+        numbers=pairs,
+        changes=tuple(changes_between(store, first.model, second.model)),
     )
 
 
-def _changes(store: ArtifactStore, first: ModelVersion, second: ModelVersion) -> Iterator[Change]:
+def compare_numbers(store: ArtifactStore, first: str, second: str) -> tuple[bool, tuple[Pair, ...]]:
+    """Whether two evaluations are of the same test rows, and the numbers of both candidates."""
+    numbers, other = ({number.name: number for number in numbers_of(store, item)} for item in (first, second))
+    try:
+        data, other_data = (store.manifest(evaluation).derived_from for evaluation in (first, second))
+        same_test = all(data.get(role) == other_data.get(role) for role in ("training_set", "split"))
+    except MissingArtifactError:
+        same_test = False
+    names = dict.fromkeys([*numbers, *other])
+    return same_test, tuple(Pair(name=name, first=numbers.get(name), second=other.get(name)) for name in names)
+
+
+def changes_between(store: ArtifactStore, first: str, second: str) -> Iterator[Change]:
+    """What differs in how two models were made."""
+    models = (first, second)
     artifacts: list[dict[str, str]] = [{}, {}]
     columns: list[dict[str, str]] = [{}, {}]
-    for side, version in enumerate((first, second)):
-        for identity in version.lineage:
+    for side, model in enumerate(models):
+        for identity in lineage_of(store, model):
             reference = Reference.parse(identity)
             name = f"{reference.kind}/{reference.name}"
             artifacts[side][name] = f"{artifacts[side].get(name, '')} {identity}".strip()
@@ -92,7 +99,6 @@ def _changes(store: ArtifactStore, first: ModelVersion, second: ModelVersion) ->
         yield Change.of("features" if name.split("/")[0] in _FEATURES else "data", name, *values)
     for name, *values in changes(*columns):
         yield Change.of("features", f"column {name}", *values)
-    models = (first.model, second.model)
     for change in changes(*(settings_of(store, model) for model in models)):
         yield Change.of("configuration", *change)
     for change in code_changes(store, *(str(provenance_of(store, model).get("code", "")) for model in models)):

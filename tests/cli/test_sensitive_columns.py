@@ -11,7 +11,9 @@ from gatehouse.data.snapshot.stage import SnapshotRequest, snapshot
 from gatehouse.data.sources.catalog import parse_source
 from gatehouse.data.validation.contract import CONTRACT_FILE, contract_text, parse_contract
 from gatehouse.data.validation.stage import ValidateRequest, validate
-from gatehouse.errors import DeliveryError
+from gatehouse.errors import ConfigurationError, DeliveryError
+from gatehouse.notebook.artifacts import Tables
+from gatehouse.notebook.store import open_store
 from gatehouse.store.run import RUN_ID
 from gatehouse.store.store import ArtifactStore
 
@@ -60,6 +62,13 @@ def test_sensitive_values_stay_in_their_table(
     assert not _leaks(str(refused.value))
     monkeypatch.setenv(RUN_ID, "run-2")
     second = _snapshot(store, tmp_path, 2, "names were corrected")
+    taken = open_store(store.address).find(second)
+    assert isinstance(taken, Tables) and taken.tables == ["people"]
+    frame = taken.to_pandas()
+    assert set(frame["holder"]) == set(frame["code"]) == {"***"} and len(frame) == 300
+    assert taken.to_arrow(columns=["id"]).column_names == ["id"] and not _leaks(taken._repr_html_())
+    with pytest.raises(ConfigurationError, match="people"):
+        taken.to_arrow("persons")
     inferred = _printed(store, "infer-contract", first)
     promised = parse_contract(inferred).tables["people"].columns
     assert [name for name, column in promised.items() if column.sensitive] == ["holder", "code"]

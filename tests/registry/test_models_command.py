@@ -6,8 +6,8 @@ import pytest
 from typer.testing import CliRunner
 
 from gatehouse.cli.models import app
-from gatehouse.cli.output import find
 from gatehouse.errors import ConfigurationError, GatehouseError
+from gatehouse.project.place import find
 from gatehouse.registry.approval import ApprovalError, now
 from gatehouse.registry.promotion import PromotionError
 from gatehouse.store.eraser import erase, plan_erasure

@@ -3,6 +3,8 @@
 It is a stage below `validate`, so that a changed contract is judged without measuring again.
 """
 
+import platform
+
 from pydantic import Field
 
 from gatehouse.data.statistics.measurement import REBINNED_FILE, STATISTICS_FILE, document, measurement
@@ -68,7 +70,8 @@ def measure(request: MeasureRequest, store: ArtifactStore) -> MeasureResult:
     except ImportError as error:
         raise ConfigurationError(
             f"Statistics cannot be computed {request.statistics.engine}: the package {error.name} is not installed. "
-            "Install the sketches with `pip install --no-deps -r locks/sketches.lock`, and for beam gatehouse[beam]."
+            f"Sketches need Python 3.11 to 3.13 (this is {platform.python_version()}) and `pip install --no-deps "
+            "tfx-bsl==1.21.0`, beam needs gatehouse[beam]."
         ) from error
     rows = {name: table.rows for name, table in measured.items()}
     statistics = document(rows, {name: table.statistics for name, table in measured.items()})

@@ -11,10 +11,9 @@ from typer.testing import CliRunner
 
 from gatehouse.cli import run as command
 from gatehouse.cli.init import create_project
-from gatehouse.cli.output import open_store
-from gatehouse.cli.place import store_address
 from gatehouse.kfp import driver
 from gatehouse.kfp.local_run import LocalRun
+from gatehouse.project.place import open_store, store_address
 from tests.small_example import EXAMPLE
 
 backfill = typer.Typer()

@@ -1,0 +1,160 @@
+"""Artifacts in a notebook: each shows its page, gives data frames, and is compared with another."""
+
+from collections.abc import Iterable, Sequence
+from functools import cached_property, partial
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from gatehouse.data.validation.sensitivity import sensitive_columns
+from gatehouse.errors import ConfigurationError
+from gatehouse.notebook.table import Listing, Row, Tabular
+from gatehouse.registry.comparison import DIFFERENT_ROWS, changes_between, compare_numbers
+from gatehouse.registry.ledger import Ledger
+from gatehouse.registry.state import ModelVersion
+from gatehouse.reports.rendering import rendered
+from gatehouse.store.database import quoted
+from gatehouse.store.manifest import Manifest
+from gatehouse.store.querying import queried, tables_in
+from gatehouse.store.reference import Reference
+from gatehouse.store.store import ArtifactStore
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+    import pandas as pd
+
+    from gatehouse.training.scoring.predictor import Predictor
+
+_FRAME = "width:100%;height:640px;border:1px solid #ddd"
+
+
+class Artifact(Tabular):
+    """An artifact. A notebook shows the page that `gatehouse report` draws, in a frame that runs no script."""
+
+    def __init__(self, store: ArtifactStore, reference: Reference | str) -> None:
+        self.store, self.reference = store, Reference.parse(str(reference))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.reference.short})"
+
+    def _repr_html_(self) -> str:
+        page = escape(rendered(self.store, self.reference).read_text(encoding="utf-8"))
+        return f'<iframe sandbox srcdoc="{page}" style="{_FRAME}"></iframe>'
+
+    @cached_property
+    def manifest(self) -> Manifest:
+        """Files, columns, number of rows, configuration and details."""
+        return self.store.manifest(self.reference)
+
+    @property
+    def made_from(self) -> "dict[str, Artifact]":
+        """The artifacts that it was derived from, by their role."""
+        return {role: artifact_of(self.store, parent) for role, parent in self.manifest.derived_from.items()}
+
+
+class Tables(Artifact):
+    """An artifact of one or several tables."""
+
+    @property
+    def tables(self) -> list[str]:
+        """The names of its tables; a single table has an empty name."""
+        return list(tables_in(self.store, self.reference))
+
+    def to_arrow(self, table: str = "", columns: Sequence[str] = ()) -> pa.Table:
+        """A table, all columns or some; a value of a sensitive column is `***`.
+
+        Raises ConfigurationError if there is no such table.
+        """
+        table = table or (self.tables[0] if len(self.tables) == 1 else "")
+        if table not in self.tables:
+            expected = f"expected the name of one of its tables ({', '.join(self.tables)}), found {table!r}"
+            raise ConfigurationError(f"{self.reference.short}: {expected}.")
+        view = f"artifact.{quoted(table)}" if table else "artifact"
+        with queried(self.store, {"artifact": self.reference}, {}, partial(sensitive_columns, self.store)) as opened:
+            return opened.sql(f"SELECT {', '.join(map(quoted, columns)) or '*'} FROM {view}").to_arrow_table()
+
+    def to_pandas(self, table: str = "", columns: Sequence[str] = ()) -> "pd.DataFrame":
+        """As `to_arrow`, as a data frame."""
+        frame: pd.DataFrame = self.to_arrow(table, columns).to_pandas()
+        return frame
+
+
+class Evaluation(Artifact):
+    """An evaluation. Its data frame has the metrics of candidate, champion and baseline, with their intervals."""
+
+    @cached_property
+    def verdict(self) -> dict[str, Any]:
+        """What the gate says: `verdict`, and `rules` with what each expected and observed, and whether it `holds`."""
+        return dict(self.store.read_json(self.reference, "verdict.json"))
+
+    def rows(self) -> Iterable[Row]:
+        """A row for each model and metric."""
+        entry = self.manifest.entry("uncertainty.json")
+        intervals = self.store.read_json(self.reference, "uncertainty.json")["intervals"] if entry else {}
+        for model, metrics in self.store.read_json(self.reference, "metrics.json").items():
+            for metric, value in metrics.items():
+                low, high = intervals.get(model, {}).get(metric) or (None, None)
+                yield {"model": model, "metric": metric, "value": value, "low": low, "high": high}
+
+    def compare(self, other: "Evaluation") -> Listing[Row]:
+        """The numbers of both candidates, then what differs in data, features, configuration, code and environment."""
+        same, pairs = compare_numbers(self.store, str(self.reference), str(other.reference))
+        models = [evaluation.manifest.derived_from["model"] for evaluation in (self, other)]
+        rows: list[Row] = [{"part": "warning", "name": DIFFERENT_ROWS}] if pairs and not same else []
+        for pair in pairs:
+            first, second = (number and number.value for number in (pair.first, pair.second))
+            rows.append({"part": "metric", "name": pair.name, "first": first, "second": second})
+        return Listing([*rows, *(change.model_dump() for change in changes_between(self.store, *models))], dict)
+
+
+class Model(Artifact):
+    """A model. Its data frame has its metrics on the test part, with their intervals."""
+
+    @property
+    def registered(self) -> ModelVersion:
+        """What the registry knows of it: version, tags, evaluation. Raises ConfigurationError if it does not."""
+        for version in Ledger(self.store, self.reference.name).state().versions:
+            if version.model == str(self.reference):
+                return version
+        raise ConfigurationError(f"{self.reference.short} is not registered: expected a model that the gate let pass.")
+
+    @property
+    def evaluation(self) -> Evaluation:
+        """The evaluation with which it was registered."""
+        return Evaluation(self.store, self.registered.evaluation)
+
+    def rows(self) -> Iterable[Row]:
+        """A row for each metric."""
+        return (row for row in self.evaluation.rows() if row["model"] == "candidate")
+
+    def predictor(self) -> "Predictor":
+        """The model, ready to score Arrow tables (`predict`) and rows (`predict_online`)."""
+        from gatehouse.training.scoring.predictor import Predictor
+
+        return Predictor.load(self.store, self.reference)
+
+    def predict(self, features: "pa.Table | pd.DataFrame") -> "npt.NDArray[Any]":
+        """Predictions for rows of features, shape (rows,), or (rows, classes) for several classes."""
+        table = features if isinstance(features, pa.Table) else pa.Table.from_pandas(features, preserve_index=False)
+        return self.predictor().predict(table)
+
+    def compare(self, other: "Model") -> Listing[Row]:
+        """The numbers of both, then what differs in how they were made, as `gatehouse models compare` has it."""
+        return self.evaluation.compare(other.evaluation)
+
+
+class Experiment(Artifact):
+    """A published experiment. Its data frame has a row for each trial."""
+
+    def rows(self) -> Iterable[Row]:
+        """Number, state, objectives, parameters and model of each trial."""
+        for trial in self.store.read_json(self.reference, "trials.json"):
+            about = {"trial": trial["number"], "state": trial["state"]} | (trial.get("values") or {})
+            yield about | trial["parameters"] | {"model": trial.get("model")}
+
+
+def artifact_of(store: ArtifactStore, reference: Reference | str) -> Artifact:
+    """The artifact of a reference, as what its kind is."""
+    kinds = {"evaluations": Evaluation, "experiments": Experiment, "models": Model}
+    return kinds.get(Reference.parse(str(reference)).kind, Tables)(store, reference)
