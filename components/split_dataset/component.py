@@ -23,7 +23,15 @@ def split_dataset(
     format: str = "",
     store: str = "",
 ) -> NamedTuple(
-    "Outputs", [("verdict", str), ("reasons", list), ("checks", dict), ("training_set", str), ("split", str)]
+    "Outputs",
+    [
+        ("verdict", str),
+        ("reasons", list),
+        ("checks", dict),
+        ("training_set", str),
+        ("split", str),
+        ("split_checks", str),
+    ],
 ):
     """Divide a Dataset into train, validation and test, and check that nothing leaks between them.
 
@@ -48,6 +56,7 @@ def split_dataset(
         checks: What became of each check: passed, failed, noted or could not run.
         training_set: Reference of the training set, which `train` takes; empty without a store.
         split: Reference of the split, which `train` takes; empty without a store.
+        split_checks: Reference of its checks, which `evaluate` takes; empty without a store.
         train: The rows to fit on, as Parquet.
         validation: The rows to choose by.
         test: The rows to judge by.
@@ -80,11 +89,11 @@ def split_dataset(
         if not error.reasons:
             raise
         Path(report.path).write_text(refusal(name, error.reasons), encoding="utf-8")
-        return ("fail", list(error.reasons), {}, training_set if store else "", "")
+        return ("fail", list(error.reasons), {}, training_set if store else "", "", "")
     for part, output in (("train", train), ("validation", validation), ("test", test)):
         chosen = pq.read_table(opened.path(parts.split, f"{part}.parquet"))["row"]
         write_dataset(table.take(chosen), output.path)
         output.metadata |= {"rows": len(chosen)} | ({"reference": parts.split} if store else {})
     shutil.copyfile(rendered(opened, parts.split_checks), report.path)
-    kept = (training_set, parts.split) if store else ("", "")
+    kept = (training_set, parts.split, parts.split_checks) if store else ("", "", "")
     return ("pass", list(parts.warnings), parts.checks, *kept)

@@ -110,7 +110,7 @@ def test_equal_rows_are_one_snapshot(tmp_path: Path, store: ArtifactStore) -> No
 def test_parts_are_all_rows_once_and_go_on_to_training(tmp_path: Path, store: ArtifactStore) -> None:
     before = run("snapshot_dataset", tmp_path, ORDERS, store=store.address)[0][0]
     inputs = {"label": "kind", "task": "multiclass", "strategy": {"strategy": "random"}, "store": store.address}
-    (verdict, _, checks, training_set, split), artifacts = run(
+    (verdict, _, checks, training_set, split, _), artifacts = run(
         "split_dataset", tmp_path, ORDERS, **inputs, reference=before
     )
     assert store.manifest(training_set).derived_from == {"dataset": before}
@@ -131,7 +131,7 @@ def test_parts_that_leak_are_a_verdict_and_not_written(tmp_path: Path) -> None:
     repeated = pa.concat_tables([ORDERS, ORDERS])
     columns = {"keys": ["shop"], "event_time": "at"}
     inputs = {"label": "paid", "columns": columns, "strategy": {"strategy": "random"}}
-    (verdict, reasons, _, _, _), artifacts = run("split_dataset", tmp_path, repeated, **inputs)
+    (verdict, reasons, *_), artifacts = run("split_dataset", tmp_path, repeated, **inputs)
     assert verdict == "fail" and "repeat the entity keys shop" in reasons[0]
     assert not Path(artifacts["train"].path).exists()
     assert reasons[0] in Path(artifacts["report"].path).read_text()
