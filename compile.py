@@ -1,12 +1,13 @@
 """Compiles every component, and every pipeline of every project, for this machine and for each profile.
 
-Components are committed as components/<name>/component.yaml. Specs of the project `flights` are committed in
+Components are committed as components/<name>/component.yaml, and with `--release` their interfaces in one file. Specs of the project `flights` are committed in
 pipelines/compiled/, those for its profile `platforms/NAME.yaml` in the folder NAME there; specs of the other projects
 differ little from these, and are only held against the rules. Where there are findings nothing is written; `--check`
 writes nothing and lists the findings.
 """
 
 import argparse
+import json
 import shutil
 import sys
 import tempfile
@@ -21,6 +22,7 @@ pin(ROOT / "images" / "digests.lock")  # Before the components are imported, whi
 
 from gatehouse.kfp.compilation.compiling import broken, compile_project, refuse, stale  # noqa: E402
 from gatehouse.kfp.compilation.component_files import COMPONENT_FILE, compile_component, public_components  # noqa: E402
+from gatehouse.kfp.compilation.interfaces import INTERFACES_FILE, interfaces, undeclared  # noqa: E402
 from gatehouse.project.platforms import Platform, load_platform  # noqa: E402
 from gatehouse.project.project import Project, load_project  # noqa: E402
 
@@ -49,8 +51,8 @@ def main() -> int:
             new = Path(scratch)
             refuse(_findings(new, options.check, options.release))
             if not options.check:
-                for path in sorted(new.rglob("*.yaml")):
-                    folder = COMPONENTS if path.name == COMPONENT_FILE else COMPILED
+                for path in sorted(path for path in new.rglob("*") if path.is_file()):
+                    folder = COMPONENTS if path.name in (COMPONENT_FILE, INTERFACES_FILE) else COMPILED
                     written = folder / path.relative_to(new)
                     written.parent.mkdir(parents=True, exist_ok=True)
                     shutil.move(path, written)
@@ -69,6 +71,11 @@ def _findings(root: Path, check: bool, release: bool) -> Iterator[str]:
         compile_component(component, written)
         if check and (not committed.is_file() or committed.read_bytes() != written.read_bytes()):
             yield f"components/{name}/{COMPONENT_FILE} is not what its component compiles to. Run `make compile`."
+    if check:
+        released = json.loads((COMPONENTS / INTERFACES_FILE).read_text())
+        yield from undeclared(released, interfaces(public_components()), (ROOT / "CHANGELOG.md").read_text())
+    if release:
+        (root / INTERFACES_FILE).write_text(json.dumps(interfaces(public_components()), indent=1) + "\n")
     for project, platform in targets(release):
         name = platform.name if platform else ""
         with tempfile.TemporaryDirectory() as scratch:

@@ -16,8 +16,8 @@ def test_a_component_is_its_kfp_interface_alone() -> None:
     folders = sorted(path.parent for path in COMPONENTS.glob("*/__init__.py"))
     assert len(folders) > 30
     for folder in folders:
-        names = {path.name for path in folder.iterdir()} - {"__pycache__", "README.md"}
-        assert names == {"__init__.py", "component.py"}, folder
+        names = {path.name for path in folder.iterdir()} - {"__pycache__", "example.py"}
+        assert names == {"__init__.py", "component.py", "component.yaml", "README.md"}, folder
 
 
 def test_every_stage_is_found_by_a_process_that_imported_nothing() -> None:
