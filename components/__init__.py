@@ -14,6 +14,7 @@ from gatehouse.components.integrate.component import integrate
 from gatehouse.components.judge.component import judge
 from gatehouse.components.materialize.component import materialize
 from gatehouse.components.monitor.component import monitor
+from gatehouse.components.monitor_dataset.component import monitor_dataset
 from gatehouse.components.probe.component import probe
 from gatehouse.components.promote.component import promote
 from gatehouse.components.reach.component import reach
@@ -26,9 +27,11 @@ from gatehouse.components.require.component import require
 from gatehouse.components.resolve.component import resolve
 from gatehouse.components.retrain.component import retrain
 from gatehouse.components.retrieve_decisions.component import retrieve_decisions
+from gatehouse.components.retrieve_features.component import retrieve_features
 from gatehouse.components.retrieve_training_set.component import retrieve_training_set
 from gatehouse.components.rollback.component import rollback
 from gatehouse.components.score.component import score
+from gatehouse.components.score_dataset.component import score_dataset
 from gatehouse.components.skew.component import skew
 from gatehouse.components.snapshot.component import snapshot
 from gatehouse.components.snapshot_dataset.component import snapshot_dataset
@@ -55,6 +58,7 @@ __all__ = [
     "judge",
     "materialize",
     "monitor",
+    "monitor_dataset",
     "probe",
     "promote",
     "reach",
@@ -67,9 +71,11 @@ __all__ = [
     "resolve",
     "retrain",
     "retrieve_decisions",
+    "retrieve_features",
     "retrieve_training_set",
     "rollback",
     "score",
+    "score_dataset",
     "skew",
     "snapshot",
     "snapshot_dataset",

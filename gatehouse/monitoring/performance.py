@@ -31,12 +31,13 @@ _DIGITS = 9
 class Gate:
     """A metric in the champion's evaluation, and its standard error from the 95 % interval.
 
-    `unit` is what the interval was sampled by, such as `row` or `day`; empty if unknown.
+    `unit` is what the interval was sampled by, such as `row` or `day`; empty if unknown. `place` says where it was.
     """
 
     value: float
     error: float
     unit: str = ""
+    place: str = "at the gate"
 
 
 @dataclass(frozen=True)
@@ -112,7 +113,7 @@ def performance(spec: PerformanceSpec, task: str, gate: Gate | None, part: Part,
     worse, allowed = metric.worse_by(now.value, gate.value), spec.max_decay * abs(gate.value)
     chance = float(stdtrit(units.number - 1, _LEVEL)) * now.error_of(gate, units)
     limit = gate.value - allowed if metric.better == "higher" else gate.value + allowed
-    values = f"{gate.value:.4f} at the gate, now {now.value:.4f} ({now.low:.4f} to {now.high:.4f})"
+    values = f"{gate.value:.4f} {gate.place}, now {now.value:.4f} ({now.low:.4f} to {now.high:.4f})"
     values += f" on {len(part.labels):,} rows whose label is known"
     holds = worse + chance <= allowed
     if worse <= allowed:
@@ -141,7 +142,7 @@ def calibration(
         return Finding(CALIBRATION, metric.name, UNKNOWN, lacking, expected=gate.value if gate else None)
     assert gate is not None  # `_unjudged` says so
     now, limit = measured(metric, part, predictions, sampling, units), gate.value + spec.max_rise
-    values = f"{gate.value:.4f} at the gate, now {now.value:.4f} (true error {now.low:.4f} to {now.high:.4f})"
+    values = f"{gate.value:.4f} {gate.place}, now {now.value:.4f} (true error {now.low:.4f} to {now.high:.4f})"
     if now.value <= limit:
         state, why = QUIET, f"{values}; the alarm is {limit:.4f}"
     elif now.low <= limit:

@@ -49,6 +49,7 @@ def page(store: ArtifactStore, reference: str) -> str:
     """The page of a drift report, as HTML."""
     manifest, body = store.manifest(reference), store.read_json(reference, FILE)
     findings, inputs = _findings(body), manifest.derived_from
+    before = "at the gate" if inputs else "in the reference"  # Datasets have no artifacts behind them.
     facts = {role: Reference.parse(inputs[role]).short for role in ("model", "reference", "current") if role in inputs}
     for name in sorted(body["facts"], key=lambda name: name not in _TIMES):
         facts[name] = moment(body["facts"][name]) if name in _TIMES else body["facts"][name]
@@ -64,7 +65,7 @@ def page(store: ArtifactStore, reference: str) -> str:
     for finding in findings:
         if finding.value is not None and finding.check == PERFORMANCE:
             tiles[f"{finding.name} now"] = Cell(f"{finding.value:.4f}", _STATES[finding.state].mark)
-            tiles[f"{finding.name} at the gate"] = f"{finding.expected:.4f}"
+            tiles[f"{finding.name} {before}"] = f"{finding.expected:.4f}"
     return render(
         "monitoring.html",
         f"Monitoring of {manifest.name}",
@@ -79,6 +80,7 @@ def page(store: ArtifactStore, reference: str) -> str:
         features=features,
         quality=[finding for finding in findings if finding.check == QUALITY and finding.kind],
         by_weight=sorted(features, key=lambda feature: -(feature.weight or 0.0))[:_SHOWN],
+        before=before,
         shown=_SHOWN,
         first=first,
         states=_STATES,

@@ -2,13 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gatehouse.configuration.times import zoned
 from gatehouse.errors import ConfigurationError, GatehouseError
 from gatehouse.metrics.tasks import TASKS, declared_task
 from gatehouse.monitoring.spec import MonitoringSpec
-from gatehouse.store.manifest import Manifest
 from gatehouse.store.store import ArtifactStore
 from gatehouse.training.model_spec import learned_parts
 
@@ -37,13 +36,13 @@ class MissingColumnError(GatehouseError):
 
 @dataclass(frozen=True)
 class Rows:
-    """The rows to compare, with the manifest of the champion's training set and counts for the report.
+    """The rows to compare, with the details of the champion's training set and counts for the report.
 
     The label of `current` is null while it is not known. `logged` says whether `current` comes from a log, and holds
     the predictions.
     """
 
-    manifest: Manifest
+    details: Mapping[str, Any]
     trained: "pa.Table"
     reference: "pa.Table"
     current: "pa.Table"
@@ -54,18 +53,18 @@ class Rows:
     @property
     def features(self) -> dict[str, str]:
         """The kind of each feature, by name."""
-        details = self.manifest.details
-        return dict.fromkeys(details["numeric"], "numeric") | dict.fromkeys(details["categorical"], "categorical")
+        kinds = ("numeric", "categorical")
+        return {name: kind for kind in kinds for name in self.details[kind]}
 
     @property
     def label(self) -> str:
         """Name of the label's column."""
-        return str(self.manifest.details["label"])
+        return str(self.details["label"])
 
     @property
     def task(self) -> str:
         """Name of the task."""
-        return declared_task(self.manifest.details).name
+        return declared_task(self.details).name
 
     def blocks(self, min_rows: int) -> "Numbers":
         """Number of each reference row's block of the newest rows' length; -1 for none, shape (rows,)."""
@@ -135,7 +134,7 @@ def read_rows(request: "MonitorRequest", store: ArtifactStore) -> Rows:
     facts["labelled rows after the last train row"] = _between(every, "", request.until, last).num_rows
     reference = _reference(spec, trained, every, current)
     facts["rows of the reference"] = reference.num_rows
-    return Rows(manifest, trained, reference, current, labelled, bool(request.predictions), facts)
+    return Rows(details, trained, reference, current, labelled, bool(request.predictions), facts)
 
 
 def moments(table: "pa.Table") -> "npt.NDArray[np.datetime64]":

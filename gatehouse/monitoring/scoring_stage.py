@@ -90,6 +90,41 @@ def score(request: ScoreRequest, store: ArtifactStore) -> ScoreResult:
     return ScoreResult(predictions=str(published), rows=done)
 
 
+def score_table(store: ArtifactStore, model: str, table: "pa.Table") -> "pa.Table":
+    """The rows of any table with the columns of `answers` after their own.
+
+    Raises:
+        ConfigurationError: if the model is none that Gatehouse trained, the table has no rows, lacks features, or has a
+            column with the name of an answer.
+        FeatureError, PredictionError: as `answers`.
+    """
+    import pyarrow as pa
+
+    from gatehouse.training.scoring.predictor import Predictor
+
+    manifest = store.manifest(model)
+    if manifest.entry("model.json") is None:
+        raise ConfigurationError(
+            f"{manifest.reference}: expected a model that Gatehouse trained, found files of another program, which it "
+            "never loads. Score the rows in a component of your own, and give their scores to judge."
+        )
+    predictor, classes = Predictor.load(store, model), classes_of(store, model)
+    if lacking := [name for name in predictor.features if name not in table.column_names]:
+        raise ConfigurationError(
+            f"The Dataset lacks features of {manifest.reference}: {', '.join(lacking)}. It has "
+            f"{', '.join(table.column_names)}."
+        )
+    if not table.num_rows:
+        raise ConfigurationError("The Dataset has no rows to score.")
+    pieces = (table.slice(start, MOST) for start in range(0, table.num_rows, MOST))
+    scores = pa.concat_tables(answers(predictor, piece, classes) for piece in pieces)
+    if twice := [name for name in scores.column_names if name in table.column_names]:
+        raise ConfigurationError(f"The Dataset has columns with names of predictions: {', '.join(twice)}. Rename them.")
+    for name in scores.column_names:
+        table = table.append_column(name, scores[name])
+    return table
+
+
 def answers(predictor: "Predictor", rows: "pa.Table", classes: Sequence[str]) -> "pa.Table":
     """The columns `probability` and `positive` for two classes; `class` and `probabilities` for several.
 

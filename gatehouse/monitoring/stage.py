@@ -1,6 +1,7 @@
 """The monitor stage: what changed since the champion was trained, how much it matters, and whether to retrain."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gatehouse.monitoring.spec import DataDriftSpec, MonitoringSpec, PerformanceSpec
@@ -12,8 +13,8 @@ from gatehouse.store.store import ArtifactStore
 if TYPE_CHECKING:
     from gatehouse.metrics.metric import Predictions
     from gatehouse.monitoring.decision import Finding
+    from gatehouse.monitoring.performance import Gate
     from gatehouse.monitoring.rows import Rows
-    from gatehouse.training.scoring.predictor import Predictor
 
 FILE = "drift.json"
 _INPUTS = ("reference", "split", "current", "model", "evaluation", "robustness", "predictions", "unlabelled")
@@ -76,13 +77,68 @@ def monitor(request: MonitorRequest, store: ArtifactStore) -> MonitorResult:
         MissingColumnError: if the newest rows lack a feature that the model was trained on.
         ConfigurationError: if a bound is not a time with a zone, or the classes of labels have other numbers.
     """
+    from functools import partial
+
+    from gatehouse.monitoring import checks, performance
+    from gatehouse.monitoring.rows import predicted, read_rows
+    from gatehouse.training.scoring.predictor import Predictor
+
+    rows, data = read_rows(request, store), request.spec.data_drift
+    judged = request.model and rows.current.num_rows >= request.spec.min_rows
+    predictor = Predictor.load(store, request.model) if judged else None
+    importance: Callable[[], Mapping[str, float]] = dict
+    if data and data.weights == "importance" and request.robustness:
+        importance = partial(checks.probed_importance, store, request.robustness)
+    elif data and data.weights == "importance" and predictor is not None:
+        trained = (request.reference, request.split, rows.features)
+        importance = partial(checks.permuted_importance, store, predictor, *trained)
+    scored = None
+    if predictor is not None:
+        read, predict = predictor.read, predictor.predict
+        now = partial(predicted, task=rows.task) if rows.logged else predict  # from the log if there is one
+        scored = Scored(
+            before=lambda: read(predict(rows.reference)),
+            now=lambda: read(now(rows.current)),
+            labelled=lambda groups: read(now(rows.labelled), groups),
+            gate=partial(performance.gate_of, store, request.evaluation),
+        )
+    return conclude(
+        request.spec,
+        rows,
+        list(findings(request.spec, rows, request.stale, importance, scored)),
+        store,
+        store.manifest(request.reference).name,
+        derived_from={role: reference for role in _INPUTS if (reference := getattr(request, role))},
+        configuration={"since": request.since, "until": request.until},
+    )
+
+
+@dataclass(frozen=True)
+class Scored:
+    """Predictions for the rows to compare, and a metric's earlier value by its name; computed when they are needed."""
+
+    before: "Callable[[], Predictions]"
+    now: "Callable[[], Predictions]"
+    labelled: "Callable[[Any], Predictions]"
+    gate: "Callable[[str], Gate | None]"
+
+
+def conclude(
+    spec: MonitoringSpec,
+    rows: "Rows",
+    checked: "list[Finding]",
+    store: ArtifactStore,
+    name: str,
+    derived_from: Mapping[str, str],
+    configuration: Mapping[str, Any],
+) -> MonitorResult:
+    """Decide from the findings, and publish the drift report `name`."""
     from dataclasses import asdict
 
     from gatehouse.monitoring.decision import decide
-    from gatehouse.monitoring.rows import ASIDE, LEFT_OUT, read_rows
+    from gatehouse.monitoring.rows import ASIDE, LEFT_OUT
 
-    spec, rows = request.spec, read_rows(request, store)
-    decided = decide(spec, [*_findings(request, store, rows)])
+    decided = decide(spec, checked)
     decision, reasons = decided.decision, decided.reasons
     warnings = (*decided.warnings, *(f"not judged: {sentence}" for sentence in decided.unchecked))
     judged = rows.current.num_rows >= spec.min_rows
@@ -108,10 +164,10 @@ def monitor(request: MonitorRequest, store: ArtifactStore) -> MonitorResult:
     }
     drift = store.publish(
         "drift-reports",
-        rows.manifest.name,
+        name,
         {FILE: canonical_json(body)},
-        derived_from={role: reference for role in _INPUTS if (reference := getattr(request, role))},
-        configuration={"spec": identity_of(spec), "since": request.since, "until": request.until},
+        derived_from=derived_from,
+        configuration={"spec": identity_of(spec), **configuration},
         details={"decision": decision, "triggers": list(decided.triggers)},
     )
     return MonitorResult(
@@ -124,63 +180,53 @@ def monitor(request: MonitorRequest, store: ArtifactStore) -> MonitorResult:
     )
 
 
-def _findings(request: MonitorRequest, store: ArtifactStore, rows: "Rows") -> "Iterator[Finding]":
+def findings(
+    spec: MonitoringSpec,
+    rows: "Rows",
+    stale: tuple[str, ...],
+    importance: "Callable[[], Mapping[str, float]]",
+    scored: Scored | None,
+) -> "Iterator[Finding]":
     """The findings of all enabled checks; checks that need rows judge nothing if there are too few."""
     from gatehouse.metrics.judging import objective_of
     from gatehouse.monitoring import checks, decision, performance
     from gatehouse.monitoring.decision import QUIET, UNKNOWN, Finding
-    from gatehouse.training.scoring.predictor import Predictor
 
-    spec = request.spec
     if spec.freshness:
-        yield from (Finding(decision.FRESHNESS, "", decision.ALARM, why) for why in request.stale)
-        if not request.stale:
+        yield from (Finding(decision.FRESHNESS, "", decision.ALARM, why) for why in stale)
+        if not stale:
             yield Finding(decision.FRESHNESS, "", QUIET, "no feature view is stale")
     if rows.current.num_rows < spec.min_rows:
         return
-    predictor = Predictor.load(store, request.model) if request.model else None
     data, drift = spec.data_drift or DataDriftSpec(), (spec.data_drift, spec.prediction_drift, spec.label_drift)
     if rows.reference.num_rows < spec.min_rows and any(drift):
         why = f"expected at least {spec.min_rows:,} rows of the reference `{spec.reference.window}`"
         yield Finding(decision.DATA, "", UNKNOWN, f"{why}, found {rows.reference.num_rows:,}")
     elif any(drift):
         if spec.data_drift:
-            weights: dict[str, float] = {}
-            if data.weights == "importance" and request.robustness:
-                weights = checks.probed_importance(store, request.robustness)
-            elif data.weights == "importance" and predictor is not None:
-                split = request.split
-                weights = checks.permuted_importance(store, predictor, request.reference, split, rows.features)
-            yield from checks.data_drift(data, rows, spec.min_rows, weights)
-        if spec.prediction_drift and predictor is None:
+            yield from checks.data_drift(data, rows, spec.min_rows, importance())
+        if spec.prediction_drift and scored is None:
             yield Finding(decision.PREDICTION, "score of the model", UNKNOWN, "no model was given")
-        elif spec.prediction_drift and predictor is not None:
-            before, now = predictor.read(predictor.predict(rows.reference)), _predictions(predictor, rows, rows.current)
-            yield checks.prediction_drift(spec.prediction_drift, data, rows, spec.min_rows, before, now)
+        elif spec.prediction_drift and scored is not None:
+            compared = (data, rows, spec.min_rows, scored.before(), scored.now())
+            yield checks.prediction_drift(spec.prediction_drift, *compared)
         if spec.label_drift:
             yield checks.label_drift(spec.label_drift, data, rows, spec.min_rows)
     if spec.quality:
         yield from checks.quality(spec.quality, rows)
     enabled = {decision.PERFORMANCE: spec.performance, decision.CALIBRATION: spec.calibration}
-    lacking = "no model was given" if predictor is None else ""
+    lacking = "no model was given" if scored is None else ""
     if not lacking and rows.labelled.num_rows < spec.min_rows:
         lacking = f"expected at least {spec.min_rows:,} rows with a known label, found {rows.labelled.num_rows:,}"
-    if lacking or predictor is None:
+    if lacking or scored is None:
         yield from (Finding(name, "", UNKNOWN, lacking) for name, check in enabled.items() if check)
     elif any(enabled.values()):
-        part = performance.part_of(rows.labelled, rows.label, str(rows.manifest.details.get("group", "")))
-        predictions = _predictions(predictor, rows, rows.labelled, part.groups)
+        part = performance.part_of(rows.labelled, rows.label, str(rows.details.get("group", "")))
+        predictions = scored.labelled(part.groups)
         if spec.performance:
-            gate = performance.gate_of(store, request.evaluation, spec.performance.metric or objective_of(rows.task))
+            gate = scored.gate(spec.performance.metric or objective_of(rows.task))
             yield performance.performance(spec.performance, rows.task, gate, part, predictions)
         if spec.calibration:
-            gate = performance.gate_of(store, request.evaluation, performance.CALIBRATION_ERROR)
+            gate = scored.gate(performance.CALIBRATION_ERROR)
             sampling = spec.performance or PerformanceSpec()
             yield performance.calibration(spec.calibration, sampling, rows.task, gate, part, predictions)
-
-
-def _predictions(predictor: "Predictor", rows: "Rows", table: Any, groups: Any = None) -> "Predictions":
-    """The champion's predictions for rows: from the log if there is one, else computed now."""
-    from gatehouse.monitoring.rows import predicted
-
-    return predictor.read(predicted(table, rows.task) if rows.logged else predictor.predict(table), groups)

@@ -167,7 +167,7 @@ class Replay:
             compared[name], place = both.num_rows, both.select(keys)
             for feature in view.spec.features:
                 values = both[feature], both[_REPLAYED + feature]
-                differences.append(_difference("feature table", name, cut, place, feature, *values, both["alone"]))
+                differences.append(difference("feature table", name, cut, place, feature, *values, both["alone"]))
         times = self.training_set["decision_time"]
         after = pc.greater(times, pa.scalar(cut - WINDOW, _TIME))
         stored = self.training_set.filter(pc.and_(after, pc.less_equal(times, pa.scalar(cut, _TIME))))
@@ -175,7 +175,7 @@ class Replay:
         joins = [joined(repository.views[name], _table(name), self.views[name]) for name in names]
         replayed = asof_join(connection, rows, "decision_time", joins)
         differences += [
-            _difference("training set", name, cut, rows, feature, stored[feature], replayed[feature])
+            difference("training set", name, cut, rows, feature, stored[feature], replayed[feature])
             for name in names
             for feature in self.views[name]
         ]
@@ -224,10 +224,10 @@ def _table(view: str) -> str:
     return f"replayed.{quoted(view)}"
 
 
-def _difference(
+def difference(
     where: str,
     view: str,
-    cut: datetime,
+    cut: datetime | str,
     keys: pa.Table,
     feature: str,
     stored: pa.ChunkedArray,
@@ -250,7 +250,7 @@ def _difference(
         where=where,
         view=view,
         feature=feature,
-        cut=cut.isoformat(),
+        cut=cut if isinstance(cut, str) else cut.isoformat(),
         rows=len(places),
         of=keys.num_rows,
         first={name: str(value) for name, value in keys.slice(first, 1).to_pylist()[0].items()},

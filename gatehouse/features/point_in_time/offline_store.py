@@ -12,7 +12,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import duckdb
 import pandas as pd
@@ -34,6 +34,7 @@ from gatehouse.runtime import limits
 from gatehouse.store.database import quoted, time_literal
 from gatehouse.store.hidden_values import said_by
 
+NAME: Final = "gatehouse.features.point_in_time.offline_store.AsofOfflineStore"
 POINT_IN_TIME = "gatehouse.point_in_time"
 """Tag of a view or its source that says which time rule holds."""
 BITEMPORAL, EVENT_TIME_ONLY = "bitemporal", "event-time-only"
@@ -46,9 +47,7 @@ Tables = Callable[[Path], Iterator[pa.Table]]
 class AsofOfflineStoreConfig(FeastConfigBaseModel):
     """`offline_store:` of `feature_store.yaml`."""
 
-    type: Literal["gatehouse.features.point_in_time.offline_store.AsofOfflineStore"] = (
-        "gatehouse.features.point_in_time.offline_store.AsofOfflineStore"
-    )
+    type: Literal["gatehouse.features.point_in_time.offline_store.AsofOfflineStore"] = NAME
 
 
 class AsofRetrievalMetadata(RetrievalMetadata):
@@ -168,7 +167,7 @@ class AsofOfflineStore(OfflineStore):
             rows = EntityRows.of_query(entity_df, partial(_opened, config))
         else:
             rows = EntityRows.of_frame(entity_df)
-        plan = [_joined(view, feature_refs, full_feature_names, rules[_name(view)]) for view in feature_views]
+        plan = [joined_view(view, feature_refs, full_feature_names, rules[_name(view)]) for view in feature_views]
         columns = ", ".join(rows.columns)
         required = {name for view in plan for name in view.keys.values()}
         required |= {name for view in on_demand for name in view.get_request_data_schema()}
@@ -335,7 +334,7 @@ def _name(view: FeatureView) -> str:
     return str(view.projection.name_to_use())  # type: ignore[no-untyped-call]  # Feast left this one untyped
 
 
-def _joined(view: FeatureView, feature_refs: list[str], full_names: bool, rule: str) -> Joined:
+def joined_view(view: FeatureView, feature_refs: list[str], full_names: bool, rule: str) -> Joined:
     """How a view is joined; its table is set when it is opened."""
     source = view.batch_source
     if source is None:

@@ -1,0 +1,1 @@
+"""The component `monitor_dataset`."""

@@ -1,0 +1,71 @@
+"""The KFP interface of the comparison of two Datasets."""
+
+from typing import NamedTuple, Optional
+
+from kfp import dsl
+
+from gatehouse.components.interface import component
+
+
+@component("training", title="Compare two Datasets", cpu="2", memory="4G")
+def monitor_dataset(
+    current: dsl.Input[dsl.Dataset],
+    reference: dsl.Input[dsl.Dataset],
+    report: dsl.Output[dsl.HTML],
+    summary: dsl.Output[dsl.Markdown],
+    metrics: dsl.Output[dsl.Metrics],
+    features: list = [],
+    label: str = "",
+    score: str = "",
+    task: str = "binary",
+    positive: str = "",
+    time: str = "",
+    group: str = "",
+    spec: dict = {},
+    spec_file: Optional[dsl.Input[dsl.Artifact]] = None,
+    format: str = "",
+    store: str = "",
+) -> NamedTuple("Outputs", [("decision", str), ("verdict", str), ("reasons", list), ("drift", str)]):
+    """Compare rows with earlier ones, as those that a model was trained on: drift, quality, and performance.
+
+    Args:
+        current: The newest rows.
+        reference: What they are compared with, of the same columns.
+        features: The columns to compare; empty for all numbers and categories besides the columns named below.
+        label: Column of labels, null while they are not known; empty for none.
+        score: Column of predictions, as judge reads them; empty for none.
+        task: binary, multiclass, regression or ranking.
+        positive: The positive one of two classes with names.
+        time: Column with the time of each row, so that seasons and days count; empty if rows are independent.
+        group: Column of the rows that are ranked together; empty for none.
+        spec: What is checked, as a MonitoringSpec; empty for the default.
+        spec_file: The same as a file of YAML or JSON.
+        format: parquet, csv or jsonl; empty to look at the Datasets.
+        store: Address of the artifact store that keeps the drift report; empty for none.
+
+    Returns:
+        decision: retrain, keep or not judged.
+        verdict: fail if a check alarms, inconclusive if there are too few rows to judge, or pass.
+        reasons: The alarms, else the warnings.
+        drift: Reference of the drift report in the store; empty without one.
+        report: The report for the UI.
+        summary: Decision, checks and reasons for the UI.
+        metrics: The number of each check for the UI.
+    """
+    from gatehouse.data.datasets import read_dataset
+    from gatehouse.monitoring.datasets import compare
+    from gatehouse.monitoring.report import present
+    from gatehouse.monitoring.spec import MonitoringSpec
+    from gatehouse.store.parameters import checked, given, open_store
+
+    settings = checked("spec", MonitoringSpec, given("spec", spec, spec_file) if spec or spec_file else {})
+    columns = {"label": label, "score": score, "task": task, "positive": positive, "time": time, "group": group}
+    before, now = (read_dataset(dataset.path, format) for dataset in (reference, current))
+    opened = open_store(store)
+    result = compare(opened, settings, before, now, columns, features)
+    present(opened, result.drift, report, summary, metrics)
+    if not store:
+        for artifact in (report, summary, metrics):
+            del artifact.metadata["reference"]
+    verdict = "fail" if result.alarms else "inconclusive" if result.decision == "not judged" else "pass"
+    return (result.decision, verdict, list(result.alarms or result.warnings), result.drift if store else "")

@@ -1,0 +1,132 @@
+"""Compares two tables of any origin, of which a model and a split are not known, by the checks of `monitor`."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from gatehouse.errors import ConfigurationError
+from gatehouse.evaluation.labelled_scores import LabelSpec, column_of, labels_of, named_classes, scores_of
+from gatehouse.metrics.arithmetic.intervals import NORMAL
+from gatehouse.metrics.catalogue import metric_named
+from gatehouse.metrics.metric import Array
+from gatehouse.metrics.tasks import TASKS
+from gatehouse.monitoring import performance
+from gatehouse.monitoring.rows import TIME, Rows
+from gatehouse.monitoring.spec import MonitoringSpec, PerformanceSpec
+from gatehouse.monitoring.stage import MonitorResult, Scored, conclude, findings
+from gatehouse.store.parameters import checked
+from gatehouse.store.store import ArtifactStore
+
+_LABEL = "__label"
+
+
+def compare(
+    store: ArtifactStore,
+    spec: MonitoringSpec,
+    reference: pa.Table,
+    current: pa.Table,
+    columns: Mapping[str, str],
+    features: Sequence[str] = (),
+) -> MonitorResult:
+    """Check the current rows against the reference rows, and publish the drift report.
+
+    Features weigh the same. Performance is compared with that of the reference, where both have labels and scores.
+
+    Args:
+        columns: The columns `label`, `score`, `time` and `group`, the class `positive`, and `task`; empty for none.
+        features: The columns to compare; empty for all numbers and categories that the reference has besides.
+
+    Raises:
+        ConfigurationError: if a column is missing or has another kind of values, or the settings do not fit.
+    """
+    label, score, time = (columns.get(role, "") for role in ("label", "score", "time"))
+    if spec.reference.window != "training" or not reference.num_rows:
+        raise ConfigurationError(
+            "spec.reference.window: the reference Dataset is what current rows are compared with: expected rows in it, "
+            f"and no window; found {reference.num_rows:,} rows and {spec.reference.window}."
+        )
+    roles = {value for role, value in columns.items() if role not in ("task", "positive")}
+    if score and score not in reference.column_names:  # One column for each class.
+        roles |= {name for name in reference.column_names if name.startswith(f"{score}_")}
+    features = list(features) or [field.name for field in reference.schema if field.name not in roles and _kind(field)]
+    kinds = {}
+    for name in features:
+        sides = [column_of(table, name, "features") for table in (reference, current)]
+        kinds[name], now = (_kind(pa.field(name, side.type)) for side in sides)
+        if not now or kinds[name] != now:
+            types = f"{sides[0].type} in the reference and {sides[1].type} now"
+            raise ConfigurationError(f"features: {name}: expected numbers or categories on both sides, found {types}.")
+    reference, current = (_timed(table, time) for table in (reference, current))
+    given = {"reference": (reference, score), "current": (current, score)} if score else {}
+    naming = {"label": label, "task": columns.get("task") or "binary", "positive": columns.get("positive", "")}
+    named = checked("columns", LabelSpec, naming)
+    if score and not label:  # Scores alone are numbers, or names of classes.
+        texts = _kind(pa.field("", column_of(reference, score, "score").type)) == "categorical"
+        named = LabelSpec(label=score, task="multiclass" if texts else "regression")
+    predicted: dict[str, Array] = {}
+    if label or score:
+        sides = [column_of(table, named.label, "label") for table in (reference, current)]
+        if sides[0].null_count:
+            raise ConfigurationError(f"{named.label}: expected a value in each row of the reference, found nulls.")
+        tables = [pa.table({named.label: side.drop_null()}) for side in sides]
+        both = pa.concat_tables(tables, promote_options="permissive")
+        classes = named_classes(named, both, given)
+        predicted = {role: scores_of(named, *place, role, classes)[0] for role, place in given.items()}
+        labels, known = labels_of(named, both, classes), np.full(current.num_rows, np.nan)
+        known[sides[1].is_valid().to_numpy()] = labels[reference.num_rows :]
+        reference = reference.append_column(_LABEL, pa.array(labels[: reference.num_rows], pa.float64()))
+        current = current.append_column(_LABEL, pa.array(known, pa.float64(), from_pandas=True))
+    spec = _settings(spec, bool(label), bool(score), bool(time))
+    labelled = current.filter(current[_LABEL].is_valid()) if label else current.slice(0, 0)
+    details: dict[str, Any] = {"label": _LABEL, "task": named.task, "group": columns.get("group", "")}
+    details |= {kind: [name for name in kinds if kinds[name] == kind] for kind in ("numeric", "categorical")}
+    facts: dict[str, str | int] = {"rows of the reference": reference.num_rows, "newest rows": current.num_rows}
+    facts |= {"of these with a known label": labelled.num_rows} if label else {}
+    rows, reader = Rows(details, reference, reference, current, labelled, True, facts), TASKS[named.task].read
+
+    def of_reference(name: str) -> performance.Gate:
+        sampling, part = spec.performance or PerformanceSpec(), performance.part_of(reference, _LABEL, details["group"])
+        units, scored_part = performance.units_of(part, sampling), reader(predicted["reference"], part.groups)
+        value = performance.measured(metric_named(name), part, scored_part, sampling, units)
+        return performance.Gate(value.value, (value.high - value.low) / (2 * NORMAL), units.name, "in the reference")
+
+    scored = Scored(
+        before=lambda: reader(predicted["reference"], None),
+        now=lambda: reader(predicted["current"], None),
+        labelled=lambda groups: reader(predicted["current"][current[_LABEL].is_valid().to_numpy()], groups),
+        gate=of_reference,
+    )
+    judged = list(findings(spec, rows, (), dict, scored if score else None))
+    return conclude(spec, rows, judged, store, "dataset", {}, {"columns": dict(columns), "features": list(kinds)})
+
+
+def _settings(spec: MonitoringSpec, label: bool, score: bool, time: bool) -> MonitoringSpec:
+    """The settings without the checks for which columns are missing; without a time each row is one unit."""
+    body = spec.model_dump() | {"freshness": None}
+    needs = {"label_drift": label, "prediction_drift": score, "performance": label and score}
+    body |= {name: None for name, there in {**needs, "calibration": label and score}.items() if not there}
+    units = (((body["data_drift"] or {}).get("significance"), "unit"), (body["performance"], "resample_by"))
+    for settings, key in units:
+        if settings and not time and settings[key] in ("day", "week"):
+            settings[key] = ""
+    return MonitoringSpec.model_validate(body)
+
+
+def _kind(field: pa.Field) -> str:
+    """How a column is compared: `numeric` or `categorical`; empty for times, lists and the like."""
+    kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+        return "numeric"
+    return "categorical" if pa.types.is_string(kind) or pa.types.is_boolean(kind) else ""
+
+
+def _timed(table: pa.Table, time: str) -> pa.Table:
+    """The table with its time in the column that the checks read; without one all rows have the same."""
+    moments = column_of(table, time, "time") if time else pa.array(np.zeros(len(table), "datetime64[us]"))
+    if not pa.types.is_timestamp(moments.type) or moments.null_count:
+        found = f"{moments.type} with {moments.null_count:,} nulls"
+        raise ConfigurationError(f"time: {time}: expected a time in each row, found {found}.")
+    kept = [name for name in table.column_names if name != TIME]
+    return table.select(kept).append_column(TIME, moments.cast(pa.timestamp("us", "UTC")))
