@@ -1,9 +1,9 @@
 """Compiles every component, and every pipeline of every project, for this machine and for each profile.
 
-Components are committed as components/<name>/component.yaml, and with `--release` their interfaces in one file. Specs of the project `flights` are committed in
-pipelines/compiled/, those for its profile `platforms/NAME.yaml` in the folder NAME there; specs of the other projects
-differ little from these, and are only held against the rules. Where there are findings nothing is written; `--check`
-writes nothing and lists the findings.
+Components are committed as components/<name>/component.yaml, and with `--release` their interfaces in one file. Specs
+of the project `flights` are committed in pipelines/compiled/, those for its profile `platforms/NAME.yaml` in the folder
+NAME there; specs of the other projects differ little from these, and are only held against the rules. Where there are
+findings nothing is written; `--check` writes nothing and lists the findings.
 """
 
 import argparse

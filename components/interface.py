@@ -20,7 +20,8 @@ from gatehouse.runtime.variables import ATTEMPTS, CREDENTIAL_KEYS, CREDENTIALS, 
 
 RETRIES = 2
 """How often KFP tries a task again if that is safe."""
-PAUSE_SECONDS, PAUSE_FACTOR = 15, 2.0
+PAUSE_SECONDS, PAUSE_FACTOR = 1, 2.0
+"""Before KFP tries again, which is right for a lost pod; the local runner waits as long after any error."""
 _QUEUE_SECONDS = 24 * 3600
 """How long each attempt may wait for its node: its timeout counts from there, Argo's longest duration does not."""
 
@@ -60,7 +61,9 @@ class Component(PythonComponent):  # type: ignore[misc]
         """Add a task with these inputs, with all that it needs."""
         return self.add(inputs)
 
-    def add(self, inputs: dict[str, Any], settings: str = SETTINGS, credentials: str = CREDENTIALS) -> PipelineTask:
+    def add(
+        self, inputs: dict[str, Any], settings: str = SETTINGS, credentials: str = CREDENTIALS, retries: int = RETRIES
+    ) -> PipelineTask:
         """Add a task with `inputs`.
 
         The config map `settings` and the secret `credentials` are optional. The run id comes from the pod's label, so
@@ -74,7 +77,7 @@ class Component(PythonComponent):  # type: ignore[misc]
         task.set_caching_options(self.caches(task))
         task.set_cpu_request(needs.cpu).set_cpu_limit(needs.cpu)
         task.set_memory_request(needs.memory).set_memory_limit(needs.memory)
-        set_attempts(task, needs.minutes * 60, RETRIES if needs.retries else 0)
+        set_attempts(task, needs.minutes * 60, retries if needs.retries else 0)
         pod = _pod(task)
         pod["fieldPathAsEnv"] = [{"name": RUN_ID, "fieldPath": "metadata.labels['pipeline/runid']"}]
         pod["configMapAsEnv"] = [_environment("configMap", settings, SETTINGS_KEYS)]

@@ -155,11 +155,13 @@ class Tasks:
         ran = stages or (stage,)
         assert {run.name for run in ran} <= {part.name for part in in_task(stage)}, f"{stage.name} has another task"
         component = component_of(stage.name)
-        inputs = component.component_spec.inputs or {}
-        if "rerun" in inputs:
+        if "rerun" in (component.component_spec.inputs or {}):
             arguments["rerun"] = self._rerun
-        places = {"settings": self.platform.settings, "credentials": self.platform.credentials} if self.platform else {}
-        task = component.add({"store": self._store, **arguments}, **places)
+        inputs = {"store": self._store, **arguments}
+        if self.platform is None:
+            task = component.add(inputs, retries=0)
+        else:
+            task = component.add(inputs, self.platform.settings, self.platform.credentials)
         title = title or stage.declared.title
         self._tasks.append(task)
         self.plan += [(task.name, run.name, run.declared.title if stages else title) for run in ran]

@@ -31,6 +31,11 @@ def owner_env() -> dict[str, str]:
     return {OWNER: f"{os.getpid()}:{start_time(os.getpid())}"}
 
 
+def in_pod() -> bool:
+    """Whether Kubernetes runs this process."""
+    return "KUBERNETES_SERVICE_HOST" in os.environ
+
+
 def here() -> str:
     """Identity of this machine or container, because process ids are valid only within it."""
     return f"{socket.gethostname()}/{os.stat('/proc/self/ns/pid').st_ino}"

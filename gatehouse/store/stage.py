@@ -31,7 +31,7 @@ from gatehouse.errors import (
     is_interruption,
 )
 from gatehouse.runtime import limits
-from gatehouse.runtime.process import follow_owner
+from gatehouse.runtime.process import follow_owner, in_pod
 from gatehouse.runtime.redaction import redacted
 from gatehouse.runtime.variables import ATTEMPTS
 from gatehouse.store import memo
@@ -382,7 +382,7 @@ def _pause_before_another(error: Exception, attempt: Attempt) -> float:
 
     A launcher has restarts of its own, and each takes as long as this pod may; more memory needs another pod.
     """
-    left = attempt.number < int(os.environ.get(ATTEMPTS, "1")) and bool(os.environ.get(RUN_ID))
+    left = attempt.number < int(os.environ.get(ATTEMPTS, "1")) and bool(os.environ.get(RUN_ID)) and in_pod()
     hopeless = isinstance(error, StoppedError | LauncherError | OutOfMemoryError)
     if not left or hopeless or (isinstance(error, GatehouseError) and error.permanent):
         return 0.0

@@ -337,6 +337,7 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The pauses between attempts of a pod that may make three; nobody waits for them."""
     waited: list[float] = []
     monkeypatch.setenv(ATTEMPTS, "3")
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
     monkeypatch.setattr(stage_module.time, "sleep", waited.append)
     return waited
 
