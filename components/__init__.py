@@ -12,6 +12,7 @@ from gatehouse.components.evaluate.component import evaluate
 from gatehouse.components.fit_transformation.component import fit_transformation
 from gatehouse.components.freshness.component import freshness
 from gatehouse.components.integrate.component import integrate
+from gatehouse.components.launch.component import launch
 from gatehouse.components.materialize.component import materialize
 from gatehouse.components.monitor.component import monitor
 from gatehouse.components.probe.component import probe
@@ -48,6 +49,7 @@ __all__ = [
     "fit_transformation",
     "freshness",
     "integrate",
+    "launch",
     "materialize",
     "monitor",
     "probe",

@@ -10,16 +10,13 @@ from pathlib import Path
 from threading import Event
 from typing import Any
 
-from pydantic import Field
-
 from gatehouse.errors import ConfigurationError
 from gatehouse.launchers.choose import launcher
 from gatehouse.launchers.command import CODE, INPUTS
 from gatehouse.launchers.job_directory import job_directory
 from gatehouse.launchers.launcher import COMMAND, JOB, LOG, WEIGHTS, TrainingJob
-from gatehouse.launchers.spec import Launch, LocalLaunch
+from gatehouse.launchers.spec import CommandSpec, LocalLaunch
 from gatehouse.store.atomic_file import write_json
-from gatehouse.store.identity import Spec, operational
 from gatehouse.store.objects.local import LocalObjects
 from gatehouse.store.records import remove_record
 from gatehouse.store.store import ArtifactStore
@@ -29,18 +26,6 @@ SCRIPT = "script.py"
 """The name of a program that is one file, in the folder where the command starts."""
 _METRIC = re.compile(r"(?<![\w./-])([A-Za-z_][\w./-]*)\s*=\s*([+-]?(?:\d+\.?\d*(?:[eE][+-]?\d+)?|\.\d+|nan|inf))(?![\w./])")
 _LOOK_SECONDS = 0.2
-
-
-class CommandSpec(Spec):
-    """A command, and how it runs."""
-
-    command: tuple[str, ...] = Field(min_length=1, description="Program and arguments; no shell reads them.")
-    environment: dict[str, str] = Field({}, description="Environment variables of the command.")
-    processes: int = Field(1, ge=1, description="Processes on all nodes together; several run under torchrun.")
-    image: str = Field("", description="Image of a cluster's pods; empty for that of the platform.")
-    restarts: int = operational(3, ge=0, description="How often it starts again after a process was killed or failed.")
-    timeout_minutes: float = operational(480.0, gt=0, description="The time limit of the command.")
-    launch: Launch = operational(LocalLaunch())
 
 
 def metrics_in(line: str) -> dict[str, float]:
