@@ -42,7 +42,7 @@ class CheckpointCopies:
             (self._folder / path).write_bytes(data)
 
     def look(self, now: float) -> None:
-        """Copy the files if they changed since the last copy, and not since the last look; a look every five seconds."""
+        """Copy the files if they changed since the last copy, and not since the last look, five seconds ago."""
         if now >= self._next:
             self._next, state = now + _COPY_SECONDS, self._state()
             if state == self._before and state != self._copied:
@@ -56,7 +56,9 @@ class CheckpointCopies:
 
     def _state(self) -> _State:
         """Size and time of every file by its path, without those whose name says that they are being written."""
-        files = [path for path in self._folder.rglob("*") if path.is_file() and not path.name.endswith((".tmp", ".part"))]
+        files = [
+            path for path in self._folder.rglob("*") if path.is_file() and not path.name.endswith((".tmp", ".part"))
+        ]
         stats = {path.relative_to(self._folder).as_posix(): path.stat() for path in files}
         return {path: (stat.st_size, stat.st_mtime_ns) for path, stat in stats.items()}
 
@@ -64,7 +66,9 @@ class CheckpointCopies:
         try:
             digests, records = {}, self._records()
             for path in state:
-                with tempfile.NamedTemporaryFile() as frozen:  # A store may link the file, and the command may write it.
+                with (
+                    tempfile.NamedTemporaryFile() as frozen
+                ):  # A store may link the file, and the command may write it.
                     shutil.copyfile(self._folder / path, frozen.name)
                     digests[path] = hashlib.file_digest(frozen, "sha256").hexdigest()
                     self._objects.put_file(f"{self._prefix}/{digests[path]}", Path(frozen.name))

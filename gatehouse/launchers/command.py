@@ -37,7 +37,8 @@ from gatehouse.launchers.launcher import (
     RESULT,
     WEIGHTS,
 )
-from gatehouse.launchers.rank_files import FLAG, OUTCOME as ENDED, Preempted
+from gatehouse.launchers.rank_files import FLAG, Preempted
+from gatehouse.launchers.rank_files import OUTCOME as ENDED
 from gatehouse.runtime.process import die_with_parent, follow_owner
 from gatehouse.store.atomic_file import write_json
 
@@ -70,7 +71,7 @@ def main() -> None:
         preload(directory)
         if (code := _run(directory)) >= 0:
             break
-        print(f"The command was ended by {signal.Signals(-code).name}.", flush=True)
+        sys.stderr.write(f"The command was ended by {signal.Signals(-code).name}.\n")
     if 0 < code < PREEMPTED_CODE:
         write_json(directory / FAILURE, {"message": f"the command ended with exit code {code}, expected 0."})
     code = _ended(code, directory)
@@ -133,7 +134,7 @@ def _run(directory: Path) -> int:
         command,
         cwd=code if code.exists() else None,
         env=os.environ | {"PATH": path, "PYTHONUNBUFFERED": "1"} | job["environment"] | variables,
-        preexec_fn=die_with_parent,  # noqa: PLW1509 - this process has no lock that the child could need.
+        preexec_fn=die_with_parent,
     )
     flag, terms = Path(os.environ[FLAG]), 0
 

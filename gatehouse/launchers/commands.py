@@ -24,7 +24,9 @@ from gatehouse.tracking.machine import in_background
 
 SCRIPT = "script.py"
 """The name of a program that is one file, in the folder where the command starts."""
-_METRIC = re.compile(r"(?<![\w./-])([A-Za-z_][\w./-]*)\s*=\s*([+-]?(?:\d+\.?\d*(?:[eE][+-]?\d+)?|\.\d+|nan|inf))(?![\w./])")
+_METRIC = re.compile(
+    r"(?<![\w./-])([A-Za-z_][\w./-]*)\s*=\s*([+-]?(?:\d+\.?\d*(?:[eE][+-]?\d+)?|\.\d+|nan|inf))(?![\w./])"
+)
 _LOOK_SECONDS = 0.2
 
 

@@ -40,7 +40,9 @@ class CommandFailedError(TrainingFailedError):
 @stage(
     "launch",
     title="Launch a command",
-    effects=Effects(reads="Whatever the command reads.", writes="Whatever the command writes.", why="It is no function."),
+    effects=Effects(
+        reads="Whatever the command reads.", writes="Whatever the command writes.", why="It is no function."
+    ),
     pages={"outputs": CONTENTS},
 )
 def launch(request: LaunchRequest, store: ArtifactStore) -> LaunchResult:
@@ -68,7 +70,9 @@ def launch(request: LaunchRequest, store: ArtifactStore) -> LaunchResult:
             _copy_log(directory, request.log)
     except TrainingFailedError as error:
         _copy_log(store.scratch(key), request.log)
-        raise CommandFailedError(str(error), repeats=True) from error if error.repeats else error
+        if error.repeats:
+            raise CommandFailedError(str(error), repeats=True) from error
+        raise
     finite = {name: value for name, value in metrics.items() if math.isfinite(value)}
     return LaunchResult(output=str(output), metrics=finite)
 
