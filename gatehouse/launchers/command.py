@@ -126,14 +126,14 @@ def _run(directory: Path) -> int:
         variables["GATEHOUSE_PARAMETERS"] = str(directory / "parameters.json")
         write_json(directory / "parameters.json", job["parameters"])
     # `python` and `torchrun` are those of this interpreter, also where its environment is not activated.
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    programs = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     known = variables | job["environment"]
     command = [_VARIABLE.sub(lambda found: known.get(found[1] or found[2], found[0]), part) for part in job["command"]]
     code = directory / CODE
     command_line = subprocess.Popen(
         command,
         cwd=code if code.exists() else None,
-        env=os.environ | {"PATH": path, "PYTHONUNBUFFERED": "1"} | job["environment"] | variables,
+        env=os.environ | {"PATH": programs, "PYTHONUNBUFFERED": "1"} | job["environment"] | variables,
         preexec_fn=die_with_parent,
     )
     flag, terms = Path(os.environ[FLAG]), 0

@@ -1,5 +1,6 @@
 """Runs a command of the user's own as a training job, with any launcher."""
 
+import hashlib
 import os
 import re
 import shutil
@@ -17,6 +18,7 @@ from gatehouse.launchers.job_directory import job_directory
 from gatehouse.launchers.launcher import COMMAND, JOB, LOG, WEIGHTS, TrainingJob
 from gatehouse.launchers.spec import CommandSpec, LocalLaunch
 from gatehouse.store.atomic_file import write_json
+from gatehouse.store.canonical import digest_of
 from gatehouse.store.objects.local import LocalObjects
 from gatehouse.store.records import remove_record
 from gatehouse.store.store import ArtifactStore
@@ -118,3 +120,12 @@ def _follow(log: Path, hear: Callable[[dict[str, float]], None], ended: Event) -
                     hear(metrics)
         if last:
             return
+
+
+def digest_of_files(path: Path) -> str:
+    """SHA-256 of a file, or of the names and contents of the files in a folder."""
+    if path.is_dir():
+        files = sorted(file for file in path.rglob("*") if file.is_file())
+        return digest_of([[file.relative_to(path).as_posix(), digest_of_files(file)] for file in files])
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from itertools import combinations
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
@@ -85,6 +85,10 @@ def _objectives(value: Any) -> Any:
     return [{"metric": entry} if isinstance(entry, str) else entry for entry in objectives]
 
 
+_HOW_LONG = ("max_trial_count", "parallel_trial_count", "max_failed_trial_count", "budget", "resume_policy")
+"""Fields that do not identify an experiment: with higher values, the same experiment continues."""
+
+
 class ExperimentSpec(Spec):
     """An experiment: what is searched, how, how often, and with which settings per trial."""
 
@@ -139,6 +143,12 @@ class ExperimentSpec(Spec):
     def refits(self) -> bool:
         """Whether the best configuration is finally trained on train and validation rows."""
         return self.final_rows == "train_and_validation"
+
+    @property
+    def endless(self) -> Self:
+        """The experiment as it is identified, without what says how long it goes on."""
+        fields = type(self).model_fields
+        return self.model_copy(update={name: fields[name].get_default(call_default_factory=True) for name in _HOW_LONG})
 
     def aimed_at(self, metric: str) -> "ExperimentSpec":
         """The experiment with this metric as its objective, if it has none."""

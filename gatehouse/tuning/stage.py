@@ -1,29 +1,20 @@
 """The tune stage: runs an experiment on a search space, and returns the settings of its best trial."""
 
-import functools
-import os
-import time
-from collections import Counter
 from dataclasses import asdict
 
 from pydantic import ValidationInfo, field_validator
 
 from gatehouse.errors import ConfigurationError
-from gatehouse.runtime.plural import counted
 from gatehouse.store.builder_code import builder_code
 from gatehouse.store.canonical import canonical_json
 from gatehouse.store.identity import identity_of
-from gatehouse.store.run import RUN_ID, Attempt
 from gatehouse.store.stage import Effects, StageModel, stage
 from gatehouse.store.store import ArtifactStore
 from gatehouse.tracking.provenance import cost_here
 from gatehouse.training.spec import TrainSpec, own_metric, settings_of
 from gatehouse.tuning.configuration import configured, infeasible, steps_of
 from gatehouse.tuning.spec import ExperimentSpec
-from gatehouse.tuning.trial import TrialData, words
-
-_HOW_LONG = ("max_trial_count", "parallel_trial_count", "max_failed_trial_count", "budget", "resume_policy")
-"""Fields that do not identify an experiment: with higher values, the same experiment continues."""
+from gatehouse.tuning.trial import TrialData
 
 _HOUR = 3600.0
 
@@ -106,86 +97,33 @@ def tune(request: TuneRequest, store: ArtifactStore) -> TuneResult:
         SecondControllerError: if another process runs the same experiment.
     """
     from gatehouse.training.stage import forget_job
-    from gatehouse.tuning.access.journal import is_asked_to_stop, remember
-    from gatehouse.tuning.controller import Controller
-    from gatehouse.tuning.study import best_configurations, opened_study
+    from gatehouse.tuning.experiment import run_experiment
     from gatehouse.tuning.training_trials import TrainingTrials
 
-    began, spec = time.time(), request.spec
+    spec = request.spec
     if problems := [f"\n  - {why}, found {value!r}" for _, value, why in infeasible(spec, request.base)]:
         raise ConfigurationError(f"The search space does not fit the training:{''.join(problems)}")
-    key, steps, attempt = study_key(request), steps_of(spec, request.base), Attempt(store, "tune:trials")
-    body = request.model_dump(mode="json")
-    about = {"stage": "tune", "name": request.model_name, "request": body, "steps": steps, "seed": request.seed}
-    stopped = functools.partial(is_asked_to_stop, store.objects, key)
-
-    def notify(number: int, line: str) -> None:
-        attempt.note(f"trial-{number}", message=line)
-
-    with opened_study(store.objects, key, spec, request.seed, steps, best_configurations(store, spec)) as study:
-        remember(store.objects, key, about, os.environ.get(RUN_ID, ""))
-        with TrainingTrials(store, request.data, request.model_name, request.base, spec, request.seed) as runner:
-            result = Controller(study, runner, stopped=stopped, notify=notify, price=request.price).run()
-    best, trials = result.best, result.trials
-    outcome = {
-        "best_trial": best.number,
-        "front": list(result.front),
-        "ended": result.ended,
-        "provisional": [trial.number for trial in result.provisional],
-        "counts": dict(Counter(trial.state for trial in trials)),
-        "steps": result.steps,
-    }
-    origin = {role: reference for role, reference in asdict(request.data).items() if reference}
-    origin |= {f"warm_start.{index}": reference for index, reference in enumerate(spec.warm_start)}
-    published = store.publish(
-        "experiments",
-        request.model_name,
-        {
-            "trials.json": canonical_json([trial.to_json() for trial in trials]),
-            "experiment.json": canonical_json(spec.described(steps) | outcome),
-        },
-        derived_from=origin,
-        configuration={"base": identity_of(request.base), "experiment": identity_of(spec)},
-        details={
-            "best_trial": best.number,
-            "value": best.values[spec.objective[0].metric],
-            "trials": len(trials),
-            "ended": result.ended,
-        },
+    conducted = run_experiment(
+        store,
+        tune,
+        request,
+        study_key(request),
+        TrainingTrials(store, request.data, request.model_name, request.base, spec, request.seed),
+        name=request.model_name,
+        steps=steps_of(spec, request.base),
+        origin={role: reference for role, reference in asdict(request.data).items() if reference},
+        configuration={"base": identity_of(request.base)},
+        price=request.price,
     )
-    experiment = str(published)
-    measured: dict[str, object] = {
-        "stage": "tune",
-        "began": began,
-        "seconds": time.time() - began,
-        "study": key,
-        "jobs": {str(trial.number): trial.job for trial in trials if trial.job},
-        "failed": {str(trial.number): trial.message for trial in trials if trial.message},
-        "trial_seconds": {str(number): round(seconds, 3) for number, seconds in result.seconds.items()},
-    }
-    store.append(f"measurements/{experiment}", measured)
-    names = dict.fromkeys(parameter.name for parameter in spec.parameters)  # A journal does not keep their order.
-    values = [(name, best.parameters[name]) for name in names if name in best.parameters]
-    chosen = ", ".join(
-        f"{name} {value:.3g}" if isinstance(value, float) else f"{name} {value}" for name, value in values
-    )
-    summary = f"trial {best.number}: {words(best.values)} ({chosen})"
-    if result.provisional:
-        reasons = ", ".join(dict.fromkeys(trial.reason for trial in result.provisional))
-        why = (
-            f"provisional: {counted(len(result.provisional), 'trial')} failed for a reason outside of the search "
-            f"({reasons}), and the next run tries again"
-        )
-        Attempt(store, "tune:provisional").warn(f"The experiment is {why}.")
-        summary = f"{summary}; {why}"
+    result = conducted.result
     tuned = TuneResult(
-        experiment=experiment,
+        experiment=conducted.experiment,
         best=canonical_json(settings_of(configured(request.base, result.settings | {"seed": request.seed}))),
-        summary=summary,
+        summary=conducted.summary,
         ended=result.ended,
         provisional_trials=len(result.provisional),
     )
-    for trial in () if tuned.provisional else trials:
+    for trial in () if tuned.provisional else result.trials:
         if trial.job and (trial.state == "failed" or spec.algorithm.name == "population"):
             forget_job(store, trial.job)
     return tuned
@@ -193,6 +131,4 @@ def tune(request: TuneRequest, store: ArtifactStore) -> TuneResult:
 
 def study_key(request: TuneRequest) -> str:
     """The key of a request's experiment; it stays the same with more trials, another budget or another price."""
-    fields = ExperimentSpec.model_fields
-    endless = {name: fields[name].get_default(call_default_factory=True) for name in _HOW_LONG}
-    return tune.key(request.model_copy(update={"price": None, "spec": request.spec.model_copy(update=endless)}))
+    return tune.key(request.model_copy(update={"price": None, "spec": request.spec.endless}))
