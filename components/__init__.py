@@ -28,6 +28,7 @@ from gatehouse.components.retrain.component import retrain
 from gatehouse.components.retrieve_decisions.component import retrieve_decisions
 from gatehouse.components.retrieve_training_set.component import retrieve_training_set
 from gatehouse.components.score.component import score
+from gatehouse.components.search.component import search
 from gatehouse.components.skew.component import skew
 from gatehouse.components.snapshot.component import snapshot
 from gatehouse.components.split.component import split
@@ -65,6 +66,7 @@ __all__ = [
     "retrieve_decisions",
     "retrieve_training_set",
     "score",
+    "search",
     "skew",
     "snapshot",
     "split",

@@ -64,37 +64,21 @@ def launch(
         metrics: The last value of each metric that it printed.
         log: What it printed.
     """
-    import json
     import shutil
     from pathlib import Path
 
-    from gatehouse.errors import ConfigurationError
-    from gatehouse.launchers.choose import launch_of
+    from gatehouse.launchers.commands import command_files, command_spec
     from gatehouse.launchers.launch_stage import launch as run_launch
-    from gatehouse.store.parameters import as_written, open_store, request_of, runner
+    from gatehouse.store.parameters import open_store, runner
 
-    unfinished = Path(model.path).with_name("unfinished")  # The next attempt of this task finds it.
-    own = {"image": image, "nodes": nodes, "resources": as_written(resources)}
-    if kind == "local" and (image or nodes > 1 or resources):
-        raise ConfigurationError(
-            "kind: expected pytorchjob or trainjob with nodes, image or resources, found local. Of a local launch, set "
-            "the task's own, as set_container_image and set_memory_limit."
-        )
-    if kind != "local" and not store:
-        raise ConfigurationError(f"store: expected an address with kind {kind}, as the files of pods go through it.")
-    if script and script_file:
-        raise ConfigurationError("script: expected a text or a file, found both.")
-    body = {"kind": kind, **as_written(settings), **({} if kind == "local" else own)}
-    spec = {"command": command, "environment": environment, "processes": processes * nodes, "image": image}
-    spec |= {"restarts": restarts, "timeout_minutes": timeout_minutes}
+    where = {"kind": kind, "image": image, "nodes": nodes, "resources": resources, "settings": settings, "store": store}
+    limits = {"restarts": restarts, "timeout_minutes": timeout_minutes}
+    spec = command_spec(command=command, environment=environment, processes=processes, **where, **limits)
     inputs = {"code": script_file, "data": data, "validation": validation, "test": test, "base_model": base_model}
-    files = {key: artifact.path for key, artifact in inputs.items() if artifact is not None}
-    if script:
-        files["code"] = log.path + ".py"
-        Path(files["code"]).write_text(script, encoding="utf-8")
+    files = command_files(script, log.path, **inputs)
+    unfinished = Path(model.path).with_name("unfinished")  # The next attempt of this task finds it.
     opened = open_store(store or str(unfinished))
-    spec["launch"] = launch_of(json.dumps(body), "settings").model_dump(mode="json")
-    result = runner(opened)(run_launch, request_of(run_launch, name=name, spec=spec, files=files, log=log.path))
+    result = runner(opened)(run_launch, run_launch.request(name=name, spec=spec, files=files, log=log.path))
     for entry in opened.manifest(result.output).files:
         (Path(model.path) / entry.path).parent.mkdir(parents=True, exist_ok=True)
         opened.copy(result.output, entry.path, Path(model.path) / entry.path)

@@ -1,6 +1,7 @@
 """Runs a command of the user's own as a training job, with any launcher."""
 
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -12,7 +13,7 @@ from threading import Event
 from typing import Any
 
 from gatehouse.errors import ConfigurationError
-from gatehouse.launchers.choose import launcher
+from gatehouse.launchers.choose import launch_of, launcher
 from gatehouse.launchers.command import CODE, INPUTS
 from gatehouse.launchers.job_directory import job_directory
 from gatehouse.launchers.launcher import COMMAND, JOB, LOG, WEIGHTS, TrainingJob
@@ -20,6 +21,7 @@ from gatehouse.launchers.spec import CommandSpec, LocalLaunch
 from gatehouse.store.atomic_file import write_json
 from gatehouse.store.canonical import digest_of
 from gatehouse.store.objects.local import LocalObjects
+from gatehouse.store.parameters import as_written, spec_of
 from gatehouse.store.records import remove_record
 from gatehouse.store.store import ArtifactStore
 from gatehouse.tracking.machine import in_background
@@ -30,6 +32,47 @@ _METRIC = re.compile(
     r"(?<![\w./-])([A-Za-z_][\w./-]*)\s*=\s*([+-]?(?:\d+\.?\d*(?:[eE][+-]?\d+)?|\.\d+|nan|inf))(?![\w./])"
 )
 _LOOK_SECONDS = 0.2
+
+
+def command_spec(
+    *,
+    kind: str,
+    nodes: int,
+    processes: int,
+    resources: dict[str, Any],
+    settings: dict[str, Any],
+    store: str,
+    **fields: Any,
+) -> CommandSpec:
+    """A command from the parameters of a KFP component; `processes` are those of a node, `fields` those of the spec.
+
+    Raises ConfigurationError if they do not fit together.
+    """
+    image = fields["image"]
+    if kind == "local" and (image or nodes > 1 or resources):
+        raise ConfigurationError(
+            "kind: expected pytorchjob or trainjob with nodes, image or resources, found local. Set those of the "
+            "task for a local command, with set_container_image and set_memory_limit."
+        )
+    if kind != "local" and not store:
+        raise ConfigurationError(f"store: expected an address with kind {kind}, as the files of pods go through it.")
+    own = {} if kind == "local" else {"image": image, "nodes": nodes, "resources": resources}
+    launch = launch_of(json.dumps(as_written({"kind": kind} | settings | own)), "settings")
+    return spec_of(CommandSpec, {**fields, "processes": processes * nodes, "launch": launch.model_dump(mode="json")})
+
+
+def command_files(script: str, beside: str, **artifacts: Any) -> dict[str, str]:
+    """Paths of a command's inputs by name, from a KFP component's artifacts; a `script` is written `beside` a path.
+
+    Raises ConfigurationError if the program is both a text and a file.
+    """
+    files = {name: str(artifact.path) for name, artifact in artifacts.items() if artifact is not None}
+    if script:
+        if "code" in files:
+            raise ConfigurationError("script: expected a text or a file, found both.")
+        files["code"] = f"{beside}.py"
+        Path(files["code"]).write_text(script, encoding="utf-8")
+    return files
 
 
 def metrics_in(line: str) -> dict[str, float]:

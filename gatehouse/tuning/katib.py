@@ -282,6 +282,32 @@ class _Reading:
         return ""
 
 
+class _CommandReading(_Reading):
+    """Converts the spec of an experiment whose trials run a command, which has its own names."""
+
+    def objective(self) -> None:
+        """Metric, goal, direction."""
+        body = _mapping(self._spec.get("objective"))
+        aim = {
+            "metric": body.get("objectiveMetricName"),
+            "direction": body.get("type"),
+            "goal": _number(body.get("goal")),
+        }
+        self._tuning["objective"] = {name: value for name, value in aim.items() if value is not None}
+
+    def _setting(self, katib_names: Sequence[str]) -> str | None:
+        return katib_names[0]
+
+
+def command_search(body: Mapping[str, Any]) -> tuple[dict[str, Any], list[tuple[str, str]]]:
+    """The search of a Katib Experiment in the form of CommandSearchSpec, and what of it has no place there."""
+    result = Imported()
+    reading = _CommandReading(_mapping(body.get("spec")), {}, result)
+    for convert in (reading.objective, reading.algorithm, reading.counts, reading.parameters):
+        convert()
+    return result.tuning, result.left
+
+
 Take = Callable[[_Reading, dict[str, Any], Any], str]
 
 

@@ -1,6 +1,9 @@
 """The stage that searches the parameters of a command of the user's own."""
 
+import logging
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from pydantic import Field
 
@@ -10,6 +13,8 @@ from gatehouse.store.identity import identity_of, operational
 from gatehouse.store.stage import Effects, StageModel, stage
 from gatehouse.store.store import ArtifactStore
 from gatehouse.tuning.spec import CommandSearchSpec
+
+logger = logging.getLogger(__name__)
 
 
 class SearchRequest(StageModel):
@@ -37,6 +42,17 @@ class SearchResult(StageModel):
     def provisional(self) -> bool:
         """Whether the experiment continues when it is requested again."""
         return self.ended == "stopped" or self.provisional_trials > 0
+
+
+def search_spec(body: Mapping[str, Any]) -> CommandSearchSpec:
+    """The search of a configuration, which may be a Katib Experiment. Raises pydantic's ValidationError."""
+    if body.get("kind") == "Experiment":
+        from gatehouse.tuning.katib import command_search
+
+        body, left = command_search(body)
+        for place, why in left:
+            logger.warning("experiment.%s is left out: %s", place, why)
+    return CommandSearchSpec.model_validate(body)
 
 
 @stage(
