@@ -17,7 +17,6 @@ def launch(
     script_file: Optional[dsl.Input[dsl.Artifact]] = None,
     data: Optional[dsl.Input[dsl.Artifact]] = None,
     validation: Optional[dsl.Input[dsl.Artifact]] = None,
-    test: Optional[dsl.Input[dsl.Artifact]] = None,
     base_model: Optional[dsl.Input[dsl.Artifact]] = None,
     environment: dict = {},
     processes: int = 1,
@@ -26,7 +25,6 @@ def launch(
     image: str = "",
     resources: dict = {},
     settings: dict = {},
-    restarts: int = 3,
     timeout_minutes: float = 480.0,
     name: str = "launch",
     store: str = "",
@@ -44,7 +42,6 @@ def launch(
         script_file: The program as a file, or as a folder in which the command starts.
         data: What the script reads, any artifact.
         validation: What it validates with.
-        test: What it tests with.
         base_model: The model with which it starts.
         environment: Environment variables of the script.
         processes: Processes a node; several processes or nodes run under torchrun.
@@ -52,8 +49,7 @@ def launch(
         kind: local for this task's pod, pytorchjob or trainjob for a job of an operator.
         image: Image of the job's pods with the script and this version of Gatehouse; empty for that of Gatehouse.
         resources: Of each pod of a job, as {"cpu": "4", "memory": "16Gi", "gpus": 1}; a local one has the task's.
-        settings: More settings of the launcher, such as queue, tolerations, secrets.
-        restarts: How often it starts again after a process was killed, or of several failed.
+        settings: More settings of the launcher, as queue, tolerations; restarts after a process was killed or failed.
         timeout_minutes: The time limit of the script; the task has its own.
         name: Name of the result in the store.
         store: Address of the artifact store; needed on a cluster, where files go through it.
@@ -64,24 +60,23 @@ def launch(
         metrics: The last value of each metric that it printed.
         log: What it printed.
     """
+    parameters = dict(locals())
     import shutil
     from pathlib import Path
 
-    from gatehouse.launchers.commands import command_files, command_spec
+    from gatehouse.launchers.commands import command_of
     from gatehouse.launchers.launch_stage import launch as run_launch
     from gatehouse.store.parameters import open_store, runner
 
-    where = {"kind": kind, "image": image, "nodes": nodes, "resources": resources, "settings": settings, "store": store}
-    limits = {"restarts": restarts, "timeout_minutes": timeout_minutes}
-    spec = command_spec(command=command, environment=environment, processes=processes, **where, **limits)
-    inputs = {"code": script_file, "data": data, "validation": validation, "test": test, "base_model": base_model}
-    files = command_files(script, log.path, **inputs)
-    unfinished = Path(model.path).with_name("unfinished")  # The next attempt of this task finds it.
+    folder = Path(model.path)
+    unfinished = folder.with_name("unfinished")  # The next attempt of this task finds it.
+    inputs = {"code": script_file, "data": data, "validation": validation, "base_model": base_model}
+    spec, files = command_of(parameters, inputs, folder.with_name("script.py"))
     opened = open_store(store or str(unfinished))
     result = runner(opened)(run_launch, run_launch.request(name=name, spec=spec, files=files, log=log.path))
     for entry in opened.manifest(result.output).files:
-        (Path(model.path) / entry.path).parent.mkdir(parents=True, exist_ok=True)
-        opened.copy(result.output, entry.path, Path(model.path) / entry.path)
+        (folder / entry.path).parent.mkdir(parents=True, exist_ok=True)
+        opened.copy(result.output, entry.path, folder / entry.path)
     for key, value in result.metrics.items():
         metrics.log_metric(key, value)
     if not store:

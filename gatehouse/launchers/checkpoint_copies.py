@@ -1,7 +1,6 @@
 """Copies of the checkpoints of a command in a store, for a machine or pod that takes over.
 
-The command writes files as it likes. A file is copied once it has not changed between two looks, so that a file that is
-being written does not replace a whole one. Each copy is a record that lists all files by digest, beside their bytes.
+The command writes files as it likes. A file that changes between two looks may be incomplete, so it is not copied.
 """
 
 import hashlib
@@ -16,71 +15,55 @@ from gatehouse.store.records import create_record, read_record, remove_record
 
 logger = logging.getLogger(__name__)
 
-_COPY_SECONDS = 5.0
-_State = dict[str, tuple[int, int]]
+_LOOK_SECONDS = 5.0
 
 
 class CheckpointCopies:
-    """The copies of one folder, under `scratch/checkpoints/<name>` of a store."""
+    """Copies of one folder, under `scratch/checkpoints/<name>` of a store: files by digest, and numbered lists."""
 
     def __init__(self, store: str, name: str, folder: Path) -> None:
         self._objects, self._prefix, self._folder = open_objects(store), f"scratch/checkpoints/{name}", folder
-        self._before: _State = {}
-        self._copied: _State = {}
+        self._before = self._copied = self._state()
         self._next = 0.0
 
     def restore(self) -> None:
         """Write the files of the last copy, unless the folder has files: those are newer."""
-        if any(self._folder.iterdir()) or not (records := self._records()):
+        if any(self._folder.iterdir()) or not (lists := self._lists()):
             return
-        for path, digest in (read_record(self._objects, records[-1]) or {}).get("files", {}).items():
-            data = self._objects.get_bytes(f"{self._prefix}/{digest}")
-            if hashlib.sha256(data).hexdigest() != digest:
-                logger.warning("The copy of the checkpoint file %s is damaged: it is left out.", path)
-                continue
+        for path, digest in (read_record(self._objects, lists[-1]) or {}).get("files", {}).items():
             (self._folder / path).parent.mkdir(parents=True, exist_ok=True)
-            (self._folder / path).write_bytes(data)
+            (self._folder / path).write_bytes(self._objects.get_bytes(f"{self._prefix}/{digest}"))
 
-    def look(self, now: float) -> None:
-        """Copy the files if they changed since the last copy, and not since the last look, five seconds ago."""
-        if now >= self._next:
-            self._next, state = now + _COPY_SECONDS, self._state()
-            if state == self._before and state != self._copied:
-                self._copy(state)
-            self._before = state
+    def look(self, now: float, *, ended: bool = False) -> None:
+        """Copy the files if they changed since a copy, and not since the last look, or the command has `ended`."""
+        if now < self._next and not ended:
+            return
+        state = self._state()
+        if state != self._copied and (ended or state == self._before):
+            try:
+                self._copy([path for path, _, _ in state])
+                self._copied = state
+            except (GatehouseError, OSError) as error:  # It is tried again; the command goes on.
+                logger.warning("Checkpoints are not copied for now: %s", error)
+        self._next, self._before = now + _LOOK_SECONDS, state
 
-    def finish(self, *, whole: bool) -> None:
-        """Copy once more if the command has ended by itself, and its files are `whole`."""
-        if whole and (state := self._state()) != self._copied:
-            self._copy(state)
+    def _state(self) -> list[tuple[Path, int, int]]:
+        stats = [(path, path.stat()) for path in sorted(self._folder.rglob("*")) if path.is_file()]
+        return [(path, stat.st_size, stat.st_mtime_ns) for path, stat in stats]
 
-    def _state(self) -> _State:
-        """Size and time of every file by its path, without those whose name says that they are being written."""
-        files = [
-            path for path in self._folder.rglob("*") if path.is_file() and not path.name.endswith((".tmp", ".part"))
-        ]
-        stats = {path.relative_to(self._folder).as_posix(): path.stat() for path in files}
-        return {path: (stat.st_size, stat.st_mtime_ns) for path, stat in stats.items()}
+    def _copy(self, paths: list[Path]) -> None:
+        digests, lists = {}, self._lists()
+        for path in paths:
+            with tempfile.NamedTemporaryFile() as frozen:  # The command may write the file while it is sent.
+                shutil.copyfile(path, frozen.name)
+                digest = hashlib.file_digest(frozen, "sha256").hexdigest()
+                self._objects.put_file(f"{self._prefix}/{digest}", Path(frozen.name))
+                digests[path.relative_to(self._folder).as_posix()] = digest
+        number = int(lists[-1][-13:-5]) + 1 if lists else 0
+        create_record(self._objects, f"{self._prefix}/files-{number:08d}.json", {"files": digests})
+        for key in list(self._objects.list(self._prefix)):
+            if key in lists or (key.rpartition("/")[2] not in digests.values() and "/files-" not in key):
+                remove_record(self._objects, key)
 
-    def _copy(self, state: _State) -> None:
-        try:
-            digests, records = {}, self._records()
-            for path in state:
-                with (
-                    tempfile.NamedTemporaryFile() as frozen
-                ):  # A store may link the file, and the command may write it.
-                    shutil.copyfile(self._folder / path, frozen.name)
-                    digests[path] = hashlib.file_digest(frozen, "sha256").hexdigest()
-                    self._objects.put_file(f"{self._prefix}/{digests[path]}", Path(frozen.name))
-            number = int(records[-1].rpartition("-")[2].removesuffix(".json")) + 1 if records else 0
-            create_record(self._objects, f"{self._prefix}/files-{number:08d}.json", {"files": digests})
-            kept = {f"{self._prefix}/{digest}" for digest in digests.values()}
-            for key in list(self._objects.list(self._prefix)):
-                if key in records or ("/files-" not in key and key not in kept):
-                    remove_record(self._objects, key)
-            self._copied = state
-        except (GatehouseError, OSError) as error:  # It is tried again; the command goes on.
-            logger.warning("Checkpoints are not copied for now: %s", error)
-
-    def _records(self) -> list[str]:
+    def _lists(self) -> list[str]:
         return sorted(key for key in self._objects.list(self._prefix) if "/files-" in key)

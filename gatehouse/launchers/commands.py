@@ -26,53 +26,43 @@ from gatehouse.store.records import remove_record
 from gatehouse.store.store import ArtifactStore
 from gatehouse.tracking.machine import in_background
 
-SCRIPT = "script.py"
-"""The name of a program that is one file, in the folder where the command starts."""
+_WHERE: dict[str, Any] = {"kind": "local", "image": "", "nodes": 1, "processes": 1, "resources": {}, "restarts": 3}
 _METRIC = re.compile(
-    r"(?<![\w./-])([A-Za-z_][\w./-]*)\s*=\s*([+-]?(?:\d+\.?\d*(?:[eE][+-]?\d+)?|\.\d+|nan|inf))(?![\w./])"
+    r"(?<![\w./-])([A-Za-z_][\w./-]*)\s*=\s*([+-]?(?:\d+\.?\d*(?:e[+-]?\d+)?|\.\d+|nan|inf))(?![\w./])", re.I
 )
 _LOOK_SECONDS = 0.2
 
 
-def command_spec(
-    *,
-    kind: str,
-    nodes: int,
-    processes: int,
-    resources: dict[str, Any],
-    settings: dict[str, Any],
-    store: str,
-    **fields: Any,
-) -> CommandSpec:
-    """A command from the parameters of a KFP component; `processes` are those of a node, `fields` those of the spec.
+def command_of(
+    parameters: Mapping[str, Any], inputs: Mapping[str, Any], script: Path
+) -> tuple[CommandSpec, dict[str, str]]:
+    """A command from the parameters of a KFP component, and the paths of its input artifacts, by name.
 
-    Raises ConfigurationError if they do not fit together.
+    The text of a script is written to the path `script`. Raises ConfigurationError if parameters do not fit together.
     """
-    image = fields["image"]
-    if kind == "local" and (image or nodes > 1 or resources):
+    where = _WHERE | {name: parameters[name] for name in _WHERE if name in parameters}
+    where |= as_written(parameters["settings"])
+    nodes, processes, restarts, image = (where.pop(name) for name in ("nodes", "processes", "restarts", "image"))
+    beyond = {"image": image, "nodes": nodes, "resources": as_written(where.pop("resources"))}
+    if where["kind"] != "local":
+        if not parameters["store"]:
+            raise ConfigurationError("store: expected an address, as the files of a cluster's pods go through it.")
+        where |= beyond
+    elif image or nodes > 1 or beyond["resources"]:
         raise ConfigurationError(
-            "kind: expected pytorchjob or trainjob with nodes, image or resources, found local. Set those of the "
-            "task for a local command, with set_container_image and set_memory_limit."
+            "kind: expected pytorchjob or trainjob with nodes, image or resources, found local. Set those of "
+            "the task itself, with set_container_image and set_memory_limit."
         )
-    if kind != "local" and not store:
-        raise ConfigurationError(f"store: expected an address with kind {kind}, as the files of pods go through it.")
-    own = {} if kind == "local" else {"image": image, "nodes": nodes, "resources": resources}
-    launch = launch_of(json.dumps(as_written({"kind": kind} | settings | own)), "settings")
-    return spec_of(CommandSpec, {**fields, "processes": processes * nodes, "launch": launch.model_dump(mode="json")})
-
-
-def command_files(script: str, beside: str, **artifacts: Any) -> dict[str, str]:
-    """Paths of a command's inputs by name, from a KFP component's artifacts; a `script` is written `beside` a path.
-
-    Raises ConfigurationError if the program is both a text and a file.
-    """
-    files = {name: str(artifact.path) for name, artifact in artifacts.items() if artifact is not None}
-    if script:
-        if "code" in files:
+    files = {name: str(artifact.path) for name, artifact in inputs.items() if artifact is not None}
+    if text := parameters["script"]:
+        if CODE in files:
             raise ConfigurationError("script: expected a text or a file, found both.")
-        files["code"] = f"{beside}.py"
-        Path(files["code"]).write_text(script, encoding="utf-8")
-    return files
+        script.write_text(text, encoding="utf-8")
+        files[CODE] = str(script)
+    launch = launch_of(json.dumps(where), "settings").model_dump(mode="json")
+    fields = {name: parameters[name] for name in ("command", "environment", "timeout_minutes")}
+    fields |= {"processes": processes * nodes, "restarts": restarts, "image": image, "launch": launch}
+    return spec_of(CommandSpec, fields), files
 
 
 def metrics_in(line: str) -> dict[str, float]:
@@ -91,33 +81,27 @@ def finished_command(
     key: str,
     spec: CommandSpec,
     files: Mapping[str, Path],
+    hear: Callable[[dict[str, float]], None],
     *,
     parameters: Mapping[str, Any] | None = None,
-    output: bool = True,
-    hear: Callable[[dict[str, float]], None] = lambda metrics: None,
 ) -> Iterator[Path]:
     """Run a command, and give the directory of its job, with log and packed output; it is removed at the end.
 
     Args:
         key: Identifies the job: a job of this key that was interrupted goes on from its checkpoints.
         files: A file or folder for each input by its name, and the program of the user under `code`.
-        parameters: What the file `$GATEHOUSE_PARAMETERS` holds; None for no such file.
-        output: Whether an empty output folder is a failure.
         hear: Gets the metrics of each line while the command runs, from another thread.
+        parameters: Of a trial, which may leave no output; None for a command that must.
 
-    Raises:
-        LauncherError: if the command did not succeed; there is a class for every cause.
+    Raises LauncherError if the command did not succeed; there is a class for every cause.
     """
     with job_directory(store, key, arrays=(CODE, INPUTS)) as directory:
         for name, path in files.items():
-            _place(path, directory / (CODE if name == CODE else f"{INPUTS}/{name}"), single=name == CODE)
-        job: dict[str, Any] = {"command": spec.command, "environment": spec.environment, "output": output}
-        if parameters is not None:
-            job["parameters"] = parameters
+            _place(path, directory / CODE if name == CODE else directory / INPUTS / name)
+        # This machine may be a pod, which is lost with its files.
         far = isinstance(spec.launch, LocalLaunch) and not isinstance(store.objects, LocalObjects)
-        if far:  # This machine may be a pod, which is lost with its files.
-            job["store"] = store.address
-        write_json(directory / JOB, job)
+        job = {"command": spec.command, "environment": spec.environment, "store": store.address if far else ""}
+        write_json(directory / JOB, job | {"parameters": parameters or {}, "output": parameters is None})
         (directory / LOG).unlink(missing_ok=True)
         chosen = launcher(store, spec.launch)
         run = TrainingJob(directory, COMMAND, spec.processes, spec.timeout_minutes, spec.restarts)
@@ -129,31 +113,29 @@ def finished_command(
             remove_record(store.objects, copied)
 
 
-def unpack(directory: Path, target: Path) -> None:
-    """Write the output of a finished command to a folder."""
-    target.mkdir(parents=True, exist_ok=True)
+def unpack(directory: Path, target: Path) -> dict[str, Path | bytes | str]:
+    """Write the output of a finished command to a folder; returns its files by path."""
     with tarfile.open(directory / WEIGHTS) as archive:
         archive.extractall(target, filter="data")
+        return {name: target / name for name in archive.getnames()}
 
 
-def _place(path: Path, target: Path, *, single: bool) -> None:
-    """Link a file, or the files of a folder; a program that is one file gets a name in its folder."""
-    if not path.exists():
-        raise ConfigurationError(f"{target.name}: expected a file or a folder, found nothing at {path}.")
+def _place(path: Path, target: Path) -> None:
+    """Link a file, or the files of a folder; a program that is one file is `script.py` in its folder."""
     shutil.rmtree(target, ignore_errors=True)
     target.unlink(missing_ok=True)
     if path.is_dir():
         shutil.copytree(path.resolve(), target, copy_function=os.symlink)
         return
-    target = target / SCRIPT if single else target
+    target = target / "script.py" if target.name == CODE else target
     target.parent.mkdir(parents=True, exist_ok=True)
-    os.symlink(path.resolve(), target)
+    os.symlink(path.resolve(strict=True), target)
 
 
 def _follow(log: Path, hear: Callable[[dict[str, float]], None], ended: Event) -> None:
     """Pass on the metrics of each line that the log gets, until the command has ended, and those that came last."""
-    position = 0
-    while True:
+    position, last = 0, False
+    while not last:
         last = ended.wait(_LOOK_SECONDS)
         with suppress(FileNotFoundError), open(log, "rb") as file:
             file.seek(position)
@@ -161,8 +143,6 @@ def _follow(log: Path, hear: Callable[[dict[str, float]], None], ended: Event) -
                 position = file.tell()
                 if metrics := metrics_in(line.decode(errors="replace")):
                     hear(metrics)
-        if last:
-            return
 
 
 def digest_of_files(path: Path) -> str:

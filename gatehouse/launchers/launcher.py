@@ -38,7 +38,7 @@ class TrainingFailedError(LauncherError):
 
     def __init__(self, message: str, *, repeats: bool = False) -> None:
         super().__init__(message)
-        self.repeats = repeats
+        self.repeats = self.permanent = repeats
 
 
 class TrainingTimeoutError(LauncherError):

@@ -48,9 +48,7 @@ class CommandTrials(TrialThreads):
 
         parameters, names = dict(trial.parameters), [parameter.name for parameter in self._spec.parameters]
         command = self._command.model_copy(update={"command": filled(self._command.command, parameters, names)})
-        with finished_command(
-            self._store, trial.job, command, self._files, parameters=parameters, output=False, hear=hear
-        ):
+        with finished_command(self._store, trial.job, command, self._files, hear, parameters=parameters):
             pass
         if absent := [aim.metric for aim in self._spec.objective if aim.metric not in latest]:
             raise MissingMetricError(

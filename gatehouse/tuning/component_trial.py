@@ -1,8 +1,7 @@
-"""The program of a trial that runs a KFP component of the user's own, in this environment, and prints what it gives."""
+"""The program of a trial that runs a KFP component of the user's own, in this environment, and prints its numbers."""
 
 import json
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -13,112 +12,69 @@ from gatehouse.errors import ConfigurationError
 from gatehouse.store.atomic_file import write_json
 from gatehouse.store.parameters import as_written
 
-COMPONENT = "component.json"
-"""The file where the program starts: the component as KFP compiles it, and the arguments that are not searched."""
-_PLACEHOLDER = re.compile(r"\{\{\$(?:\.(inputs|outputs)\.(parameters|artifacts)\['([^']+)'\](?:\.\w+)?)?\}\}")
+_FILE, _EXECUTOR_INPUT = "component.json", "{{$}}"
+
+
+def write_component(component: Mapping[str, Any], arguments: Mapping[str, Any], folder: Path) -> list[str]:
+    """Write a compiled component, and the arguments that are not searched; returns the command of a trial."""
+    body = {"component": as_written(component), "arguments": as_written(arguments)}
+    parts_of(body["component"])
+    folder.mkdir(exist_ok=True)
+    write_json(folder / _FILE, body)
+    return ["python", "-m", "gatehouse.tuning.component_trial"]
+
+
+def parts_of(component: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """The interface of a compiled component, and its command; raises ConfigurationError for anything else."""
+    specs = [spec for spec in component.get("components", {}).values() if "executorLabel" in spec]
+    if len(specs) == 1:
+        executor = component["deploymentSpec"]["executors"][specs[0]["executorLabel"]].get("container", {})
+        command = [*executor.get("command", ()), *executor.get("args", ())]
+        if _EXECUTOR_INPUT in command:
+            return specs[0], command
+    raise ConfigurationError(
+        f"trial: expected one compiled Python component, found {len(specs)} components. Compile it with "
+        "kfp.compiler.Compiler().compile(component, path), and give what the file holds."
+    )
 
 
 def main() -> None:
     """Run the component with the parameters of the trial, and print its numbers as lines `name=value`."""
-    body = json.loads(Path(COMPONENT).read_text())
-    spec, container = parts_of(body["component"])
+    body = json.loads(Path(_FILE).read_text())
     chosen = body["arguments"] | json.loads(Path(os.environ["GATEHOUSE_PARAMETERS"]).read_text())
-    task = executor_input(spec, chosen, Path(os.environ["GATEHOUSE_OUTPUT"]))
-    command = [_PLACEHOLDER.sub(lambda found: _value(found, task), part) for part in container]
-    if ended := subprocess.run(command, check=False).returncode:
-        sys.exit(ended if ended > 0 else 128 - ended)
-    for name, value in results(task).items():
-        print(f"{name}={value!r}", flush=True)  # noqa: T201 - this is how a command gives its metrics.
-
-
-def write_component(
-    component: Mapping[str, Any], arguments: Mapping[str, Any], folder: Path
-) -> tuple[tuple[str, ...], str]:
-    """Write the files of a trial to a folder; returns the command of the trial, and the folder."""
-    body = {"component": as_written(component), "arguments": as_written(arguments)}
-    parts_of(body["component"])
-    folder.mkdir(exist_ok=True)
-    write_json(folder / COMPONENT, body)
-    return ("python", "-m", "gatehouse.tuning.component_trial"), str(folder)
-
-
-def parts_of(component: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """The interface of a compiled component, and its command. Raises ConfigurationError if it is not one component."""
-    executors = component.get("deploymentSpec", {}).get("executors", {})
-    specs = [spec for spec in component.get("components", {}).values() if "executorLabel" in spec]
-    container = executors[specs[0]["executorLabel"]].get("container") if len(specs) == 1 else None
-    if container is None:
-        raise ConfigurationError(
-            f"trial: expected one compiled component that runs in a container, found {len(specs)}. Compile it with "
-            "kfp.compiler.Compiler().compile(component, path), and give the content of the file."
-        )
-    return specs[0], [*container.get("command", ()), *container.get("args", ())]
-
-
-def executor_input(spec: Mapping[str, Any], chosen: Mapping[str, Any], output: Path) -> dict[str, Any]:
-    """What KFP tells the container: parameters, `chosen` or their defaults; input artifacts; places of the outputs."""
+    spec, command = parts_of(body["component"])
     inputs, outputs = spec.get("inputDefinitions", {}), spec.get("outputDefinitions", {})
-    values = {name: chosen.get(name, of.get("defaultValue")) for name, of in inputs.get("parameters", {}).items()}
-    missing = [
-        name for name, of in inputs.get("parameters", {}).items() if values[name] is None and not of.get("isOptional")
-    ]
-    places = {name: os.environ.get(f"GATEHOUSE_INPUT_{name.upper()}") for name in inputs.get("artifacts", {})}
-    missing += [name for name, of in inputs.get("artifacts", {}).items() if not (places[name] or of.get("isOptional"))]
-    if missing or (unknown := sorted(chosen.keys() - values.keys())):
-        raise ConfigurationError(
-            f"trial: the component needs {', '.join(missing)}; search them or give them as arguments."
-            if missing
-            else f"trial: the component has no parameter {', '.join(unknown)}, expected {', '.join(values)}."
-        )
+    output = Path(os.environ["GATEHOUSE_OUTPUT"])
 
-    def artifacts(definitions: Mapping[str, Any], where: Mapping[str, str | None]) -> dict[str, Any]:
+    def artifacts(definitions: Mapping[str, Any], places: Mapping[str, str | None]) -> dict[str, Any]:
         return {
-            name: {"artifacts": [{"name": name, "type": of["artifactType"], "uri": where[name], "metadata": {}}]}
-            for name, of in definitions.items()
-            if where[name]
+            name: {"artifacts": [{"name": name, "type": of["artifactType"], "uri": places[name], "metadata": {}}]}
+            for name, of in definitions.get("artifacts", {}).items()
+            if places[name]
         }
 
-    given = {name: value for name, value in values.items() if value is not None}
-    left = {name: str(output / name) for name in (*outputs.get("artifacts", {}), *outputs.get("parameters", {}))}
-    return {
-        "inputs": {"parameterValues": given, "artifacts": artifacts(inputs.get("artifacts", {}), places)},
+    defaults = {name: of.get("defaultValue") for name, of in inputs.get("parameters", {}).items()}
+    values = {name: value for name, value in (defaults | chosen).items() if value is not None}
+    places = {name: os.environ.get(f"GATEHOUSE_INPUT_{name.upper()}") for name in inputs.get("artifacts", {})}
+    left = {name: str(output / name) for kind in ("artifacts", "parameters") for name in outputs.get(kind, {})}
+    file = output / "executor_output.json"
+    task = {
+        "inputs": {"parameterValues": values, "artifacts": artifacts(inputs, places)},
         "outputs": {
             "parameters": {name: {"outputFile": left[name]} for name in outputs.get("parameters", {})},
-            "artifacts": artifacts(outputs.get("artifacts", {}), left),
-            "outputFile": str(output / "executor_output.json"),
+            "artifacts": artifacts(outputs, left),
+            "outputFile": str(file),
         },
     }
-
-
-def results(task: Mapping[str, Any]) -> dict[str, float]:
-    """The numbers that the component gave: output parameters, and the metadata of its artifacts, such as Metrics."""
-    outputs, file = task["outputs"], Path(task["outputs"]["outputFile"])
-    body = json.loads(file.read_text()) if file.exists() else {}
-    values: dict[str, Any] = {}
-    for listed in body.get("artifacts", {}).values():
-        for artifact in listed["artifacts"]:
-            values |= artifact.get("metadata", {})
-    for name, place in outputs["parameters"].items():
-        if (path := Path(place["outputFile"])).exists():
-            try:
-                values[name] = json.loads(path.read_text())
-            except ValueError:
-                continue  # A text.
-    values |= body.get("parameterValues", {})
-    return {name: float(value) for name, value in values.items() if type(value) in (int, float)}
-
-
-def _value(found: re.Match[str], task: Mapping[str, Any]) -> str:
-    """What stands in the command for a placeholder of KFP."""
-    side, kind, name = found.groups()
-    if side is None:
-        return json.dumps(task)
-    if kind == "artifacts":
-        return str(task[side]["artifacts"][name]["artifacts"][0]["uri"])
-    if side == "outputs":
-        return str(task["outputs"]["parameters"][name]["outputFile"])
-    value = task["inputs"]["parameterValues"].get(name, "")
-    return value if isinstance(value, str) else json.dumps(value)
+    filled = [json.dumps(task) if part == _EXECUTOR_INPUT else part for part in command]
+    if code := subprocess.run(filled, check=False).returncode:
+        sys.exit(code if code > 0 else 128 - code)
+    given = json.loads(file.read_text())
+    metrics = given.get("parameterValues", {})
+    for listed in given.get("artifacts", {}).values():
+        metrics |= listed["artifacts"][0].get("metadata", {})
+    for name, value in metrics.items():
+        sys.stdout.write(f"{name}={value!r}\n" if type(value) in (int, float) else "")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """Converts a Katib Experiment (kubeflow.org/v1beta1) to our format, and lists the rest with reasons."""
 
+import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,7 +12,9 @@ from gatehouse.configuration.yaml_lines import read_documents, yaml_text
 from gatehouse.errors import ConfigurationError
 from gatehouse.metrics.catalogue import aliases, is_minimized, metrics
 from gatehouse.training.spec import SETTINGS
-from gatehouse.tuning.spec import MEASURES, ExperimentSpec
+from gatehouse.tuning.spec import MEASURES, CommandSearchSpec, ExperimentSpec
+
+logger = logging.getLogger(__name__)
 
 _KIND, _VERSION = "Experiment", "kubeflow.org/v1beta1"
 _SHORT = {
@@ -299,13 +302,20 @@ class _CommandReading(_Reading):
         return katib_names[0]
 
 
-def command_search(body: Mapping[str, Any]) -> tuple[dict[str, Any], list[tuple[str, str]]]:
-    """The search of a Katib Experiment in the form of CommandSearchSpec, and what of it has no place there."""
-    result = Imported()
-    reading = _CommandReading(_mapping(body.get("spec")), {}, result)
-    for convert in (reading.objective, reading.algorithm, reading.counts, reading.parameters):
-        convert()
-    return result.tuning, result.left
+def search_spec(body: Mapping[str, Any]) -> CommandSearchSpec:
+    """The search of a command from a configuration, which may be a Katib Experiment; a warning for what is left out.
+
+    Raises pydantic's ValidationError.
+    """
+    if body.get("kind") == _KIND:
+        result = Imported()
+        reading = _CommandReading(_mapping(body.get("spec")), {}, result)
+        for convert in (reading.objective, reading.algorithm, reading.counts, reading.parameters):
+            convert()
+        for place, why in result.left:
+            logger.warning("experiment.%s is left out: %s", place, why)
+        body = result.tuning
+    return CommandSearchSpec.model_validate(body)
 
 
 Take = Callable[[_Reading, dict[str, Any], Any], str]

@@ -1,20 +1,33 @@
 """The tune stage: runs an experiment on a search space, and returns the settings of its best trial."""
 
+import functools
+import os
+import time
+from collections import Counter
 from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from pydantic import ValidationInfo, field_validator
+from pydantic import Field, ValidationInfo, field_validator
 
 from gatehouse.errors import ConfigurationError
+from gatehouse.launchers.spec import CommandSpec
+from gatehouse.runtime.plural import counted
 from gatehouse.store.builder_code import builder_code
 from gatehouse.store.canonical import canonical_json
-from gatehouse.store.identity import identity_of
-from gatehouse.store.stage import Effects, StageModel, stage
+from gatehouse.store.identity import identity_of, operational
+from gatehouse.store.run import RUN_ID, Attempt
+from gatehouse.store.stage import Effects, Stage, StageModel, stage
 from gatehouse.store.store import ArtifactStore
 from gatehouse.tracking.provenance import cost_here
 from gatehouse.training.spec import TrainSpec, own_metric, settings_of
 from gatehouse.tuning.configuration import configured, infeasible, steps_of
-from gatehouse.tuning.spec import ExperimentSpec
-from gatehouse.tuning.trial import TrialData
+from gatehouse.tuning.spec import CommandSearchSpec, ExperimentSpec
+from gatehouse.tuning.trial import TrialData, words
+
+if TYPE_CHECKING:
+    from gatehouse.tuning.controller import Experiment
+    from gatehouse.tuning.trial_threads import TrialThreads
 
 _HOUR = 3600.0
 
@@ -97,29 +110,20 @@ def tune(request: TuneRequest, store: ArtifactStore) -> TuneResult:
         SecondControllerError: if another process runs the same experiment.
     """
     from gatehouse.training.stage import forget_job
-    from gatehouse.tuning.experiment import run_experiment
     from gatehouse.tuning.training_trials import TrainingTrials
 
     spec = request.spec
     if problems := [f"\n  - {why}, found {value!r}" for _, value, why in infeasible(spec, request.base)]:
         raise ConfigurationError(f"The search space does not fit the training:{''.join(problems)}")
-    conducted = run_experiment(
-        store,
-        tune,
-        request,
-        study_key(request),
-        TrainingTrials(store, request.data, request.model_name, request.base, spec, request.seed),
-        name=request.model_name,
-        steps=steps_of(spec, request.base),
-        origin={role: reference for role, reference in asdict(request.data).items() if reference},
-        configuration={"base": identity_of(request.base)},
-        price=request.price,
+    name, steps, key = request.model_name, steps_of(spec, request.base), study_key(request)
+    trials = TrainingTrials(store, request.data, name, request.base, spec, request.seed)
+    experiment, result, summary = _experiment(
+        store, tune, request, key, trials, name, steps, base=identity_of(request.base)
     )
-    result = conducted.result
     tuned = TuneResult(
-        experiment=conducted.experiment,
+        experiment=experiment,
         best=canonical_json(settings_of(configured(request.base, result.settings | {"seed": request.seed}))),
-        summary=conducted.summary,
+        summary=summary,
         ended=result.ended,
         provisional_trials=len(result.provisional),
     )
@@ -127,6 +131,144 @@ def tune(request: TuneRequest, store: ArtifactStore) -> TuneResult:
         if trial.job and (trial.state == "failed" or spec.algorithm.name == "population"):
             forget_job(store, trial.job)
     return tuned
+
+
+class SearchRequest(StageModel):
+    """The search space, the command of a trial, and its inputs by name: SHA-256, and paths on this machine."""
+
+    name: str
+    spec: CommandSearchSpec
+    trial: CommandSpec
+    inputs: dict[str, str] = Field({}, description="The user's program is `code`.")
+    files: dict[str, str] = operational({})
+    seed: int = 0
+
+
+class SearchResult(TuneResult):
+    """The result of a search, with the parameters as JSON; `value` is the objective of the best trial."""
+
+    value: float
+
+
+@stage(
+    "search",
+    title="Search parameters",
+    effects=Effects(memo=True, why="Goes on with the trials that its journal in the store holds."),
+    pages={"experiments": "gatehouse.tuning.reports.page:page"},
+    tracked="experiment",
+)
+def search(request: SearchRequest, store: ArtifactStore) -> SearchResult:
+    """Search the parameters of a command, as `tune` those of training; trials leave no model.
+
+    Raises ExperimentFailedError and SecondControllerError as `tune`.
+    """
+    from gatehouse.tuning.command_trials import CommandTrials
+
+    spec, files = request.spec, {name: Path(path) for name, path in request.files.items()}
+    key = search.key(request.model_copy(update={"spec": spec.endless}))
+    trials, steps = CommandTrials(store, key, request.trial, files, spec), spec.steps_per_trial or 1
+    about = {"trial": identity_of(request.trial), "inputs": request.inputs}
+    experiment, result, summary = _experiment(store, search, request, key, trials, request.name, steps, **about)
+    searched = SearchResult(
+        experiment=experiment,
+        best=canonical_json(result.settings),
+        value=result.best.values[spec.objective[0].metric],
+        summary=summary,
+        ended=result.ended,
+        provisional_trials=len(result.provisional),
+    )
+    for trial in () if searched.provisional else result.trials:
+        trials.forget(trial.number)
+    return searched
+
+
+def _experiment(
+    store: ArtifactStore,
+    stage: Stage[Any, Any],
+    request: TuneRequest | SearchRequest,
+    key: str,
+    trials: "TrialThreads",
+    name: str,
+    steps: int,
+    **configuration: Any,
+) -> "tuple[str, Experiment, str]":
+    """Run the experiment of a request, or go on with it, and publish it: its reference, its result, and a summary.
+
+    `key` identifies the study, `steps` are those of a whole trial, and `configuration` is told in the artifact.
+    """
+    from gatehouse.tuning.access.journal import is_asked_to_stop, remember
+    from gatehouse.tuning.controller import Controller
+    from gatehouse.tuning.study import best_configurations, opened_study
+
+    began, spec = time.time(), request.spec
+    attempt = Attempt(store, f"{stage.name}:trials")
+    body = request.model_dump(mode="json")
+    about = {"stage": stage.name, "name": name, "request": body, "steps": steps, "seed": request.seed}
+    stopped = functools.partial(is_asked_to_stop, store.objects, key)
+
+    def notify(number: int, line: str) -> None:
+        attempt.note(f"trial-{number}", message=line)
+
+    with opened_study(store.objects, key, spec, request.seed, steps, best_configurations(store, spec)) as study:
+        remember(store.objects, key, about, os.environ.get(RUN_ID, ""))
+        with trials:
+            result = Controller(
+                study, trials, stopped=stopped, notify=notify, price=getattr(request, "price", None)
+            ).run()
+    best = result.best
+    outcome = {
+        "best_trial": best.number,
+        "front": list(result.front),
+        "ended": result.ended,
+        "provisional": [trial.number for trial in result.provisional],
+        "counts": dict(Counter(trial.state for trial in result.trials)),
+        "steps": result.steps,
+    }
+    data = request.data if isinstance(request, TuneRequest) else TrialData("", "", "")
+    origin = {role: reference for role, reference in asdict(data).items() if reference}
+    origin |= {f"warm_start.{index}": reference for index, reference in enumerate(spec.warm_start)}
+    published = store.publish(
+        "experiments",
+        name,
+        {
+            "trials.json": canonical_json([trial.to_json() for trial in result.trials]),
+            "experiment.json": canonical_json(spec.described(steps) | outcome),
+        },
+        derived_from=origin,
+        configuration={**configuration, "experiment": identity_of(spec)},
+        details={
+            "best_trial": best.number,
+            "value": best.values[spec.objective[0].metric],
+            "trials": len(result.trials),
+            "ended": result.ended,
+        },
+    )
+    experiment = str(published)
+    measured: dict[str, object] = {
+        "stage": "tune",
+        "began": began,
+        "seconds": time.time() - began,
+        "study": key,
+        "jobs": {str(trial.number): trial.job for trial in result.trials if trial.job},
+        "failed": {str(trial.number): trial.message for trial in result.trials if trial.message},
+        "trial_seconds": {str(number): round(seconds, 3) for number, seconds in result.seconds.items()},
+    }
+    store.append(f"measurements/{experiment}", measured)
+    names = dict.fromkeys(parameter.name for parameter in spec.parameters)  # A journal does not keep their order.
+    values = [(name, best.parameters[name]) for name in names if name in best.parameters]
+    chosen = ", ".join(
+        f"{name} {value:.3g}" if isinstance(value, float) else f"{name} {value}" for name, value in values
+    )
+    summary = f"trial {best.number}: {words(best.values)} ({chosen})"
+    if result.provisional:
+        reasons = ", ".join(dict.fromkeys(trial.reason for trial in result.provisional))
+        why = (
+            f"provisional: {counted(len(result.provisional), 'trial')} failed for a reason outside of the search "
+            f"({reasons}), and the next run tries again"
+        )
+        Attempt(store, f"{stage.name}:provisional").warn(f"The experiment is {why}.")
+        summary = f"{summary}; {why}"
+    return experiment, result, summary
 
 
 def study_key(request: TuneRequest) -> str:
