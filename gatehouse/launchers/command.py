@@ -37,8 +37,7 @@ def preload(directory: Path) -> bool:
     """Prepare the folders of the job, once before its workers; they may be forked, as nothing is imported here."""
     shutil.rmtree(directory / OUTPUT, ignore_errors=True)
     (directory / _COMPLETE).unlink(missing_ok=True)
-    for folder in (OUTPUT, CHECKPOINTS):
-        (directory / folder).mkdir(exist_ok=True)
+    (directory / CHECKPOINTS).mkdir(exist_ok=True)
     if copies := _copies(directory):
         copies.restore()
     return True
@@ -58,7 +57,7 @@ def main() -> None:
     if code == PREEMPTED_CODE and Path(os.environ[OUTCOME]).exists():
         return  # torchrun would start it again; the wrapper reads the outcome.
     if code == 0 and _is_first():
-        (directory / _COMPLETE).touch()
+        (directory / _COMPLETE).write_text(str(_output(directory)))
     if not attempts:
         if code < 0:  # torchrun must see the signal.
             with suppress(OSError):  # SIGKILL has no handler.
@@ -72,10 +71,10 @@ def main() -> None:
 
 def finish(directory: Path) -> int:
     """Pack the output folder of rank 0, when all workers of this machine have ended well; returns an exit code."""
-    output = directory / OUTPUT
-    files = sorted(path for path in output.rglob("*") if path.is_file())
     if not (directory / _COMPLETE).exists():
         return 0
+    output = Path((directory / _COMPLETE).read_text())
+    files = sorted(path for path in output.rglob("*") if path.is_file())
     if not files and json.loads((directory / JOB).read_text())["output"]:
         message = "the command ended with exit code 0, and left no file in $GATEHOUSE_OUTPUT."
         write_json(directory / FAILURE, {"message": message})
@@ -94,7 +93,8 @@ def finish(directory: Path) -> int:
 def _run(directory: Path) -> int:
     """Run the command to its end; returns its exit code, negative for a signal, or `PREEMPTED_CODE`."""
     job, code = json.loads((directory / JOB).read_text()), directory / CODE
-    own = {f"GATEHOUSE_{folder.upper()}": str(directory / folder) for folder in (OUTPUT, CHECKPOINTS)}
+    _output(directory).mkdir(parents=True, exist_ok=True)
+    own = {"GATEHOUSE_OUTPUT": str(_output(directory)), "GATEHOUSE_CHECKPOINTS": str(directory / CHECKPOINTS)}
     own |= {f"GATEHOUSE_INPUT_{path.name.upper()}": str(path) for path in (directory / INPUTS).glob("*")}
     write_json(directory / "parameters.json", job["parameters"])
     own["GATEHOUSE_PARAMETERS"] = str(directory / "parameters.json")
@@ -127,6 +127,11 @@ def _run(directory: Path) -> int:
     if ended != 0 and flag.exists():
         Preempted(0, saved=True).write(Path(os.environ[OUTCOME]))
     return PREEMPTED_CODE if ended != 0 and terms else ended
+
+
+def _output(directory: Path) -> Path:
+    """The output folder of this attempt: one that was killed may have left half a result in its own."""
+    return directory / OUTPUT / os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
 
 
 def _is_first() -> bool:

@@ -18,10 +18,6 @@ _STEPS = ("step", "epoch")
 """Metrics of a line that number it; else the lines with the objective are counted."""
 
 
-class MissingMetricError(TrainingFailedError):
-    """A command succeeded, and printed no value of the objective."""
-
-
 class CommandTrials(TrialThreads):
     """Runs a command for each trial, with the trial's parameters in its arguments and in `$GATEHOUSE_PARAMETERS`.
 
@@ -51,7 +47,7 @@ class CommandTrials(TrialThreads):
         with finished_command(self._store, trial.job, command, self._files, hear, parameters=parameters):
             pass
         if absent := [aim.metric for aim in self._spec.objective if aim.metric not in latest]:
-            raise MissingMetricError(
+            raise TrainingFailedError(
                 f"The command ended well and printed no line with {absent[0]}=VALUE.", repeats=True
             )
         return Succeeded(trial.number, latest, latest, job=trial.job)

@@ -177,7 +177,7 @@ class ExperimentSpec(Spec):
     def _setting_problems(self) -> Iterator[str]:
         """Settings that do not exist, or that two entries decide, and a direction that is not the metric's."""
         for aim in self.objective:
-            if aim.own_direction not in (None, aim.minimize):
+            if aim.direction and aim.own_direction not in (None, aim.minimize):
                 yield f"objective: {aim.metric} is always {'minimized' if aim.own_direction else 'maximized'}"
         for name in self.trial_settings:
             if why := setting_problem(name):
