@@ -32,7 +32,7 @@ def test_every_input_and_output_says_what_it_is(name: str) -> None:
 
 def test_every_stage_that_stands_alone_has_its_component() -> None:
     """A component passes each field of its stage's request on, so that none is lost."""
-    composed = {"compute_features", "evaluate", "report_end", "snapshot", "split", "train"}
+    composed = {"compute_features", "evaluate", "launch", "report_end", "search", "snapshot", "split", "train"}
     alone = {name for name, stage in declared_stages().items() if not stage.declared.inner}
     assert alone - {"prepare", "previous_features", "require_contract", "require_no_leakage"} <= {*TASKS}
     for name in ({*TASKS} & alone) - composed:

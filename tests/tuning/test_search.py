@@ -97,7 +97,7 @@ def test_a_killed_search_goes_on_with_the_same_trials(store: ArtifactStore, tmp_
         "max_trial_count": 5,
     }
     script = "import sys, time; x = float(sys.argv[1]); time.sleep(0.2); print(f'loss={x * x}')"
-    request = _request(tmp_path, script, ["python", "script.py", "{x}"], parallel_trial_count=1, **random)
+    request = _request(tmp_path, script, ["python", "script.py", "{x}"], **random)
     owner = subprocess.Popen([sys.executable, "-c", OWNER, store.address, request.model_dump_json()])
     deadline = time.monotonic() + 60
     while not list((Path(store.address) / "scratch").glob("search-*-2")):
