@@ -43,15 +43,28 @@ def launch(request: LaunchRequest, store: ArtifactStore) -> LaunchResult:
     Raises LauncherError if it did not succeed, with a class for every cause and the last lines of the worker.
     """
     from gatehouse.launchers.commands import finished_command, unpack
+    from gatehouse.runtime.redaction import holds_password
+    from gatehouse.tracking.mlflow_client import JOB, ensure_run, tracking_of
+    from gatehouse.tracking.place import RUN, URI, server_uri, warning_on_failure
 
     metrics: dict[str, float] = {}
+    own: dict[str, str] = {}
     files = {name: Path(path) for name, path in request.files.items()}
     key = f"launch-{digest_of([os.environ.get(RUN_ID, ''), identity_of(request)])[:24]}"
-    with finished_command(store, key, request.spec, files, metrics.update) as job, store.workspace() as workspace:
+    tracking = tracking_of(store) if (uri := server_uri()) and not holds_password(uri) else None
+    if tracking is not None:  # What the command logs in MLflow, it logs in this run.
+        with warning_on_failure(store, "launch:tracking"), tracking.client() as client:
+            run = ensure_run(client, tracking.experiment(client, request.name), JOB, key, request.name, {})
+            own = {URI: tracking.uri, RUN: run.info.run_id}
+    spec = request.spec.model_copy(update={"environment": own | request.spec.environment})
+    with finished_command(store, key, spec, files, metrics.update) as job, store.workspace() as workspace:
         left = unpack(job, workspace)
         output = store.publish("outputs", request.name, left, configuration=identity_of(request.spec))
         if request.log:
             shutil.copyfile(job / "worker.log", request.log)
+    if tracking is not None and own:
+        with warning_on_failure(store, "launch:tracking"), tracking.client() as client:
+            metrics |= client.get_run(own[RUN]).data.metrics
     return LaunchResult(
         output=str(output), metrics={name: value for name, value in metrics.items() if math.isfinite(value)}
     )
