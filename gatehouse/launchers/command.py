@@ -64,7 +64,7 @@ def main() -> None:
                 signal.signal(-code, signal.SIG_DFL)
             os.kill(os.getpid(), -code)
         sys.exit(code)
-    if 0 < code < PREEMPTED_CODE:
+    if 0 < code < launcher.RETRY_CODE:
         write_json(directory / FAILURE, {"message": f"the command ended with exit code {code}, expected 0."})
     sys.exit(128 - code if code < 0 else code or finish(directory))
 
