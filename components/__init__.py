@@ -12,6 +12,7 @@ from gatehouse.components.fit_transformation.component import fit_transformation
 from gatehouse.components.freshness.component import freshness
 from gatehouse.components.integrate.component import integrate
 from gatehouse.components.judge.component import judge
+from gatehouse.components.launch.component import launch
 from gatehouse.components.materialize.component import materialize
 from gatehouse.components.monitor.component import monitor
 from gatehouse.components.monitor_dataset.component import monitor_dataset
@@ -32,6 +33,7 @@ from gatehouse.components.retrieve_training_set.component import retrieve_traini
 from gatehouse.components.rollback.component import rollback
 from gatehouse.components.score.component import score
 from gatehouse.components.score_dataset.component import score_dataset
+from gatehouse.components.search.component import search
 from gatehouse.components.skew.component import skew
 from gatehouse.components.snapshot.component import snapshot
 from gatehouse.components.snapshot_dataset.component import snapshot_dataset
@@ -56,6 +58,7 @@ __all__ = [
     "freshness",
     "integrate",
     "judge",
+    "launch",
     "materialize",
     "monitor",
     "monitor_dataset",
@@ -76,6 +79,7 @@ __all__ = [
     "rollback",
     "score",
     "score_dataset",
+    "search",
     "skew",
     "snapshot",
     "snapshot_dataset",

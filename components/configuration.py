@@ -8,6 +8,7 @@ _KINDS = {
     "calibration": "gatehouse.training.calibration.spec:CalibrationSpec",
     "contract": "gatehouse.data.validation.contract:Contract",
     "evaluation": "gatehouse.evaluation.spec:EvaluationSpec",
+    "experiment": "gatehouse.tuning.spec:CommandSearchSpec",
     "monitoring": "gatehouse.monitoring.spec:MonitoringSpec",
     "policy": "gatehouse.evaluation.spec:GatePolicy",
     "search": "gatehouse.tuning.spec:ExperimentSpec",
@@ -26,8 +27,8 @@ def config(path: str | Path, kind: str = "") -> dict[str, Any]:
 
     Args:
         path: The file, or the folder.
-        kind: calibration, contract, evaluation, monitoring, policy, search, source, split, training or transformation;
-            by default the name of the file without its ending.
+        kind: calibration, contract, evaluation, experiment (of a command), monitoring, policy, search, source, split,
+            training or transformation; by default the name of the file without its ending.
 
     Raises ConfigurationError that lists every problem with its line.
     """

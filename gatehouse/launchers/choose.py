@@ -11,8 +11,8 @@ from gatehouse.runtime.variables import LAUNCH
 from gatehouse.store.store import ArtifactStore
 
 
-def launch_of(text: str) -> Launch:
-    """Parse the launch settings in the JSON `text`; an empty text gives the local launcher's settings.
+def launch_of(text: str, name: str = LAUNCH) -> Launch:
+    """Parse the launch settings in the JSON `text`, called `name`; an empty text gives the local launcher's settings.
 
     Raises:
         LaunchError: if they are not valid; the message names every problem.
@@ -23,7 +23,7 @@ def launch_of(text: str) -> Launch:
         launch: Launch = TypeAdapter(Launch).validate_json(text)
     except ValidationError as error:
         problems = [f"launch.{'.'.join(map(str, line['loc'][1:]))}: {line['msg']}" for line in error.errors()]
-        raise LaunchError(f"{LAUNCH} is not valid: {'; '.join(problems)}. See docs/launchers.md.") from None
+        raise LaunchError(f"{name} is not valid: {'; '.join(problems)}. See docs/launchers.md.") from None
     return launch
 
 

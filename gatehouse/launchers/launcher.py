@@ -16,8 +16,11 @@ JOB = "job.json"  # file of a job's directory that tells the program what to tra
 RESULT, WEIGHTS = "result.json", "weights"
 """Files that a successful program leaves; the result names the SHA-256 of the weights."""
 FAILURE = "failure.json"  # file that the program leaves when it fails in a way that a retry would repeat
+OUTPUT = "output"  # folder of a job's directory that a command of the user's own fills: it is packed into the weights
 METRICS, LOG, PLACE = "metrics", "worker.log", "place.json"
 """Files that say how the job went: the spool of its metrics, its log, and where it ran."""
+COMMAND = "gatehouse.launchers.command"
+"""The program that runs a command of the user's own; with one process it runs without torchrun."""
 CHECKPOINTS = "checkpoints"  # folder of a job's directory from which it resumes
 CHECKPOINT_STORE, CHECKPOINT_NAME = "GATEHOUSE_CHECKPOINT_STORE", "GATEHOUSE_CHECKPOINT_NAME"
 """Environment variables: the artifact store that gets a copy of every checkpoint, and the run's name there."""
@@ -35,7 +38,7 @@ class TrainingFailedError(LauncherError):
 
     def __init__(self, message: str, *, repeats: bool = False) -> None:
         super().__init__(message)
-        self.repeats = repeats
+        self.repeats = self.permanent = repeats
 
 
 class TrainingTimeoutError(LauncherError):
@@ -78,6 +81,7 @@ class TrainingJob:
     program: str  # module that every worker runs, with the directory as its argument
     processes: int  # workers on all machines together
     timeout_minutes: float  # waiting for machines is not counted
+    restarts: int = 3  # how often the workers of a machine start again after one of them has failed
     builder: str = ""  # `package.module:builder` of a user's own model; empty for none
 
 
@@ -125,8 +129,8 @@ def stopped() -> TrainingStoppedError:
 def timed_out(minutes: float, tail: str) -> TrainingTimeoutError:
     """The error of a job that exceeded its time limit."""
     return TrainingTimeoutError(
-        f"Training took longer than training.operation.timeout_minutes={minutes:g} and was stopped. "
-        f"Give it more time or less work.\n{tail}"
+        f"Training took longer than timeout_minutes={minutes:g} and was stopped. Give it more time (of a project, "
+        f"training.operation.timeout_minutes) or less work.\n{tail}"
     )
 
 

@@ -72,7 +72,7 @@ class LocalLauncher:
         if failure.exists():
             problem = str(json.loads(failure.read_text())["message"])
         elif code != 0:
-            problem = HUNG if code == HUNG_CODE else f"torchrun ended with exit code {code}, expected 0."
+            problem = HUNG if code == HUNG_CODE else f"the workers ended with exit code {code}, expected 0."
         else:
             problem = result_problem(job.directory)
         if problem:
@@ -85,8 +85,9 @@ class LocalLauncher:
     def _attempt(self, job: TrainingJob, deadline: float, stop: Stop) -> int:
         """Run the wrapper once; returns its exit code."""
         command = [sys.executable, "-m", _WRAPPER, job.program, str(job.processes), str(job.directory)]
+        options = [f"--hang-seconds={self._launch.hang_seconds}", f"--max-restarts={job.restarts}"]
         wrapper = subprocess.Popen(
-            [*command, f"--hang-seconds={self._launch.hang_seconds}"],
+            [*command, *options],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -176,6 +176,18 @@ class TrainJobLaunch(ClusterLaunch):
 Launch = Annotated[LocalLaunch | PyTorchJobLaunch | TrainJobLaunch, Field(discriminator="kind")]
 
 
+class CommandSpec(Spec):
+    """A command, and how it runs."""
+
+    command: tuple[str, ...] = Field(min_length=1, description="Program and arguments; no shell reads them.")
+    environment: dict[str, str] = Field({}, description="Environment variables of the command.")
+    processes: int = Field(1, ge=1, description="Processes on all nodes together; several run under torchrun.")
+    image: str = Field("", description="Image of a cluster's pods; empty for that of the platform.")
+    restarts: int = operational(3, ge=0, description="How often it starts again after a process was killed or failed.")
+    timeout_minutes: float = operational(480.0, gt=0, description="The time limit of the command.")
+    launch: Launch = operational(LocalLaunch())
+
+
 def division_problem(launch: Launch, processes: int, name: str) -> str:
     """The problem if the nodes cannot share a number of processes, the setting `name`, equally; empty if they can."""
     if isinstance(launch, LocalLaunch) or processes % launch.nodes == 0:

@@ -32,7 +32,8 @@ def main() -> None:
     os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
     program, directory = sys.argv[-2:]
     gc.disable()  # Modules are no garbage, and scanning them takes a sixth of the time.
-    forked = importlib.import_module(program).preload(Path(directory))
+    module = importlib.import_module(program)
+    forked = module.preload(Path(directory))
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.elastic.multiprocessing.subprocess_handler import SubprocessHandler
     from torch.distributed.elastic.rendezvous.api import RendezvousError
@@ -59,6 +60,8 @@ def main() -> None:
         ended = failure.signal_name() if failure.exitcode < 0 else f"exit code {failure.exitcode}"
         sys.stderr.write(f"Worker {rank} was the first to end, with {ended}. No restart is left.\n")
         sys.exit(exit_code(failure.exitcode))
+    if hasattr(module, "finish"):
+        sys.exit(module.finish(Path(directory)))
 
 
 class Watched:

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-from gatehouse.launchers.launcher import FAILURE, HUNG_CODE, PREEMPTED_CODE
+from gatehouse.launchers.launcher import COMMAND, FAILURE, HUNG_CODE, PREEMPTED_CODE
 from gatehouse.launchers.rank_files import (
     FLAG,
     FOLDER,
@@ -118,11 +118,11 @@ class Wrapper:
         variables = {FLAG: str(self._flag), OUTCOME: str(self._outcome), FOLDER: str(self._folder)}
         variables |= {HANG: str(self._options.hang_seconds), "PYTHONUNBUFFERED": "1"}
         # Below ERROR, DDP warns on every rank about a setting that keeps resumed runs bit-identical.
-        defaults = {"OMP_NUM_THREADS": "1", "TORCH_CPP_LOG_LEVEL": "ERROR"}
+        defaults = {"TORCH_CPP_LOG_LEVEL": "ERROR"} | ({} if _is_single(self._options) else {"OMP_NUM_THREADS": "1"})
         if not self._options.rendezvous:
             defaults["GLOO_SOCKET_IFNAME"] = "lo"
         environment = defaults | os.environ | variables | owner_env()
-        agent = subprocess.Popen([sys.executable, "-m", _TORCHRUN, *_arguments(self._options)], env=environment)
+        agent = subprocess.Popen([sys.executable, "-m", *_program(self._options)], env=environment)
         try:
             code = self._watch(agent)
             agent.kill()  # The workers die with it. The checkpoint writers of the workers do not.
@@ -185,6 +185,17 @@ def _reap() -> None:
     with suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0] != 0:
             pass
+
+
+def _is_single(options: Options) -> bool:
+    return options.program == COMMAND and options.processes == 1 and not options.rendezvous
+
+
+def _program(options: Options) -> list[str]:
+    """The module that this process starts, with its arguments: torchrun, or alone the command of one process."""
+    if _is_single(options):
+        return [options.program, str(options.directory), str(options.max_restarts)]
+    return [_TORCHRUN, *_arguments(options)]
 
 
 def _arguments(options: Options) -> list[str]:

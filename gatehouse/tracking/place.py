@@ -25,7 +25,7 @@ OWN_URI, OWN_TOKEN = "GATEHOUSE_MLFLOW_TRACKING_URI", "GATEHOUSE_MLFLOW_TRACKING
 URI, TOKEN, WORKSPACE = "MLFLOW_TRACKING_URI", "MLFLOW_TRACKING_TOKEN", "MLFLOW_WORKSPACE"
 LATER = "GATEHOUSE_SHOWN_LATER"
 """Environment variable: one process shows the whole run when it has ended, so that no task waits for MLflow."""
-_RUN, _EXPERIMENT = "MLFLOW_RUN_ID", "MLFLOW_EXPERIMENT_ID"
+RUN, _EXPERIMENT = "MLFLOW_RUN_ID", "MLFLOW_EXPERIMENT_ID"
 _ACCESS = (TOKEN, WORKSPACE, "MLFLOW_TRACKING_AUTH", "MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD")
 _swapping = threading.RLock()
 
@@ -107,7 +107,7 @@ def is_own(uri: str) -> bool:
 
 def task_here(uri: str, server: str) -> KfpTask | None:
     """The run of this pod's task on the server with this URI and name; None if KFP has none there."""
-    run, experiment = os.environ.get(_RUN, ""), os.environ.get(_EXPERIMENT, "")
+    run, experiment = os.environ.get(RUN, ""), os.environ.get(_EXPERIMENT, "")
     return KfpTask(server, experiment, run) if run and experiment and not is_own(uri) else None
 
 

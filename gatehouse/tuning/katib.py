@@ -1,5 +1,6 @@
 """Converts a Katib Experiment (kubeflow.org/v1beta1) to our format, and lists the rest with reasons."""
 
+import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,7 +12,9 @@ from gatehouse.configuration.yaml_lines import read_documents, yaml_text
 from gatehouse.errors import ConfigurationError
 from gatehouse.metrics.catalogue import aliases, is_minimized, metrics
 from gatehouse.training.spec import SETTINGS
-from gatehouse.tuning.spec import MEASURES, ExperimentSpec
+from gatehouse.tuning.spec import MEASURES, CommandSearchSpec, ExperimentSpec
+
+logger = logging.getLogger(__name__)
 
 _KIND, _VERSION = "Experiment", "kubeflow.org/v1beta1"
 _SHORT = {
@@ -280,6 +283,39 @@ class _Reading:
         name = length if length in ("stopping.epochs", "stopping.rounds") else "stopping.epochs"
         self._tuning["trial_settings"] = {name: int(most)}
         return ""
+
+
+class _CommandReading(_Reading):
+    """Converts the spec of an experiment whose trials run a command, which has its own names."""
+
+    def objective(self) -> None:
+        """Metric, goal, direction."""
+        body = _mapping(self._spec.get("objective"))
+        aim = {
+            "metric": body.get("objectiveMetricName"),
+            "direction": body.get("type"),
+            "goal": _number(body.get("goal")),
+        }
+        self._tuning["objective"] = {name: value for name, value in aim.items() if value is not None}
+
+    def _setting(self, katib_names: Sequence[str]) -> str | None:
+        return katib_names[0]
+
+
+def search_spec(body: Mapping[str, Any]) -> CommandSearchSpec:
+    """The search of a command from a configuration, which may be a Katib Experiment; a warning for what is left out.
+
+    Raises pydantic's ValidationError.
+    """
+    if body.get("kind") == _KIND:
+        result = Imported()
+        reading = _CommandReading(_mapping(body.get("spec")), {}, result)
+        for convert in (reading.objective, reading.algorithm, reading.counts, reading.parameters):
+            convert()
+        for place, why in result.left:
+            logger.warning("experiment.%s is left out: %s", place, why)
+        body = result.tuning
+    return CommandSearchSpec.model_validate(body)
 
 
 Take = Callable[[_Reading, dict[str, Any], Any], str]

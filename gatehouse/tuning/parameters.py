@@ -3,6 +3,7 @@
 import json
 import math
 import random
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from graphlib import CycleError, TopologicalSorter
@@ -17,6 +18,7 @@ Value = Annotated[bool | int | float | str | tuple[int, ...] | dict[str, Any], W
 """A value of a setting of `training`, or of a group of settings."""
 
 _SAMPLES = 200
+_NAME = re.compile(r"[A-Za-z_][\w.-]*")
 
 Values = Annotated[Value | tuple[Value, ...], WithJsonSchema({})]
 """A value, or a list of values."""
@@ -40,7 +42,7 @@ class ParameterSpec(Spec):
 
     @model_validator(mode="after")
     def _feasible(self) -> "ParameterSpec":
-        if problem := setting_problem(self.name):
+        if problem := self._name_problem():
             raise ValueError(f"name: {self.name}: {problem}")
         if self.type == "categorical":
             bounds = {"min": self.min, "max": self.max, "step": self.step, "log": self.log or None}
@@ -67,6 +69,9 @@ class ParameterSpec(Spec):
         if self.type == "int" and self.step is not None and self.step != int(self.step):
             raise ValueError(f"step: expected a whole number for int, found {self.step:g}")
         return self
+
+    def _name_problem(self) -> str:
+        return setting_problem(self.name)
 
     @property
     def extremes(self) -> tuple[Any, ...]:
@@ -117,6 +122,13 @@ class ParameterSpec(Spec):
         return all(
             parent in chosen and plain(chosen[parent]) in map(plain, self.opening(parent)) for parent in self.when
         )
+
+
+class CommandParameter(ParameterSpec):
+    """A parameter of a command of the user's own, of any name."""
+
+    def _name_problem(self) -> str:
+        return "" if _NAME.fullmatch(self.name) else "expected letters, digits, '.', '_' and '-'"
 
 
 def plain(value: Any) -> Any:

@@ -2,16 +2,17 @@
 
 from collections.abc import Iterator
 from itertools import combinations
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from gatehouse.errors import ConfigurationError
 from gatehouse.metrics.catalogue import is_minimized
 from gatehouse.store.identity import Spec, operational
 from gatehouse.store.reference import is_identity
 from gatehouse.training.spec import CHANGEABLE, setting_problem
 from gatehouse.tuning.algorithms import SEVERAL_OBJECTIVES, UNCONDITIONAL, Algorithm, EarlyStopping, TpeAlgorithm
-from gatehouse.tuning.parameters import ParameterSpec, Value, condition_problems, ordered, samples
+from gatehouse.tuning.parameters import CommandParameter, ParameterSpec, Value, condition_problems, ordered, samples
 
 MEASURES = ("size_bytes", "latency_ms")
 """Measurements of a trial's model besides validation metrics; smaller is better for each."""
@@ -29,11 +30,24 @@ class Objective(Spec):
 
     metric: str = Field(description=f"Validation metric that training measures, or one of {', '.join(MEASURES)}.")
     goal: float | None = Field(None, description="The experiment ends as soon as a trial is at least as good.")
+    direction: Literal["minimize", "maximize"] | None = Field(
+        None, description="Which values are better, of a metric that only a command of your own knows."
+    )
 
     @property
     def minimize(self) -> bool:
         """Whether less is better."""
+        if self.direction is not None:
+            return self.direction == "minimize"
         return self.metric in MEASURES or is_minimized(self.metric)
+
+    @property
+    def own_direction(self) -> bool | None:
+        """Whether less is better of Gatehouse's metric of this name; None if there is none."""
+        try:
+            return self.metric in MEASURES or is_minimized(self.metric)
+        except ConfigurationError:
+            return None
 
     def is_reached(self, value: float) -> bool:
         """Whether a trial with this value reaches the goal."""
@@ -69,6 +83,10 @@ class Budget(Spec):
 def _objectives(value: Any) -> Any:
     objectives = value if isinstance(value, list | tuple) else [value]
     return [{"metric": entry} if isinstance(entry, str) else entry for entry in objectives]
+
+
+_HOW_LONG = ("max_trial_count", "parallel_trial_count", "max_failed_trial_count", "budget", "resume_policy")
+"""Fields that do not identify an experiment: with higher values, the same experiment continues."""
 
 
 class ExperimentSpec(Spec):
@@ -114,6 +132,7 @@ class ExperimentSpec(Spec):
         (), description="References of earlier experiments, whose best configurations are tried first."
     )
     parameters: tuple[ParameterSpec, ...] = Field(min_length=1, description="The search space.")
+    _decided: ClassVar[tuple[str, ...]] = ("seed",)
 
     @property
     def ordered(self) -> list[ParameterSpec]:
@@ -124,6 +143,12 @@ class ExperimentSpec(Spec):
     def refits(self) -> bool:
         """Whether the best configuration is finally trained on train and validation rows."""
         return self.final_rows == "train_and_validation"
+
+    @property
+    def endless(self) -> Self:
+        """The experiment as it is identified, without what says how long it goes on."""
+        fields = type(self).model_fields
+        return self.model_copy(update={name: fields[name].get_default(call_default_factory=True) for name in _HOW_LONG})
 
     def aimed_at(self, metric: str) -> "ExperimentSpec":
         """The experiment with this metric as its objective, if it has none."""
@@ -150,7 +175,10 @@ class ExperimentSpec(Spec):
         return self
 
     def _setting_problems(self) -> Iterator[str]:
-        """Settings that do not exist, or that two entries decide."""
+        """Settings that do not exist, or that two entries decide, and a direction that is not the metric's."""
+        for aim in self.objective:
+            if aim.direction and aim.own_direction not in (None, aim.minimize):
+                yield f"objective: {aim.metric} is always {'minimized' if aim.own_direction else 'maximized'}"
         for name in self.trial_settings:
             if why := setting_problem(name):
                 yield f"trial_settings: {name}: {why}"
@@ -159,7 +187,7 @@ class ExperimentSpec(Spec):
         for reference in self.warm_start:
             if not (is_identity(reference) and reference.startswith("experiments/")):
                 yield f"warm_start: expected references experiments/<name>/sha256-<64 hex>, found {reference!r}"
-        decided = [*self.trial_settings, "seed"]
+        decided = [*self.trial_settings, *self._decided]
         for index, name in enumerate(decided):
             for other in (*decided[index + 1 :], *(parameter.name for parameter in self.parameters)):
                 if _overlap(name, other):
@@ -229,6 +257,27 @@ class ExperimentSpec(Spec):
                 (bool(measured), f"objective: {', '.join(measured)} is not measured while a member trains"),
             ]
         yield from (message for applies, message in problems if applies)
+
+
+class CommandSearchSpec(ExperimentSpec):
+    """An experiment whose trials run a command of the user's own, which names parameters and metrics as it likes."""
+
+    parameters: tuple[CommandParameter, ...] = Field(min_length=1, description="The search space.")
+    _decided: ClassVar[tuple[str, ...]] = ()
+
+    def _setting_problems(self) -> Iterator[str]:
+        if self.trial_settings or self.refits:
+            yield "trial_settings, final_rows: they are of Gatehouse's own training; remove them"
+        if not self.objective:
+            yield "objective: expected a metric that the command prints"
+        for aim in self.objective:
+            if aim.direction is None and aim.own_direction is None:
+                yield f"objective: {aim.metric}: expected a direction, minimize or maximize"
+        if self.early_stopping and not self.steps_per_trial:
+            yield "early_stopping: it needs steps_per_trial, how often a whole trial prints the objective"
+        if self.algorithm.name == "population":
+            yield "algorithm: a population continues Gatehouse's own trainings; take tpe, gp or cmaes"
+        yield from super()._setting_problems()
 
 
 def _overlap(name: str, other: str) -> bool:

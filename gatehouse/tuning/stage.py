@@ -5,25 +5,29 @@ import os
 import time
 from collections import Counter
 from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from pydantic import ValidationInfo, field_validator
+from pydantic import Field, ValidationInfo, field_validator
 
 from gatehouse.errors import ConfigurationError
+from gatehouse.launchers.spec import CommandSpec
 from gatehouse.runtime.plural import counted
 from gatehouse.store.builder_code import builder_code
 from gatehouse.store.canonical import canonical_json
-from gatehouse.store.identity import identity_of
+from gatehouse.store.identity import identity_of, operational
 from gatehouse.store.run import RUN_ID, Attempt
-from gatehouse.store.stage import Effects, StageModel, stage
+from gatehouse.store.stage import Effects, Stage, StageModel, stage
 from gatehouse.store.store import ArtifactStore
 from gatehouse.tracking.provenance import cost_here
 from gatehouse.training.spec import TrainSpec, own_metric, settings_of
 from gatehouse.tuning.configuration import configured, infeasible, steps_of
-from gatehouse.tuning.spec import ExperimentSpec
+from gatehouse.tuning.spec import CommandSearchSpec, ExperimentSpec
 from gatehouse.tuning.trial import TrialData, words
 
-_HOW_LONG = ("max_trial_count", "parallel_trial_count", "max_failed_trial_count", "budget", "resume_policy")
-"""Fields that do not identify an experiment: with higher values, the same experiment continues."""
+if TYPE_CHECKING:
+    from gatehouse.tuning.controller import Experiment
+    from gatehouse.tuning.trial_threads import TrialThreads
 
 _HOUR = 3600.0
 
@@ -106,17 +110,100 @@ def tune(request: TuneRequest, store: ArtifactStore) -> TuneResult:
         SecondControllerError: if another process runs the same experiment.
     """
     from gatehouse.training.stage import forget_job
+    from gatehouse.tuning.training_trials import TrainingTrials
+
+    spec = request.spec
+    if problems := [f"\n  - {why}, found {value!r}" for _, value, why in infeasible(spec, request.base)]:
+        raise ConfigurationError(f"The search space does not fit the training:{''.join(problems)}")
+    name, steps, key = request.model_name, steps_of(spec, request.base), study_key(request)
+    trials = TrainingTrials(store, request.data, name, request.base, spec, request.seed)
+    experiment, result, summary = _experiment(
+        store, tune, request, key, trials, name, steps, base=identity_of(request.base)
+    )
+    tuned = TuneResult(
+        experiment=experiment,
+        best=canonical_json(settings_of(configured(request.base, result.settings | {"seed": request.seed}))),
+        summary=summary,
+        ended=result.ended,
+        provisional_trials=len(result.provisional),
+    )
+    for trial in () if tuned.provisional else result.trials:
+        if trial.job and (trial.state == "failed" or spec.algorithm.name == "population"):
+            forget_job(store, trial.job)
+    return tuned
+
+
+class SearchRequest(StageModel):
+    """The search space, the command of a trial, and its inputs by name: SHA-256, and paths on this machine."""
+
+    name: str
+    spec: CommandSearchSpec
+    trial: CommandSpec
+    inputs: dict[str, str] = Field({}, description="The user's program is `code`.")
+    files: dict[str, str] = operational({})
+    seed: int = 0
+
+
+class SearchResult(TuneResult):
+    """The result of a search, with the parameters as JSON; `value` is the objective of the best trial."""
+
+    value: float
+
+
+@stage(
+    "search",
+    title="Search parameters",
+    effects=Effects(memo=True, why="Goes on with the trials that its journal in the store holds."),
+    pages={"experiments": "gatehouse.tuning.reports.page:page"},
+    tracked="experiment",
+)
+def search(request: SearchRequest, store: ArtifactStore) -> SearchResult:
+    """Search the parameters of a command, as `tune` those of training; trials leave no model.
+
+    Raises ExperimentFailedError and SecondControllerError as `tune`.
+    """
+    from gatehouse.tuning.command_trials import CommandTrials
+
+    spec, files = request.spec, {name: Path(path) for name, path in request.files.items()}
+    key = search.key(request.model_copy(update={"spec": spec.endless}))
+    trials, steps = CommandTrials(store, key, request.trial, files, spec), spec.steps_per_trial or 1
+    about = {"trial": identity_of(request.trial), "inputs": request.inputs}
+    experiment, result, summary = _experiment(store, search, request, key, trials, request.name, steps, **about)
+    searched = SearchResult(
+        experiment=experiment,
+        best=canonical_json(result.settings),
+        value=result.best.values[spec.objective[0].metric],
+        summary=summary,
+        ended=result.ended,
+        provisional_trials=len(result.provisional),
+    )
+    for trial in () if searched.provisional else result.trials:
+        trials.forget(trial.number)
+    return searched
+
+
+def _experiment(
+    store: ArtifactStore,
+    stage: Stage[Any, Any],
+    request: TuneRequest | SearchRequest,
+    key: str,
+    trials: "TrialThreads",
+    name: str,
+    steps: int,
+    **configuration: Any,
+) -> "tuple[str, Experiment, str]":
+    """Run the experiment of a request, or go on with it, and publish it: its reference, its result, and a summary.
+
+    `key` identifies the study, `steps` are those of a whole trial, and `configuration` is told in the artifact.
+    """
     from gatehouse.tuning.access.journal import is_asked_to_stop, remember
     from gatehouse.tuning.controller import Controller
     from gatehouse.tuning.study import best_configurations, opened_study
-    from gatehouse.tuning.training_trials import TrainingTrials
 
     began, spec = time.time(), request.spec
-    if problems := [f"\n  - {why}, found {value!r}" for _, value, why in infeasible(spec, request.base)]:
-        raise ConfigurationError(f"The search space does not fit the training:{''.join(problems)}")
-    key, steps, attempt = study_key(request), steps_of(spec, request.base), Attempt(store, "tune:trials")
+    attempt = Attempt(store, f"{stage.name}:trials")
     body = request.model_dump(mode="json")
-    about = {"stage": "tune", "name": request.model_name, "request": body, "steps": steps, "seed": request.seed}
+    about = {"stage": stage.name, "name": name, "request": body, "steps": steps, "seed": request.seed}
     stopped = functools.partial(is_asked_to_stop, store.objects, key)
 
     def notify(number: int, line: str) -> None:
@@ -124,32 +211,35 @@ def tune(request: TuneRequest, store: ArtifactStore) -> TuneResult:
 
     with opened_study(store.objects, key, spec, request.seed, steps, best_configurations(store, spec)) as study:
         remember(store.objects, key, about, os.environ.get(RUN_ID, ""))
-        with TrainingTrials(store, request.data, request.model_name, request.base, spec, request.seed) as runner:
-            result = Controller(study, runner, stopped=stopped, notify=notify, price=request.price).run()
-    best, trials = result.best, result.trials
+        with trials:
+            result = Controller(
+                study, trials, stopped=stopped, notify=notify, price=getattr(request, "price", None)
+            ).run()
+    best = result.best
     outcome = {
         "best_trial": best.number,
         "front": list(result.front),
         "ended": result.ended,
         "provisional": [trial.number for trial in result.provisional],
-        "counts": dict(Counter(trial.state for trial in trials)),
+        "counts": dict(Counter(trial.state for trial in result.trials)),
         "steps": result.steps,
     }
-    origin = {role: reference for role, reference in asdict(request.data).items() if reference}
+    data = request.data if isinstance(request, TuneRequest) else TrialData("", "", "")
+    origin = {role: reference for role, reference in asdict(data).items() if reference}
     origin |= {f"warm_start.{index}": reference for index, reference in enumerate(spec.warm_start)}
     published = store.publish(
         "experiments",
-        request.model_name,
+        name,
         {
-            "trials.json": canonical_json([trial.to_json() for trial in trials]),
+            "trials.json": canonical_json([trial.to_json() for trial in result.trials]),
             "experiment.json": canonical_json(spec.described(steps) | outcome),
         },
         derived_from=origin,
-        configuration={"base": identity_of(request.base), "experiment": identity_of(spec)},
+        configuration={**configuration, "experiment": identity_of(spec)},
         details={
             "best_trial": best.number,
             "value": best.values[spec.objective[0].metric],
-            "trials": len(trials),
+            "trials": len(result.trials),
             "ended": result.ended,
         },
     )
@@ -159,8 +249,8 @@ def tune(request: TuneRequest, store: ArtifactStore) -> TuneResult:
         "began": began,
         "seconds": time.time() - began,
         "study": key,
-        "jobs": {str(trial.number): trial.job for trial in trials if trial.job},
-        "failed": {str(trial.number): trial.message for trial in trials if trial.message},
+        "jobs": {str(trial.number): trial.job for trial in result.trials if trial.job},
+        "failed": {str(trial.number): trial.message for trial in result.trials if trial.message},
         "trial_seconds": {str(number): round(seconds, 3) for number, seconds in result.seconds.items()},
     }
     store.append(f"measurements/{experiment}", measured)
@@ -176,23 +266,11 @@ def tune(request: TuneRequest, store: ArtifactStore) -> TuneResult:
             f"provisional: {counted(len(result.provisional), 'trial')} failed for a reason outside of the search "
             f"({reasons}), and the next run tries again"
         )
-        Attempt(store, "tune:provisional").warn(f"The experiment is {why}.")
+        Attempt(store, f"{stage.name}:provisional").warn(f"The experiment is {why}.")
         summary = f"{summary}; {why}"
-    tuned = TuneResult(
-        experiment=experiment,
-        best=canonical_json(settings_of(configured(request.base, result.settings | {"seed": request.seed}))),
-        summary=summary,
-        ended=result.ended,
-        provisional_trials=len(result.provisional),
-    )
-    for trial in () if tuned.provisional else trials:
-        if trial.job and (trial.state == "failed" or spec.algorithm.name == "population"):
-            forget_job(store, trial.job)
-    return tuned
+    return experiment, result, summary
 
 
 def study_key(request: TuneRequest) -> str:
     """The key of a request's experiment; it stays the same with more trials, another budget or another price."""
-    fields = ExperimentSpec.model_fields
-    endless = {name: fields[name].get_default(call_default_factory=True) for name in _HOW_LONG}
-    return tune.key(request.model_copy(update={"price": None, "spec": request.spec.model_copy(update=endless)}))
+    return tune.key(request.model_copy(update={"price": None, "spec": request.spec.endless}))

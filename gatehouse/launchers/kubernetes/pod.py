@@ -84,7 +84,8 @@ def _run(store: ArtifactStore, arguments: argparse.Namespace, directory: Path) -
     os.environ |= {CHECKPOINT_STORE: arguments.store, CHECKPOINT_NAME: record.digest}
     launch = arguments.folder.rpartition("/")[2]
     grace = max(arguments.grace - _UPLOAD_SECONDS, arguments.grace / 2)
-    options = [f"--grace-seconds={grace}", f"--hang-seconds={arguments.hang}", *rendezvous_options(launch)]
+    options = [f"--grace-seconds={grace}", f"--hang-seconds={arguments.hang}", f"--max-restarts={record.restarts}"]
+    options += rendezvous_options(launch)
     with sending_metrics(store, arguments.folder, directory / METRICS):
         command = [record.program, str(arguments.processes), str(directory), *options]
         wrapper = subprocess.Popen([sys.executable, "-m", _WRAPPER, *command])

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from gatehouse.errors import CorruptArtifactError
-from gatehouse.launchers.launcher import FAILURE, LOG, METRICS, PLACE, RESULT, WEIGHTS, TrainingJob
+from gatehouse.launchers.launcher import FAILURE, LOG, METRICS, OUTPUT, PLACE, RESULT, WEIGHTS, TrainingJob
 from gatehouse.store.builder_code import builder_code
 from gatehouse.store.canonical import canonical_json, digest_of, sha256_bytes
 from gatehouse.store.code import code_digest
@@ -24,7 +24,7 @@ from gatehouse.store.objects.base import side_by_side
 from gatehouse.store.records import read_record, remove_record
 from gatehouse.store.store import ArtifactStore
 
-_OUTPUTS = (RESULT, WEIGHTS, FAILURE, METRICS, LOG, PLACE, "torchrun")
+_OUTPUTS = (RESULT, WEIGHTS, FAILURE, METRICS, LOG, PLACE, OUTPUT, "torchrun")
 Inputs = tuple[FileEntry, ...]  # the files of a job's directory, as entries of the store's blobs
 
 
@@ -60,6 +60,7 @@ class JobRecord:
     builder: str
     code: str
     digest: str
+    restarts: int
 
 
 def job_digest(inputs: Inputs, code: str) -> str:
@@ -75,7 +76,7 @@ def program_code(program: str, builder: str) -> str:
 def write_record(store: ArtifactStore, folder: str, inputs: Inputs, job: TrainingJob, **about: Any) -> str:
     """Write the record of a job; returns its SHA-256, by which pods verify it."""
     program = {"program": job.program, "builder": job.builder, "code": program_code(job.program, job.builder)}
-    body = {"inputs": [asdict(entry) for entry in inputs], "about": about} | program
+    body = {"inputs": [asdict(entry) for entry in inputs], "about": about, "restarts": job.restarts} | program
     data = canonical_json(body).encode()
     store.objects.put_bytes(f"{folder}/job.json", data)
     return sha256_bytes(data)
@@ -91,7 +92,8 @@ def fetch_inputs(store: ArtifactStore, folder: str, digest: str, directory: Path
     body = json.loads(data)
     inputs = tuple(FileEntry(**entry) for entry in body["inputs"])
     _fetch(store, folder, inputs, directory)
-    return JobRecord(body["program"], body["builder"], body["code"], job_digest(inputs, body["code"]))
+    digest = job_digest(inputs, body["code"])
+    return JobRecord(body["program"], body["builder"], body["code"], digest, body["restarts"])
 
 
 def report_success(store: ArtifactStore, folder: str, directory: Path) -> None:

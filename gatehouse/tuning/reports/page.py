@@ -12,6 +12,7 @@ from gatehouse.reports.axes import Axis, Point
 from gatehouse.reports.charts import Series, line_chart
 from gatehouse.reports.format import number
 from gatehouse.reports.page import Verdict, render
+from gatehouse.store.canonical import canonical_json
 from gatehouse.store.store import ArtifactStore
 from gatehouse.tuning.reports.experiment_view import (
     EARLY_STOPPED,
@@ -90,6 +91,23 @@ def write_markdown(store: ArtifactStore, reference: str, path: str) -> None:
     """Write `markdown` to a file; an empty reference means that nothing was searched."""
     nothing = "No hyperparameters were searched: the project has no section `tuning`.\n"
     Path(path).write_text(markdown(store, reference) if reference else nothing)
+
+
+def write_trials(store: ArtifactStore, reference: str, path: str) -> None:
+    """Write all trials of an experiment as Parquet, a row each: number, state, reason, parameters and metrics."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    def cell(value: object) -> object:
+        return canonical_json(value) if isinstance(value, list | dict) else value
+
+    trials = store.read_json(reference, "trials.json")
+    kinds = ("parameters", "metrics")
+    names = {kind: sorted({name for trial in trials for name in trial[kind]}) for kind in kinds}
+    columns = {name: [trial[name] for trial in trials] for name in ("number", "state", "reason")}
+    for kind in kinds:
+        columns |= {f"{kind[:-1]}.{name}": [cell(trial[kind].get(name)) for trial in trials] for name in names[kind]}
+    pq.write_table(pa.table(columns), path)
 
 
 def markdown(store: ArtifactStore, reference: str) -> str:

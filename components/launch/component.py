@@ -1,0 +1,86 @@
+"""The KFP interface of the stage `launch`."""
+
+from typing import NamedTuple, Optional
+
+from kfp import dsl
+
+from gatehouse.components.interface import component
+
+
+@component("training", title="Launch a command", cpu="2", memory="8G", minutes=510)
+def launch(
+    model: dsl.Output[dsl.Model],
+    metrics: dsl.Output[dsl.Metrics],
+    log: dsl.Output[dsl.Artifact],
+    command: list = ["python", "script.py"],
+    script: str = "",
+    script_file: Optional[dsl.Input[dsl.Artifact]] = None,
+    data: Optional[dsl.Input[dsl.Artifact]] = None,
+    validation: Optional[dsl.Input[dsl.Artifact]] = None,
+    base_model: Optional[dsl.Input[dsl.Artifact]] = None,
+    environment: dict = {},
+    processes: int = 1,
+    nodes: int = 1,
+    kind: str = "local",
+    image: str = "",
+    resources: dict = {},
+    settings: dict = {},
+    timeout_minutes: float = 480.0,
+    name: str = "launch",
+    store: str = "",
+) -> NamedTuple("Outputs", [("output", str)]):
+    """Run any script, alone or by torchrun on several processes and nodes; it goes on from its checkpoints.
+
+    The script needs no protocol. It writes its result to the folder $GATEHOUSE_OUTPUT, and reads its inputs at
+    $GATEHOUSE_INPUT_DATA, $GATEHOUSE_INPUT_BASE_MODEL, and so on. What it keeps in $GATEHOUSE_CHECKPOINTS is there
+    again when it starts again. It prints metrics as `name=value`. It has succeeded if its exit code is 0 and its output
+    is not empty.
+
+    Args:
+        command: Program and arguments, which no shell reads; $GATEHOUSE_OUTPUT and the others are replaced in them.
+        script: Text of a Python program, which is script.py where the command starts; empty for code in the image.
+        script_file: The program as a file, or as a folder in which the command starts.
+        data: What the script reads, any artifact.
+        validation: What it validates with.
+        base_model: The model with which it starts.
+        environment: Environment variables of the script.
+        processes: Processes a node; several processes or nodes run under torchrun.
+        nodes: Machines; more than one only on a cluster.
+        kind: local for this task's pod, pytorchjob or trainjob for a job of an operator.
+        image: Image of the job's pods with the script and this version of Gatehouse; empty for that of Gatehouse.
+        resources: Of each pod of a job, as {"cpu": "4", "memory": "16Gi", "gpus": 1}; a local one has the task's.
+        settings: More settings of the launcher, as queue, tolerations; restarts after a process was killed or failed.
+        timeout_minutes: The time limit of the script; the task has its own.
+        name: Name of the result in the store.
+        store: Address of the artifact store; needed on a cluster, where files go through it.
+
+    Returns:
+        output: Reference of the result in the store; empty without one.
+        model: The folder that the script wrote.
+        metrics: The last value of each metric that it printed.
+        log: What it printed.
+    """
+    parameters = dict(locals())
+    import shutil
+    from pathlib import Path
+
+    from gatehouse.launchers.commands import command_of
+    from gatehouse.launchers.launch_stage import launch as run_launch
+    from gatehouse.store.parameters import open_store, runner
+
+    folder = Path(model.path)
+    unfinished = folder.with_name("unfinished")  # The next attempt of this task finds it.
+    inputs = {"code": script_file, "data": data, "validation": validation, "base_model": base_model}
+    spec, files = command_of(parameters, inputs, folder.with_name("script.py"))
+    opened = open_store(store or str(unfinished))
+    result = runner(opened)(run_launch, run_launch.request(name=name, spec=spec, files=files, log=log.path))
+    for entry in opened.manifest(result.output).files:
+        (folder / entry.path).parent.mkdir(parents=True, exist_ok=True)
+        opened.copy(result.output, entry.path, folder / entry.path)
+    for key, value in result.metrics.items():
+        metrics.log_metric(key, value)
+    if not store:
+        shutil.rmtree(unfinished, ignore_errors=True)
+        return ("",)
+    model.metadata["reference"] = opened.address_of(result.output)
+    return (result.output,)

@@ -1,0 +1,91 @@
+"""The KFP interface of the stage `search`."""
+
+from typing import NamedTuple, Optional
+
+from kfp import dsl
+
+from gatehouse.components.interface import component
+
+
+@component("training", title="Search parameters", cpu="2", memory="8G", minutes=510)
+def search(
+    report: dsl.Output[dsl.HTML],
+    table: dsl.Output[dsl.Markdown],
+    trials: dsl.Output[dsl.Dataset],
+    experiment: dict = {},
+    experiment_file: Optional[dsl.Input[dsl.Artifact]] = None,
+    command: list = ["python", "script.py"],
+    script: str = "",
+    script_file: Optional[dsl.Input[dsl.Artifact]] = None,
+    trial: dict = {},
+    arguments: dict = {},
+    data: Optional[dsl.Input[dsl.Artifact]] = None,
+    environment: dict = {},
+    settings: dict = {},
+    timeout_minutes: float = 120.0,
+    seed: int = 0,
+    name: str = "search",
+    store: str = "",
+) -> NamedTuple("Outputs", [("best", dict), ("value", float), ("summary", str), ("reference", str)]):
+    """Search the parameters of any script, or of a component, with the controller of `tune`.
+
+    A trial is a run of the command, as `launch` runs it. Its parameters replace {name} in the command, and are in the
+    JSON file $GATEHOUSE_PARAMETERS. The last line `metric=value` with the objective is its value, and each such line is
+    a step for early stopping. A search that was killed goes on, and one that was finished is not repeated.
+
+    Args:
+        experiment: What is searched and how, as an ExperimentSpec or a Katib Experiment; parameters have any name.
+        experiment_file: The same as YAML or JSON.
+        command: Program and arguments of a trial, with {name} for a parameter.
+        script: Text of a Python program, which is script.py where the command starts; empty for code in the image.
+        script_file: The program as a file, or as a folder in which the command starts.
+        trial: A Python component as KFP compiles it, in place of a command; the numbers that it gives are metrics.
+        arguments: Parameters of the component that are not searched.
+        data: What a trial reads at $GATEHOUSE_INPUT_DATA, or the component's input of this name.
+        environment: Environment variables of a trial.
+        settings: Where a trial runs: kind, image, nodes, processes, resources and the settings of launch.
+        timeout_minutes: The time limit of a trial.
+        seed: Of the suggestions.
+        name: Name of the experiment in the store.
+        store: Address of the artifact store, in which a search goes on after its task was lost.
+
+    Returns:
+        best: The parameters of the best trial.
+        value: Its objective.
+        summary: The result in one line.
+        reference: Reference of the experiment in the store; empty without one.
+        report: The report of the experiment.
+        table: The best trials.
+        trials: All trials as Parquet: number, state, reason, parameters, metrics.
+    """
+    parameters = dict(locals())
+    import json
+    import shutil
+    from pathlib import Path
+
+    from gatehouse.launchers.commands import command_of, digest_of_files
+    from gatehouse.reports.rendering import rendered
+    from gatehouse.store.parameters import given, open_store, runner
+    from gatehouse.tuning.component_trial import write_component
+    from gatehouse.tuning.katib import search_spec
+    from gatehouse.tuning.reports.page import write_markdown, write_trials
+    from gatehouse.tuning.stage import search as run_search
+
+    spec = search_spec(given("experiment", experiment, experiment_file))
+    here, inputs = Path(report.path).parent, {"code": script_file, "data": data}
+    if trial:
+        parameters["command"] = write_component(trial, arguments, here / "component")
+    run, files = command_of(parameters, inputs, here / "script.py")
+    files |= {"code": str(here / "component")} if trial else {}
+    opened = open_store(store or str(here / "unfinished"))  # The next attempt of this task finds it.
+    digests = {key: digest_of_files(Path(path)) for key, path in files.items()}
+    request = run_search.request(name=name, spec=spec, trial=run, inputs=digests, files=files, seed=seed)
+    result = runner(opened)(run_search, request)
+    shutil.copyfile(rendered(opened, result.experiment), report.path)
+    write_markdown(opened, result.experiment, table.path)
+    write_trials(opened, result.experiment, trials.path)
+    if store:
+        report.metadata["reference"] = trials.metadata["reference"] = opened.address_of(result.experiment)
+    else:
+        shutil.rmtree(here / "unfinished", ignore_errors=True)
+    return (json.loads(result.best), result.value, result.summary, result.experiment if store else "")

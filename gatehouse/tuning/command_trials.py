@@ -1,0 +1,81 @@
+"""Trials as runs of a command of the user's own, which prints its metrics."""
+
+import shutil
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from gatehouse.launchers.commands import finished_command
+from gatehouse.launchers.launcher import TrainingFailedError
+from gatehouse.launchers.spec import CommandSpec
+from gatehouse.store.canonical import canonical_json
+from gatehouse.store.store import ArtifactStore
+from gatehouse.tuning.runner import Event, Succeeded
+from gatehouse.tuning.spec import CommandSearchSpec
+from gatehouse.tuning.trial_threads import TrialThread, TrialThreads
+
+_STEPS = ("step", "epoch")
+"""Metrics of a line that number it; else the lines with the objective are counted."""
+
+
+class CommandTrials(TrialThreads):
+    """Runs a command for each trial, with the trial's parameters in its arguments and in `$GATEHOUSE_PARAMETERS`.
+
+    The last value that it prints of a metric is that of the trial. An interrupted trial goes on from its checkpoints.
+    """
+
+    def __init__(
+        self, store: ArtifactStore, key: str, command: CommandSpec, files: Mapping[str, Path], spec: CommandSearchSpec
+    ) -> None:
+        """Prepare trials of the study `key`."""
+        super().__init__()
+        self._store, self._key, self._command, self._files, self._spec = store, key, command, files, spec
+
+    def ended(self, trial: TrialThread) -> Event:
+        """Run the command of a trial."""
+        trial.job, latest, objective = self._job(trial.number), {}, self._spec.objective[0].metric
+
+        def hear(metrics: dict[str, float]) -> None:
+            latest.update(metrics)
+            if objective in metrics and (steps := self._spec.steps_per_trial):
+                numbered = next((int(metrics[name]) for name in _STEPS if name in metrics), trial.done + 1)
+                if numbered > trial.done:
+                    trial.report(numbered, steps, metrics)
+
+        parameters, names = dict(trial.parameters), [parameter.name for parameter in self._spec.parameters]
+        command = self._command.model_copy(update={"command": filled(self._command.command, parameters, names)})
+        with finished_command(self._store, trial.job, command, self._files, hear, parameters=parameters):
+            pass
+        if absent := [aim.metric for aim in self._spec.objective if aim.metric not in latest]:
+            raise TrainingFailedError(
+                f"The command ended well and printed no line with {absent[0]}=VALUE.", repeats=True
+            )
+        return Succeeded(trial.number, latest, latest, job=trial.job)
+
+    def forget(self, number: int) -> None:
+        """Remove what is left of a trial that is not run again."""
+        shutil.rmtree(self._store.scratch(self._job(number)), ignore_errors=True)
+
+    def _job(self, number: int) -> str:
+        return f"search-{self._key[:16]}-{number}"
+
+
+def filled(command: Iterable[str], parameters: Mapping[str, Any], names: Iterable[str]) -> tuple[str, ...]:
+    """The command with the parameters of a trial in place of `{name}`, or of Katib's `${trialParameters.name}`.
+
+    `names` are those of all parameters. An argument whose parameter the trial does not have is left out.
+
+    Example:
+        >>> filled(("train.py", "--rate={rate}", "--depth={depth}"), {"rate": 0.1}, ["rate", "depth"])
+        ('train.py', '--rate=0.1')
+    """
+    arguments = []
+    for argument in command:
+        used = [name for name in names if f"{{{name}}}" in argument or f"${{trialParameters.{name}}}" in argument]
+        for name in used:
+            value = parameters.get(name, "")
+            text = value if isinstance(value, str) else canonical_json(value)
+            argument = argument.replace(f"${{trialParameters.{name}}}", text).replace(f"{{{name}}}", text)
+        if parameters.keys() >= {*used}:
+            arguments.append(argument)
+    return tuple(arguments)

@@ -1,0 +1,81 @@
+"""The program of a trial that runs a KFP component of the user's own, in this environment, and prints its numbers."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from gatehouse.errors import ConfigurationError
+from gatehouse.store.atomic_file import write_json
+from gatehouse.store.parameters import as_written
+
+_FILE, _EXECUTOR_INPUT = "component.json", "{{$}}"
+
+
+def write_component(component: Mapping[str, Any], arguments: Mapping[str, Any], folder: Path) -> list[str]:
+    """Write a compiled component, and the arguments that are not searched; returns the command of a trial."""
+    body = {"component": as_written(component), "arguments": as_written(arguments)}
+    parts_of(body["component"])
+    folder.mkdir(exist_ok=True)
+    write_json(folder / _FILE, body)
+    return ["python", "-m", "gatehouse.tuning.component_trial"]
+
+
+def parts_of(component: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """The interface of a compiled component, and its command; raises ConfigurationError for anything else."""
+    specs = [spec for spec in component.get("components", {}).values() if "executorLabel" in spec]
+    if len(specs) == 1:
+        executor = component["deploymentSpec"]["executors"][specs[0]["executorLabel"]].get("container", {})
+        command = [*executor.get("command", ()), *executor.get("args", ())]
+        if _EXECUTOR_INPUT in command:
+            return specs[0], command
+    raise ConfigurationError(
+        f"trial: expected one compiled Python component, found {len(specs)} components. Compile it with "
+        "kfp.compiler.Compiler().compile(component, path), and give what the file holds."
+    )
+
+
+def main() -> None:
+    """Run the component with the parameters of the trial, and print its numbers as lines `name=value`."""
+    body = json.loads(Path(_FILE).read_text())
+    chosen = body["arguments"] | json.loads(Path(os.environ["GATEHOUSE_PARAMETERS"]).read_text())
+    spec, command = parts_of(body["component"])
+    inputs, outputs = spec.get("inputDefinitions", {}), spec.get("outputDefinitions", {})
+    output = Path(os.environ["GATEHOUSE_OUTPUT"])
+
+    def artifacts(definitions: Mapping[str, Any], places: Mapping[str, str | None]) -> dict[str, Any]:
+        return {
+            name: {"artifacts": [{"name": name, "type": of["artifactType"], "uri": places[name], "metadata": {}}]}
+            for name, of in definitions.get("artifacts", {}).items()
+            if places[name]
+        }
+
+    defaults = {name: of.get("defaultValue") for name, of in inputs.get("parameters", {}).items()}
+    values = {name: value for name, value in (defaults | chosen).items() if value is not None}
+    places = {name: os.environ.get(f"GATEHOUSE_INPUT_{name.upper()}") for name in inputs.get("artifacts", {})}
+    left = {name: str(output / name) for kind in ("artifacts", "parameters") for name in outputs.get(kind, {})}
+    file = output / "executor_output.json"
+    task = {
+        "inputs": {"parameterValues": values, "artifacts": artifacts(inputs, places)},
+        "outputs": {
+            "parameters": {name: {"outputFile": left[name]} for name in outputs.get("parameters", {})},
+            "artifacts": artifacts(outputs, left),
+            "outputFile": str(file),
+        },
+    }
+    filled = [json.dumps(task) if part == _EXECUTOR_INPUT else part for part in command]
+    if code := subprocess.run(filled, check=False).returncode:
+        sys.exit(code if code > 0 else 128 - code)
+    given = json.loads(file.read_text())
+    metrics = given.get("parameterValues", {})
+    for listed in given.get("artifacts", {}).values():
+        metrics |= listed["artifacts"][0].get("metadata", {})
+    for name, value in metrics.items():
+        sys.stdout.write(f"{name}={value!r}\n" if type(value) in (int, float) else "")
+
+
+if __name__ == "__main__":
+    main()

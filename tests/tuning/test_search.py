@@ -1,0 +1,156 @@
+"""The search of a command: trials of any script or component, with the guarantees of `tune`."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kfp import compiler, dsl
+from pydantic import ValidationError
+
+from gatehouse.configuration.yaml_lines import read_yaml
+from gatehouse.errors import ConfigurationError
+from gatehouse.launchers.spec import CommandSpec
+from gatehouse.store.store import ArtifactStore
+from gatehouse.tuning.component_trial import parts_of, write_component
+from gatehouse.tuning.katib import search_spec
+from gatehouse.tuning.stage import SearchRequest, SearchResult, search
+
+SCRIPT = """
+import json, os, sys
+chosen = json.load(open(os.environ["GATEHOUSE_PARAMETERS"]))
+assert sys.argv[1:] == [f"--x={chosen['x']}", chosen["kind"]]
+if chosen["kind"] == "bad" and chosen["x"] == 2:
+    sys.exit(3)
+for epoch in range(1, 4):
+    print(f"INFO epoch={epoch} loss={(chosen['x'] - 1) ** 2 + 1 / epoch + (chosen['kind'] == 'bad')}")
+"""
+SPACE: list[dict[str, Any]] = [
+    {"name": "x", "type": "int", "min": 0, "max": 2},
+    {"name": "kind", "type": "categorical", "choices": ["good", "bad"]},
+]
+SPEC: dict[str, Any] = {
+    "objective": {"metric": "loss", "direction": "minimize"},
+    "algorithm": "grid",
+    "parameters": SPACE,
+    "max_trial_count": 6,
+    "parallel_trial_count": 3,
+}
+COMMAND = ["python", "script.py", "--x=${trialParameters.x}", "{kind}"]
+OWNER = """
+import sys
+from gatehouse.store.store import ArtifactStore
+from gatehouse.tuning.stage import SearchRequest, search
+search(SearchRequest.model_validate_json(sys.argv[2]), ArtifactStore.open(sys.argv[1]))
+"""
+
+
+def _request(folder: Path, script: str = SCRIPT, command: list[str] = COMMAND, **changes: Any) -> SearchRequest:
+    (folder / "program.py").write_text(script)
+    trial = CommandSpec(command=tuple(command))
+    spec = search_spec(SPEC | changes)
+    return SearchRequest(name="own", spec=spec, trial=trial, files={"code": str(folder / "program.py")})
+
+
+def _trials(store: ArtifactStore, result: SearchResult) -> list[dict[str, Any]]:
+    return list(store.read_json(result.experiment, "trials.json"))
+
+
+def test_the_best_of_a_grid_is_the_best_by_brute_force(store: ArtifactStore, tmp_path: Path) -> None:
+    result = search(_request(tmp_path), store)
+    values = {(x, kind): (x - 1) ** 2 + 1 / 3 + (kind == "bad") for x in range(3) for kind in ("good", "bad")}
+    del values[2, "bad"]
+    best = min(values, key=values.__getitem__)
+    assert json.loads(result.best) == {"x": best[0], "kind": best[1]} and result.value == values[best]
+    trials = {(trial["parameters"]["x"], trial["parameters"]["kind"]): trial for trial in _trials(store, result)}
+    assert {key: trial["metrics"]["loss"] for key, trial in trials.items() if trial["metrics"]} == values
+    assert trials[2, "bad"]["state"] == "failed" and not list((Path(store.address) / "scratch").iterdir())
+    assert not result.provisional and search(_request(tmp_path), store) == result
+
+
+def test_steps_stop_trials_early_and_a_command_without_the_metric_fails(store: ArtifactStore, tmp_path: Path) -> None:
+    slow = SCRIPT.replace("print(", "import time; time.sleep(0.3); print(")
+    stopping: dict[str, Any] = {
+        "early_stopping": {"name": "median", "startup_trials": 1},
+        "steps_per_trial": 3,
+        "parallel_trial_count": 1,
+    }
+    result = search(_request(tmp_path, slow, **stopping), store)
+    trials = _trials(store, result)
+    for trial in trials:
+        reported = [value - 1 / step for step, value in trial["intermediate"]]
+        assert trial["state"] == "failed" or reported == pytest.approx([reported[0]] * len(reported))
+    assert any(trial["state"] == "early_stopped" and len(trial["intermediate"]) < 3 for trial in trials)
+    with pytest.raises(Exception, match=r"loss=VALUE"):
+        search(_request(tmp_path, "print('accuracy=1')", max_failed_trial_count=0), store)
+
+
+def test_a_killed_search_goes_on_with_the_same_trials(store: ArtifactStore, tmp_path: Path) -> None:
+    random: dict[str, Any] = {
+        "algorithm": "tpe",
+        "parameters": [SPACE[0] | {"type": "double"}],
+        "parallel_trial_count": 1,
+        "max_trial_count": 5,
+    }
+    script = "import sys, time; x = float(sys.argv[1]); time.sleep(0.2); print(f'loss={x * x}')"
+    request = _request(tmp_path, script, ["python", "script.py", "{x}"], **random)
+    owner = subprocess.Popen([sys.executable, "-c", OWNER, store.address, request.model_dump_json()])
+    deadline = time.monotonic() + 60
+    while not list((Path(store.address) / "scratch").glob("search-*-2")):
+        assert time.monotonic() < deadline and owner.poll() is None
+        time.sleep(0.02)
+    owner.send_signal(signal.SIGKILL)
+    owner.wait()
+    other = ArtifactStore.open(tmp_path / "other")
+    assert _trials(store, search(request, store)) == _trials(other, search(request, other))
+
+
+def test_a_component_is_a_trial(store: ArtifactStore, tmp_path: Path) -> None:
+    @dsl.component(base_image="python:3.11", install_kfp_package=False)  # type: ignore[untyped-decorator]
+    def train(x: int, scale: float, metrics: dsl.Output[dsl.Metrics], offset: float = 1.0) -> int:
+        metrics.log_metric("loss", scale * x * x + offset)
+        return x
+
+    compiler.Compiler().compile(train, str(tmp_path / "train.yaml"))
+    component = read_yaml((tmp_path / "train.yaml").read_text(), "component")
+    command = write_component(component, {"scale": 2.0}, tmp_path / "component")
+    request = _request(tmp_path, command=command, parameters=SPACE[:1], max_trial_count=3)
+    result = search(request.model_copy(update={"files": {"code": str(tmp_path / "component")}}), store)
+    assert json.loads(result.best) == {"x": 0} and result.value == 1.0
+    assert sorted(trial["metrics"]["Output"] for trial in _trials(store, result)) == [0, 1, 2]
+    with pytest.raises(ConfigurationError):
+        parts_of({"components": {}})
+
+
+def test_a_katib_experiment_is_the_same_search() -> None:
+    feasible = [{"min": "0", "max": "2"}, {"list": ["good", "bad"]}]
+    kinds = ("int", "categorical")
+    spaces = zip(SPACE, kinds, feasible, strict=True)
+    body = {
+        "objective": {"type": "minimize", "objectiveMetricName": "loss"},
+        "algorithm": {"algorithmName": "grid"},
+        "parallelTrialCount": 3,
+        "maxTrialCount": 6,
+        "parameters": [{"name": own["name"], "parameterType": kind, "feasibleSpace": of} for own, kind, of in spaces],
+    }
+    assert search_spec({"kind": "Experiment", "spec": body}) == search_spec(SPEC)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"objective": "own_metric"},
+        {"objective": {"metric": "accuracy", "direction": "minimize"}},
+        {"early_stopping": "median"},
+        {"trial_settings": {"stopping.epochs": 3}},
+        {"algorithm": {"name": "population", "population_size": 2}},
+        {"parameters": [SPACE[0] | {"name": "a b"}]},
+    ],
+)
+def test_a_search_that_cannot_be_is_refused(changes: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        search_spec(SPEC | changes)
