@@ -6,7 +6,7 @@ from gatehouse.components import judge, require
 
 
 @dsl.component(packages_to_install=["scikit-learn", "pandas", "pyarrow"])
-def score_tumours(dataset: dsl.Output[dsl.Dataset]):
+def score_tumours(dataset: dsl.Output[dsl.Dataset]) -> None:
     """Train on half of the rows, and write labels and scores of the others."""
     from sklearn.datasets import load_breast_cancer
     from sklearn.ensemble import RandomForestClassifier
@@ -18,7 +18,7 @@ def score_tumours(dataset: dsl.Output[dsl.Dataset]):
 
 
 @dsl.pipeline
-def example():
+def example() -> None:
     scored = score_tumours()
     judged = judge(dataset=scored.outputs["dataset"], policy={"bars": {"roc_auc": {"min": 0.9}}})
     require(verdict=judged.outputs["verdict"], reasons=judged.outputs["reasons"])

@@ -6,7 +6,7 @@ from gatehouse.components import judge, register_model, resolve
 
 
 @dsl.component(packages_to_install=["scikit-learn", "pandas", "pyarrow"])
-def train(champion: dsl.Input[dsl.Model], model: dsl.Output[dsl.Model], dataset: dsl.Output[dsl.Dataset]):
+def train(champion: dsl.Input[dsl.Model], model: dsl.Output[dsl.Model], dataset: dsl.Output[dsl.Dataset]) -> None:
     import os
 
     import numpy as np
@@ -24,7 +24,7 @@ def train(champion: dsl.Input[dsl.Model], model: dsl.Output[dsl.Model], dataset:
 
 
 @dsl.pipeline
-def example(store: str):
+def example(store: str) -> None:
     registered = {"store": store, "model_name": "diabetes"}
     present = resolve(**registered).outputs
     trained = train(champion=present["model"]).outputs

@@ -2,12 +2,12 @@
 
 from kfp import dsl
 
-from gatehouse.components import champion, score_dataset
+from gatehouse.components import resolve, score_dataset
 
 
 @dsl.pipeline
 def example(store: str = "store", model_name: str = "flight-delays", rows: str = "rows.parquet") -> None:
     """Score the file `rows` with the champion of the store."""
-    version = champion(store=store, model_name=model_name)
+    version = resolve(store=store, model_name=model_name)
     dataset = dsl.importer(artifact_uri=rows, artifact_class=dsl.Dataset)
-    score_dataset(dataset=dataset.output, model_reference=version.outputs["model"], store=store)
+    score_dataset(dataset=dataset.output, model_reference=version.outputs["champion"], store=store)
