@@ -9,7 +9,6 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable
-from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import Any, cast
@@ -26,7 +25,6 @@ from gatehouse.errors import ConfigurationError, GatehouseError
 from gatehouse.kfp_api.client import KfpApi
 from gatehouse.kfp_api.connection import Patience
 from gatehouse.online.redis import RedisOnline, connect_redis
-from gatehouse.online.streaming.stream import open_stream
 from gatehouse.operations.alerting.notice import post
 from gatehouse.operations.diagnosing.reach import mlflow_finding, tracking_finding
 from gatehouse.project.platforms import Platform
@@ -63,7 +61,6 @@ TABLES = {"t": {"columns": {"a": "int64"}, "table": "t", "order_by": ["a"]}}
 STREAMS = {"t": {"columns": {"a": "int64"}, "stream": "t"}}
 NO_STORE = cast(ArtifactStore, None)
 """No source of these tests keeps anything."""
-NOW = datetime(2024, 1, 1, tzinfo=UTC)
 IMPATIENT = Patience(request=1, retry=0, first_pause=0, settle=0)
 Door = Callable[[str], object]
 
@@ -112,10 +109,6 @@ DOORS: dict[str, tuple[str, Door]] = {
     "redis stream": (
         "redis://:{}@127.0.0.1:<echo>/0",
         lambda url: _source(url, kind="redis_stream", url_env="SOURCE_URL", tables=STREAMS),
-    ),
-    "pushed stream": (
-        "redis://:{}@127.0.0.1:<echo>/0?stream=s",
-        lambda url: open_stream(url, "g", NOW, {}).read(1, 0),
     ),
     "iceberg": ("postgresql+psycopg://me:{}@127.0.0.1:1/db", _catalog),
     "studies' form": ("oracel://me:{}@127.0.0.1:1/db", require_address),
@@ -293,20 +286,13 @@ def test_a_connection_string_of_redis_is_not_shown(password: str) -> None:
 
 
 def test_settings_of_kafka_are_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    from gatehouse.online.streaming.kafka_topic import KafkaMessages
-
     tables = {"t": {"columns": {"a": "int64"}, "topic": "t"}}
     source = {"name": "s", "kind": "kafka", "servers": "127.0.0.1:1", "settings_env": "KAFKA", "tables": tables}
     for settings in ({"security.protocol": "S3cr3t"}, {"S3cr3t": "S3cr3t"}):
         monkeypatch.setenv("KAFKA", json.dumps(settings))
-        monkeypatch.setenv("GATEHOUSE_KAFKA_SETTINGS", json.dumps(settings))
-        for ask in (
-            lambda: _state(source),
-            lambda: KafkaMessages("127.0.0.1:1", "t", "g", NOW, {}),
-        ):
-            with pytest.raises(GatehouseError, match="_INVALID_ARG") as caught:
-                ask()
-            assert "S3cr3t" not in "".join(traceback.format_exception(caught.value))
+        with pytest.raises(GatehouseError, match="_INVALID_ARG") as caught:
+            _state(source)
+        assert "S3cr3t" not in "".join(traceback.format_exception(caught.value))
 
 
 class _Unwilling(Handler):

@@ -124,7 +124,6 @@ def compute_tables(
             {name: plan.spans for name, plan in plans.items()},
             as_of,
             lambda table: store.paths(datasets[table]),
-            lambda table: f"FROM source.{quoted(table)}",
         )
         # A table is written while the next one is computed, because writing alone does not keep all cores busy.
         with ThreadPoolExecutor(1, "feature-tables") as writer:
@@ -181,12 +180,10 @@ def compute_spans(
     spans: Mapping[str, Sequence[Span]],
     as_of: datetime,
     paths: Callable[[str], Sequence[Path]],
-    rows: Callable[[str], str],
 ) -> Iterator[str]:
     """Compute the rows of views in their spans, by view; views with the same span share staging tables.
 
-    `paths` gives the files of a raw table, readable as `source.<table>`, and `rows` the SQL of its rows. A view is
-    yielded when all its rows are in the table `computed_rows`.
+    `paths` gives the files of a raw table. A view is yielded when all its rows are in the table `computed_rows`.
     """
     yield from (name for name in spans if not spans[name])
     for span in sorted({span for of_view in spans.values() for span in of_view}):
@@ -199,7 +196,8 @@ def compute_spans(
             open_tables(connection, {table: paths(table)}, "source")
             source = repository.sources.get(table)
             needed = rows_needed(span, source, window) if source else "true"
-            connection.execute(f"CREATE VIEW raw.{quoted(table)} AS SELECT * FROM ({rows(table)}) WHERE {needed}")
+            query = f"SELECT * FROM source.{quoted(table)} WHERE {needed}"
+            connection.execute(f"CREATE VIEW raw.{quoted(table)} AS {query}")
         set_time(connection, "as_of", as_of)
         choose_span(connection, span)
         stage_tables(connection, repository, queries)
