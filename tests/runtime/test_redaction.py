@@ -1,6 +1,5 @@
 """What a door says of an address never depends on the password in it: fifty passwords, over every door."""
 
-import json
 import logging
 import os
 import socketserver
@@ -58,7 +57,6 @@ PASSWORDS = [
 ENCODED, BARE = "S3cr3tWord", "S3cr3t@Word"
 """A password that needs no encoding, and one that is refused without it: what doors say of these, they say of all."""
 TABLES = {"t": {"columns": {"a": "int64"}, "table": "t", "order_by": ["a"]}}
-STREAMS = {"t": {"columns": {"a": "int64"}, "stream": "t"}}
 NO_STORE = cast(ArtifactStore, None)
 """No source of these tests keeps anything."""
 IMPATIENT = Patience(request=1, retry=0, first_pause=0, settle=0)
@@ -106,10 +104,6 @@ DOORS: dict[str, tuple[str, Door]] = {
         "postgresql://me:{}@127.0.0.1:1/db",
         lambda url: _state({"kind": "sql", "url": url, "tables": TABLES}),
     ),
-    "redis stream": (
-        "redis://:{}@127.0.0.1:<echo>/0",
-        lambda url: _source(url, kind="redis_stream", url_env="SOURCE_URL", tables=STREAMS),
-    ),
     "iceberg": ("postgresql+psycopg://me:{}@127.0.0.1:1/db", _catalog),
     "studies' form": ("oracel://me:{}@127.0.0.1:1/db", require_address),
     "studies": ("postgresql+psycopg://me:{}@127.0.0.1:1/db", _studies),
@@ -156,7 +150,7 @@ def _echo() -> int:
 def _shown_by(door: str, password: str, log: Callable[[], str]) -> str:
     """All that a door shows: what it returns, or its error with the traceback that a log would hold, and its log."""
     form, door_of = DOORS[door]
-    url = form.replace("<echo>", str(_echo())).replace("{}", password)
+    url = form.replace("{}", password)
     before = dict(os.environ)
     try:
         answer = str(door_of(url))
@@ -256,7 +250,6 @@ def test_a_password_is_found_wherever_it_stands(written: str, holds: bool) -> No
     "declared",
     [
         {"kind": "sql", "url": ODBC.format("hunter2"), "tables": TABLES},
-        {"kind": "redis_stream", "url": ODBC.format("hunter2"), "tables": STREAMS},
         {"kind": "files", "path": "s3://me:hunter2@b", "tables": {"t": {"member": "t.csv", "columns": {"a": "int64"}}}},
         {
             "kind": "delta",
@@ -283,16 +276,6 @@ def test_a_connection_string_of_redis_is_not_shown(password: str) -> None:
     with pytest.raises(ConfigurationError, match="expected host:port") as caught:
         connect_redis(f"redis://:{password}@127.0.0.1:1")
     assert "S3cr3t" not in str(caught.value)
-
-
-def test_settings_of_kafka_are_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    tables = {"t": {"columns": {"a": "int64"}, "topic": "t"}}
-    source = {"name": "s", "kind": "kafka", "servers": "127.0.0.1:1", "settings_env": "KAFKA", "tables": tables}
-    for settings in ({"security.protocol": "S3cr3t"}, {"S3cr3t": "S3cr3t"}):
-        monkeypatch.setenv("KAFKA", json.dumps(settings))
-        with pytest.raises(GatehouseError, match="_INVALID_ARG") as caught:
-            _state(source)
-        assert "S3cr3t" not in "".join(traceback.format_exception(caught.value))
 
 
 class _Unwilling(Handler):

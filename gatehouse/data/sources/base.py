@@ -32,9 +32,7 @@ class UrlSource(SourceBase):
     # A refused URL may hold a password.
     model_config = ConfigDict(hide_input_in_errors=True)
 
-    url: Url = Field(
-        "", description="URL without a password, e.g. sqlite:///shop.db or redis://host:6379/0; or give `url_env`."
-    )
+    url: Url = Field("", description="URL without a password, e.g. sqlite:///shop.db; or give `url_env`.")
     url_env: str = Field("", description="Environment variable that holds the URL, where it has a password.")
 
     @model_validator(mode="after")
@@ -61,7 +59,7 @@ class Part:
     """A piece of a table that is read whole and becomes one blob.
 
     Where a part begins and ends depends on the data alone, so that an append leaves the earlier parts as they are: a
-    block of a file, a file of a lakehouse table, a run of rows in key order, a run of offsets. Equal fingerprints mean
+    block of a file, a file of a lakehouse table, a run of rows in key order. Equal fingerprints mean
     equal rows; a part without one is read every time. `position` is where the next read goes on after it, if the source
     needs that.
     """
@@ -104,7 +102,7 @@ class Source(Protocol):
     def state(self) -> Mapping[str, Any]:
         """By table, what makes a read repeatable and identifies the content now; the snapshot's record keeps it.
 
-        Digests of files, the query's text and a watermark, a table's version, offsets: plain JSON without clocks, hosts
+        Digests of files, the query's text and a watermark, a table's version: plain JSON without clocks, hosts
         or credentials. Two equal states mean equal content. Raises SourceError if the source cannot be reached or lacks
         a table.
         """
