@@ -14,7 +14,6 @@ from gatehouse.components.freshness.component import freshness
 from gatehouse.components.integrate.component import integrate
 from gatehouse.components.materialize.component import materialize
 from gatehouse.components.monitor.component import monitor
-from gatehouse.components.probe.component import probe
 from gatehouse.components.promote.component import promote
 from gatehouse.components.reach.component import reach
 from gatehouse.components.reconcile.component import reconcile
@@ -50,7 +49,6 @@ __all__ = [
     "integrate",
     "materialize",
     "monitor",
-    "probe",
     "promote",
     "reach",
     "reconcile",

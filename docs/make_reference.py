@@ -13,7 +13,6 @@ from gatehouse.data.validation.column_contract import Rule
 from gatehouse.data.validation.contract import Contract
 from gatehouse.data.validation.spec import StatisticsSpec
 from gatehouse.evaluation.integration.spec import IntegrationSpec
-from gatehouse.evaluation.probing.spec import ProbeSpec
 from gatehouse.evaluation.spec import EvaluationSpec, GatePolicy
 from gatehouse.features.definitions import Entity, FeatureService, FeatureView, LabelView, OnDemandView, Source
 from gatehouse.features.spec import FeaturesSpec
@@ -241,7 +240,6 @@ def _project() -> str:
         "tuning": ExperimentSpec,
         "calibration": CalibrationSpec,
         "evaluation": EvaluationSpec,
-        "probes": ProbeSpec,
         "integration": IntegrationSpec,
         "monitoring": MonitoringSpec,
         "statistics": StatisticsSpec,

@@ -58,7 +58,7 @@ def monitoring(project: Project, tasks: Tasks) -> Any:
                 until=until,
                 spec=parameter_of(file.monitoring),
                 stale=data.stale,
-                **{name: present.outputs[name] for name in ("model", "evaluation", "robustness")},
+                **{name: present.outputs[name] for name in ("model", "evaluation")},
                 predictions=log.outputs["predictions"],
                 unlabelled=add_unlabelled_rows(tasks, data),
             )

@@ -17,7 +17,6 @@ def champion(
         ("training_set", str),
         ("split", str),
         ("evaluation", str),
-        ("robustness", str),
         ("registered", str),
     ],
 ):
@@ -33,7 +32,6 @@ def champion(
         training_set: Reference of the training set.
         split: Reference of its split.
         evaluation: Reference of its evaluation at the gate.
-        robustness: Reference of its probes; empty for none.
         registered: When it was registered, in UTC; empty if the ledger does not say.
     """
     from gatehouse.registry.stage import champion as run_champion

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from gatehouse.training.scoring.predictor import Predictor
 
 FILE = "drift.json"
-_INPUTS = ("reference", "split", "current", "model", "evaluation", "robustness", "predictions", "unlabelled")
+_INPUTS = ("reference", "split", "current", "model", "evaluation", "predictions", "unlabelled")
 
 
 class MonitorRequest(StageModel):
@@ -24,7 +24,6 @@ class MonitorRequest(StageModel):
 
     Attributes:
         since: Only rows decided from this time on, ISO 8601; empty for all after the last train row.
-        robustness: The champion's probes, for the importance of features; empty to measure it here.
         predictions: A log of predictions with their features; empty to score the newest rows with the champion.
         unlabelled: Decisions whose label is not known yet, with their features, for checks that need no label; empty
             for none.
@@ -37,7 +36,6 @@ class MonitorRequest(StageModel):
     until: str = ""
     model: str = ""
     evaluation: str = ""
-    robustness: str = ""
     predictions: str = ""
     unlabelled: str = ""
     stale: tuple[str, ...] = ()
@@ -146,9 +144,7 @@ def _findings(request: MonitorRequest, store: ArtifactStore, rows: "Rows") -> "I
     elif any(drift):
         if spec.data_drift:
             weights: dict[str, float] = {}
-            if data.weights == "importance" and request.robustness:
-                weights = checks.probed_importance(store, request.robustness)
-            elif data.weights == "importance" and predictor is not None:
+            if data.weights == "importance" and predictor is not None:
                 split = request.split
                 weights = checks.permuted_importance(store, predictor, request.reference, split, rows.features)
             yield from checks.data_drift(data, rows, spec.min_rows, weights)

@@ -10,7 +10,6 @@ from gatehouse.registry.projection import project
 from gatehouse.registry.registration import decision_on, next_registration, verdict_on
 from gatehouse.registry.state import CHAMPION, Subject
 from gatehouse.store.identity import identity_digest, operational
-from gatehouse.store.reference import Reference
 from gatehouse.store.stage import StageModel, stage
 from gatehouse.store.store import ArtifactStore
 from gatehouse.tracking.provenance import lineage_of
@@ -53,7 +52,7 @@ class ChampionRequest(StageModel):
 
 
 class ChampionResult(StageModel):
-    """The champion, its version number, its training data, its evaluation at the gate, and its probes, if any.
+    """The champion, its version number, its training data, and its evaluation at the gate.
 
     `registered` is when it was registered, in UTC; empty if the ledger does not say.
     """
@@ -63,7 +62,6 @@ class ChampionResult(StageModel):
     training_set: str
     split: str
     evaluation: str
-    robustness: str
     registered: str
 
 
@@ -82,16 +80,13 @@ def champion(request: ChampionRequest, store: ArtifactStore) -> ChampionResult:
             f"{request.model_name} has no champion in {store.address}, of {len(state.versions)} versions. Run the "
             "training pipeline, or promote a version."
         )
-    name, inputs = Reference.parse(version.model).name, store.manifest(version.model).derived_from
-    probes = (probe for probe in store.references("robustness") if probe.name == name)
-    own = (probe for probe in probes if store.manifest(probe).derived_from.get("model") == version.model)
+    inputs = store.manifest(version.model).derived_from
     return ChampionResult(
         model=version.model,
         version=version.version,
         training_set=inputs["training_set"],
         split=inputs["split"],
         evaluation=version.evaluation,
-        robustness=str(next(own, "")),
         registered=str(ledger.records()[version.registered_at - 1].provenance.get("at", "")),
     )
 
