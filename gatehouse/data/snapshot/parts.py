@@ -75,7 +75,7 @@ class Stored:
 
     def earlier_part(self) -> EarlierPart:
         """The part as a source gets it with the next read."""
-        return EarlierPart(self.fingerprint, self.rows, self.position)
+        return EarlierPart(self.fingerprint, self.position)
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON, without what is empty."""
