@@ -129,8 +129,8 @@ def _add_suite(tasks: Tasks, data: Data, parts: Any, candidate: Any) -> Any:
     return tried.outputs["integration"]
 
 
-def _add_gate_tasks(tasks: Tasks, data: Data, parts: Any, candidate: Any, checks: dict[str, Any]) -> Any:
-    """Evaluation against the champion, and registration behind the gate; returns the evaluation's task."""
+def _add_gate_tasks(tasks: Tasks, data: Data, parts: Any, candidate: Any, checks: dict[str, Any]) -> None:
+    """Evaluation against the champion, and registration behind the gate."""
     name, policy = tasks.project.file.model, parameter_of(tasks.project.policy)
     # Fairness is measured by the columns that the contract calls protected too.
     contract = published_contract(tasks.project.contract.files[CONTRACT_FILE].decode())
@@ -154,4 +154,3 @@ def _add_gate_tasks(tasks: Tasks, data: Data, parts: Any, candidate: Any, checks
     asks = tasks.project.policy.approval == "manual" or tasks.project.policy.inconclusive == "approval"
     if asks and tasks.project.file.alerts != "never":
         add_alert(tasks, registered, "register", evaluation)
-    return evaluated

@@ -1,12 +1,8 @@
 """Values of JSON as values of a type: exactly, or not at all."""
 
 import math
-import re
-from datetime import UTC, datetime
 from typing import Any
-from zoneinfo import ZoneInfo
 
-_MORE_THAN_MICROSECONDS = re.compile(r"[.,]\d{6}\d*[1-9]")
 _EXACT = 2**53
 """Up to here every whole number is a double of its own."""
 
@@ -54,27 +50,3 @@ def boolean(value: Any) -> bool:
     if not isinstance(value, bool):
         raise Unfit("true or false")
     return value
-
-
-def moment(value: Any, zone: ZoneInfo | None = None) -> datetime:
-    """A time in ISO 8601, to the microsecond at most, converted to UTC.
-
-    Raises Unfit if it is no such time; if it has no zone and `zone` is not given; or if clocks in `zone` showed this
-    time twice or never.
-    """
-    if not isinstance(value, str) or _MORE_THAN_MICROSECONDS.search(value):
-        raise Unfit("a time in ISO 8601, to the microsecond")
-    try:
-        time = datetime.fromisoformat(value)
-    except ValueError:
-        raise Unfit("a time in ISO 8601") from None
-    if time.tzinfo is None:
-        if zone is None:
-            raise Unfit("a time in ISO 8601 with its zone")
-        time = time.replace(tzinfo=zone)
-        if time.utcoffset() != time.replace(fold=1).utcoffset():
-            raise Unfit(f"a time that {zone} has once")
-    try:
-        return time.astimezone(UTC)
-    except OverflowError:
-        raise Unfit("a time in ISO 8601 that is in the years 1 to 9999 in UTC") from None
