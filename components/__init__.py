@@ -16,7 +16,6 @@ from gatehouse.components.launch.component import launch
 from gatehouse.components.materialize.component import materialize
 from gatehouse.components.monitor.component import monitor
 from gatehouse.components.monitor_dataset.component import monitor_dataset
-from gatehouse.components.probe.component import probe
 from gatehouse.components.promote.component import promote
 from gatehouse.components.reach.component import reach
 from gatehouse.components.reconcile.component import reconcile
@@ -62,7 +61,6 @@ __all__ = [
     "materialize",
     "monitor",
     "monitor_dataset",
-    "probe",
     "promote",
     "reach",
     "reconcile",

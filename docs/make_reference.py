@@ -13,9 +13,8 @@ from gatehouse.data.validation.column_contract import Rule
 from gatehouse.data.validation.contract import Contract
 from gatehouse.data.validation.spec import StatisticsSpec
 from gatehouse.evaluation.integration.spec import IntegrationSpec
-from gatehouse.evaluation.probing.spec import ProbeSpec
 from gatehouse.evaluation.spec import EvaluationSpec, GatePolicy
-from gatehouse.features.definitions import Entity, FeatureService, FeatureView, LabelView, OnDemandView, Source, Stream
+from gatehouse.features.definitions import Entity, FeatureService, FeatureView, LabelView, OnDemandView, Source
 from gatehouse.features.spec import FeaturesSpec
 from gatehouse.launchers.spec import Launch
 from gatehouse.monitoring.spec import MonitoringSpec
@@ -241,7 +240,6 @@ def _project() -> str:
         "tuning": ExperimentSpec,
         "calibration": CalibrationSpec,
         "evaluation": EvaluationSpec,
-        "probes": ProbeSpec,
         "integration": IntegrationSpec,
         "monitoring": MonitoringSpec,
         "statistics": StatisticsSpec,
@@ -268,7 +266,7 @@ def _project() -> str:
             parts.append(section(f"`{name}`", model, 3, f"{name}.", skip=skip))
     parts.append(section("contract.yaml", Contract, 2))
     parts.append(section("policy.yaml", GatePolicy, 2))
-    defined = (Source, Stream, Entity, FeatureView, OnDemandView, LabelView, FeatureService)
+    defined = (Source, Entity, FeatureView, OnDemandView, LabelView, FeatureService)
     definitions = [section(f"`{model.__name__}`", model, 3) for model in defined]
     return _filled("project.md", keys="\n".join(parts), definitions="\n".join(definitions))
 

@@ -5,7 +5,7 @@ The query of a view is in views/<name>.sql, the query of the label in labels/<na
 
 from datetime import timedelta
 
-from gatehouse.features.definitions import Available, Entity, FeatureService, FeatureView, LabelView, Source, Stream
+from gatehouse.features.definitions import Available, Entity, FeatureService, FeatureView, LabelView, Source
 
 DAY = timedelta(days=1)
 HOUR = timedelta(hours=1)
@@ -15,10 +15,6 @@ DELIVERED = 3 * DAY
 # Schedules are public a day ahead, so a row of the flights table may tell something a day before its hour.
 flights = Source(table="flights", event_time="time_hour", lead=DAY)
 weather = Source(table="weather", event_time="time_hour")
-
-# A flight has three messages: its schedule is public, it leaves, and it lands, up to two days later.
-flight_messages = Stream(table="flights", key=("carrier", "flight", "origin", "time_hour", "minute"), lateness=3 * DAY)
-weather_messages = Stream(table="weather", key=("origin", "time_hour"), lateness=2 * HOUR)
 
 flight_id = Entity(name="flight_id")
 carrier = Entity(name="carrier")

@@ -59,7 +59,7 @@ def monitoring(project: Project, tasks: Tasks) -> Any:
                 spec=parameter_of(file.monitoring),
                 stale=data.stale,
                 model=model,
-                **{name: present.outputs[name] for name in ("evaluation", "robustness")},
+                evaluation=present.outputs["evaluation"],
                 predictions=log.outputs["predictions"],
                 unlabelled=add_unlabelled_rows(tasks, data),
             )

@@ -7,7 +7,6 @@ from kfp import dsl
 from gatehouse.data.splitting.stage import split
 from gatehouse.data.validation.contract import CONTRACT_FILE, published_contract
 from gatehouse.evaluation.integration.stage import integrate
-from gatehouse.evaluation.probing.stage import probe
 from gatehouse.evaluation.spec import EvaluationSpec
 from gatehouse.evaluation.stage import evaluate
 from gatehouse.launchers.spec import LocalLaunch
@@ -71,23 +70,13 @@ def training(project: Project, tasks: Tasks) -> Any:
             )
             parts = divided.outputs["split"]
             candidate = _add_candidate_task(tasks, data, parts, divided.outputs["transformation"], seed)
-            if file.probes:
-                probed = tasks.add(
-                    probe,
-                    model=candidate,
-                    training_set=data.training_set,
-                    split=parts,
-                    spec=parameter_of(file.probes),
-                )
             checks = {
                 "split_checks": divided.outputs["split_checks"],
                 "validation": data.validation,
                 "leakage": data.leakage,
                 "integration": _add_suite(tasks, data, parts, candidate),
             }
-            evaluated = _add_gate_tasks(tasks, data, parts, candidate, checks)
-            if file.probes:
-                evaluated.after(probed)  # The page of the evaluation shows the probes.
+            _add_gate_tasks(tasks, data, parts, candidate, checks)
 
     return pipeline
 
@@ -140,8 +129,8 @@ def _add_suite(tasks: Tasks, data: Data, parts: Any, candidate: Any) -> Any:
     return tried.outputs["integration"]
 
 
-def _add_gate_tasks(tasks: Tasks, data: Data, parts: Any, candidate: Any, checks: dict[str, Any]) -> Any:
-    """Evaluation against the champion, and registration behind the gate; returns the evaluation's task."""
+def _add_gate_tasks(tasks: Tasks, data: Data, parts: Any, candidate: Any, checks: dict[str, Any]) -> None:
+    """Evaluation against the champion, and registration behind the gate."""
     name, policy = tasks.project.file.model, parameter_of(tasks.project.policy)
     # Fairness is measured by the columns that the contract calls protected too.
     contract = published_contract(tasks.project.contract.files[CONTRACT_FILE].decode())
@@ -165,4 +154,3 @@ def _add_gate_tasks(tasks: Tasks, data: Data, parts: Any, candidate: Any, checks
     asks = tasks.project.policy.approval == "manual" or tasks.project.policy.inconclusive == "approval"
     if asks and tasks.project.file.alerts != "never":
         add_alert(tasks, registered, "register", evaluation)
-    return evaluated

@@ -51,7 +51,6 @@ LONGEST_FIRST = (
     "tests/training/test_parallel.py",
     "tests/store/test_remote_store.py",
     "tests/training/test_trees.py",
-    "tests/online/streaming/test_replay.py",
     "tests/pipelines/test_monitoring.py",
     "tests/test_end_to_end.py",
 )

@@ -39,7 +39,7 @@ def environments(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def _project(folder: Path) -> Path:
     """The small example with every section that adds a task, and features that are fresh where it ends."""
     write_project(folder)
-    sections = {"alerts": "always", "calibration": {"min_rows": 100}, "integration": {}, "probes": {"rows": 200}}
+    sections = {"alerts": "always", "calibration": {"min_rows": 100}, "integration": {}}
     file, definitions = folder / "project.yaml", folder / "features" / "definitions.py"
     file.write_text(yaml.safe_dump(yaml.safe_load(file.read_text()) | sections))
     definitions.write_text(re.sub(r"ttl=\d+ \* HOUR", "ttl=2 * DAY", definitions.read_text()))

@@ -22,7 +22,6 @@ def monitor(
     stale: list = [],
     model: str = "",
     evaluation: str = "",
-    robustness: str = "",
     predictions: str = "",
     unlabelled: str = "",
     rerun: str = "",
@@ -40,7 +39,6 @@ def monitor(
         stale: For each stale feature view why it is stale.
         model: Reference of the champion, whose predictions are checked too; empty for none.
         evaluation: Reference of its evaluation at the gate; empty for none.
-        robustness: Reference of its probes; empty for none.
         predictions: Reference of a log of predictions; empty to score the newest rows with the champion.
         unlabelled: Reference of decisions whose label is not known yet, which are checked too; empty for none.
         rerun: Stages that run whatever the memo holds, as train,evaluate; empty for none.
@@ -60,7 +58,7 @@ def monitor(
 
     opened = open_store(store)
     compared = {"reference": reference, "split": split, "current": current, "since": since, "until": until}
-    compared |= {"model": model, "evaluation": evaluation, "robustness": robustness, "predictions": predictions}
+    compared |= {"model": model, "evaluation": evaluation, "predictions": predictions}
     request = request_of(watch, **compared, unlabelled=unlabelled, stale=stale, spec=spec)
     result = runner(opened, rerun)(watch, request)
     present(opened, result.drift, report, summary, metrics)

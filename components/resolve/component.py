@@ -26,7 +26,6 @@ def resolve(
         ("training_set", str),
         ("split", str),
         ("evaluation", str),
-        ("robustness", str),
         ("registered", str),
     ],
 ):
@@ -48,7 +47,6 @@ def resolve(
         training_set: Reference of its training set; empty for none.
         split: Reference of its split; empty for none.
         evaluation: Reference of its evaluation at the gate.
-        robustness: Reference of its probes; empty for none.
         registered: When it was registered, in UTC; empty if the ledger does not say.
         model: A folder with the champion's files; empty for none.
     """

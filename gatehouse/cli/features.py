@@ -1,8 +1,7 @@
-"""`gatehouse features`: feature views with their tables and lineage, retrieval, the online store, and pushes."""
+"""`gatehouse features`: feature views with their tables and lineage, retrieval, and the online store."""
 
-import os
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from itertools import groupby
 from pathlib import Path
 from typing import Annotated, Any
@@ -28,9 +27,8 @@ from gatehouse.errors import ConfigurationError
 from gatehouse.features.definitions.repository import OnDemand, View
 from gatehouse.features.lineage import lineage_of
 from gatehouse.runtime.plural import counted
-from gatehouse.runtime.redaction import names_password, require_encoded
 
-app = typer.Typer(no_args_is_help=True, help="Feature views: list, show, retrieve, materialize, push, skew, lineage.")
+app = typer.Typer(no_args_is_help=True, help="Feature views: list, show, retrieve, materialize, skew, lineage.")
 
 
 @app.command("list")
@@ -357,8 +355,7 @@ def skew(
     Ends with 1 above max_skew, and where a view was not compared.
 
     Each view is compared at the moment up to which it was materialized, with the feature tables that were: later ones
-    may say something else of their newest rows. A view that was pushed since is compared with its pushed table. Nothing
-    is written.
+    may say something else of their newest rows. Nothing is written.
     """
     from gatehouse.online.skew import Skew, skew_reasons, standing_skew
     from gatehouse.online.store import open_online
@@ -368,7 +365,7 @@ def skew(
     views = opened.served(service, [])
     newest = str(opened.tables(artifacts, views).reference)
     online = open_online(artifacts, opened.project.name, opened.repository.folder)
-    results = list(standing_skew(artifacts, online, opened.project.name, views, newest))
+    results = list(standing_skew(artifacts, online, views, newest))
     total = Skew(tuple(comparison for result in results for comparison in result.skew.compared))
     limit = opened.project.file.features.max_skew
     reasons = skew_reasons(total, [result.view for result in results], limit)
@@ -394,11 +391,6 @@ def skew(
         notes = [
             *reasons,
             *(
-                f"{row['view']}: {row['left_out']:,} keys with rows that are known later are left out"
-                for row in rows
-                if row["left_out"]
-            ),
-            *(
                 f"{row['view']}: there are newer feature tables. `gatehouse features materialize` writes them"
                 for row in rows
                 if not row["newest"]
@@ -407,94 +399,3 @@ def skew(
         for note in notes:
             typer.echo(f"  {note}")
     raise typer.Exit(1 if reasons else 0)
-
-
-FromOption = Annotated[
-    list[str],
-    typer.Option(
-        "--from",
-        metavar="TABLE=URL",
-        help="A raw table and its stream, redis://host:port/0?stream=<key> or kafka://host:port?topic=<name>; or the "
-        "name of an environment variable that holds the URL, where it has a password. May be given several times.",
-    ),
-]
-
-
-@app.command()
-def push(
-    source: FromOption,
-    view: Annotated[list[str] | None, typer.Option(help="A feature view; default: all that can be pushed.")] = None,
-    interval: Annotated[
-        float, typer.Option(min=0.001, help="Seconds of the streams' clock: what arrives within them is a micro-batch.")
-    ] = 1.0,
-    wait: Annotated[float, typer.Option(min=0.01, help="Seconds of silence after which an interval is over.")] = 1.0,
-    until_idle: Annotated[
-        bool, typer.Option("--until-idle", help="End when nothing arrives for that long; default: go on for ever.")
-    ] = False,
-    project: ProjectOption = None,
-    store: StoreBesideProjectOption = "",
-    as_json: JsonOption = False,
-) -> None:
-    """Push what arrives in streams, on top of the newest feature tables; killed, it goes on where it was."""
-    from gatehouse.data.validation.sensitivity import sensitive_columns
-    from gatehouse.online.store import open_online
-    from gatehouse.online.streaming.batch_folder import COUNTS, BatchFolder, BatchState, streams_folder
-    from gatehouse.online.streaming.pusher import Pusher, push_streams, start_from
-    from gatehouse.online.streaming.stream import MessageStream, open_stream
-    from gatehouse.store.hidden_values import hiding
-
-    urls: dict[str, str] = {}
-    for option in source:
-        table, equals, address = option.partition("=")
-        if not equals or not table or table in urls:
-            raise ConfigurationError(f"--from: expected <table>=<URL>, each table once, found {table!r}.")
-        if "://" in address and names_password(address):
-            raise ConfigurationError(
-                f"--from {table}: the URL holds a password, which others can see. Put it into an environment variable "
-                "and name that instead."
-            )
-        if "://" not in address and address not in os.environ:
-            raise ConfigurationError(f"--from {table}: expected a URL or the name of a set variable, found neither.")
-        urls[table] = require_encoded(address if "://" in address else os.environ[address], f"--from {table}")
-    opened = open_features(project)
-    artifacts = store_of(store, opened)
-    tables = opened.tables(artifacts, map(opened.view, view or opened.repository.views))
-    start = start_from(artifacts, str(tables.reference))
-    folder = streams_folder(artifacts, opened.project.name, tables.reference)
-    online = open_online(artifacts, opened.project.name, opened.repository.folder)
-    pusher = Pusher(opened.repository, start, BatchFolder(folder), online, [*urls], view or ())
-
-    def streams(state: BatchState) -> dict[str, MessageStream]:
-        return {
-            table: open_stream(url, start.group, start.as_of, state.positions.get(table, {}))
-            for table, url in urls.items()
-        }
-
-    def report(state: BatchState) -> None:
-        if not as_json:
-            rows, misfits = (sum(counts[name] for counts in state.counts.values()) for name in ("rows", "misfits"))
-            until = moment(state.as_of.isoformat(timespec="seconds"))
-            typer.echo(
-                f"batch {state.number}: {counted(rows, 'row')} and {misfits} misfits so far, known until {until}"
-            )
-
-    with hiding(lambda: sensitive_columns(artifacts, tables.reference)):
-        state = push_streams(
-            pusher,
-            streams,
-            interval=timedelta(seconds=interval),
-            wait=wait,
-            until_idle=until_idle,
-            progress=report,
-        )
-    if as_json:
-        print_json({"folder": str(folder), "as_of": state.as_of.isoformat(), "counts": state.counts})
-        return
-    print_rows(
-        ("table", *COUNTS),
-        ((streamed, *(f"{counts[name]:,}" for name in COUNTS)) for streamed, counts in state.counts.items()),
-    )
-    typer.echo(
-        f"\nknown until {moment(state.as_of.isoformat(timespec='seconds'))}; pushed tables in "
-        f"{folder / 'current' / 'tables'}; reasons of misfits in {folder / 'misfits'}"
-    )

@@ -1,12 +1,10 @@
-"""The page of an evaluation: verdict, metrics, gate, curves, slices, fairness, robustness and cost."""
+"""The page of an evaluation: verdict, metrics, gate, curves, slices, fairness and cost."""
 
 import math
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from typing import Any
 
 from gatehouse.data.splitting.parts import class_names
-from gatehouse.errors import CorruptArtifactError, ErasedArtifactError, MissingArtifactError
 from gatehouse.evaluation.gate import Rule
 from gatehouse.evaluation.group_measures import FAIRNESS, GROUP_MEASURES
 from gatehouse.evaluation.spec import EvaluationSpec, GatePolicy
@@ -35,13 +33,8 @@ def page(store: ArtifactStore, reference: str) -> str:
     inputs, level = manifest.derived_from, manifest.details["level"]
     measured_on = percent(level["value"]) if level["is_share"] else f"{level['value']:.4g}"
     rules = [Rule(**rule) for rule in verdict["rules"]]
-    costs, probes = verdict.get("cost"), None
-    # The probes of the same model on the same data, if there are any.
+    costs = verdict.get("cost")
     expected = {role: inputs.get(role, "") for role in ("model", "training_set", "split")}
-    for probed in store.references("robustness", manifest.name):
-        with suppress(MissingArtifactError, CorruptArtifactError, ErasedArtifactError):
-            if probes is None and store.manifest(probed).derived_from == expected:
-                probes = str(probed)
     record = read_record(store.objects, costs["measurement"]) if costs else None
     measured = store.measurements(expected["model"], "evaluate") if expected["model"] else []
     return render(
@@ -65,8 +58,6 @@ def page(store: ArtifactStore, reference: str) -> str:
         slices=_slices(slices, metrics, policy),
         fairness=store.read_json(reference, FAIRNESS) if manifest.entry(FAIRNESS) else [],
         measures=GROUP_MEASURES,
-        probes=store.read_json(probes, "robustness.json") if probes else None,
-        probes_reference=probes,
         judged_cost=costs is not None,
         cost=record or (measured[0] if measured else None),
         inputs={

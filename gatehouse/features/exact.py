@@ -7,16 +7,15 @@ fraction are rounded, to the nearest of their type, as their digits always are.
 import math
 import re
 from collections.abc import Callable, Iterable
-from datetime import datetime
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
-from zoneinfo import ZoneInfo
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from gatehouse.data.messages.values import Unfit, boolean, double, moment, text, whole
+from gatehouse.data.json_values import Unfit, boolean, double, text, whole
 from gatehouse.errors import ConfigurationError
 from gatehouse.store.hidden_values import unless_hidden
 
@@ -31,13 +30,11 @@ DECLARED = {
 """The type of a key or a request value, by its kind in definitions."""
 Place = Callable[[int], str]
 """Names the place of a value, by its number from 0 on: `keys.csv: order in row 3`."""
-Reader = Callable[[Any, bool], Any]
-_UTC = ZoneInfo("UTC")
 _WHOLE_DOUBLES = 2**53
 """From here on a double may stand for another whole number than the one that was written."""
 _WHOLE = re.compile(r"\s*-?\d+\s*", re.ASCII)
 _NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*", re.ASCII)
-_MICROSECONDS = {"s": 1_000_000, "ms": 1000}
+_MORE_THAN_MICROSECONDS = re.compile(r"[.,]\d{6}\d*[1-9]")
 _SHOWN = 40  # characters of a value
 
 
@@ -46,32 +43,21 @@ def row_of(column: str) -> Place:
     return lambda number: f"{column} in row {number + 1}"
 
 
-def reader_of(kind: pa.DataType, name: str) -> Reader:
-    """Reads a value as a type, as the converters of `messages.values` do.
-
-    Raises ConfigurationError if there is no reader for the type; it says that `name` is of it.
-    """
+def _reader_of(kind: pa.DataType) -> Callable[[Any], Any]:
+    """Reads a value as an integer, a float, text or a truth value, as the converters of `json_values` do."""
     if pa.types.is_integer(kind):
-        return lambda value, typed: whole(value, typed, kind.bit_width, pa.types.is_signed_integer(kind))
+        return lambda value: whole(value, kind.bit_width, pa.types.is_signed_integer(kind))
     if pa.types.is_floating(kind):
-        return lambda value, typed: _finite(value, typed, kind)
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        return lambda value, _: text(value)
-    if pa.types.is_boolean(kind):
-        return boolean
-    if pa.types.is_timestamp(kind) and kind.tz:
-        return lambda value, _: _within_unit(moment(value), kind)
-    raise ConfigurationError(
-        f"{name} is {kind}; expected integers, numbers, text, true or false, and times with a zone."
-    )
+        return lambda value: _finite(value, kind)
+    return text if pa.types.is_string(kind) else boolean
 
 
 def cast_values(values: Iterable[object], kind: pa.DataType, place: Place) -> pa.Array:
-    """Values of JSON or Python, such as 2.0 for the whole number 2; None is a missing value.
+    """Values of JSON or Python as integers, floats, text or truth values, such as 2.0 for 2; None is a missing value.
 
     Raises ConfigurationError for the first value that is not of the type, such as NaN or an infinity.
     """
-    reader = reader_of(kind, place(0))
+    reader = _reader_of(kind)
 
     def read(value: object) -> Any:
         if isinstance(value, np.generic):
@@ -80,7 +66,7 @@ def cast_values(values: Iterable[object], kind: pa.DataType, place: Place) -> pa
             value = int(value) if value.is_integer() and abs(value) < _WHOLE_DOUBLES else value
         if isinstance(value, Decimal) and value.is_finite():
             value = int(value) if value == value.to_integral_value() else float(value)
-        return reader(value, True)
+        return reader(value)
 
     return _read(values, read, kind, place)
 
@@ -93,11 +79,11 @@ def cast_texts(column: pa.ChunkedArray, kind: pa.DataType, place: Place) -> pa.C
 
     def read(value: str) -> Any:
         if kind == TIME:
-            return moment(value, _UTC)
+            return _time(value)
         if kind == pa.int64():
             if not _WHOLE.fullmatch(value) or len(value) > _SHOWN:
                 raise Unfit("a whole number")
-            return whole(int(value), True)
+            return whole(int(value))
         if kind == pa.float64():
             number = float(value) if _NUMBER.fullmatch(value) else math.inf
             exact = value.strip().lstrip("+-").isdecimal()
@@ -153,9 +139,9 @@ def _read(values: Iterable[Any], read: Callable[[Any], Any], kind: pa.DataType, 
     return pa.array(converted, kind)
 
 
-def _finite(value: Any, typed: bool, kind: pa.DataType) -> float:
+def _finite(value: Any, kind: pa.DataType) -> float:
     """The number rounded as its column stores it, so that it compares equal with the stored value."""
-    number = float(pa.scalar(double(value, typed), kind).as_py())
+    number = float(pa.scalar(double(value), kind).as_py())
     if not math.isfinite(number):
         raise Unfit(f"a finite number of {kind.bit_width} bits")
     if isinstance(value, int) and int(number) != value:
@@ -163,14 +149,16 @@ def _finite(value: Any, typed: bool, kind: pa.DataType) -> float:
     return number
 
 
-def _within_unit(time: datetime, kind: pa.DataType) -> datetime:
-    if time.microsecond % _MICROSECONDS.get(kind.unit, 1):
-        raise Unfit(f"a time in whole {kind.unit}, as its column has it")
+def _time(value: str) -> datetime:
+    if _MORE_THAN_MICROSECONDS.search(value):
+        raise Unfit("a time in ISO 8601, to the microsecond")
     try:
-        pa.scalar(time, kind)
-    except (ValueError, OverflowError):
-        raise Unfit("a time in the years 1678 to 2261, as its column is in ns") from None
-    return time
+        time = datetime.fromisoformat(value)
+        return (time if time.tzinfo else time.replace(tzinfo=UTC)).astimezone(UTC)
+    except ValueError:
+        raise Unfit("a time in ISO 8601") from None
+    except OverflowError:
+        raise Unfit("a time in ISO 8601 that is in the years 1 to 9999 in UTC") from None
 
 
 def _cast(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:

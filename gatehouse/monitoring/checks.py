@@ -1,7 +1,7 @@
 """Checks that compare the newest rows with the reference: drift of features, predictions and labels; quality."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -9,7 +9,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gatehouse.data.splitting.parts import read_part
-from gatehouse.evaluation.probing.probes import Feature, shuffled
 from gatehouse.metrics.arithmetic.intervals import NORMAL
 from gatehouse.metrics.catalogue import metric_named
 from gatehouse.metrics.judging import profile_of
@@ -104,24 +103,20 @@ def data_drift(spec: DataDriftSpec, rows: Rows, min_rows: int, importance: Mappi
     return [together, *sorted(findings, key=lambda finding: (-closeness(finding), finding.name))]
 
 
-def probed_importance(store: ArtifactStore, robustness: str) -> dict[str, float]:
-    """Permutation importance by feature, from the champion's probes at its gate."""
-    features = store.read_json(robustness, "robustness.json")["features"]
-    return {feature["name"]: float(feature["importance"]["mean"]) for feature in features}
-
-
 def permuted_importance(
-    store: ArtifactStore, predictor: Predictor, training_set: str, split: str, features: Mapping[str, str]
+    store: ArtifactStore, predictor: Predictor, training_set: str, split: str, features: Iterable[str]
 ) -> dict[str, float]:
-    """Permutation importance by feature on about 2,000 of the champion's test rows, for a champion without probes."""
+    """Permutation importance by feature on about 2,000 of the champion's test rows."""
     metric = metric_named(profile_of(predictor.task).objective)
     part = read_part(store, training_set, split, "test", predictor.task).thinned(_SHUFFLED_ROWS)
     value = metric.measure(part.labels, predictor.read(predictor.predict(part.table), part.groups))
     importance = {}
-    for number, (name, kind) in enumerate(features.items()):
+    for number, name in enumerate(features):
         random, losses = np.random.default_rng([number]), []
         for _ in range(_SHUFFLES):
-            changed = predictor.predict(shuffled(Feature(name, kind), part.table, random))
+            values = part.table[name].take(pa.array(random.permutation(part.table.num_rows)))
+            table = part.table.set_column(part.table.column_names.index(name), name, values)
+            changed = predictor.predict(table)
             losses.append(metric.worse_by(metric.measure(part.labels, predictor.read(changed, part.groups)), value))
         importance[name] = float(np.mean(losses))
     return importance

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from gatehouse.monitoring.rows import Rows
 
 FILE = "drift.json"
-_INPUTS = ("reference", "split", "current", "model", "evaluation", "robustness", "predictions", "unlabelled")
+_INPUTS = ("reference", "split", "current", "model", "evaluation", "predictions", "unlabelled")
 
 
 class MonitorRequest(StageModel):
@@ -25,7 +25,6 @@ class MonitorRequest(StageModel):
 
     Attributes:
         since: Only rows decided from this time on, ISO 8601; empty for all after the last train row.
-        robustness: The champion's probes, for the importance of features; empty to measure it here.
         predictions: A log of predictions with their features; empty to score the newest rows with the champion.
         unlabelled: Decisions whose label is not known yet, with their features, for checks that need no label; empty
             for none.
@@ -38,7 +37,6 @@ class MonitorRequest(StageModel):
     until: str = ""
     model: str = ""
     evaluation: str = ""
-    robustness: str = ""
     predictions: str = ""
     unlabelled: str = ""
     stale: tuple[str, ...] = ()
@@ -87,9 +85,7 @@ def monitor(request: MonitorRequest, store: ArtifactStore) -> MonitorResult:
     judged = request.model and rows.current.num_rows >= request.spec.min_rows
     predictor = Predictor.load(store, request.model) if judged else None
     importance: Callable[[], Mapping[str, float]] = dict
-    if data and data.weights == "importance" and request.robustness:
-        importance = partial(checks.probed_importance, store, request.robustness)
-    elif data and data.weights == "importance" and predictor is not None:
+    if data and data.weights == "importance" and predictor is not None:
         trained = (request.reference, request.split, rows.features)
         importance = partial(checks.permuted_importance, store, predictor, *trained)
     scored = None

@@ -1,9 +1,9 @@
 """Materialization: writes what became known since the last run to the online store, which also keeps the state.
 
 A run looks at the keys with rows that became known after the settled rows of the last run, and at the keys that the
-store notes as provisional: the next table may replace their rows, or they were pushed. For each of these keys it writes
-the newest fresh row of the table, or removes the stored row where the table has none. Every run is a generation, and
-its rows replace those of earlier generations.
+store notes as provisional: the next table may replace their rows, or they were written on their own. For each of these
+keys it writes the newest fresh row of the table, or removes the stored row where the table has none. Every run is a
+generation, and its rows replace those of earlier generations.
 
 This is right only while settled rows do not change and the last run was completed. So the store keeps a digest of the
 settled rows. If the feature table gives another digest (another definition, a changed static table, removed rows), or
@@ -99,7 +99,7 @@ def _materialize(
         changed = before.known is not None and past_before != before.past
         whole = rewrite or changed or before.last > before.generation
         generation = before.last + 1
-        # The swap fails where another run began meanwhile, or a pusher noted a batch.
+        # The swap fails where another run began meanwhile.
         if store.swap(view.name, before, replace(before, last=generation)):
             break
     if changed:

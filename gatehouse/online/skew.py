@@ -6,7 +6,7 @@ decided last, keys whose newest row was corrected, keys that had a late row, and
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache
@@ -23,7 +23,6 @@ from gatehouse.features.point_in_time.asof_join import asof_join
 from gatehouse.features.table_files import feature_files, raw_tables
 from gatehouse.online.materialization import open_rows
 from gatehouse.online.store import (
-    FOREVER,
     OnlineStore,
     OnlineView,
     epoch_us,
@@ -31,9 +30,7 @@ from gatehouse.online.store import (
     online_view,
     require_materialized,
 )
-from gatehouse.online.streaming.batch_folder import BatchFolder, streams_folder
 from gatehouse.store.database import quoted
-from gatehouse.store.reference import Reference
 from gatehouse.store.store import ArtifactStore
 
 SAMPLE = 200
@@ -60,10 +57,9 @@ class FeatureComparison:
 
 @dataclass(frozen=True)
 class Skew:
-    """All comparisons of a sample; `left_out` is the number of keys that were excluded."""
+    """All comparisons of a sample."""
 
     compared: tuple[FeatureComparison, ...]
-    left_out: int = 0
 
     @property
     def cells(self) -> int:
@@ -113,28 +109,19 @@ def measure_skew(
     recent: pa.Table,
     as_of: datetime,
     since: Mapping[str, int | None],
-    pushed: Collection[str] = (),
 ) -> Skew:
     """Read a sample online, join the same keys offline at `as_of`, and compare.
 
     Args:
         since: The watermark of every view before this materialization; later rows about an earlier event are preferred.
-        pushed: Views whose tables are pushed. Their keys with rows that become known after `as_of` are excluded, as the
-            pusher serves such rows once they are known.
     """
     compared: list[FeatureComparison] = []
-    left_out = 0
     with connect() as connection:
         for view in views:
             open_rows(connection, view, tables[view.name])
-            until = epoch_us(as_of) if view.name in pushed else FOREVER
-            query = f"SELECT DISTINCT {', '.join(map(quoted, view.keys))} FROM features.rows WHERE __known > {until}"
-            later = connection.sql(query).to_arrow_table()
-            left_out += later.num_rows
             for kind, keys in _sample(connection, view, recent, as_of, since.get(view.name)).items():
-                sampled = keys.join(later, keys.column_names, join_type="left anti") if later.num_rows else keys
-                compared += _compare(connection, store, view, kind, sampled, as_of)
-    return Skew(tuple(compared), left_out)
+                compared += _compare(connection, store, view, kind, keys, as_of)
+    return Skew(tuple(compared))
 
 
 def _sample(
@@ -215,15 +202,14 @@ def skew_reasons(skew: Skew, views: Iterable[OnlineView], max_skew: float) -> li
 
 @dataclass(frozen=True)
 class Standing:
-    """The present skew of one view, which was materialized or pushed up to `as_of`.
+    """The present skew of one view, which was materialized up to `as_of`.
 
-    `not_compared` says why there is no comparison: the view is being written, or the pushed batch is elsewhere.
+    `not_compared` says why there is no comparison: the view is being written.
     """
 
     view: OnlineView
     as_of: datetime
     feature_tables: str
-    pushed: bool
     skew: Skew
     not_compared: str = ""
 
@@ -233,10 +219,8 @@ class Standing:
             "view": self.view.name,
             "as_of": self.as_of.isoformat(),
             "feature_tables": self.feature_tables,
-            "pushed": self.pushed,
             "unseen": bool(self.skew.unseen),
             "not_compared": self.not_compared,
-            "left_out": self.skew.left_out,
             "values": self.skew.values,
             "differing": sum(self.skew.differing.values()),
             "examples": [
@@ -248,12 +232,12 @@ class Standing:
 
 
 def standing_skew(
-    store: ArtifactStore, online: OnlineStore, project: str, views: Sequence[View], feature_tables: str
+    store: ArtifactStore, online: OnlineStore, views: Sequence[View], feature_tables: str
 ) -> Iterator[Standing]:
     """The present skew of every view.
 
     A view is compared with the feature tables that it was written from, because later tables may have other values in
-    their newest rows; if it was pushed since, with the pushed table of that batch. Nothing is written.
+    their newest rows. Nothing is written.
 
     `feature_tables` are used where the online store does not name those it was written from.
 
@@ -271,31 +255,14 @@ def standing_skew(
 
     for view in map(online_view, views):
         state = online.state(view.name)
-        watermark, pushed_until = state.known or 0, state.pushed or 0
-        tables, pushed = state.tables or feature_tables, pushed_until > watermark
-        until = _BEGINNING + timedelta(microseconds=watermark)
-        moment = _BEGINNING + timedelta(microseconds=max(watermark, pushed_until))
-        if pushed:
-            folder = streams_folder(store, project, Reference.parse(tables))
-            batch = BatchFolder(folder).state() if folder.is_dir() else None
-            if batch is None or batch.as_of != moment:
-                why = (
-                    f"{view.name}: expected the batch that was pushed up to {moment.isoformat()} in {folder}, found "
-                    f"{f'one up to {batch.as_of.isoformat()}' if batch else 'none'}. Compare where `gatehouse features "
-                    "push` runs."
-                )
-                yield Standing(view, moment, tables, True, Skew(()), why)
-                continue
-            files = [*BatchFolder(folder).table(batch.number, view.name).values()]
-        else:
-            files = [*feature_files(store, tables)[view.name].values()]
-        pushed_views = [view.name] if pushed else []
-        skew = measure_skew(online, [view], {view.name: files}, decided(tables, until), moment, {}, pushed_views)
+        tables, moment = state.tables or feature_tables, _BEGINNING + timedelta(microseconds=state.known or 0)
+        files = [*feature_files(store, tables)[view.name].values()]
+        skew = measure_skew(online, [view], {view.name: files}, decided(tables, moment), moment, {})
         if online.state(view.name) == state and state.last == state.generation:
-            yield Standing(view, moment, tables, pushed, skew)
+            yield Standing(view, moment, tables, skew)
         else:
             why = (
                 f"{view.name}: it is being written. Compare when that has ended; if the writer was killed, run "
                 "`gatehouse features materialize`."
             )
-            yield Standing(view, moment, tables, pushed, Skew(()), why)
+            yield Standing(view, moment, tables, Skew(()), why)

@@ -2,9 +2,9 @@
 
 For each key the row with the greatest (generation, event, created) is stored. So a correction with the same event time
 replaces the row that it corrects, and a late row about an older event does not replace a newer one. Every
-materialization is a new generation: for the keys that it writes, its rows replace those of earlier generations. A
-pushed row does not: it has to be newer by (event, created). A read gives the same values as an offline join at the same
-moment; for a view with event times only, from the moment at which its newest row is known.
+materialization is a new generation: for the keys that it writes, its rows replace those of earlier generations. A row
+that is written on its own does not: it has to be newer by (event, created). A read gives the same values as an offline
+join at the same moment; for a view with event times only, from the moment at which its newest row is known.
 """
 
 import json
@@ -63,7 +63,6 @@ class State:
         known: The watermark: all rows known up to it are written; None if there is none.
         settled: Rows known up to here do not change any more: the watermark, or earlier.
         past: Digest of the rows known up to `settled`, as the feature table gave them.
-        pushed: The newest `as_of` of the pushed batches; None without any.
     """
 
     generation: int = 0
@@ -74,7 +73,6 @@ class State:
     past: str = ""
     features: tuple[str, ...] = ()
     tables: str = ""
-    pushed: int | None = None
 
     def dump(self) -> str:
         """As text; equal states give equal text."""
@@ -84,6 +82,7 @@ class State:
     def load(cls, text: str | bytes | None) -> "State":
         """From text; None gives the state of a view that was never written."""
         body: dict[str, Any] = json.loads(text) if text else {}
+        body.pop("pushed", None)  # Stores that were written when features could be pushed have it.
         return cls(**{**body, "features": tuple(body.get("features", ()))})
 
 
@@ -105,9 +104,9 @@ class OnlineStore(Protocol):
 
         Args:
             rows: The columns of the view, among others. A row without an event removes the stored row of its key.
-            generation: The generation of the rows; by default the newest that was begun, for pushed rows.
+            generation: The generation of the rows; by default the newest that was begun, for rows on their own.
             as_of: A stored row of an earlier generation also stays if it became known after this time and its (event,
-                created) is not smaller; by default, as for pushed rows, whenever it became known.
+                created) is not smaller; by default whenever it became known.
             provisional: The store notes the keys of rows known from this time on, which the next table may replace,
                 and forgets the other keys. By default it notes all keys.
 

@@ -136,7 +136,7 @@ def _file_problems(file: ProjectFile, repository: Repository) -> Iterator[str]:
         if name not in file.source.tables:
             tables = file.source.tables
             yield f"known/{name}.sql: expected a table of the source ({', '.join(tables)}){nearest(name, tables)}"
-    yield from source_problems(repository.sources, repository.streams, _tables(file))
+    yield from source_problems(repository.sources, _tables(file))
     for path in sorted((repository.folder / "views").glob("*.sql")):
         if path.stem not in repository.views:
             suggestion = nearest(path.stem, repository.views)

@@ -12,7 +12,6 @@ from gatehouse.data.splitting.spec import SplitSpec
 from gatehouse.data.validation.column_contract import refuse
 from gatehouse.data.validation.spec import StatisticsSpec
 from gatehouse.evaluation.integration.spec import IntegrationSpec
-from gatehouse.evaluation.probing.spec import ProbeSpec
 from gatehouse.evaluation.spec import EvaluationSpec
 from gatehouse.features.spec import FeaturesSpec
 from gatehouse.launchers.spec import Launch, LocalLaunch, division_problem
@@ -67,9 +66,6 @@ class ProjectFile(Strict):
         None, description="Calibration that is fitted on the validation part after training; null for none."
     )
     evaluation: EvaluationSpec
-    probes: ProbeSpec | None = Field(
-        None, description="Settings of the robustness probe on test rows; null for no probe."
-    )
     integration: IntegrationSpec | None = Field(
         None,
         description="Settings of the integration tests of the candidate, before it is judged; null for none.",

@@ -14,8 +14,6 @@ from gatehouse.reports.advice import advised
 from gatehouse.store.reference import Reference
 from gatehouse.store.store import ArtifactStore
 
-_IMPORTANT = 10
-
 
 def model_card(version: Explanation, store: ArtifactStore) -> str:
     """The card of a version, as card.jinja forms it: a YAML head, then sections; unknown facts have no section."""
@@ -33,10 +31,6 @@ def model_card(version: Explanation, store: ArtifactStore) -> str:
         name = number.name
         interval = "" if number.low is None else f"{_value(name, number.low)} to {_value(name, number.high)}"
         rows.append([name, _value(name, number.value), interval, *(_value(name, values[r].get(name)) for r in roles)])
-    references = store.references("robustness")
-    probed = [probe for probe in references if store.manifest(probe).derived_from.get("model") == version.model]
-    probes = store.read_json(probed[0], "robustness.json") if probed else {}
-    importances = [(feature["name"], feature["importance"]) for feature in probes.get("features", [])[:_IMPORTANT]]
     task = str(evaluation.details.get("task", ""))
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent), undefined=StrictUndefined, keep_trailing_newline=True
@@ -55,8 +49,6 @@ def model_card(version: Explanation, store: ArtifactStore) -> str:
         metrics=rows,
         verdict={"warnings": []} | store.read_json(version.evaluation, "verdict.json"),
         small_slices=[part["name"] for part in optional(version.evaluation, "slices.json") if not part["judged"]],
-        probes=probes,
-        importances=[(name, f"{fall['mean']:.4f}", f"{fall['spread']:.4f}") for name, fall in importances],
         cost=next(iter(store.measurements(version.model, "evaluate")), None),
         history=[(act.at, act.by, act.what, act.reason) for act in version.acts],
     )

@@ -10,7 +10,6 @@ from gatehouse.registry.projection import project
 from gatehouse.registry.registration import decision_on, next_registration, verdict_on
 from gatehouse.registry.state import CHAMPION, Subject
 from gatehouse.store.identity import identity_digest, operational
-from gatehouse.store.reference import Reference
 from gatehouse.store.stage import StageModel, stage
 from gatehouse.store.store import ArtifactStore
 from gatehouse.tracking.provenance import lineage_of
@@ -34,7 +33,7 @@ class ResolveRequest(StageModel):
 
 
 class ResolveResult(StageModel):
-    """The champion, its version number, its training data, its evaluation at the gate, and its probes, if any.
+    """The champion, its version number, its training data, and its evaluation at the gate.
 
     Texts are empty and the version is 0 where there is none. `registered` is when it was registered, in UTC; empty if
     the ledger does not say.
@@ -45,7 +44,6 @@ class ResolveResult(StageModel):
     training_set: str = ""
     split: str = ""
     evaluation: str = ""
-    robustness: str = ""
     registered: str = ""
 
 
@@ -78,16 +76,13 @@ def resolve(request: ResolveRequest, store: ArtifactStore) -> ResolveResult:
                 "training pipeline, or promote a version."
             )
         return ResolveResult(champion="")
-    name, inputs = Reference.parse(version.model).name, store.manifest(version.model).derived_from
-    probes = (probe for probe in store.references("robustness") if probe.name == name)
-    own = (probe for probe in probes if store.manifest(probe).derived_from.get("model") == version.model)
+    inputs = store.manifest(version.model).derived_from
     return ResolveResult(
         champion=version.model,
         version=version.version,
         training_set=inputs.get("training_set", ""),
         split=inputs.get("split", ""),
         evaluation=version.evaluation,
-        robustness=str(next(own, "")),
         registered=str(ledger.records()[version.registered_at - 1].provenance.get("at", "")),
     )
 

@@ -64,7 +64,6 @@ PACKAGES: dict[str, frozenset[str]] = {
         [
             "adbc_driver_manager",
             "adbc_driver_postgresql",
-            "confluent_kafka",
             "deltalake",
             "feast",
             "mmh3",

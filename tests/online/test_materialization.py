@@ -172,17 +172,17 @@ def test_any_sequence_of_runs_leaves_what_an_offline_join_gives(
 
 @settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck))
 @given(days=st.lists(st.tuples(table_rows, table_rows, st.integers(0, 10)), min_size=2, max_size=4))
-def test_any_sequence_of_tables_and_pushes_leaves_what_an_offline_join_gives(
+def test_any_sequence_of_tables_and_single_rows_leaves_what_an_offline_join_gives(
     tmp_path_factory: pytest.TempPathFactory,
     server: Redis,
     days: list[tuple[list[tuple[str, int, int]], list[tuple[str, int, int]], int]],
 ) -> None:
-    """A table settles its older rows and replaces the rest; between two of them anything may be pushed."""
+    """A table settles its older rows and replaces the rest; between two of them any single row may be written."""
     server.flushall()
     folder = tmp_path_factory.mktemp("days")
     stores: list[OnlineStore] = [RedisOnline(server, "flights"), SqliteOnline(folder / "online.db", "flights")]
     settled: list[tuple[str, float, float, int]] = []
-    for day, (listed, pushed, length) in enumerate(days):
+    for day, (listed, single, length) in enumerate(days):
         # Day `day` covers what is known from minute 10 * day on; what is known in the last `length` minutes may change.
         start, as_of = 10 * day, 10 * day + 10
         fresh = [
@@ -197,7 +197,7 @@ def test_any_sequence_of_tables_and_pushes_leaves_what_an_offline_join_gives(
             assert not result.rewritten
             assert counts(store, "abc", at(as_of)) == joined(table, "abc", as_of)
             later = [
-                (key, start + event, as_of + 1 + delay, -number) for number, (key, event, delay) in enumerate(pushed)
+                (key, start + event, as_of + 1 + delay, -number) for number, (key, event, delay) in enumerate(single)
             ]
             if later:
                 store.write(VIEW, counted(*later))

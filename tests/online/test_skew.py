@@ -89,11 +89,3 @@ def test_a_view_without_a_value_fails_and_its_page_names_it(online: OnlineStore,
     assert skew_reasons(skew, [VIEW, weather], 1.0) == []
     assert "weather: no value of it was compared" in skew_page("delay", report_body(at(60), 0.0, skew, reasons, [], ()))
     assert measure_skew(online, [weather], tables, RECENT, at(60), {}).share == 1.0
-
-
-def test_keys_that_a_pusher_may_have_served_since_are_left_out(online: OnlineStore, path: Path) -> None:
-    online.write(VIEW, TABLE)
-    skew = measure_skew(online, [VIEW], {"delays": [path]}, RECENT, at(52), {}, ["delays"])
-    assert (skew.left_out, skew.differing) == (2, {})
-    compared = {comparison.kind: comparison.cells for comparison in skew.compared if comparison.feature == "count"}
-    assert compared == {"fresh": 1, "recent": 2, "corrected": 0, "late": 0, "expired": 1}

@@ -76,7 +76,7 @@ def test_a_new_generation_replaces_newer_rows_and_sweeping_removes_the_rest(onli
     assert [online.write(VIEW, counted(row)) for row in (("A", 4, 9, 5), ("A", 10, 10, 6))] == [0, 1]
 
 
-def test_a_generation_removes_rows_but_those_pushed_as_known_later(online: OnlineStore) -> None:
+def test_a_generation_removes_rows_but_those_written_as_known_later(online: OnlineStore) -> None:
     """The table of minute 10 has no row of A and B any more, and an older one of C."""
     online.write(VIEW, counted(("A", 5, 5, 1), ("B", 5, 12, 2), ("C", 12, 12, 3)))
     gone = counted(("A", 0, 0, 0), ("B", 0, 0, 0))
@@ -107,6 +107,7 @@ def test_a_state_changes_only_if_it_is_what_it_was(online: OnlineStore) -> None:
     assert online.state("delays") == first
     assert online.swap("delays", first, second)
     assert (online.state("delays"), online.state("other")) == (second, State())
+    assert State.load('{"generation": 2, "pushed": 5}') == State(generation=2), "a store of earlier versions"
 
 
 minutes = st.integers(0, 6)

@@ -7,7 +7,6 @@ import pytest
 from google.protobuf import json_format
 from pydantic import ValidationError
 
-from gatehouse.evaluation.probing.spec import ProbeSpec
 from gatehouse.pipelines.catalog import Pipeline, build
 from gatehouse.pipelines.interfaces import component_of
 from gatehouse.project.platforms import THIS_MACHINE, Platform
@@ -26,7 +25,7 @@ def project() -> Project:
 
 
 def built(project: Project, pipeline: str, platform: Platform | None, **stages: StageSettings) -> Pipeline:
-    file = project.file.model_copy(update={"stages": stages, "probes": ProbeSpec(), "alerts": "fail"})
+    file = project.file.model_copy(update={"stages": stages, "alerts": "fail"})
     made = build(pipeline, replace(project, file=file), platform)
     assert isinstance(made, Pipeline)
     return made
@@ -39,15 +38,13 @@ def executor(pipeline: Pipeline, stage: str) -> Any:
 
 
 def test_a_tolerated_stage_is_tried_as_often_as_told_and_never_cached_by_kfp(project: Project) -> None:
-    lenient = StageSettings(on_failure="warn", retries=4)
-    pipeline = built(project, "training", THIS_MACHINE, probe=lenient, freshness=StageSettings(on_failure="warn"))
-    settings = {item["name"]: item["value"] for item in executor(pipeline, "probe")["env"]}
-    assert (settings[TOLERATE], settings[ATTEMPTS]) == ("probe", "5")
-    assert pipeline.tasks["probe"].retry_policy.max_retry_count == 4
-    assert not pipeline.tasks["probe"].caching_options.enable_cache
+    stages = {"freshness": StageSettings(on_failure="warn"), "compute_features": StageSettings(retries=4)}
+    pipeline = built(project, "training", THIS_MACHINE, **stages)
+    settings = {item["name"]: item["value"] for item in executor(pipeline, "compute-features")["env"]}
+    assert (settings[TOLERATE], settings[ATTEMPTS]) == ("freshness", "5")
+    assert pipeline.tasks["compute-features"].retry_policy.max_retry_count == 4
+    assert not pipeline.tasks["compute-features"].caching_options.enable_cache
     assert pipeline.tasks["train"].retry_policy.max_retry_count == 2
-    settings = {entry["name"]: entry["value"] for entry in executor(pipeline, "compute-features")["env"]}
-    assert settings[TOLERATE] == "freshness"
 
 
 def test_kfp_caches_a_task_only_if_it_may_and_its_image_has_a_digest(project: Project) -> None:
@@ -59,7 +56,7 @@ def test_kfp_caches_a_task_only_if_it_may_and_its_image_has_a_digest(project: Pr
         return {name for name, task in tasks.items() if task.caching_options.enable_cache}
 
     assert [cached(pipeline, by_digest) for pipeline in ("training", "monitoring")] == [
-        {"probe"},
+        set(),
         {"retrieve-decisions", "monitor"},
     ]
     # The last task of scoring has a pod, from whose end KFP learns that all have ended.

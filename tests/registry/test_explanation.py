@@ -144,21 +144,18 @@ def test_a_card_has_the_head_that_the_hub_reads_and_only_the_sections_that_are_k
     assert "\n\n\n" not in body
 
 
-def test_a_card_shows_measurements_probes_and_calibration_and_escapes_names(version: Explanation, gate: Gate) -> None:
+def test_a_card_shows_measurements_and_calibration_and_escapes_names(version: Explanation, gate: Gate) -> None:
     store = gate.store
     latency: dict[str, Any] = {"hardware": "Chip <b>, 2 cores", "single_row_ms": {"p50": 0.5, "p95": 0.75}}
     latency |= {"batch": {"rows": 1024}, "rows_per_second": 51234}
     store.append(f"measurements/{version.model}", {"stage": "evaluate", "latency": latency, "size_bytes": 2_340_000})
-    features = [{"name": "a|b_c", "importance": {"mean": 0.125, "spread": 0.01}}]
-    probes = canonical_json({"metric": "log_loss", "rows": 500, "features": features})
-    store.publish("robustness", NAME, {"robustness.json": probes}, derived_from={"model": version.model})
     fitted = {"method": "platt", "threshold": 0.31234, "rule": {"max": "f1"}}
     files = {"calibration.json": canonical_json(fitted), "model.json": canonical_json({"inputs": {"dist": "number"}})}
     calibrated = str(store.publish("models", NAME, files, derived_from=store.manifest(version.model).derived_from))
     text = model_card(version, store)
     assert "- **Measured on:** Chip \\<b\\>, 2 cores\n- **One row:** p50 0.5 ms, p95 0.75 ms\n" in text
     assert "51,234 rows a second in batches of 1,024" in text and "**Size:** 2.34 MB" in text
-    assert "| a\\|b\\_c | 0.1250 | 0.0100 |" in text and "\n\n\n" not in text
+    assert "\n\n\n" not in text
     text = model_card(version.model_copy(update={"model": calibrated}), store)
     assert "It reads 1 features: `dist` (number)." in text and "calibrated (platt); positive from 0.3123" in text
 

@@ -1,6 +1,5 @@
 """What a door says of an address never depends on the password in it: fifty passwords, over every door."""
 
-import json
 import logging
 import os
 import socketserver
@@ -9,7 +8,6 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable
-from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import Any, cast
@@ -26,7 +24,6 @@ from gatehouse.errors import ConfigurationError, GatehouseError
 from gatehouse.kfp_api.client import KfpApi
 from gatehouse.kfp_api.connection import Patience
 from gatehouse.online.redis import RedisOnline, connect_redis
-from gatehouse.online.streaming.stream import open_stream
 from gatehouse.operations.alerting.notice import post
 from gatehouse.operations.diagnosing.reach import mlflow_finding, tracking_finding
 from gatehouse.project.platforms import Platform
@@ -60,10 +57,8 @@ PASSWORDS = [
 ENCODED, BARE = "S3cr3tWord", "S3cr3t@Word"
 """A password that needs no encoding, and one that is refused without it: what doors say of these, they say of all."""
 TABLES = {"t": {"columns": {"a": "int64"}, "table": "t", "order_by": ["a"]}}
-STREAMS = {"t": {"columns": {"a": "int64"}, "stream": "t"}}
 NO_STORE = cast(ArtifactStore, None)
 """No source of these tests keeps anything."""
-NOW = datetime(2024, 1, 1, tzinfo=UTC)
 IMPATIENT = Patience(request=1, retry=0, first_pause=0, settle=0)
 Door = Callable[[str], object]
 
@@ -108,14 +103,6 @@ DOORS: dict[str, tuple[str, Door]] = {
     "declared": (
         "postgresql://me:{}@127.0.0.1:1/db",
         lambda url: _state({"kind": "sql", "url": url, "tables": TABLES}),
-    ),
-    "redis stream": (
-        "redis://:{}@127.0.0.1:<echo>/0",
-        lambda url: _source(url, kind="redis_stream", url_env="SOURCE_URL", tables=STREAMS),
-    ),
-    "pushed stream": (
-        "redis://:{}@127.0.0.1:<echo>/0?stream=s",
-        lambda url: open_stream(url, "g", NOW, {}).read(1, 0),
     ),
     "iceberg": ("postgresql+psycopg://me:{}@127.0.0.1:1/db", _catalog),
     "studies' form": ("oracel://me:{}@127.0.0.1:1/db", require_address),
@@ -163,7 +150,7 @@ def _echo() -> int:
 def _shown_by(door: str, password: str, log: Callable[[], str]) -> str:
     """All that a door shows: what it returns, or its error with the traceback that a log would hold, and its log."""
     form, door_of = DOORS[door]
-    url = form.replace("<echo>", str(_echo())).replace("{}", password)
+    url = form.replace("{}", password)
     before = dict(os.environ)
     try:
         answer = str(door_of(url))
@@ -263,7 +250,6 @@ def test_a_password_is_found_wherever_it_stands(written: str, holds: bool) -> No
     "declared",
     [
         {"kind": "sql", "url": ODBC.format("hunter2"), "tables": TABLES},
-        {"kind": "redis_stream", "url": ODBC.format("hunter2"), "tables": STREAMS},
         {"kind": "files", "path": "s3://me:hunter2@b", "tables": {"t": {"member": "t.csv", "columns": {"a": "int64"}}}},
         {
             "kind": "delta",
@@ -290,23 +276,6 @@ def test_a_connection_string_of_redis_is_not_shown(password: str) -> None:
     with pytest.raises(ConfigurationError, match="expected host:port") as caught:
         connect_redis(f"redis://:{password}@127.0.0.1:1")
     assert "S3cr3t" not in str(caught.value)
-
-
-def test_settings_of_kafka_are_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    from gatehouse.online.streaming.kafka_topic import KafkaMessages
-
-    tables = {"t": {"columns": {"a": "int64"}, "topic": "t"}}
-    source = {"name": "s", "kind": "kafka", "servers": "127.0.0.1:1", "settings_env": "KAFKA", "tables": tables}
-    for settings in ({"security.protocol": "S3cr3t"}, {"S3cr3t": "S3cr3t"}):
-        monkeypatch.setenv("KAFKA", json.dumps(settings))
-        monkeypatch.setenv("GATEHOUSE_KAFKA_SETTINGS", json.dumps(settings))
-        for ask in (
-            lambda: _state(source),
-            lambda: KafkaMessages("127.0.0.1:1", "t", "g", NOW, {}),
-        ):
-            with pytest.raises(GatehouseError, match="_INVALID_ARG") as caught:
-                ask()
-            assert "S3cr3t" not in "".join(traceback.format_exception(caught.value))
 
 
 class _Unwilling(Handler):

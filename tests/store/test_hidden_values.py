@@ -10,7 +10,6 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from gatehouse.data.messages.values import DoesNotFit
 from gatehouse.data.snapshot.stage import SnapshotRequest
 from gatehouse.data.sources.catalog import parse_source
 from gatehouse.errors import GatehouseError, HiddenValueError
@@ -19,11 +18,8 @@ from gatehouse.evaluation.integration import child
 from gatehouse.evaluation.slices import slice_columns
 from gatehouse.evaluation.spec import EvaluationSpec
 from gatehouse.features.decisions.rows import _faults
-from gatehouse.features.definitions.declarations import Source
-from gatehouse.features.exact import TIME
+from gatehouse.features.exact import cast_values, row_of
 from gatehouse.features.point_in_time.entity_rows import EntityRows
-from gatehouse.online.streaming.pusher import RowReader
-from gatehouse.online.streaming.stream import Message
 from gatehouse.store.code import Code
 from gatehouse.store.database import connect
 from gatehouse.store.hidden_values import hiding
@@ -48,14 +44,9 @@ def _decisions(_: Path) -> str:
         return " ".join(_faults(connection, ["name", "decision_time"], NOON))
 
 
-def _message(_: Path) -> object:
-    reader = RowReader(Source(table="rides", event_time="at"), pa.schema({"seats": pa.int64(), "at": TIME}), ())
-    return reader.read(Message("", (1,), NOON, b'{"seats": "x%s"}' % SECRET.encode()), NOON)
-
-
 READERS: dict[str, Callable[[Path], object]] = {
     "decisions": _decisions,
-    "message": _message,
+    "request": lambda _: cast_values([f"x{SECRET}"], pa.int64(), row_of("seats")),
     "slices": lambda _: slice_columns(pa.table({"name": [f"x{SECRET}"]}), EvaluationSpec(slices={"a": "name::INT"})),
     "time": lambda _: EntityRows.of_frame(pd.DataFrame({"event_timestamp": [f"x{SECRET}"]})),
     "types": lambda _: table_of_rows([{"name": 1}, {"name": f"x{SECRET}"}], ["name"]),
@@ -78,7 +69,7 @@ def test_no_reader_of_rows_quotes_one(tmp_path: Path, reader: str, sensitive: tu
     with hiding(lambda: sensitive):
         try:
             message = READERS[reader](tmp_path)
-        except (GatehouseError, DoesNotFit) as error:
+        except GatehouseError as error:
             message = error
     assert (SECRET in str(message)) == (not sensitive)
 

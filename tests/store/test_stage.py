@@ -362,7 +362,7 @@ def test_a_pod_tries_as_often_as_allowed_where_that_may_help_and_then_fails_or_i
 ) -> None:
     stage = _failing(*[error("no answer") for _ in range(9)])
     if tolerated:
-        monkeypatch.setenv(TOLERATE, "probe,split")
+        monkeypatch.setenv(TOLERATE, "freshness,split")
         assert stage(Request(), store).split == ""
         assert len(_bodies(store, "warned")) == 1 and not list(store.objects.list("memo"))
     else:

@@ -88,19 +88,17 @@ def recalled(opened: Opened, store: ArtifactStore) -> Delivery | None:
 def take(opened: Opened, store: ArtifactStore, *, anew: bool = False) -> Delivery:
     """Read, judge and publish every table; nothing is published before everything is read and judged.
 
-    With `anew` everything that the source still has is read again, and the blobs of the rest are verified. Raises
-    SourceError if the source cannot be read as declared, and DeliveryError if a guard refuses what was delivered.
+    With `anew` everything is read again. Raises SourceError if the source cannot be read as declared, and DeliveryError
+    if a guard refuses what was delivered.
     """
     spec, window = opened.spec, opened.window
     newest, parts = opened.deliveries.newest(), dict[str, tuple[Stored, ...]]()
     for name, table in spec.tables.items():
         earlier = newest.tables.get(name) if newest else None
-        # What a stream dropped cannot be read again: its parts stay, and their fingerprints hold what is declared.
-        reread = anew or earlier is None or earlier.reading != opened.reading(name)
-        before = earlier.parts if earlier and (spec.forgets or not reread) else ()
+        before = earlier.parts if earlier and not anew and earlier.reading == opened.reading(name) else ()
         earlier_parts = {part.fingerprint: part for part in before if part.fingerprint}
         delivered = opened.source.parts(name, tuple(part.earlier_part() for part in before))
-        parts[name] = tuple(store_parts(delivered, table, window_of(window), earlier_parts, store, verify=anew))
+        parts[name] = tuple(store_parts(delivered, table, window_of(window), earlier_parts, store))
     for name, table in spec.tables.items():
         _require_rows(name, table, parts[name], window)
     warnings = _judged(opened, parts, store)

@@ -1,6 +1,5 @@
 """Turns the parts of a table into blobs: read, typed, digested, written and hashed side by side, a few at a time."""
 
-import hashlib
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -17,7 +16,7 @@ from gatehouse.data.snapshot.spec import TableSpec
 from gatehouse.data.sources.base import EarlierPart, Part, Raw
 from gatehouse.data.sources.casts import EPOCH, FIRST_TIME, LAST_TIME
 from gatehouse.data.sources.declared import REPEATED, Reject
-from gatehouse.errors import CorruptArtifactError, SourceError
+from gatehouse.errors import SourceError
 from gatehouse.runtime.limits import processors
 from gatehouse.store.manifest import FileEntry
 from gatehouse.store.store import ArtifactStore
@@ -76,7 +75,7 @@ class Stored:
 
     def earlier_part(self) -> EarlierPart:
         """The part as a source gets it with the next read."""
-        return EarlierPart(self.fingerprint, self.rows, self.position)
+        return EarlierPart(self.fingerprint, self.position)
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON, without what is empty."""
@@ -98,30 +97,17 @@ def store_parts(
     window: tuple[datetime, datetime] | None,
     earlier_parts: Mapping[str, Stored],
     store: ArtifactStore,
-    *,
-    verify: bool = False,
 ) -> list[Stored]:
     """Store every part, in order. A part that is known, and whose blobs are in the store, is not read.
 
     As many parts are in memory as there are threads; the result does not depend on their number. `earlier_parts` are
-    those of earlier snapshots of the same source, declaration, window and code, by fingerprint. With `verify` their
-    bytes are read again. Raises CorruptArtifactError if these were altered.
+    those of earlier snapshots of the same source, declaration, window and code, by fingerprint.
     """
     threads = min(_MOST_THREADS, processors())
     blobs = {name: [blob for blob in (part.blob, part.rejected) if blob] for name, part in earlier_parts.items()}
     stats = store.objects.stats({blob.key for pair in blobs.values() for blob in pair})
     sizes = {key: stat.bytes if stat else None for key, stat in stats.items()}
     present = {name for name, pair in blobs.items() if all(sizes[blob.key] == blob.bytes for blob in pair)}
-    for name in present if verify else ():
-        for blob in blobs[name]:
-            store.objects.forget(blob.key)
-            with open(store.objects.local_path(blob.key), "rb") as stream:
-                digest = hashlib.file_digest(stream, "sha256").hexdigest()
-            if digest != blob.sha256:
-                raise CorruptArtifactError(
-                    f"The store {store.address} holds {blob.key} with other bytes: its SHA-256 is {digest}. The source "
-                    "may not have these rows any more. Restore the blob from a copy."
-                )
     waiting: deque[Future[Stored]] = deque()
     done: list[Stored] = []
     pool = ThreadPoolExecutor(threads, thread_name_prefix="ingest")

@@ -3,7 +3,7 @@
 import re
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import ClassVar, Literal
+from typing import Literal
 from zoneinfo import ZoneInfo
 
 from pydantic import Field, field_validator, model_validator
@@ -118,12 +118,7 @@ class TableSpec(Spec):
 
 
 class SourceBase(Spec):
-    """What every kind of source has.
-
-    `forgets` says that a source may drop what was read before, so that only the earlier snapshots still have it.
-    """
-
-    forgets: ClassVar[bool] = False
+    """What every kind of source has."""
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="Name of the snapshots taken from it.")
     time_zone: str = Field(

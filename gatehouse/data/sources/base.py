@@ -1,15 +1,12 @@
 """The interface of a source: its tables in parts that the data alone cuts, each read whole."""
 
-import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, Protocol, Self
 
-from pydantic import AfterValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator
 
-from gatehouse.data.snapshot.spec import SourceBase
-from gatehouse.errors import DeclarationError
-from gatehouse.runtime.redaction import names_password, require_encoded
+from gatehouse.runtime.redaction import names_password
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -24,24 +21,6 @@ def without_password(url: str) -> str:
 
 Url = Annotated[str, AfterValidator(without_password)]
 """A URL that holds no password."""
-
-
-class UrlSource(SourceBase):
-    """A source that a URL names."""
-
-    # A refused URL may hold a password.
-    model_config = ConfigDict(hide_input_in_errors=True)
-
-    url: Url = Field(
-        "", description="URL without a password, e.g. sqlite:///shop.db or redis://host:6379/0; or give `url_env`."
-    )
-    url_env: str = Field("", description="Environment variable that holds the URL, where it has a password.")
-
-    @model_validator(mode="after")
-    def _names_one_address(self) -> Self:
-        if bool(self.url) == bool(self.url_env):
-            raise ValueError("give either url or url_env")
-        return self
 
 
 @dataclass(frozen=True)
@@ -61,7 +40,7 @@ class Part:
     """A piece of a table that is read whole and becomes one blob.
 
     Where a part begins and ends depends on the data alone, so that an append leaves the earlier parts as they are: a
-    block of a file, a file of a lakehouse table, a run of rows in key order, a run of offsets. Equal fingerprints mean
+    block of a file, a file of a lakehouse table, a run of rows in key order. Equal fingerprints mean
     equal rows; a part without one is read every time. `position` is where the next read goes on after it, if the source
     needs that.
     """
@@ -76,7 +55,6 @@ class EarlierPart:
     """A part that an earlier snapshot of the same source holds."""
 
     fingerprint: str
-    rows: int
     position: Mapping[str, Any]
 
 
@@ -104,7 +82,7 @@ class Source(Protocol):
     def state(self) -> Mapping[str, Any]:
         """By table, what makes a read repeatable and identifies the content now; the snapshot's record keeps it.
 
-        Digests of files, the query's text and a watermark, a table's version, offsets: plain JSON without clocks, hosts
+        Digests of files, the query's text and a watermark, a table's version: plain JSON without clocks, hosts
         or credentials. Two equal states mean equal content. Raises SourceError if the source cannot be reached or lacks
         a table.
         """
@@ -115,16 +93,3 @@ class Source(Protocol):
         A source that only grows may yield the `earlier_parts` of its newest snapshot again without looking; the
         result does not depend on them otherwise.
         """
-
-
-def address(url: str, variable: str) -> str:
-    """The URL itself, or what the environment variable holds.
-
-    Raises DeclarationError if the variable is not set, or what it holds is not percent-encoded.
-    """
-    if variable and not os.environ.get(variable):
-        raise DeclarationError(
-            f"The environment variable {variable} is not set: it holds the URL of the source. Set it, or correct "
-            "source.url_env."
-        )
-    return require_encoded(os.environ[variable] if variable else url, variable or "source.url", DeclarationError)

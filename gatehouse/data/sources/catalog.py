@@ -10,14 +10,12 @@ from gatehouse.data.sources.base import Source
 from gatehouse.data.sources.delta import DeltaReader, DeltaSource
 from gatehouse.data.sources.files import FolderSource, SdistSource
 from gatehouse.data.sources.iceberg import IcebergReader, IcebergSource
-from gatehouse.data.sources.kafka import KafkaReader, KafkaSource
-from gatehouse.data.sources.redis_stream import RedisStreamReader, RedisStreamSource
 from gatehouse.data.sources.sql import SqlReader, SqlSource
 from gatehouse.errors import DeclarationError
 from gatehouse.store.store import ArtifactStore
 
 SourceSpec = Annotated[
-    FolderSource | SdistSource | SqlSource | DeltaSource | IcebergSource | RedisStreamSource | KafkaSource,
+    FolderSource | SdistSource | SqlSource | DeltaSource | IcebergSource,
     Field(discriminator="kind"),
 ]
 
@@ -25,8 +23,6 @@ _READERS: dict[type, Callable[[Any], AbstractContextManager[Source]]] = {
     SqlSource: SqlReader,
     DeltaSource: DeltaReader,
     IcebergSource: IcebergReader,
-    RedisStreamSource: RedisStreamReader,
-    KafkaSource: KafkaReader,
 }
 # A refused URL may hold a password.
 _ADAPTER: TypeAdapter[SourceSpec] = TypeAdapter(SourceSpec, config=ConfigDict(hide_input_in_errors=True))

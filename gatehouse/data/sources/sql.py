@@ -1,17 +1,18 @@
 """Tables of a SQL database: a query in key order, all tables in one consistent snapshot, cut into runs of rows."""
 
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
-from gatehouse.data.snapshot.spec import ColumnType, TableSpec
-from gatehouse.data.sources.base import EarlierPart, Opened, Part, Raw, UrlSource, address
-from gatehouse.errors import SourceError
-from gatehouse.runtime.redaction import error_text
+from gatehouse.data.snapshot.spec import ColumnType, SourceBase, TableSpec
+from gatehouse.data.sources.base import EarlierPart, Opened, Part, Raw, Url
+from gatehouse.errors import DeclarationError, SourceError
+from gatehouse.runtime.redaction import error_text, require_encoded
 from gatehouse.store.canonical import digest_of
 
 if TYPE_CHECKING:
@@ -57,12 +58,36 @@ class SqlTable(TableSpec):
         return self
 
 
-class SqlSource(UrlSource):
+class SqlSource(SourceBase):
     """A database: PostgreSQL through ADBC, DuckDB files through duckdb, the rest through SQLAlchemy."""
 
+    # A refused URL may hold a password.
+    model_config = ConfigDict(hide_input_in_errors=True)
+
+    url: Url = Field("", description="URL without a password, e.g. sqlite:///shop.db; or give `url_env`.")
+    url_env: str = Field("", description="Environment variable that holds the URL, where it has a password.")
     kind: Literal["sql"] = "sql"
     rows_per_part: int = Field(131_072, ge=1, description="Rows that are read together and stored as one part.")
     tables: dict[str, SqlTable] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _names_one_address(self) -> "SqlSource":
+        if bool(self.url) == bool(self.url_env):
+            raise ValueError("give either url or url_env")
+        return self
+
+    def address(self) -> str:
+        """The URL, which the environment may hold.
+
+        Raises DeclarationError if the variable is not set, or what it holds is not percent-encoded.
+        """
+        if self.url_env and not os.environ.get(self.url_env):
+            raise DeclarationError(
+                f"The environment variable {self.url_env} is not set: it holds the URL of the source. Set it, or "
+                "correct source.url_env."
+            )
+        url = os.environ[self.url_env] if self.url_env else self.url
+        return require_encoded(url, self.url_env or "source.url", DeclarationError)
 
 
 class SqlReader(Opened):
@@ -70,7 +95,7 @@ class SqlReader(Opened):
 
     def __init__(self, spec: SqlSource) -> None:
         self._spec = spec
-        self._url = address(spec.url, spec.url_env)
+        self._url = spec.address()
         self._opened: Database | None = None
         self._state: dict[str, dict[str, Any]] = {}
         self._delivered: dict[str, Mapping[str, str]] = {}

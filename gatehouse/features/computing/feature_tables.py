@@ -1,6 +1,6 @@
 """Computes the feature tables of a snapshot: all rows of a new or changed view, else only what new data changes."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -118,17 +118,11 @@ def compute_tables(
     with connect() as connection:
         sources = Sources(connection, store, repository, datasets, as_of)
         plans = {name: _plan(sources, view, parent) for name, view in repository.views.items()}
-        computed = compute_spans(
-            connection,
-            repository,
-            {name: plan.spans for name, plan in plans.items()},
-            as_of,
-            lambda table: store.paths(datasets[table]),
-            lambda table: f"FROM source.{quoted(table)}",
-        )
         # A table is written while the next one is computed, because writing alone does not keep all cores busy.
         with ThreadPoolExecutor(1, "feature-tables") as writer:
-            written = {name: writer.submit(_publish, sources, plans[name], workspace) for name in computed}
+            written = {
+                name: writer.submit(_publish, sources, plans[name], workspace) for name in _computed(sources, plans)
+            }
         return {name: (written[name].result(), plan.settled) for name, plan in plans.items()}
 
 
@@ -175,52 +169,46 @@ def _plan(sources: Sources, view: View, parent: str) -> Plan:
     return Plan(view, tuple(spans), whole.settled, table, Earlier(files, paths, settled))
 
 
-def compute_spans(
-    connection: duckdb.DuckDBPyConnection,
-    repository: Repository,
-    spans: Mapping[str, Sequence[Span]],
-    as_of: datetime,
-    paths: Callable[[str], Sequence[Path]],
-    rows: Callable[[str], str],
-) -> Iterator[str]:
+def _computed(sources: Sources, plans: Mapping[str, Plan]) -> Iterator[str]:
     """Compute the rows of views in their spans, by view; views with the same span share staging tables.
 
-    `paths` gives the files of a raw table, readable as `source.<table>`, and `rows` the SQL of its rows. A view is
-    yielded when all its rows are in the table `computed_rows`.
+    A view is yielded when all its rows are in the table `_rows`.
     """
-    yield from (name for name in spans if not spans[name])
-    for span in sorted({span for of_view in spans.values() for span in of_view}):
-        views = [repository.views[name] for name in spans if span in spans[name]]
+    connection, repository = sources.connection, sources.repository
+    yield from (name for name, plan in plans.items() if not plan.spans)
+    for span in sorted({span for plan in plans.values() for span in plan.spans}):
+        views = [plan.view for plan in plans.values() if span in plan.spans]
         windows = [view.spec.window for view in views if not view.spec.static]
         window = None if None in windows else max((length for length in windows if length is not None), default=None)
         queries = [view.query for view in views]
         empty_schemas(connection)
         for table in tables_of(repository, queries):
-            open_tables(connection, {table: paths(table)}, "source")
+            open_tables(connection, {table: sources.store.paths(sources.datasets[table])}, "source")
             source = repository.sources.get(table)
             needed = rows_needed(span, source, window) if source else "true"
-            connection.execute(f"CREATE VIEW raw.{quoted(table)} AS SELECT * FROM ({rows(table)}) WHERE {needed}")
-        set_time(connection, "as_of", as_of)
+            query = f"SELECT * FROM source.{quoted(table)} WHERE {needed}"
+            connection.execute(f"CREATE VIEW raw.{quoted(table)} AS {query}")
+        set_time(connection, "as_of", sources.as_of)
         choose_span(connection, span)
         stage_tables(connection, repository, queries)
         for view in views:
-            computed = computed_rows(view)
-            if span == spans[view.name][0]:
+            computed, spans = _rows(view), plans[view.name].spans
+            if span == spans[0]:
                 keep_view(connection, repository, view, computed)
             else:
                 keep_view(connection, repository, view, _SPAN)
                 connection.execute(f"INSERT INTO {computed} FROM {_SPAN}; DROP TABLE {_SPAN}")
-            if span == spans[view.name][-1]:
+            if span == spans[-1]:
                 yield view.name
 
 
-def computed_rows(view: View) -> str:
+def _rows(view: View) -> str:
     """Name of the table with a view's rows that are not written to files yet."""
     return f"features.{quoted(view.name)}"
 
 
 def _publish(sources: Sources, plan: Plan, workspace: Path) -> Reference:
-    view, folder, kept = plan.view, workspace / plan.view.name, computed_rows(plan.view)
+    view, folder, kept = plan.view, workspace / plan.view.name, _rows(plan.view)
     store, repository = sources.store, sources.repository
     with sources.connection.cursor() as connection:
         if plan.earlier is None:

@@ -33,7 +33,7 @@ class Earlier:
     Rows from the time `settled` on were provisional: their sources could still add to them.
     """
 
-    files: Mapping[str, Path | FileEntry]
+    files: Mapping[str, FileEntry]
     paths: Mapping[str, Path]
     settled: datetime
 

@@ -8,7 +8,6 @@ from gatehouse.features.definitions.declarations import (
     LabelView,
     OnDemandView,
     Source,
-    Stream,
 )
 
-__all__ = ["Available", "Entity", "FeatureService", "FeatureView", "LabelView", "OnDemandView", "Source", "Stream"]
+__all__ = ["Available", "Entity", "FeatureService", "FeatureView", "LabelView", "OnDemandView", "Source"]

@@ -65,20 +65,6 @@ class Source(_Definition):
     )
 
 
-class Stream(_Definition):
-    """A source whose rows also arrive one by one, as messages: each holds a whole row, new or in a new version."""
-
-    table: str = Field(description="The table; a `Source` has to name its event time.")
-    key: tuple[str, ...] = Field(
-        min_length=1, description="Columns that tell rows apart: a later message with the same key replaces the row."
-    )
-    lateness: Duration = Field(
-        timedelta(0),
-        ge=timedelta(0),
-        description="A row counts as late if it is older than the newest row by more than this.",
-    )
-
-
 class Entity(_Definition):
     """What features describe, such as a customer; its join key has the same name."""
 

@@ -17,7 +17,6 @@ from gatehouse.features.definitions.declarations import (
     LabelView,
     OnDemandView,
     Source,
-    Stream,
 )
 
 FILE = "definitions.py"
@@ -34,7 +33,6 @@ KINDS: dict[str, type[Any]] = {
     "services": FeatureService,
     "labels": LabelView,
     "sources": Source,
-    "streams": Stream,
 }
 """What `definitions.py` may define, by field of `Definitions`."""
 
@@ -49,7 +47,6 @@ class Definitions:
     services: dict[str, FeatureService]
     labels: list[LabelView]
     sources: dict[str, Source]
-    streams: dict[str, Stream]
 
 
 def load_definitions(folder: Path, problems: list[str]) -> Definitions:
@@ -110,7 +107,7 @@ def parse_definitions(text: str) -> Definitions:
 
 
 def name_of(definition: Any) -> str:
-    """The name of a definition; for a source or a stream the name of its table."""
+    """The name of a definition; for a source the name of its table."""
     return str(getattr(definition, "name", "") or definition.table)
 
 

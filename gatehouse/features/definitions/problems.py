@@ -11,7 +11,6 @@ from gatehouse.features.definitions.declarations import (
     LabelView,
     OnDemandView,
     Source,
-    Stream,
 )
 from gatehouse.features.definitions.loading import FILE, Definitions
 from gatehouse.metrics.tasks import TASKS
@@ -30,10 +29,8 @@ def problems_of(defined: Definitions) -> list[str]:
     return [f"{FILE}: {problem}" for problem in problems]
 
 
-def source_problems(
-    sources: Mapping[str, Source], streams: Mapping[str, Stream], tables: Mapping[str, Mapping[str, str]]
-) -> Iterator[str]:
-    """Sources and streams of `definitions.py` that the project's source does not have.
+def source_problems(sources: Mapping[str, Source], tables: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
+    """Sources of `definitions.py` that the project's source does not have.
 
     `tables` has the type of every column that the source declares, by table.
     """
@@ -46,17 +43,10 @@ def source_problems(
             actual = f"{source.event_time}, which is {kind}" if kind else source.event_time
             suggestion = nearest(source.event_time, times)
             yield f"{FILE}: Source {name}: event_time: expected one of {', '.join(times)}, found {actual}{suggestion}"
-    for name, stream in streams.items():
-        for column in stream.key if name in tables else ():
-            if column not in tables[name]:
-                suggestion = nearest(column, tables[name])
-                yield f"{FILE}: Stream {name}: key: expected columns of the table, found {column}{suggestion}"
 
 
 def _unknown_names(defined: Definitions) -> Iterator[str]:
-    named: list[tuple[str, str, Iterable[str], Collection[str]]] = [
-        (f"Stream {table}: table", "Source", [table], defined.sources) for table in defined.streams
-    ]
+    named: list[tuple[str, str, Iterable[str], Collection[str]]] = []
     with_keys: list[FeatureView | LabelView] = [*defined.views.values(), *defined.labels]
     for keyed in with_keys:
         named.append((f"{keyed.name}: entities", "Entity", keyed.entities, defined.entities))

@@ -37,7 +37,6 @@ def published_files(repository: Repository) -> dict[str, bytes]:
         "services": [*repository.services.values()],
         "labels": [repository.label],
         "sources": [*repository.sources.values()],
-        "streams": [*repository.streams.values()],
     }
     bodies = {field: [_body(definition) for definition in sorted(defined[field], key=name_of)] for field in KINDS}
     texts = {path: code(query) for path, query in queries.items()}

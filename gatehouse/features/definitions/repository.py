@@ -16,7 +16,6 @@ from gatehouse.features.definitions.declarations import (
     LabelView,
     OnDemandView,
     Source,
-    Stream,
 )
 from gatehouse.features.definitions.loading import (
     FILE,
@@ -74,7 +73,6 @@ class Repository:
     folder: Path
     entities: dict[str, str]
     sources: dict[str, Source]
-    streams: dict[str, Stream]
     macros: str
     staging: dict[str, str]
     views: dict[str, View]
@@ -184,7 +182,6 @@ def _assembled(folder: Path, defined: Definitions, problems: list[str]) -> Repos
         folder=folder,
         entities={name: str(entity.type) for name, entity in defined.entities.items()},
         sources=defined.sources,
-        streams=defined.streams,
         macros=macros,
         staging=staging,
         views=views,

