@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from gatehouse.kfp_api.answers import Run
 from gatehouse.operations.ending.outcome import outcome_in_kfp
