@@ -11,7 +11,6 @@ from gatehouse.data.sources.catalog import SourceSpec
 from gatehouse.data.splitting.spec import STRATEGIES
 from gatehouse.data.validation.column_contract import Rule
 from gatehouse.data.validation.contract import Contract
-from gatehouse.data.validation.spec import StatisticsSpec
 from gatehouse.evaluation.integration.spec import IntegrationSpec
 from gatehouse.evaluation.spec import EvaluationSpec, GatePolicy
 from gatehouse.features.definitions import Entity, FeatureService, FeatureView, LabelView, OnDemandView, Source
@@ -242,7 +241,6 @@ def _project() -> str:
         "evaluation": EvaluationSpec,
         "integration": IntegrationSpec,
         "monitoring": MonitoringSpec,
-        "statistics": StatisticsSpec,
         "launch": (
             LAUNCHES,
             "kind",

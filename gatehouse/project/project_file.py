@@ -10,7 +10,6 @@ from gatehouse.configuration.strict import Strict
 from gatehouse.data.sources.catalog import SourceSpec
 from gatehouse.data.splitting.spec import SplitSpec
 from gatehouse.data.validation.column_contract import refuse
-from gatehouse.data.validation.spec import StatisticsSpec
 from gatehouse.evaluation.integration.spec import IntegrationSpec
 from gatehouse.evaluation.spec import EvaluationSpec
 from gatehouse.features.spec import FeaturesSpec
@@ -72,7 +71,6 @@ class ProjectFile(Strict):
     )
     policy: str = Field("policy.yaml", min_length=1, description="The promotion policy, relative to this file.")
     monitoring: MonitoringSpec
-    statistics: StatisticsSpec = Field(StatisticsSpec(), description="Where the statistics of a snapshot are computed.")
     alerts: When = Field(
         "never", description="Which verdicts and ends of runs are sent to the webhook GATEHOUSE_ALERT_WEBHOOK."
     )

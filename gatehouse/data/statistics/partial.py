@@ -233,17 +233,13 @@ class OrderedMerge:
     def __init__(self) -> None:
         self._nodes: dict[tuple[int, int], Partial] = {}
 
-    def add(self, number: int, partial: Partial, level: int = 0) -> None:
+    def add(self, number: int, partial: Partial) -> None:
         """Take in one part; every number from 0 on is given once."""
+        level = 0
         while (neighbour := self._nodes.pop((level, number ^ 1), None)) is not None:
             partial = neighbour.merged(partial) if number & 1 else partial.merged(neighbour)
             level, number = level + 1, number >> 1
         self._nodes[level, number] = partial
-
-    def join(self, other: "OrderedMerge") -> None:
-        """Take in all parts that another merge has."""
-        for (level, number), partial in sorted(other._nodes.items()):
-            self.add(number, partial, level)
 
     def result(self) -> Partial:
         """All parts as one; there must be at least one."""

@@ -54,14 +54,6 @@ def measure_table(
     )
 
 
-def measure_file(path: Path, plans: Sequence[ColumnPlan]) -> list[Partial]:
-    """Measure one file, row group by row group."""
-    merges = [OrderedMerge() for _ in plans]
-    for part in _parts_of(path):
-        _add(merges, part.group, part.measure(plans))
-    return [merge.result() for merge in merges]
-
-
 def _measured_files(
     pool: ThreadPoolExecutor, files: Sequence[Path], plans: Sequence[ColumnPlan], most: int
 ) -> Iterator[tuple[int, list[OrderedMerge]]]:

@@ -5,7 +5,6 @@ from datetime import datetime
 from pydantic import Field
 
 from gatehouse.data.statistics.stage import MeasureRequest, measure
-from gatehouse.data.validation.spec import StatisticsSpec
 from gatehouse.store.canonical import canonical_json
 from gatehouse.store.identity import operational
 from gatehouse.store.reference import references_in
@@ -20,7 +19,6 @@ class ValidateRequest(StageModel):
         baseline: Reference of the earlier validation; empty for none.
         snapshots: References of other snapshots that foreign keys name, by name.
         delivery: Warnings of the guards about the delivery, for the record.
-        statistics: Where statistics are computed; it changes no result.
         force: Measure again even if the memo has the statistics; it changes no result.
     """
 
@@ -29,7 +27,6 @@ class ValidateRequest(StageModel):
     baseline: str = ""
     snapshots: dict[str, str] = Field({})
     delivery: tuple[str, ...] = ()
-    statistics: StatisticsSpec = operational(StatisticsSpec())
     force: str = operational("")
 
 
@@ -76,7 +73,6 @@ def validate(request: ValidateRequest, store: ArtifactStore) -> ValidateResult:
         datasets=snapshot.derived_from,
         sensitive=sensitive,
         baseline=before,
-        statistics=request.statistics,
     )
     measured = measure(measuring, store, force=request.force).statistics
     current, baseline = measurement(store, measured), measurement(store, before)

@@ -6,7 +6,7 @@ from typing import Any
 from gatehouse.data.statistics import Statistics
 from gatehouse.data.validation.anomalies import Anomaly, Findings
 from gatehouse.data.validation.movement import MOVEMENTS
-from gatehouse.data.validation.spec import SkewSpec
+from gatehouse.data.validation.skew.spec import SkewSpec
 
 _DIGITS = 9
 _DISTANCES = ("psi", "js", "linf")

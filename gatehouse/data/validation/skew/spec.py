@@ -1,22 +1,10 @@
-"""Where statistics are computed. It never changes what they are."""
+"""The section of a comparison of serving with training: thresholds and columns left out."""
 
 from typing import Literal
 
 from pydantic import Field
 
 from gatehouse.store.identity import Spec, Unordered
-
-
-class StatisticsSpec(Spec):
-    """The machinery behind statistics: threads of one machine, or Apache Beam for what one machine does not hold."""
-
-    engine: Literal["in_process", "beam"] = Field("in_process", description="`beam` needs gatehouse[beam].")
-    threads: int = Field(
-        0, ge=0, description="Threads, when the statistics are computed in this process; 0 for one per core, at most 8."
-    )
-    options: tuple[str, ...] = Field(
-        (), description="Pipeline options of Beam, e.g. --runner=FlinkRunner; without any, Beam runs in the process."
-    )
 
 
 class SkewSpec(Spec):
