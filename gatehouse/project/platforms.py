@@ -15,7 +15,6 @@ from gatehouse.configuration.strict import Strict
 from gatehouse.configuration.yaml_lines import load_model, read_text
 from gatehouse.data.snapshot.spec import window_of
 from gatehouse.errors import ConfigurationError
-from gatehouse.launchers.kueue import Kueue
 from gatehouse.launchers.spec import FromSecret, Toleration, Volume
 from gatehouse.monitoring.collecting_stage import LATEST
 from gatehouse.project.project import Project
@@ -156,9 +155,6 @@ class Platform(Strict):
     )
     mlflow: Mlflow = Field(Mlflow(), description="Settings of KFP's own MLflow integration.")
     model_registry: ModelRegistry | None = Field(None, description="The Kubeflow Model Registry; null for none.")
-    kueue: Kueue | None = Field(
-        None, description="Teams that share the cluster; null if Kueue is not set up from this profile."
-    )
 
     @field_validator("endpoint")
     @classmethod
@@ -196,8 +192,6 @@ class Platform(Strict):
                 "store: expected an address that every pod reaches, as gs://bucket/gatehouse or s3://bucket/gatehouse, "
                 f"or a folder in a volume under pods.volumes ({mounted}), found {self.store}"
             )
-        if self.kueue is not None and not self.queue:
-            raise ValueError("queue: expected the name of the local queue of each team's namespaces, found none")
         return self
 
     @property

@@ -132,7 +132,7 @@ def _cluster(
     yield _resource(api, *_SERVING, "")
     if platform.queue:
         check, (group, plural) = f"queue {queue}", _QUEUES
-        advice = "`gatehouse kueue manifests PROFILE` writes it, where the profile has `kueue`."
+        advice = "Create a LocalQueue of Kueue in the namespace, or correct `queue` of the profile."
         try:
             queue_object = api.get(f"/apis/{_served(api, group)}/namespaces/{namespace}/{plural}/{queue}")
             yield passed(check, f"gives to {queue_object['spec'].get('clusterQueue', 'no cluster queue')}")

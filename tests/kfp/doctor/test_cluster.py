@@ -133,7 +133,7 @@ def _profile(**changes: Any) -> Callable[[Patient], None]:
         ),
         (_profile(endpoint=""), "Kubeflow Pipelines", "not checked", "names an endpoint", "Set `endpoint`"),
         (_lose("/apis/kubeflow.org"), "pytorchjobs.kubeflow.org", "failed", "does not know it", "Install its operator"),
-        (_lose("/apis/kueue.x-k8s.io"), "queue flights", "failed", "no local queue", "gatehouse kueue manifests"),
+        (_lose("/apis/kueue.x-k8s.io"), "queue flights", "failed", "no local queue", "LocalQueue"),
         (
             lambda patient: patient.cluster.granted.discard(("", "pods/log", "get")),
             "rights",
