@@ -9,9 +9,9 @@ from gatehouse.project.project import Project
 from gatehouse.registry.explanation import Act, act_of
 from gatehouse.registry.ledger import model_names
 from gatehouse.registry.naming import VersionName, named
-from gatehouse.registry.search import SearchRequest, VersionSummary, search
 from gatehouse.registry.stage import PromoteRequest, PromoteResult, RegisterRequest, RegisterResult, promote, register
 from gatehouse.registry.state import ALIASES
+from gatehouse.registry.summary import VersionSummary, version_summaries
 from gatehouse.server.cache import ReadCache
 from gatehouse.server.problems import ProblemError
 from gatehouse.server.tokens import Token
@@ -124,7 +124,7 @@ def model(store: ArtifactStore, name: str) -> Model:
 
 def versions(store: ArtifactStore, name: str) -> tuple[VersionSummary, ...]:
     """The versions of a model, with their numbers."""
-    return search(SearchRequest(model_name=require_named(store, name).ledger.model_name), store)
+    return version_summaries(store, require_named(store, name).ledger.model_name)
 
 
 def history(store: ArtifactStore, name: str) -> list[Act]:
