@@ -19,7 +19,7 @@ from gatehouse.launchers.spec import FromSecret, Toleration, Volume
 from gatehouse.monitoring.collecting_stage import LATEST
 from gatehouse.project.project import Project
 from gatehouse.project.task_settings import TaskResources, of_tasks
-from gatehouse.runtime.images import PACKAGES, by_digest, image
+from gatehouse.runtime.images import LOCKS, by_digest, image
 from gatehouse.runtime.plural import counted
 from gatehouse.runtime.redaction import public_address, require_encoded
 from gatehouse.runtime.variables import CREDENTIALS, SETTINGS
@@ -175,8 +175,8 @@ class Platform(Strict):
     @field_validator("images")
     @classmethod
     def _image_names(cls, images: dict[str, str]) -> dict[str, str]:
-        if unknown := sorted(images.keys() - PACKAGES.keys()):
-            raise ValueError(f"expected images of {', '.join(PACKAGES)}, found {', '.join(unknown)}")
+        if unknown := sorted(images.keys() - LOCKS.keys()):
+            raise ValueError(f"expected images of {', '.join(LOCKS)}, found {', '.join(unknown)}")
         return images
 
     @field_validator("stages")

@@ -25,7 +25,7 @@ from gatehouse.operations.diagnosing.reach import (
 from gatehouse.project.platforms import Platform
 from gatehouse.project.project import Project
 from gatehouse.registry.model_registry import RegistryApi
-from gatehouse.runtime.images import PACKAGES, TRAINING_GPU, by_digest
+from gatehouse.runtime.images import LOCKS, TRAINING_GPU, by_digest
 from gatehouse.runtime.variables import CREDENTIAL_KEYS, ENDPOINT, SETTINGS_KEYS
 
 _PATIENCE = Patience(request=10.0, retry=10.0)
@@ -60,7 +60,7 @@ class ClusterObject:
 
 def examine(project: Project, platform: Platform) -> Iterator[Finding]:
     """All checks of a platform that are possible from here, one by one."""
-    needed = {name: "" for name in PACKAGES if name != TRAINING_GPU}  # That one is needed only for GPUs.
+    needed = {name: "" for name in LOCKS if name != TRAINING_GPU}  # That one is needed only for GPUs.
     for name, reference in (needed | platform.images).items():
         if by_digest(reference):
             yield passed(f"image {name}", reference)
