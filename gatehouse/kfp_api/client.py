@@ -48,19 +48,12 @@ class KfpApi:
         self.namespace = namespace
 
     @classmethod
-    def connect(
-        cls,
-        endpoint: str = "",
-        namespace: str = "",
-        token: str = "",
-        token_file: str = "",
-        patience: Patience | None = None,
-    ) -> "KfpApi":
+    def connect(cls, endpoint: str = "", namespace: str = "", patience: Patience | None = None) -> "KfpApi":
         """Prepare requests; nothing is sent yet. Empty arguments come from the environment.
 
-        A token file is read for each request. Raises ConfigurationError if no address is given.
+        Raises ConfigurationError if no address is given.
         """
-        connection = Connection(endpoint, token, token_file, patience or Patience())
+        connection = Connection(endpoint, patience or Patience())
         return cls(connection, namespace or os.environ.get(NAMESPACE, ""))
 
     @property
