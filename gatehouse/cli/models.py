@@ -11,7 +11,7 @@ import typer
 from gatehouse.cli.output import JsonOption, StoreOption, print_facts, print_json, print_rows, short
 from gatehouse.cli.terminal import figure
 from gatehouse.configuration.yaml_lines import load_model, read_text
-from gatehouse.errors import ConfigurationError, GatehouseError, StoreError
+from gatehouse.errors import ConfigurationError, StoreError
 from gatehouse.evaluation.spec import GatePolicy
 from gatehouse.project.place import address_of, find, no_store_at, open_store
 from gatehouse.registry import comparison, explanation, projection, promotion, reproduction
@@ -19,7 +19,7 @@ from gatehouse.registry.alias import Resolver
 from gatehouse.registry.approval import ApproveRequest, approve
 from gatehouse.registry.card import model_card
 from gatehouse.registry.exemption import ExemptRequest, exempt
-from gatehouse.registry.explanation import Number, objective_first
+from gatehouse.registry.explanation import Number, numbers_of
 from gatehouse.registry.ledger import Ledger, model_names
 from gatehouse.registry.naming import VersionName, named
 from gatehouse.registry.policy_trial import tried
@@ -100,13 +100,10 @@ def show(model: ModelArgument = "", store: StoreOption = "") -> None:
 
 
 def _metrics(store: ArtifactStore, version: ModelVersion) -> str:
-    """The metrics of the version's evaluation, the task's objective first; empty if the evaluation is gone."""
-    try:
-        metrics = store.read_json(version.evaluation, "metrics.json")["candidate"]
-        ordered = objective_first(store, version.evaluation, metrics)
-    except GatehouseError:
-        return ""
-    return "  ".join(f"{metric} {figure(metrics[metric])}" for metric in ordered[:_METRICS])
+    """The first metrics of the version's evaluation; empty if the evaluation is gone."""
+    return "  ".join(
+        f"{value.name} {figure(value.value)}" for value in numbers_of(store, version.evaluation)[:_METRICS]
+    )
 
 
 @app.command("promote")

@@ -1,7 +1,5 @@
 """Explains a registered version: the seven answers, its history, its numbers, and its lineage as a graph."""
 
-from collections.abc import Iterable
-
 from gatehouse.errors import ErasedArtifactError, MissingArtifactError
 from gatehouse.metrics.catalogue import metric_named, metrics
 from gatehouse.metrics.judging import objective_of
@@ -128,23 +126,18 @@ def act_of(number: int, record: Record) -> Act:
     )
 
 
-def objective_first(store: ArtifactStore, evaluation: str, names: Iterable[str]) -> list[str]:
-    """Names of metrics, with the one that compares models of the evaluation's task first."""
-    objective = objective_of(str(store.manifest(evaluation).details.get("task", "")))
-    return sorted(names, key=lambda name: name != objective)
-
-
 def numbers_of(store: ArtifactStore, evaluation: str) -> tuple[Number, ...]:
     """Every metric of the candidate on the whole test part, the objective first; empty if the evaluation is gone."""
     try:
         values = store.read_json(evaluation, "metrics.json")["candidate"]
     except (ErasedArtifactError, MissingArtifactError):
         return ()
-    intervals = {}
-    if store.manifest(evaluation).entry("uncertainty.json") is not None:
+    manifest, intervals = store.manifest(evaluation), {}
+    objective = objective_of(str(manifest.details.get("task", "")))
+    if manifest.entry("uncertainty.json") is not None:
         intervals = store.read_json(evaluation, "uncertainty.json")["intervals"].get("candidate", {})
     numbers = []
-    for name in objective_first(store, evaluation, values):
+    for name in sorted(values, key=lambda name: name != objective):
         has_interval = name not in metrics() or metric_named(name).has_interval  # Earlier versions had other metrics.
         low, high = (intervals.get(name) if has_interval else None) or (None, None)
         numbers.append(Number(name=name, value=float(values[name]), low=low, high=high))
