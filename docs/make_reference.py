@@ -181,11 +181,7 @@ def _project() -> str:
         "evaluation": EvaluationSpec,
         "integration": IntegrationSpec,
         "monitoring": MonitoringSpec,
-        "launch": (
-            LAUNCHES,
-            "kind",
-            "Where training runs; it is in no key. See [launchers](launchers.md).",
-        ),
+        "launch": (LAUNCHES, "kind", "Where training runs; it is in no key. See [launchers](launchers.md)."),
         "prices": Prices,
         "resources": TaskResources,
         "schedules": Schedule,

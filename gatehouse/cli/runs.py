@@ -132,12 +132,7 @@ def list_runs(
 
 
 @app.command()
-def show(
-    run: RunArgument,
-    store: StoreOption = "",
-    uri: UriOption = "",
-    as_json: JsonOption = False,
-) -> None:
+def show(run: RunArgument, store: StoreOption = "", uri: UriOption = "", as_json: JsonOption = False) -> None:
     """Show a run: how it was made, its metrics with their course, and the runs below it."""
     reader = _reader(store, uri)
     tracked = reader.find(run)

@@ -183,10 +183,6 @@ class KfpApi:
             if name in ("", run.name):  # MySQL ignores the case of letters.
                 yield run
 
-    def find_runs(self, name: str) -> list[Run]:
-        """All runs of a name, the newest first."""
-        return list(self.runs(name=name))
-
     def run(self, run: str) -> Run:
         """The run of an id."""
         get = partial(self._runs.run_service_get_run, run)

@@ -6,7 +6,7 @@ from gatehouse.notebook.artifacts import Artifact, Model, artifact_of
 from gatehouse.notebook.run import Run
 from gatehouse.notebook.table import Listing, Row
 from gatehouse.project import place
-from gatehouse.registry.summary import version_summaries
+from gatehouse.registry.explanation import version_summaries
 from gatehouse.store.run import recorded_runs
 from gatehouse.store.store import ArtifactStore
 

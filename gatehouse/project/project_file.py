@@ -44,8 +44,7 @@ class ProjectFile(Strict):
         "", description="Reference of an earlier validation to measure drift against; empty for none."
     )
     snapshots: dict[str, str] = Field(
-        {},
-        description="References of snapshots that the contract's foreign keys point to, by their name there.",
+        {}, description="References of snapshots that the contract's foreign keys point to, by their name there."
     )
     features: FeaturesSpec = Field(description="Where features are defined.")
     split: SplitSpec = Field(description="How rows are divided into train, validation and test.")
@@ -54,10 +53,7 @@ class ProjectFile(Strict):
         TransformationSpec(), description="How features are transformed, fitted on the train part."
     )
     training: TrainSpec = Field(description="The model and its full budget; tuning overwrites what it searches.")
-    launch: Annotated[
-        Launch,
-        Field(description="Where training runs; changes no bit of a model."),
-    ] = LocalLaunch()
+    launch: Annotated[Launch, Field(description="Where training runs; changes no bit of a model.")] = LocalLaunch()
     tuning: ExperimentSpec | None = Field(
         None, description="Search space and settings of the experiment; null trains with `training` as it is."
     )
@@ -66,8 +62,7 @@ class ProjectFile(Strict):
     )
     evaluation: EvaluationSpec = Field(description="What is measured.")
     integration: IntegrationSpec | None = Field(
-        None,
-        description="Settings of the integration tests of the candidate, before it is judged; null for none.",
+        None, description="Settings of the integration tests of the candidate, before it is judged; null for none."
     )
     policy: str = Field("policy.yaml", min_length=1, description="The promotion policy, relative to this file.")
     monitoring: MonitoringSpec = Field(description="What counts as drift.")
@@ -75,8 +70,7 @@ class ProjectFile(Strict):
         "never", description="Which verdicts and ends of runs are sent to the webhook GATEHOUSE_ALERT_WEBHOOK."
     )
     alert_form: Form = Field(
-        "generic",
-        description="Format for the webhook: plain JSON, Slack's blocks, or an adaptive card for Teams.",
+        "generic", description="Format for the webhook: plain JSON, Slack's blocks, or an adaptive card for Teams."
     )
     owner: str = Field("", max_length=200, description="Who is responsible for the project; failure notices name them.")
     schedules: dict[str, Schedule] = Field(

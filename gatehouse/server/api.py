@@ -7,9 +7,8 @@ from fastapi import APIRouter, Path, Query, Request, Response
 
 from gatehouse.registry.approval import ApproveRequest, ApproveResult, approve
 from gatehouse.registry.comparison import CompareRequest, VersionComparison, compare
-from gatehouse.registry.explanation import Act, ExplainRequest, Explanation, explain
+from gatehouse.registry.explanation import Act, ExplainRequest, Explanation, VersionSummary, explain
 from gatehouse.registry.stage import PromoteResult, RegisterResult
-from gatehouse.registry.summary import VersionSummary
 from gatehouse.server import registry, runs
 from gatehouse.server.access import Access, Promoter, Reader, Runner
 from gatehouse.server.problems import answers

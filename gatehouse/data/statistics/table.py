@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from gatehouse.data.statistics import Statistics
-from gatehouse.data.statistics.columns import ColumnPlan, Kind, plans_of
+from gatehouse.data.statistics.columns import ColumnPlan, Kind
 from gatehouse.data.statistics.partial import OrderedMerge, Partial
 from gatehouse.data.statistics.readout import read_out
 from gatehouse.runtime.limits import processors
@@ -39,7 +39,8 @@ def measure_table(
     """
     if not files:
         return MeasuredTable(0, {}, {})
-    plans = plans_of(pq.read_schema(files[0]), sensitive, baseline)
+    schema = pq.read_schema(files[0])
+    plans = [ColumnPlan.of(field, field.name in sensitive, baseline.get(field.name, {})) for field in schema]
     threads = threads or min(8, processors())
     whole = [OrderedMerge() for _ in plans]
     with ThreadPoolExecutor(threads) as pool:

@@ -40,9 +40,7 @@ class ValidateResult(StageModel):
 
 
 @stage(
-    "validate",
-    title="Validate against the contract",
-    pages={"validations": "gatehouse.data.validation.report:page"},
+    "validate", title="Validate against the contract", pages={"validations": "gatehouse.data.validation.report:page"}
 )
 def validate(request: ValidateRequest, store: ArtifactStore) -> ValidateResult:
     """Judge a snapshot. A breach is a verdict, not an error.
@@ -68,12 +66,7 @@ def validate(request: ValidateRequest, store: ArtifactStore) -> ValidateResult:
     elsewhere = {name: tables_of(store, other, f"{name} ") for name, other in references.items()}
     sensitive = {name: tuple(contract.sensitive(name, table.types())) for name, table in tables.items()}
     before = statistics_of(store, request.baseline)
-    measuring = MeasureRequest(
-        name=snapshot.name,
-        datasets=snapshot.derived_from,
-        sensitive=sensitive,
-        baseline=before,
-    )
+    measuring = MeasureRequest(name=snapshot.name, datasets=snapshot.derived_from, sensitive=sensitive, baseline=before)
     measured = measure(measuring, store, force=request.force).statistics
     current, baseline = measurement(store, measured), measurement(store, before)
     compared = Measurement(without_values(baseline.statistics, sensitive), current.rebinned, baseline.rows)
@@ -108,8 +101,5 @@ def validate(request: ValidateRequest, store: ArtifactStore) -> ValidateResult:
         details={"verdict": findings.verdict, "warnings": [*delivered, *findings.warnings_without_values()]},
     )
     return ValidateResult(
-        validation=str(reference),
-        verdict=findings.verdict,
-        reasons=findings.reasons(),
-        warnings=findings.warnings(),
+        validation=str(reference), verdict=findings.verdict, reasons=findings.reasons(), warnings=findings.warnings()
     )

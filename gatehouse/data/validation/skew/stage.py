@@ -3,7 +3,7 @@
 from gatehouse.data.statistics.measurement import measurement
 from gatehouse.data.statistics.stage import MeasureRequest, measure
 from gatehouse.data.validation.sensitivity import sensitive_columns
-from gatehouse.data.validation.skew.spec import SkewSpec
+from gatehouse.data.validation.skew.judge import SkewSpec
 from gatehouse.errors import ConfigurationError
 from gatehouse.store.canonical import canonical_json
 from gatehouse.store.identity import identity_of, operational
