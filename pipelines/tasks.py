@@ -15,7 +15,6 @@ from gatehouse.launchers.spec import LocalLaunch
 from gatehouse.operations.alerting.stage import alert
 from gatehouse.operations.ending.stage import report_end
 from gatehouse.operations.reconciling.stage import reconcile
-from gatehouse.pipelines import pods
 from gatehouse.pipelines.interfaces import component_of
 from gatehouse.project.project import Project
 from gatehouse.project.task_settings import StageSettings
@@ -182,6 +181,8 @@ class Tasks:
         if tolerated:
             task.set_env_variable(TOLERATE, ",".join(tolerated))
         if self.platform is not None:
+            from gatehouse.pipelines import pods
+
             resources = self.project.file.resources.get(stage.name)
             pods.equip(task, component, minutes, resources, retries, self.platform)
         # What a stage gave that failed and was let pass must not come out of KFP's cache.
@@ -194,6 +195,8 @@ class Tasks:
         On this machine the variable is in the environment already.
         """
         if self.platform is not None:
+            from gatehouse.pipelines import pods
+
             pods.entrust(task, key, variable, self.platform)
 
     def say_launch(self, task: PipelineTask) -> None:

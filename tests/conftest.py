@@ -21,6 +21,7 @@ from xdist.scheduler import LoadScopeScheduling
 
 from gatehouse.kfp.local_run import LocalRun
 from gatehouse.runtime import limits
+from gatehouse.runtime.variables import RUN_ID
 from gatehouse.store.store import ArtifactStore
 from gatehouse.tracking.mlflow_client import tracking_of
 from gatehouse.tracking.pipeline_runs import show_apart
@@ -309,6 +310,13 @@ def first(once: Once, project: Path, raw: Path) -> tuple[ArtifactStore, LocalRun
 
     folder = once("first", make)
     return ArtifactStore.open(folder / "store"), pickle.loads((folder / "outcome").read_bytes())
+
+
+@pytest.fixture(autouse=True)
+def _no_run_of_another_test() -> Iterator[None]:
+    """A component that a test calls as a function gives this process a run, as in its pod."""
+    yield
+    os.environ.pop(RUN_ID, None)
 
 
 @pytest.fixture

@@ -106,7 +106,7 @@ def test_a_pipeline_is_submitted_once(cli: Cli, kfp_server: KfpServer, place: Pa
     assert (first["runtime_config"], first["service_account"]) == ({"parameters": {"seed": 7}}, "trainer")
     assert first["plugins_input"] == {"mlflow": {"experiment_name": "flights"}}
     (version,) = kfp_server.objects.pipeline_versions.values()
-    assert version["tags"]["project"] == "flights" and len(version["tags"]["code"]) == 16
+    assert version["tags"]["project"] == "flights" and len(version["tags"]["spec"]) == 16
     store = ArtifactStore.open(str(place / "store"))
     assert all(store.exists(config.reference) for config in load_project(place / "project").configs())
 

@@ -8,7 +8,6 @@ import pytest
 from gatehouse.evaluation.rules.champion import ChampionRule
 from gatehouse.evaluation.spec import EvaluationSpec, GatePolicy
 from gatehouse.evaluation.stage import EvaluateRequest, EvaluateResult, evaluate
-from gatehouse.store.run import RUN_ID
 from gatehouse.store.store import ArtifactStore
 from gatehouse.tracking import performance
 from tests.evaluation.candidates import publish_model
@@ -54,12 +53,6 @@ def few_calls() -> Iterator[None]:
         patch.setattr(performance, "_SINGLE", 10)
         patch.setattr(performance, "_BATCHES", 2)
         yield
-
-
-@pytest.fixture(autouse=True)
-def own_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A component that is called here sets the id of its run, in which no later test may be."""
-    monkeypatch.setenv(RUN_ID, "")
 
 
 @pytest.fixture

@@ -33,8 +33,8 @@ def test_a_candidate_goes_from_resolve_to_champion_through_addresses(gate: Gate,
     assert promote.python_func(store, NAME, "promote", 0, "approved") == ("promoted", 1, model)
     champion = component_of("resolve").python_func(store, NAME, folder)
     assert {path.name for path in Path(folder.path).iterdir()} == {"history.json", "model.json"}
-    assert champion[:6] == (model, 1, gate.training_set, gate.split, evaluation, "")
-    assert datetime.fromisoformat(champion[6]).tzinfo
+    assert champion[:5] == (model, 1, gate.training_set, gate.split, evaluation)
+    assert datetime.fromisoformat(champion[5]).tzinfo
     with pytest.raises(ConfigurationError, match="'delete'"):
         promote.python_func(store, NAME, "delete", 1, "")
 

@@ -1,0 +1,190 @@
+"""A user's own pipeline of components, imported and loaded from their files, on a real cluster."""
+
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import kfp
+import pytest
+import yaml
+from kfp import compiler, components, dsl
+
+from gatehouse import components as gh
+from gatehouse.registry.ledger import Ledger
+from gatehouse.store.run import events
+from gatehouse.store.store import ArtifactStore
+from tests.cluster.conftest import MINUTES, PROFILE, Cluster
+from tests.cluster.test_cluster import PIPELINE_ROOT
+from tests.source_tree import ROOT
+
+KINDS = ("local", "pytorchjob", "trainjob")
+
+SCRIPT = """
+import os, pathlib, time, torch, torch.distributed as dist
+import pandas as pd
+
+dist.init_process_group("gloo")
+rows = pd.read_parquet(os.environ["GATEHOUSE_INPUT_DATA"])
+x, y = torch.tensor(rows[["a", "b"]].to_numpy(), dtype=torch.float32), torch.tensor(rows["label"].to_numpy())
+model = torch.nn.Linear(2, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+saved, first = pathlib.Path(os.environ["GATEHOUSE_CHECKPOINTS"]) / "last.pt", 0
+if saved.exists():
+    first, weights = torch.load(saved, weights_only=True)
+    model.load_state_dict(weights)
+print(f"first={first}", flush=True)
+for epoch in range(first, 40):
+    loss = torch.nn.functional.cross_entropy(model(x), y)
+    optimizer.zero_grad(), loss.backward(), optimizer.step()
+    dist.barrier()
+    if dist.get_rank() == 0:
+        print(f"epoch={epoch} loss={loss.item():.4f}", flush=True)
+        if epoch % 10 == 9:
+            torch.save((epoch + 1, model.state_dict()), f"{saved}.new")
+            os.rename(f"{saved}.new", saved)
+    time.sleep(float(os.environ["PAUSE"]))
+if dist.get_rank() == 0:
+    from safetensors.torch import save_file
+    save_file(model.state_dict(), os.environ["GATEHOUSE_OUTPUT"] + "/weights.safetensors")
+"""
+
+
+def own(image: str) -> tuple[Any, Any]:
+    """Two components of the user's own, in an image that has pandas and torch."""
+
+    @dsl.component(base_image=image, packages_to_install=[], install_kfp_package=False)
+    def make(rows: dsl.Output[dsl.Dataset], broken: bool = False) -> None:
+        import numpy as np
+        import pandas as pd
+
+        random = np.random.default_rng(0)
+        table = pd.DataFrame(random.normal(size=(600, 2)), columns=["a", "b"])
+        table["label"] = (table["a"] + table["b"] > 0).astype("int64") + (7 if broken else 0)
+        table.to_parquet(rows.path)
+
+    @dsl.component(base_image=image, packages_to_install=[], install_kfp_package=False)
+    def score(rows: dsl.Input[dsl.Dataset], model: dsl.Input[dsl.Model], scores: dsl.Output[dsl.Dataset]) -> None:
+        import pandas as pd
+        import torch
+        from safetensors.torch import load_file
+
+        table, weights = pd.read_parquet(rows.path), load_file(f"{model.path}/weights.safetensors")
+        x = torch.tensor(table[["a", "b"]].to_numpy(), dtype=torch.float32)
+        table["score"] = torch.softmax(x @ weights["weight"].T + weights["bias"], 1)[:, 1].numpy()
+        table.to_parquet(scores.path)
+
+    return make, score
+
+
+def pipeline(cluster: Cluster, kind: str, *, broken: bool = False, pause: float = 0.0) -> Any:
+    images = yaml.safe_load(Path(os.environ[PROFILE]).read_text())["images"]
+    make, score = own(images["training"])
+    store = cluster.store.address
+    loaded = {
+        name: components.load_component_from_file(str(ROOT / "components" / name / "component.yaml"))
+        for name in ("snapshot_dataset", "register_model")
+    }
+
+    def small(component: Any, **inputs: Any) -> Any:
+        task = component(**inputs).set_cpu_request("250m").set_memory_request("1G").set_memory_limit("2G")
+        return task.set_container_image(images[component.needs.image])
+
+    @dsl.pipeline(name="own")
+    def built() -> None:
+        rows = make(broken=broken).output
+        loaded["snapshot_dataset"](store=store, dataset=rows, name=f"own-{kind}")
+        contract = {"columns": {"label": {"type": "int64", "allowed": [0, 1]}}, "extra_columns": "allow"}
+        checked = small(gh.validate_dataset, dataset=rows, contract=contract)
+        kept = small(gh.require, verdict=checked.outputs["verdict"], reasons=checked.outputs["reasons"])
+        trained = small(
+            gh.launch,
+            script=SCRIPT,
+            data=rows,
+            kind=kind,
+            nodes=1 if kind == "local" else 2,
+            processes=2 if kind == "local" else 1,
+            image="" if kind == "local" else images["training"],
+            resources={} if kind == "local" else {"cpu": "250m", "memory": "1Gi"},
+            settings={} if kind == "local" else {"labels": {"gatehouse-test": f"own-{kind}"}},
+            environment={"PAUSE": str(pause)},
+            store=store,
+        ).after(kept)
+        model = trained.outputs["model"]
+        scores = score(rows=rows, model=model).output
+        judged = small(gh.judge, dataset=scores, model=model, policy={"bars": {"roc_auc": {"min": 0.9}}})
+        loaded["register_model"](
+            store=store, model_name=f"own-{kind}", model=model, evaluation=judged.outputs["evaluation"], data="made"
+        )
+
+    return built
+
+
+def start(cluster: Cluster, built: Any, name: str) -> str:
+    """Start a run as a user does, with KFP's client; returns its id."""
+    package = str(cluster.folder / f"{name}.yaml")
+    compiler.Compiler().compile(built, package, pipeline_name=name)
+    body = yaml.safe_load(cluster.profile.read_text())
+    client = kfp.Client(host=body["endpoint"], namespace=body.get("namespace") or "kubeflow")
+    run: str = client.create_run_from_pipeline_package(package, run_name=name, enable_caching=None).run_id
+    cluster._runs.append(run)
+    return run
+
+
+def printed(cluster: Cluster, name: str, run: str) -> str:
+    """What the script printed, in the artifact `log` of KFP."""
+    kept = ArtifactStore.open(f"{os.environ.get(PIPELINE_ROOT, 's3://mlpipeline/v2/artifacts')}/{name}/{run}")
+    keys = [key for key in kept.objects.list("") if key.endswith("/log")]
+    return "".join(kept.objects.get_bytes(key).decode() for key in keys)
+
+
+def champion(cluster: Cluster, kind: str) -> int:
+    return Ledger(cluster.store, f"own-{kind}").state().champion
+
+
+@pytest.fixture(scope="module")
+def runs(cluster: Cluster) -> dict[str, str]:
+    """All runs, which go on side by side: of each kind of launch, and one with rows that break the contract."""
+    made = {kind: start(cluster, pipeline(cluster, kind, pause=1.5), f"own-{kind}") for kind in KINDS}
+    return made | {"broken": start(cluster, pipeline(cluster, "broken", broken=True), "own-broken")}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_script_goes_on_after_its_pod_was_deleted_and_its_model_is_champion(
+    cluster: Cluster, runs: dict[str, str], kind: str
+) -> None:
+    run, label = runs[kind], f"gatehouse-test=own-{kind}"
+    if kind == "local":  # The pod of the task.
+        label = f"pipeline/runid={run}"
+
+    def pods() -> list[str]:
+        listed = json.loads(cluster.kubectl("get", "pods", "-l", label, "-o", "json"))["items"]
+        running = [pod for pod in listed if pod["status"].get("phase") == "Running"]
+        names = [pod["metadata"]["name"] for pod in running]
+        return [name for name in names if "-impl-" in name] if kind == "local" else names
+
+    def halfway() -> list[str]:
+        words = ("-c", "main") if kind == "local" else ()
+        return [name for name in pods() if "epoch=19 " in cluster.kubectl("logs", name, *words)]
+
+    (pod, *_) = cluster.until("epoch 19", halfway)
+    cluster.kubectl("delete", "pod", pod, "--grace-period=0", "--force")
+    assert cluster.api.wait(run, MINUTES * 60).state == "SUCCEEDED"
+    assert champion(cluster, kind) == 1
+    firsts = [int(number) for number in re.findall(r"first=(\d+)", printed(cluster, f"own-{kind}", run))]
+    assert max(firsts) > 0, "it went on from a checkpoint"
+
+
+def test_rows_that_break_the_contract_end_the_run_red(cluster: Cluster, runs: dict[str, str]) -> None:
+    assert cluster.api.wait(runs["broken"], MINUTES * 60).state == "FAILED"
+    assert not Ledger(cluster.store, "own-broken").state().versions
+
+
+def test_what_meets_the_world_runs_again_in_an_unchanged_run(cluster: Cluster, runs: dict[str, str]) -> None:
+    cluster.api.wait(runs["local"], MINUTES * 60)
+    again = start(cluster, pipeline(cluster, "local", pause=1.5), "own-local")
+    assert cluster.api.wait(again, MINUTES * 60).state == "SUCCEEDED"
+    first, second = ({event.stage for _, event in events(cluster.store, run)} for run in (runs["local"], again))
+    assert {"snapshot", "launch", "register_model"} <= first & second
+    assert len(Ledger(cluster.store, "own-local").state().versions) == 1, "equal files are one model"
