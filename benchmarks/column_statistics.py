@@ -2,16 +2,13 @@
 
 Everything is read from one Parquet file. DuckDB runs on one thread, once over the table: once for the same statistics
 as ours, and, what we are held against, once for the usual ones alone, without bins, lengths and a comparison. whylogs
-has no bins; it profiles the same rows. Contestants run in turn, several rounds; medians of CPU and wall seconds. Last,
-the same statistics in process and on Apache Beam's local runner, over the files of a dataset: both must be the same
-bytes, and how many rows a second each takes is printed.
+has no bins; it profiles the same rows. Contestants run in turn, several rounds; medians of CPU and wall seconds.
 """
 
 import argparse
 import tempfile
-import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +16,12 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from _flights import read_flights, write_flights
+from _flights import write_flights
 from _peers import run_peer
 from _race import Seconds, kept, medians, race
 
 from gatehouse.data.statistics.readout import BIN_LEVELS, SHOWN_LEVELS, TOP_VALUES
-from gatehouse.data.statistics.stage import MeasureRequest, measure
 from gatehouse.data.statistics.table import measure_table
-from gatehouse.data.validation.spec import StatisticsSpec
-from gatehouse.store.manifest import Column
-from gatehouse.store.store import ArtifactStore
 
 WHYLOGS_LEAST, DUCKDB_MOST, TWO_THREADS_MOST = 8.0, 1.0, 0.7
 
@@ -39,7 +32,6 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--whylogs-rounds", type=int, default=1, help="0 leaves whylogs out")
     parser.add_argument("--varied-rows", type=int, default=2_000_000, help="rows of a table without repeated values")
-    parser.add_argument("--beam-times", type=int, default=3, help="how often the flights are repeated for Beam")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     with tempfile.TemporaryDirectory() as directory:
@@ -56,7 +48,6 @@ def main() -> None:
         _write_varied(varied, options.varied_rows)
         print(f"\n{options.varied_rows:,} rows of 4 columns of doubles and 2 of keys, all different: sketched")
         _print(_race(varied, options.rounds))
-        _beam(Path(directory), options.beam_times)
 
 
 def _race(path: Path, rounds: int) -> dict[str, Seconds]:
@@ -89,7 +80,7 @@ def _print_limits(taken: dict[str, Seconds]) -> None:
     kept("least wall of two threads to one", least["two threads"] / least["one thread"], most=TWO_THREADS_MOST)
 
 
-def _sql(path: Path, baseline: dict[str, Any], bins: bool) -> str:
+def _sql(path: Path, baseline: Mapping[str, Any], bins: bool) -> str:
     """Statistics as aggregates of one query; with `bins`, all that ours has."""
     columns = ["count(*)"]
     for column, statistics in baseline.items():
@@ -121,34 +112,6 @@ def _write_varied(path: Path, rows: int) -> None:
     reals = {f"real {number}": generator.normal(size=rows) for number in range(4)}
     keys = {"key": np.arange(rows), "text": [f"key {number:08d}" for number in range(rows)]}
     pq.write_table(pa.table(reals | keys), path, compression="zstd", row_group_size=131_072)
-
-
-def _beam(folder: Path, times: int) -> None:
-    store, table = ArtifactStore.open(folder / "store"), pa.concat_tables([read_flights()] * times)
-    files, counts = {}, {}
-    with store.workspace() as workspace:
-        for number, start in enumerate(range(0, table.num_rows, 131_072)):
-            name = f"part-{number:05d}.parquet"
-            files[name] = workspace / name
-            counts[name] = len(table.slice(start, 131_072))
-            pq.write_table(table.slice(start, 131_072), files[name], compression="zstd")
-        columns = [Column(field.name, str(field.type)) for field in table.schema]
-        dataset = str(store.publish("datasets", "flights", files, columns=columns, rows_per_file=counts))
-    print(f"\nflights, {table.num_rows:,} rows in {len(files)} files, from a store")
-    engines = {
-        "in process, one thread": StatisticsSpec(threads=1),
-        "in process, two threads": StatisticsSpec(threads=2),
-        "Beam, local runner": StatisticsSpec(engine="beam"),
-    }
-    references = set()
-    for name, engine in engines.items():
-        request = MeasureRequest(name="flights", datasets={"flights": dataset}, statistics=engine)
-        measure(request, store, force="warm")
-        began = time.perf_counter()
-        references.add(measure(request, store, force="again").statistics)
-        seconds = time.perf_counter() - began
-        print(f"{name:<24} {seconds:7.2f} s {table.num_rows / seconds / 1e6:6.2f} M rows a second")
-    print(f"statistics are {'the same, byte for byte' if len(references) == 1 else 'DIFFERENT'}")
 
 
 if __name__ == "__main__":

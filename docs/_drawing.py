@@ -72,17 +72,13 @@ def stages_of(pipeline: Pipeline) -> dict[str, list[str]]:
     return tasks
 
 
-def _tasks(spec: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
-    graphs = [spec["root"], *(component for component in spec["components"].values() if "dag" in component)]
-    return [pair for graph in graphs for pair in graph["dag"]["tasks"].items()]
-
-
 def drawing(pipeline: Pipeline, name: str) -> str:
     """A pipeline as SVG: a row for each task, in order, and a lane for each thing that flows."""
     spec = json_format.MessageToDict(pipeline.function.pipeline_spec)
     tasks = stages_of(pipeline)
     row_of = {task: row for row, task in enumerate(tasks)}
-    titles = {name: task["taskInfo"]["name"] for name, task in _tasks(spec)}
+    graphs = [spec["root"], *(component for component in spec["components"].values() if "dag" in component)]
+    titles = {key: task["taskInfo"]["name"] for graph in graphs for key, task in graph["dag"]["tasks"].items()}
     drawn = flows(spec, row_of)
     parts = [_task(row, stages, titles[task]) for row, (task, stages) in enumerate(tasks.items())]
     offsets: dict[int, int] = {}

@@ -59,6 +59,8 @@ def _readme(name: str, component: Component) -> str:
         *([["stages", ", ".join(map(_link, own))]] if own else []),
     ]
     outputs = component.component_spec.outputs or {}
+    given = [[f"`{name}`", _type(output.type), output.description] for name, output in outputs.items()]
+    refused = [f"- `{name}`: {'; '.join(texts)}." for name, texts in sorted(errors.items())]
     parts = [
         f"# {name}\n\n{_GENERATED}",
         f"{doc.short_description}\n",
@@ -70,10 +72,10 @@ def _readme(name: str, component: Component) -> str:
         "`component.yaml`.\n",
         "## Inputs\n",
         table(["input", "type", "default", "what it is"], list(_inputs(component))),
-        *(["## Outputs\n", table(["output", "type", "what it is"], _outputs(outputs))] if outputs else []),
+        *(["## Outputs\n", table(["output", "type", "what it is"], given)] if outputs else []),
         "## What it costs\n",
         table(["", ""], costs),
-        *(["## What it refuses\n", _list(errors)] if errors else []),
+        *(["## What it refuses\n", "\n".join([*refused, ""])] if errors else []),
     ]
     return "\n".join(parts)
 
@@ -113,10 +115,6 @@ def _inputs(component: Component) -> Any:
         yield [f"`{name}`", _type(parameter.type), default, parameter.description]
 
 
-def _outputs(outputs: dict[str, Any]) -> list[list[str]]:
-    return [[f"`{name}`", _type(output.type), output.description] for name, output in outputs.items()]
-
-
 def _type(name: str) -> str:
     return _TYPES.get(str(name), str(name).removeprefix("system.").partition("@")[0])
 
@@ -137,10 +135,6 @@ def _link(stage: Stage[Any, Any]) -> str:
 
 def _joined(texts: Any) -> str:
     return "; ".join(dict.fromkeys(filter(None, texts)))
-
-
-def _list(errors: dict[str, list[str]]) -> str:
-    return "\n".join(f"- `{name}`: {'; '.join(texts)}." for name, texts in sorted(errors.items())) + "\n"
 
 
 def _index(public: dict[str, Component]) -> str:

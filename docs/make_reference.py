@@ -1,5 +1,6 @@
 """Writes docs/project.md and docs/platforms.md from the models that check these files."""
 
+import inspect
 from typing import Any, get_args
 
 import yaml
@@ -11,7 +12,6 @@ from gatehouse.data.sources.catalog import SourceSpec
 from gatehouse.data.splitting.spec import STRATEGIES
 from gatehouse.data.validation.column_contract import Rule
 from gatehouse.data.validation.contract import Contract
-from gatehouse.data.validation.spec import StatisticsSpec
 from gatehouse.evaluation.integration.spec import IntegrationSpec
 from gatehouse.evaluation.spec import EvaluationSpec, GatePolicy
 from gatehouse.features.definitions import Entity, FeatureService, FeatureView, LabelView, OnDemandView, Source
@@ -30,65 +30,12 @@ from gatehouse.tuning.spec import ExperimentSpec
 SOURCES: tuple[type[BaseModel], ...] = get_args(get_args(SourceSpec)[0])
 LAUNCHES: tuple[type[BaseModel], ...] = get_args(get_args(Launch)[0])
 
-# For keys whose name says it all in the code.
-_WORDS = {
-    ("ProjectFile", "description"): "What the model predicts; at most 400 characters.",
-    ("ProjectFile", "features"): "Where features are defined.",
-    ("ProjectFile", "split"): "How rows are divided into train, validation and test.",
-    ("ProjectFile", "transformation"): "How feature columns become what a model reads; fitted on the train part.",
-    ("ProjectFile", "training"): "The model and its full budget; tuning overwrites what it searches.",
-    ("ProjectFile", "tuning"): "What is searched, and with which budget.",
-    ("ProjectFile", "evaluation"): "What is measured.",
-    ("ProjectFile", "monitoring"): "What counts as drift.",
-    ("ProjectFile", "launch"): "Where training runs; it is in no key.",
-    ("ProjectFile", "prices"): "What an hour of each type of machine costs.",
-    ("ProjectFile", "resources"): "What the pods of single tasks get.",
-    ("ProjectFile", "schedules"): "When the pipelines recur.",
-    **{(model.__name__, "kind"): "What the source is." for model in SOURCES},
-    **{(model.__name__, "tables"): "The raw tables, by name." for model in SOURCES},
-    ("Constraint", "at_most"): "Greatest value; or `at_least`.",
-    ("Constraint", "at_least"): "Least value; or `at_most`.",
-    ("ParameterSpec", "type"): "What its values are.",
-    ("ParameterSpec", "min"): "Least value; not for categorical.",
-    ("ParameterSpec", "max"): "Greatest value; not for categorical.",
-    ("EvaluationSpec", "calibration_bins"): "Bins of the calibration curve and error.",
-    ("EvaluationSpec", "seed"): "Of the resamples.",
-    ("Contract", "description"): "What the tables are.",
-    ("Contract", "tables"): "Promises by table.",
-    ("TableContract", "min_rows"): "Least number of rows.",
-    ("TableContract", "max_rows"): "Greatest number of rows.",
-    ("TableContract", "columns"): "Promises by column.",
-    ("TableContract", "freshness"): "How old the newest row may be.",
-    ("TableContract", "expressions"): "Rules over the columns of one row.",
-    ("TableContract", "foreign_keys"): "Values that must be found in another table.",
-    ("ColumnContract", "type"): "As declared in `source`.",
-    ("ColumnContract", "warn"): "Rules whose breach is reported and does not break the contract.",
-    ("ColumnContract", "nullable"): "Whether any value may be null.",
-    ("Freshness", "column"): "A timestamp column of the table.",
-    ("Expression", "name"): "What the anomaly is called.",
-    ("Expression", "sql"): "True for a row that keeps it; must not differ from run to run.",
-    ("ForeignKey", "columns"): "Columns of this table.",
-    ("ForeignKey", "table"): "The other table.",
-    ("GatePolicy", "bars"): "Bounds by metric.",
-    ("GatePolicy", "champion"): "How the candidate must compare with the champion.",
-    ("Bar", "min"): "Least value.",
-    ("Bar", "max"): "Greatest value.",
-    ("ChampionRule", "metric"): "What is compared.",
-    ("ChampionRule", "tolerance"): "How much worse it may be.",
-}
-_SEVERITY = {"severity": "Whether a breach fails the contract or is only reported."}
-
 
 def _models(annotation: Any) -> list[type[BaseModel]]:
     """The models inside a type."""
     if isinstance(annotation, type):
         return [annotation] if issubclass(annotation, BaseModel) and not issubclass(annotation, Rule) else []
     return [model for part in getattr(annotation, "__args__", ()) for model in _models(part)]
-
-
-def _many(annotation: Any) -> bool:
-    """Whether a type holds many of its kind: a dictionary or a tuple."""
-    return getattr(annotation, "__origin__", None) in (dict, tuple)
 
 
 def _type(schema: dict[str, Any], definitions: dict[str, Any]) -> str:
@@ -121,13 +68,9 @@ def _type(schema: dict[str, Any], definitions: dict[str, Any]) -> str:
 
 def _bounds(schema: dict[str, Any]) -> str:
     signs = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
-    bounds = [f"{sign} {_short(schema[key])}" for key, sign in signs.items() if key in schema]
+    bounds = [f"{sign} {schema[key]:.15g}" for key, sign in signs.items() if key in schema]
     bounds += [f"`{schema['pattern']}`"] if "pattern" in schema else []
     return f" ({', '.join(bounds)})" if bounds else ""
-
-
-def _short(bound: float) -> str:
-    return str(int(bound)) if bound == int(bound) else str(bound)
 
 
 def _default(schema: dict[str, Any], required: bool) -> str:
@@ -144,11 +87,6 @@ def _default(schema: dict[str, Any], required: bool) -> str:
     return f"`{value}`".replace("'", "").replace("True", "true").replace("False", "false")
 
 
-def _says(model: type[BaseModel], name: str, field: dict[str, Any]) -> str:
-    """What a key is: in the model's words, or in ours where it has none."""
-    return str(field.get("description") or _WORDS.get((model.__name__, name)) or _SEVERITY.get(name, ""))
-
-
 def section(title: str, model: type[BaseModel], level: int, prefix: str = "", skip: tuple[str, ...] = ()) -> str:
     """The heading, docstring and keys of a model, followed by the models that it holds."""
     schema = model.model_json_schema()
@@ -157,14 +95,20 @@ def section(title: str, model: type[BaseModel], level: int, prefix: str = "", sk
     schema = schema if "properties" in schema else next(form for form in schema["anyOf"] if "properties" in form)
     required = schema.get("required", [])
     rows = [
-        [f"`{name}`", _type(field, definitions), _default(field, name in required), _says(model, name, field)]
+        [f"`{name}`", _type(field, definitions), _default(field, name in required), field.get("description", "")]
         for name, field in schema["properties"].items()
     ]
-    parts = [f"{'#' * level} {title}\n", _paragraphs(model), table(["key", "value", "default", "what it is"], rows)]
+    parts = [
+        f"{'#' * level} {title}\n",
+        f"{inspect.getdoc(model) or ''}\n",
+        table(["key", "value", "default", "what it is"], rows),
+    ]
     for name, field in model.model_fields.items():
         for inner in dict.fromkeys(_models(field.annotation)):
             if name not in skip:
-                many = f"{prefix}{name}" + (".*" if _many(field.annotation) else "")
+                many = f"{prefix}{name}" + (
+                    ".*" if getattr(field.annotation, "__origin__", None) in (dict, tuple) else ""
+                )
                 named = inner.model_fields.get("name")
                 tag = named and isinstance(named.default, str) and named.default
                 by = f" by `{tag}`" if tag else ""
@@ -203,7 +147,7 @@ def _training() -> str:
     """The sections of `training`: a network and trees have groups of their own, and some groups have alternatives."""
     kinds: dict[str, type[BaseModel]] = {"a neural network": NetworkTraining, "`xgboost`": TreesTraining}
     text = "A neural network and trees have settings of their own; `model.architecture` says which there are."
-    parts = [f"### `training`\n\n{_WORDS[('ProjectFile', 'training')]} {text}\n"]
+    parts = [f"### `training`\n\n{ProjectFile.model_fields['training'].description} {text}\n"]
     parts += [
         section(f"`training` of {kind}", model, 4, skip=tuple(model.model_fields)) for kind, model in kinds.items()
     ]
@@ -223,14 +167,9 @@ def _annotation(model: type[BaseModel], field: str) -> Any:
     return model.model_fields[field].annotation if field in model.model_fields else None
 
 
-def _paragraphs(model: type[BaseModel]) -> str:
-    lines = [line.strip() for line in (model.__doc__ or "").splitlines()]
-    return "\n".join(lines).strip() + "\n"
-
-
 def _project() -> str:
     parts = [section("project.yaml", ProjectFile, 2, skip=tuple(ProjectFile.model_fields))]
-    strategies = f"{_WORDS[('ProjectFile', 'split')]} `strategy` says how; it may be left out for `time`."
+    strategies = f"{ProjectFile.model_fields['split'].description} `strategy` says how; it may be left out for `time`."
     inner: dict[str, type[BaseModel] | tuple[tuple[type[BaseModel], ...], str, str]] = {
         "source": (SOURCES, "kind", "Where the raw tables come from. `kind` says what it is."),
         "features": FeaturesSpec,
@@ -242,12 +181,7 @@ def _project() -> str:
         "evaluation": EvaluationSpec,
         "integration": IntegrationSpec,
         "monitoring": MonitoringSpec,
-        "statistics": StatisticsSpec,
-        "launch": (
-            LAUNCHES,
-            "kind",
-            "Where training runs; it is in no key. See [launchers](launchers.md).",
-        ),
+        "launch": (LAUNCHES, "kind", "Where training runs; it is in no key. See [launchers](launchers.md)."),
         "prices": Prices,
         "resources": TaskResources,
         "schedules": Schedule,

@@ -75,7 +75,6 @@ def add_data_tasks(
         backfill=backfill,
         contract={"reference": str(project.contract.reference)},
         baseline=file.baseline,
-        statistics=parameter_of(file.statistics),
         snapshots=file.snapshots,
         configs=[str(config.reference) for config in project.configs()],
         model_name=file.model if leakage is not None else "",

@@ -15,7 +15,6 @@ def skew(
     metrics: dsl.Output[dsl.Metrics],
     report: dsl.Output[dsl.HTML],
     spec: dict = {},
-    statistics: dict = {},
     rerun: str = "",
 ) -> NamedTuple("Outputs", [("skew", str), ("verdict", str), ("reasons", list)]):
     """Compare logged serving features with a training set; skew is a verdict, and the report is written either way.
@@ -25,7 +24,6 @@ def skew(
         training_set: Reference of the training set.
         serving: Reference of the dataset with the logged features.
         spec: Thresholds, as a SkewSpec.
-        statistics: Where statistics are computed, as a StatisticsSpec.
         rerun: Stages that run whatever the memo holds, as train,evaluate; empty for none.
 
     Returns:
@@ -40,7 +38,7 @@ def skew(
     from gatehouse.store.parameters import open_store, request_of, runner
 
     opened = open_store(store)
-    compared = {"training_set": training_set, "serving": serving, "spec": spec, "statistics": statistics}
+    compared = {"training_set": training_set, "serving": serving, "spec": spec}
     result = runner(opened, rerun)(compare, request_of(compare, **compared))
     show(result, opened, metrics, report)
     return (result.skew, result.verdict, list(result.reasons))

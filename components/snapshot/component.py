@@ -20,7 +20,6 @@ def snapshot(
     backfill: str = "",
     baseline: str = "",
     snapshots: dict = {},
-    statistics: dict = {},
     configs: list = [],
     model_name: str = "",
     since: str = "",
@@ -42,7 +41,6 @@ def snapshot(
         backfill: Why rows of the earlier snapshot may change; empty where they may not.
         baseline: Reference of an earlier validation to compare distributions with; empty for none.
         snapshots: References of other snapshots that foreign keys lead to, by the name that the contract gives them.
-        statistics: Where statistics are computed, as a StatisticsSpec.
         configs: References of the configuration that the tasks of the run read.
         model_name: The model that the run trains, where monitoring may have ordered it; empty for none.
         since: Start of the span that the run is for (ISO 8601 with zone); empty for none.
@@ -72,7 +70,7 @@ def snapshot(
     run(prepare, request_of(prepare, **needs, since=since, until=until))
     read = {"location": location, "window": window, "backfill": backfill}
     taken = run(take, request_of(take, source=source, **read))
-    beside = {"baseline": baseline, "snapshots": snapshots, "statistics": statistics}
+    beside = {"baseline": baseline, "snapshots": snapshots}
     promised = publish_contract(opened, given("contract", contract, contract_file))
     request = request_of(validate, snapshot=taken.snapshot, contract=promised, delivery=list(taken.delivery), **beside)
     judged = run(validate, request)

@@ -18,7 +18,6 @@ def validate(
     baseline: str = "",
     snapshots: dict = {},
     delivery: list = [],
-    statistics: dict = {},
     rerun: str = "",
 ) -> NamedTuple("Outputs", [("validation", str), ("verdict", str), ("reasons", list)]):
     """Judge a snapshot against its contract; a breach is a verdict, and the report is written either way.
@@ -31,7 +30,6 @@ def validate(
         baseline: Reference of an earlier validation to compare distributions with; empty for none.
         snapshots: References of other snapshots that foreign keys lead to, by the name that the contract gives them.
         delivery: What the guards said as the snapshot was taken.
-        statistics: Where statistics are computed, as a StatisticsSpec.
         rerun: Stages that run whatever the memo holds, as train,evaluate; empty for none.
 
     Returns:
@@ -49,7 +47,7 @@ def validate(
     opened = open_store(store)
     promised = publish_contract(opened, given("contract", contract, contract_file))
     about = {"snapshot": snapshot, "contract": promised, "baseline": baseline, "snapshots": snapshots}
-    request = request_of(judge, **about, delivery=delivery, statistics=statistics)
+    request = request_of(judge, **about, delivery=delivery)
     result = runner(opened, rerun)(judge, request)
     show(result, opened, metrics, report)
     return (result.validation, result.verdict, list(result.reasons))

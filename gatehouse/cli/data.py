@@ -35,7 +35,7 @@ from gatehouse.configuration.yaml_lines import nearest
 from gatehouse.data.snapshot.deliveries import delivered_tables
 from gatehouse.data.snapshot.rejected import KIND, groups_of, rejected_of
 from gatehouse.data.validation.sensitivity import sensitive_columns
-from gatehouse.data.validation.spec import SkewSpec
+from gatehouse.data.validation.skew.judge import SkewSpec
 from gatehouse.errors import ConfigurationError, ErasedArtifactError, GatehouseError, InvalidManifestError, StoreError
 from gatehouse.project.place import find, open_store
 from gatehouse.reports.rendering import rendered

@@ -29,7 +29,6 @@ _COMMANDS = {
     "features": "features:app",
     "gate": "models:gate",
     "init": "init:init",
-    "kueue": "project:kueue",
     "models": "models:app",
     "predictor": "serve:predictor",
     "report": "data:report",

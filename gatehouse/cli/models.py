@@ -11,23 +11,21 @@ import typer
 from gatehouse.cli.output import JsonOption, StoreOption, print_facts, print_json, print_rows, short
 from gatehouse.cli.terminal import figure
 from gatehouse.configuration.yaml_lines import load_model, read_text
-from gatehouse.errors import ConfigurationError, GatehouseError, StoreError
+from gatehouse.errors import ConfigurationError, StoreError
 from gatehouse.evaluation.spec import GatePolicy
 from gatehouse.project.place import address_of, find, no_store_at, open_store
 from gatehouse.registry import comparison, explanation, projection, promotion, reproduction
-from gatehouse.registry import search as searching
 from gatehouse.registry.alias import Resolver
 from gatehouse.registry.approval import ApproveRequest, approve
 from gatehouse.registry.card import model_card
 from gatehouse.registry.exemption import ExemptRequest, exempt
-from gatehouse.registry.explanation import Number, objective_first
+from gatehouse.registry.explanation import Number, numbers_of
 from gatehouse.registry.ledger import Ledger, model_names
 from gatehouse.registry.naming import VersionName, named
 from gatehouse.registry.policy_trial import tried
 from gatehouse.registry.stage import PromoteRequest, promote
 from gatehouse.registry.state import ALIASES, CHAMPION, ModelVersion
 from gatehouse.reports.format import number
-from gatehouse.runtime.plural import counted
 from gatehouse.store.objects.cache import cache_folder
 from gatehouse.store.reference import Reference
 from gatehouse.store.store import ArtifactStore
@@ -43,9 +41,14 @@ _ALIAS = re.compile(r"([a-z][a-z0-9-]*)@(\w+)")
 
 
 @app.command("list")
-def list_models(name: Annotated[str, typer.Argument(help="Only this model.")] = "", store: StoreOption = "") -> None:
+def list_models(
+    name: Annotated[str, typer.Argument(help="Only this model.")] = "",
+    trained_on: Annotated[str, typer.Option(help="Only versions made from this artifact, at any distance.")] = "",
+    store: StoreOption = "",
+) -> None:
     """List registered versions: status, metrics, when each was registered, and what it was judged against."""
     opened = open_store(store)
+    origin = str(find(opened, trained_on)) if trained_on else ""
     rows = []
     for model in [named(opened, name).ledger.model_name] if name else model_names(opened):
         ledger = Ledger(opened, model)
@@ -53,6 +56,8 @@ def list_models(name: Annotated[str, typer.Argument(help="Only this model.")] = 
         if not state.versions:
             typer.echo(f"{model} has no version: `gatehouse models show {model}` says why the gate let none pass.")
         for version in state.versions:
+            if origin and origin not in version.lineage:
+                continue
             reference, last = Reference.parse(version.model), state.last_verdict(version.model)
             champion = last[1].champion if last else ""
             status = state.stage_of(version) + (", erased" if opened.erasures.of(reference) else "")
@@ -63,7 +68,8 @@ def list_models(name: Annotated[str, typer.Argument(help="Only this model.")] = 
     if rows:
         print_rows(("version", "status", "registered", "metrics", "judged against", "model"), rows)
     else:
-        typer.echo(f"{opened.address} has no registered models. A training run registers one that passes the gate.")
+        which = f"model made from {trained_on}" if trained_on else "models"
+        typer.echo(f"{opened.address} has no registered {which}. A training run registers one that passes the gate.")
 
 
 @app.command()
@@ -94,13 +100,10 @@ def show(model: ModelArgument = "", store: StoreOption = "") -> None:
 
 
 def _metrics(store: ArtifactStore, version: ModelVersion) -> str:
-    """The metrics of the version's evaluation, the task's objective first; empty if the evaluation is gone."""
-    try:
-        metrics = store.read_json(version.evaluation, "metrics.json")["candidate"]
-        ordered = objective_first(store, version.evaluation, metrics)
-    except GatehouseError:
-        return ""
-    return "  ".join(f"{metric} {figure(metrics[metric])}" for metric in ordered[:_METRICS])
+    """The first metrics of the version's evaluation; empty if the evaluation is gone."""
+    return "  ".join(
+        f"{value.name} {figure(value.value)}" for value in numbers_of(store, version.evaluation)[:_METRICS]
+    )
 
 
 @app.command("promote")
@@ -233,32 +236,6 @@ def explain(
 
 
 @app.command()
-def search(
-    query: Annotated[str, typer.Argument(help="E.g. roc_auc > 0.7 and stage = 'candidate' order by log_loss")] = "",
-    trained_on: Annotated[list[str] | None, typer.Option(help="A reference that it was made from.")] = None,
-    store: StoreOption = "",
-    as_json: JsonOption = False,
-) -> None:
-    """Find versions by metrics, settings, tags and lineage; the language is that of `gatehouse runs search`."""
-    opened = open_store(store)
-    references = tuple(str(find(opened, reference)) for reference in trained_on or ())
-    versions = searching.search(searching.SearchRequest(query=query, trained_on=references), opened)
-    if as_json:
-        print_json([version.model_dump(mode="json") for version in versions])
-        return
-    rows = []
-    for version in versions:
-        tags = " ".join(f"{name}={value}" for name, value in version.tags.items())
-        ordered = sorted(version.numbers, key=lambda value: value.name not in query)  # Those of the query come first.
-        metrics = "  ".join(f"{value.name} {_with_interval(value)}" for value in ordered[:_METRICS])
-        name, model = f"{version.name}:{version.version}", Reference.parse(version.model).short
-        rows.append((name, version.stage, version.by, tags, metrics, model))
-    if rows:
-        print_rows(("version", "stage", "by", "tags", "metrics", "model"), rows)
-    typer.echo(counted(len(versions), "version"), err=True)
-
-
-@app.command()
 def compare(
     first: Annotated[str, typer.Argument(help="NAME:2 or NAME@champion.")],
     second: Annotated[str, typer.Argument(help="Another one.")],
@@ -289,7 +266,7 @@ def tag(
     tags: Annotated[list[str], typer.Argument(metavar="NAME=VALUE...", help="What to note; NAME= removes it.")],
     store: StoreOption = "",
 ) -> None:
-    """Note something about a version, by which `gatehouse models search` finds it."""
+    """Note something about a version; lists of versions show it."""
     opened = open_store(store)
     target = named(opened, model)
     if wrong := [text for text in tags if "=" not in text]:

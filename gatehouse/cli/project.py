@@ -1,4 +1,4 @@
-"""`gatehouse check`, `compile` and `kueue`: a project without its data, its specs, and objects for a cluster."""
+"""`gatehouse check` and `compile`: a project without its data, and its specs."""
 
 import shutil
 import tempfile
@@ -47,7 +47,6 @@ def compile_specs(
     """Compile every pipeline of a project."""
     from gatehouse.kfp.compilation.compiling import broken, compile_project, refuse, stale
     from gatehouse.project.checking import check_project
-    from gatehouse.project.platforms import load_platform
 
     profile = load_platform(platform) if platform else None
     if release and profile is None:
@@ -72,27 +71,3 @@ def compile_specs(
         opened = ArtifactStore.open(store_address(address, loaded.folder))
         for config in loaded.configs():
             typer.echo(opened.address_of(config.publish(opened)))
-
-
-kueue = typer.Typer(no_args_is_help=True, help="Several teams on one cluster: Kueue's objects.")
-
-
-@kueue.callback()
-def _kueue() -> None:
-    """Several teams on one cluster: Kueue's objects."""
-
-
-@kueue.command("manifests")
-def print_manifests(
-    profile: Annotated[Path, typer.Argument(help="A platform profile with a section `kueue`.")],
-) -> None:
-    """Print Kueue's objects for the teams of a profile, to be applied with kubectl."""
-    import yaml
-
-    from gatehouse.launchers.kueue import manifests
-
-    platform = load_platform(profile)
-    if platform.kueue is None:
-        raise ConfigurationError(f"The profile {profile} has no section kueue with the teams of the cluster.")
-    objects = manifests(platform.kueue, platform.queue)
-    typer.echo(yaml.safe_dump_all(objects, sort_keys=False, explicit_start=True), nl=False)

@@ -1,4 +1,4 @@
-"""`gatehouse runs`: lists, searches and compares the runs tracked in MLflow, with their learning curves."""
+"""`gatehouse runs`: lists and compares the runs tracked in MLflow, with their learning curves."""
 
 import math
 from collections import Counter
@@ -13,13 +13,11 @@ from rich.table import Table
 from rich.text import Text
 
 from gatehouse.cli.output import JsonOption, StoreOption, print_facts, print_json, print_rows, print_table
-from gatehouse.configuration.yaml_lines import nearest
 from gatehouse.errors import ConfigurationError
 from gatehouse.project.place import open_store
 from gatehouse.reports.format import duration, number
 from gatehouse.tracking.mlflow_client import tracking_of
 from gatehouse.tracking.place import URI
-from gatehouse.tracking.query import ATTRIBUTES, lookup, number_of, parse
 from gatehouse.tracking.runs import SYSTEM, Observed, RunReader, TrackedRun
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
@@ -66,6 +64,15 @@ def differing(runs: Sequence[TrackedRun]) -> tuple[dict[str, list[str | None]], 
     return different, same
 
 
+def number_of(value: str | None) -> float | None:
+    """The number that a whole text spells; None for everything else, including NaN."""
+    try:
+        spelled = float(value or "nan")
+    except ValueError:
+        return None
+    return None if math.isnan(spelled) else spelled
+
+
 def measured(runs: Sequence[TrackedRun]) -> dict[str, list[float | None]]:
     """The last value of every metric of several runs, by name; machine metrics come last."""
     names = sorted({name for run in runs for name in run.metrics}, key=lambda name: (name.startswith(SYSTEM), name))
@@ -85,7 +92,7 @@ def labels_of(runs: Sequence[TrackedRun]) -> list[str]:
     return [name if names.count(name) == 1 else f"{name} {run.id[:8]}" for name, run in zip(names, runs, strict=True)]
 
 
-app = typer.Typer(no_args_is_help=True, help="Tracked runs: list, show, compare, search.")
+app = typer.Typer(no_args_is_help=True, help="Tracked runs: list, show, compare.")
 UriOption = Annotated[str, typer.Option(help=f"MLflow's tracking URI; default: {URI}, else the store's database.")]
 ExperimentOption = Annotated[str, typer.Option(help="Only runs of this experiment of MLflow's.")]
 MetricOption = Annotated[list[str] | None, typer.Option(help="Show this metric; may be given several times.")]
@@ -125,39 +132,7 @@ def list_runs(
 
 
 @app.command()
-def search(
-    query: Annotated[str, typer.Argument(help='E.g. "learning_rate < 1e-3 order by log_loss limit 10".')],
-    experiment: ExperimentOption = "",
-    metric: MetricOption = None,
-    store: StoreOption = "",
-    uri: UriOption = "",
-    as_json: JsonOption = False,
-) -> None:
-    """Find runs by attributes, parameters, metrics and tags; numbers compare as numbers. See docs/tracking.md."""
-    parsed = parse(query)
-    runs = list(_reader(store, uri, experiment).runs())
-    selected = parsed.select(runs)
-    named = [name for name in parsed.names if name not in ATTRIBUTES]
-    for name in named:
-        if all(lookup(run, name) is None for run in runs):
-            names = {key for run in runs for group in (run.params, run.metrics, run.tags) for key in group}
-            suggestion = nearest(name, sorted(names | set(ATTRIBUTES)))
-            typer.echo(f"warning: none of {len(runs):,} runs has {name!r}{suggestion}", err=True)
-    if as_json:
-        print_json([run.to_json() for run in selected])
-        return
-    if selected:
-        _print_runs([(0, run) for run in selected], list(dict.fromkeys([*named, *(metric or ())])))
-    typer.echo(f"{len(selected):,} of {len(runs):,} runs", err=True)
-
-
-@app.command()
-def show(
-    run: RunArgument,
-    store: StoreOption = "",
-    uri: UriOption = "",
-    as_json: JsonOption = False,
-) -> None:
+def show(run: RunArgument, store: StoreOption = "", uri: UriOption = "", as_json: JsonOption = False) -> None:
     """Show a run: how it was made, its metrics with their course, and the runs below it."""
     reader = _reader(store, uri)
     tracked = reader.find(run)
@@ -246,11 +221,10 @@ def _print_runs(runs: Sequence[tuple[int, TrackedRun]], columns: Sequence[str]) 
     for name in ("duration", *columns):
         table.add_column(Text(name), justify="right")
     for depth, run in runs:
-        values = [lookup(run, name) for name in columns]
         table.add_row(
             *(run.id[:8], Text("  " * depth + run.name), Text(run.experiment)),
             *(Text(run.status, style=_STYLES.get(run.status, "")), _time(run.started), _span(run.duration)),
-            *(Text(brief(value)) for value in values),
+            *(Text(number(run.metrics.get(name))) for name in columns),
         )
     print_table(table)
 

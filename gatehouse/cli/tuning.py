@@ -152,12 +152,6 @@ def asked_for(store: ArtifactStore, experiment: Experiment) -> dict[str, Any]:
     raise MissingArtifactError(f"{experiment.short}: {store.address} holds no study of it, so it cannot be resumed.")
 
 
-def refreshed(store: ArtifactStore, experiment: Experiment) -> Experiment:
-    """The present state of an experiment under way."""
-    about = next(about for study, about in _studies(store) if study == experiment.study)
-    return _under_way(store, experiment.study, about)
-
-
 def _written(store: ArtifactStore, key: str) -> float:
     """When an object was written, by the store's clock; 0 if it does not exist."""
     stat = store.objects.stat(key)
@@ -291,7 +285,8 @@ def show(
         for line in events(experiment.shown, seen):
             typer.echo(line)
         time.sleep(_SECONDS)
-        experiment = refreshed(opened, experiment)
+        about = next(about for study, about in _studies(opened) if study == experiment.study)
+        experiment = _under_way(opened, experiment.study, about)
     shown = experiment.shown
     settings = list(dict.fromkeys(dimension.setting for dimension in shown.dimensions))
     table = Table("trial", "state", box=None, pad_edge=False)

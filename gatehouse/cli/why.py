@@ -103,11 +103,10 @@ def why(
         values = (missing if value is None else short(_text(value)) for value in (difference.first, difference.second))
         rows.append((difference.part, difference.name, *values))
     print_rows(("", "", first, second), rows)
-    makers = set()  # The stages that made the inputs that differ.
-    for reference in references_in([difference.second for difference in differences if difference.part == "input"]):
-        for key in opened.objects.list(f"provenance/{reference}"):
-            makers.add(str((read_record(opened.objects, key) or {}).get("stage", "")))
-    for maker in sorted(makers - {""}):
+    inputs = references_in([difference.second for difference in differences if difference.part == "input"])
+    records = (key for reference in inputs for key in opened.objects.list(f"provenance/{reference}"))
+    makers = {str((read_record(opened.objects, key) or {}).get("stage", "")) for key in records}
+    for maker in sorted(makers - {""}):  # The stages that made the inputs that differ.
         typer.echo(f"Why that input differs: gatehouse why {maker} {first} {second}")
 
 

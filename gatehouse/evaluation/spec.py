@@ -25,7 +25,7 @@ class EvaluationSpec(Spec):
     min_slice_rows: int = Field(
         500, ge=1, description="Slices with fewer rows (for a ranking, fewer groups) are shown, but not judged."
     )
-    calibration_bins: int = Field(20, ge=2, le=200)
+    calibration_bins: int = Field(20, ge=2, le=200, description="Bins of the calibration curve and error.")
     bootstrap_samples: int = Field(
         500, ge=20, le=10_000, description="Number of bootstrap resamples of the test rows, for confidence intervals."
     )
@@ -39,7 +39,7 @@ class EvaluationSpec(Spec):
         (),
         description="Columns by whose values fairness is measured, besides those that the contract marks as protected.",
     )
-    seed: int = Field(7, ge=0)
+    seed: int = Field(7, ge=0, description="Of the resamples.")
 
     @field_validator("slices")
     @classmethod

@@ -48,19 +48,12 @@ class KfpApi:
         self.namespace = namespace
 
     @classmethod
-    def connect(
-        cls,
-        endpoint: str = "",
-        namespace: str = "",
-        token: str = "",
-        token_file: str = "",
-        patience: Patience | None = None,
-    ) -> "KfpApi":
+    def connect(cls, endpoint: str = "", namespace: str = "", patience: Patience | None = None) -> "KfpApi":
         """Prepare requests; nothing is sent yet. Empty arguments come from the environment.
 
-        A token file is read for each request. Raises ConfigurationError if no address is given.
+        Raises ConfigurationError if no address is given.
         """
-        connection = Connection(endpoint, token, token_file, patience or Patience())
+        connection = Connection(endpoint, patience or Patience())
         return cls(connection, namespace or os.environ.get(NAMESPACE, ""))
 
     @property
@@ -189,10 +182,6 @@ class KfpApi:
                 return
             if name in ("", run.name):  # MySQL ignores the case of letters.
                 yield run
-
-    def find_runs(self, name: str) -> list[Run]:
-        """All runs of a name, the newest first."""
-        return list(self.runs(name=name))
 
     def run(self, run: str) -> Run:
         """The run of an id."""

@@ -84,8 +84,8 @@ class Patience:
 class Connection(ApiClient):  # type: ignore[misc]  # The generated client has no types.
     """Requests to one server."""
 
-    def __init__(self, endpoint: str, token: str, token_file: str, patience: Patience) -> None:
-        """Prepare requests; empty texts are replaced by the values of the environment.
+    def __init__(self, endpoint: str, patience: Patience) -> None:
+        """Prepare requests; an empty address comes from the environment, as the token or its file does.
 
         A token file is read again for each request. Raises ConfigurationError if there is no address, or it is none of
         HTTP.
@@ -101,8 +101,8 @@ class Connection(ApiClient):  # type: ignore[misc]  # The generated client has n
         if not self.endpoint.startswith(("http://", "https://")):
             raise ConfigurationError(f"{ENDPOINT}: expected http://… or https://…, found {self.endpoint!r}")
         self.patience = patience
-        self._token = token or ("" if token_file else os.environ.get(TOKEN, ""))
-        self._token_file = token_file or os.environ.get(TOKEN_FILE, "") or os.environ.get(MOUNTED_TOKEN, "")
+        self._token = os.environ.get(TOKEN, "")
+        self._token_file = os.environ.get(TOKEN_FILE, "") or os.environ.get(MOUNTED_TOKEN, "")
         configuration = Configuration(host=self.endpoint)
         configuration.retries = False
         super().__init__(configuration)

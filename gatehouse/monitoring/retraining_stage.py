@@ -176,7 +176,7 @@ def _submit(project: str, store: ArtifactStore, orders: Orders, order: Order) ->
     from gatehouse.kfp_api.client import KfpApi
 
     api, name = KfpApi.connect(), f"{project}-training"
-    if not (runs := api.find_runs(order.run)):
+    if not (runs := list(api.runs(name=order.run))):
         pipeline = api.find_pipeline(name)
         version = next(iter(api.versions(pipeline.id)), None) if pipeline else None
         if pipeline is None or version is None:

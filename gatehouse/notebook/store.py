@@ -6,7 +6,7 @@ from gatehouse.notebook.artifacts import Artifact, Model, artifact_of
 from gatehouse.notebook.run import Run
 from gatehouse.notebook.table import Listing, Row
 from gatehouse.project import place
-from gatehouse.registry.search import SearchRequest, search
+from gatehouse.registry.explanation import version_summaries
 from gatehouse.store.run import recorded_runs
 from gatehouse.store.store import ArtifactStore
 
@@ -17,11 +17,12 @@ class Store:
 
     opened: ArtifactStore
 
-    def models(self, query: str = "") -> Listing[Model]:
-        """Registered versions, all or those that a query finds, as `gatehouse models search` does."""
-        versions = search(SearchRequest(query=query), self.opened)
+    def models(self, name: str = "") -> Listing[Model]:
+        """Registered versions, of all models or one, with their tags and metrics."""
+        versions = version_summaries(self.opened, name)
         rows: dict[str, Row] = {
             version.model: {"model": f"{version.name}:{version.version}", "stage": version.stage, "by": version.by}
+            | {f"tags.{key}": value for key, value in version.tags.items()}
             | {number.name: number.value for number in version.numbers}
             for version in versions
         }
@@ -48,9 +49,9 @@ class Store:
         return Listing((artifact_of(self.opened, reference) for reference in references), row)
 
     def runs(self, most: int = 50) -> Listing[Run]:
-        """The newest runs of pipelines, the newest first."""
+        """The newest runs of pipelines, the newest first, with the metrics of their candidates."""
         newest = sorted(recorded_runs(self.opened), reverse=True)[:most]
-        return Listing((Run(self.opened, run) for run in newest), lambda run: run.facts)
+        return Listing((Run(self.opened, run) for run in newest), lambda run: run.facts | run.metrics)
 
 
 def open_store(address: str = "") -> Store:

@@ -15,12 +15,11 @@ from gatehouse.configuration.strict import Strict
 from gatehouse.configuration.yaml_lines import load_model, read_text
 from gatehouse.data.snapshot.spec import window_of
 from gatehouse.errors import ConfigurationError
-from gatehouse.launchers.kueue import Kueue
 from gatehouse.launchers.spec import FromSecret, Toleration, Volume
 from gatehouse.monitoring.collecting_stage import LATEST
 from gatehouse.project.project import Project
 from gatehouse.project.task_settings import TaskResources, of_tasks
-from gatehouse.runtime.images import PACKAGES, by_digest, image
+from gatehouse.runtime.images import LOCKS, by_digest, image
 from gatehouse.runtime.plural import counted
 from gatehouse.runtime.redaction import public_address, require_encoded
 from gatehouse.runtime.variables import CREDENTIALS, SETTINGS
@@ -156,9 +155,6 @@ class Platform(Strict):
     )
     mlflow: Mlflow = Field(Mlflow(), description="Settings of KFP's own MLflow integration.")
     model_registry: ModelRegistry | None = Field(None, description="The Kubeflow Model Registry; null for none.")
-    kueue: Kueue | None = Field(
-        None, description="Teams that share the cluster; null if Kueue is not set up from this profile."
-    )
 
     @field_validator("endpoint")
     @classmethod
@@ -179,8 +175,8 @@ class Platform(Strict):
     @field_validator("images")
     @classmethod
     def _image_names(cls, images: dict[str, str]) -> dict[str, str]:
-        if unknown := sorted(images.keys() - PACKAGES.keys()):
-            raise ValueError(f"expected images of {', '.join(PACKAGES)}, found {', '.join(unknown)}")
+        if unknown := sorted(images.keys() - LOCKS.keys()):
+            raise ValueError(f"expected images of {', '.join(LOCKS)}, found {', '.join(unknown)}")
         return images
 
     @field_validator("stages")
@@ -196,8 +192,6 @@ class Platform(Strict):
                 "store: expected an address that every pod reaches, as gs://bucket/gatehouse or s3://bucket/gatehouse, "
                 f"or a folder in a volume under pods.volumes ({mounted}), found {self.store}"
             )
-        if self.kueue is not None and not self.queue:
-            raise ValueError("queue: expected the name of the local queue of each team's namespaces, found none")
         return self
 
     @property

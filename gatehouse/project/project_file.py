@@ -10,7 +10,6 @@ from gatehouse.configuration.strict import Strict
 from gatehouse.data.sources.catalog import SourceSpec
 from gatehouse.data.splitting.spec import SplitSpec
 from gatehouse.data.validation.column_contract import refuse
-from gatehouse.data.validation.spec import StatisticsSpec
 from gatehouse.evaluation.integration.spec import IntegrationSpec
 from gatehouse.evaluation.spec import EvaluationSpec
 from gatehouse.features.spec import FeaturesSpec
@@ -34,7 +33,7 @@ class ProjectFile(Strict):
     """The content of `project.yaml`."""
 
     name: Name = Field(description="Lower-case name; references and spec names begin with it.")
-    description: str = Field("", max_length=400)
+    description: str = Field("", max_length=400, description="What the model predicts; at most 400 characters.")
     store: str = Field(
         ".gatehouse/store",
         description="Where everything is kept: an address, or a folder relative to this file. `--store` overrides it.",
@@ -45,40 +44,33 @@ class ProjectFile(Strict):
         "", description="Reference of an earlier validation to measure drift against; empty for none."
     )
     snapshots: dict[str, str] = Field(
-        {},
-        description="References of snapshots that the contract's foreign keys point to, by their name there.",
+        {}, description="References of snapshots that the contract's foreign keys point to, by their name there."
     )
-    features: FeaturesSpec
-    split: SplitSpec
+    features: FeaturesSpec = Field(description="Where features are defined.")
+    split: SplitSpec = Field(description="How rows are divided into train, validation and test.")
     model: Name = Field(description="Name under which models are registered.")
     transformation: TransformationSpec = Field(
         TransformationSpec(), description="How features are transformed, fitted on the train part."
     )
-    training: TrainSpec
-    launch: Annotated[
-        Launch,
-        Field(description="Where training runs; changes no bit of a model."),
-    ] = LocalLaunch()
+    training: TrainSpec = Field(description="The model and its full budget; tuning overwrites what it searches.")
+    launch: Annotated[Launch, Field(description="Where training runs; changes no bit of a model.")] = LocalLaunch()
     tuning: ExperimentSpec | None = Field(
         None, description="Search space and settings of the experiment; null trains with `training` as it is."
     )
     calibration: CalibrationSpec | None = Field(
         None, description="Calibration that is fitted on the validation part after training; null for none."
     )
-    evaluation: EvaluationSpec
+    evaluation: EvaluationSpec = Field(description="What is measured.")
     integration: IntegrationSpec | None = Field(
-        None,
-        description="Settings of the integration tests of the candidate, before it is judged; null for none.",
+        None, description="Settings of the integration tests of the candidate, before it is judged; null for none."
     )
     policy: str = Field("policy.yaml", min_length=1, description="The promotion policy, relative to this file.")
-    monitoring: MonitoringSpec
-    statistics: StatisticsSpec = Field(StatisticsSpec(), description="Where the statistics of a snapshot are computed.")
+    monitoring: MonitoringSpec = Field(description="What counts as drift.")
     alerts: When = Field(
         "never", description="Which verdicts and ends of runs are sent to the webhook GATEHOUSE_ALERT_WEBHOOK."
     )
     alert_form: Form = Field(
-        "generic",
-        description="Format for the webhook: plain JSON, Slack's blocks, or an adaptive card for Teams.",
+        "generic", description="Format for the webhook: plain JSON, Slack's blocks, or an adaptive card for Teams."
     )
     owner: str = Field("", max_length=200, description="Who is responsible for the project; failure notices name them.")
     schedules: dict[str, Schedule] = Field(

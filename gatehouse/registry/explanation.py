@@ -1,11 +1,10 @@
-"""Explains a registered version: the seven answers, its history, its numbers, and its lineage as a graph."""
-
-from collections.abc import Iterable
+"""Lists registered versions, and explains one: seven answers, history, numbers, and the lineage as a graph."""
 
 from gatehouse.errors import ErasedArtifactError, MissingArtifactError
 from gatehouse.metrics.catalogue import metric_named, metrics
 from gatehouse.metrics.judging import objective_of
-from gatehouse.registry.answers import Answer, seven_answers
+from gatehouse.registry.answers import Answer, provenance_of, seven_answers
+from gatehouse.registry.ledger import Ledger, model_names
 from gatehouse.registry.naming import named
 from gatehouse.registry.state import Record
 from gatehouse.reports.advice import advised
@@ -54,6 +53,18 @@ class Act(StageModel):
     by: str
     what: str
     reason: str
+
+
+class VersionSummary(StageModel):
+    """A registered version, as a list shows it."""
+
+    name: str
+    version: int
+    stage: str
+    model: str
+    by: str
+    tags: dict[str, str]
+    numbers: tuple[Number, ...]
 
 
 class Explanation(StageModel):
@@ -128,27 +139,41 @@ def act_of(number: int, record: Record) -> Act:
     )
 
 
-def objective_first(store: ArtifactStore, evaluation: str, names: Iterable[str]) -> list[str]:
-    """Names of metrics, with the one that compares models of the evaluation's task first."""
-    objective = objective_of(str(store.manifest(evaluation).details.get("task", "")))
-    return sorted(names, key=lambda name: name != objective)
-
-
 def numbers_of(store: ArtifactStore, evaluation: str) -> tuple[Number, ...]:
     """Every metric of the candidate on the whole test part, the objective first; empty if the evaluation is gone."""
     try:
         values = store.read_json(evaluation, "metrics.json")["candidate"]
     except (ErasedArtifactError, MissingArtifactError):
         return ()
-    intervals = {}
-    if store.manifest(evaluation).entry("uncertainty.json") is not None:
+    manifest, intervals = store.manifest(evaluation), {}
+    objective = objective_of(str(manifest.details.get("task", "")))
+    if manifest.entry("uncertainty.json") is not None:
         intervals = store.read_json(evaluation, "uncertainty.json")["intervals"].get("candidate", {})
     numbers = []
-    for name in objective_first(store, evaluation, values):
+    for name in sorted(values, key=lambda name: name != objective):
         has_interval = name not in metrics() or metric_named(name).has_interval  # Earlier versions had other metrics.
         low, high = (intervals.get(name) if has_interval else None) or (None, None)
         numbers.append(Number(name=name, value=float(values[name]), low=low, high=high))
     return tuple(numbers)
+
+
+def version_summaries(store: ArtifactStore, model_name: str = "") -> tuple[VersionSummary, ...]:
+    """The versions of a model, or of all models for an empty name, the oldest first."""
+    summaries = []
+    for name in [model_name] if model_name else model_names(store):
+        state = Ledger(store, name).state()
+        for version in state.versions:
+            summary = VersionSummary(
+                name=name,
+                version=version.version,
+                stage=state.stage_of(version),
+                model=version.model,
+                by=str(provenance_of(store, version.model).get("by", "")),
+                tags=dict(version.tags),
+                numbers=numbers_of(store, version.evaluation),
+            )
+            summaries.append(summary)
+    return tuple(summaries)
 
 
 def graph_of(store: ArtifactStore, reference: str) -> tuple[tuple[Node, ...], tuple[Edge, ...]]:

@@ -100,13 +100,10 @@ def ticks(values: list[float], step: float) -> list[str]:
     unit, suffix = next((pair for pair in ((1e9, "G"), (1e6, "M"), (1e3, "k")) if largest >= 10 * pair[0]), (1.0, ""))
     if largest >= 1e13 or 0 < largest < 1e-4:
         return [number(value) for value in values]
-    decimals = next((count for count in range(9) if _is_whole(step / unit * 10**count)), 9)
+    scaled = (step / unit * 10**count for count in range(9))
+    decimals = next((count for count, at in enumerate(scaled) if abs(at - round(at)) < 1e-6 * max(1.0, abs(at))), 9)
     labels = [f"{value / unit + 0.0:.{decimals}f}" for value in values]
     return [_signed_right(label) + (suffix if float(label) else "") for label in labels]
-
-
-def _is_whole(value: float) -> bool:
-    return abs(value - round(value)) < 1e-6 * max(1.0, abs(value))
 
 
 def _signed_right(text: str) -> str:

@@ -10,84 +10,15 @@ from pathlib import Path
 
 from gatehouse import __version__
 
-_ALL = frozenset(
-    [
-        "botocore",
-        "cronsim",
-        "duckdb",
-        "fsspec",
-        "google",
-        "jinja2",
-        "kfp_server_api",
-        "markupsafe",
-        "numpy",
-        "prometheus_client",
-        "pyarrow",
-        "pydantic",
-        "pydantic_core",
-        "requests",
-        "ruamel",
-        "tenacity",
-        "urllib3",
-        "yaml",
-    ]
-)
-_TRAINING = _ALL | frozenset(
-    [
-        "cmaes",
-        "fastapi",
-        "grpc",
-        "kubernetes",
-        "mlflow",
-        "mmh3",
-        "optuna",
-        "pandas",
-        "pynvml",
-        "pytest",
-        "redis",
-        "safetensors",
-        "scipy",
-        "sklearn",
-        "sqlalchemy",
-        "torch",
-        "uvicorn",
-        "xgboost",
-        "xxhash",
-    ]
-)
 TRAINING, TRAINING_GPU = "training", "training-gpu"
 """The image in which operators' jobs train, and that serves models; and the same with CUDA, for accelerators."""
-PACKAGES: dict[str, frozenset[str]] = {
-    "control": _ALL | frozenset(["mlflow", "pynvml"]),
-    "data": _ALL
-    | frozenset(
-        [
-            "adbc_driver_manager",
-            "adbc_driver_postgresql",
-            "deltalake",
-            "feast",
-            "mmh3",
-            "pandas",
-            "pyiceberg",
-            "redis",
-            "scipy",
-            "sqlalchemy",
-            "sqlglot",
-            "tfx_bsl",
-            "xxhash",
-        ]
-    ),
-    TRAINING: _TRAINING,
-    TRAINING_GPU: _TRAINING,
-}
-"""The images, smallest first, with the packages that we import from each; the lock files list all packages."""
 LOCKS = {
     "control": ("control",),
     "data": ("data", "sketches"),
     TRAINING: ("training", "torch"),
     TRAINING_GPU: ("training", "torch-gpu"),
 }
-"""What each image is built from: files in locks/."""
+"""The images, smallest first, and what each is built from: files in locks/."""
 _BY_DIGEST = re.compile(r".+@sha256:(?!0{64})[0-9a-f]{64}")
 
 

@@ -4,12 +4,10 @@ from collections.abc import Sequence
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Request, Response
-from pydantic import Field
 
 from gatehouse.registry.approval import ApproveRequest, ApproveResult, approve
 from gatehouse.registry.comparison import CompareRequest, VersionComparison, compare
-from gatehouse.registry.explanation import Act, ExplainRequest, Explanation, explain
-from gatehouse.registry.search import SearchRequest, VersionSummary, search
+from gatehouse.registry.explanation import Act, ExplainRequest, Explanation, VersionSummary, explain
 from gatehouse.registry.stage import PromoteResult, RegisterResult
 from gatehouse.server import registry, runs
 from gatehouse.server.access import Access, Promoter, Reader, Runner
@@ -34,7 +32,6 @@ Name = Annotated[str, Path(pattern=registry.MODEL, description="Name of a model.
 Version = Annotated[str, Path(pattern=registry.VERSION, description="NAME:2 or NAME@champion.")]
 VersionQuery = Annotated[str, Query(pattern=registry.VERSION, description="NAME:2 or NAME@champion.")]
 RunId = Annotated[str, Path(pattern=r"^[0-9]{8}-[0-9]{6}-[0-9a-f]{4}$", description="Id of a run.")]
-Reference = Annotated[str, Field(max_length=500, pattern=r"^[A-Za-z0-9._/-]*$")]
 router = APIRouter(prefix="/v1")
 
 
@@ -90,17 +87,6 @@ def compare_versions(request: Request, token: Reader, first: VersionQuery, secon
     for version in (first, second):
         require_named(_store(request), version)
     return compare(CompareRequest(first=first, second=second), _store(request))
-
-
-@router.get("/search", responses=READS, tags=["models"])
-def search_versions(
-    request: Request,
-    token: Reader,
-    query: Annotated[str, Query(max_length=1000, description="As of `gatehouse models search`.")] = "",
-    trained_on: Annotated[list[Reference] | None, Query(max_length=20, description="What they were made from.")] = None,
-) -> Sequence[VersionSummary]:
-    """Find versions by metrics, settings, tags and lineage."""
-    return search(SearchRequest(query=query, trained_on=tuple(trained_on or ())), _store(request))
 
 
 @router.post("/models/{name}/register", responses=CHANGES, tags=["changes"])

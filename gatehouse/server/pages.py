@@ -1,4 +1,4 @@
-"""The pages for people: models, versions, search, comparison, lineage, reports, and a form to approve."""
+"""The pages for people: models, versions, comparison, lineage, reports, and a form to approve."""
 
 import hashlib
 import hmac
@@ -13,7 +13,6 @@ from gatehouse.errors import ConfigurationError
 from gatehouse.registry.comparison import CompareRequest, compare
 from gatehouse.registry.explanation import ExplainRequest, explain
 from gatehouse.registry.report import lineage_picture
-from gatehouse.registry.search import SearchRequest, VersionSummary, search
 from gatehouse.reports.advice import advised
 from gatehouse.reports.page import Verdict as VerdictBox
 from gatehouse.reports.page import environment
@@ -126,19 +125,6 @@ def list_models(request: Request) -> HTMLResponse:
     """The models, and who is what."""
     visit = Visit(request)
     return visit.draw("models.html", models=registry.models(visit.server.store))
-
-
-@router.get("/search")
-def find_versions(request: Request, query: Text = "", trained_on: Text = "") -> HTMLResponse:
-    """The versions that match a query (as in `gatehouse models search`) and were made from the given artifacts."""
-    visit, wrong = Visit(request), ""
-    versions: tuple[VersionSummary, ...] = ()
-    try:
-        search_request = SearchRequest(query=query, trained_on=tuple(trained_on.split()))
-        versions = search(search_request, visit.server.store)
-    except ConfigurationError as error:
-        wrong = str(error)
-    return visit.draw("search.html", query=query, trained_on=trained_on, versions=versions, wrong=wrong)
 
 
 @router.get("/compare")

@@ -6,10 +6,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from gatehouse.errors import ConfigurationError, GatehouseError
 from gatehouse.project.project import Project
-from gatehouse.registry.explanation import Act, act_of
+from gatehouse.registry.explanation import Act, VersionSummary, act_of, version_summaries
 from gatehouse.registry.ledger import model_names
 from gatehouse.registry.naming import VersionName, named
-from gatehouse.registry.search import SearchRequest, VersionSummary, search
 from gatehouse.registry.stage import PromoteRequest, PromoteResult, RegisterRequest, RegisterResult, promote, register
 from gatehouse.registry.state import ALIASES
 from gatehouse.server.cache import ReadCache
@@ -124,7 +123,7 @@ def model(store: ArtifactStore, name: str) -> Model:
 
 def versions(store: ArtifactStore, name: str) -> tuple[VersionSummary, ...]:
     """The versions of a model, with their numbers."""
-    return search(SearchRequest(model_name=require_named(store, name).ledger.model_name), store)
+    return version_summaries(store, require_named(store, name).ledger.model_name)
 
 
 def history(store: ArtifactStore, name: str) -> list[Act]:

@@ -51,9 +51,8 @@ DECIDING = frozenset(
 )
 """Modules in the rooms of `CARRIERS` that decide nevertheless: artifacts hold what they write or measure."""
 
-UNCOUNTED = frozenset({"apache_beam", "pydantic", "pydantic_core"})
-"""Packages whose version is in no digest: pydantic validates requests, whose values are in the key, and statistics on
-Beam equal those of threads byte for byte."""
+UNCOUNTED = frozenset({"pydantic", "pydantic_core"})
+"""Packages whose version is in no digest: pydantic validates requests, whose values are in the key."""
 DISTRIBUTIONS = {"google": "protobuf", "grpc": "grpcio", "xgboost": "xgboost-cpu", "yaml": "PyYAML"}
 """Distributions whose name differs from the imported package."""
 _ROOT = Path(gatehouse.__file__).parent

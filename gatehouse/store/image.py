@@ -24,16 +24,15 @@ def image_names() -> dict[str, str]:
 def modules_of(component: str) -> frozenset[str]:
     """Dotted names of our modules that the pod of a component's task can load."""
     entries = imports_of(f"gatehouse.components.{component}.component")
-    modules = frozenset().union(*(closure_of(entry, _runs_elsewhere) for entry in entries))
+    modules = frozenset().union(*(closure_of(entry, _component) for entry in entries))
     pages = {
         page.partition(":")[0]
         for stage in declared_stages().values()
         if stage.function.__module__ in modules
         for page in stage.declared.pages.values()
     }
-    return modules.union(*(closure_of(page, _runs_elsewhere) for page in pages))
+    return modules.union(*(closure_of(page, _component) for page in pages))
 
 
-def _runs_elsewhere(module: str) -> bool:
-    """Whether it is a component, or the statistics for workers of Apache Beam."""
-    return module.startswith("gatehouse.components") or module == "gatehouse.data.statistics.beam"
+def _component(module: str) -> bool:
+    return module.startswith("gatehouse.components")

@@ -96,16 +96,11 @@ class Manifest:
             valid = isinstance(parent, str) and is_identity(parent)
             _require(f"derived_from.{role}", parent, valid, "<kind>/<name>/sha256-<64 hex>")
 
-    @property
-    def schema_sha256(self) -> str:
-        """Digest of the columns: equal for two tables with the same names, types and nullability in order."""
-        return digest_of([vars(column) for column in self.columns])
-
     def to_json(self) -> str:
         """Canonical JSON of the manifest; its SHA-256 is the digest."""
         body = {item.name: getattr(self, item.name) for item in fields(self)}
         body |= {name: [vars(item) for item in body[name]] for name in ("files", "columns", "shards")}
-        return canonical_json(body | {"format": FORMAT, "schema_sha256": self.schema_sha256})
+        return canonical_json(body | {"format": FORMAT, "schema_sha256": digest_of(body["columns"])})
 
     @cached_property
     def reference(self) -> Reference:

@@ -2,9 +2,8 @@
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from gatehouse.errors import ConfigurationError
@@ -44,12 +43,6 @@ class TrackedRun:
     def duration(self) -> float | None:
         """Seconds from start to end; None while it runs."""
         return None if self.ended is None else round(self.ended - self.started, 3)
-
-    @cached_property
-    def attributes(self) -> Mapping[str, Any]:
-        """Its values besides params, metrics and tags, by the names that a query uses."""
-        names = ("id", "name", "experiment", "status", "user", "started", "ended", "duration")
-        return {name: getattr(self, name) for name in names}
 
     def to_json(self) -> dict[str, Any]:
         """All fields as JSON; numbers that JSON lacks (NaN, infinity) become null."""

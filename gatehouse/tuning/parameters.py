@@ -28,9 +28,9 @@ class ParameterSpec(Spec):
     """One dimension of the search space: a setting of `training` and its feasible values."""
 
     name: str = Field(description="Dotted name in `training`, such as `optimizer.learning_rate`.")
-    type: Literal["double", "int", "categorical"]
-    min: float | None = None
-    max: float | None = None
+    type: Literal["double", "int", "categorical"] = Field(description="What its values are.")
+    min: float | None = Field(None, description="Least value; not for categorical.")
+    max: float | None = Field(None, description="Greatest value; not for categorical.")
     step: float | None = Field(None, gt=0, description="Distance of neighbouring values, from `min` on; 1 for int.")
     log: bool = Field(False, description="Search on a logarithmic scale, for values that matter by their ratio.")
     choices: tuple[Value, ...] = Field((), description="For categorical: the values.")

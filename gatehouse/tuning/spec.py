@@ -58,8 +58,8 @@ class Constraint(Spec):
     """A limit that a trial's model must keep to be the best."""
 
     measure: str = Field(description=f"One of {', '.join(MEASURES)}, or a validation metric that training measures.")
-    at_most: float | None = None
-    at_least: float | None = None
+    at_most: float | None = Field(None, description="Greatest value; or `at_least`.")
+    at_least: float | None = Field(None, description="Least value; or `at_most`.")
 
     @model_validator(mode="after")
     def _bounded(self) -> "Constraint":

@@ -4,11 +4,10 @@ from pathlib import Path
 
 import pytest
 import typer
-import yaml
 from typer.testing import CliRunner
 
 import gatehouse
-from gatehouse.cli.project import compile_specs, kueue
+from gatehouse.cli.project import compile_specs
 from gatehouse.errors import GatehouseError
 from gatehouse.kfp.compilation.specification import SpecError, read_spec
 
@@ -47,10 +46,3 @@ def test_specs_for_a_platform_are_released_and_checked(tmp_path: Path, profile: 
         _compile(*words, "--check")
     assert "flights-gone.yaml is left over" in str(caught.value)
     assert f"{path} is not what the code compiles to" in str(caught.value)
-
-
-def test_the_objects_of_kueue_are_yaml_for_kubectl() -> None:
-    ended = CliRunner().invoke(kueue, ["manifests", str(PROFILE)], catch_exceptions=False)
-    objects = list(yaml.safe_load_all(ended.output))
-    queues = [body["metadata"] for body in objects if body["kind"] == "LocalQueue"]
-    assert {(queue["namespace"], queue["name"]) for queue in queues} >= {("ml-flights", "flights")}

@@ -2,23 +2,16 @@
 
 import json
 import math
-import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from gatehouse.cli import runs as command
 from gatehouse.cli.runs import app
-from gatehouse.metrics.catalogue import metrics
 from gatehouse.store.store import ArtifactStore
-from gatehouse.tracking import runs as reading
-from gatehouse.tracking.mlflow_client import flat, tracking_of
-from gatehouse.tracking.query import lookup, parse
-from gatehouse.training.spec import train_spec
+from gatehouse.tracking.mlflow_client import tracking_of
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -67,21 +60,11 @@ def _run(store: ArtifactStore, *arguments: object, code: int = 0) -> Result:
     return result
 
 
-def _names(store: ArtifactStore, query: str) -> list[str]:
-    return [run["name"] for run in json.loads(_run(store, "search", query, "--json").stdout)]
-
-
 def test_list_shows_trials_below_their_run(store: ArtifactStore) -> None:
     lines = _run(store, "list").stdout.splitlines()
     assert [line[10:21].rstrip() for line in lines[1:]] == ["20130115", *(f"  trial {number}" for number in range(6))]
     assert lines[0].split()[-2:] == ["duration", "loss"] and "system/" not in lines[0]
     assert "NaN" in lines[-1] and "FAILED" in lines[-1]
-
-
-def test_search_finds_by_number_and_orders_by_metric(store: ArtifactStore) -> None:
-    assert _names(store, "lr between 1e-4 and 1e-3 order by loss") == ["trial 3", "trial 2", "trial 1"]
-    assert _names(store, "status = 'FAILED' or loss > 0.69 order by started") == ["trial 0", "trial 5"]
-    assert _names(store, "lr is null") == ["trial 5", "20130115"], "nan is no number"
 
 
 def test_show_has_parameters_courses_and_the_runs_below(store: ArtifactStore) -> None:
@@ -90,21 +73,6 @@ def test_show_has_parameters_courses_and_the_runs_below(store: ArtifactStore) ->
     assert "trial 5" in _run(store, "show", "20130115").stdout
     body = json.loads(_run(store, "show", "trial 5", "--json").stdout)
     assert body["metrics"] == {"loss": None} and body["status"] == "FAILED"
-
-
-def test_the_searches_that_the_documentation_shows_name_what_gatehouse_tracks() -> None:
-    root = Path(__file__).parents[2]
-    written = (root / "README.md").read_text() + Path(command.__file__).read_text()
-    guide = (root / "docs/tracking.md").read_text()
-    queries = re.findall(r'(?:runs search|E\.g\.) "([^"]+)"', written + guide)
-    rows = re.findall(r"^\| (?:comparison|range|text|missing|together|order).*$", guide, re.MULTILINE)
-    queries += re.findall(r"`([^`]+)`", "".join(row.split("|")[2] for row in rows))
-    assert len(queries) > 10
-    measured = dict.fromkeys([*metrics(), "cost"], 0.5)
-    params = flat(train_spec({}).model_dump(mode="json"))
-    run = reading.TrackedRun("id", "train", "flights", "FINISHED", "", 0.0, 1.0, params, measured)
-    for query in queries:
-        assert all(lookup(run, name) is not None for name in parse(query).names), query
 
 
 def test_compare_says_what_differs_first_and_numbers_that_are_equal_do_not(store: ArtifactStore) -> None:

@@ -47,7 +47,7 @@ def test_every_page_is_in_the_navigation_once() -> None:
     ("page", "text", "expected"),
     [
         ("index.md", "[a](docs/images.md#build)", "[a](images.md#build)"),
-        ("images.md", "[locks](../locks) and [x](kueue.md)", "locks and [x](kueue.md)"),
+        ("images.md", "[locks](../locks) and [x](cluster.md)", "locks and [x](cluster.md)"),
         ("cluster.md", "[c](../CONTRIBUTING.md)", "[c](source/CONTRIBUTING.md)"),
         ("decisions/metrics.md", "[why](../project.md) [o](https://a.b/c)", "[why](../project.md) [o](https://a.b/c)"),
         ("source/CONTRIBUTING.md", "[p](docs/project.md)", "[p](../project.md)"),

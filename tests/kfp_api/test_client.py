@@ -123,7 +123,9 @@ def test_a_server_of_several_users_needs_a_namespace() -> None:
         connect(server).server()
 
 
-def test_a_token_is_read_again_when_it_is_refused(kfp_server: KfpServer, tmp_path: Path) -> None:
+def test_a_token_is_read_again_when_it_is_refused(
+    kfp_server: KfpServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file, answer = tmp_path / "token", kfp_server.answer
     file.write_text("old\n")
     kfp_server.token = "a"
@@ -134,9 +136,11 @@ def test_a_token_is_read_again_when_it_is_refused(kfp_server: KfpServer, tmp_pat
         return answered
 
     kfp_server.answer = renewing  # type: ignore[method-assign, assignment]
-    assert submit(connect(kfp_server, token_file=str(file))).name == "run-1"
+    monkeypatch.setenv("GATEHOUSE_KFP_TOKEN_FILE", str(file))
+    assert submit(connect(kfp_server)).name == "run-1"
+    monkeypatch.setenv("GATEHOUSE_KFP_TOKEN", "old")
     with pytest.raises(KfpRefusedError, match=r"401.*GATEHOUSE_KFP_TOKEN"):
-        submit(connect(kfp_server, token="old"))
+        submit(connect(kfp_server))
 
 
 def test_an_address_is_needed_and_must_be_that_of_the_api(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,12 +189,13 @@ def _body(run: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("token", ["first\nsecond", "two words", "naïve"])
-def test_a_token_that_no_header_takes_is_refused_and_not_shown(token: str) -> None:
+def test_a_token_that_no_header_takes_is_refused_and_not_shown(token: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GATEHOUSE_KFP_TOKEN", token)
     with (
         serving() as server,
         pytest.raises(ConfigurationError, match="GATEHOUSE_KFP_TOKEN: expected one word") as caught,
     ):
-        connect(server, token=token).server()
+        connect(server).server()
     assert token not in str(caught.value) and caught.value.__cause__ is None
 
 

@@ -13,7 +13,7 @@ from gatehouse.project.platforms import THIS_MACHINE, Platform
 from gatehouse.project.project import Project, load_project
 from gatehouse.project.project_file import ProjectFile
 from gatehouse.project.task_settings import StageSettings
-from gatehouse.runtime.images import PACKAGES
+from gatehouse.runtime.images import LOCKS
 from gatehouse.runtime.variables import ATTEMPTS
 from gatehouse.store.stage import TOLERATE
 from tests.small_example import EXAMPLE
@@ -48,7 +48,7 @@ def test_a_tolerated_stage_is_tried_as_often_as_told_and_never_cached_by_kfp(pro
 
 
 def test_kfp_caches_a_task_only_if_it_may_and_its_image_has_a_digest(project: Project) -> None:
-    images = {name: f"registry/{name}@sha256:{'1' * 64}" for name in PACKAGES}
+    images = {name: f"registry/{name}@sha256:{'1' * 64}" for name in LOCKS}
     by_digest = THIS_MACHINE.model_copy(update={"images": images})
 
     def cached(pipeline: str, platform: Platform | None) -> set[str]:

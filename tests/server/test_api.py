@@ -42,7 +42,7 @@ def test_a_version_goes_from_staging_to_champion_and_back(served: Served) -> Non
 
 
 READS = ["models", f"models/{NAME}", f"models/{NAME}/versions", f"models/{NAME}/ledger", f"resolve/{NAME}:1"]
-READS += [f"explain/{NAME}:1", f"compare?first={NAME}:1&second={NAME}:2", "search", "runs", "runs/20130101-000000-abcd"]
+READS += [f"explain/{NAME}:1", f"compare?first={NAME}:1&second={NAME}:2", "runs", "runs/20130101-000000-abcd"]
 PROMOTES = [f"models/{NAME}/{act}" for act in ("approve", "reject", "promote", "rollback", "archive")]
 RUNS = [f"models/{NAME}/register", "runs"]
 
@@ -136,7 +136,6 @@ def test_resolve_answers_while_the_store_does_not(served: Served, monkeypatch: p
 def test_what_is_wrong_is_told_in_the_words_of_the_project(served: Served) -> None:
     ros, rune = served.reader, served.runner
     assert "has no version 7" in _problem(ros.get(f"/v1/resolve/{NAME}:7"), 404)
-    assert "query, column" in _problem(ros.get("/v1/search", query="roc_auc >"), 422)
     assert "runs no project" in _problem(rune.post("/v1/runs"), 422)
     assert "expected `gatehouse serve --project`" in _problem(
         rune.post(f"/v1/models/{NAME}/register", evaluation="x"), 422

@@ -83,22 +83,15 @@ def test_what_data_says_stays_text(served: Served, browser: Browser) -> None:
     assert not page.console
 
 
-@pytest.mark.parametrize("path", ["", f"/models/{NAME}", f"/models/{NAME}/2", "/runs", "/login", COMPARED, "/search"])
+@pytest.mark.parametrize("path", ["", f"/models/{NAME}", f"/models/{NAME}/2", "/runs", "/login", COMPARED])
 def test_a_page_fits_a_phone(served: Served, browser: Browser, path: str) -> None:
     page = _logged_in(browser.page(390, 844, phone=True), served.promoter)
     page.visit(served.address + path)
     assert page.js("document.documentElement.scrollWidth") <= 390
 
 
-def test_versions_are_found_and_compared(served: Served, browser: Browser) -> None:
-    page = _logged_in(browser.page(), served.reader, "/search")
-    assert "2 versions" in _text(page)
-    page.js("document.getElementById('query').value = \"stage = 'champion'\"")
-    shown = _text(page.click("main button"))
-    assert "1 version" in shown and f"{NAME}:1" in shown and f"{NAME}:2" not in shown
-    assert page.js("document.getElementById('query').value") == "stage = 'champion'"
-    assert "No version meets this" in _text(page.visit(f"{served.address}/search?trained_on=snapshots/absent"))
-    assert "kappa" in _text(page.visit(f"{served.address}/search?query=kappa > 1"))
+def test_versions_are_compared(served: Served, browser: Browser) -> None:
+    page = _logged_in(browser.page(), served.reader)
     page.visit(f"{served.address}/models/{NAME}/2")
     shown = _text(page.click("a[href^='/compare?']"))
     cells = "[...document.querySelectorAll('table')].map(t => t.innerText.replace(/\\s+/g, ' ').trim())"

@@ -12,7 +12,7 @@ from gatehouse.data.snapshot.deliveries import Deliveries, Delivery, Table
 from gatehouse.data.snapshot.guards import Case, judge
 from gatehouse.data.snapshot.parts import Blob, Stored, store_parts
 from gatehouse.data.snapshot.spec import Policy, TableSpec, window_of
-from gatehouse.data.sources.base import Source
+from gatehouse.data.sources.base import EarlierPart, Source
 from gatehouse.data.sources.catalog import SourceSpec
 from gatehouse.data.sources.declared import SCHEMA as REJECTED
 from gatehouse.data.sources.declared import schema_of
@@ -97,7 +97,7 @@ def take(opened: Opened, store: ArtifactStore, *, anew: bool = False) -> Deliver
         earlier = newest.tables.get(name) if newest else None
         before = earlier.parts if earlier and not anew and earlier.reading == opened.reading(name) else ()
         earlier_parts = {part.fingerprint: part for part in before if part.fingerprint}
-        delivered = opened.source.parts(name, tuple(part.earlier_part() for part in before))
+        delivered = opened.source.parts(name, tuple(EarlierPart(part.fingerprint, part.position) for part in before))
         parts[name] = tuple(store_parts(delivered, table, window_of(window), earlier_parts, store))
     for name, table in spec.tables.items():
         _require_rows(name, table, parts[name], window)

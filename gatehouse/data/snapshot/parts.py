@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from gatehouse.data.snapshot.logical_digest import logical_digest
 from gatehouse.data.snapshot.spec import TableSpec
-from gatehouse.data.sources.base import EarlierPart, Part, Raw
+from gatehouse.data.sources.base import Part, Raw
 from gatehouse.data.sources.casts import EPOCH, FIRST_TIME, LAST_TIME
 from gatehouse.data.sources.declared import REPEATED, Reject
 from gatehouse.errors import SourceError
@@ -72,10 +72,6 @@ class Stored:
     def rejected_rows(self) -> int:
         """Number of rows that were rejected."""
         return self.rejected.rows if self.rejected else 0
-
-    def earlier_part(self) -> EarlierPart:
-        """The part as a source gets it with the next read."""
-        return EarlierPart(self.fingerprint, self.position)
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON, without what is empty."""

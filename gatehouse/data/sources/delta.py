@@ -31,8 +31,8 @@ class DeltaTable(LakehouseTable):
 class DeltaSource(LakehouseSource):
     """Tables of a lakehouse in the Delta format, read through `deltalake`; credentials come from the environment."""
 
-    kind: Literal["delta"] = "delta"
-    tables: dict[str, DeltaTable] = Field(min_length=1)
+    kind: Literal["delta"] = Field("delta", description="What the source is.")
+    tables: dict[str, DeltaTable] = Field(min_length=1, description="The raw tables, by name.")
 
 
 class DeltaReader(LakehouseReader):

@@ -74,20 +74,20 @@ class FilesBase(SourceBase):
         description="CSV and JSON lines are cut about every so many bytes, at the end of a row; each thread "
         "holds one block in memory.",
     )
-    tables: dict[str, FileTable] = Field(min_length=1)
+    tables: dict[str, FileTable] = Field(min_length=1, description="The raw tables, by name.")
 
 
 class FolderSource(FilesBase):
     """Files in a folder, or under an address that fsspec knows (s3://bucket/prefix, gs://, memory://)."""
 
-    kind: Literal["files"] = "files"
+    kind: Literal["files"] = Field("files", description="What the source is.")
     path: Url = operational(min_length=1, description="The folder or address.")
 
 
 class SdistSource(FilesBase):
     """Members of a source archive of the Python package index; nothing of it is installed, built or imported."""
 
-    kind: Literal["sdist"] = "sdist"
+    kind: Literal["sdist"] = Field("sdist", description="What the source is.")
     project: str = Field(min_length=1, description="The project's name on the index.")
     version: str = Field(min_length=1, description="The exact version.")
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$", description="Digest of the archive.")

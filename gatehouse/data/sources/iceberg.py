@@ -41,7 +41,7 @@ class IcebergSource(LakehouseSource):
     # A refused URL may hold a password.
     model_config = ConfigDict(hide_input_in_errors=True)
 
-    kind: Literal["iceberg"] = "iceberg"
+    kind: Literal["iceberg"] = Field("iceberg", description="What the source is.")
     catalog: str = Field(
         "",
         description="Name of the catalog. Unless `catalog_url` is given, its address comes from pyiceberg's "
@@ -49,7 +49,7 @@ class IcebergSource(LakehouseSource):
     )
     catalog_url: Url = Field("", description="URL of a SQL catalog without a password, e.g. sqlite:///catalog.db.")
     warehouse: str = Field("", description="Folder of a SQL catalog's tables.")
-    tables: dict[str, IcebergTable] = Field(min_length=1)
+    tables: dict[str, IcebergTable] = Field(min_length=1, description="The raw tables, by name.")
 
     @model_validator(mode="after")
     def _names_a_catalog(self) -> "IcebergSource":

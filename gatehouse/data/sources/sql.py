@@ -66,9 +66,9 @@ class SqlSource(SourceBase):
 
     url: Url = Field("", description="URL without a password, e.g. sqlite:///shop.db; or give `url_env`.")
     url_env: str = Field("", description="Environment variable that holds the URL, where it has a password.")
-    kind: Literal["sql"] = "sql"
+    kind: Literal["sql"] = Field("sql", description="What the source is.")
     rows_per_part: int = Field(131_072, ge=1, description="Rows that are read together and stored as one part.")
-    tables: dict[str, SqlTable] = Field(min_length=1)
+    tables: dict[str, SqlTable] = Field(min_length=1, description="The raw tables, by name.")
 
     @model_validator(mode="after")
     def _names_one_address(self) -> "SqlSource":

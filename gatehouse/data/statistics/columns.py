@@ -115,11 +115,6 @@ class ColumnPlan:
         return plan
 
 
-def plans_of(schema: pa.Schema, sensitive: frozenset[str], baseline: Mapping[str, Any]) -> tuple[ColumnPlan, ...]:
-    """Plan all columns of a table; `baseline` holds statistics by column, and is empty for none."""
-    return tuple(ColumnPlan.of(field, field.name in sensitive, baseline.get(field.name, {})) for field in schema)
-
-
 @dataclass(frozen=True)
 class CountedNumbers:
     """Distinct numbers in ascending order, int64 or float64 and finite, with their row counts."""

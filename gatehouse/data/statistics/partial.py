@@ -9,6 +9,7 @@ two of them count NaN as a value.
 """
 
 from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
 import pyarrow as pa
@@ -224,32 +225,23 @@ def _sketched(values: Values | None, plan: ColumnPlan) -> SketchedNumbers | Sket
 
 
 class OrderedMerge:
-    """Merges numbered parts of one column in a tree that their numbers alone shape.
+    """Merges the parts of one column, given in their order, in a tree that their number alone shapes.
 
-    No order of arrival changes a digit. Parts 2n and 2n + 1 merge first, then pairs of pairs, so that only as many
-    partials wait as the tree has levels and arrivals are out of order.
+    Two parts merge first, then pairs of pairs, so that only as many partials wait as the tree has levels.
     """
 
     def __init__(self) -> None:
-        self._nodes: dict[tuple[int, int], Partial] = {}
+        self.levels: dict[int, Partial] = {}
 
-    def add(self, number: int, partial: Partial, level: int = 0) -> None:
-        """Take in one part; every number from 0 on is given once."""
-        while (neighbour := self._nodes.pop((level, number ^ 1), None)) is not None:
-            partial = neighbour.merged(partial) if number & 1 else partial.merged(neighbour)
-            level, number = level + 1, number >> 1
-        self._nodes[level, number] = partial
-
-    def join(self, other: "OrderedMerge") -> None:
-        """Take in all parts that another merge has."""
-        for (level, number), partial in sorted(other._nodes.items()):
-            self.add(number, partial, level)
+    def add(self, partial: Partial) -> None:
+        """Take in the next part."""
+        level = 0
+        while (earlier := self.levels.pop(level, None)) is not None:
+            partial, level = earlier.merged(partial), level + 1
+        self.levels[level] = partial
 
     def result(self) -> Partial:
         """All parts as one; there must be at least one."""
-        ordered = sorted(self._nodes.items(), key=lambda node: node[0][1] << node[0][0])
-        partials = [partial for _, partial in ordered]
-        whole = partials[0]
-        for partial in partials[1:]:
-            whole = whole.merged(partial)
-        return whole
+        return reduce(
+            lambda left, right: left.merged(right), (self.levels[level] for level in sorted(self.levels, reverse=True))
+        )

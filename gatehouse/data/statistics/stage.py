@@ -8,10 +8,9 @@ import platform
 from pydantic import Field
 
 from gatehouse.data.statistics.measurement import REBINNED_FILE, STATISTICS_FILE, document, measurement
-from gatehouse.data.validation.spec import StatisticsSpec
 from gatehouse.errors import ConfigurationError
 from gatehouse.store.canonical import canonical_json
-from gatehouse.store.identity import Unordered, operational
+from gatehouse.store.identity import Unordered
 from gatehouse.store.stage import StageModel, stage
 from gatehouse.store.store import ArtifactStore
 
@@ -24,14 +23,12 @@ class MeasureRequest(StageModel):
         datasets: Datasets by the name of their table.
         sensitive: By table, columns of which no value may be kept.
         baseline: Reference of the statistics to compare with; empty for none.
-        statistics: Where statistics are computed; it changes no result.
     """
 
     name: str
     datasets: dict[str, str]
     sensitive: dict[str, Unordered] = Field({})
     baseline: str = ""
-    statistics: StatisticsSpec = operational(StatisticsSpec())
 
 
 class MeasureResult(StageModel):
@@ -48,31 +45,18 @@ def measure(request: MeasureRequest, store: ArtifactStore) -> MeasureResult:
         ConfigurationError: if the baseline's statistics are of another version, or a package is not installed.
         MissingArtifactError: if the baseline holds no statistics.
     """
-    baseline = measurement(store, request.baseline).statistics
     try:
-        if request.statistics.engine == "beam":
-            from gatehouse.data.statistics.beam import measure_on_beam
-
-            options = request.statistics.options
-            measured = measure_on_beam(store, request.datasets, request.sensitive, baseline, options)
-        else:
-            from gatehouse.data.statistics.table import measure_table
-
-            measured = {
-                name: measure_table(
-                    store.paths(dataset),
-                    frozenset(request.sensitive.get(name, ())),
-                    baseline.get(name, {}),
-                    request.statistics.threads,
-                )
-                for name, dataset in sorted(request.datasets.items())
-            }
+        from gatehouse.data.statistics.table import measure_table
     except ImportError as error:
         raise ConfigurationError(
-            f"Statistics cannot be computed {request.statistics.engine}: the package {error.name} is not installed. "
-            f"Sketches need Python 3.11 to 3.13 (this is {platform.python_version()}) and `pip install --no-deps "
-            "tfx-bsl==1.21.0`, beam needs gatehouse[beam]."
+            f"Statistics cannot be computed: the package {error.name} is not installed. Sketches need Python 3.11 to "
+            f"3.13 (this is {platform.python_version()}) and `pip install --no-deps tfx-bsl==1.21.0`."
         ) from error
+    baseline = measurement(store, request.baseline).statistics
+    measured = {
+        name: measure_table(store.paths(dataset), frozenset(request.sensitive.get(name, ())), baseline.get(name, {}))
+        for name, dataset in sorted(request.datasets.items())
+    }
     rows = {name: table.rows for name, table in measured.items()}
     statistics = document(rows, {name: table.statistics for name, table in measured.items()})
     files = {STATISTICS_FILE: canonical_json(statistics)}

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from gatehouse.data.statistics import Statistics
-from gatehouse.data.statistics.columns import ColumnPlan, Kind, plans_of
+from gatehouse.data.statistics.columns import ColumnPlan, Kind
 from gatehouse.data.statistics.partial import OrderedMerge, Partial
 from gatehouse.data.statistics.readout import read_out
 from gatehouse.runtime.limits import processors
@@ -39,12 +39,13 @@ def measure_table(
     """
     if not files:
         return MeasuredTable(0, {}, {})
-    plans = plans_of(pq.read_schema(files[0]), sensitive, baseline)
+    schema = pq.read_schema(files[0])
+    plans = [ColumnPlan.of(field, field.name in sensitive, baseline.get(field.name, {})) for field in schema]
     threads = threads or min(8, processors())
     whole = [OrderedMerge() for _ in plans]
     with ThreadPoolExecutor(threads) as pool:
-        for number, merges in _measured_files(pool, files, plans, 2 * threads):
-            _add(whole, number, [merge.result() for merge in merges])
+        for file in _measured_files(pool, files, plans, 2 * threads):
+            _add(whole, file)
     partials = [merge.result() for merge in whole]
     measured = {partial.plan.name: read_out(partial) for partial in partials}
     return MeasuredTable(
@@ -54,36 +55,28 @@ def measure_table(
     )
 
 
-def measure_file(path: Path, plans: Sequence[ColumnPlan]) -> list[Partial]:
-    """Measure one file, row group by row group."""
-    merges = [OrderedMerge() for _ in plans]
-    for part in _parts_of(path):
-        _add(merges, part.group, part.measure(plans))
-    return [merge.result() for merge in merges]
-
-
 def _measured_files(
     pool: ThreadPoolExecutor, files: Sequence[Path], plans: Sequence[ColumnPlan], most: int
-) -> Iterator[tuple[int, list[OrderedMerge]]]:
-    """Files in order, each with its merged row groups; at most `most` groups are measured or wait."""
-    waiting: deque[tuple[_Part, int, Future[list[Partial]]]] = deque()
+) -> Iterator[list[Partial]]:
+    """The merged row groups of each file, in order; at most `most` groups are measured or wait."""
+    waiting: deque[tuple[_Part, Future[list[Partial]]]] = deque()
     merges = [OrderedMerge() for _ in plans]
-    parts = ((part, number) for number, path in enumerate(files) for part in _parts_of(path))
+    parts = itertools.chain.from_iterable(map(_parts_of, files))
     while True:
-        for part, number in itertools.islice(parts, most - len(waiting)):
-            waiting.append((part, number, pool.submit(part.measure, plans)))
+        for part in itertools.islice(parts, most - len(waiting)):
+            waiting.append((part, pool.submit(part.measure, plans)))
         if not waiting:
             return
-        part, number, measured = waiting.popleft()
-        _add(merges, part.group, measured.result())
+        part, measured = waiting.popleft()
+        _add(merges, measured.result())
         if part.last:
-            yield number, merges
+            yield [merge.result() for merge in merges]
             merges = [OrderedMerge() for _ in plans]
 
 
-def _add(merges: Sequence[OrderedMerge], number: int, partials: Sequence[Partial]) -> None:
+def _add(merges: Sequence[OrderedMerge], partials: Sequence[Partial]) -> None:
     for merge, partial in zip(merges, partials, strict=True):
-        merge.add(number, partial)
+        merge.add(partial)
 
 
 @dataclass(frozen=True)
@@ -113,14 +106,13 @@ class _Part:
             return [self._column(file, plan, sizes.get(plan.name, 0)) for plan in plans]
 
     def _column(self, file: pq.ParquetFile, plan: ColumnPlan, size: int) -> Partial:
-        merge, number = OrderedMerge(), 0
+        merge = OrderedMerge()
         if self.group < file.num_row_groups:
             rows = max(1, min(_ROWS, _BYTES * self.footer.row_group(self.group).num_rows // max(1, size)))
             for batch in file.iter_batches(rows, row_groups=[self.group], columns=[plan.name], use_threads=False):
-                merge.add(number, Partial.of(batch.column(plan.name), plan))
-                number += 1
-        if number == 0:
-            merge.add(0, Partial.of(pa.array([], file.schema_arrow.field(plan.name).type), plan))
+                merge.add(Partial.of(batch.column(plan.name), plan))
+        if not merge.levels:
+            merge.add(Partial.of(pa.array([], file.schema_arrow.field(plan.name).type), plan))
         return merge.result()
 
 

@@ -213,7 +213,9 @@ class ColumnContract(ColumnRules):
     protected: bool = Field(
         False, description="Models must treat its values equally: evaluations measure fairness by this column."
     )
-    warn: ColumnRules | None = None
+    warn: ColumnRules | None = Field(
+        None, description="Rules whose breach is reported and does not break the contract."
+    )
     owner: str = Field("", description="Whom to ask if a rule of it is broken; empty for the table's owner.")
 
     @model_validator(mode="after")

@@ -41,15 +41,15 @@ class Freshness(Graded):
     source stands still is judged against the clock, by the guard `stale_after` of the source.
     """
 
-    column: str
+    column: str = Field(description="A timestamp column of the table.")
     within: Duration = Field(ge=timedelta(0), description="ISO 8601 duration, e.g. P2D or PT6H.")
 
 
 class Expression(Graded):
     """A SQL expression over the columns of one row. A row where it is null keeps it, as in SQL."""
 
-    name: str = Field(pattern=r"^[a-z][a-z0-9_]*$")
-    sql: Sql
+    name: str = Field(pattern=r"^[a-z][a-z0-9_]*$", description="What the anomaly is called.")
+    sql: Sql = Field(description="True for a row that keeps it; must not differ from run to run.")
     tolerance: float = Field(0.0, ge=0, lt=1, description="Share of rows that may break it.")
 
 
@@ -82,8 +82,8 @@ class Ordering(Listed):
 class ForeignKey(Graded):
     """Values of `columns` must be in columns `to` of another table; a row with a null keeps the rule."""
 
-    columns: Names
-    table: str
+    columns: Names = Field(description="Columns of this table.")
+    table: str = Field(description="The other table.")
     to: tuple[str, ...] = Field((), description="Columns of that table; empty for the same names.")
     snapshot: str = Field(
         "", description="Another snapshot: its reference, or its name in the request; empty for this snapshot."
@@ -110,15 +110,15 @@ class TableContract(Part):
     max_rows_ratio: Rule[Positive] | None = Field(
         None, description="Largest number of rows, as a factor of the baseline's."
     )
-    columns: dict[str, ColumnContract] = Field(min_length=1)
+    columns: dict[str, ColumnContract] = Field(min_length=1, description="Promises by column.")
     extra_columns: Literal["fail", "warn", "allow"] = Field("warn", description="For columns that are not listed.")
     unique: Annotated[tuple[Key, ...], BeforeValidator(_keys)] = Field(
         (), description="Sets of columns that together are unique in each row."
     )
     ordered: Ordering | None = Field(None, description="The order of the rows.")
-    freshness: Freshness | None = None
-    expressions: tuple[Expression, ...] = ()
-    foreign_keys: tuple[ForeignKey, ...] = ()
+    freshness: Freshness | None = Field(None, description="How old the newest row may be.")
+    expressions: tuple[Expression, ...] = Field((), description="Rules over the columns of one row.")
+    foreign_keys: tuple[ForeignKey, ...] = Field((), description="Values that must be found in another table.")
 
     @model_validator(mode="after")
     def _possible(self) -> "TableContract":
@@ -157,11 +157,11 @@ class Contract(Part):
     """A versioned contract over the tables of a snapshot."""
 
     version: int = Field(ge=1, description="Raised by the team whenever a rule changes.")
-    description: str = ""
+    description: str = Field("", description="What the tables are.")
     owner: str = Field("", description="Whom to ask if neither rule, column nor table has an owner.")
     metadata: dict[str, str] = Field({}, description="Anything else that a reader should know; no rule uses it.")
     examples: int = Field(5, ge=0, le=20, description="Largest number of rows that an anomaly shows as examples.")
-    tables: dict[str, TableContract] = Field(min_length=1)
+    tables: dict[str, TableContract] = Field(min_length=1, description="Promises by table.")
     _declared: dict[str, frozenset[str]] = PrivateAttr(default_factory=dict)
 
     @model_validator(mode="after")

@@ -5,7 +5,6 @@ from datetime import datetime
 from pydantic import Field
 
 from gatehouse.data.statistics.stage import MeasureRequest, measure
-from gatehouse.data.validation.spec import StatisticsSpec
 from gatehouse.store.canonical import canonical_json
 from gatehouse.store.identity import operational
 from gatehouse.store.reference import references_in
@@ -20,7 +19,6 @@ class ValidateRequest(StageModel):
         baseline: Reference of the earlier validation; empty for none.
         snapshots: References of other snapshots that foreign keys name, by name.
         delivery: Warnings of the guards about the delivery, for the record.
-        statistics: Where statistics are computed; it changes no result.
         force: Measure again even if the memo has the statistics; it changes no result.
     """
 
@@ -29,7 +27,6 @@ class ValidateRequest(StageModel):
     baseline: str = ""
     snapshots: dict[str, str] = Field({})
     delivery: tuple[str, ...] = ()
-    statistics: StatisticsSpec = operational(StatisticsSpec())
     force: str = operational("")
 
 
@@ -43,9 +40,7 @@ class ValidateResult(StageModel):
 
 
 @stage(
-    "validate",
-    title="Validate against the contract",
-    pages={"validations": "gatehouse.data.validation.report:page"},
+    "validate", title="Validate against the contract", pages={"validations": "gatehouse.data.validation.report:page"}
 )
 def validate(request: ValidateRequest, store: ArtifactStore) -> ValidateResult:
     """Judge a snapshot. A breach is a verdict, not an error.
@@ -71,13 +66,7 @@ def validate(request: ValidateRequest, store: ArtifactStore) -> ValidateResult:
     elsewhere = {name: tables_of(store, other, f"{name} ") for name, other in references.items()}
     sensitive = {name: tuple(contract.sensitive(name, table.types())) for name, table in tables.items()}
     before = statistics_of(store, request.baseline)
-    measuring = MeasureRequest(
-        name=snapshot.name,
-        datasets=snapshot.derived_from,
-        sensitive=sensitive,
-        baseline=before,
-        statistics=request.statistics,
-    )
+    measuring = MeasureRequest(name=snapshot.name, datasets=snapshot.derived_from, sensitive=sensitive, baseline=before)
     measured = measure(measuring, store, force=request.force).statistics
     current, baseline = measurement(store, measured), measurement(store, before)
     compared = Measurement(without_values(baseline.statistics, sensitive), current.rebinned, baseline.rows)
@@ -112,8 +101,5 @@ def validate(request: ValidateRequest, store: ArtifactStore) -> ValidateResult:
         details={"verdict": findings.verdict, "warnings": [*delivered, *findings.warnings_without_values()]},
     )
     return ValidateResult(
-        validation=str(reference),
-        verdict=findings.verdict,
-        reasons=findings.reasons(),
-        warnings=findings.warnings(),
+        validation=str(reference), verdict=findings.verdict, reasons=findings.reasons(), warnings=findings.warnings()
     )

@@ -14,8 +14,8 @@ from gatehouse.store.identity import Spec
 class Bar(Spec):
     """A bound that the candidate's own metric must keep; a value on the bound keeps it."""
 
-    min: float | None = Field(None, allow_inf_nan=False)
-    max: float | None = Field(None, allow_inf_nan=False)
+    min: float | None = Field(None, allow_inf_nan=False, description="Least value.")
+    max: float | None = Field(None, allow_inf_nan=False, description="Greatest value.")
 
     @model_validator(mode="before")
     @classmethod
@@ -36,7 +36,7 @@ class Bar(Spec):
 class Bars(Spec):
     """Bounds by metric."""
 
-    bars: dict[MetricName, Bar] = Field(default_factory=dict)
+    bars: dict[MetricName, Bar] = Field(default_factory=dict, description="Bounds by metric.")
 
 
 @family(Bars, "bar")

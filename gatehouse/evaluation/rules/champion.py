@@ -51,7 +51,7 @@ class ChampionRule(Spec):
 class Champion(Spec):
     """The comparison with the champion."""
 
-    champion: ChampionRule = ChampionRule()
+    champion: ChampionRule = Field(ChampionRule(), description="How the candidate must compare with the champion.")
 
 
 @family(Champion, "champion", "improvement")

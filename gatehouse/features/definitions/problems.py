@@ -48,13 +48,11 @@ def source_problems(sources: Mapping[str, Source], tables: Mapping[str, Mapping[
 def _unknown_names(defined: Definitions) -> Iterator[str]:
     named: list[tuple[str, str, Iterable[str], Collection[str]]] = []
     with_keys: list[FeatureView | LabelView] = [*defined.views.values(), *defined.labels]
-    for keyed in with_keys:
-        named.append((f"{keyed.name}: entities", "Entity", keyed.entities, defined.entities))
-    readers: list[FeatureService | OnDemandView] = [*defined.services.values(), *defined.on_demand.values()]
-    for reader in readers:
-        named.append((f"{reader.name}: views", "FeatureView", reader.views, defined.views))
-    for service in defined.services.values():
-        named.append((f"{service.name}: on_demand", "OnDemandView", service.on_demand, defined.on_demand))
+    named += [(f"{keyed.name}: entities", "Entity", keyed.entities, defined.entities) for keyed in with_keys]
+    services = defined.services.values()
+    readers: list[FeatureService | OnDemandView] = [*services, *defined.on_demand.values()]
+    named += [(f"{reader.name}: views", "FeatureView", reader.views, defined.views) for reader in readers]
+    named += [(f"{item.name}: on_demand", "OnDemandView", item.on_demand, defined.on_demand) for item in services]
     for where, kind, names, defined_names in named:
         unknown = [name for name in names if name not in defined_names]
         yield from (f"{where}: no {kind} {name!r}{nearest(name, defined_names)}" for name in unknown)

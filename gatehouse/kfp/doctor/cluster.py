@@ -25,7 +25,7 @@ from gatehouse.operations.diagnosing.reach import (
 from gatehouse.project.platforms import Platform
 from gatehouse.project.project import Project
 from gatehouse.registry.model_registry import RegistryApi
-from gatehouse.runtime.images import PACKAGES, TRAINING_GPU, by_digest
+from gatehouse.runtime.images import LOCKS, TRAINING_GPU, by_digest
 from gatehouse.runtime.variables import CREDENTIAL_KEYS, ENDPOINT, SETTINGS_KEYS
 
 _PATIENCE = Patience(request=10.0, retry=10.0)
@@ -60,7 +60,7 @@ class ClusterObject:
 
 def examine(project: Project, platform: Platform) -> Iterator[Finding]:
     """All checks of a platform that are possible from here, one by one."""
-    needed = {name: "" for name in PACKAGES if name != TRAINING_GPU}  # That one is needed only for GPUs.
+    needed = {name: "" for name in LOCKS if name != TRAINING_GPU}  # That one is needed only for GPUs.
     for name, reference in (needed | platform.images).items():
         if by_digest(reference):
             yield passed(f"image {name}", reference)
@@ -132,7 +132,7 @@ def _cluster(
     yield _resource(api, *_SERVING, "")
     if platform.queue:
         check, (group, plural) = f"queue {queue}", _QUEUES
-        advice = "`gatehouse kueue manifests PROFILE` writes it, where the profile has `kueue`."
+        advice = "Create a LocalQueue of Kueue in the namespace, or correct `queue` of the profile."
         try:
             queue_object = api.get(f"/apis/{_served(api, group)}/namespaces/{namespace}/{plural}/{queue}")
             yield passed(check, f"gives to {queue_object['spec'].get('clusterQueue', 'no cluster queue')}")

@@ -24,7 +24,7 @@ from gatehouse.operations.diagnosing.reach import Finding
 from gatehouse.operations.ending.outcome import outcome_of, record_end
 from gatehouse.project.platforms import Platform
 from gatehouse.project.project import Project, load_project
-from gatehouse.runtime.images import PACKAGES
+from gatehouse.runtime.images import LOCKS
 from gatehouse.store.store import ArtifactStore
 from tests.stand_ins.kfp_api import KfpServer
 from tests.stand_ins.kubernetes_api import NAMESPACE, Cluster, kubernetes
@@ -85,7 +85,7 @@ def patient(
             "store": str(tmp_path / "store"),
             "endpoint": kfp_server.endpoint,
             "service_account": "pipeline-runner",
-            "images": dict.fromkeys(PACKAGES, DIGEST),
+            "images": dict.fromkeys(LOCKS, DIGEST),
             "queue": "flights",
             "pods": {"image_pull_secrets": ["registry"], "volumes": [{"claim": "shared", "path": str(tmp_path)}]},
             "model_registry": {"server": registry.url},
@@ -133,7 +133,7 @@ def _profile(**changes: Any) -> Callable[[Patient], None]:
         ),
         (_profile(endpoint=""), "Kubeflow Pipelines", "not checked", "names an endpoint", "Set `endpoint`"),
         (_lose("/apis/kubeflow.org"), "pytorchjobs.kubeflow.org", "failed", "does not know it", "Install its operator"),
-        (_lose("/apis/kueue.x-k8s.io"), "queue flights", "failed", "no local queue", "gatehouse kueue manifests"),
+        (_lose("/apis/kueue.x-k8s.io"), "queue flights", "failed", "no local queue", "LocalQueue"),
         (
             lambda patient: patient.cluster.granted.discard(("", "pods/log", "get")),
             "rights",

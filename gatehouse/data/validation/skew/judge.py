@@ -1,16 +1,37 @@
 """Judges logged serving features against a training set, from statistics of both over the same bins."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
+
+from pydantic import Field
 
 from gatehouse.data.statistics import Statistics
 from gatehouse.data.validation.anomalies import Anomaly, Findings
 from gatehouse.data.validation.movement import MOVEMENTS
-from gatehouse.data.validation.spec import SkewSpec
+from gatehouse.store.identity import Spec, Unordered
 
 _DIGITS = 9
 _DISTANCES = ("psi", "js", "linf")
 ByName = Mapping[str, Statistics]
+
+
+class SkewSpec(Spec):
+    """What counts as skew between the features that a model was trained on and those that it was asked about."""
+
+    psi: float | None = Field(0.2, gt=0, description="Greatest population stability index of a feature.")
+    js: float | None = Field(0.1, gt=0, le=1, description="Greatest Jensen-Shannon divergence of a feature, in bits.")
+    linf: float | None = Field(
+        None, gt=0, le=1, description="Greatest difference of the share of any bin or value of a feature."
+    )
+    nulls: float = Field(0.05, ge=0, le=1, description="Largest increase of the share of nulls, NaN and infinities.")
+    new_features: Literal["fail", "warn", "allow"] = Field(
+        "warn", description="Severity for columns that are not in the training set."
+    )
+    ignore: Unordered = Field((), description="Columns that are not compared, e.g. request ids.")
+    sensitive: Unordered = Field(
+        (), description="Columns of which no value may be kept: only their types and nulls are compared."
+    )
+    min_rows: int = Field(1000, ge=1, description="With fewer logged rows nothing is judged.")
 
 
 def compared(

@@ -3,7 +3,7 @@
 from gatehouse.data.statistics.measurement import measurement
 from gatehouse.data.statistics.stage import MeasureRequest, measure
 from gatehouse.data.validation.sensitivity import sensitive_columns
-from gatehouse.data.validation.spec import SkewSpec, StatisticsSpec
+from gatehouse.data.validation.skew.judge import SkewSpec
 from gatehouse.errors import ConfigurationError
 from gatehouse.store.canonical import canonical_json
 from gatehouse.store.identity import identity_of, operational
@@ -20,14 +20,12 @@ class SkewRequest(StageModel):
 
     Attributes:
         serving: Reference of a dataset of logged features with the same column names.
-        statistics: Where statistics are computed; it changes no result.
         force: Measure again even if the memo has the statistics; it changes no result.
     """
 
     training_set: str
     serving: str
     spec: SkewSpec = SkewSpec()
-    statistics: StatisticsSpec = operational(StatisticsSpec())
     force: str = operational("")
 
 
@@ -118,6 +116,5 @@ def _measured(
         datasets={TABLE: dataset},
         sensitive={TABLE: tuple(columns.difference(features).union(request.spec.sensitive, hidden))},
         baseline=baseline,
-        statistics=request.statistics,
     )
     return measure(measuring, store, force=request.force).statistics

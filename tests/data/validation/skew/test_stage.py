@@ -8,9 +8,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from gatehouse.data.validation.skew.judge import SkewSpec
 from gatehouse.data.validation.skew.report import described
 from gatehouse.data.validation.skew.stage import SkewRequest, SkewResult, skew
-from gatehouse.data.validation.spec import SkewSpec
 from gatehouse.errors import ConfigurationError
 from gatehouse.store.manifest import Column
 from gatehouse.store.store import ArtifactStore

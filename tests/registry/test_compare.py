@@ -1,15 +1,17 @@
-"""Versions found by numbers, settings, tags and lineage; and how two differ."""
+"""Versions with their numbers and tags, and by lineage; and how two differ."""
 
 from itertools import chain
 
 import pytest
 from mlflow.utils.validation import _validate_tag_name
+from typer.testing import CliRunner
 
+from gatehouse.cli.models import app
 from gatehouse.errors import ConfigurationError
+from gatehouse.notebook.store import Store
 from gatehouse.registry.comparison import CompareRequest, compare
-from gatehouse.registry.explanation import numbers_of
+from gatehouse.registry.explanation import numbers_of, version_summaries
 from gatehouse.registry.promotion import tag
-from gatehouse.registry.search import SearchRequest, search
 from gatehouse.store.canonical import canonical_json
 from gatehouse.store.eraser import erase, plan_erasure
 from gatehouse.store.store import ArtifactStore
@@ -24,31 +26,15 @@ def two(gate: Gate) -> Gate:
     return other
 
 
-def _versions(gate: Gate, **request: object) -> list[int]:
-    return [version.version for version in search(SearchRequest.model_validate(request), gate.store)]
-
-
-def test_versions_are_found_by_numbers_settings_tags_and_lineage(two: Gate) -> None:
+def test_versions_are_rows_of_a_data_frame_and_are_found_by_lineage(two: Gate) -> None:
     tag(two.store, NAME, 1, {"season": "winter"})
-    for query, versions in (
-        ("", [1, 2]),
-        ("roc_auc > 0.7 order by version desc", [2, 1]),
-        ("roc_auc > 0.8", []),
-        ("seed = 2", [2]),
-        ("stage = 'champion'", [2]),
-        ("tags.season = 'winter'", [1]),
-        ("user = 'ada' limit 1", [1]),
-    ):
-        assert _versions(two, query=query) == versions, query
-    tag(two.store, NAME, 1, {"season": ""})
-    assert _versions(two, query="tags.season is not null") == []
-    for wrong in ("roc_auc >", "roc_acu > 0.6"):
-        with pytest.raises(ConfigurationError, match="query"):
-            _versions(two, query=wrong)
+    rows = Store(two.store).models(NAME).to_pandas()
+    assert rows.query("roc_auc > 0.7").sort_values("model")["stage"].tolist() == ["replaced", "champion"]
+    assert rows.loc[rows["tags.season"] == "winter", ["model", "by"]].values.tolist() == [[f"{NAME}:1", "ada"]]
+    assert Store(two.store).models().to_pandas().equals(rows)
     snapshot = two.store.manifest(two.training_set).derived_from["snapshot"]
-    assert _versions(two, trained_on=[snapshot]) == [2]
-    assert _versions(two, trained_on=["datasets/flights/"]) == [1, 2]
-    assert _versions(two, trained_on=[snapshot, "snapshots/other/"]) == []
+    listed = CliRunner().invoke(app, ["list", "--trained-on", snapshot, "--store", two.store.address]).output
+    assert f"{NAME}:2" in listed and f"{NAME}:1" not in listed
 
 
 @pytest.mark.parametrize("name", ["", " ", "/a", "a/", "../a", ".", "x" * 251, "a\nb"])
@@ -62,7 +48,7 @@ def test_a_tag_that_mlflow_would_not_take_is_refused(two: Gate, name: str) -> No
 
 def test_two_versions_differ_in_data_settings_and_modules_of_code(two: Gate) -> None:
     for number, digest in ((1, "a"), (2, "b")):
-        model = search(SearchRequest(query=f"version = {number}"), two.store)[0].model
+        model = version_summaries(two.store, NAME)[number - 1].model
         (key,) = two.store.objects.list(f"provenance/{model}")
         two.store.objects.local_path(key).unlink()
         two.store.append(f"provenance/{model}", {"code": digest * 64})
