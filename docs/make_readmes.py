@@ -88,11 +88,11 @@ def _example(name: str, component: Component) -> str:
     else:
         parameters = inspect.signature(component.python_func).parameters
         required = [parameters[key] for key in parameters if key in component.required_inputs]
-        signature = ", ".join(f"{parameter.name}: {_annotation(parameter.annotation)}" for parameter in required)
-        call = ", ".join(f"{parameter.name}={parameter.name}" for parameter in required)
+        signature = [f"{parameter.name}: {_annotation(parameter.annotation)}" for parameter in required]
+        call = [f"{parameter.name}={parameter.name}" for parameter in required]
         text = (
-            f"from kfp import dsl\n\nfrom gatehouse.components import {name}\n\n\n"
-            f"@dsl.pipeline\ndef example({signature}) -> None:\n    {name}({call})\n"
+            f"from kfp import dsl\n\nfrom gatehouse.components import {name}\n\n\n@dsl.pipeline\n"
+            f"{_in_lines('def example(', signature, ') -> None:')}\n{_in_lines(f'    {name}(', call, ')')}\n"
         )
     with tempfile.TemporaryDirectory() as folder:
         (source := Path(folder) / "example.py").write_text(text)
@@ -100,6 +100,15 @@ def _example(name: str, component: Component) -> str:
         assert isinstance(pipeline, base_component.BaseComponent), f"{name}: expected a pipeline named example"
         Compiler().compile(pipeline, f"{folder}/example.yaml")
     return text
+
+
+def _in_lines(start: str, parts: list[str], end: str) -> str:
+    """A signature or a call in one line, or if that is too long with a line for each part, as ruff writes it."""
+    indent = " " * (len(start) - len(start.lstrip()))
+    line = f"{start}{', '.join(parts)}{end}"
+    return (
+        line if len(line) <= 120 else f"{start}\n" + "".join(f"{indent}    {part},\n" for part in parts) + indent + end
+    )
 
 
 def _annotation(annotation: Any) -> str:
