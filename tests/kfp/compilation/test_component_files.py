@@ -87,8 +87,7 @@ def test_a_pure_component_is_cached_where_its_image_has_a_digest(tmp_path: Path)
     }
     assert _tasks(spec)["validate"]["taskInfo"]["name"] == "Mine"
     assert "retryPolicy" in _tasks(spec)["snapshot"] and _tasks(spec)["validate"]["retryPolicy"]["maxRetryCount"] == 5
-    variables = spec["deploymentSpec"]["executors"]["exec-validate"]["container"]["env"]
-    assert {"name": ATTEMPTS, "value": "6"} in variables
+    container = spec["deploymentSpec"]["executors"]["exec-validate"]["container"]
+    assert container["image"] == digest and {"name": ATTEMPTS, "value": "6"} in container["env"]
     spec = next(yaml.safe_load_all((tmp_path / "q.yaml").read_text()))
     assert _tasks(spec)["validate"]["cachingOptions"] == {}, "another image, by tag"
-    assert spec["deploymentSpec"]["executors"]["exec-validate"]["container"]["image"] == digest
