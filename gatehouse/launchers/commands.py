@@ -18,6 +18,7 @@ from gatehouse.launchers.command import CODE, INPUTS
 from gatehouse.launchers.job_directory import job_directory
 from gatehouse.launchers.launcher import COMMAND, JOB, LOG, WEIGHTS, TrainingJob
 from gatehouse.launchers.spec import CommandSpec, LocalLaunch
+from gatehouse.runtime.archives import unpack_tar
 from gatehouse.store.atomic_file import write_json
 from gatehouse.store.canonical import digest_of
 from gatehouse.store.objects.local import LocalObjects
@@ -116,7 +117,7 @@ def finished_command(
 def unpack(directory: Path, target: Path) -> dict[str, Path | bytes | str]:
     """Write the output of a finished command to a folder; returns its files by path."""
     with tarfile.open(directory / WEIGHTS) as archive:
-        archive.extractall(target, filter="data")
+        unpack_tar(archive, target)
         return {name: target / name for name in archive.getnames()}
 
 
