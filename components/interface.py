@@ -39,6 +39,8 @@ class Needs:
         cpu: CPUs, in Kubernetes' notation.
         memory: Memory, in Kubernetes' notation.
         minutes: The time limit of an attempt.
+        artifacts: Optional artifacts that the component's file takes, and requires. In the task of a pipeline that is a
+            component, KFP fails for want of an optional artifact that nobody gives.
     """
 
     image: str
@@ -49,6 +51,7 @@ class Needs:
     cpu: str = "1"
     memory: str = "2G"
     minutes: int = 30
+    artifacts: tuple[str, ...] = ()
 
 
 class Task(PipelineTask):  # type: ignore[misc]

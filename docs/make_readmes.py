@@ -16,7 +16,7 @@ from kfp.compiler import Compiler
 from kfp.dsl import base_component
 
 from gatehouse.components.interface import Component
-from gatehouse.kfp.compilation.component_files import public_components
+from gatehouse.kfp.compilation.component_files import is_plain, public_components
 from gatehouse.store.image import image_names
 from gatehouse.store.stage import Stage, declared_stages
 
@@ -69,7 +69,7 @@ def _readme(name: str, component: Component) -> str:
         _example(name, component).strip(),
         "```\n",
         "Without Gatehouse: `kfp.components.load_component_from_file`, or `load_component_from_url`, of this folder's "
-        "`component.yaml`.\n",
+        f"`component.yaml`.{_file_alone(component)}\n",
         "## Inputs\n",
         table(["input", "type", "default", "what it is"], list(_inputs(component))),
         *(["## Outputs\n", table(["output", "type", "what it is"], given)] if outputs else []),
@@ -78,6 +78,18 @@ def _readme(name: str, component: Component) -> str:
         *(["## What it refuses\n", "\n".join([*refused, ""])] if errors else []),
     ]
     return "\n".join(parts)
+
+
+def _file_alone(component: Component) -> str:
+    """What the file does not take, or requires."""
+    optional = [name for name, field in (component.component_spec.inputs or {}).items() if field.optional]
+    artifacts = [name for name in optional if "." in str(component.component_spec.inputs[name].type)]
+    if is_plain(component) or not artifacts:
+        return ""
+    required = [name for name in artifacts if name in component.needs.artifacts]
+    other = [name for name in artifacts if name not in required]
+    texts = [f"requires `{name}`" for name in required] + [f"has no `{name}`" for name in other]
+    return f" It {', '.join(texts)}."
 
 
 def _example(name: str, component: Component) -> str:

@@ -7,7 +7,7 @@ from kfp import dsl
 from gatehouse.components.interface import component
 
 
-@component("control", title="Register a model behind the gate", shows_models=True)
+@component("control", title="Register a model behind the gate", shows_models=True, artifacts=("evaluation",))
 def register_model(
     store: str,
     model_name: str,

@@ -7,7 +7,7 @@ from kfp import dsl
 from gatehouse.components.interface import component
 
 
-@component("data", title="Retrieve features from Feast", cpu="2", memory="8G")
+@component("data", title="Retrieve features from Feast", cpu="2", memory="8G", artifacts=("repository",))
 def retrieve_features(
     entity_rows: dsl.Input[dsl.Dataset],
     training_set: dsl.Output[dsl.Dataset],

@@ -7,7 +7,7 @@ from kfp import dsl
 from gatehouse.components.interface import component
 
 
-@component("training", title="Score a Dataset", cpu="2", memory="4G")
+@component("training", title="Score a Dataset", cpu="2", memory="4G", artifacts=("model",))
 def score_dataset(
     dataset: dsl.Input[dsl.Dataset],
     predictions: dsl.Output[dsl.Dataset],

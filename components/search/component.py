@@ -7,7 +7,7 @@ from kfp import dsl
 from gatehouse.components.interface import component
 
 
-@component("training", title="Search parameters", cpu="2", memory="8G", minutes=510)
+@component("training", title="Search parameters", cpu="2", memory="8G", minutes=510, artifacts=("data",))
 def search(
     report: dsl.Output[dsl.HTML],
     table: dsl.Output[dsl.Markdown],

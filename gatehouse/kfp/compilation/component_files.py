@@ -27,14 +27,21 @@ def compile_component(component: Component, path: Path) -> None:
     in a component. A component that KFP may cache, and that needs no store, is written as it is, so that who loads it
     can set the resources of its task; so is the task of an exit handler, which KFP tells how the others ended.
     """
+    Compiler().compile(component if is_plain(component) else _around(component), str(path))
+
+
+def is_plain(component: Component) -> bool:
+    """Whether the file of a component is not a pipeline of one task."""
     inputs = component.component_spec.inputs or {}
     is_exit_task = any(is_task_final_status_type(parameter.type) for parameter in inputs.values())
-    alone = is_exit_task or (component.needs.caching and "store" not in component.required_inputs)
-    Compiler().compile(component if alone else _around(component), str(path))
+    return is_exit_task or (component.needs.caching and "store" not in component.required_inputs)
 
 
 def _around(component: Component) -> Any:
-    """A pipeline with the inputs and outputs of a component, and one task. KFP reads its signature and docstring."""
+    """A pipeline with the inputs and outputs of a component, and one task. KFP reads its signature and docstring.
+
+    Of optional artifacts it has only those of `Needs.artifacts`, and requires them.
+    """
     function, inputs = component.python_func, component.component_spec.inputs or {}
     parameters = inspect.signature(function).parameters
     returned = inspect.signature(function).return_annotation
@@ -42,7 +49,14 @@ def _around(component: Component) -> Any:
     fields |= {name: parameter.annotation.__origin__ for name, parameter in parameters.items() if name not in inputs}
     outputs: Any = NamedTuple("Outputs", fields.items()) if fields else None
 
-    taken = [parameter for name, parameter in parameters.items() if name in inputs]
+    taken = []
+    for name in inputs:
+        parameter = parameters[name]
+        if parameter.default is None:
+            if name not in component.needs.artifacts:
+                continue
+            parameter = parameter.replace(default=inspect.Parameter.empty)
+        taken.append(parameter)
     order = sorted(taken, key=lambda parameter: parameter.default is not inspect.Parameter.empty)
 
     def pipeline(*values: Any) -> Any:
