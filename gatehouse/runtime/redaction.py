@@ -108,9 +108,14 @@ def error_text(error: object, secret: bool) -> str:
     return redacted(f"{type(error).__name__}: {words}")
 
 
+def is_secret(variable: str) -> bool:
+    """Whether an environment variable holds a secret, by its name."""
+    return bool(_NAMES.search(variable))
+
+
 def redacted(text: str) -> str:
     """A text that is safe to store: every secret that this process knows is replaced by `***`."""
-    secrets = {value for name, value in os.environ.items() if _NAMES.search(name) and len(value) >= _SHORTEST}
+    secrets = {value for name, value in os.environ.items() if is_secret(name) and len(value) >= _SHORTEST}
     for secret in sorted(secrets, key=len, reverse=True):
         text = text.replace(secret, "***")
     return _SETTING.sub(r"\1=***", _PASSWORD.sub(r"\1:***@", text))

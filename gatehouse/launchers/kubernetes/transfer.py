@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from gatehouse.errors import CorruptArtifactError
-from gatehouse.launchers.launcher import FAILURE, LOG, METRICS, OUTPUT, PLACE, RESULT, WEIGHTS, TrainingJob
+from gatehouse.launchers.launcher import FAILURE, LOG, METRICS, OUTPUT, PLACE, PRINTED, RESULT, WEIGHTS, TrainingJob
 from gatehouse.store.builder_code import builder_code
 from gatehouse.store.canonical import canonical_json, digest_of, sha256_bytes
 from gatehouse.store.code import code_digest
@@ -24,7 +24,7 @@ from gatehouse.store.objects.base import side_by_side
 from gatehouse.store.records import read_record, remove_record
 from gatehouse.store.store import ArtifactStore
 
-_OUTPUTS = (RESULT, WEIGHTS, FAILURE, METRICS, LOG, PLACE, OUTPUT, "torchrun")
+_OUTPUTS = (RESULT, WEIGHTS, FAILURE, METRICS, LOG, PLACE, PRINTED, OUTPUT, "torchrun")
 Inputs = tuple[FileEntry, ...]  # the files of a job's directory, as entries of the store's blobs
 
 
