@@ -44,7 +44,12 @@ class CheckpointCopies:
             paths = [path for path in sorted(self._folder.rglob("*")) if path.is_file()]
             copies = {path.relative_to(self._folder).as_posix(): self._copy(path) for path in paths}
             if (copied := {name: copy for name, copy in copies.items() if copy}) != self._copied:
-                self._list({name: digest for name, (_, digest) in copied.items()})
+                digests, lists = {name: digest for name, (_, digest) in copied.items()}, self._lists()
+                number = int(lists[-1][-13:-5]) + 1 if lists else 0
+                create_record(self._objects, f"{self._prefix}/files-{number:08d}.json", {"files": digests})
+                for key in list(self._objects.list(self._prefix)):
+                    if key in lists or (key.rpartition("/")[2] not in digests.values() and "/files-" not in key):
+                        remove_record(self._objects, key)
                 self._copied = copied
         except (GatehouseError, OSError) as error:  # It is tried again; the command goes on.
             logger.warning("Checkpoints are not copied for now: %s", error)
@@ -60,14 +65,6 @@ class CheckpointCopies:
                     self._objects.put_file(f"{self._prefix}/{digest}", Path(frozen.name))
                     return before, digest
         return kept
-
-    def _list(self, digests: dict[str, str]) -> None:
-        lists = self._lists()
-        number = int(lists[-1][-13:-5]) + 1 if lists else 0
-        create_record(self._objects, f"{self._prefix}/files-{number:08d}.json", {"files": digests})
-        for key in list(self._objects.list(self._prefix)):
-            if key in lists or (key.rpartition("/")[2] not in digests.values() and "/files-" not in key):
-                remove_record(self._objects, key)
 
     def _lists(self) -> list[str]:
         return sorted(key for key in self._objects.list(self._prefix) if "/files-" in key)

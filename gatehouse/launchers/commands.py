@@ -4,7 +4,6 @@ import json
 import os
 import re
 import shutil
-import tarfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -16,9 +15,9 @@ from gatehouse.launchers.choose import launch_of, launcher
 from gatehouse.launchers.command import CODE, INPUTS
 from gatehouse.launchers.job_directory import job_directory
 from gatehouse.launchers.launch_stage import CommandRequest
-from gatehouse.launchers.launcher import COMMAND, JOB, LOG, PRINTED, WEIGHTS, TrainingJob
+from gatehouse.launchers.launcher import COMMAND, JOB, LOG, PRINTED, TrainingJob
 from gatehouse.launchers.spec import CommandSpec, LocalLaunch
-from gatehouse.runtime.redaction import is_secret
+from gatehouse.runtime.redaction import SECRET
 from gatehouse.store.atomic_file import write_json
 from gatehouse.store.canonical import canonical_json, digest_of
 from gatehouse.store.objects.local import LocalObjects
@@ -40,7 +39,8 @@ def command_of(parameters: Mapping[str, Any], inputs: Mapping[str, Any], script:
 
     The text of a script is written to the path `script`. Raises ConfigurationError if parameters do not fit together.
     """
-    settings, environment = as_written(parameters["settings"]), plain(parameters["environment"])
+    settings, texts = as_written(parameters["settings"]), plain(parameters["environment"])
+    environment = {key: text if isinstance(text, str) else canonical_json(text) for key, text in texts.items()}
     if twice := [name for name in settings if name in _WHERE and name in parameters]:
         raise ConfigurationError(f"settings: expected no {twice[0]}, as it is an input of its own. Set that input.")
     where = _WHERE | {name: parameters[name] for name in _WHERE if name in parameters} | settings
@@ -62,18 +62,14 @@ def command_of(parameters: Mapping[str, Any], inputs: Mapping[str, Any], script:
         script.write_text(text, encoding="utf-8")
         files[CODE] = str(script)
     launch = launch_of(json.dumps(where), "settings").model_dump(mode="json")
-    if secrets := [name for name in (*environment, *launch.get("env", ())) if is_secret(name)]:
+    if secrets := [name for name in (*environment, *launch.get("env", ())) if SECRET.search(name)]:
         raise ConfigurationError(
             f"environment: {secrets[0]} looks like a secret, which the store would keep. For kind local, set it on the "
             "task, with set_env_variable or kubernetes.use_secret_as_env; for a job, name it in settings.secrets."
         )
-    fields = {
-        "command": list(map(_text, plain(parameters["command"]))),
-        "environment": {name: _text(value) for name, value in environment.items()},
-        "timeout_minutes": parameters["timeout_minutes"],
-        "processes": processes * nodes,
-    }
-    spec = checked("parameters", CommandSpec, plain(fields | {"restarts": restarts, "image": image, "launch": launch}))
+    fields = {"command": parameters["command"], "timeout_minutes": parameters["timeout_minutes"], "launch": launch}
+    fields |= {"environment": environment, "processes": processes * nodes, "restarts": restarts, "image": image}
+    spec = checked("parameters", CommandSpec, plain(fields))
     digests = {name: digest_of(digests_of(path)) for name, path in files.items()}
     return {"name": parameters["name"], "command": spec, "inputs": digests, "files": files}
 
@@ -85,10 +81,6 @@ def plain(parameter: Any) -> Any:
         return int(value) if (value := float(text)).is_integer() else value
 
     return json.loads(canonical_json(parameter), parse_float=number)
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else canonical_json(value)
 
 
 def metrics_in(line: str) -> dict[str, float]:
@@ -112,12 +104,8 @@ def finished_command(
 ) -> Iterator[tuple[Path, dict[str, float]]]:
     """Run a command, and give the directory of its job, with log and packed output, and the last value of each metric.
 
-    The directory is removed at the end.
-
-    Args:
-        key: Identifies the job: a job of this key that was interrupted goes on from its checkpoints.
-        hear: Gets the metrics of each line while the command runs, from another thread.
-        parameters: Of a trial, which may leave no output; None for a command that must.
+    A job of this `key` that was interrupted goes on from its checkpoints. `hear` gets the metrics of each line while
+    the command runs, from another thread. `parameters` are those of a trial, which may leave no output.
 
     Raises LauncherError if the command did not succeed; there is a class for every cause.
     """
@@ -145,13 +133,6 @@ def finished_command(
         chosen.forget(run)
         for copied in list(store.objects.list(f"scratch/checkpoints/{directory.name}")) if far else ():
             remove_record(store.objects, copied)
-
-
-def unpack(directory: Path, target: Path) -> dict[str, Path | bytes | str]:
-    """Write the output of a finished command to a folder; returns its files by path."""
-    with tarfile.open(directory / WEIGHTS) as archive:
-        archive.extractall(target, filter="data")
-        return {name: target / name for name in archive.getnames()}
 
 
 def _place(path: Path, target: Path) -> None:

@@ -2,6 +2,7 @@
 
 import math
 import shutil
+import tarfile
 
 from pydantic import Field
 
@@ -48,14 +49,17 @@ def launch(request: LaunchRequest, store: ArtifactStore) -> LaunchResult:
 
     Raises LauncherError if it did not succeed, with a class for every cause and the last lines of the worker.
     """
-    from gatehouse.launchers.commands import finished_command, unpack
+    from gatehouse.launchers.commands import finished_command
+    from gatehouse.launchers.launcher import LOG, WEIGHTS
 
     key = f"launch-{digest_of(identity_of(request))[:24]}"
     with finished_command(store, key, request) as (job, metrics), store.workspace() as workspace:
-        left = unpack(job, workspace)
+        with tarfile.open(job / WEIGHTS) as archive:
+            archive.extractall(workspace, filter="data")
+            files = {name: workspace / name for name in archive.getnames()}
         about = {"command": identity_of(request.command), "inputs": request.inputs}
-        output = store.publish("outputs", request.name, left, configuration=about)
+        output = store.publish("outputs", request.name, files, configuration=about)
         if request.log:
-            shutil.copyfile(job / "worker.log", request.log)
+            shutil.copyfile(job / LOG, request.log)
     finite = {name: value for name, value in metrics.items() if math.isfinite(value)}
     return LaunchResult(output=str(output), metrics=finite)

@@ -15,8 +15,7 @@ from gatehouse.store.atomic_file import write_json
 
 COMMAND = ["python", "-m", "gatehouse.tuning.component_trial"]
 _FILE, _EXECUTOR_INPUT = "component.json", "{{$}}"
-_PACKAGE, _OF_KFP = re.compile("'([^']+)'"), ("kfp==", "typing-extensions", "--no-deps")
-"""What KFP installs before a component runs, and what of it belongs to KFP."""
+_OF_KFP = ("kfp==", "typing-extensions", "--no-deps")  # what KFP itself installs before a component runs
 
 
 def write_component(component: Mapping[str, Any], arguments: Mapping[str, Any], folder: Path) -> Path:
@@ -35,7 +34,7 @@ def parts_of(component: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
         executor = component["deploymentSpec"]["executors"][specs[0]["executorLabel"]].get("container", {})
         command = [*executor.get("command", ()), *executor.get("args", ())]
         if "pip install" in (shell := "".join(command[2:3])):
-            if packages := [name for name in _PACKAGE.findall(shell) if not name.startswith(_OF_KFP)]:
+            if packages := [name for name in re.findall("'([^']+)'", shell) if not name.startswith(_OF_KFP)]:
                 raise ConfigurationError(
                     f"trial: expected no packages_to_install, found {', '.join(packages)}, as trials run side by side "
                     "in this task's image. Build them into an image, and give that to the task, by set_container_image."

@@ -186,9 +186,9 @@ def test_metrics_end_where_a_sentence_or_a_unit_does() -> None:
 
 
 def test_texts_of_a_user_reach_the_command_as_they_are(tmp_path: Path) -> None:
-    odd = {"command": ["python", "(none)", '"\\u00e9"', 2.0], "environment": {"N": 5.0, "RATE": 0.1, "S": "(none)"}}
+    odd = {"command": ["python", "(none)", '"\\u00e9"'], "environment": {"N": 5.0, "RATE": 0.1, "S": "(none)"}}
     spec = command_of(PARAMETERS | odd, {}, tmp_path / "script.py")["command"]
-    assert spec.command == ("python", "(none)", '"\\u00e9"', "2")
+    assert spec.command == ("python", "(none)", '"\\u00e9"')
     assert spec.environment == {"N": "5", "RATE": "0.1", "S": "(none)"}
 
 
@@ -201,6 +201,7 @@ def test_texts_of_a_user_reach_the_command_as_they_are(tmp_path: Path) -> None:
         ({"kind": "trainjob", "store": "s3://store", "settings": {"queues": "a"}}, LaunchError),
         ({"code": SimpleNamespace(path="x")}, ConfigurationError),  # And a text.
         ({"command": []}, ConfigurationError),
+        ({"command": ["python", 2.0]}, ConfigurationError),
         ({"processes": 1, "settings": {"processes": 8.0}}, ConfigurationError),
         ({"environment": {"HF_TOKEN": "hf_abc"}}, ConfigurationError),
         ({"kind": "trainjob", "store": "s3://store", "settings": {"env": {"DB_PASSWORD": "a"}}}, ConfigurationError),
