@@ -22,8 +22,7 @@ _SETTING = re.compile(r"\b(\w*(?:password|passwd|pwd|secret|token))=[^\s,&;]+", 
 _LOGIN = re.compile("://.*@", re.DOTALL)
 _PARAMETER = re.compile(r"(?:password|passwd|pwd|token|secret)\s*=\s*[^&;\s]", re.IGNORECASE)
 _KEY = re.compile(r"password|passwd|pwd|secret|token|credential|access_?key|api_?key", re.IGNORECASE)
-SECRET = re.compile(r"(?:PASSWORD|PASSWD|SECRET|TOKEN|ACCESS_KEY|API_KEY|WEBHOOK)$", re.IGNORECASE)
-"""The end of the name of an environment variable that holds a secret."""
+SECRET = re.compile(r"(?:PASSWORD|PASSWD|SECRET|TOKEN|ACCESS_KEY|API_KEY|WEBHOOK)$", re.IGNORECASE)  # of a variable
 _SHORTEST = 6
 """Minimum length of a secret. Shorter values would also be hidden in unrelated words."""
 _CAUSES = re.compile(

@@ -153,10 +153,8 @@ def run_id() -> str:
 
 
 def task_id() -> str:
-    """Identifies the task of this process: its run, and the folder in which KFP puts its outputs.
-
-    All attempts have the same one: KFP repeats the container of a task, not the driver that names the folder.
-    """
+    """Identifies the task of this process, the same for all its attempts."""
+    # KFP repeats the container of a task, and not the driver, which names the folder of its outputs.
     return f"{run_id()} {_output().parent}"
 
 

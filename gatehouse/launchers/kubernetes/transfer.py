@@ -130,9 +130,8 @@ def remove_remains(store: ArtifactStore, name: str, digest: str) -> None:
     """
     keys = list(store.objects.list(f"jobs/{name}"))
     with Lease(store.objects, []) as now:
-        in_use = checkpoints_of(digest) in leased(store.objects, now.renewed)
-    if not in_use:
-        keys += store.objects.list(checkpoints_of(digest))
+        if checkpoints_of(digest) not in leased(store.objects, now.renewed):
+            keys += store.objects.list(checkpoints_of(digest))
     for key in keys:
         if not key.endswith("/job.json"):
             remove_record(store.objects, key)
