@@ -39,6 +39,9 @@ def config(path: str | Path, kind: str = "") -> dict[str, Any]:
     from gatehouse.store.parameters import parameter_of
 
     path, problems = Path(path), list[str]()
+    text = "" if path.is_dir() else read_text(path, str(path), problems)
+    if text is None:
+        raise ConfigurationError("\n".join(problems))
     if path.is_dir():
         from gatehouse.features.definitions.published import published_files
         from gatehouse.features.definitions.repository import read_repository
@@ -46,13 +49,12 @@ def config(path: str | Path, kind: str = "") -> dict[str, Any]:
         return {"files": {name: content.decode() for name, content in published_files(read_repository(path)).items()}}
     kind = kind or path.stem
     if kind not in _KINDS:
-        raise ConfigurationError(f"{path}: kind: expected one of {', '.join(_KINDS)}, found {kind!r}.")
+        raise ConfigurationError(f"{path}: kind: expected {', '.join(_KINDS)}, found {kind!r}. Give the kind too.")
     in_project = path.name == "project.yaml"
     place = "gatehouse.project.project_file:ProjectFile" if in_project else _KINDS[kind]
     module, _, name = place.partition(":")
     model: Any = RootModel.__class_getitem__(getattr(importlib.import_module(module), name))
-    text = read_text(path, str(path), problems)
-    spec = load_model(str(path), text, model, problems) if text is not None else None
+    spec = load_model(str(path), text, model, problems)
     if spec is None:
         raise ConfigurationError("\n".join(problems))
     return dict(parameter_of(getattr(spec.root, {"search": "tuning"}.get(kind, kind)) if in_project else spec.root))

@@ -5,7 +5,6 @@ It needs kfp alone. A user's pipeline and those of a project get their tasks her
 
 import ast
 import math
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -52,6 +51,24 @@ class Needs:
     minutes: int = 30
 
 
+class Task(PipelineTask):  # type: ignore[misc]
+    """A task of a component, whose other settings follow when KFP's own methods change one."""
+
+    needs: Needs
+
+    def set_container_image(self, name: Any) -> "Task":
+        """Set the image; KFP caches no results of an image by tag."""
+        super().set_container_image(name)
+        self.set_caching_options(self.needs.caching and isinstance(name, str) and by_digest(name))
+        return self
+
+    def set_retry(self, num_retries: int, *pauses: Any, **more: Any) -> "Task":
+        """Set how often KFP tries again, and the stage itself after an error."""
+        super().set_retry(num_retries, *pauses, **more)
+        self.set_env_variable(ATTEMPTS, str(1 + num_retries))
+        return self
+
+
 class Component(PythonComponent):  # type: ignore[misc]
     """A component of Gatehouse. Called in a pipeline, it adds a task; KFP's methods of the task change its settings."""
 
@@ -72,21 +89,20 @@ class Component(PythonComponent):  # type: ignore[misc]
         task = super().__call__(**inputs)
         if task.state == TaskState.FINAL:  # Outside a pipeline KFP has run it already.
             return task
-        needs = self.needs
+        task.__class__ = Task  # KFP makes the task.
+        task.needs = needs = self.needs
         task.set_display_name(needs.title)
-        task.set_caching_options(self.caches(task))
+        task.set_container_image(task.container_spec.image)
         task.set_cpu_request(needs.cpu).set_cpu_limit(needs.cpu)
         task.set_memory_request(needs.memory).set_memory_limit(needs.memory)
-        set_attempts(task, needs.minutes * 60, retries if needs.retries else 0)
+        limit = inputs.get("timeout_minutes")  # Of what the task waits for.
+        minutes = max(needs.minutes, math.ceil(limit) + 30 if isinstance(limit, int | float) else 0)
+        set_attempts(task, minutes * 60, retries if needs.retries else 0)
         pod = _pod(task)
         pod["fieldPathAsEnv"] = [{"name": RUN_ID, "fieldPath": "metadata.labels['pipeline/runid']"}]
         pod["configMapAsEnv"] = [_environment("configMap", settings, SETTINGS_KEYS)]
         pod["secretAsEnv"] = [_environment("secret", credentials, CREDENTIAL_KEYS)]
         return task
-
-    def caches(self, task: PipelineTask) -> bool:
-        """Whether KFP's cache may keep what a task of this component gives."""
-        return self.needs.caching and by_digest(task.container_spec.image)
 
 
 def set_attempts(task: PipelineTask, seconds: int, retries: int) -> None:
@@ -98,7 +114,6 @@ def set_attempts(task: PipelineTask, seconds: int, retries: int) -> None:
     if retries:
         longest = seconds_of_attempts(seconds + _QUEUE_SECONDS, retries, PAUSE_SECONDS, PAUSE_FACTOR)
         task.set_retry(retries, f"{PAUSE_SECONDS}s", PAUSE_FACTOR, f"{longest}s")
-        task.set_env_variable(ATTEMPTS, str(1 + retries))
 
 
 def _pod(task: PipelineTask) -> dict[str, Any]:
@@ -140,8 +155,6 @@ def component(image_name: str, *, title: str, **needs: Any) -> Callable[[Callabl
         plain.component_spec.implementation.container.command = [*command, "".join(lines)]
         made = Component(component_spec=plain.component_spec, python_func=function)
         made.needs = Needs(image_name, title, **needs)
-        # The folder of a component has its name too: the package's attribute must be the component.
-        setattr(sys.modules["gatehouse.components"], function.__name__, made)
         return made
 
     return decorate

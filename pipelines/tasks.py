@@ -186,7 +186,8 @@ class Tasks:
             resources = self.project.file.resources.get(stage.name)
             pods.equip(task, component, minutes, resources, retries, self.platform)
         # What a stage gave that failed and was let pass must not come out of KFP's cache.
-        task.set_caching_options(component.caches(task) and not tolerated)
+        if tolerated:
+            task.set_caching_options(False)
         return task
 
     def entrust(self, task: PipelineTask, key: str, variable: str) -> None:

@@ -42,6 +42,12 @@ def test_kfp_may_cache_only_what_every_stage_of_a_component_keeps(name: str) -> 
     assert not getattr(components, name).needs.caching or all(stage.cacheable for stage in own)
 
 
+def test_no_input_is_optional_in_its_annotation() -> None:
+    """In a pod KFP names no type of an artifact, and makes one of the annotation's: it cannot make an Optional."""
+    functions = {name: getattr(components, name).python_func for name in FUNCTIONS}
+    assert not [name for name, function in functions.items() if "Optional" in str(function.__annotations__)]
+
+
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_a_body_imports_what_it_uses(name: str) -> None:
     """KFP ships the function's text alone: names of the module around it do not exist in the pod."""

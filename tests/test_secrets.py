@@ -49,7 +49,7 @@ def test_no_answer_of_the_server_holds_a_secret(copy: ArtifactStore, monkeypatch
         monkeypatch.setenv(name, secret)
     token = create_token(copy, "ros", ["read"], 1)
     version = f"{MODEL}@champion"
-    paths = ["/v1/models", f"/v1/models/{MODEL}", f"/v1/resolve/{version}", f"/v1/explain/{version}", "/v1/search"]
+    paths = ["/v1/models", f"/v1/models/{MODEL}", f"/v1/resolve/{version}", f"/v1/explain/{version}"]
     paths += ["/v1/nothing", "/metrics", "/health/ready", "/", f"/models/{MODEL}", f"/models/{MODEL}/1", "/runs"]
     who = {"headers": {"Authorization": f"Bearer {token}"}, "cookies": {"gatehouse": token}}
     with serving(create_app(copy)) as address:

@@ -104,7 +104,7 @@ def test_the_command_line_says_which_extra_a_command_needs(beside_kfp: Path, whe
     _uv("pip", "install", "--python", beside_kfp, wheel)
     gatehouse = beside_kfp.with_name("gatehouse")
     shown = _run(gatehouse, "--help")
-    assert "models" in shown and "pip install 'gatehouse[example]'" in " ".join(shown.replace("│", " ").split())
+    assert "models" in shown and "pip install '.[example]'" in " ".join(shown.replace("│", " ").split())
     assert "'gatehouse[snapshot]'" in _run(gatehouse, "data", "list", code=4)
     assert "project.yaml" in _run(gatehouse, "check", code=4)
 

@@ -1,6 +1,6 @@
 """The KFP interface of the stage that judges predictions, whatever made them."""
 
-from typing import NamedTuple, Optional
+from typing import NamedTuple
 
 from kfp import dsl
 
@@ -20,8 +20,8 @@ def judge(
     score: str = "score",
     champion_score: str = "",
     baseline_score: str = "",
-    champion_dataset: Optional[dsl.Input[dsl.Dataset]] = None,
-    baseline_dataset: Optional[dsl.Input[dsl.Dataset]] = None,
+    champion_dataset: dsl.Input[dsl.Dataset] = None,
+    baseline_dataset: dsl.Input[dsl.Dataset] = None,
     positive: str = "",
     classes: list = [],
     threshold: float = 0.5,
@@ -30,8 +30,8 @@ def judge(
     weights: str = "",
     spec: dict = {},
     policy: dict = {},
-    policy_file: Optional[dsl.Input[dsl.Artifact]] = None,
-    model: Optional[dsl.Input[dsl.Model]] = None,
+    policy_file: dsl.Input[dsl.Artifact] = None,
+    model: dsl.Input[dsl.Model] = None,
     champion: str = "",
     name: str = "candidate",
     format: str = "",

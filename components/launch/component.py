@@ -1,6 +1,6 @@
 """The KFP interface of the stage `launch`."""
 
-from typing import NamedTuple, Optional
+from typing import NamedTuple
 
 from kfp import dsl
 
@@ -14,10 +14,10 @@ def launch(
     log: dsl.Output[dsl.Artifact],
     command: list = ["python", "script.py"],
     script: str = "",
-    script_file: Optional[dsl.Input[dsl.Artifact]] = None,
-    data: Optional[dsl.Input[dsl.Artifact]] = None,
-    validation: Optional[dsl.Input[dsl.Artifact]] = None,
-    base_model: Optional[dsl.Input[dsl.Artifact]] = None,
+    script_file: dsl.Input[dsl.Artifact] = None,
+    data: dsl.Input[dsl.Artifact] = None,
+    validation: dsl.Input[dsl.Artifact] = None,
+    base_model: dsl.Input[dsl.Artifact] = None,
     environment: dict = {},
     processes: int = 1,
     nodes: int = 1,

@@ -1,6 +1,6 @@
 """The KFP interface of the comparison of two Datasets."""
 
-from typing import NamedTuple, Optional
+from typing import NamedTuple
 
 from kfp import dsl
 
@@ -22,7 +22,7 @@ def monitor_dataset(
     time: str = "",
     group: str = "",
     spec: dict = {},
-    spec_file: Optional[dsl.Input[dsl.Artifact]] = None,
+    spec_file: dsl.Input[dsl.Artifact] = None,
     format: str = "",
     store: str = "",
 ) -> NamedTuple("Outputs", [("decision", str), ("verdict", str), ("reasons", list), ("drift", str)]):

@@ -1,6 +1,6 @@
 """The KFP interface of the stage that registers a model which something else trained."""
 
-from typing import NamedTuple, Optional
+from typing import NamedTuple
 
 from kfp import dsl
 
@@ -13,10 +13,10 @@ def register_model(
     model_name: str,
     model: dsl.Input[dsl.Model],
     summary: dsl.Output[dsl.Markdown],
-    evaluation: Optional[dsl.Input[dsl.Artifact]] = None,
+    evaluation: dsl.Input[dsl.Artifact] = None,
     evaluation_reference: str = "",
     policy: dict = {},
-    policy_file: Optional[dsl.Input[dsl.Artifact]] = None,
+    policy_file: dsl.Input[dsl.Artifact] = None,
     data: str = "",
     code: str = "",
     configuration: dict = {},

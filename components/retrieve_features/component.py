@@ -1,6 +1,6 @@
 """The KFP interface of the retrieval from a plain Feast repository."""
 
-from typing import NamedTuple, Optional
+from typing import NamedTuple
 
 from kfp import dsl
 
@@ -13,7 +13,7 @@ def retrieve_features(
     training_set: dsl.Output[dsl.Dataset],
     report: dsl.Output[dsl.HTML],
     metrics: dsl.Output[dsl.Metrics],
-    repository: Optional[dsl.Input[dsl.Artifact]] = None,  # KFP reads this form alone.
+    repository: dsl.Input[dsl.Artifact] = None,  # KFP reads this form alone.
     repository_address: str = "",
     service: str = "",
     features: list = [],

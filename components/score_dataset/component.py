@@ -1,6 +1,6 @@
 """The KFP interface of the scoring of a Dataset."""
 
-from typing import NamedTuple, Optional
+from typing import NamedTuple
 
 from kfp import dsl
 
@@ -11,7 +11,7 @@ from gatehouse.components.interface import component
 def score_dataset(
     dataset: dsl.Input[dsl.Dataset],
     predictions: dsl.Output[dsl.Dataset],
-    model: Optional[dsl.Input[dsl.Model]] = None,
+    model: dsl.Input[dsl.Model] = None,
     model_reference: str = "",
     format: str = "",
     store: str = "",

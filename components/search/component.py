@@ -1,6 +1,6 @@
 """The KFP interface of the stage `search`."""
 
-from typing import NamedTuple, Optional
+from typing import NamedTuple
 
 from kfp import dsl
 
@@ -13,13 +13,13 @@ def search(
     table: dsl.Output[dsl.Markdown],
     trials: dsl.Output[dsl.Dataset],
     experiment: dict = {},
-    experiment_file: Optional[dsl.Input[dsl.Artifact]] = None,
+    experiment_file: dsl.Input[dsl.Artifact] = None,
     command: list = ["python", "script.py"],
     script: str = "",
-    script_file: Optional[dsl.Input[dsl.Artifact]] = None,
+    script_file: dsl.Input[dsl.Artifact] = None,
     trial: dict = {},
     arguments: dict = {},
-    data: Optional[dsl.Input[dsl.Artifact]] = None,
+    data: dsl.Input[dsl.Artifact] = None,
     environment: dict = {},
     settings: dict = {},
     timeout_minutes: float = 120.0,

@@ -1,6 +1,6 @@
 """The KFP interface of a split of a Dataset."""
 
-from typing import NamedTuple, Optional
+from typing import NamedTuple
 
 from kfp import dsl
 
@@ -16,7 +16,7 @@ def split_dataset(
     test: dsl.Output[dsl.Dataset],
     report: dsl.Output[dsl.HTML],
     strategy: dict = {"strategy": "random"},
-    strategy_file: Optional[dsl.Input[dsl.Artifact]] = None,
+    strategy_file: dsl.Input[dsl.Artifact] = None,
     task: str = "binary",
     columns: dict = {},
     name: str = "dataset",

@@ -1,6 +1,6 @@
 """The KFP interface of the validate stage."""
 
-from typing import NamedTuple, Optional
+from typing import NamedTuple
 
 from kfp import dsl
 
@@ -14,7 +14,7 @@ def validate(
     metrics: dsl.Output[dsl.Metrics],
     report: dsl.Output[dsl.HTML],
     contract: dict = {},
-    contract_file: Optional[dsl.Input[dsl.Artifact]] = None,
+    contract_file: dsl.Input[dsl.Artifact] = None,
     baseline: str = "",
     snapshots: dict = {},
     delivery: list = [],

@@ -1,6 +1,6 @@
 """The KFP interface of a validation of a Dataset."""
 
-from typing import NamedTuple, Optional
+from typing import NamedTuple
 
 from kfp import dsl
 
@@ -14,8 +14,8 @@ def validate_dataset(
     report: dsl.Output[dsl.HTML],
     statistics: dsl.Output[dsl.Artifact],
     contract: dict = {},
-    contract_file: Optional[dsl.Input[dsl.Artifact]] = None,
-    baseline: Optional[dsl.Input[dsl.Dataset]] = None,
+    contract_file: dsl.Input[dsl.Artifact] = None,
+    baseline: dsl.Input[dsl.Dataset] = None,
     table: str = "",
     format: str = "",
     store: str = "",

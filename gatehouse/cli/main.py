@@ -72,7 +72,7 @@ def _missing(verb: str, error: Exception) -> ConfigurationError | None:
     if not isinstance(error, ImportError) or (error.name or "gatehouse").partition(".")[0] == "gatehouse":
         return None
     extra = _EXTRAS.get(verb, "example")
-    return ConfigurationError(f"`gatehouse {verb}` needs {error.name}: pip install 'gatehouse[{extra}]'.")
+    return ConfigurationError(f"`gatehouse {verb}` needs {error.name}: in a checkout, pip install '.[{extra}]'.")
 
 
 @app.callback()

@@ -370,7 +370,7 @@ def export(
     except ModuleNotFoundError as error:
         if error.name not in ("onnx", "onnxruntime", "onnxscript"):
             raise
-        raise ConfigurationError("models export needs ONNX: pip install 'gatehouse[onnx]'.") from None
+        raise ConfigurationError("models export needs ONNX: in a checkout, pip install '.[onnx]'.") from None
     opened = open_store(store)
     target = named(opened, model)
     exported = export_model(opened, target.version.model, tolerance)

@@ -148,7 +148,7 @@ def cut_after(stage: str, pipeline: "Pipeline") -> "Pipeline":
             f"--until: expected a stage of this run ({names}), found {stage!r}{nearest(stage, stages)}."
         )
     last = len(stages) - stages[::-1].index(stage)
-    last += last < len(stages) and stages[last].startswith("require_")
+    last += last < len(stages) and stages[last].partition("_")[0] == "require"
     os.environ[LAST_STAGE] = stages[last - 1]
     for task in {task for task, _, _ in planned[last:]} - {task for task, _, _ in planned[:last]}:
         del pipeline.tasks[task]

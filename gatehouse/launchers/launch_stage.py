@@ -51,11 +51,12 @@ def launch(request: LaunchRequest, store: ArtifactStore) -> LaunchResult:
     """
     from gatehouse.launchers.commands import finished_command
     from gatehouse.launchers.launcher import LOG, WEIGHTS
+    from gatehouse.runtime.archives import unpack_tar
 
     key = f"launch-{digest_of(identity_of(request))[:24]}"
     with finished_command(store, key, request) as (job, metrics), store.workspace() as workspace:
         with tarfile.open(job / WEIGHTS) as archive:
-            archive.extractall(workspace, filter="data")
+            unpack_tar(archive, workspace)
             files = {name: workspace / name for name in archive.getnames()}
         about = {"command": identity_of(request.command), "inputs": request.inputs}
         output = store.publish("outputs", request.name, files, configuration=about)

@@ -112,11 +112,13 @@ def run(
     """
     folder = project_folder(Path(project) if project else None).resolve()
     opened = ArtifactStore.open(store_address(store, folder))
+    before = os.environ.get(REASON)
     try:
         outcome = run_project(folder, pipeline, opened, parameters, until, reason)
     finally:
         if reason:  # It is that of this run alone.
-            os.environ.pop(REASON, None)
+            os.environ.pop(REASON)
+            os.environ.update({REASON: before} if before else {})
     if (outcome.exit_code or 0) > 128:
         raise KeyboardInterrupt
     return Run(opened, outcome.run)

@@ -133,7 +133,8 @@ def _require_champion(present: str, verdict: Verdict) -> None:
     if present != verdict.champion:
         raise StaleVerdictError(
             f"{verdict.subject.model} was judged against {verdict.champion or 'no champion'} in {verdict.evaluation}, "
-            f"but it would replace {present or 'no champion'} now. Run the pipeline again."
+            f"but it would replace {present or 'no champion'} now. Judge it against that one: "
+            "the component `resolve` gives the champion to `evaluate`, or its files and reference for `judge`."
         )
 
 

@@ -3,7 +3,6 @@
 The loop never waits, every point arrives once, and KFP alone ends the runs that it began.
 """
 
-import json
 import os
 import time
 from collections.abc import Iterator
@@ -12,9 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from gatehouse.cli.runs import app
 from gatehouse.store.reference import Reference
 from gatehouse.store.run import RUN_ID, Attempt
 from gatehouse.store.store import ArtifactStore
@@ -76,7 +73,7 @@ def test_the_loop_does_not_wait_for_a_slow_server_that_loses_answers(
     assert _steps(proxy, "slow") == list(range(3000)) and not folder.exists()
 
 
-def test_points_logged_while_the_server_was_down_are_there_later_and_can_be_searched(
+def test_points_logged_while_the_server_was_down_are_there_later(
     store: ArtifactStore, tmp_path: Path, proxy: Proxy, caplog: pytest.LogCaptureFixture
 ) -> None:
     proxy.down = True
@@ -90,8 +87,6 @@ def test_points_logged_while_the_server_was_down_are_there_later_and_can_be_sear
     proxy.down = False
     deliver(store)
     assert _steps(proxy, "away") == list(range(1500))
-    ended = CliRunner().invoke(app, ["search", "lr < 0.005 and loss = 1", "--uri", proxy.url, "--json"])
-    assert [run["experiment"] for run in json.loads(ended.stdout)] == ["away"]
 
 
 def test_a_job_that_resumes_from_a_checkpoint_shows_each_step_once(

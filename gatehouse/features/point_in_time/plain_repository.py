@@ -16,6 +16,7 @@ from gatehouse.configuration.yaml_lines import nearest
 from gatehouse.errors import ConfigurationError
 from gatehouse.features.definitions.settings import SETTINGS_FILE, read_settings
 from gatehouse.features.point_in_time.feast_store import quickly
+from gatehouse.runtime.archives import unpack_tar
 from gatehouse.store.hidden_values import said_by
 from gatehouse.store.objects.listed_files import list_objects
 
@@ -57,7 +58,7 @@ def unpacked(place: str, folder: Path) -> Path:
                     zipped.extractall(path)
             else:
                 with tarfile.open(archive) as tar:
-                    tar.extractall(path, filter="data")
+                    unpack_tar(tar, path)
         except (tarfile.TarError, zipfile.BadZipFile, OSError) as error:
             raise ConfigurationError(
                 f"{place}: expected a .zip or .tar.gz archive with files inside it: {said_by(error)}."

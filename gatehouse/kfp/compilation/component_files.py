@@ -23,14 +23,13 @@ def public_components() -> dict[str, Component]:
 def compile_component(component: Component, path: Path) -> None:
     """Write the file of a component.
 
-    A component that needs a store is the one task of a pipeline, which holds its caching, retries, settings and
-    credentials; KFP cannot hold them in a component. A component that works without a store is written as it is, so
-    that who loads it can set the resources of its task; so is the task of an exit handler, which KFP tells how the
-    others ended.
+    It is the one task of a pipeline, which holds its caching, retries, settings and credentials; KFP cannot hold them
+    in a component. A component that KFP may cache, and that needs no store, is written as it is, so that who loads it
+    can set the resources of its task; so is the task of an exit handler, which KFP tells how the others ended.
     """
     inputs = component.component_spec.inputs or {}
     is_exit_task = any(is_task_final_status_type(parameter.type) for parameter in inputs.values())
-    alone = "store" not in component.required_inputs or is_exit_task
+    alone = is_exit_task or (component.needs.caching and "store" not in component.required_inputs)
     Compiler().compile(component if alone else _around(component), str(path))
 
 

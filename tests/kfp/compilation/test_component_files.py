@@ -48,7 +48,8 @@ def test_a_task_has_what_it_needs_in_python_and_from_its_file(name: str, tmp_pat
     defaults = {key: spec.default for key, spec in (component.component_spec.inputs or {}).items()}
     assert {key: spec.default for key, spec in (loaded.component_spec.inputs or {}).items()} == defaults
     assert (loaded.component_spec.outputs or {}).keys() == (component.component_spec.outputs or {}).keys()
-    forms = [component] + [loaded] * ("store" in component.required_inputs)
+    plain = component.needs.caching and "store" not in component.required_inputs
+    forms = [component] + [loaded] * (not plain)
     for number, form in enumerate(forms):
         spec, platform = _used(form, tmp_path / f"{number}.yaml")
         assert not _tasks(spec)[task].get("cachingOptions", {}).get("enableCache"), "its image is named by a tag"
@@ -71,7 +72,10 @@ def test_a_pure_component_is_cached_where_its_image_has_a_digest(tmp_path: Path)
     program = (
         "from gatehouse.components import snapshot, validate\nfrom kfp import compiler, dsl\n"
         "@dsl.pipeline\ndef p():\n"
-        f"    validate(store='s', snapshot='s').set_display_name('Mine')\n    snapshot(store='s', source={{}})\n"
+        "    validate(store='s', snapshot='s').set_display_name('Mine').set_retry(5)\n"
+        "    snapshot(store='s', source={})\n"
+        "@dsl.pipeline\ndef q():\n    validate(store='s', snapshot='s').set_container_image('mine:dev')\n"
+        f"compiler.Compiler().compile(q, {str(tmp_path / 'q.yaml')!r})\n"
         f"compiler.Compiler().compile(p, {str(tmp_path / 'p.yaml')!r})\n"
     )
     environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT), "GATEHOUSE_IMAGE_DATA": digest}
@@ -82,4 +86,8 @@ def test_a_pure_component_is_cached_where_its_image_has_a_digest(tmp_path: Path)
         "snapshot": None,
     }
     assert _tasks(spec)["validate"]["taskInfo"]["name"] == "Mine"
-    assert spec["deploymentSpec"]["executors"]["exec-validate"]["container"]["image"] == digest
+    assert "retryPolicy" in _tasks(spec)["snapshot"] and _tasks(spec)["validate"]["retryPolicy"]["maxRetryCount"] == 5
+    container = spec["deploymentSpec"]["executors"]["exec-validate"]["container"]
+    assert container["image"] == digest and {"name": ATTEMPTS, "value": "6"} in container["env"]
+    spec = next(yaml.safe_load_all((tmp_path / "q.yaml").read_text()))
+    assert _tasks(spec)["validate"]["cachingOptions"] == {}, "another image, by tag"
