@@ -182,8 +182,7 @@ def _read(store: ArtifactStore, reference: Reference) -> Experiment:
 
 def _studies_of(store: ArtifactStore, reference: Reference) -> Iterator[str]:
     """Keys of the studies of a published experiment, the last first: several studies can give the same result."""
-    measured = store.measurements(reference, "tune", "search")
-    return (str(body["study"]) for body in measured if "study" in body)
+    return (str(body["study"]) for body in store.measurements(reference, "tune", "search") if "study" in body)
 
 
 def _studies(store: ArtifactStore) -> Iterator[tuple[str, dict[str, Any]]]:
