@@ -28,13 +28,13 @@ def launch(
     timeout_minutes: float = 480.0,
     name: str = "launch",
     store: str = "",
-) -> NamedTuple("Outputs", [("output", str)]):
+) -> NamedTuple("Outputs", [("reference", str)]):
     """Run any script, alone or by torchrun on several processes and nodes; it goes on from its checkpoints.
 
     The script needs no protocol. It writes its result to the folder $GATEHOUSE_OUTPUT, and reads its inputs at
     $GATEHOUSE_INPUT_DATA, $GATEHOUSE_INPUT_BASE_MODEL, and so on. What it keeps in $GATEHOUSE_CHECKPOINTS is there
-    again when it starts again. It prints metrics as `name=value`. It has succeeded if its exit code is 0 and its output
-    is not empty.
+    again when this task starts it again; in another pod only with a store. It prints metrics as `name=value`. It has
+    succeeded if its exit code is 0 and its output is not empty.
 
     Args:
         command: Program and arguments, which no shell reads; $GATEHOUSE_OUTPUT and the others are replaced in them.
@@ -43,7 +43,7 @@ def launch(
         data: What the script reads, any artifact.
         validation: What it validates with.
         base_model: The model with which it starts.
-        environment: Environment variables of the script.
+        environment: Environment variables of the script, no secrets; it also has those of the task, or of its pods.
         processes: Processes a node; several processes or nodes run under torchrun.
         nodes: Machines; more than one only on a cluster.
         kind: local for this task's pod, pytorchjob or trainjob for a job of an operator.
@@ -52,10 +52,10 @@ def launch(
         settings: More settings of the launcher, as queue, tolerations; restarts after a process was killed or failed.
         timeout_minutes: The time limit of the script; the task has its own.
         name: Name of the result in the store.
-        store: Address of the artifact store; needed on a cluster, where files go through it.
+        store: Address of the artifact store; a job needs it for its files, and a pod, as its checkpoints end with it.
 
     Returns:
-        output: Reference of the result in the store; empty without one.
+        reference: Address of the result in the store; empty without one.
         model: The folder that the script wrote.
         metrics: The last value of each metric that it printed.
         log: What it printed.
@@ -66,14 +66,15 @@ def launch(
 
     from gatehouse.launchers.commands import command_of
     from gatehouse.launchers.launch_stage import launch as run_launch
-    from gatehouse.store.parameters import open_store, runner
+    from gatehouse.store.parameters import open_store
+    from gatehouse.store.run import task_id
 
     folder = Path(model.path)
     unfinished = folder.with_name("unfinished")  # The next attempt of this task finds it.
     inputs = {"code": script_file, "data": data, "validation": validation, "base_model": base_model}
-    spec, files = command_of(parameters, inputs, folder.with_name("script.py"))
     opened = open_store(store or str(unfinished))
-    result = runner(opened)(run_launch, run_launch.request(name=name, spec=spec, files=files, log=log.path))
+    command_and_inputs = command_of(parameters, inputs, folder.with_name("script.py"))
+    result = run_launch(run_launch.request(**command_and_inputs, task=task_id(), log=log.path), opened)
     for entry in opened.manifest(result.output).files:
         (folder / entry.path).parent.mkdir(parents=True, exist_ok=True)
         opened.copy(result.output, entry.path, folder / entry.path)
@@ -83,4 +84,4 @@ def launch(
         shutil.rmtree(unfinished, ignore_errors=True)
         return ("",)
     model.metadata["reference"] = opened.address_of(result.output)
-    return (result.output,)
+    return (model.metadata["reference"],)

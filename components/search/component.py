@@ -31,7 +31,8 @@ def search(
 
     A trial is a run of the command, as `launch` runs it. Its parameters replace {name} in the command, and are in the
     JSON file $GATEHOUSE_PARAMETERS. The last line `metric=value` with the objective is its value, and each such line is
-    a step for early stopping. A search that was killed goes on, and one that was finished is not repeated.
+    a step for early stopping. A search that was killed goes on, and one that was finished is not repeated; another task
+    repeats it if the code is in the image.
 
     Args:
         experiment: What is searched and how, as an ExperimentSpec or a Katib Experiment; parameters have any name.
@@ -39,10 +40,11 @@ def search(
         command: Program and arguments of a trial, with {name} for a parameter.
         script: Text of a Python program, which is script.py where the command starts; empty for code in the image.
         script_file: The program as a file, or as a folder in which the command starts.
-        trial: A Python component as KFP compiles it, in place of a command; the numbers that it gives are metrics.
+        trial: A compiled Python component in place of a command, without packages_to_install, as it runs in this
+            task's image, not in its own; the numbers that it gives are metrics.
         arguments: Parameters of the component that are not searched.
         data: What a trial reads at $GATEHOUSE_INPUT_DATA, or the component's input of this name.
-        environment: Environment variables of a trial.
+        environment: Environment variables of a trial, no secrets.
         settings: Where a trial runs: kind, image, nodes, processes, resources and the settings of launch.
         timeout_minutes: The time limit of a trial.
         seed: Of the suggestions.
@@ -53,7 +55,7 @@ def search(
         best: The parameters of the best trial.
         value: Its objective.
         summary: The result in one line.
-        reference: Reference of the experiment in the store; empty without one.
+        reference: Address of the experiment in the store; empty without one.
         report: The report of the experiment.
         table: The best trials.
         trials: All trials as Parquet: number, state, reason, parameters, metrics.
@@ -63,10 +65,11 @@ def search(
     import shutil
     from pathlib import Path
 
-    from gatehouse.launchers.commands import command_of, digest_of_files
+    from gatehouse.launchers.commands import command_of
     from gatehouse.reports.rendering import rendered
-    from gatehouse.store.parameters import given, open_store, runner
-    from gatehouse.tuning.component_trial import write_component
+    from gatehouse.store.parameters import given, open_store
+    from gatehouse.store.run import task_id
+    from gatehouse.tuning.component_trial import COMMAND, write_component
     from gatehouse.tuning.katib import search_spec
     from gatehouse.tuning.reports.page import write_markdown, write_trials
     from gatehouse.tuning.stage import search as run_search
@@ -74,18 +77,17 @@ def search(
     spec = search_spec(given("experiment", experiment, experiment_file))
     here, inputs = Path(report.path).parent, {"code": script_file, "data": data}
     if trial:
-        parameters["command"] = write_component(trial, arguments, here / "component")
-    run, files = command_of(parameters, inputs, here / "script.py")
-    files |= {"code": str(here / "component")} if trial else {}
+        parameters["command"], inputs["code"] = COMMAND, write_component(trial, arguments, here / "component")
     opened = open_store(store or str(here / "unfinished"))  # The next attempt of this task finds it.
-    digests = {key: digest_of_files(Path(path)) for key, path in files.items()}
-    request = run_search.request(name=name, spec=spec, trial=run, inputs=digests, files=files, seed=seed)
-    result = runner(opened)(run_search, request)
+    given_command = command_of(parameters, inputs, here / "script.py")
+    task = "" if "code" in given_command["inputs"] else task_id()  # Other code may run in another task.
+    result = run_search(run_search.request(**given_command, task=task, spec=spec, seed=seed), opened)
     shutil.copyfile(rendered(opened, result.experiment), report.path)
     write_markdown(opened, result.experiment, table.path)
     write_trials(opened, result.experiment, trials.path)
+    reference = opened.address_of(result.experiment) if store else ""
     if store:
-        report.metadata["reference"] = trials.metadata["reference"] = opened.address_of(result.experiment)
+        report.metadata["reference"] = trials.metadata["reference"] = reference
     else:
         shutil.rmtree(here / "unfinished", ignore_errors=True)
-    return (json.loads(result.best), result.value, result.summary, result.experiment if store else "")
+    return (json.loads(result.best), result.value, result.summary, reference)

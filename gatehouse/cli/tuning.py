@@ -174,15 +174,15 @@ def _read(store: ArtifactStore, reference: Reference) -> Experiment:
     about, trials = store.read_json(reference, "experiment.json"), store.read_json(reference, "trials.json")
     study = next(_studies_of(store, reference), "")
     began, changed = _times(store, study)[0] if study else 0.0, _written(store, f"{reference}/manifest.json")
-    measured: dict[str, str] = next((body.get("failed", {}) for body in store.measurements(reference, "tune")), {})
-    failed = {int(number): message for number, message in measured.items()}
+    measured = next(iter(store.measurements(reference, "tune", "search")), {})
+    failed = {int(number): message for number, message in measured.get("failed", {}).items()}
     shown = ExperimentView(reference.name, about, trials)
     return Experiment(reference.name, study, reference, ENDED, shown, began, changed, failed)
 
 
 def _studies_of(store: ArtifactStore, reference: Reference) -> Iterator[str]:
     """Keys of the studies of a published experiment, the last first: several studies can give the same result."""
-    return (str(measured["study"]) for measured in store.measurements(reference, "tune") if "study" in measured)
+    return (str(body["study"]) for body in store.measurements(reference, "tune", "search") if "study" in body)
 
 
 def _studies(store: ArtifactStore) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -6,7 +6,6 @@ torchrun. The job has succeeded if the command ended with 0 everywhere, and rank
 `$GATEHOUSE_INPUT_<NAME>` the file or folder of an input.
 """
 
-import hashlib
 import json
 import os
 import re
@@ -25,6 +24,7 @@ from gatehouse.launchers.launcher import CHECKPOINTS, FAILURE, JOB, OUTPUT, PREE
 from gatehouse.launchers.rank_files import FLAG, OUTCOME, Preempted
 from gatehouse.runtime.process import die_with_parent, follow_owner
 from gatehouse.store.atomic_file import write_json
+from gatehouse.store.canonical import sha256_of
 
 CODE, INPUTS = "code", "inputs"
 """Folders of the job's directory: the user's program, where the command starts, and a file or folder for each input."""
@@ -56,7 +56,7 @@ def main() -> None:
         sys.stderr.write(f"The command was ended by {signal.Signals(-code).name}.\n")
     if code == PREEMPTED_CODE and Path(os.environ[OUTCOME]).exists():
         return  # torchrun would start it again; the wrapper reads the outcome.
-    if code == 0 and _is_first():
+    if code == 0 and os.environ.get("RANK", "0") == "0":
         (directory / _COMPLETE).write_text(str(_output(directory)))
     if not attempts:
         if code < 0:  # torchrun must see the signal.
@@ -85,8 +85,7 @@ def finish(directory: Path) -> int:
             with open(path, "rb") as content:
                 entry.size = os.fstat(content.fileno()).st_size
                 archive.addfile(entry, content)
-    with open(directory / WEIGHTS, "rb") as packed:
-        write_json(directory / RESULT, {"weights_sha256": hashlib.file_digest(packed, "sha256").hexdigest()})
+    write_json(directory / RESULT, {"weights_sha256": sha256_of(directory / WEIGHTS)})
     return 0
 
 
@@ -114,7 +113,7 @@ def _run(directory: Path) -> int:
         process.terminate()
 
     signal.signal(signal.SIGTERM, end)
-    copies = _copies(directory) if _is_first() else None
+    copies = _copies(directory) if os.environ.get("RANK", "0") == "0" else None
     while (ended := process.poll()) is None:
         if not terms and flag.exists():
             end()
@@ -132,10 +131,6 @@ def _run(directory: Path) -> int:
 def _output(directory: Path) -> Path:
     """The output folder of this attempt: one that was killed may have left half a result in its own."""
     return directory / OUTPUT / os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-
-
-def _is_first() -> bool:
-    return os.environ.get("RANK", "0") == "0"
 
 
 def _copies(directory: Path) -> CheckpointCopies | None:

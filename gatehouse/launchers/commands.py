@@ -1,11 +1,9 @@
 """Runs a command of the user's own as a training job, with any launcher."""
 
-import hashlib
 import json
 import os
 import re
 import shutil
-import tarfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -16,33 +14,36 @@ from gatehouse.errors import ConfigurationError
 from gatehouse.launchers.choose import launch_of, launcher
 from gatehouse.launchers.command import CODE, INPUTS
 from gatehouse.launchers.job_directory import job_directory
-from gatehouse.launchers.launcher import COMMAND, JOB, LOG, WEIGHTS, TrainingJob
+from gatehouse.launchers.launch_stage import CommandRequest
+from gatehouse.launchers.launcher import COMMAND, JOB, LOG, PRINTED, TrainingJob
 from gatehouse.launchers.spec import CommandSpec, LocalLaunch
-from gatehouse.runtime.archives import unpack_tar
+from gatehouse.runtime.redaction import SECRET
 from gatehouse.store.atomic_file import write_json
-from gatehouse.store.canonical import digest_of
+from gatehouse.store.canonical import canonical_json, digest_of
 from gatehouse.store.objects.local import LocalObjects
-from gatehouse.store.parameters import as_written, spec_of
+from gatehouse.store.parameters import as_written, checked
+from gatehouse.store.publishing import digests_of
 from gatehouse.store.records import remove_record
 from gatehouse.store.store import ArtifactStore
 from gatehouse.tracking.machine import in_background
 
 _WHERE: dict[str, Any] = {"kind": "local", "image": "", "nodes": 1, "processes": 1, "resources": {}, "restarts": 3}
 _METRIC = re.compile(
-    r"(?<![\w./-])([A-Za-z_][\w./-]*)\s*=\s*([+-]?(?:\d+\.?\d*(?:e[+-]?\d+)?|\.\d+|nan|inf))(?![\w./])", re.I
+    r"(?<![\w./-])([A-Za-z_][\w./-]*)\s*=\s*([+-]?(?:\d+\.?\d*(?:e[+-]?\d+)?|\.\d+|nan|inf))(?![\w/]|\.\w)", re.I
 )
 _LOOK_SECONDS = 0.2
 
 
-def command_of(
-    parameters: Mapping[str, Any], inputs: Mapping[str, Any], script: Path
-) -> tuple[CommandSpec, dict[str, str]]:
-    """A command from the parameters of a KFP component, and the paths of its input artifacts, by name.
+def command_of(parameters: Mapping[str, Any], inputs: Mapping[str, Any], script: Path) -> dict[str, Any]:
+    """The fields of a CommandRequest from the parameters of a KFP component, and its input artifacts by name.
 
     The text of a script is written to the path `script`. Raises ConfigurationError if parameters do not fit together.
     """
-    where = _WHERE | {name: parameters[name] for name in _WHERE if name in parameters}
-    where |= as_written(parameters["settings"])
+    settings, texts = as_written(parameters["settings"]), plain(parameters["environment"])
+    environment = {key: text if isinstance(text, str) else canonical_json(text) for key, text in texts.items()}
+    if twice := [name for name in settings if name in _WHERE and name in parameters]:
+        raise ConfigurationError(f"settings: expected no {twice[0]}, as it is an input of its own. Set that input.")
+    where = _WHERE | {name: parameters[name] for name in _WHERE if name in parameters} | settings
     nodes, processes, restarts, image = (where.pop(name) for name in ("nodes", "processes", "restarts", "image"))
     beyond = {"image": image, "nodes": nodes, "resources": as_written(where.pop("resources"))}
     if where["kind"] != "local":
@@ -54,16 +55,32 @@ def command_of(
             "kind: expected pytorchjob or trainjob with nodes, image or resources, found local. Set those of "
             "the task itself, with set_container_image and set_memory_limit."
         )
-    files = {name: str(artifact.path) for name, artifact in inputs.items() if artifact is not None}
+    files = {name: str(getattr(given, "path", given)) for name, given in inputs.items() if given is not None}
     if text := parameters["script"]:
         if CODE in files:
             raise ConfigurationError("script: expected a text or a file, found both.")
         script.write_text(text, encoding="utf-8")
         files[CODE] = str(script)
     launch = launch_of(json.dumps(where), "settings").model_dump(mode="json")
-    fields = {name: parameters[name] for name in ("command", "environment", "timeout_minutes")}
-    fields |= {"processes": processes * nodes, "restarts": restarts, "image": image, "launch": launch}
-    return spec_of(CommandSpec, fields), files
+    if secrets := [name for name in (*environment, *launch.get("env", ())) if SECRET.search(name)]:
+        raise ConfigurationError(
+            f"environment: {secrets[0]} looks like a secret, which the store would keep. For kind local, set it on the "
+            "task, with set_env_variable or kubernetes.use_secret_as_env; for a job, name it in settings.secrets."
+        )
+    fields = {"command": parameters["command"], "timeout_minutes": parameters["timeout_minutes"], "launch": launch}
+    fields |= {"environment": environment, "processes": processes * nodes, "restarts": restarts, "image": image}
+    spec = checked("parameters", CommandSpec, plain(fields))
+    digests = {name: digest_of(digests_of(path)) for name, path in files.items()}
+    return {"name": parameters["name"], "command": spec, "inputs": digests, "files": files}
+
+
+def plain(parameter: Any) -> Any:
+    """A user's own JSON, with 5 where KFP made 5.0 of it; texts stay as they are."""
+
+    def number(text: str) -> float:
+        return int(value) if (value := float(text)).is_integer() else value
+
+    return json.loads(canonical_json(parameter), parse_float=number)
 
 
 def metrics_in(line: str) -> dict[str, float]:
@@ -80,45 +97,42 @@ def metrics_in(line: str) -> dict[str, float]:
 def finished_command(
     store: ArtifactStore,
     key: str,
-    spec: CommandSpec,
-    files: Mapping[str, Path],
-    hear: Callable[[dict[str, float]], None],
+    request: CommandRequest,
+    hear: Callable[[dict[str, float]], None] = lambda metrics: None,
     *,
     parameters: Mapping[str, Any] | None = None,
-) -> Iterator[Path]:
-    """Run a command, and give the directory of its job, with log and packed output; it is removed at the end.
+) -> Iterator[tuple[Path, dict[str, float]]]:
+    """Run a command, and give the directory of its job, with log and packed output, and the last value of each metric.
 
-    Args:
-        key: Identifies the job: a job of this key that was interrupted goes on from its checkpoints.
-        files: A file or folder for each input by its name, and the program of the user under `code`.
-        hear: Gets the metrics of each line while the command runs, from another thread.
-        parameters: Of a trial, which may leave no output; None for a command that must.
+    A job of this `key` that was interrupted goes on from its checkpoints. `hear` gets the metrics of each line while
+    the command runs, from another thread. `parameters` are those of a trial, which may leave no output.
 
     Raises LauncherError if the command did not succeed; there is a class for every cause.
     """
+    spec = request.command
     with job_directory(store, key, arrays=(CODE, INPUTS)) as directory:
-        for name, path in files.items():
-            _place(path, directory / CODE if name == CODE else directory / INPUTS / name)
+        for name, path in request.files.items():
+            _place(Path(path), directory / CODE if name == CODE else directory / INPUTS / name)
         # This machine may be a pod, which is lost with its files.
         far = isinstance(spec.launch, LocalLaunch) and not isinstance(store.objects, LocalObjects)
         job = {"command": spec.command, "environment": spec.environment, "store": store.address if far else ""}
+        job |= {"key": key, "image": spec.image}  # Jobs and checkpoints on a cluster are named by the digest of this.
         write_json(directory / JOB, job | {"parameters": parameters or {}, "output": parameters is None})
-        (directory / LOG).unlink(missing_ok=True)
+        # A command that goes on from its last checkpoint may have nothing more to print.
+        metrics = json.loads((directory / PRINTED).read_text()) if (directory / PRINTED).exists() else {}
+        if (log := directory / LOG).exists():
+            for line in log.read_text(errors="replace").splitlines():
+                metrics |= metrics_in(line)
+            write_json(directory / PRINTED, metrics)
+            log.unlink()
         chosen = launcher(store, spec.launch)
         run = TrainingJob(directory, COMMAND, spec.processes, spec.timeout_minutes, spec.restarts)
-        with in_background(lambda ended: _follow(directory / LOG, hear, ended), f"metrics-{key}"):
+        with in_background(lambda ended: _follow(log, metrics, hear, ended), f"metrics-{key}"):
             chosen.run(run)
-        yield directory
+        yield directory, metrics
         chosen.forget(run)
         for copied in list(store.objects.list(f"scratch/checkpoints/{directory.name}")) if far else ():
             remove_record(store.objects, copied)
-
-
-def unpack(directory: Path, target: Path) -> dict[str, Path | bytes | str]:
-    """Write the output of a finished command to a folder; returns its files by path."""
-    with tarfile.open(directory / WEIGHTS) as archive:
-        unpack_tar(archive, target)
-        return {name: target / name for name in archive.getnames()}
 
 
 def _place(path: Path, target: Path) -> None:
@@ -133,8 +147,8 @@ def _place(path: Path, target: Path) -> None:
     os.symlink(path.resolve(strict=True), target)
 
 
-def _follow(log: Path, hear: Callable[[dict[str, float]], None], ended: Event) -> None:
-    """Pass on the metrics of each line that the log gets, until the command has ended, and those that came last."""
+def _follow(log: Path, metrics: dict[str, float], hear: Callable[[dict[str, float]], None], ended: Event) -> None:
+    """Keep and pass on the metrics of each line that the log gets, until the command has ended and all are read."""
     position, last = 0, False
     while not last:
         last = ended.wait(_LOOK_SECONDS)
@@ -142,14 +156,6 @@ def _follow(log: Path, hear: Callable[[dict[str, float]], None], ended: Event) -
             file.seek(position)
             while (line := file.readline()).endswith(b"\n") or (last and line):
                 position = file.tell()
-                if metrics := metrics_in(line.decode(errors="replace")):
-                    hear(metrics)
-
-
-def digest_of_files(path: Path) -> str:
-    """SHA-256 of a file, or of the names and contents of the files in a folder."""
-    if path.is_dir():
-        files = sorted(file for file in path.rglob("*") if file.is_file())
-        return digest_of([[file.relative_to(path).as_posix(), digest_of_files(file)] for file in files])
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+                if new := metrics_in(line.decode(errors="replace")):
+                    metrics.update(new)
+                    hear(new)

@@ -1,24 +1,31 @@
 """The stage that runs a command of the user's own, and keeps what it leaves."""
 
 import math
-import os
 import shutil
-from pathlib import Path
+import tarfile
+
+from pydantic import Field
 
 from gatehouse.launchers.spec import CommandSpec
 from gatehouse.store.canonical import digest_of
 from gatehouse.store.identity import identity_of, operational
-from gatehouse.store.run import RUN_ID
 from gatehouse.store.stage import CONTENTS, Effects, StageModel, stage
 from gatehouse.store.store import ArtifactStore
 
 
-class LaunchRequest(StageModel):
-    """The command, and paths on this machine: of its inputs by name, with the user's program as `code`; of its log."""
+class CommandRequest(StageModel):
+    """A command, and its inputs by name: digests of their content, and paths on this machine."""
 
     name: str
-    spec: CommandSpec
-    files: dict[str, str]
+    command: CommandSpec
+    inputs: dict[str, str] = Field({}, description="The user's program is `code`.")
+    files: dict[str, str] = operational({})
+    task: str = Field("", description="The run and task, for a result that depends on more than what is told here.")
+
+
+class LaunchRequest(CommandRequest):
+    """A command to launch, and a path for its log."""
+
     log: str = operational("")
 
 
@@ -38,33 +45,22 @@ class LaunchResult(StageModel):
     pages={"outputs": CONTENTS},
 )
 def launch(request: LaunchRequest, store: ArtifactStore) -> LaunchResult:
-    """Run the command with the launcher of its settings; a later attempt in this run goes on from its checkpoints.
+    """Run the command with the launcher of its settings; a later attempt of this task goes on from its checkpoints.
 
     Raises LauncherError if it did not succeed, with a class for every cause and the last lines of the worker.
     """
-    from gatehouse.launchers.commands import finished_command, unpack
-    from gatehouse.runtime.redaction import holds_password
-    from gatehouse.tracking.mlflow_client import JOB, ensure_run, tracking_of
-    from gatehouse.tracking.place import RUN, URI, server_uri, warning_on_failure
+    from gatehouse.launchers.commands import finished_command
+    from gatehouse.launchers.launcher import LOG, WEIGHTS
+    from gatehouse.runtime.archives import unpack_tar
 
-    metrics: dict[str, float] = {}
-    own: dict[str, str] = {}
-    files = {name: Path(path) for name, path in request.files.items()}
-    key = f"launch-{digest_of([os.environ.get(RUN_ID, ''), identity_of(request)])[:24]}"
-    tracking = tracking_of(store) if (uri := server_uri()) and not holds_password(uri) else None
-    if tracking is not None:  # What the command logs in MLflow, it logs in this run.
-        with warning_on_failure(store, "launch:tracking"), tracking.client() as client:
-            run = ensure_run(client, tracking.experiment(client, request.name), JOB, key, request.name, {})
-            own = {URI: tracking.uri, RUN: run.info.run_id}
-    spec = request.spec.model_copy(update={"environment": own | request.spec.environment})
-    with finished_command(store, key, spec, files, metrics.update) as job, store.workspace() as workspace:
-        left = unpack(job, workspace)
-        output = store.publish("outputs", request.name, left, configuration=identity_of(request.spec))
+    key = f"launch-{digest_of(identity_of(request))[:24]}"
+    with finished_command(store, key, request) as (job, metrics), store.workspace() as workspace:
+        with tarfile.open(job / WEIGHTS) as archive:
+            unpack_tar(archive, workspace)
+            files = {name: workspace / name for name in archive.getnames()}
+        about = {"command": identity_of(request.command), "inputs": request.inputs}
+        output = store.publish("outputs", request.name, files, configuration=about)
         if request.log:
-            shutil.copyfile(job / "worker.log", request.log)
-    if tracking is not None and own:
-        with warning_on_failure(store, "launch:tracking"), tracking.client() as client:
-            metrics |= client.get_run(own[RUN]).data.metrics
-    return LaunchResult(
-        output=str(output), metrics={name: value for name, value in metrics.items() if math.isfinite(value)}
-    )
+            shutil.copyfile(job / LOG, request.log)
+    finite = {name: value for name, value in metrics.items() if math.isfinite(value)}
+    return LaunchResult(output=str(output), metrics=finite)

@@ -1,6 +1,5 @@
 """The interface of launchers: a launcher runs one training job, and returns only if the job left its model."""
 
-import hashlib
 import json
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -11,14 +10,15 @@ from pathlib import Path
 from typing import Protocol
 
 from gatehouse.errors import LauncherError, StoppedError
+from gatehouse.store.canonical import sha256_of
 
 JOB = "job.json"  # file of a job's directory that tells the program what to train
 RESULT, WEIGHTS = "result.json", "weights"
 """Files that a successful program leaves; the result names the SHA-256 of the weights."""
 FAILURE = "failure.json"  # file that the program leaves when it fails in a way that a retry would repeat
 OUTPUT = "output"  # folder of a job's directory that a command of the user's own fills: it is packed into the weights
-METRICS, LOG, PLACE = "metrics", "worker.log", "place.json"
-"""Files that say how the job went: the spool of its metrics, its log, and where it ran."""
+METRICS, LOG, PLACE, PRINTED = "metrics", "worker.log", "place.json", "printed.json"
+"""Files that say how the job went: the spool of its metrics, its log, where it ran, and metrics of earlier logs."""
 COMMAND = "gatehouse.launchers.command"
 """The program that runs a command of the user's own; with one process it runs without torchrun."""
 CHECKPOINTS = "checkpoints"  # folder of a job's directory from which it resumes
@@ -111,7 +111,7 @@ def result_problem(directory: Path) -> str:
     """What is wrong with the result of a job that reports success; empty if the weights match it."""
     try:
         result = json.loads((directory / RESULT).read_text())
-        digest = hashlib.sha256((directory / WEIGHTS).read_bytes()).hexdigest()
+        digest = sha256_of(directory / WEIGHTS)
     except (OSError, ValueError) as error:
         return f"the job reports success, but there is no result and weights ({type(error).__name__})."
     if digest != result.get("weights_sha256"):

@@ -113,16 +113,20 @@ class Wrapper:
         def on_sigterm(number: int, frame: FrameType | None) -> None:
             self._terms += 1
 
-        (self._options.directory / PREEMPTED).unlink(missing_ok=True)
+        options = self._options
+        (options.directory / PREEMPTED).unlink(missing_ok=True)
         signal.signal(signal.SIGTERM, on_sigterm)
         variables = {FLAG: str(self._flag), OUTCOME: str(self._outcome), FOLDER: str(self._folder)}
         variables |= {HANG: str(self._options.hang_seconds), "PYTHONUNBUFFERED": "1"}
         # Below ERROR, DDP warns on every rank about a setting that keeps resumed runs bit-identical.
-        defaults = {"TORCH_CPP_LOG_LEVEL": "ERROR"} | ({} if _is_single(self._options) else {"OMP_NUM_THREADS": "1"})
-        if not self._options.rendezvous:
+        defaults, program = {"TORCH_CPP_LOG_LEVEL": "ERROR", "OMP_NUM_THREADS": "1"}, [_TORCHRUN, *_arguments(options)]
+        if options.program == COMMAND and options.processes == 1 and not options.rendezvous:  # It needs no torchrun.
+            program = [options.program, str(options.directory), str(options.max_restarts)]
+            del defaults["OMP_NUM_THREADS"]
+        if not options.rendezvous:
             defaults["GLOO_SOCKET_IFNAME"] = "lo"
         environment = defaults | os.environ | variables | owner_env()
-        agent = subprocess.Popen([sys.executable, "-m", *_program(self._options)], env=environment)
+        agent = subprocess.Popen([sys.executable, "-m", *program], env=environment)
         try:
             code = self._watch(agent)
             agent.kill()  # The workers die with it. The checkpoint writers of the workers do not.
@@ -185,17 +189,6 @@ def _reap() -> None:
     with suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0] != 0:
             pass
-
-
-def _is_single(options: Options) -> bool:
-    return options.program == COMMAND and options.processes == 1 and not options.rendezvous
-
-
-def _program(options: Options) -> list[str]:
-    """The module that this process starts, with its arguments: torchrun, or alone the command of one process."""
-    if _is_single(options):
-        return [options.program, str(options.directory), str(options.max_restarts)]
-    return [_TORCHRUN, *_arguments(options)]
 
 
 def _arguments(options: Options) -> list[str]:

@@ -22,7 +22,7 @@ _SETTING = re.compile(r"\b(\w*(?:password|passwd|pwd|secret|token))=[^\s,&;]+", 
 _LOGIN = re.compile("://.*@", re.DOTALL)
 _PARAMETER = re.compile(r"(?:password|passwd|pwd|token|secret)\s*=\s*[^&;\s]", re.IGNORECASE)
 _KEY = re.compile(r"password|passwd|pwd|secret|token|credential|access_?key|api_?key", re.IGNORECASE)
-_NAMES = re.compile(r"(?:PASSWORD|PASSWD|SECRET|TOKEN|ACCESS_KEY|API_KEY|WEBHOOK)$", re.IGNORECASE)
+SECRET = re.compile(r"(?:PASSWORD|PASSWD|SECRET|TOKEN|ACCESS_KEY|API_KEY|WEBHOOK)$", re.IGNORECASE)  # of a variable
 _SHORTEST = 6
 """Minimum length of a secret. Shorter values would also be hidden in unrelated words."""
 _CAUSES = re.compile(
@@ -110,7 +110,7 @@ def error_text(error: object, secret: bool) -> str:
 
 def redacted(text: str) -> str:
     """A text that is safe to store: every secret that this process knows is replaced by `***`."""
-    secrets = {value for name, value in os.environ.items() if _NAMES.search(name) and len(value) >= _SHORTEST}
+    secrets = {value for name, value in os.environ.items() if SECRET.search(name) and len(value) >= _SHORTEST}
     for secret in sorted(secrets, key=len, reverse=True):
         text = text.replace(secret, "***")
     return _SETTING.sub(r"\1=***", _PASSWORD.sub(r"\1:***@", text))

@@ -148,11 +148,21 @@ def run_id() -> str:
     """
     if run := os.environ.get(RUN_ID):
         return run
+    folders = [folder for folder in _output().parts[-4:-2] if _RUN_FOLDER.search(folder)]
+    return folders[0] if folders else f"unnamed-{uuid.uuid4().hex[:12]}"
+
+
+def task_id() -> str:
+    """Identifies the task of this process, the same for all its attempts."""
+    # KFP repeats the container of a task, and not the driver, which names the folder of its outputs.
+    return f"{run_id()} {_output().parent}"
+
+
+def _output() -> Path:
+    """The file to which this KFP task writes its outputs; an empty path outside of KFP."""
     with suppress(ValueError, IndexError, KeyError, TypeError):
-        output = json.loads(sys.argv[sys.argv.index("--executor_input") + 1])["outputs"]["outputFile"]
-        if folders := [folder for folder in Path(output).parts[-4:-2] if _RUN_FOLDER.search(folder)]:
-            return folders[0]
-    return f"unnamed-{uuid.uuid4().hex[:12]}"
+        return Path(json.loads(sys.argv[sys.argv.index("--executor_input") + 1])["outputs"]["outputFile"])
+    return Path()
 
 
 def events(

@@ -350,10 +350,10 @@ class ArtifactStore:
             number += 1
         return number
 
-    def measurements(self, reference: Reference | str, stage: str) -> list[dict[str, Any]]:
-        """A stage's measurements of an artifact, newest first."""
+    def measurements(self, reference: Reference | str, *stages: str) -> list[dict[str, Any]]:
+        """Measurements of an artifact by these stages, newest first."""
         records = read_records(self.objects, self.objects.list(f"measurements/{reference}"))
-        return [body for _, body in sorted(records.items(), reverse=True) if body.get("stage") == stage]
+        return [body for _, body in sorted(records.items(), reverse=True) if body.get("stage") in stages]
 
 
 def in_use(path: Path) -> bool:

@@ -173,7 +173,7 @@ def _show_experiment(tracking: Tracking, client: "MlflowClient", reference: Refe
     experiment = tracking.experiment(client, reference.name)
     above = pipeline_run(tracking, client, experiment, os.environ.get(RUN_ID, ""))
     tags = lineage_tags(lineage_of(store, reference)) | _environment({})
-    measured = next(iter(store.measurements(reference, "tune")), {})
+    measured = next(iter(store.measurements(reference, "tune", "search")), {})
     run = ensure_run(client, experiment, REFERENCE, str(reference), "tune", tags, above, measured.get("began"))
     for trial in store.read_json(reference, "trials.json"):
         name = f"trial {trial['number']}"

@@ -2,12 +2,11 @@
 
 import shutil
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
 from gatehouse.launchers.commands import finished_command
+from gatehouse.launchers.launch_stage import CommandRequest
 from gatehouse.launchers.launcher import TrainingFailedError
-from gatehouse.launchers.spec import CommandSpec
 from gatehouse.store.canonical import canonical_json
 from gatehouse.store.store import ArtifactStore
 from gatehouse.tuning.runner import Event, Succeeded
@@ -24,27 +23,26 @@ class CommandTrials(TrialThreads):
     The last value that it prints of a metric is that of the trial. An interrupted trial goes on from its checkpoints.
     """
 
-    def __init__(
-        self, store: ArtifactStore, key: str, command: CommandSpec, files: Mapping[str, Path], spec: CommandSearchSpec
-    ) -> None:
+    def __init__(self, store: ArtifactStore, key: str, request: CommandRequest, spec: CommandSearchSpec) -> None:
         """Prepare trials of the study `key`."""
         super().__init__()
-        self._store, self._key, self._command, self._files, self._spec = store, key, command, files, spec
+        self._store, self._key, self._request, self._spec = store, key, request, spec
 
     def ended(self, trial: TrialThread) -> Event:
         """Run the command of a trial."""
-        trial.job, latest, objective = self._job(trial.number), {}, self._spec.objective[0].metric
+        trial.job, objective = self._job(trial.number), self._spec.objective[0].metric
 
         def hear(metrics: dict[str, float]) -> None:
-            latest.update(metrics)
             if objective in metrics and (steps := self._spec.steps_per_trial):
                 numbered = next((int(metrics[name]) for name in _STEPS if name in metrics), trial.done + 1)
                 if numbered > trial.done:
                     trial.report(numbered, steps, metrics)
 
         parameters, names = dict(trial.parameters), [parameter.name for parameter in self._spec.parameters]
-        command = self._command.model_copy(update={"command": filled(self._command.command, parameters, names)})
-        with finished_command(self._store, trial.job, command, self._files, hear, parameters=parameters):
+        command = self._request.command
+        command = command.model_copy(update={"command": filled(command.command, parameters, names)})
+        request = self._request.model_copy(update={"command": command})
+        with finished_command(self._store, trial.job, request, hear, parameters=parameters) as (_, latest):
             pass
         if absent := [aim.metric for aim in self._spec.objective if aim.metric not in latest]:
             raise TrainingFailedError(

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -9,19 +10,21 @@ from pathlib import Path
 from typing import Any
 
 from gatehouse.errors import ConfigurationError
+from gatehouse.launchers.commands import plain
 from gatehouse.store.atomic_file import write_json
-from gatehouse.store.parameters import as_written
 
+COMMAND = ["python", "-m", "gatehouse.tuning.component_trial"]
 _FILE, _EXECUTOR_INPUT = "component.json", "{{$}}"
+_OF_KFP = ("kfp==", "typing-extensions", "--no-deps")  # what KFP itself installs before a component runs
 
 
-def write_component(component: Mapping[str, Any], arguments: Mapping[str, Any], folder: Path) -> list[str]:
-    """Write a compiled component, and the arguments that are not searched; returns the command of a trial."""
-    body = {"component": as_written(component), "arguments": as_written(arguments)}
+def write_component(component: Mapping[str, Any], arguments: Mapping[str, Any], folder: Path) -> Path:
+    """Write a compiled component, and the arguments that are not searched; returns the folder, a trial's program."""
+    body = plain({"component": component, "arguments": arguments})
     parts_of(body["component"])
     folder.mkdir(exist_ok=True)
     write_json(folder / _FILE, body)
-    return ["python", "-m", "gatehouse.tuning.component_trial"]
+    return folder
 
 
 def parts_of(component: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
@@ -30,6 +33,13 @@ def parts_of(component: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     if len(specs) == 1:
         executor = component["deploymentSpec"]["executors"][specs[0]["executorLabel"]].get("container", {})
         command = [*executor.get("command", ()), *executor.get("args", ())]
+        if "pip install" in (shell := "".join(command[2:3])):
+            if packages := [name for name in re.findall("'([^']+)'", shell) if not name.startswith(_OF_KFP)]:
+                raise ConfigurationError(
+                    f"trial: expected no packages_to_install, found {', '.join(packages)}, as trials run side by side "
+                    "in this task's image. Build them into an image, and give that to the task, by set_container_image."
+                )
+            command = command[3:]  # kfp is here.
         if _EXECUTOR_INPUT in command:
             return specs[0], command
     raise ConfigurationError(

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from gatehouse.configuration.yaml_lines import read_documents, yaml_text
 from gatehouse.errors import ConfigurationError
 from gatehouse.metrics.catalogue import aliases, is_minimized, metrics
+from gatehouse.store.parameters import checked
 from gatehouse.training.spec import SETTINGS
 from gatehouse.tuning.spec import MEASURES, CommandSearchSpec, ExperimentSpec
 
@@ -305,7 +306,7 @@ class _CommandReading(_Reading):
 def search_spec(body: Mapping[str, Any]) -> CommandSearchSpec:
     """The search of a command from a configuration, which may be a Katib Experiment; a warning for what is left out.
 
-    Raises pydantic's ValidationError.
+    Raises ConfigurationError.
     """
     if body.get("kind") == _KIND:
         result = Imported()
@@ -315,7 +316,7 @@ def search_spec(body: Mapping[str, Any]) -> CommandSearchSpec:
         for place, why in result.left:
             logger.warning("experiment.%s is left out: %s", place, why)
         body = result.tuning
-    return CommandSearchSpec.model_validate(body)
+    return checked("experiment", CommandSearchSpec, body)
 
 
 Take = Callable[[_Reading, dict[str, Any], Any], str]

@@ -5,17 +5,16 @@ import os
 import time
 from collections import Counter
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import ValidationInfo, field_validator
 
 from gatehouse.errors import ConfigurationError
-from gatehouse.launchers.spec import CommandSpec
+from gatehouse.launchers.launch_stage import CommandRequest
 from gatehouse.runtime.plural import counted
 from gatehouse.store.builder_code import builder_code
 from gatehouse.store.canonical import canonical_json
-from gatehouse.store.identity import identity_of, operational
+from gatehouse.store.identity import identity_of
 from gatehouse.store.run import RUN_ID, Attempt
 from gatehouse.store.stage import Effects, Stage, StageModel, stage
 from gatehouse.store.store import ArtifactStore
@@ -133,14 +132,10 @@ def tune(request: TuneRequest, store: ArtifactStore) -> TuneResult:
     return tuned
 
 
-class SearchRequest(StageModel):
-    """The search space, the command of a trial, and its inputs by name: SHA-256, and paths on this machine."""
+class SearchRequest(CommandRequest):
+    """The search space, and the command of a trial; `task` if the program is not among the inputs."""
 
-    name: str
     spec: CommandSearchSpec
-    trial: CommandSpec
-    inputs: dict[str, str] = Field({}, description="The user's program is `code`.")
-    files: dict[str, str] = operational({})
     seed: int = 0
 
 
@@ -164,10 +159,10 @@ def search(request: SearchRequest, store: ArtifactStore) -> SearchResult:
     """
     from gatehouse.tuning.command_trials import CommandTrials
 
-    spec, files = request.spec, {name: Path(path) for name, path in request.files.items()}
+    spec = request.spec
     key = search.key(request.model_copy(update={"spec": spec.endless}))
-    trials, steps = CommandTrials(store, key, request.trial, files, spec), spec.steps_per_trial or 1
-    about = {"trial": identity_of(request.trial), "inputs": request.inputs}
+    trials, steps = CommandTrials(store, key, request, spec), spec.steps_per_trial or 1
+    about = {"trial": identity_of(request.command), "inputs": request.inputs}
     experiment, result, summary = _experiment(store, search, request, key, trials, request.name, steps, **about)
     searched = SearchResult(
         experiment=experiment,
@@ -245,7 +240,7 @@ def _experiment(
     )
     experiment = str(published)
     measured: dict[str, object] = {
-        "stage": "tune",
+        "stage": stage.name,
         "began": began,
         "seconds": time.time() - began,
         "study": key,

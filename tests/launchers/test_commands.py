@@ -1,8 +1,7 @@
 """Commands of a user's own as jobs: they go on from their checkpoints, and every end has its class of error."""
 
-import json
 import os
-import time
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,16 +9,14 @@ from typing import Any
 import pytest
 
 from gatehouse.errors import ConfigurationError, LaunchError
-from gatehouse.launchers import checkpoint_copies
 from gatehouse.launchers.checkpoint_copies import CheckpointCopies
-from gatehouse.launchers.commands import command_of
+from gatehouse.launchers.commands import command_of, metrics_in
 from gatehouse.launchers.launch_stage import LaunchRequest, LaunchResult, launch
 from gatehouse.launchers.launcher import (
     EvictedError,
     TrainingFailedError,
     TrainingTimeoutError,
 )
-from gatehouse.launchers.spec import CommandSpec
 from gatehouse.runtime.process import descendants
 from gatehouse.store.run import RUN_ID
 from gatehouse.store.store import ArtifactStore
@@ -34,7 +31,8 @@ first, last = os.environ.get("RANK", "0") == "0", int(os.environ.get("WORLD_SIZE
 saved = pathlib.Path(os.environ["GATEHOUSE_CHECKPOINTS"]) / "epoch"
 killed = saved.with_name("killed")
 begun = int(saved.read_text()) if saved.exists() else 0
-print(pathlib.Path(os.environ["GATEHOUSE_INPUT_DATA"]).read_text(), os.environ["OWN"], "begins at", begun, flush=True)
+own = os.environ["OWN"], os.environ.get("HF_TOKEN")
+print(pathlib.Path(os.environ["GATEHOUSE_INPUT_DATA"]).read_text(), *own, "begins at", begun, flush=True)
 for epoch in range(begun, 3):
     if first:
         saved.with_suffix(".new").write_text(str(epoch + 1))
@@ -49,28 +47,44 @@ for epoch in range(begun, 3):
         sys.exit(int(what))
     if what == "hangs":
         time.sleep(60)
+if what == "late" and not killed.exists():
+    killed.touch()
+    os.kill(os.getpid(), signal.SIGKILL)
 if what != "empty" and first:
     (output / "nested").mkdir()
     (output / "nested" / "weights").write_text(f"resumed at {begun}")
 """
 
 
-def _launch(store: ArtifactStore, folder: Path, what: str, **changes: Any) -> LaunchResult:
-    (folder / "program.py").write_text(SCRIPT)
-    (folder / "rows.csv").write_text("rows")
-    command = ("python", "script.py", what, "${GATEHOUSE_OUTPUT}")
-    spec = {"command": command, "environment": {"OWN": "variable"}, "timeout_minutes": 5} | changes
-    files = {"code": str(folder / "program.py"), "data": str(folder / "rows.csv")}
-    log = str(folder / "log")
-    return launch(LaunchRequest(name="own", spec=CommandSpec.model_validate(spec), files=files, log=log), store)
+PARAMETERS: dict[str, Any] = {
+    "name": "own",
+    "command": ["python", "script.py"],
+    "script": SCRIPT,
+    "environment": {"OWN": "variable"},
+    "settings": {},
+    "timeout_minutes": 5.0,
+    "store": "",
+}
+
+
+def _launch(store: ArtifactStore, folder: Path, what: str, task: str = "", **changes: Any) -> LaunchResult:
+    (folder / "rows.csv").write_text(changes.pop("data", "rows"))
+    given = (
+        PARAMETERS | {"command": ["python", "script.py", what, "${GATEHOUSE_OUTPUT}"], "store": store.address} | changes
+    )
+    request = command_of(given, {"data": SimpleNamespace(path=folder / "rows.csv")}, folder / "script.py")
+    return launch(LaunchRequest(**request, task=task, log=str(folder / "log")), store)
 
 
 @pytest.mark.parametrize("processes", [1, 2])
-def test_a_killed_process_goes_on_from_its_checkpoint(store: ArtifactStore, tmp_path: Path, processes: int) -> None:
+def test_a_killed_process_goes_on_from_its_checkpoint(
+    store: ArtifactStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, processes: int
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", "of-the-task")
     result = _launch(store, tmp_path, "killed", processes=processes)
     assert store.read_text(result.output, "nested/weights") == "resumed at 1"
     assert result.metrics == {"epoch": 3.0, "loss": 1 / 3}
-    assert (tmp_path / "log").read_text().count("rows variable begins at") == 2 * processes
+    assert (tmp_path / "log").read_text().count("rows variable of-the-task begins at") == 2 * processes
     assert not list((Path(store.address) / "scratch").iterdir())
 
 
@@ -79,7 +93,7 @@ def test_a_killed_process_goes_on_from_its_checkpoint(store: ArtifactStore, tmp_
     [
         ("3", {}, TrainingFailedError, True),
         ("empty", {}, TrainingFailedError, True),
-        ("killed", {"restarts": 0}, TrainingFailedError, False),
+        ("killed", {"settings": {"restarts": 0}}, TrainingFailedError, False),
         ("hangs", {"timeout_minutes": 0.02}, TrainingTimeoutError, False),
     ],
 )
@@ -99,32 +113,83 @@ def test_a_pod_goes_on_from_the_checkpoints_of_one_that_was_lost(
     monkeypatch.setenv(RUN_ID, "run-1")
     with kubernetes(run_pods) as cluster:
         monkeypatch.setenv("KUBECONFIG", cluster.kubeconfig(tmp_path))
-        settings = {"kind": "pytorchjob", "run_policy": {"backoff_limit": 0}}
-        with pytest.raises(EvictedError, match="epoch=1 loss=1"):
-            _launch(store, tmp_path, "143", launch=settings)
-        result = _launch(store, tmp_path, "143", launch=settings)
+        settings = {"run_policy": {"backoff_limit": 0}}
+        job = {"kind": "pytorchjob", "settings": settings}
+        for task in ("run-1 seed", "run-2 seed"):  # Another run does not go on with the checkpoints of the first.
+            with pytest.raises(EvictedError, match="epoch=1 loss=1"):
+                _launch(store, tmp_path, "143", task, **job)
+        results = [_launch(store, tmp_path, "143", task, **job) for task in ("run-1 seed", "run-2 seed")]
         assert not cluster.jobs
-    assert store.read_text(result.output, "nested/weights") == "resumed at 1" and result.metrics["epoch"] == 3
+    for result in results:
+        assert store.read_text(result.output, "nested/weights") == "resumed at 1" and result.metrics["epoch"] == 3
     assert not list(store.objects.list("scratch/checkpoints"))
 
 
+def test_equal_tasks_and_other_data_share_no_checkpoints(store: ArtifactStore, tmp_path: Path) -> None:
+    once: dict[str, Any] = {"settings": {"restarts": 0}}
+    for task, data in (("run-1 a", "rows"), ("run-1 b", "rows"), ("run-1 a", "more")):  # Each kills itself once.
+        with pytest.raises(TrainingFailedError):
+            _launch(store, tmp_path, "killed", task, data=data, **once)
+    for task in ("run-1 a", "run-1 b"):
+        result = _launch(store, tmp_path, "killed", task, **once)
+        assert store.read_text(result.output, "nested/weights") == "resumed at 1"
+
+
+def test_a_command_that_goes_on_at_its_end_keeps_its_metrics(store: ArtifactStore, tmp_path: Path) -> None:
+    once: dict[str, Any] = {"settings": {"restarts": 0}}
+    for _ in range(2):
+        with pytest.raises(TrainingFailedError):
+            _launch(store, tmp_path, "late", **once)
+        (marker,) = (Path(store.address) / "scratch").glob("*/checkpoints/killed")
+        marker.unlink()  # It prints nothing in its second and third attempt.
+    marker.touch()
+    assert _launch(store, tmp_path, "late", **once).metrics == {"epoch": 3.0, "loss": 1 / 3}
+    assert "epoch" not in (tmp_path / "log").read_text()
+
+
 def test_a_copy_holds_what_was_last_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checkpoint_copies, "_LOOK_SECONDS", 1.0)
-    folder, other = tmp_path / "here", tmp_path / "there"
+    folder, other, copyfile = tmp_path / "here", tmp_path / "there", shutil.copyfile
     folder.mkdir()
-    copies = CheckpointCopies(str(tmp_path / "store"), "job", folder)
-    for second, text in enumerate(["a", "ab", "ab", "abc"]):  # It grows at each look but one.
-        if second != 2:
-            (folder / "last").write_text(text)
-        copies.look(float(second))
     other.mkdir()
-    CheckpointCopies(str(tmp_path / "store"), "job", other).restore()
-    assert (other / "last").read_text() == "ab"
-    copies.look(time.monotonic(), ended=True)
-    (other / "last").unlink()
-    CheckpointCopies(str(tmp_path / "store"), "job", other).restore()
-    assert (other / "last").read_text() == "abc"
+    copies = CheckpointCopies(str(tmp_path / "store"), "job", folder)
+
+    def restored(look: float, **ended: bool) -> dict[str, str]:
+        copies.look(look, **ended)
+        CheckpointCopies(str(tmp_path / "store"), "job", other).restore()
+        files = list(other.iterdir())
+        texts = {file.name: file.read_text() for file in files}
+        for file in files:
+            file.unlink()
+        return texts
+
+    for look in range(3):  # It is replaced before each look.
+        (folder / "new").write_text(f"epoch {look}")
+        (folder / "new").rename(folder / "last")
+        assert restored(look * 10.0) == {"last": f"epoch {look}"}
+
+    def while_written(path: Path, target: str) -> None:
+        copyfile(path, target)
+        path.unlink() if path.name == "gone" else path.write_text("epoch 3, half of it")
+
+    monkeypatch.setattr(shutil, "copyfile", while_written)
+    (folder / "last").write_text("epoch 3, ha")
+    (folder / "gone").write_text("renamed while it is copied")
+    assert restored(30.0) == {"last": "epoch 2"}
+    monkeypatch.undo()
+    assert restored(30.1, ended=True) == {"last": "epoch 3, half of it"}
     assert len([path for path in (tmp_path / "store").rglob("*") if path.is_file() and "scratch" in str(path)]) == 2
+
+
+def test_metrics_end_where_a_sentence_or_a_unit_does() -> None:
+    assert metrics_in("loss=0.25. acc=0.9% n=5s best=0.5.") == {"loss": 0.25, "acc": 0.9, "best": 0.5}
+    assert metrics_in("file=3.txt version=1.2.3 path=1/2") == {}
+
+
+def test_texts_of_a_user_reach_the_command_as_they_are(tmp_path: Path) -> None:
+    odd = {"command": ["python", "(none)", '"\\u00e9"'], "environment": {"N": 5.0, "RATE": 0.1, "S": "(none)"}}
+    spec = command_of(PARAMETERS | odd, {}, tmp_path / "script.py")["command"]
+    assert spec.command == ("python", "(none)", '"\\u00e9"')
+    assert spec.environment == {"N": "5", "RATE": "0.1", "S": "(none)"}
 
 
 @pytest.mark.parametrize(
@@ -135,14 +200,15 @@ def test_a_copy_holds_what_was_last_whole(tmp_path: Path, monkeypatch: pytest.Mo
         ({"kind": "pytorchjob"}, ConfigurationError),  # Without a store.
         ({"kind": "trainjob", "store": "s3://store", "settings": {"queues": "a"}}, LaunchError),
         ({"code": SimpleNamespace(path="x")}, ConfigurationError),  # And a text.
+        ({"command": []}, ConfigurationError),
+        ({"command": ["python", 2.0]}, ConfigurationError),
+        ({"processes": 1, "settings": {"processes": 8.0}}, ConfigurationError),
+        ({"environment": {"HF_TOKEN": "hf_abc"}}, ConfigurationError),
+        ({"kind": "trainjob", "store": "s3://store", "settings": {"env": {"DB_PASSWORD": "a"}}}, ConfigurationError),
     ],
 )
 def test_parameters_that_do_not_fit_together_are_refused(
     tmp_path: Path, changes: dict[str, Any], error: type[Exception]
 ) -> None:
-    defaults = {"kind": "local", "settings": {}, "store": "", "script": "pass", "command": ["a"], "environment": {}}
-    given = json.loads(
-        json.dumps(defaults | {"timeout_minutes": 5.0} | {k: v for k, v in changes.items() if k != "code"})
-    )
     with pytest.raises(error):
-        command_of(given, {"code": changes.get("code")}, tmp_path / "script.py")
+        command_of(PARAMETERS | {"kind": "local"} | changes, {"code": changes.get("code")}, tmp_path / "script.py")

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from gatehouse.store.run import RUN_ID, Attempt, events, run_id
+from gatehouse.store.run import RUN_ID, Attempt, events, run_id, task_id
 from gatehouse.store.store import ArtifactStore
 
 
@@ -37,3 +37,4 @@ def test_a_task_knows_its_run_without_being_told(monkeypatch: pytest.MonkeyPatch
     assert run_id().startswith(run or "29decf23-c1be-4a03-96ad-10876c72d40b")
     monkeypatch.setenv(RUN_ID, "of-the-pod")
     assert run_id() == "of-the-pod"
+    assert task_id() == f"of-the-pod {output.rpartition('/')[0]}"  # With the UUID that all attempts of a task share.

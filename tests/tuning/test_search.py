@@ -10,12 +10,14 @@ from typing import Any
 
 import pytest
 from kfp import compiler, dsl
-from pydantic import ValidationError
 
+from gatehouse.components import search as search_component
 from gatehouse.configuration.yaml_lines import read_yaml
 from gatehouse.errors import ConfigurationError
 from gatehouse.launchers.spec import CommandSpec
+from gatehouse.store.run import RUN_ID
 from gatehouse.store.store import ArtifactStore
+from gatehouse.tuning.component_trial import COMMAND as COMMAND_OF_COMPONENT
 from gatehouse.tuning.component_trial import parts_of, write_component
 from gatehouse.tuning.katib import search_spec
 from gatehouse.tuning.stage import SearchRequest, SearchResult, search
@@ -51,9 +53,10 @@ search(SearchRequest.model_validate_json(sys.argv[2]), ArtifactStore.open(sys.ar
 
 def _request(folder: Path, script: str = SCRIPT, command: list[str] = COMMAND, **changes: Any) -> SearchRequest:
     (folder / "program.py").write_text(script)
-    trial = CommandSpec(command=tuple(command))
-    spec = search_spec(SPEC | changes)
-    return SearchRequest(name="own", spec=spec, trial=trial, files={"code": str(folder / "program.py")})
+    files = {"code": str(folder / "program.py")}
+    return SearchRequest(
+        name="own", spec=search_spec(SPEC | changes), command=CommandSpec(command=tuple(command)), files=files
+    )
 
 
 def _trials(store: ArtifactStore, result: SearchResult) -> list[dict[str, Any]]:
@@ -70,6 +73,7 @@ def test_the_best_of_a_grid_is_the_best_by_brute_force(store: ArtifactStore, tmp
     assert {key: trial["metrics"]["loss"] for key, trial in trials.items() if trial["metrics"]} == values
     assert trials[2, "bad"]["state"] == "failed" and not list((Path(store.address) / "scratch").iterdir())
     assert not result.provisional and search(_request(tmp_path), store) == result
+    assert len(store.measurements(result.experiment, "search")) == 1
 
 
 def test_steps_stop_trials_early_and_a_command_without_the_metric_fails(store: ArtifactStore, tmp_path: Path) -> None:
@@ -110,20 +114,44 @@ def test_a_killed_search_goes_on_with_the_same_trials(store: ArtifactStore, tmp_
 
 
 def test_a_component_is_a_trial(store: ArtifactStore, tmp_path: Path) -> None:
-    @dsl.component(base_image="python:3.11", install_kfp_package=False)  # type: ignore[untyped-decorator]
+    @dsl.component(base_image="python:3.11")  # type: ignore[untyped-decorator]
     def train(x: int, scale: float, metrics: dsl.Output[dsl.Metrics], offset: float = 1.0) -> int:
         metrics.log_metric("loss", scale * x * x + offset)
         return x
 
     compiler.Compiler().compile(train, str(tmp_path / "train.yaml"))
     component = read_yaml((tmp_path / "train.yaml").read_text(), "component")
-    command = write_component(component, {"scale": 2.0}, tmp_path / "component")
-    request = _request(tmp_path, command=command, parameters=SPACE[:1], max_trial_count=3)
+    write_component(component, {"scale": 2.0}, tmp_path / "component")
+    request = _request(tmp_path, command=COMMAND_OF_COMPONENT, parameters=SPACE[:1], max_trial_count=3)
     result = search(request.model_copy(update={"files": {"code": str(tmp_path / "component")}}), store)
     assert json.loads(result.best) == {"x": 0} and result.value == 1.0
     assert sorted(trial["metrics"]["Output"] for trial in _trials(store, result)) == [0, 1, 2]
+    installing = dsl.component(train.python_func, base_image="python:3.11", packages_to_install=["pandas"])
+    compiler.Compiler().compile(installing, str(tmp_path / "train.yaml"))
+    with pytest.raises(ConfigurationError, match="pandas"):
+        parts_of(read_yaml((tmp_path / "train.yaml").read_text(), "component"))
     with pytest.raises(ConfigurationError):
         parts_of({"components": {}})
+
+
+def test_other_code_at_the_same_path_is_searched_again(
+    store: ArtifactStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def best(run: str, code: str, **given: Any) -> tuple[Any, Any]:
+        (tmp_path / "train.py").write_text(f"import sys; x = int(sys.argv[1]); print('loss=' + str({code}))")
+        monkeypatch.setenv(RUN_ID, run)
+        command = ["python", str(tmp_path / "train.py"), "{x}"]
+        space = SPEC | {"parameters": SPACE[:1], "max_trial_count": 3}
+        kinds = {"report": dsl.HTML, "table": dsl.Markdown, "trials": dsl.Dataset}
+        outputs = {name: kind(name=name, uri=str(tmp_path / name)) for name, kind in kinds.items()}
+        run_search = search_component.python_func
+        found = run_search(**outputs, experiment=space, command=command, store=store.address, **given)
+        assert found[3] == outputs["report"].metadata["reference"] and found[3].startswith(store.address)
+        return found[0]["x"], found[1]
+
+    assert best("run-1", "x") == best("run-1", "3 - x") == (0, 0)  # Another attempt of the task goes on.
+    assert best("run-2", "3 - x") == (2, 1)
+    assert best("run-3", "x", script="pass") == best("run-4", "3 - x", script="pass") == (0, 0)
 
 
 def test_a_katib_experiment_is_the_same_search() -> None:
@@ -152,5 +180,5 @@ def test_a_katib_experiment_is_the_same_search() -> None:
     ],
 )
 def test_a_search_that_cannot_be_is_refused(changes: dict[str, Any]) -> None:
-    with pytest.raises(ValidationError):
+    with pytest.raises(ConfigurationError):
         search_spec(SPEC | changes)

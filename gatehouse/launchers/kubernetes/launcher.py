@@ -15,8 +15,7 @@ from gatehouse.launchers.kubernetes.ownership import OwnedJob
 from gatehouse.launchers.kubernetes.pod_metrics import PodMetrics
 from gatehouse.launchers.kubernetes.transfer import (
     Inputs,
-    checkpoints_in_use,
-    ended_launches,
+    checkpoints_of,
     fetch_outputs,
     job_digest,
     program_code,
@@ -44,6 +43,7 @@ from gatehouse.launchers.spec import PyTorchJobLaunch, TrainJobLaunch, division_
 from gatehouse.launchers.timeouts import job_minutes
 from gatehouse.runtime.images import image, training
 from gatehouse.store.canonical import digest_of
+from gatehouse.store.leases import Lease
 from gatehouse.store.run import MACHINE, RUN_ID
 from gatehouse.store.store import ArtifactStore
 from gatehouse.tracking.provenance import COMMIT, IMAGE
@@ -94,7 +94,7 @@ class ClusterLauncher:
             log, named = job.directory / LOG, self._launch.nodes > 1
             logs = PodLogs(self._api, self._namespace, self._operator.container, log, named=named)
             try:
-                with checkpoints_in_use(self._store, digest):
+                with Lease(self._store.objects, [checkpoints_of(digest)]):  # Another run with the same job keeps them.
                     self._run(job, inputs, owned, logs)
             except SystemExit:
                 # This process must end: its grace period may be too short to read all pods' logs first.
@@ -153,7 +153,8 @@ class ClusterLauncher:
 
     def _received_before(self, job: TrainingJob, owned: OwnedJob) -> bool:
         """Fetch the result of an earlier launch whose model was not published, if there is one."""
-        for folder in ended_launches(self._store, owned.name):
+        keys = self._store.objects.list(f"jobs/{owned.name}")
+        for folder in sorted({key.partition("/ended/")[0] for key in keys if "/ended/" in key}):
             ended = reported_end(self._store, folder)
             if ended.get("outcome") != "succeeded":
                 continue
@@ -195,9 +196,6 @@ class ClusterLauncher:
     def _write_place(self, job: TrainingJob, folder: str) -> None:
         """Write where the job ran, as its pods reported, for the record of the run."""
         pods = PodMetrics(self._store, folder, job.directory / METRICS).environments()
-        place = {
-            "environment": pods[-1] if pods else {},
-            "machine": self._launch.machine,
-            "machines": self._launch.nodes,
-        }
+        environment, launch = pods[-1] if pods else {}, self._launch
+        place = {"environment": environment, "machine": launch.machine, "machines": launch.nodes}
         (job.directory / PLACE).write_text(json.dumps(place))

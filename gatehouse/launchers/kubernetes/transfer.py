@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from gatehouse.errors import CorruptArtifactError
-from gatehouse.launchers.launcher import FAILURE, LOG, METRICS, OUTPUT, PLACE, RESULT, WEIGHTS, TrainingJob
+from gatehouse.launchers.launcher import FAILURE, LOG, METRICS, OUTPUT, PLACE, PRINTED, RESULT, WEIGHTS, TrainingJob
 from gatehouse.store.builder_code import builder_code
 from gatehouse.store.canonical import canonical_json, digest_of, sha256_bytes
 from gatehouse.store.code import code_digest
@@ -24,7 +24,7 @@ from gatehouse.store.objects.base import side_by_side
 from gatehouse.store.records import read_record, remove_record
 from gatehouse.store.store import ArtifactStore
 
-_OUTPUTS = (RESULT, WEIGHTS, FAILURE, METRICS, LOG, PLACE, OUTPUT, "torchrun")
+_OUTPUTS = (RESULT, WEIGHTS, FAILURE, METRICS, LOG, PLACE, PRINTED, OUTPUT, "torchrun")
 Inputs = tuple[FileEntry, ...]  # the files of a job's directory, as entries of the store's blobs
 
 
@@ -123,17 +123,6 @@ def fetch_outputs(store: ArtifactStore, folder: str, ended: dict[str, Any], dire
     _fetch(store, folder, [FileEntry(**entry) for entry in ended["files"]], directory)
 
 
-def ended_launches(store: ArtifactStore, name: str) -> list[str]:
-    """The folders, in the store, of all launches of the job `name` whose end was reported."""
-    keys = store.objects.list(f"jobs/{name}")
-    return sorted({key.partition("/ended/")[0] for key in keys if "/ended/" in key})
-
-
-def checkpoints_in_use(store: ArtifactStore, digest: str) -> Lease:
-    """In this context no run removes the checkpoints of a job, which two runs of the same job share."""
-    return Lease(store.objects, [_checkpoints(digest)])
-
-
 def remove_remains(store: ArtifactStore, name: str, digest: str) -> None:
     """Remove checkpoints, metrics and reports of a job whose model is published; its record stays.
 
@@ -141,15 +130,15 @@ def remove_remains(store: ArtifactStore, name: str, digest: str) -> None:
     """
     keys = list(store.objects.list(f"jobs/{name}"))
     with Lease(store.objects, []) as now:
-        in_use = _checkpoints(digest) in leased(store.objects, now.renewed)
-    if not in_use:
-        keys += store.objects.list(_checkpoints(digest))
+        if checkpoints_of(digest) not in leased(store.objects, now.renewed):
+            keys += store.objects.list(checkpoints_of(digest))
     for key in keys:
         if not key.endswith("/job.json"):
             remove_record(store.objects, key)
 
 
-def _checkpoints(digest: str) -> str:
+def checkpoints_of(digest: str) -> str:
+    """The folder of a job's checkpoints."""
     return f"scratch/checkpoints/{digest}"
 
 
