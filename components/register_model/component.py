@@ -88,6 +88,5 @@ def register_model(
     result = enter(checked("register_model", enter.request, asked), opened)
     with open(summary.path, "w", encoding="utf-8") as stream:
         stream.write(registration_summary(model_name, result, opened))
-    reference = opened.address_of(result.model)
     decision = (result.decision, result.version, result.alias, result.verdict)
-    return (*decision, list(result.reasons), list(result.warnings), reference)
+    return (*decision, list(result.reasons), list(result.warnings), opened.address_of(result.model))

@@ -37,13 +37,12 @@ def score_dataset(
     from gatehouse.store.parameters import open_store
     from gatehouse.store.reference import Reference
 
-    both = model and model_reference
     address = model_reference or (model.metadata.get("reference", "") if model else "")
-    if both or not address:
+    if not address or (model and model_reference):
         raise ConfigurationError(
-            "Expected a model that Gatehouse trained: `model_reference`, or as `model` the output of train; found "
-            f"{'both' if both else 'a Model without a reference' if model else 'none'}. Score rows for other models in "
-            "a component of your own, and give their scores to judge."
+            "Expected a model that Gatehouse trained, as `model_reference`, or as `model` the output of train; found "
+            f"{'both' if address else 'a Model without a reference' if model else 'none'}. Score rows for other models "
+            "in a component of your own, and give their scores to judge."
         )
     reference = str(Reference.parse(address))
     opened = open_store(store or address.removesuffix(reference).rstrip("/"))

@@ -86,21 +86,17 @@ def column_of(table: pa.Table, name: str, where: str) -> pa.ChunkedArray:
 
 
 def require_same_rows(role: str, rows: pa.Table, table: pa.Table, label: str, *columns: str) -> None:
-    """Raise ConfigurationError unless labels, and other columns that both tables have, are equal row by row."""
-    if label not in rows.column_names:
-        raise ConfigurationError(
-            f"{role}_dataset: expected the column {label!r} of labels, which shows that its rows are those of dataset; "
-            f"found {', '.join(rows.column_names)}. Put it there, or give the scores as a column of dataset."
-        )
-    for name in {label, *columns} & {*rows.column_names} & {*table.column_names}:
+    """Raise ConfigurationError unless the labels, and the other columns if both have them, are equal row by row."""
+    for name in (label, *({*columns} & {*rows.column_names} & {*table.column_names})):
         try:
             is_same = rows[name].cast(table[name].type).equals(table[name])
-        except pa.ArrowException:
+        except (KeyError, pa.ArrowException):
             is_same = False
         if not is_same:
             raise ConfigurationError(
-                f"{role}_dataset: expected the {len(table):,} rows of dataset in their order, found {len(rows):,} with "
-                f"other values of {name!r}. Sort both alike, or give the scores as a column of dataset."
+                f"{role}_dataset: expected the {len(table):,} rows of dataset in their order with the same {name!r}, "
+                f"which shows it; found {len(rows):,} rows with {'other' if name in rows.column_names else 'no'} "
+                f"{name!r}. Put it there, sort both alike, or give the scores as a column of dataset."
             )
 
 

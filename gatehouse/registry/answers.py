@@ -59,9 +59,7 @@ def seven_answers(store: ArtifactStore, model: str) -> tuple[Answer, ...]:
 
     seeds = [(name, value) for name, value in settings.items() if name.rpartition(".")[2] == "seed"]
     # Outside of a run nobody may have said why.
-    why = origin.get("why") or (
-        f"run {origin['run']} of the pipeline asked for it" if origin.get("run") else NOT_STATED
-    )
+    why = origin.get("why") or (f"pipeline run {origin['run']} asked for it" if origin.get("run") else NOT_STATED)
     who = {"by": origin.get("by"), "run": origin.get("run"), "stage": origin.get("stage"), "why": why}
 
     def answer(question: str, facts: Iterable[tuple[str, Any]], missing: str) -> Answer:
@@ -90,20 +88,19 @@ def seven_answers(store: ArtifactStore, model: str) -> tuple[Answer, ...]:
 def _stated_answers(store: ArtifactStore, model: str) -> tuple[Answer, ...]:
     """The answers of a model that something else trained: what a person said of it last, and what KFP knows."""
     origin, newest = provenance_of(store, model), training_of(store, model)
-    statements, place, settings = (newest.get(name) or {} for name in ("statements", "place", "settings"))
+    texts, place, settings = (newest.get(name) or {} for name in ("statements", "place", "settings"))
     settings = dict(leaves(settings))
     pickles = ", ".join(store.manifest(model).details["pickles"])
-    allowed = {"pickles": f"{pickles}, which run code when they are loaded, because: {statements.get('pickle_reason')}"}
+    allowed = {"pickles": f"{pickles}, which run code when they are loaded, because: {texts.get('pickle_reason')}"}
     questions: dict[str, dict[str, Any]] = {
-        "which data": {"data": statements.get("data")},
-        "which code": {"code": statements.get("code")} | (allowed if pickles else {}),
+        "which data": {"data": texts.get("data")},
+        "which code": {"code": texts.get("code")} | (allowed if pickles else {}),
         "which configuration": {name: value for name, value in settings.items() if name != "seed"} or {"settings": ""},
-        "which environment and image": {"environment": statements.get("environment")},
+        "which environment and image": {"environment": texts.get("environment")},
         "which seeds": {"seed": settings.get("seed")},
-        "which parents": {"parents": statements.get("parents")},
+        "which parents": {"parents": texts.get("parents")},
         "who and why": {
-            **{"by": origin.get("by"), "run": origin.get("run")},
-            **{"pod": place.get("pod"), "why": statements.get("reason")},
+            **{"by": origin.get("by"), "run": origin.get("run"), "pod": place.get("pod"), "why": texts.get("reason")}
         },
     }
     return tuple(

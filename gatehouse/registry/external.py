@@ -1,9 +1,6 @@
 """Models that something else trained: their files, what a person says of them, and their evaluation."""
 
-import bz2
-import gzip
 import io
-import lzma
 import os
 import pickletools
 import shutil
@@ -29,12 +26,12 @@ _CALLS = {"INST", "OBJ", "NEWOBJ", "NEWOBJ_EX", "REDUCE", "BUILD"}
 _OPERATIONS = {operation.code.encode("latin-1"): operation for operation in pickletools.opcodes}
 _LENGTHS = {-2: 1, -3: 4, -4: 4, -5: 8}
 """Bytes of the length of an argument, by the number that `pickletools` has for it."""
-_COMPRESSED: dict[bytes, Any] = {
-    **{b"\x1f\x8b": gzip.open, b"BZh": bz2.BZ2File, b"\xfd7zXZ": lzma.LZMAFile, b"]\0\0": lzma.LZMAFile}
-}
-_CLOSED = (b"\x28\xb5\x2f\xfd", b"\x04\x22\x4d\x18", b"\x1f\x9d", b"7z\xbc\xaf", b"Rar!\x1a")
-"""How files of Zstandard, LZ4, compress, 7-Zip and RAR begin, which nothing here reads."""
-_HEAD, _DEEPEST = 512, 4
+_CLOSED = (
+    *(b"\x1f\x8b", b"\x1f\x9d", b"BZh", b"\xfd7zXZ", b"]\0\0", b"\x28\xb5\x2f\xfd", b"\x04\x22\x4d\x18"),
+    *(b"7z\xbc\xaf", b"Rar!\x1a"),
+)
+"""How compressed files begin."""
+_HEAD = 512
 
 
 class PickleError(GatehouseError):
@@ -130,49 +127,35 @@ def bound_evaluation(store: ArtifactStore, model_name: str, model: str, evaluati
     )
 
 
-def pickle_in(name: str, stream: IO[bytes], depth: int = 0) -> str:
+def pickle_in(name: str, stream: IO[bytes], is_member: bool = False) -> str:
     """Why loading a file may run code: it is or holds a pickle, or cannot be looked into; empty if neither.
 
-    Its name and bytes say so, also in archives. Nothing is unpickled.
+    Its name and bytes say so, also in a zip. Nothing is unpickled, and of a NumPy array only the header is read.
     """
-    try:
-        return _pickle_in(name, stream, depth)
-    except Exception as error:  # Another program may read what fails here, however it fails.
-        return f"cannot be read, {type(error).__name__}: {error}"
-
-
-def _pickle_in(name: str, stream: IO[bytes], depth: int) -> str:
     from numpy.lib import format as arrays
 
-    if name.lower().endswith(_PICKLED) or _is_pickle(stream):
-        return "pickle"
-    stream.seek(0)
-    head = stream.read(_HEAD)
-    stream.seek(0)
-    if head.startswith(b"\x93NUMPY"):
-        is_first = arrays.read_magic(stream) == (1, 0)
-        header = (arrays.read_array_header_1_0 if is_first else arrays.read_array_header_2_0)(stream)
-        return "array of pickles" if header[2].hasobject else ""
-    if head.startswith(_CLOSED) or depth > _DEEPEST:
-        raise ValueError("expected no such compression, nor archives in archives")
-    for magic, unpacked in _COMPRESSED.items():
-        if head.startswith(magic):
-            return pickle_in("", unpacked(stream), depth + 1)
-    with suppress(zlib.error):
-        if head.startswith(b"x") and zlib.decompressobj().decompress(head):
-            return "compressed as by joblib"
-    members: list[tuple[str, IO[bytes] | None]] = []
-    if zipfile.is_zipfile(stream):
-        archive = zipfile.ZipFile(stream)
-        members += [(member.filename, archive.open(member)) for member in archive.infolist()]  # Names may repeat.
-    stream.seek(0)
-    if tarfile.is_tarfile(stream):
+    try:
+        if name.lower().endswith(_PICKLED) or _is_pickle(stream):
+            return "pickle"
         stream.seek(0)
-        with tarfile.open(fileobj=stream) as archived:
-            members += [(member.name, archived.extractfile(member)) for member in archived]
-    for member, content in members:
-        if content and (reason := pickle_in(member, content, depth + 1)):
-            return f"{member}: {reason}"
+        head = stream.read(_HEAD)
+        stream.seek(0)
+        if head.startswith(b"\x93NUMPY"):
+            read = {(1, 0): arrays.read_array_header_1_0}.get(arrays.read_magic(stream), arrays.read_array_header_2_0)
+            return "array of pickles" if read(stream)[2].hasobject else ""
+        if head.startswith(_CLOSED) or (head.strip(b"\0") and tarfile.is_tarfile(stream)):
+            return "archive other than zip: unpack it"
+        stream.seek(0)
+        if zipfile.is_zipfile(stream):
+            with zipfile.ZipFile(stream) as archive:
+                for member in archive.infolist():  # Several may have one name.
+                    reason = "in an archive" if is_member else pickle_in(member.filename, archive.open(member), True)
+                    if reason:
+                        return f"{member.filename}: {reason}"
+        with suppress(zlib.error):
+            return "compressed as joblib does" if head[:1] == b"x" and zlib.decompressobj().decompress(head) else ""
+    except Exception as error:  # Another program may read what fails here, however it fails.
+        return f"cannot be read, {type(error).__name__}: {error}"
     return ""
 
 
@@ -181,29 +164,25 @@ def _is_pickle(stream: IO[bytes]) -> bool:
 
     Arguments are skipped, as Python's unpickler takes some that `pickletools.genops` refuses.
     """
-    stack: list[bool] = []  # Whether each object is a mark.
+    stack, mark = "", pickletools.markobject
     is_binary = imports = False
     while (operation := _OPERATIONS.get(stream.read(1))) is not None:
-        name, before = operation.name, operation.stack_before
-        below = before.index(pickletools.markobject) if pickletools.markobject in before else len(before)
-        if below < len(before):
-            if True not in stack:
-                return False
-            while not stack.pop():
-                pass
-        if len(stack) < below:
+        name, before, has_mark = operation.name, operation.stack_before, "("
+        if mark in before:
+            stack, has_mark, _ = stack.rpartition("(")
+        below = len(stack) - (before.index(mark) if mark in before else len(before))
+        if below < 0 or not has_mark:
             return False
-        stack[len(stack) - below :] = [kind is pickletools.markobject for kind in operation.stack_after]
-        is_binary = is_binary or name == "PROTO"
+        is_binary = is_binary or (name == "PROTO" and not stack)
         imports = imports or "GLOBAL" in name or name.startswith(("EXT", "INST"))
         if (is_binary and (imports or name == "STOP")) or (imports and name in _CALLS):
             return True
+        stack = stack[:below] + "".join("(" if kind is mark else "." for kind in operation.stack_after)
         length = operation.arg.n if operation.arg else 0
         if length == pickletools.UP_TO_NEWLINE:
-            for _ in range(2 if name in ("GLOBAL", "INST") else 1):
-                while (line := stream.readline(_HEAD)) and not line.endswith(b"\n"):
-                    pass
+            for _ in range(2 if name == "GLOBAL" else 1):
+                stream.readline()
         else:
             length = int.from_bytes(stream.read(_LENGTHS[length]), "little") if length < 0 else length
-            stream.seek(length, io.SEEK_CUR)
+            stream.seek(min(length, 1 << 40), io.SEEK_CUR)
     return False
