@@ -40,9 +40,8 @@ def score_dataset(
     address = model_reference or (model.metadata.get("reference", "") if model else "")
     if not address or (model and model_reference):
         raise ConfigurationError(
-            "Expected a model that Gatehouse trained, as `model_reference`, or as `model` the output of train; found "
-            f"{'both' if address else 'a Model without a reference' if model else 'none'}. Score rows for other models "
-            "in a component of your own, and give their scores to judge."
+            "Expected `model`, as train gives it with its reference, or `model_reference`; found "
+            f"{'both' if address else 'neither'}. Score rows for other models in a component of your own."
         )
     reference = str(Reference.parse(address))
     opened = open_store(store or address.removesuffix(reference).rstrip("/"))

@@ -26,12 +26,8 @@ _CALLS = {"INST", "OBJ", "NEWOBJ", "NEWOBJ_EX", "REDUCE", "BUILD"}
 _OPERATIONS = {operation.code.encode("latin-1"): operation for operation in pickletools.opcodes}
 _LENGTHS = {-2: 1, -3: 4, -4: 4, -5: 8}
 """Bytes of the length of an argument, by the number that `pickletools` has for it."""
-_CLOSED = (
-    *(b"\x1f\x8b", b"\x1f\x9d", b"BZh", b"\xfd7zXZ", b"]\0\0", b"\x28\xb5\x2f\xfd", b"\x04\x22\x4d\x18"),
-    *(b"7z\xbc\xaf", b"Rar!\x1a"),
-)
+_CLOSED = (b"\x1f\x8b", b"BZh", b"\xfd7zXZ", b"]\0\0", b"\x28\xb5\x2f\xfd", b"\x04\x22\x4d\x18", b"7z\xbc\xaf", b"Rar!")
 """How compressed files begin."""
-_HEAD = 512
 
 
 class PickleError(GatehouseError):
@@ -46,14 +42,12 @@ def publish_files(store: ArtifactStore, model_name: str, path: str, pickle_reaso
     Raises PickleError if they hold a pickle, and `pickle_reason` does not say why; ConfigurationError without files.
     """
     with store.workspace() as folder:  # A copy: the store may link its files, and others may write to these.
-        kept: dict[str, Path] = {}
+        kept, pickles = {}, {}
         for name, file in files_of(path).items():
             kept[name] = folder / "files" / name
             kept[name].parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(file, kept[name])
-        pickles = {}
-        for name, file in sorted(kept.items()):
-            with open(file, "rb") as stream:
+            with open(kept[name], "rb") as stream:
                 if reason := pickle_in(name, stream):
                     pickles[name] = reason
         if pickles and not pickle_reason.strip():
@@ -66,12 +60,10 @@ def publish_files(store: ArtifactStore, model_name: str, path: str, pickle_reaso
         return str(store.publish("models", model_name, kept, details=details))
 
 
-def record_statements(
-    store: ArtifactStore, model: str, statements: Mapping[str, str], settings: Mapping[str, Any]
-) -> None:
+def record_statements(store: ArtifactStore, model: str, texts: Mapping[str, str], settings: Mapping[str, Any]) -> None:
     """Add to what persons said of a model: texts by name, and the settings of its training."""
     before = next(iter(store.measurements(model, "train")), {})
-    body = {"statements": before.get("statements", {}) | statements, "settings": before.get("settings", {}) | settings}
+    body = {"statements": before.get("statements", {}) | texts, "settings": before.get("settings", {}) | settings}
     if not before or any(before[name] != body[name] for name in body):
         place = {"pod": os.environ.get("KFP_POD_NAME", "")}
         store.append(f"measurements/{model}", {"stage": "train", "place": place} | body)
@@ -138,7 +130,7 @@ def pickle_in(name: str, stream: IO[bytes], is_member: bool = False) -> str:
         if name.lower().endswith(_PICKLED) or _is_pickle(stream):
             return "pickle"
         stream.seek(0)
-        head = stream.read(_HEAD)
+        head = stream.read(512)
         stream.seek(0)
         if head.startswith(b"\x93NUMPY"):
             read = {(1, 0): arrays.read_array_header_1_0}.get(arrays.read_magic(stream), arrays.read_array_header_2_0)

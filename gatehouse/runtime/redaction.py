@@ -23,9 +23,7 @@ _TOKEN = re.compile(r"\b(?:gh[a-z]_|github_pat_|glpat-|hf_|AKIA)\w{16,}|\bsk-[\w
 """Tokens by their beginning: of GitHub, GitLab, Hugging Face, AWS, and others."""
 _LOGIN = re.compile("://.*@", re.DOTALL)
 _PARAMETER = re.compile(r"(?:password|passwd|pwd|token|secret)\s*=\s*[^&;\s]", re.IGNORECASE)
-_KEY = re.compile(
-    r"password|passwd|pwd|secret|token(?!i[sz]e|s$)|^tokens|credential|(?:access|api)_?(?:key|token)", re.IGNORECASE
-)
+_KEY = re.compile(r"(?i)password|passwd|pwd|secret|token(?!i[sz]e|s$)|^tokens|credential|(?:access|api)_?(?:key|tok)")
 _NAMES = re.compile(r"(?:PASSWORD|PASSWD|SECRET|TOKEN|ACCESS_KEY|API_KEY|WEBHOOK)$", re.IGNORECASE)
 _SHORTEST = 6
 """Minimum length of a secret. Shorter values would also be hidden in unrelated words."""

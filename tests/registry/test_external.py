@@ -143,9 +143,9 @@ def test_an_evaluation_stands_for_the_files_that_it_judged(user: User) -> None:
     for nothing in ({}, {"evaluation": user.artifact()}, {"evaluation": user.model()}, {"evaluation_reference": table}):
         with pytest.raises(ConfigurationError):
             user.register(one, **nothing)
-    for arguments in ({"model": user.artifact()}, {"policy": {"barz": {}}}):
+    for model, policy in ((user.artifact(), {}), (one, {"barz": {}})):
         with pytest.raises(ConfigurationError):
-            user.register(**({"model": one, "evaluation": passed} | arguments))
+            user.register(model, passed, policy=policy)
     with pytest.raises(ConfigurationError, match="model_name"):
         register_model.python_func(user.address, "Not a name", one, user.artifact(), passed)
 
