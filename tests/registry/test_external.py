@@ -143,9 +143,10 @@ def test_an_evaluation_stands_for_the_files_that_it_judged(user: User) -> None:
     for nothing in ({}, {"evaluation": user.artifact()}, {"evaluation": user.model()}, {"evaluation_reference": table}):
         with pytest.raises(ConfigurationError):
             user.register(one, **nothing)
-    for model, policy in ((user.artifact(), {}), (one, {"barz": {}})):
-        with pytest.raises(ConfigurationError):
-            user.register(model, passed, policy=policy)
+    with pytest.raises(ConfigurationError):
+        user.register(user.artifact(), passed)
+    with pytest.raises(ConfigurationError, match="barz"):
+        user.register(one, passed, policy={"barz": {}})
     with pytest.raises(ConfigurationError, match="model_name"):
         register_model.python_func(user.address, "Not a name", one, user.artifact(), passed)
 
