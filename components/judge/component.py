@@ -90,7 +90,7 @@ def judge(
     opened = open_store(store)
     measured = checked("spec", EvaluationSpec, as_written(spec) | ({"slices": slices} if slices else {}))
     about = {"label": label, "task": task, "positive": positive, "classes": classes}
-    labelled = checked("labels", LabelSpec, about)
+    labelled = checked("labels", LabelSpec, as_written(about))
     rows = read_dataset(dataset.path, format)
     scored = {"candidate": (rows, score)}
     others = {"champion": (champion_score, champion_dataset), "baseline": (baseline_score, baseline_dataset)}

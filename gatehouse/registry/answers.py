@@ -92,6 +92,7 @@ def _stated_answers(store: ArtifactStore, model: str) -> tuple[Answer, ...]:
     settings = dict(leaves(settings))
     pickles = ", ".join(store.manifest(model).details["pickles"])
     allowed = {"pickles": f"{pickles}, which run code when they are loaded, because: {texts.get('pickle_reason')}"}
+    who = {"by": origin.get("by"), "run": origin.get("run"), "pod": place.get("pod"), "why": texts.get("reason")}
     questions: dict[str, dict[str, Any]] = {
         "which data": {"data": texts.get("data")},
         "which code": {"code": texts.get("code")} | (allowed if pickles else {}),
@@ -99,9 +100,7 @@ def _stated_answers(store: ArtifactStore, model: str) -> tuple[Answer, ...]:
         "which environment and image": {"environment": texts.get("environment")},
         "which seeds": {"seed": settings.get("seed")},
         "which parents": {"parents": texts.get("parents")},
-        "who and why": {
-            **{"by": origin.get("by"), "run": origin.get("run"), "pod": place.get("pod"), "why": texts.get("reason")}
-        },
+        "who and why": who,
     }
     return tuple(
         Answer(
