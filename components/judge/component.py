@@ -48,8 +48,7 @@ def judge(
         champion_score: The same of the champion: nulls where there is none yet; empty for none, or for the name in
             score with champion_dataset.
         baseline_score: The same of the baseline; empty for none: then it is a constant.
-        champion_dataset: The champion's scores, if they are in a Dataset of their own: the same rows in the same order,
-            with their labels.
+        champion_dataset: The champion's scores in a Dataset of their own: the same rows in order, with their labels.
         baseline_dataset: The same of the baseline.
         positive: The positive one of two classes with names.
         classes: The classes in the order of lists of probabilities; empty for those that occur, sorted.

@@ -47,8 +47,7 @@ def register_model(
         model: Its file, or a folder of files. They are never unpickled; a pickle among them is refused.
         evaluation: The evaluation that judge wrote, with the same model.
         evaluation_reference: Its reference in the store, in place of evaluation.
-        policy: The promotion policy, as a GatePolicy, which must be that of the evaluation. If it is empty, the policy
-            of the evaluation applies.
+        policy: The promotion policy, as a GatePolicy: that of the evaluation, which also applies if this is empty.
         policy_file: The same as a file of YAML or JSON.
         data: Where the training data is from.
         code: Where the code is, as an address and a commit.

@@ -16,9 +16,8 @@ from gatehouse.store.store import ArtifactStore
 class RegisterModelRequest(StageModel):
     """A model's file or folder, its evaluation, and what a person says of it, without secrets.
 
-    `evaluation` is a reference; or empty, and `judged` is the folder that the judge wrote. Without a policy the one of
-    the evaluation applies. `statements` has texts by the names data, code, environment, parents, reason and
-    pickle_reason.
+    `evaluation` is a reference; or empty, and `judged` is the folder that the judge wrote. Without a policy that of the
+    evaluation applies. `statements` has texts named data, code, environment, parents, reason and pickle_reason.
     """
 
     model_name: str = Field(pattern="^[a-z][a-z0-9-]*$")
