@@ -92,31 +92,23 @@ def bound_evaluation(store: ArtifactStore, model_name: str, model: str, evaluati
         return evaluation
     files = {entry.path: [entry.sha256, entry.bytes] for entry in store.manifest(model).files}
     if not (scored := manifest.details.get("files")):
-        raise WrongEvaluationError(
-            f"{evaluation} does not say which files made its scores. Judge with model=…, so that the verdict is about "
-            "these files."
-        )
+        raise WrongEvaluationError(f"{evaluation} names no files. Judge with model=…, so that it is about these files.")
     named = len(files) > 1 or len(scored) > 1  # A file alone has the name that KFP gives it.
     if (scored if named else [*scored.values()]) != (files if named else [*files.values()]):
         other = sorted(name for name in {*files, *scored} if files.get(name) != scored.get(name))
         raise WrongEvaluationError(
-            f"{evaluation} judged other files than {model} has: {', '.join(other)}. Give judge and register_model the "
-            "same model."
+            f"{evaluation} judged other files than {model} has: {', '.join(other)}. Give judge the same model."
         )
-    state = Ledger(store, model_name).state()
-    if manifest.details.get("champion") == model and (last := state.last_verdict(model)):
+    champion = manifest.details.get("champion", "")
+    if champion == model and (last := Ledger(store, model_name).state().last_verdict(model)):
         return last[1].evaluation  # The champion was made again, to the bit: its verdict stands.
-    inputs = {"model": model, "champion": str(manifest.details.get("champion", "")), "judged": evaluation}
-    return str(
-        store.publish(
-            "evaluations",
-            model_name,
-            {entry.path: entry for entry in manifest.files},
-            derived_from={role: origin for role, origin in (inputs | manifest.derived_from).items() if origin},
-            configuration=manifest.configuration,
-            details=manifest.details,
-        )
+    inputs = {"model": model, "judged": evaluation, **manifest.derived_from}
+    inputs |= {"champion": champion} if champion else {}
+    contents, settings = {entry.path: entry for entry in manifest.files}, manifest.configuration
+    published = store.publish(
+        "evaluations", model_name, contents, derived_from=inputs, configuration=settings, details=manifest.details
     )
+    return str(published)
 
 
 def pickle_in(name: str, stream: IO[bytes], is_member: bool = False) -> str:
