@@ -36,7 +36,7 @@ def judge(
     name: str = "candidate",
     format: str = "",
     store: str = "",
-) -> NamedTuple("Outputs", [("verdict", str), ("reasons", list), ("reference", str)]):
+) -> NamedTuple("Outputs", [("verdict", str), ("reasons", list), ("warnings", list), ("reference", str)]):
     """Judge the scores of a candidate for labelled rows by a policy, beside those of champion and baseline.
 
     Args:
@@ -48,8 +48,8 @@ def judge(
         champion_score: The same of the champion: nulls where there is none yet; empty for none, or for the name in
             score with champion_dataset.
         baseline_score: The same of the baseline; empty for none: then it is a constant.
-        champion_dataset: The champion's scores, if they are in a Dataset of their own, of the same rows in order.
-        baseline_dataset: The baseline's scores, if they are in a Dataset of their own, of the same rows in order.
+        champion_dataset: The champion's scores in a Dataset of their own: the same rows in order, with their labels.
+        baseline_dataset: The same of the baseline.
         positive: The positive one of two classes with names.
         classes: The classes in the order of lists of probabilities; empty for those that occur, sorted.
         threshold: The second of two classes is predicted from this probability on.
@@ -60,7 +60,7 @@ def judge(
         spec: More about what is measured, as an EvaluationSpec: bootstrap_samples, protected, min_slice_rows, …
         policy: The promotion policy, as a GatePolicy; empty for the default.
         policy_file: The same as a file of YAML or JSON.
-        model: The files that made the scores. register_model then takes no other files.
+        model: The files that made the scores, which register_model needs, and then takes no others.
         champion: Reference of the champion whose scores are given, as resolve gives it.
         name: Name of the evaluation.
         format: parquet, csv or jsonl; empty to look at the Datasets.
@@ -69,7 +69,8 @@ def judge(
     Returns:
         verdict: pass, refused or inconclusive.
         reasons: Why it is no pass.
-        reference: Reference of the evaluation in the store; empty without one.
+        warnings: What does not refuse it, as rules that were not checked.
+        reference: Address of the evaluation in the store; empty without one.
         evaluation: The evaluation's files, for register_model, and below `store` with the rows that it judged.
         metrics: Metrics of the candidate for the UI.
         curves: The ROC curve and the confusion matrix for the UI.
@@ -82,12 +83,13 @@ def judge(
     from gatehouse.evaluation.labelled_scores import LabelSpec
     from gatehouse.evaluation.presentation import export_evaluation, present
     from gatehouse.evaluation.spec import EvaluationSpec
-    from gatehouse.store.parameters import given, open_store, request_of, runner, spec_of
+    from gatehouse.store.parameters import as_written, checked, given, open_store
     from gatehouse.store.publishing import digests_of
 
     opened = open_store(store)
-    measured = spec_of(EvaluationSpec, spec | ({"slices": slices} if slices else {}))
-    labelled = spec_of(LabelSpec, {"label": label, "task": task, "positive": positive, "classes": classes})
+    measured = checked("spec", EvaluationSpec, as_written(spec) | ({"slices": slices} if slices else {}))
+    about = {"label": label, "task": task, "positive": positive, "classes": classes}
+    labelled = checked("labels", LabelSpec, as_written(about))
     rows = read_dataset(dataset.path, format)
     scored = {"candidate": (rows, score)}
     others = {"champion": (champion_score, champion_dataset), "baseline": (baseline_score, baseline_dataset)}
@@ -95,20 +97,19 @@ def judge(
         if column or other:
             scored[role] = (read_dataset(other.path, format) if other else rows, column or score)
     test_set, scores = publish_scores(opened, name, rows, scored, labelled, measured, group=group, weights=weights)
-    request = request_of(
-        judge_scores,
-        test_set=test_set,
-        scores=scores,
-        spec=measured.model_dump(mode="json"),
-        policy=given("policy", policy, policy_file) if policy or policy_file else {},
-        threshold=threshold,
-        champion=champion,
-        files=digests_of(model.path) if model else {},
-    )
-    result = runner(opened)(judge_scores, request)
+    asked = {
+        "test_set": test_set,
+        "scores": scores,
+        "spec": measured.model_dump(mode="json"),
+        "policy": given("policy", policy, policy_file) if policy or policy_file else {},
+        "threshold": threshold,
+        "champion": champion,
+        "files": digests_of(model.path) if model else {},
+    }
+    result = judge_scores(checked("judge", judge_scores.request, asked), opened)
     present(result, opened, metrics, curves, report, summary)
     export_evaluation(opened, result.evaluation, evaluation.path)
     reference = opened.address_of(result.evaluation) if store else ""
     for artifact in (evaluation, metrics, curves, report, summary):
         artifact.metadata["reference"] = reference
-    return (result.verdict, list(result.reasons), reference)
+    return (result.verdict, list(result.reasons), list(result.warnings), reference)

@@ -24,10 +24,18 @@ def register_model(
     seed: str = "",
     parents: str = "",
     reason: str = "",
-    allow_pickle: str = "",
+    pickle_reason: str = "",
 ) -> NamedTuple(
     "Outputs",
-    [("decision", str), ("version", int), ("alias", str), ("verdict", str), ("reasons", list), ("reference", str)],
+    [
+        ("decision", str),
+        ("version", int),
+        ("alias", str),
+        ("verdict", str),
+        ("reasons", list),
+        ("warnings", list),
+        ("reference", str),
+    ],
 ):
     """Register the files of a model that anything trained, behind the gate: equal files are the same model.
 
@@ -37,9 +45,9 @@ def register_model(
         store: Address of the artifact store.
         model_name: Name under which models are registered: lower-case letters, digits and hyphens.
         model: Its file, or a folder of files. They are never unpickled; a pickle among them is refused.
-        evaluation: The evaluation that judge wrote.
+        evaluation: The evaluation that judge wrote, with the same model.
         evaluation_reference: Its reference in the store, in place of evaluation.
-        policy: The promotion policy, as a GatePolicy, which must be that of the evaluation; empty to take that one.
+        policy: The promotion policy, as a GatePolicy: that of the evaluation, which also applies if this is empty.
         policy_file: The same as a file of YAML or JSON.
         data: Where the training data is from.
         code: Where the code is, as an address and a commit.
@@ -48,7 +56,7 @@ def register_model(
         seed: Its seed.
         parents: What it was made from, as the model that was fine-tuned.
         reason: Why it is registered.
-        allow_pickle: Why its files may hold pickles, which run code when they are loaded; the model card says so.
+        pickle_reason: Why its files may hold pickles, which run code when they are loaded; the model card says so.
 
     Returns:
         decision: The decision about the model.
@@ -56,28 +64,28 @@ def register_model(
         alias: The highest alias that it holds; empty for none.
         verdict: pass, or the decision to report to a person.
         reasons: Why the gate refused, or which command to run next.
-        reference: Reference of the model in the store.
+        warnings: Exemptions that were applied, and pickles among the files.
+        reference: Address of the model in the store.
         summary: Decision and reasons for the UI, and the version's model card.
     """
     from gatehouse.registry.card import registration_summary
     from gatehouse.registry.external_stage import register_model as enter
-    from gatehouse.store.parameters import as_written, given, open_store, request_of, runner
+    from gatehouse.store.parameters import as_written, checked, given, open_store
 
     opened = open_store(store)
-    told = {"data": data, "code": code, "environment": environment, "parents": parents, "reason": reason}
-    told["allow_pickle"] = allow_pickle
-    request = request_of(
-        enter,
-        model_name=model_name,
-        path=model.path,
-        evaluation=evaluation_reference,
-        judged=evaluation.path if evaluation else "",
-        policy=given("policy", policy, policy_file) if policy or policy_file else None,
-        told={name: text for name, text in told.items() if text},
-        settings=as_written(configuration) | ({"seed": seed} if seed else {}),
-    )
-    result = runner(opened)(enter, request)
+    statements = {"data": data, "code": code, "environment": environment, "parents": parents, "reason": reason}
+    statements["pickle_reason"] = pickle_reason
+    asked = {
+        "model_name": model_name,
+        "path": model.path,
+        "evaluation": evaluation_reference,
+        "judged": evaluation.path if evaluation else "",
+        "policy": given("policy", policy, policy_file) if policy or policy_file else None,
+        "statements": {name: text for name, text in statements.items() if text},
+        "settings": as_written(configuration) | ({"seed": seed} if seed else {}),
+    }
+    result = enter(checked("register_model", enter.request, asked), opened)
     with open(summary.path, "w", encoding="utf-8") as stream:
         stream.write(registration_summary(model_name, result, opened))
-    reference = opened.address_of(result.model)
-    return (result.decision, result.version, result.alias, result.verdict, list(result.reasons), reference)
+    decision = (result.decision, result.version, result.alias, result.verdict)
+    return (*decision, list(result.reasons), list(result.warnings), opened.address_of(result.model))

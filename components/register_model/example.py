@@ -28,6 +28,6 @@ def example(store: str) -> None:
     registered = {"store": store, "model_name": "diabetes"}
     present = resolve(**registered).outputs
     trained = train(champion=present["model"]).outputs
-    compared = {"champion_score": "old", "champion": present["champion"], "model": trained["model"]}
+    compared = {"champion_score": "old", "champion": present["reference"], "model": trained["model"]}
     judged = judge(dataset=trained["dataset"], task="regression", **compared).outputs
     register_model(model=trained["model"], evaluation=judged["evaluation"], reason="the weekly training", **registered)

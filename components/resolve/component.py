@@ -27,6 +27,7 @@ def resolve(
         ("split", str),
         ("evaluation", str),
         ("registered", str),
+        ("reference", str),
     ],
 ):
     """Find the champion, its files and its training data; or the one that a candidate must be compared with.
@@ -48,6 +49,7 @@ def resolve(
         split: Reference of its split; empty for none.
         evaluation: Reference of its evaluation at the gate.
         registered: When it was registered, in UTC; empty if the ledger does not say.
+        reference: Address of the champion; empty for none.
         model: A folder with the champion's files; empty for none.
     """
     from pathlib import Path
@@ -59,9 +61,10 @@ def resolve(
     opened = open_store(store)
     asked = {"candidate": candidate, "training_set": training_set, "split": split, "policy": policy}
     result = runner(opened)(run_resolve, request_of(run_resolve, model_name=model_name, required=required, **asked))
+    reference = opened.address_of(result.champion) if result.champion else ""
     if files:
         Path(model.path).mkdir(parents=True, exist_ok=True)
         if result.champion:
             export(opened, result.champion, Path(model.path))
-            model.metadata["reference"] = opened.address_of(result.champion)
-    return values_of(result)
+            model.metadata["reference"] = reference
+    return (*values_of(result), reference)

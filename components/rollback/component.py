@@ -7,7 +7,7 @@ from gatehouse.components.interface import component
 
 @component("control", title="Roll back", shows_models=True)
 def rollback(store: str, model_name: str, version: int, reason: str = "") -> NamedTuple(
-    "Outputs", [("decision", str), ("version", int), ("champion", str)]
+    "Outputs", [("decision", str), ("version", int), ("reference", str)]
 ):
     """Withdraw a version: the previous champion returns if it is the champion. A repeat changes nothing.
 
@@ -20,11 +20,12 @@ def rollback(store: str, model_name: str, version: int, reason: str = "") -> Nam
     Returns:
         decision: rolled back.
         version: The version.
-        champion: The champion afterwards; empty for none.
+        reference: Address of the champion afterwards; empty for none.
     """
     from gatehouse.registry.stage import promote as act
     from gatehouse.store.parameters import open_store, request_of
 
+    opened = open_store(store)
     request = request_of(act, model_name=model_name, action="rollback", version=version, reason=reason)
-    result = act(request, open_store(store))
-    return (result.decision, result.version, result.champion)
+    result = act(request, opened)
+    return (result.decision, result.version, opened.address_of(result.champion) if result.champion else "")

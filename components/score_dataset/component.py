@@ -15,19 +15,19 @@ def score_dataset(
     model_reference: str = "",
     format: str = "",
     store: str = "",
-) -> NamedTuple("Outputs", [("rows", int), ("model_reference", str)]):
+) -> NamedTuple("Outputs", [("rows", int), ("reference", str)]):
     """Score rows with a model that Gatehouse trained.
 
     Args:
         dataset: Rows with the model's features; other columns stay.
         model: The model, as the output candidate of train.
-        model_reference: Its reference in the store instead, as resolve gives it, or its address.
+        model_reference: Its reference in the store in place of model, as resolve gives it, or its address.
         format: parquet, csv or jsonl; empty to look at the Dataset.
         store: Address of the artifact store of the model; empty if the reference is an address.
 
     Returns:
         rows: Number of rows.
-        model_reference: Reference of the model.
+        reference: Address of the model.
         predictions: The rows, with probability and positive for two classes, class and probabilities for several,
             prediction, or score, as Parquet.
     """
@@ -38,15 +38,14 @@ def score_dataset(
     from gatehouse.store.reference import Reference
 
     address = model_reference or (model.metadata.get("reference", "") if model else "")
-    if not address:
+    if not address or (model and model_reference):
         raise ConfigurationError(
-            "Expected a model that Gatehouse trained: `model_reference`, or as `model` the output of train; found "
-            f"{'a Model without a reference' if model else 'none'}. Score rows for other models in a component of your "
-            "own, and give their scores to judge."
+            "Expected `model`, as train gives it with its reference, or `model_reference`; found "
+            f"{'both' if address else 'neither'}. Score rows for other models in a component of your own."
         )
     reference = str(Reference.parse(address))
     opened = open_store(store or address.removesuffix(reference).rstrip("/"))
     scored = score_table(opened, reference, read_dataset(dataset.path, format))
     write_dataset(scored, predictions.path)
-    predictions.metadata["model"] = address
-    return (scored.num_rows, reference)
+    predictions.metadata["model"] = opened.address_of(reference)
+    return (scored.num_rows, opened.address_of(reference))

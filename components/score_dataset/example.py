@@ -10,4 +10,4 @@ def example(store: str = "store", model_name: str = "flight-delays", rows: str =
     """Score the file `rows` with the champion of the store."""
     version = resolve(store=store, model_name=model_name)
     dataset = dsl.importer(artifact_uri=rows, artifact_class=dsl.Dataset)
-    score_dataset(dataset=dataset.output, model_reference=version.outputs["champion"], store=store)
+    score_dataset(dataset=dataset.output, model_reference=version.outputs["reference"])

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from gatehouse.errors import ConfigurationError
-from gatehouse.evaluation.publication import EvaluateResult, Known, publish_evaluation, require_usable
+from gatehouse.evaluation.publication import CandidateFacts, EvaluateResult, publish_evaluation, require_usable
 from gatehouse.evaluation.spec import EvaluationSpec, GatePolicy
-from gatehouse.metrics.judging import given_profile
+from gatehouse.metrics.judging import external_profile
 from gatehouse.metrics.tasks import TASKS
 from gatehouse.store.stage import StageModel, stage
 from gatehouse.store.store import ArtifactStore
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from gatehouse.evaluation.labelled_scores import LabelSpec
     from gatehouse.metrics.metric import Predictions
 
-FILE = "rows.parquet"
 UNCHECKED = "not checked, as predictions alone were given: unseen rows, lineage, training age, drift, cost, integration"
 
 
@@ -53,18 +52,17 @@ def publish_scores(
 
     `scored` has by role (candidate, champion, baseline) a table of the same rows, and the column of its scores; one of
     nulls alone is none. `roles` are the columns `group` and `weights`. Raises ConfigurationError if a column is
-    missing, or holds what the task does not allow.
+    missing, or holds what the task does not allow, or if a table has other rows, or has them in another order.
     """
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
-    from gatehouse.evaluation.labelled_scores import column_of, labels_of, named_classes, scores_of
+    from gatehouse.data.splitting.publication import publish_rows
+    from gatehouse.evaluation.labelled_scores import column_of, labels_of, named_classes, require_same_rows, scores_of
 
     scored = dict(scored)
-    for role, (rows, _) in scored.items():
-        if len(rows) != len(table):
-            raise ConfigurationError(f"{role}: expected the {len(table):,} rows in their order, found {len(rows):,}.")
     for role, (rows, score) in list(scored.items()):
+        if rows is not table:
+            require_same_rows(role, rows, table, labelled.label, *roles.values())
         if role != "candidate" and score in rows.column_names and rows[score].null_count == len(rows):
             del scored[role]
     classes = named_classes(labelled, table, scored)
@@ -75,19 +73,14 @@ def publish_scores(
     else:
         kept |= dict.fromkeys(spec.slices, "slices")
     kept |= {column: role for role, column in roles.items()}
-    columns = {name: column_of(table, name, where) for name, where in sorted(kept.items()) if name}
+    columns = {column: column_of(table, column, where) for column, where in sorted(kept.items()) if column}
     columns[labelled.label] = pa.array(labels_of(labelled, table, classes))
     decided = any(by_class for role, (_, by_class) in read.items() if role != "baseline")
     scores = pa.table({role: values.tolist() for role, (values, _) in read.items()})
     facts = roles | {"label": labelled.label, "task": labelled.task, "classes": list(classes)}
-    with store.workspace() as folder:
-        published: list[str] = []
-        for kind, rows, details in (("test-sets", pa.table(columns), facts), ("scores", scores, {"decided": decided})):
-            pq.write_table(rows, folder / kind)
-            origin = dict(zip(("test_set",), published, strict=False))
-            file = {FILE: folder / kind}
-            published += [str(store.publish(kind, name, file, rows=len(rows), derived_from=origin, details=details))]
-    return published[0], published[1]
+    test_set = publish_rows(store, "test-sets", name, pa.table(columns), facts, {})
+    published = publish_rows(store, "scores", name, scores, {"decided": decided}, {"test_set": test_set})
+    return str(test_set), str(published)
 
 
 @stage("judge", title="Judge predictions", pages={"evaluations": "gatehouse.evaluation.report:page"})
@@ -119,7 +112,7 @@ def judge(request: JudgeRequest, store: ArtifactStore) -> EvaluateResult:
     facts, task = manifest.details, TASKS[manifest.details["task"]]
     if problems := list(request.policy.problems(task)):
         raise ConfigurationError(f"The policy does not fit the task: {'; '.join(problems)}.")
-    table, scores = (pq.read_table(store.path(reference, FILE)) for reference in (request.test_set, request.scores))
+    table, scores = (pq.read_table(store.paths(reference)) for reference in (request.test_set, request.scores))
     labels = table[facts["label"]].to_numpy()
     wrong = int((~task.is_label(labels)).sum())
     if lacking := f"{wrong} rows that are not {task.label}" if wrong else task.lacks(labels):
@@ -156,11 +149,11 @@ def judge(request: JudgeRequest, store: ArtifactStore) -> EvaluateResult:
         units = Units("row", len(distinct), of_row)
     files = tuple(FileEntry(path, *entry) for path, entry in sorted(request.files.items()))
     checks = tuple(DataCheck(check.replace("_", " "), NOT_CHECKED, ("was not given",)) for check in DATA_CHECKS)
-    known = Known(Manifest("models", manifest.name, files), checks, warnings=(UNCHECKED,))
+    candidate = CandidateFacts(Manifest("models", manifest.name, files), checks, warnings=(UNCHECKED,))
     inputs = {"training_set": request.test_set, "scores": request.scores}
     return publish_evaluation(
-        *(store, manifest.name, task, request.spec, request.policy, given_profile(task, decided)),
-        *(part, read, units, known, inputs),
+        *(store, manifest.name, task, request.spec, request.policy, external_profile(task, decided)),
+        *(part, read, units, candidate, inputs),
         scores="classes" if decided else "numbers",
         champion=request.champion,
         files=request.files,

@@ -85,6 +85,21 @@ def column_of(table: pa.Table, name: str, where: str) -> pa.ChunkedArray:
     return table[name]
 
 
+def require_same_rows(role: str, rows: pa.Table, table: pa.Table, label: str, *columns: str) -> None:
+    """Raise ConfigurationError unless the labels, and the other columns if both have them, are equal row by row."""
+    for name in (label, *({*columns} & {*rows.column_names} & {*table.column_names})):
+        try:
+            is_same = rows[name].cast(table[name].type).equals(table[name])
+        except (KeyError, pa.ArrowException):
+            is_same = False
+        if not is_same:
+            raise ConfigurationError(
+                f"{role}_dataset: expected the {len(table):,} rows of dataset in their order with the same {name!r}, "
+                f"which shows it; found {len(rows):,} rows with {'other' if name in rows.column_names else 'no'} "
+                f"{name!r}. Put it there, sort both alike, or give the scores as a column of dataset."
+            )
+
+
 def numbers_of(column: pa.ChunkedArray, where: str) -> Array:
     """Numbers, NaN for null, shape (rows,). Raises ConfigurationError if they are of another type."""
     kind = column.type

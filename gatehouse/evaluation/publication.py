@@ -61,7 +61,7 @@ def require_usable(predicted: "Array", part: "Part", task: Task, scorer: str) ->
 
 
 @dataclass(frozen=True)
-class Known:
+class CandidateFacts:
     """What is known of a candidate besides its predictions; a rule that needs more finds it not checked."""
 
     model: Manifest
@@ -83,7 +83,7 @@ def publish_evaluation(
     part: "Part",
     predictions: "Mapping[str, Predictions]",
     units: "Units",
-    known: Known,
+    facts: CandidateFacts,
     inputs: Mapping[str, str],
     **details: Any,
 ) -> EvaluateResult:
@@ -99,12 +99,12 @@ def publish_evaluation(
     from gatehouse.evaluation.judgement import BASELINE, CANDIDATE, CHAMPION, CONSTANT, judged
 
     judgement = judged(
-        *(task, spec, policy, known.model, part, predictions, units, known.checks, known.cost, known.seen),
-        *(known.origins, known.integration, profile),
+        *(task, spec, policy, facts.model, part, predictions, units, facts.checks, facts.cost, facts.seen),
+        *(facts.origins, facts.integration, profile),
     )
     resolved, evidence, bins = policy.resolved(profile), judgement.evidence, spec.calibration_bins
     shown = {role: read for role, read in predictions.items() if role != CONSTANT}
-    unchecked = [f"{check.name}: {text}" for check in known.checks for text in check.warnings]
+    unchecked = [f"{check.name}: {text}" for check in facts.checks for text in check.warnings]
     verdict = {
         "verdict": judgement.verdict,
         "rules": [asdict(rule) for rule in judgement.rules],
@@ -114,15 +114,15 @@ def publish_evaluation(
             metric: asdict(comparison) | {"smallest_shown": comparison.smallest_shown(resolved.champion.confidence)}
             for metric, comparison in evidence.comparisons.items()
         },
-        "seen": asdict(known.seen) if known.seen else None,
+        "seen": asdict(facts.seen) if facts.seen else None,
         "counted": asdict(evidence.counted) if evidence.counted else None,
         "policy": identity_of(resolved),
-        "warnings": [*judgement.warnings, *unchecked, *known.warnings],
+        "warnings": [*judgement.warnings, *unchecked, *facts.warnings],
     }
-    if known.cost and resolved.cost.measures:  # Otherwise numbers that differ each time would be there without need.
-        verdict["cost"] = asdict(known.cost)
-    if known.integration is not NOT_TRIED:
-        verdict["integration"] = asdict(known.integration)
+    if facts.cost and resolved.cost.measures:  # Otherwise numbers that differ each time would be there without need.
+        verdict["cost"] = asdict(facts.cost)
+    if facts.integration is not NOT_TRIED:
+        verdict["integration"] = asdict(facts.integration)
     files: dict[str, Any] = {
         "metrics.json": judgement.metrics,
         "uncertainty.json": asdict(judgement.uncertainty),
@@ -151,10 +151,10 @@ def publish_evaluation(
         evaluation=str(published),
         verdict=judgement.verdict,
         reasons=tuple(str(rule) for rule in judgement.rules if rule.refuses),
-        warnings=(*judgement.warnings, *known.warnings),
+        warnings=(*judgement.warnings, *facts.warnings),
         metrics=judgement.metrics[CANDIDATE],
         champion_metrics=judgement.metrics.get(CHAMPION, {}),
         baseline_metrics=judgement.metrics[BASELINE],
         summary="; ".join(map(str, judgement.fairness)),
-        transient=bool((known.seen and known.seen.transient) or (known.origins and known.origins.transient)),
+        transient=bool((facts.seen and facts.seen.transient) or (facts.origins and facts.origins.transient)),
     )

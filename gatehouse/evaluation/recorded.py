@@ -22,7 +22,7 @@ from gatehouse.evaluation.gate import (
 from gatehouse.evaluation.group_measures import FAIRNESS, fairness_from
 from gatehouse.evaluation.integration.spec import NOT_CHECKED
 from gatehouse.evaluation.spec import GatePolicy
-from gatehouse.metrics.judging import given_profile, profile_of
+from gatehouse.metrics.judging import external_profile, profile_of
 from gatehouse.metrics.tasks import TASKS
 from gatehouse.store.store import ArtifactStore
 
@@ -53,7 +53,7 @@ def rejudged(store: ArtifactStore, evaluation: str, requested_policy: GatePolicy
     if problems := list(requested_policy.problems(task)):
         raise ConfigurationError(f"The policy does not fit {evaluation}: {'; '.join(problems)}.")
     scores = manifest.details.get("scores")
-    profile = given_profile(task, scores == "classes") if scores else profile_of(task)
+    profile = external_profile(task, scores == "classes") if scores else profile_of(task)
     policy, then = requested_policy.resolved(profile), GatePolicy.model_validate(verdict["policy"])
     by = policy.champion.metric
     comparisons = {name: _comparison(body) for name, body in verdict["comparisons"].items()}

@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING, Any
 
 from gatehouse.errors import ConfigurationError, GatehouseError
 from gatehouse.evaluation.baseline.stage import BaselineRequest, fit_baseline
+from gatehouse.evaluation.publication import CandidateFacts, publish_evaluation, require_usable
 from gatehouse.evaluation.publication import EvaluateResult as EvaluateResult
-from gatehouse.evaluation.publication import Known, publish_evaluation, require_usable
 from gatehouse.evaluation.publication import ScoringError as ScoringError
 from gatehouse.evaluation.spec import EvaluationSpec, GatePolicy
 from gatehouse.store.reference import Reference
@@ -113,7 +113,7 @@ def evaluate(request: EvaluateRequest, store: ArtifactStore) -> EvaluateResult:
     cost = Cost.of(measurement, f"measurements/{request.model}/{number:06d}.json")
     inputs = {"model": request.model, "champion": request.champion, "baseline": baseline}
     inputs |= {name: getattr(request, name) for name in ("training_set", "split", *DATA_CHECKS, "integration")}
-    known = Known(
+    facts = CandidateFacts(
         store.manifest(request.model),
         checks,
         cost,
@@ -123,7 +123,7 @@ def evaluate(request: EvaluateRequest, store: ArtifactStore) -> EvaluateResult:
     )
     name, units = Reference.parse(request.model).name, units_of(request, store, part, details)
     return publish_evaluation(
-        *(store, name, task, request.spec, request.policy, profile_of(task), part, predictions, units, known, inputs)
+        *(store, name, task, request.spec, request.policy, profile_of(task), part, predictions, units, facts, inputs)
     )
 
 

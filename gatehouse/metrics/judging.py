@@ -54,7 +54,7 @@ def profile_of(task: Task) -> TaskProfile:
     return _PROFILES[task.name]
 
 
-def given_profile(task: Task, decided: bool) -> TaskProfile:
+def external_profile(task: Task, decided: bool) -> TaskProfile:
     """How scores of unknown origin are judged: nobody knows what is too good to be true for them.
 
     If they are `decided`, a class instead of probabilities, accuracy is compared.

@@ -15,7 +15,7 @@ from gatehouse.store.stage import StageModel
 from gatehouse.store.store import ArtifactStore
 from gatehouse.tracking.provenance import lineage_of
 
-NOT_TOLD = "not told"
+NOT_STATED = "not told"
 _VERSIONS = 12
 
 
@@ -36,7 +36,7 @@ class Answer(StageModel):
 def seven_answers(store: ArtifactStore, model: str) -> tuple[Answer, ...]:
     """The model's answers to the seven questions. Raises if a manifest of its lineage is missing or altered."""
     if store.manifest(model).details.get("external"):
-        return _told_answers(store, model)
+        return _stated_answers(store, model)
     origin, settings = provenance_of(store, model), dict(leaves(settings_of(store, model)))
     environment: dict[str, Any] = training_of(store, model).get("environment") or {}
 
@@ -59,7 +59,7 @@ def seven_answers(store: ArtifactStore, model: str) -> tuple[Answer, ...]:
 
     seeds = [(name, value) for name, value in settings.items() if name.rpartition(".")[2] == "seed"]
     # Outside of a run nobody may have said why.
-    why = origin.get("why") or (f"run {origin['run']} of the pipeline asked for it" if origin.get("run") else NOT_TOLD)
+    why = origin.get("why") or (f"pipeline run {origin['run']} asked for it" if origin.get("run") else NOT_STATED)
     who = {"by": origin.get("by"), "run": origin.get("run"), "stage": origin.get("stage"), "why": why}
 
     def answer(question: str, facts: Iterable[tuple[str, Any]], missing: str) -> Answer:
@@ -85,28 +85,27 @@ def seven_answers(store: ArtifactStore, model: str) -> tuple[Answer, ...]:
     )
 
 
-def _told_answers(store: ArtifactStore, model: str) -> tuple[Answer, ...]:
+def _stated_answers(store: ArtifactStore, model: str) -> tuple[Answer, ...]:
     """The answers of a model that something else trained: what a person said of it last, and what KFP knows."""
     origin, newest = provenance_of(store, model), training_of(store, model)
-    told, place, settings = (newest.get(name) or {} for name in ("told", "place", "settings"))
+    texts, place, settings = (newest.get(name) or {} for name in ("statements", "place", "settings"))
     settings = dict(leaves(settings))
     pickles = ", ".join(store.manifest(model).details["pickles"])
-    allowed = {"pickles": f"{pickles}, which run code when they are loaded, because: {told.get('allow_pickle')}"}
+    allowed = {"pickles": f"{pickles}, which run code when they are loaded, because: {texts.get('pickle_reason')}"}
+    who = {"by": origin.get("by"), "run": origin.get("run"), "pod": place.get("pod"), "why": texts.get("reason")}
     questions: dict[str, dict[str, Any]] = {
-        "which data": {"data": told.get("data")},
-        "which code": {"code": told.get("code")} | (allowed if pickles else {}),
+        "which data": {"data": texts.get("data")},
+        "which code": {"code": texts.get("code")} | (allowed if pickles else {}),
         "which configuration": {name: value for name, value in settings.items() if name != "seed"} or {"settings": ""},
-        "which environment and image": {"environment": told.get("environment")},
+        "which environment and image": {"environment": texts.get("environment")},
         "which seeds": {"seed": settings.get("seed")},
-        "which parents": {"parents": told.get("parents")},
-        "who and why": {
-            **{"by": origin.get("by"), "run": origin.get("run"), "pod": place.get("pod"), "why": told.get("reason")}
-        },
+        "which parents": {"parents": texts.get("parents")},
+        "who and why": who,
     }
     return tuple(
         Answer(
             question=question,
-            facts=tuple((name, NOT_TOLD if value in (None, "") else str(value)) for name, value in facts.items()),
+            facts=tuple((name, NOT_STATED if value in (None, "") else str(value)) for name, value in facts.items()),
         )
         for question, facts in questions.items()
     )
@@ -136,7 +135,7 @@ def trained_as(store: ArtifactStore, model: str) -> str:
 def training_of(store: ArtifactStore, model: str) -> dict[str, Any]:
     """What a model's training recorded first, or a person said last: settings, environment; empty for no record."""
     measured = store.measurements(trained_as(store, model), "train")
-    return measured[0 if "told" in measured[0] else -1] if measured else {}
+    return measured[0 if "statements" in measured[0] else -1] if measured else {}
 
 
 def settings_of(store: ArtifactStore, model: str) -> Mapping[str, Any]:

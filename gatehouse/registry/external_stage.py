@@ -1,24 +1,23 @@
 """The stage that registers a model which something else trained, behind the same gate."""
 
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from gatehouse.evaluation.spec import GatePolicy
-from gatehouse.registry.external import bound_evaluation, publish_files, tell
+from gatehouse.registry.external import bound_evaluation, publish_files, record_statements
 from gatehouse.registry.ledger import WRITES_LEDGER
 from gatehouse.registry.stage import RegisterRequest, RegisterResult, register
+from gatehouse.runtime.redaction import redacted, without_secrets
 from gatehouse.store.stage import StageModel, stage
 from gatehouse.store.store import ArtifactStore
 
-UNKNOWN_FILES = "the evaluation does not say which files made its scores: give judge the model"
-
 
 class RegisterModelRequest(StageModel):
-    """A model's file or folder, its evaluation, and what a person says of it.
+    """A model's file or folder, its evaluation, and what a person says of it, without secrets.
 
-    `evaluation` is a reference; or empty, and `judged` is the folder that the judge wrote. Without a policy the one of
-    the evaluation applies. `told` has texts by the names data, code, environment, parents, reason and allow_pickle.
+    `evaluation` is a reference; or empty, and `judged` is the folder that the judge wrote. Without a policy that of the
+    evaluation applies. `statements` has texts named data, code, environment, parents, reason and pickle_reason.
     """
 
     model_name: str = Field(pattern="^[a-z][a-z0-9-]*$")
@@ -26,8 +25,8 @@ class RegisterModelRequest(StageModel):
     evaluation: str = ""
     judged: str = ""
     policy: GatePolicy | None = None
-    told: dict[str, str] = Field(default_factory=dict)
-    settings: dict[str, Any] = Field(default_factory=dict)
+    statements: dict[str, Annotated[str, AfterValidator(redacted)]] = Field(default_factory=dict)
+    settings: Annotated[dict[str, Any], AfterValidator(without_secrets)] = Field(default_factory=dict)
 
 
 class RegisterModelResult(RegisterResult):
@@ -42,17 +41,17 @@ def register_model(request: RegisterModelRequest, store: ArtifactStore) -> Regis
     """Record the gate's verdict on a model of any origin in the ledger, as `register` does for Gatehouse's own.
 
     Raises:
-        PickleError: if the files hold a pickle, and `told` does not say why they may.
-        WrongEvaluationError: if the evaluation judged other files, or by another policy.
-        ConfigurationError: if there is no evaluation.
+        PickleError: if the files hold a pickle, and `statements` do not say why they may.
+        WrongEvaluationError: if the evaluation judged other files, or does not name them, or has another policy.
+        ConfigurationError: if there is no evaluation, or two.
         StaleVerdictError: if it compares with another champion than the present one.
     """
     name = request.model_name
-    model = publish_files(store, name, request.path, request.told.get("allow_pickle", ""))
+    model = publish_files(store, name, request.path, request.statements.get("pickle_reason", ""))
     evaluation = bound_evaluation(store, name, model, request.evaluation, request.judged)
-    manifest = store.manifest(evaluation)
-    tell(store, model, request.told, request.settings)
-    policy = request.policy or GatePolicy.model_validate(manifest.configuration["policy"])
+    record_statements(store, model, request.statements, request.settings)
+    policy = request.policy or GatePolicy.model_validate(store.manifest(evaluation).configuration["policy"])
     result = register(RegisterRequest(model_name=name, model=model, evaluation=evaluation, policy=policy), store)
-    warnings = result.warnings if manifest.details.get("files") else (*result.warnings, UNKNOWN_FILES)
+    pickles = (f"{file} may run code when it is loaded" for file in store.manifest(model).details["pickles"])
+    warnings = (*result.warnings, *pickles)
     return RegisterModelResult(**dict(result) | {"warnings": warnings}, model=model, evaluation=evaluation)

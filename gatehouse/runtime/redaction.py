@@ -18,10 +18,12 @@ _OF_FILES = ("duckdb", "file", "sqlite")
 """Schemes of addresses without a server: what follows is a path, and parameters hold no secret."""
 _PASSWORD = re.compile(r"(://[^/\s:@\[]*):(?!\d{1,5}[/?#])[^\s'\"]+@")
 """A password in an address, up to the last `@`, as one that is not quoted may hold `/` and `@`; no port with a path."""
-_SETTING = re.compile(r"\b(\w*(?:password|passwd|pwd|secret|token))=[^\s,&;]+", re.IGNORECASE)
+_SETTING = re.compile(r"\b(\w*(?:password|passwd|pwd|secret|token|access_?key|api_?key))=[^\s,&;]+", re.IGNORECASE)
+_TOKEN = re.compile(r"\b(?:gh[a-z]_|github_pat_|glpat-|hf_|AKIA)\w{16,}|\bsk-[\w-]{32,}")
+"""Tokens by their beginning: of GitHub, GitLab, Hugging Face, AWS, and others."""
 _LOGIN = re.compile("://.*@", re.DOTALL)
 _PARAMETER = re.compile(r"(?:password|passwd|pwd|token|secret)\s*=\s*[^&;\s]", re.IGNORECASE)
-_KEY = re.compile(r"password|passwd|pwd|secret|token|credential|access_?key|api_?key", re.IGNORECASE)
+_KEY = re.compile(r"(?i)password|passwd|pwd|secret|token(?!i[sz]e|s$)|^tokens|credential|(?:access|api)_?(?:key|tok)")
 SECRET = re.compile(r"(?:PASSWORD|PASSWD|SECRET|TOKEN|ACCESS_KEY|API_KEY|WEBHOOK)$", re.IGNORECASE)  # of a variable
 _SHORTEST = 6
 """Minimum length of a secret. Shorter values would also be hidden in unrelated words."""
@@ -109,19 +111,19 @@ def error_text(error: object, secret: bool) -> str:
 
 
 def redacted(text: str) -> str:
-    """A text that is safe to store: every secret that this process knows is replaced by `***`."""
+    """A text that is safe to store: secrets that this process knows, or that look like some, are replaced by `***`."""
     secrets = {value for name, value in os.environ.items() if SECRET.search(name) and len(value) >= _SHORTEST}
     for secret in sorted(secrets, key=len, reverse=True):
         text = text.replace(secret, "***")
-    return _SETTING.sub(r"\1=***", _PASSWORD.sub(r"\1:***@", text))
+    return _TOKEN.sub("***", _SETTING.sub(r"\1=***", _PASSWORD.sub(r"\1:***@", text)))
 
 
 def without_secrets(value: Any) -> Any:
     """A value of a file that is safe to show: `***` for every value under a key such as `password`."""
     if isinstance(value, dict):
         return {key: "***" if _KEY.search(str(key)) else without_secrets(inner) for key, inner in value.items()}
-    if isinstance(value, str) and names_password(value):
-        return _LOGIN.sub("://***@", value)
+    if isinstance(value, str):
+        return redacted(_LOGIN.sub("://***@", value) if names_password(value) else value)
     return [without_secrets(item) for item in value] if isinstance(value, list) else value
 
 

@@ -9,7 +9,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from kfp import dsl
-from pydantic import ValidationError
 from sklearn import metrics as reference
 
 from gatehouse.components.judge.component import judge as component
@@ -59,7 +58,7 @@ def test_answers_of_a_language_model_are_compared_by_accuracy(tmp_path: Path) ->
     answers = np.where(RANDOM.random(ROWS) < 0.8, NAMES[TRUTH], "As a language model, I cannot")
     columns = {"label": NAMES[TRUTH], "score": answers, "old": NAMES[SHARES.argmax(axis=1)], "site": NAMES[TRUTH]}
     arguments: dict[str, Any] = {"task": "multiclass", "champion_score": "old", "slices": ["site"]}
-    (verdict, reasons, _), artifacts = judged(tmp_path, columns, **arguments)
+    (verdict, reasons, *_), artifacts = judged(tmp_path, columns, **arguments)
     assert (verdict, [reason.split(":")[0] for reason in reasons]) == ("refused", ["champion accuracy"])
     assert artifacts["metrics"].metadata["accuracy"] == pytest.approx((answers == NAMES[TRUTH]).mean())
     shown = artifacts["curves"].metadata["confusionMatrix"]["annotationSpecs"]
@@ -82,16 +81,17 @@ def test_weights_count_as_repeated_rows_which_are_drawn_together(tmp_path: Path)
 def test_a_regression_is_drawn_by_group_and_rules_on_what_is_unknown_fail_only_on_demand(tmp_path: Path) -> None:
     label = RANDOM.normal(size=ROWS)
     columns = {"label": label, "mine": label + 0.3 * RANDOM.normal(size=ROWS), "day": np.arange(ROWS) // 4}
-    worse = {"mine": label + 0.9 * RANDOM.normal(size=ROWS)}
+    worse = {"mine": label + 0.9 * RANDOM.normal(size=ROWS), "label": label}
     arguments: dict[str, Any] = {"task": "regression", "score": "mine", "group": "day", "champion_dataset": worse}
-    (verdict, _, _), artifacts = judged(tmp_path, columns, **arguments)
+    (verdict, _, warnings, _), artifacts = judged(tmp_path, columns, **arguments)
+    assert "drift" in warnings[-1]
     store = ArtifactStore.open(Path(artifacts["evaluation"].path, "store"))
     evaluation = str(next(store.references("evaluations")))
     assert (verdict, store.read_json(evaluation, "uncertainty.json")["unit"]) == ("pass", "day")
     assert store.read_json(evaluation, "metrics.json")["baseline"]["rmse"] == pytest.approx(label.std(), rel=1e-6)
     demanding = {"complete_lineage": True, "require_integration": True, "max_training_age": "P1D", "max_psi": 0.2}
     demanding |= {"cost": {"size_mb": 1, "latency_ms": 5}, "warnings": "refuse"}
-    (verdict, reasons, _), _ = judged(tmp_path / "all", columns, **arguments, policy=demanding)
+    (verdict, reasons, *_), _ = judged(tmp_path / "all", columns, **arguments, policy=demanding)
     names = {reason.partition(":")[0] for reason in reasons}
     assert names == {"lineage", "integration", "training age", "drift", "model size", "latency", "warnings"}
 
@@ -105,13 +105,34 @@ def test_a_ranking_is_judged_by_group_and_a_repeat_gives_the_same_evaluation(tmp
         "store": str(tmp_path / "store"),
         "name": "search",
     }
-    (verdict, _, evaluation), artifacts = judged(tmp_path, columns, **arguments)
+    (verdict, _, warnings, evaluation), artifacts = judged(tmp_path, columns, **arguments)
     groups = [query == number for number in range(ROWS // 8)]
     expected = np.mean([reference.ndcg_score([TRUTH[rows]], [scores[rows]]) for rows in groups])
     assert (verdict, artifacts["evaluation"].metadata["reference"]) == ("pass", evaluation)
     assert artifacts["metrics"].metadata["ndcg"] == pytest.approx(expected)
     again = judged(tmp_path / "again", columns | {"old": [None] * ROWS}, champion_score="old", **arguments)[0]
-    assert again == (verdict, [], evaluation)
+    assert again == (verdict, [], warnings, evaluation)
+
+
+@pytest.mark.parametrize("moved", ["label", "query", "weight"])
+def test_scores_of_a_champion_in_a_dataset_of_their_own_are_of_the_same_rows_in_the_same_order(
+    tmp_path: Path, moved: str
+) -> None:
+    """Rows in another order would make the champion a guesser, and any candidate better."""
+    columns = {
+        "label": TRUTH == 1,
+        "score": SHARES[:, 1],
+        "query": np.arange(ROWS),
+        "weight": RANDOM.integers(1, 9, ROWS),
+    }
+    champion = {"label": (TRUTH == 1).astype(float), "score": np.eye(3)[TRUTH][:, 1] * 0.98 + 0.01}
+    champion["query"] = np.arange(ROWS).astype(str)
+    arguments: dict[str, Any] = {"group": "query", "weights": "weight"}
+    (verdict, reasons, *_), _ = judged(tmp_path, columns, champion_dataset=champion, **arguments)
+    assert verdict == "refused" and reasons[0].startswith("champion")
+    for wrong in (champion | {moved: np.roll(columns[moved], 1)}, {"score": champion["score"]}):
+        with pytest.raises(ConfigurationError, match="champion_dataset"):
+            judged(tmp_path / "wrong", columns, champion_dataset=wrong, **arguments)
 
 
 @pytest.mark.parametrize(
@@ -120,11 +141,14 @@ def test_a_ranking_is_judged_by_group_and_a_repeat_gives_the_same_evaluation(tmp
         ({}, {"label": "missing"}, ConfigurationError),
         ({}, {"score": "missing"}, ConfigurationError),
         ({}, {"slices": ["missing"]}, ConfigurationError),
-        ({}, {"task": "multiclas"}, ValidationError),
+        ({}, {"task": "multiclas"}, ConfigurationError),
         ({}, {"task": "ranking"}, ConfigurationError),
         ({}, {"champion": f"models/a/sha256-{'0' * 64}"}, ConfigurationError),
         ({}, {"policy": {"bars": {"rmse": {"max": 1}}}}, ConfigurationError),
-        ({}, {"champion_dataset": {"score": [0.5]}}, ConfigurationError),
+        ({}, {"policy": {"barz": {}}}, ConfigurationError),
+        ({}, {"spec": {"bootstrap_samples": "many"}}, ConfigurationError),
+        ({}, {"threshold": 2.0}, ConfigurationError),
+        ({}, {"champion_dataset": {"score": [0.5], "label": [True]}}, ConfigurationError),
         ({"label": NAMES[TRUTH]}, {}, ConfigurationError),
         ({"label": NAMES[TRUTH]}, {"task": "regression"}, ConfigurationError),
         ({"label": np.where(TRUTH == 1, "cat", "dog")}, {"positive": "bear"}, ConfigurationError),

@@ -1,11 +1,15 @@
 """Drift between two tables of any origin, and scores for a table: what alarms, what is not judged, what is refused."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from kfp import dsl
 
+from gatehouse.components.score_dataset.component import score_dataset
 from gatehouse.errors import ConfigurationError
 from gatehouse.monitoring.datasets import compare
 from gatehouse.monitoring.report import numbers_of
@@ -106,7 +110,7 @@ def test_tables_that_do_not_fit_are_refused(given: dict[str, Any], named: str, s
         compared(store, given.pop("current", rows(2)), given.pop("reference", None), **given)
 
 
-def test_a_table_keeps_its_columns_and_gets_the_scores_of_the_model(store: ArtifactStore) -> None:
+def test_a_table_keeps_its_columns_and_gets_the_scores_of_the_model(store: ArtifactStore, tmp_path: Path) -> None:
     trained = table(300, seed=1)
     training_set = publish_training_set(store, trained)
     model = publish_model(store, training_set, publish_split(store, training_set, train=range(200)), steps=2)
@@ -114,6 +118,16 @@ def test_a_table_keeps_its_columns_and_gets_the_scores_of_the_model(store: Artif
     scored = score_table(store, model, given)
     assert scored.select(given.column_names) == given
     assert scored["probability"].to_numpy() == pytest.approx(Predictor.load(store, model).predict(given), abs=0)
+    dataset, predictions = (dsl.Dataset(uri=str(tmp_path / name)) for name in ("dataset", "predictions"))
+    pq.write_table(given, dataset.path)
+    address = store.address_of(model)
+    named_twice = {"model": dsl.Model(metadata={"reference": address}), "model_reference": address}
+    for arguments in [{name: value} for name, value in named_twice.items()]:
+        assert score_dataset.python_func(dataset, predictions, **arguments) == (300, address)
+        assert pq.read_table(predictions.path)["probability"] == scored["probability"]
+    for arguments in ({}, named_twice):
+        with pytest.raises(ConfigurationError, match="model_reference"):
+            score_dataset.python_func(dataset, predictions, **arguments)
     foreign = str(store.publish("models", "vendor", {"weights.bin": b"\x80\x04"}))
     for reference, wrong, named in (
         (foreign, given, "judge"),

@@ -34,7 +34,7 @@ def test_a_candidate_goes_from_resolve_to_champion_through_addresses(gate: Gate,
     champion = component_of("resolve").python_func(store, NAME, folder)
     assert {path.name for path in Path(folder.path).iterdir()} == {"history.json", "model.json"}
     assert champion[:5] == (model, 1, gate.training_set, gate.split, evaluation)
-    assert datetime.fromisoformat(champion[5]).tzinfo
+    assert datetime.fromisoformat(champion[5]).tzinfo and champion[6] == gate.store.address_of(model)
     with pytest.raises(ConfigurationError, match="'delete'"):
         promote.python_func(store, NAME, "delete", 1, "")
 

@@ -1,10 +1,12 @@
 """Models that something else trained, through judge, gate, ledger and rollback, as a user's pipeline calls them."""
 
 import bz2
+import gzip
 import io
 import pickle
 import tarfile
 import zipfile
+import zlib
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,7 +21,7 @@ from gatehouse.components.rollback.component import rollback
 from gatehouse.errors import ConfigurationError, CorruptArtifactError
 from gatehouse.registry.card import card_body
 from gatehouse.registry.explanation import ExplainRequest, explain
-from gatehouse.registry.external import PickleError, holds_pickle
+from gatehouse.registry.external import PickleError, pickle_in
 from gatehouse.registry.registration import WrongEvaluationError
 from gatehouse.registry.reproduction import NotReproducibleError, ReproduceRequest, reproduce
 from gatehouse.registry.state import StaleVerdictError
@@ -27,7 +29,7 @@ from gatehouse.store.store import ArtifactStore
 from tests.evaluation.test_judging import ROWS, SHARES, TRUTH, judged
 
 NAME = "ext"
-OUTPUTS = ("decision", "version", "alias", "verdict", "reasons", "reference")
+OUTPUTS = ("decision", "version", "alias", "verdict", "reasons", "warnings", "reference")
 
 
 class User:
@@ -81,14 +83,14 @@ def user(tmp_path: Path) -> User:
 def test_a_model_of_any_origin_goes_from_judge_to_champion_and_back(user: User) -> None:
     assert user.champion() == ("", 0, {})
     first = user.model(weights=b"1", notes=b"of a transformer")
-    told = {"data": "s3://texts", "configuration": {"rate": 0.1}, "reason": "the first"}
-    result = user.register(first, user.judge(model=first), **told)
+    statements = {"data": "s3://texts", "configuration": {"rate": 0.1}, "reason": "the first"}
+    result = user.register(first, user.judge(model=first), **statements)
     assert (result["decision"], result["version"], result["alias"]) == ("approved", 1, "champion")
     champion = user.champion()
     assert champion[1:] == (1, {"weights": b"1", "notes": b"of a transformer"})
-    assert user.register(first, user.judge(model=first), **told)["version"] == 1, "equal files are the same model"
+    assert user.register(first, user.judge(model=first), **statements)["version"] == 1, "equal files are the same model"
 
-    same = user.judge(model=first, champion=champion[0])
+    same = user.judge(model=first, champion=user.store.address_of(champion[0]))
     assert user.register(first, same)["decision"] == "approved", "the champion, made again, is the champion"
     second = user.model(weights=b"2")
     with pytest.raises(StaleVerdictError):
@@ -101,7 +103,8 @@ def test_a_model_of_any_origin_goes_from_judge_to_champion_and_back(user: User) 
     result = user.register(second, evaluation_reference=reference, policy=better, seed="7")
     assert (result["decision"], user.champion()[1]) == ("approved", 2)
     assert promote.python_func(user.address, NAME, version=2)[0] == "champion already"
-    assert rollback.python_func(user.address, NAME, 2, "too slow") == ("rolled back", 2, champion[0])
+    withdrawn = rollback.python_func(user.address, NAME, 2, "too slow")
+    assert withdrawn == ("rolled back", 2, user.store.address_of(champion[0]))
     assert user.champion() == champion
     bad = user.model(weights=b"3")
     refused = user.register(bad, user.judge(0.9, model=bad, champion=champion[0]))
@@ -121,10 +124,12 @@ def test_an_evaluation_stands_for_the_files_that_it_judged(user: User) -> None:
     one, other = user.model(weights=b"1"), user.model(weights=b"2")
     with pytest.raises(WrongEvaluationError):
         user.register(other, user.judge(model=one))
-    unnamed = user.judge(0.01)
-    assert "does not say which files" in user.register(one, unnamed)["summary"]
-    with pytest.raises(WrongEvaluationError):
-        user.register(other, unnamed)
+    with pytest.raises(WrongEvaluationError, match="model="):
+        user.register(one, user.judge())
+    passed = user.judge(model=one, store=user.address)
+    failed = user.judge(0.9, model=other, policy={"bars": {"accuracy": {"min": 0.9}}})
+    with pytest.raises(ConfigurationError, match="both"):
+        user.register(one, failed, evaluation_reference=passed.metadata["reference"])
     altered = user.judge(0.02, model=other)
     for path in Path(altered.path, "store", "blobs").rglob("*.json"):
         path.unlink()
@@ -139,7 +144,26 @@ def test_an_evaluation_stands_for_the_files_that_it_judged(user: User) -> None:
         with pytest.raises(ConfigurationError):
             user.register(one, **nothing)
     with pytest.raises(ConfigurationError):
-        user.register(user.artifact(), user.judge())
+        user.register(user.artifact(), passed)
+    with pytest.raises(ConfigurationError, match="barz"):
+        user.register(one, passed, policy={"barz": {}})
+    with pytest.raises(ConfigurationError, match="model_name"):
+        register_model.python_func(user.address, "Not a name", one, user.artifact(), passed)
+
+
+def test_no_secret_of_a_statement_is_stored_or_shown(user: User) -> None:
+    one, token = user.model(), "ghp_" + "0aB" * 12
+    statements = {
+        "code": f"https://bob:{token}@github.com/a/b at c0ffee",
+        "environment": f"AWS_SECRET=pa55word {token}",
+    }
+    configuration = {"api_key": "pa55word", "run": {"url": "db?password=pa55word"}, "max_tokens": 512, "tokenizer": "b"}
+    result = user.register(one, user.judge(model=one), configuration=configuration, **statements)
+    assert "github.com/a/b at c0ffee" in result["summary"] and "512" in result["summary"]
+    assert "pa55word" not in result["summary"] and token not in result["summary"]
+    for path in Path(user.address).rglob("*"):
+        content = path.read_bytes() if path.is_file() else b""
+        assert b"pa55word" not in content and token.encode() not in content, path
 
 
 class Called:
@@ -149,28 +173,43 @@ class Called:
         return (print, ("run",))
 
 
-def _archive(kind: str) -> bytes:
-    stream, content = io.BytesIO(), pickle.dumps(Called())
-    if kind == "zip":
-        with zipfile.ZipFile(stream, "w") as archive:
-            archive.writestr("model/weights", content)
-        return stream.getvalue()
-    with tarfile.open(fileobj=stream, mode="w:gz") as archived:
+def _zip(content: bytes, method: int = zipfile.ZIP_STORED) -> bytes:
+    with zipfile.ZipFile(stream := io.BytesIO(), "w", method) as archive:
+        archive.writestr("notes", b"text")
+        archive.writestr("model/weights", content)
+    return stream.getvalue()
+
+
+def _tar(content: bytes, mode: Any = "w", kind: int = tarfile.PAX_FORMAT) -> bytes:
+    with tarfile.open(fileobj=(stream := io.BytesIO()), mode=mode, format=kind) as archived:
         entry = tarfile.TarInfo("weights")
         entry.size = len(content)
         archived.addfile(entry, io.BytesIO(content))
     return stream.getvalue()
 
 
-def _array(values: Any) -> bytes:
-    np.savez(stream := io.BytesIO(), values=values)
+def _array(values: Any, save: Any = np.save) -> bytes:
+    save(stream := io.BytesIO(), values)
     return stream.getvalue()
 
 
+CALL, OLD = pickle.dumps(Called()), b"cos\nsystem\n(S'x'\ntR"
+SEALED = _zip(CALL).replace(b"PK\x01\x02\x14\x03\x14\0\0\0", b"PK\x01\x02\x14\x03\x14\0\1\0")
+"""A zip whose members are encrypted, says its directory."""
+UNKNOWN = _zip(CALL, zipfile.ZIP_DEFLATED).replace(b"\x14\0\0\0\x08\0", b"\x14\0\0\0\x63\0")
+V7 = bytearray(_tar(CALL, kind=tarfile.USTAR_FORMAT))
+V7[257:265] = bytes(8)
+V7[148:156] = b"%06o\0 " % (sum(V7[:148]) + 8 * ord(" ") + sum(V7[156:512]))
+WIDE = np.dtype([(f"column{number}", "f8") for number in range(40)] + [("last", "O")])
 PICKLES = {
     **{f"protocol{number}": pickle.dumps(Called(), number) for number in range(pickle.HIGHEST_PROTOCOL + 1)},
-    **{"zip": _archive("zip"), "tar": _archive("tar"), "bz2": bz2.compress(pickle.dumps(Called()))},
-    **{"objects.npz": _array(np.array([Called()], object)), "model.joblib": b"", "model.PT": b"PK"},
+    **{"zip": _zip(CALL), "tar": _tar(CALL, "w:gz"), "bz2": bz2.compress(CALL), "zlib": zlib.compress(CALL)},
+    **{"objects.npz": _array([Called()], np.savez), "model.joblib": b"", "model.PT": b"PK"},
+    **{"encrypted": SEALED, "unsupported": UNKNOWN, "prefixed": b"#!/bin/sh\n" + _zip(CALL), "v7": bytes(V7)},
+    **{"cut.zip": _zip(CALL)[:-30] + _zip(CALL)[-22:], "cut.gz": gzip.compress(CALL)[:-9]},
+    **{"trailing": pickle.dumps(Called(), 0) + b"x", "garbage": OLD + b"\xff", "second": b"I1\n." + OLD + b"."},
+    **{"hexadecimal": b"I0x1\n0" + OLD + b".", "instance": b"(S'x'\nios\nsystem\n.", "twice": _zip(_zip(CALL))},
+    **{"wide.npy": _array(np.zeros(1, WIDE)), "zstd": b"\x28\xb5\x2f\xfd" + bytes(9), "plain": pickle.dumps([1.0])},
 }
 
 
@@ -183,12 +222,25 @@ def test_a_pickle_is_refused_wherever_it_hides_and_never_read(
         user.register(model, user.judge(model=model))
     assert list(user.store.references("models")) == [] and "run" not in capsys.readouterr().out
     if name == "zip":
-        allowed = user.register(model, user.judge(model=model), allow_pickle="from our own build")
+        allowed = user.register(model, user.judge(model=model), pickle_reason="from our own build")
         assert allowed["decision"] == "approved" and "from our own build" in allowed["summary"]
+        assert ["zip" in warning for warning in allowed["warnings"]] == [True]
 
 
 def test_other_bytes_are_no_pickle() -> None:
-    others = [b"cat\ndog\n.\n", b'{"a": 1}', b"", _array(np.ones(ROWS))]
-    for header in range(0x0280, 0x0600, 8):  # Lengths with which safetensors begin like a pickle.
+    others = [b"cat\ndog\n.\n", b"cat\ndog\nbird\n", b'{"a": 1}', b"", b"x^2 + 1", bytes(2048), _zip(b"text")]
+    others += [
+        b"channels: 3\ndepth: 4\nbatch: 2\nRelu\n",
+        b"config:\n  a\nlabels: b\nRate: 1\n",
+        b"import os\nimport io\nR",
+    ]
+    others += [_array(np.ones(ROWS), np.savez), _array(np.zeros(1, WIDE.descr[:-1]))]
+    for header in (
+        *range(0x0280, 0x0600, 8),
+        0x0178,
+        0x9C78,
+        0xDA78,
+        0x8E88,
+    ):  # Lengths by which safetensors begin like these.
         others.append(header.to_bytes(8, "little") + b'{"a":{"dtype":"F32"}}'.ljust(header) + bytes(64))
-    assert [content for content in others if holds_pickle("file", io.BytesIO(content))] == []
+    assert [(content[:40], why) for content in others if (why := pickle_in("file", io.BytesIO(content)))] == []
