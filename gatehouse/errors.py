@@ -114,6 +114,10 @@ class DeclarationError(SourceError):
     exit_code = 4
 
 
+class NoRowsError(DeclarationError):
+    """A table has no rows."""
+
+
 class DeliveryError(SourceError):
     """A guard of the source refuses the delivered data; the message names the guard."""
 

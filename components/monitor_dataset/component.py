@@ -10,7 +10,7 @@ from gatehouse.components.interface import component
 @component("training", title="Compare two Datasets", cpu="2", memory="4G")
 def monitor_dataset(
     current: dsl.Input[dsl.Dataset],
-    reference: dsl.Input[dsl.Dataset],
+    baseline: dsl.Input[dsl.Dataset],
     report: dsl.Output[dsl.HTML],
     summary: dsl.Output[dsl.Markdown],
     metrics: dsl.Output[dsl.Metrics],
@@ -19,24 +19,26 @@ def monitor_dataset(
     score: str = "",
     task: str = "binary",
     positive: str = "",
-    time: str = "",
+    event_time: str = "",
     group: str = "",
     spec: dict = {},
     spec_file: dsl.Input[dsl.Artifact] = None,
     format: str = "",
     store: str = "",
-) -> NamedTuple("Outputs", [("decision", str), ("verdict", str), ("reasons", list), ("drift", str)]):
+) -> NamedTuple(
+    "Outputs", [("decision", str), ("verdict", str), ("reasons", list), ("warnings", list), ("reference", str)]
+):
     """Compare rows with earlier ones, as those that a model was trained on: drift, quality, and performance.
 
     Args:
         current: The newest rows.
-        reference: What they are compared with, of the same columns.
+        baseline: What they are compared with, of the same columns.
         features: The columns to compare; empty for all numbers and categories besides the columns named below.
         label: Column of labels, null while they are not known; empty for none.
         score: Column of predictions, as judge reads them; empty for none.
         task: binary, multiclass, regression or ranking.
         positive: The positive one of two classes with names.
-        time: Column with the time of each row, so that seasons and days count; empty if rows are independent.
+        event_time: Column with the time of each row, so that seasons and days count; empty if rows are independent.
         group: Column of the rows that are ranked together; empty for none.
         spec: What is checked, as a MonitoringSpec; empty for the default.
         spec_file: The same as a file of YAML or JSON.
@@ -45,9 +47,10 @@ def monitor_dataset(
 
     Returns:
         decision: retrain, keep or not judged.
-        verdict: fail if a check alarms, inconclusive if there are too few rows to judge, or pass.
-        reasons: The alarms, else the warnings.
-        drift: Reference of the drift report in the store; empty without one.
+        verdict: fail if a check alarms, inconclusive if neither drift nor performance could be judged, or pass.
+        reasons: Why it is no pass.
+        warnings: Changes that gave no alarm, and checks that could not run.
+        reference: Reference of the drift report in the store; empty without one.
         report: The report for the UI.
         summary: Decision, checks and reasons for the UI.
         metrics: The number of each check for the UI.
@@ -59,13 +62,17 @@ def monitor_dataset(
     from gatehouse.store.parameters import checked, given, open_store
 
     settings = checked("spec", MonitoringSpec, given("spec", spec, spec_file) if spec or spec_file else {})
-    columns = {"label": label, "score": score, "task": task, "positive": positive, "time": time, "group": group}
-    before, now = (read_dataset(dataset.path, format) for dataset in (reference, current))
+    columns = {"label": label, "score": score, "task": task, "positive": positive}
+    columns |= {"event_time": event_time, "group": group}
+    before, now = (read_dataset(dataset.path, format) for dataset in (baseline, current))
     opened = open_store(store)
     result = compare(opened, settings, before, now, columns, features)
     present(opened, result.drift, report, summary, metrics)
     if not store:
         for artifact in (report, summary, metrics):
             del artifact.metadata["reference"]
-    verdict = "fail" if result.alarms else "inconclusive" if result.decision == "not judged" else "pass"
-    return (result.decision, verdict, list(result.alarms or result.warnings), result.drift if store else "")
+    judged = result.decision != "not judged"
+    verdict = "fail" if result.alarms else "pass" if judged else "inconclusive"
+    reasons = list(result.alarms or (() if judged else result.reasons))
+    warnings = [text for text in result.warnings if text.removeprefix("not judged: ") not in reasons]
+    return (result.decision, verdict, reasons, warnings, opened.address_of(result.drift) if store else "")

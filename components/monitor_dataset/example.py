@@ -20,5 +20,5 @@ def load(trained: dsl.Output[dsl.Dataset], newest: dsl.Output[dsl.Dataset]) -> N
 def example() -> None:
     """Check drift of features, scores and labels, and the performance."""
     data = load().outputs
-    rows = {"current": data["newest"], "reference": data["trained"]}
+    rows = {"current": data["newest"], "baseline": data["trained"]}
     monitor_dataset(**rows, label="target", score="score", spec={"min_rows": 100})

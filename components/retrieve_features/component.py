@@ -59,7 +59,7 @@ def retrieve_features(
         metrics: Numbers of features, views compared and not checked, features that differ, and warnings.
     """
     from gatehouse.data.datasets import read_dataset, write_dataset
-    from gatehouse.data.splitting.publication import Roles, publish_rows
+    from gatehouse.data.splitting.publication import Roles, publish_table
     from gatehouse.errors import ConfigurationError
     from gatehouse.features.leakage.retrieved import retrieve
     from gatehouse.store.parameters import checked, open_store
@@ -90,9 +90,7 @@ def retrieve_features(
     if store and label:
         columns = {"keys": retrieved.keys, "event_time": event_timestamp, "features": retrieved.features}
         roles = checked("columns", Roles, {"label": label, "task": task, **columns})
-        before = entity_rows.metadata.get("reference", "")
-        inputs = {"entity_rows": before} if before and opened.exists(before) else {}
-        kept, details = roles.applied(read_dataset(training_set.path))
-        reference = str(publish_rows(opened, "training-sets", name, kept, details, inputs))
+        kept = publish_table(opened, name, read_dataset(training_set.path), roles, entity_rows=entity_rows)
+        reference = opened.address_of(kept)
         training_set.metadata["reference"] = reference
     return (verdict, reasons, reference)

@@ -46,5 +46,6 @@ def snapshot_dataset(
     taken = snapshot_table(opened, rows, name, keys=keys, event_time=event_time, sensitive=sensitive)
     files = opened.paths(opened.manifest(taken.snapshot).derived_from[name])
     write_dataset(pq.ParquetDataset(files).read(), snapshot.path)
-    snapshot.metadata |= {"reference": taken.snapshot, "rows": taken.rows[name]}
-    return (taken.snapshot, taken.rows[name], taken.as_of, list(taken.warnings))
+    reference = opened.address_of(taken.snapshot)
+    snapshot.metadata |= {"reference": reference, "rows": taken.rows[name]}
+    return (reference, taken.rows[name], taken.as_of, list(taken.warnings))

@@ -15,8 +15,8 @@ def split_dataset(
     validation: dsl.Output[dsl.Dataset],
     test: dsl.Output[dsl.Dataset],
     report: dsl.Output[dsl.HTML],
-    strategy: dict = {"strategy": "random"},
-    strategy_file: dsl.Input[dsl.Artifact] = None,
+    spec: dict = {},
+    spec_file: dsl.Input[dsl.Artifact] = None,
     task: str = "binary",
     columns: dict = {},
     name: str = "dataset",
@@ -27,6 +27,7 @@ def split_dataset(
     [
         ("verdict", str),
         ("reasons", list),
+        ("warnings", list),
         ("checks", dict),
         ("training_set", str),
         ("split", str),
@@ -38,10 +39,11 @@ def split_dataset(
     Where the verdict is fail, there are no parts.
 
     Args:
-        dataset: A table in Parquet (a file or a folder), CSV or JSON lines.
+        dataset: A table in Parquet (a file or a folder), CSV or JSON lines; of `dsl.importer`, set reimport=True.
         label: The column that is predicted: numbers, truth values, or names of classes.
-        strategy: How to divide, as a SplitSpec: time, random, stratified, entity, group, k_fold or rolling_origin.
-        strategy_file: The same as a file in YAML or JSON, in place of `strategy`.
+        spec: How to divide, as a SplitSpec, by the strategy time, random, stratified, entity, group, k_fold or
+            rolling_origin; empty for random.
+        spec_file: The same as a file in YAML or JSON, in place of `spec`.
         task: binary, multiclass, regression or ranking.
         columns: What other columns are: keys (which entity a row is about), event_time (when the prediction is made),
             label_time (when the label is known), group (of ranking: in which rows are ordered) and features (empty for
@@ -52,7 +54,8 @@ def split_dataset(
 
     Returns:
         verdict: pass or fail.
-        reasons: Why it is fail: every part that is not what the strategy promises; else what to look at.
+        reasons: Why it is fail: every part that is not what the strategy promises.
+        warnings: What to look at.
         checks: What became of each check: passed, failed, noted or could not run.
         training_set: Reference of the training set, which `train` takes; empty without a store.
         split: Reference of the split, which `train` takes; empty without a store.
@@ -62,38 +65,36 @@ def split_dataset(
         test: The rows to judge by.
         report: The report, with the level of labels in each part.
     """
-    import shutil
     from pathlib import Path
 
     import pyarrow.parquet as pq
 
     from gatehouse.data.datasets import read_dataset, write_dataset
-    from gatehouse.data.splitting.publication import Roles, publish_rows
-    from gatehouse.data.splitting.report import refusal
+    from gatehouse.data.splitting.publication import Roles, publish_table
+    from gatehouse.data.splitting.report import page, refusal
     from gatehouse.data.splitting.stage import split as divide
-    from gatehouse.errors import GatehouseError
-    from gatehouse.reports.rendering import rendered
+    from gatehouse.errors import ConfigurationError, GatehouseError
     from gatehouse.store.parameters import checked, given, open_store
-    from gatehouse.store.reference import is_identity
 
-    opened, table = open_store(store), read_dataset(dataset.path, format)
-    rows, details = checked("columns", Roles, {"label": label, "task": task, **columns}).applied(table)
-    before = str(dataset.metadata.get("reference", ""))
-    inputs = {"dataset": before} if is_identity(before) and opened.exists(before) else {}
-    training_set = str(publish_rows(opened, "training-sets", name, rows, details, inputs))
-    spec = given("strategy", {} if strategy_file else strategy, strategy_file)
+    opened, rows = open_store(store), read_dataset(dataset.path, format)
+    roles = checked("columns", Roles, {"label": label, "task": task, **columns})
+    strategy = given("spec", spec, spec_file) if spec or spec_file else {"strategy": "random"}
+    if {"train_until", "test_from"} & strategy.keys() and not roles.event_time:
+        raise ConfigurationError("spec: this strategy divides by time: give columns.event_time.")
+    request = checked("spec", divide.request, {"training_set": "", "spec": strategy})
+    training_set = publish_table(opened, name, rows, roles, dataset=dataset)
+    kept = opened.address_of(training_set) if store else ""
     try:
-        request = checked("strategy", divide.request, {"training_set": training_set, "spec": spec})
-        parts = divide(request, opened)
+        parts = divide(request.model_copy(update={"training_set": str(training_set)}), opened)
     except GatehouseError as error:
         if not error.reasons:
             raise
         Path(report.path).write_text(refusal(name, error.reasons), encoding="utf-8")
-        return ("fail", list(error.reasons), {}, training_set if store else "", "", "")
+        return ("fail", list(error.reasons), [], {}, kept, "", "")
+    made, checks = (opened.address_of(made) if store else "" for made in (parts.split, parts.split_checks))
     for part, output in (("train", train), ("validation", validation), ("test", test)):
         chosen = pq.read_table(opened.path(parts.split, f"{part}.parquet"))["row"]
-        write_dataset(table.take(chosen), output.path)
-        output.metadata |= {"rows": len(chosen)} | ({"reference": parts.split} if store else {})
-    shutil.copyfile(rendered(opened, parts.split_checks), report.path)
-    kept = (training_set, parts.split, parts.split_checks) if store else ("", "", "")
-    return ("pass", list(parts.warnings), parts.checks, *kept)
+        write_dataset(rows.take(chosen), output.path)
+        output.metadata |= {"rows": len(chosen)} | ({"reference": made} if store else {})
+    Path(report.path).write_text(page(opened, parts.split_checks), encoding="utf-8")
+    return ("pass", [], list(parts.warnings), parts.checks, kept, made, checks)

@@ -14,5 +14,5 @@ def load(digits: dsl.Output[dsl.Dataset]) -> None:
 
 @dsl.pipeline
 def example() -> None:
-    parts = split_dataset(dataset=load().output, label="target", task="multiclass", strategy={"strategy": "stratified"})
+    parts = split_dataset(dataset=load().output, label="target", task="multiclass", spec={"strategy": "stratified"})
     require(verdict=parts.outputs["verdict"], reasons=parts.outputs["reasons"])

@@ -17,57 +17,58 @@ def validate_dataset(
     contract_file: dsl.Input[dsl.Artifact] = None,
     baseline: dsl.Input[dsl.Dataset] = None,
     table: str = "",
+    allow_unchecked: bool = False,
     format: str = "",
     store: str = "",
-) -> NamedTuple("Outputs", [("verdict", str), ("reasons", list), ("validation", str)]):
+) -> NamedTuple("Outputs", [("verdict", str), ("reasons", list), ("reference", str)]):
     """Judge the rows of a Dataset by a contract: columns, types, nulls, ranges, keys, and drift from a baseline.
 
     Args:
-        dataset: A table in Parquet (a file or a folder), CSV or JSON lines.
+        dataset: A table in Parquet (a file or a folder), CSV or JSON lines; of `dsl.importer`, set reimport=True.
         contract: What the table promises: a contract, what it has of one table (columns, …), or its reference.
         contract_file: The contract as a file in YAML or JSON, in place of `contract`.
         baseline: An earlier Dataset, with which the rules on drift compare.
         table: The table of the contract that this is, if it has several.
+        allow_unchecked: Whether rules may go unchecked that one Dataset cannot show (freshness, keys in other tables),
+            and those on drift without a baseline. Else they fail, unless the contract only warns of them.
         format: parquet, csv or jsonl; empty to look.
         store: Address of an artifact store that keeps snapshot, statistics and validation; empty for none.
 
     Returns:
         verdict: pass or fail.
-        reasons: Why it is fail: every broken rule.
-        validation: Reference of the validation; empty without a store.
+        reasons: Why it is fail: every rule that is broken or not checked.
+        reference: Reference of the validation; empty without a store.
         metrics: Numbers of rules judged, failed and warned.
         report: The report, with a card of every column.
         statistics: Statistics of every column as JSON, in the form gatehouse/statistics/1.
     """
     import shutil
+    from pathlib import Path
 
     from gatehouse.data.datasets import read_dataset
-    from gatehouse.data.snapshot.whole_table import snapshot_table
     from gatehouse.data.statistics.measurement import STATISTICS_FILE, statistics_of
-    from gatehouse.data.statistics.stage import MeasureRequest, measure
-    from gatehouse.data.validation.contract import CONTRACT_FILE, contract_of_table, contract_text
+    from gatehouse.data.validation.datasets import contract_of_table, validate_table
     from gatehouse.data.validation.report import show
-    from gatehouse.data.validation.stage import ValidateRequest, validate
+    from gatehouse.errors import NoRowsError
+    from gatehouse.reports.page import Verdict, render
     from gatehouse.store.parameters import given, open_store
 
-    opened, before = open_store(store), ""
-    name, promised, lost = contract_of_table(opened, given("contract", contract, contract_file), table)
+    opened = open_store(store)
+    body = given("contract", contract, contract_file)
+    name, promised = contract_of_table(opened, body, table, allow_unchecked)
     types = {column: str(rules.type.value) for column, rules in promised.tables[name].columns.items()}
-    for artifact in filter(None, (baseline, dataset)):
-        rows = read_dataset(artifact.path, format, types)
-        hidden = tuple(sorted(promised.sensitive(name, rows.column_names).intersection(rows.column_names)))
-        taken = snapshot_table(opened, rows, name, sensitive=hidden, look=True)
-        if artifact is baseline:
-            datasets = opened.manifest(taken.snapshot).derived_from
-            before = measure(MeasureRequest(name=name, datasets=datasets, sensitive={name: hidden}), opened).statistics
-    published = str(opened.publish("config", "contract", {CONTRACT_FILE: contract_text(promised)}))
-    about = {"contract": published, "baseline": before, "delivery": (*taken.delivery, *lost)}
-    result = validate(ValidateRequest(snapshot=taken.snapshot, **about), opened)
+    try:
+        before = read_dataset(baseline.path, format, types) if baseline else None
+        result = validate_table(opened, promised, read_dataset(dataset.path, format, types), before)
+    except NoRowsError as error:
+        page = render("report.html", f"Validation of {name}", "", Verdict("fail", str(error)))
+        Path(report.path).write_text(page, encoding="utf-8")
+        return ("fail", [str(error)], "")
     show(result, opened, metrics, report)
     measured = statistics_of(opened, result.validation)
     shutil.copyfile(opened.path(measured, STATISTICS_FILE), statistics.path)
     if not store:
         report.metadata.clear()  # Nobody finds the temporary store.
         return (result.verdict, list(result.reasons), "")
-    statistics.metadata["reference"] = measured
-    return (result.verdict, list(result.reasons), result.validation)
+    statistics.metadata["reference"] = opened.address_of(measured)
+    return (result.verdict, list(result.reasons), opened.address_of(result.validation))

@@ -16,7 +16,7 @@ from gatehouse.data.snapshot.spec import ColumnType
 from gatehouse.data.sources.casts import TYPES, read_as, read_texts
 from gatehouse.data.sources.file_reader import FileReader
 from gatehouse.data.sources.files import FileTable, FolderSource
-from gatehouse.errors import ConfigurationError, DeclarationError, SourceError
+from gatehouse.errors import ConfigurationError, DeclarationError, NoRowsError, SourceError
 from gatehouse.store.store import ArtifactStore
 
 _FORMATS = ("parquet", "csv", "jsonl")
@@ -127,7 +127,8 @@ def _read_csv(path: Path, types: Types) -> pa.Table:
             return pa.concat_tables(part.read().table for part in parts)
         except SourceError as error:
             words = str(error).replace(f"{folder}/", "").rstrip(".")
-            raise DeclarationError(f"{path}: {words}. Correct the CSV, or what writes it.") from None
+            kind = NoRowsError if isinstance(error, NoRowsError) else DeclarationError
+            raise kind(f"{path}: {words}. Correct the CSV, or what writes it.") from None
 
 
 def _kind(column: SniffedColumn, types: Types) -> ColumnType:

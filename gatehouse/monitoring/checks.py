@@ -82,6 +82,8 @@ def data_drift(spec: DataDriftSpec, rows: Rows, min_rows: int, importance: Mappi
         return (finding.value or 0.0) / (finding.alarm or 1.0)
 
     watched = [finding for finding in findings if finding.state != IGNORED]
+    if not watched:
+        return [Finding(DATA, "", UNKNOWN, "there is no feature to compare"), *findings]
     whole = sum(finding.weight or 0.0 for finding in watched)
     drifted = sorted(
         (finding for finding in watched if finding.state == MOVED),
@@ -164,12 +166,7 @@ def _alarm(flat: float, seasonal: float, spec: DataDriftSpec) -> float:
 
 
 def prediction_drift(
-    spec: PredictionDriftSpec,
-    data: DataDriftSpec,
-    rows: Rows,
-    min_rows: int,
-    before: Predictions,
-    now: Predictions,
+    spec: PredictionDriftSpec, data: DataDriftSpec, rows: Rows, min_rows: int, before: Predictions, now: Predictions
 ) -> Finding:
     """The finding for the scores of the model, or with several classes for the predicted class.
 

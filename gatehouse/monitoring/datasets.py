@@ -13,9 +13,10 @@ from gatehouse.metrics.catalogue import metric_named
 from gatehouse.metrics.metric import Array
 from gatehouse.metrics.tasks import TASKS
 from gatehouse.monitoring import performance
+from gatehouse.monitoring.decision import ADVISORY, DATA, UNKNOWN, Finding
 from gatehouse.monitoring.rows import TIME, Rows
 from gatehouse.monitoring.spec import MonitoringSpec, PerformanceSpec
-from gatehouse.monitoring.stage import MonitorResult, Scored, conclude, findings
+from gatehouse.monitoring.stage import MonitorResult, Scored, findings, publish_drift_report
 from gatehouse.store.parameters import checked
 from gatehouse.store.store import ArtifactStore
 
@@ -25,93 +26,99 @@ _LABEL = "__label"
 def compare(
     store: ArtifactStore,
     spec: MonitoringSpec,
-    reference: pa.Table,
+    baseline: pa.Table,
     current: pa.Table,
     columns: Mapping[str, str],
     features: Sequence[str] = (),
 ) -> MonitorResult:
-    """Check the current rows against the reference rows, and publish the drift report.
+    """Check the current rows against those of the baseline, and publish the drift report.
 
-    Features weigh the same. Performance is compared with that of the reference, where both have labels and scores.
+    Features weigh the same. Performance is compared with that of the baseline, where both have labels and scores.
 
     Args:
-        columns: The columns `label`, `score`, `time` and `group`, the class `positive`, and `task`; empty for none.
-        features: The columns to compare; empty for all numbers and categories that the reference has besides.
+        columns: The columns `label`, `score`, `event_time`, `group`, the class `positive`, and `task`; empty for none.
+        features: The columns to compare; empty for all numbers and categories that the baseline has besides.
 
     Raises:
         ConfigurationError: if a column is missing or has another kind of values, or the settings do not fit.
     """
-    label, score, time = (columns.get(role, "") for role in ("label", "score", "time"))
-    if spec.reference.window != "training" or not reference.num_rows:
+    label, score, time = (columns.get(role, "") for role in ("label", "score", "event_time"))
+    if spec.reference.window != "training" or not baseline.num_rows:
         raise ConfigurationError(
-            "spec.reference.window: the reference Dataset is what current rows are compared with: expected rows in it, "
-            f"and no window; found {reference.num_rows:,} rows and {spec.reference.window}."
+            "spec.reference.window: the baseline is what current rows are compared with: expected rows in it, and no "
+            f"window; found {baseline.num_rows:,} rows and {spec.reference.window}."
         )
     roles = {value for role, value in columns.items() if role not in ("task", "positive")}
-    if score and score not in reference.column_names:  # One column for each class.
-        roles |= {name for name in reference.column_names if name.startswith(f"{score}_")}
-    features = list(features) or [field.name for field in reference.schema if field.name not in roles and _kind(field)]
+    if score and score not in baseline.column_names:  # One column for each class.
+        roles |= {name for name in baseline.column_names if name.startswith(f"{score}_")}
+    features = list(features) or [field.name for field in baseline.schema if field.name not in roles and _kind(field)]
     kinds = {}
     for name in features:
-        sides = [column_of(table, name, "features") for table in (reference, current)]
+        sides = [column_of(table, name, "features") for table in (baseline, current)]
         kinds[name], now = (_kind(pa.field(name, side.type)) for side in sides)
         if not now or kinds[name] != now:
-            types = f"{sides[0].type} in the reference and {sides[1].type} now"
+            types = f"{sides[0].type} in the baseline and {sides[1].type} now"
             raise ConfigurationError(f"features: {name}: expected numbers or categories on both sides, found {types}.")
-    reference, current = (_timed(table, time) for table in (reference, current))
-    given = {"reference": (reference, score), "current": (current, score)} if score else {}
+    baseline, current = (_timed(table, time) for table in (baseline, current))
+    given = {"baseline": (baseline, score), "current": (current, score)} if score else {}
     naming = {"label": label, "task": columns.get("task") or "binary", "positive": columns.get("positive", "")}
     named = checked("columns", LabelSpec, naming)
     if score and not label:  # Scores alone are numbers, or names of classes.
-        texts = _kind(pa.field("", column_of(reference, score, "score").type)) == "categorical"
+        texts = _kind(pa.field("", column_of(baseline, score, "score").type)) == "categorical"
         named = LabelSpec(label=score, task="multiclass" if texts else "regression")
     predicted: dict[str, Array] = {}
     if label or score:
-        sides = [column_of(table, named.label, "label") for table in (reference, current)]
+        sides = [column_of(table, named.label, "label") for table in (baseline, current)]
         if sides[0].null_count:
-            raise ConfigurationError(f"{named.label}: expected a value in each row of the reference, found nulls.")
+            raise ConfigurationError(f"{named.label}: expected a value in each row of the baseline, found nulls.")
         tables = [pa.table({named.label: side.drop_null()}) for side in sides]
         both = pa.concat_tables(tables, promote_options="permissive")
         classes = named_classes(named, both, given)
         predicted = {role: scores_of(named, *place, role, classes)[0] for role, place in given.items()}
         labels, known = labels_of(named, both, classes), np.full(current.num_rows, np.nan)
-        known[sides[1].is_valid().to_numpy()] = labels[reference.num_rows :]
-        reference = reference.append_column(_LABEL, pa.array(labels[: reference.num_rows], pa.float64()))
+        known[sides[1].is_valid().to_numpy()] = labels[baseline.num_rows :]
+        baseline = baseline.append_column(_LABEL, pa.array(labels[: baseline.num_rows], pa.float64()))
         current = current.append_column(_LABEL, pa.array(known, pa.float64(), from_pandas=True))
     spec = _settings(spec, bool(label), bool(score), bool(time))
     labelled = current.filter(current[_LABEL].is_valid()) if label else current.slice(0, 0)
     details: dict[str, Any] = {"label": _LABEL, "task": named.task, "group": columns.get("group", "")}
     details |= {kind: [name for name in kinds if kinds[name] == kind] for kind in ("numeric", "categorical")}
-    facts: dict[str, str | int] = {"rows of the reference": reference.num_rows, "newest rows": current.num_rows}
+    facts: dict[str, str | int] = {"rows of the baseline": baseline.num_rows, "newest rows": current.num_rows}
     facts |= {"of these with a known label": labelled.num_rows} if label else {}
-    rows, reader = Rows(details, reference, reference, current, labelled, True, facts), TASKS[named.task].read
+    rows, reader = Rows(details, baseline, baseline, current, labelled, True, facts), TASKS[named.task].read
 
     def of_reference(name: str) -> performance.Gate:
-        sampling, part = spec.performance or PerformanceSpec(), performance.part_of(reference, _LABEL, details["group"])
-        units, scored_part = performance.units_of(part, sampling), reader(predicted["reference"], part.groups)
+        sampling, part = spec.performance or PerformanceSpec(), performance.part_of(baseline, _LABEL, details["group"])
+        units, scored_part = performance.units_of(part, sampling), reader(predicted["baseline"], part.groups)
         value = performance.measured(metric_named(name), part, scored_part, sampling, units)
-        return performance.Gate(value.value, (value.high - value.low) / (2 * NORMAL), units.name, "in the reference")
+        return performance.Gate(value.value, (value.high - value.low) / (2 * NORMAL), units.name, "in the baseline")
 
     scored = Scored(
-        before=lambda: reader(predicted["reference"], None),
+        before=lambda: reader(predicted["baseline"], None),
         now=lambda: reader(predicted["current"], None),
         labelled=lambda groups: reader(predicted["current"][current[_LABEL].is_valid().to_numpy()], groups),
         gate=of_reference,
     )
-    judged = list(findings(spec, rows, (), dict, scored if score else None))
-    return conclude(spec, rows, judged, store, "dataset", {}, {"columns": dict(columns), "features": list(kinds)})
+    enough = baseline.num_rows >= spec.min_rows
+    judged = list(findings(spec, rows, (), dict, scored if score else None)) if enough else []
+    if current.num_rows >= spec.min_rows and all(finding.check in ADVISORY for finding in judged):
+        why = f"expected at least {spec.min_rows:,} rows in the baseline, found {baseline.num_rows:,}"
+        judged.append(Finding(DATA, "", UNKNOWN, "no check of drift or performance is on" if enough else why))
+    return publish_drift_report(
+        spec, rows, judged, store, "dataset", {}, {"columns": dict(columns), "features": list(kinds)}
+    )
 
 
 def _settings(spec: MonitoringSpec, label: bool, score: bool, time: bool) -> MonitoringSpec:
     """The settings without the checks for which columns are missing; without a time each row is one unit."""
-    body = spec.model_dump() | {"freshness": None}
+    body = spec.model_dump(mode="json") | {"freshness": None}
     needs = {"label_drift": label, "prediction_drift": score, "performance": label and score}
     body |= {name: None for name, there in {**needs, "calibration": label and score}.items() if not there}
     units = (((body["data_drift"] or {}).get("significance"), "unit"), (body["performance"], "resample_by"))
     for settings, key in units:
         if settings and not time and settings[key] in ("day", "week"):
             settings[key] = ""
-    return MonitoringSpec.model_validate(body)
+    return checked("spec", MonitoringSpec, body)
 
 
 def _kind(field: pa.Field) -> str:
@@ -124,9 +131,9 @@ def _kind(field: pa.Field) -> str:
 
 def _timed(table: pa.Table, time: str) -> pa.Table:
     """The table with its time in the column that the checks read; without one all rows have the same."""
-    moments = column_of(table, time, "time") if time else pa.array(np.zeros(len(table), "datetime64[us]"))
+    moments = column_of(table, time, "event_time") if time else pa.array(np.zeros(len(table), "datetime64[us]"))
     if not pa.types.is_timestamp(moments.type) or moments.null_count:
         found = f"{moments.type} with {moments.null_count:,} nulls"
-        raise ConfigurationError(f"time: {time}: expected a time in each row, found {found}.")
+        raise ConfigurationError(f"event_time: {time}: expected a time in each row, found {found}.")
     kept = [name for name in table.column_names if name != TIME]
     return table.select(kept).append_column(TIME, moments.cast(pa.timestamp("us", "UTC")))

@@ -21,6 +21,8 @@ UNKNOWN = "not judged"
 DATA, PREDICTION, LABEL = "data drift", "prediction drift", "label drift"
 PERFORMANCE, CALIBRATION = "performance", "calibration"
 QUALITY, FRESHNESS = "quality", "freshness"
+ADVISORY = (QUALITY, FRESHNESS)
+"""Checks that never ask for a new model."""
 _TRIGGERS = {"decay": (PERFORMANCE, CALIBRATION), "drift": (DATA, PREDICTION, LABEL)}
 
 

@@ -61,15 +61,12 @@ class MonitorResult(StageModel):
     warnings: tuple[str, ...] = ()
 
 
-@stage(
-    "monitor",
-    title="Compare with the champion's data",
-    pages={"drift-reports": "gatehouse.monitoring.report:page"},
-)
+@stage("monitor", title="Compare with the champion's data", pages={"drift-reports": "gatehouse.monitoring.report:page"})
 def monitor(request: MonitorRequest, store: ArtifactStore) -> MonitorResult:
     """Check the newest rows; the artifact holds `drift.json`.
 
-    With fewer rows than `min_rows` the decision is `not judged`, with a warning.
+    With fewer rows than `min_rows`, or if no check of drift or performance could run, the decision is `not judged`,
+    with a warning.
 
     Raises:
         MissingColumnError: if the newest rows lack a feature that the model was trained on.
@@ -98,7 +95,7 @@ def monitor(request: MonitorRequest, store: ArtifactStore) -> MonitorResult:
             labelled=lambda groups: read(now(rows.labelled), groups),
             gate=partial(performance.gate_of, store, request.evaluation),
         )
-    return conclude(
+    return publish_drift_report(
         request.spec,
         rows,
         list(findings(request.spec, rows, request.stale, importance, scored)),
@@ -119,28 +116,32 @@ class Scored:
     gate: "Callable[[str], Gate | None]"
 
 
-def conclude(
+def publish_drift_report(
     spec: MonitoringSpec,
     rows: "Rows",
-    checked: "list[Finding]",
+    judged: "list[Finding]",
     store: ArtifactStore,
     name: str,
     derived_from: Mapping[str, str],
     configuration: Mapping[str, Any],
 ) -> MonitorResult:
-    """Decide from the findings, and publish the drift report `name`."""
+    """Decide from the findings of all checks, and publish the drift report `name`."""
     from dataclasses import asdict
 
-    from gatehouse.monitoring.decision import decide
+    from gatehouse.monitoring.decision import ADVISORY, IGNORED, UNKNOWN, decide
     from gatehouse.monitoring.rows import ASIDE, LEFT_OUT
 
-    decided = decide(spec, checked)
+    decided = decide(spec, judged)
     decision, reasons = decided.decision, decided.reasons
     warnings = (*decided.warnings, *(f"not judged: {sentence}" for sentence in decided.unchecked))
-    judged = rows.current.num_rows >= spec.min_rows
-    if not judged:
+    states = [finding.state for finding in judged if finding.check not in ADVISORY]
+    enough = rows.current.num_rows >= spec.min_rows
+    if not enough:
         few = f"rows: expected at least {spec.min_rows:,} current rows to judge, found {rows.current.num_rows:,}"
         decision, reasons, warnings = "not judged", (few,), (*warnings, few)
+    elif states and all(state in (UNKNOWN, IGNORED) for state in states):
+        lacking = decided.unchecked or ("no check of drift or performance could run",)
+        enough, decision, reasons = False, "not judged", lacking
     advice = {ASIDE: "monitor a log of predictions with its features (`predictions`)", LEFT_OUT: "log the features"}
     unseen = tuple(
         f"{int(rows.facts[name]):,} {name}; to judge them by what needs no label, {todo}"
@@ -150,7 +151,7 @@ def conclude(
     body = {
         "findings": [asdict(finding) for finding in decided.findings],
         "facts": dict(rows.facts),
-        "judged": judged,
+        "judged": enough,
         "decision": decision,
         "triggers": list(decided.triggers),
         "reasons": list(reasons),

@@ -119,14 +119,15 @@ class StageModel(Spec):
     @model_validator(mode="before")
     @classmethod
     def _drop_addresses(cls, data: Any) -> Any:
-        return _identity(data) if isinstance(data, dict) else data
+        return without_addresses(data) if isinstance(data, dict) else data
 
 
-def _identity(value: Any) -> Any:
+def without_addresses(value: Any) -> Any:
+    """A JSON value with the identity in place of each address, at any depth."""
     if isinstance(value, Mapping):
-        return {name: _identity(item) for name, item in value.items()}
+        return {name: without_addresses(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return type(value)(map(_identity, value))
+        return type(value)(map(without_addresses, value))
     if isinstance(value, str) and "/sha256-" in value and "\n" not in value and " " not in value:
         with contextlib.suppress(InvalidReferenceError):
             return str(Reference.parse(value))

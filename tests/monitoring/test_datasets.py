@@ -1,6 +1,7 @@
 """Drift between two tables of any origin, and scores for a table: what alarms, what is not judged, what is refused."""
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 from kfp import dsl
 
+from gatehouse import components
 from gatehouse.components.score_dataset.component import score_dataset
+from gatehouse.data.datasets import write_dataset
 from gatehouse.errors import ConfigurationError
 from gatehouse.monitoring.datasets import compare
 from gatehouse.monitoring.report import numbers_of
@@ -17,6 +20,7 @@ from gatehouse.monitoring.scoring_stage import score_table
 from gatehouse.monitoring.spec import DataDriftSpec, MonitoringSpec, RetrainSpec
 from gatehouse.monitoring.stage import MonitorResult
 from gatehouse.reports.rendering import rendered
+from gatehouse.store.reference import Reference
 from gatehouse.store.store import ArtifactStore
 from gatehouse.training.scoring.predictor import Predictor
 from tests.evaluation.candidates import publish_model
@@ -24,6 +28,8 @@ from tests.training.synthetic import publish_split, publish_training_set, table
 
 ROWS = 2000
 COLUMNS = {"label": "bought", "score": "chance"}
+LABELLED = {**COLUMNS, "positive": "yes"}
+monitor_dataset: Any = components.monitor_dataset.python_func
 
 
 def rows(seed: int, count: int = ROWS, shift: float = 0.0, wrong: float = 0.0) -> pa.Table:
@@ -44,18 +50,60 @@ def rows(seed: int, count: int = ROWS, shift: float = 0.0, wrong: float = 0.0) -
     )
 
 
-def compared(store: ArtifactStore, current: pa.Table, reference: pa.Table | None = None, **given: Any) -> MonitorResult:
+def compared(store: ArtifactStore, current: pa.Table, baseline: pa.Table | None = None, **given: Any) -> MonitorResult:
     columns = {**COLUMNS, "positive": "yes"} | given.pop("columns", {})
     spec = MonitoringSpec(**given.pop("spec", {}))
-    return compare(store, spec, rows(1) if reference is None else reference, current, columns, **given)
+    return compare(store, spec, rows(1) if baseline is None else baseline, current, columns, **given)
+
+
+def monitored(folder: Path, baseline: pa.Table, current: pa.Table, **given: Any) -> Any:
+    """What the component gives for two Datasets, and the metadata of its report."""
+    datasets = {"baseline": baseline, "current": current}
+    for name, table_ in datasets.items():
+        write_dataset(table_, folder / name)
+    artifacts = {
+        name: SimpleNamespace(path=str(folder / name), metadata={}, log_metric=lambda *_: None)
+        for name in (*datasets, "report", "summary", "metrics")
+    }
+    return monitor_dataset(**artifacts, **given), artifacts["report"].metadata
+
+
+@pytest.mark.parametrize(
+    ("baseline", "current", "given"),
+    [
+        (rows(1, 5), rows(2, shift=3.0), {}),
+        (rows(1, 5), rows(2, shift=3.0), LABELLED),
+        (rows(1, 500), rows(2, 500), {}),
+        (rows(1).select(["at"]), rows(2).select(["at"]), {}),
+        (rows(1), rows(2), {"spec": {"data_drift": {"ignore": ["age", "bought", "chance", "city"]}}}),
+        (rows(1), rows(2, shift=3.0), {"spec": {"data_drift": "(none)"}, "features": ["city"]}),
+    ],
+)
+def test_where_neither_drift_nor_performance_is_judged_there_is_no_pass(
+    baseline: pa.Table, current: pa.Table, given: dict[str, Any], tmp_path: Path
+) -> None:
+    (decision, verdict, reasons, *_), _ = monitored(tmp_path, baseline, current, **given)
+    assert (decision, verdict) == ("not judged", "inconclusive") and len(reasons) == 1
+    assert reasons[0] in (tmp_path / "summary").read_text()
+
+
+def test_reasons_are_only_why_it_is_no_pass(tmp_path: Path, store: ArtifactStore) -> None:
+    few = rows(2).set_column(2, "bought", pa.array([*rows(2)["bought"].to_pylist()[:50], *[None] * (ROWS - 50)]))
+    (decision, verdict, reasons, warnings, reference), metadata = monitored(
+        tmp_path, rows(1), few, **LABELLED, store=store.address
+    )
+    assert (decision, verdict, reasons) == ("keep", "pass", [])
+    assert any(text.startswith("not judged: performance") for text in warnings)
+    assert metadata["reference"] == reference == f"{store.address}/{Reference.parse(reference)}"
+    assert store.exists(reference)
 
 
 @pytest.mark.parametrize("time", ["", "at"])
 def test_equal_distributions_are_quiet_and_the_page_is_drawn(time: str, store: ArtifactStore) -> None:
-    result = compared(store, rows(2), columns={"time": time})
+    result = compared(store, rows(2), columns={"event_time": time})
     assert (result.decision, result.verdict) == ("keep", "pass")
     assert {"performance, log_loss", "prediction drift, score of the model"} <= {*numbers_of(store, result.drift)}
-    assert "in the reference" in rendered(store, result.drift).read_text()
+    assert "in the baseline" in rendered(store, result.drift).read_text()
 
 
 @pytest.mark.parametrize(
@@ -97,17 +145,18 @@ def test_labels_that_are_not_known_yet_are_left_out(store: ArtifactStore) -> Non
         ({"current": rows(2).set_column(0, "age", rows(2)["city"])}, "age"),
         ({"features": ["ages"]}, "ages"),
         ({"features": ["at"]}, "features: at"),
-        ({"columns": {"time": "city"}}, "time"),
+        ({"columns": {"event_time": "city"}}, "event_time"),
         ({"columns": {"positive": "maybe"}}, "maybe"),
         ({"columns": {"score": "chances"}}, "chances"),
         ({"columns": {"task": "guess"}}, "task"),
-        ({"reference": rows(1, 0)}, "reference"),
+        ({"baseline": rows(1, 0)}, "baseline"),
         ({"spec": {"reference": {"window": "trailing"}}}, "window"),
+        ({"spec": {"retrain": {"on": ["decay"]}}, "columns": {"label": ""}}, "retrain.on"),
     ],
 )
 def test_tables_that_do_not_fit_are_refused(given: dict[str, Any], named: str, store: ArtifactStore) -> None:
     with pytest.raises(ConfigurationError, match=named):
-        compared(store, given.pop("current", rows(2)), given.pop("reference", None), **given)
+        compared(store, given.pop("current", rows(2)), given.pop("baseline", None), **given)
 
 
 def test_a_table_keeps_its_columns_and_gets_the_scores_of_the_model(store: ArtifactStore, tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from gatehouse.data.snapshot.column_types import NULLS, SniffedColumn, TextColum
 from gatehouse.data.snapshot.spec import ColumnType, Guards, TableSpec
 from gatehouse.data.sources.file_reader import FileReader
 from gatehouse.data.sources.files import FileTable, FolderSource
-from gatehouse.errors import DeclarationError
+from gatehouse.errors import DeclarationError, NoRowsError
 from gatehouse.store.database import connect, out_of_memory, quoted
 from gatehouse.store.store import ArtifactStore
 
@@ -177,7 +177,7 @@ def _sniff_csv(path: Path, nulls: Sequence[str]) -> Sniffed:
             cells = connection.from_arrow(raw.table.rename_columns(names))
             hashes.append(cells.project(f"hash({', '.join(named)}) AS hash").fetchnumpy()["hash"])
     if not rows:
-        raise DeclarationError(f"{path.name}: expected rows below the header, found none.")
+        raise NoRowsError(f"{path.name}: expected rows below the header, found none.")
     pairs = [(column, column.sniffed()) for column in texts]
     doubles = [(text, column.decimal) for text, column in pairs if column.kind is ColumnType.double]
     decimal = "," if delimiter != "," and any(text.clear[","] and sign == "," for text, sign in doubles) else "."

@@ -9,7 +9,7 @@ from gatehouse.data.snapshot.column_types import typed_column
 from gatehouse.data.snapshot.spec import Guards
 from gatehouse.data.snapshot.stage import SnapshotRequest, SnapshotResult, snapshot
 from gatehouse.data.sources.files import FileTable, FolderSource
-from gatehouse.errors import ConfigurationError, DeclarationError
+from gatehouse.errors import ConfigurationError, DeclarationError, NoRowsError
 from gatehouse.store.reference import Reference
 from gatehouse.store.store import ArtifactStore
 
@@ -24,14 +24,14 @@ def snapshot_table(
     keys: Sequence[str] = (),
     event_time: str = "",
     sensitive: Sequence[str] = (),
-    look: bool = False,
+    compare: bool = True,
 ) -> SnapshotResult:
     """Take a snapshot of one table; equal rows give the same reference, with `keys` in any order.
 
     With the event time, `keys` must differ from row to row. A column of lists and the like is left out, with a warning.
-    Other warnings compare with the earlier snapshot of this name; with `look` none does, then or later.
+    Other warnings compare with the earlier snapshot of this name; without `compare` none does, then or later.
     Raises ConfigurationError if there is no such column, or the event time is no timestamp. Raises DeclarationError if
-    rows share their keys, or there are none.
+    rows share their keys, NoRowsError if there are none.
     """
     Reference("snapshots", name, "0" * 64)  # Refuses what is no name.
     order = (*keys, *((event_time,) if event_time and keys else ()))
@@ -44,11 +44,12 @@ def snapshot_table(
     repeated = table.num_rows - table.group_by(order).aggregate([]).num_rows if keys else 0
     if repeated or not table.num_rows:
         found = f"{repeated:,} that repeat {', '.join(order)}" if repeated else "none"
-        raise DeclarationError(f"{name}: expected rows, each with keys of its own, found {found}. Correct the Dataset.")
+        kind = DeclarationError if repeated else NoRowsError
+        raise kind(f"{name}: expected rows, each with keys of its own, found {found}. Correct the Dataset.")
     sorting = {"order_by": order, "sort_on_ingest": bool(keys), "event_time": event_time}
     with store.workspace() as workspace:
         file = workspace / f"{name}.parquet"
         write_dataset(table, file)
         declared = FileTable(member=file.name, columns=kinds, sensitive=tuple(sensitive), guards=_GUARDS, **sorting)
         source = FolderSource(name=name, path=str(workspace), tables={name: declared})
-        return snapshot(SnapshotRequest(source=source, look=look), store)
+        return snapshot(SnapshotRequest(source=source, look=not compare), store)

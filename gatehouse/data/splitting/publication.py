@@ -11,7 +11,8 @@ from gatehouse.errors import ConfigurationError
 from gatehouse.metrics.tasks import TASKS, TaskName
 from gatehouse.store.identity import Spec
 from gatehouse.store.manifest import Column
-from gatehouse.store.reference import Reference
+from gatehouse.store.reference import Reference, is_identity
+from gatehouse.store.stage import without_addresses
 from gatehouse.store.store import ArtifactStore
 
 _PART, _ROW_GROUP = "part-00000.parquet", 1 << 17
@@ -68,6 +69,17 @@ class Roles(Spec):
                 table = table.set_column(place, name, pc.cast(numbers, pa.int64()))
         roles = {"label": self.label, "task": self.task, "classes": classes, "group": self.group}
         return table, roles | times | {"entity_keys": [*self.keys], "numeric": numeric, "categorical": categorical}
+
+
+def publish_table(store: ArtifactStore, name: str, table: pa.Table, roles: Roles, **datasets: Any) -> Reference:
+    """Publish a table as a training set that is derived from those KFP `datasets` which the store holds, by role.
+
+    Raises ConfigurationError if the columns do not fit their roles.
+    """
+    rows, details = roles.applied(table)
+    made_from = {role: without_addresses(dataset.metadata.get("reference", "")) for role, dataset in datasets.items()}
+    inputs = {role: text for role, text in made_from.items() if is_identity(str(text)) and store.exists(text)}
+    return publish_rows(store, "training-sets", name, rows, details, inputs)
 
 
 def publish_rows(

@@ -42,6 +42,7 @@ class Anomaly:
         instead = {
             "table": f"remove {self.place} from the contract",
             "extra_columns": f"add {self.place} to the contract",
+            "not checked": f"remove the rule on {self.place} from the contract, or allow that",
         }.get(self.rule, f"change {self.rule} of {self.place} in the contract")
         return f"{self}; ask {self.owner or 'its supplier'} to correct the data, or {instead}"
 
@@ -91,13 +92,8 @@ class Findings:
 
     def warnings_without_values(self) -> tuple[str, ...]:
         """The warnings without values of rows, for the manifest, which stays after an erasure."""
-        return _shortened(
-            [
-                f"{anomaly.place}: {anomaly.rule} does not hold"
-                for anomaly in self.sorted()
-                if anomaly.severity == "warn"
-            ]
-        )
+        warned = [anomaly for anomaly in self.sorted() if anomaly.severity == "warn"]
+        return _shortened([f"{anomaly.place}: {anomaly.rule} does not hold" for anomaly in warned])
 
 
 def _shortened(reasons: Sequence[str]) -> tuple[str, ...]:

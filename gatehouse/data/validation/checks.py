@@ -11,19 +11,10 @@ import duckdb
 from gatehouse.data.statistics.measurement import ByColumn, Measurement
 from gatehouse.data.validation.anomalies import Anomaly, Findings
 from gatehouse.data.validation.column_contract import GradedRule, Rule
-from gatehouse.data.validation.contract import Contract, ForeignKey, Ordering, TableContract
+from gatehouse.data.validation.contract import NOT_GIVEN, Contract, ForeignKey, Ordering, TableContract
 from gatehouse.data.validation.movement import MOVEMENTS
 from gatehouse.data.validation.rules import RowRule, count, row_rules, share, unrunnable
-from gatehouse.data.validation.tables import (
-    Table,
-    alike,
-    examples,
-    literal,
-    misplaced,
-    repeats,
-    scan,
-    scan_values,
-)
+from gatehouse.data.validation.tables import Table, alike, examples, literal, misplaced, repeats, scan, scan_values
 from gatehouse.store.database import quoted
 
 _OTHER = "gatehouse_other"
@@ -108,9 +99,7 @@ class _TableJudge:
         }
         aggregates |= {f"unique|{index}": key.distinct for index, key in enumerate(unique)}
         if freshness and self.judge.as_of is None:
-            self.findings.not_judged.append(
-                f"{self.table.name}: freshness, as no table of the snapshot has event times"
-            )
+            self._skip("", "freshness", "no table of the snapshot has event times", freshness.severity)
         elif freshness and self._is_judged((freshness.column,), "freshness"):
             column = quoted(freshness.column)
             # A time after the snapshot's does not show how late the data is.
@@ -175,7 +164,7 @@ class _TableJudge:
             if rule is None:
                 continue
             if unit is None:
-                self._not_compared("", key)
+                self._not_compared("", key, rule.severity or "fail")
                 continue
             least = key.startswith("min")
             if rows >= rule.value * unit if least else rows <= rule.value * unit:
@@ -267,7 +256,9 @@ class _TableJudge:
         place = f"{key.table} of {key.snapshot}" if key.snapshot else key.table
         expected = f"values of {place}({', '.join(to)})"
         expected += f" in all but {share(key.tolerance)} of the rows" if key.tolerance else ""
-        if not self._is_judged(key.columns, "foreign_keys"):
+        if key.snapshot == NOT_GIVEN:
+            self._skip(", ".join(key.columns), "foreign_keys", f"{key.table} is not given", key.severity)
+        if key.snapshot == NOT_GIVEN or not self._is_judged(key.columns, "foreign_keys"):
             return
         if key.snapshot and key.snapshot not in self.judge.elsewhere:
             observed = "no reference of this snapshot in the request"
@@ -320,26 +311,32 @@ class _TableJudge:
         before = baseline.statistics.get(table, {}).get(column) if baseline else None
         now = baseline.rebinned.get(table, {}).get(column) if baseline else None
         if baseline is None or before is None or now is None:
-            self._not_compared(column, rule.label)
+            self._not_compared(column, rule.label, rule.severity)
             return
         rows = min(self.table.rows, baseline.rows.get(table, 0))
         distance = movement.measure(before, now)
-        place = f"{table}.{column}: {rule.label}"
         if rows < movement.least_rows:
             why = f"{movement.least_rows} rows are needed on both sides, and one has {rows}"
-            self.findings.not_judged.append(f"{place}, as {why}")
+            self._skip(column, rule.label, why, rule.severity)
         elif math.isnan(distance):
-            self.findings.not_judged.append(f"{place}, as one side has no values")
+            self._skip(column, rule.label, "one side has no values", rule.severity)
         elif distance <= rule.value:
             self.findings.add(None)
         else:
             expected = f"{movement.title} at most {rule.value:g}{movement.unit}"
             self._add(rule.label, (column,), rule.severity, rule.owner or owner, expected, f"{distance:.6g}")
 
-    def _not_compared(self, column: str, rule: str) -> None:
+    def _not_compared(self, column: str, rule: str, severity: str) -> None:
         why = "the baseline has no statistics of it" if self.judge.baseline else "there is no baseline"
+        self._skip(column, rule, why, severity)
+
+    def _skip(self, column: str, rule: str, why: str, severity: str) -> None:
+        """List a rule that cannot be judged; it is an anomaly if the contract requires every rule to be judged."""
         place = f"{self.table.name}.{column}" if column else self.table.name
         self.findings.not_judged.append(f"{place}: {rule}, as {why}")
+        if self.judge.contract.require_judged:
+            expected, columns = f"{rule} to be judged", (column,) if column else ()
+            self._add("not checked", columns, severity, "", expected, f"that {why}")
 
     def _is_judged(self, columns: Iterable[str], rule: str) -> bool:
         """Whether the table has the columns of a rule in the right type; if not, the rule is listed as not judged."""

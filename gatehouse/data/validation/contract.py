@@ -32,6 +32,8 @@ from gatehouse.store.store import ArtifactStore
 
 CONTRACT_FILE = "contract.json"
 """The file of a published contract."""
+NOT_GIVEN = "not given"
+"""The snapshot of a foreign key that leads to a table which nobody gave, so that it cannot be judged."""
 
 
 class Freshness(Graded):
@@ -161,6 +163,7 @@ class Contract(Part):
     owner: str = Field("", description="Whom to ask if neither rule, column nor table has an owner.")
     metadata: dict[str, str] = Field({}, description="Anything else that a reader should know; no rule uses it.")
     examples: int = Field(5, ge=0, le=20, description="Largest number of rows that an anomaly shows as examples.")
+    require_judged: bool = Field(False, description="Whether a rule that cannot be judged counts as broken.")
     tables: dict[str, TableContract] = Field(min_length=1, description="Promises by table.")
     _declared: dict[str, frozenset[str]] = PrivateAttr(default_factory=dict)
 
@@ -241,27 +244,6 @@ def parse_contract(text: str) -> Contract:
     return checked("contract.yaml", Contract, text)
 
 
-def contract_of_table(store: ArtifactStore, body: Mapping[str, Any], table: str) -> tuple[str, Contract, list[str]]:
-    """The contract of one table: its name, the contract without other tables, and the rules that it lost with them.
-
-    `body` is a contract, what it has of one table, or its reference. `table` may be empty if the contract has one.
-    Raises ConfigurationError listing every problem.
-    """
-    if body.keys() == {"reference"}:
-        body = json.loads(store.read_text(body["reference"], CONTRACT_FILE))
-    if "tables" not in body:
-        top = {key: value for key, value in body.items() if key in Contract.model_fields}
-        body = {"version": 1, **top, "tables": {table or "dataset": {k: v for k, v in body.items() if k not in top}}}
-    contract = checked("contract", Contract, body)
-    table = table or "".join(contract.tables) * (len(contract.tables) == 1)
-    if table not in contract.tables:
-        listed = ", ".join(contract.tables)
-        raise ConfigurationError(f"table: expected one of the contract's tables, {listed}, found {table!r}. Name it.")
-    lost = [f"{table}: foreign_keys to {key.table}, which is no part" for key in contract.tables[table].foreign_keys]
-    alone = contract.tables[table].model_copy(update={"foreign_keys": ()})
-    return table, contract.model_copy(update={"tables": {table: alone}}), lost
-
-
 def contract_text(contract: Contract) -> str:
     """The rules of a contract as canonical JSON, to be published as `CONTRACT_FILE`.
 
@@ -273,15 +255,16 @@ def contract_text(contract: Contract) -> str:
     )
 
 
-def publish_contract(store: ArtifactStore, contract: Mapping[str, Any]) -> str:
-    """The reference of a contract that a task gets as an object: published here, unless it is `{"reference": …}`.
+def publish_contract(store: ArtifactStore, contract: Contract | Mapping[str, Any]) -> str:
+    """The reference of a contract: published here, unless it is an object `{"reference": …}`.
 
     Raises ConfigurationError if it is no contract.
     """
-    if contract.keys() == {"reference"}:
-        return str(contract["reference"])
-    files = {CONTRACT_FILE: contract_text(checked("contract", Contract, contract)).encode()}
-    return str(store.publish("config", "contract", files))
+    if not isinstance(contract, Contract):
+        if contract.keys() == {"reference"}:
+            return str(contract["reference"])
+        contract = checked("contract", Contract, contract)
+    return str(store.publish("config", "contract", {CONTRACT_FILE: contract_text(contract).encode()}))
 
 
 def published_contract(text: str) -> Contract:
