@@ -1,6 +1,5 @@
 """`gatehouse models` and `gatehouse gate`: registered versions, their origin, the champion, and trials of a policy."""
 
-import json
 import re
 from datetime import date
 from pathlib import Path
@@ -378,41 +377,6 @@ def export(
     onnx.write_bytes(exported.model)
     compared = f"largest difference {exported.difference:.3g} on {exported.rows:,} test rows"
     typer.echo(f"{onnx}: {len(exported.model):,} bytes; {compared}")
-
-
-@app.command()
-def handoff(
-    model: VersionArgument,
-    out: Annotated[Path, typer.Option(help="Write the files into this folder.")],
-    percent: Annotated[int, typer.Option(min=1, max=99, help="Percent of the requests for a canary.")] = 10,
-    online: Annotated[bool, typer.Option("--online", help="Also take keys alone: read the online store.")] = False,
-    pods_store: Annotated[str, typer.Option(help="The store as pods reach it; default: the same address.")] = "",
-    cpu: Annotated[str, typer.Option(help="Request and limit.")] = "1",
-    memory: Annotated[str, typer.Option(help="Request and limit.")] = "2Gi",
-    store: StoreOption = "",
-) -> None:
-    """Write a version's InferenceService for KServe, and the schema of its tensors."""
-    import yaml
-
-    from gatehouse.registry.handoff import Serving, inference_service
-    from gatehouse.server.inference import ServedModel
-
-    opened = open_store(store)
-    target = named(opened, model)
-    if not target.number:
-        raise ConfigurationError(f"handoff: expected NAME:2 or NAME@champion, found {model!r}, which names no version.")
-    service = inference_service(target, Serving(pods_store or opened.address, percent, online, cpu, memory))
-    served = ServedModel.of(opened, f"{target.ledger.model_name}:{target.number}", online)
-    schema = {name: [tensor.model_dump() for tensor in getattr(served, name)] for name in ("inputs", "outputs")}
-    if served.online is not None:
-        schema["keys"] = [tensor.model_dump() for tensor in served.online.inputs]
-    files = {
-        "inferenceservice.yaml": yaml.safe_dump(service, sort_keys=False),
-        "schema.json": json.dumps(schema, indent=2),
-    }
-    for name, text in files.items():
-        _write(out / name, text)
-        typer.echo(out / name)
 
 
 @app.command()

@@ -32,7 +32,6 @@ ELSEWHERE = {
     "backfill --pipeline scoring --windows 2013-01-01/2013-07-01/P1M",
     "models approve flight-delays:4 --reason 'the slices hold'",
     "models promote flight-delays:4",
-    "models handoff flight-delays@canary --out flight-delays-canary",
     "models reproduce flight-delays@champion",
     "models exempt 'models/flight-delays/sha256-3f9c…' --rule 'slice carrier=OO' --until 2026-12-31 "
     "--reason 'its fleet is being replaced'",
