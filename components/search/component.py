@@ -77,7 +77,8 @@ def search(
     spec = search_spec(given("experiment", experiment, experiment_file))
     here, inputs = Path(report.path).parent, {"code": script_file, "data": data}
     if trial:
-        parameters["command"], inputs["code"] = COMMAND, write_component(trial, arguments, here / "component")
+        searched = [parameter.name for parameter in spec.parameters]
+        parameters["command"], inputs["code"] = COMMAND, write_component(trial, arguments, searched, here / "component")
     opened = open_store(store or str(here / "unfinished"))  # The next attempt of this task finds it.
     given_command = command_of(parameters, inputs, here / "script.py")
     task = "" if "code" in given_command["inputs"] else task_id()  # Other code may run in another task.

@@ -9,7 +9,7 @@ from pydantic import Field
 from gatehouse.errors import ConfigurationError
 from gatehouse.evaluation.publication import CandidateFacts, EvaluateResult, publish_evaluation, require_usable
 from gatehouse.evaluation.spec import EvaluationSpec, GatePolicy
-from gatehouse.metrics.judging import external_profile
+from gatehouse.metrics.judging import external_profile, profile_of
 from gatehouse.metrics.tasks import TASKS
 from gatehouse.store.stage import StageModel, stage
 from gatehouse.store.store import ArtifactStore
@@ -151,10 +151,20 @@ def judge(request: JudgeRequest, store: ArtifactStore) -> EvaluateResult:
     checks = tuple(DataCheck(check.replace("_", " "), NOT_CHECKED, ("was not given",)) for check in DATA_CHECKS)
     candidate = CandidateFacts(Manifest("models", manifest.name, files), checks, warnings=(UNCHECKED,))
     inputs = {"training_set": request.test_set, "scores": request.scores}
-    return publish_evaluation(
+    result = publish_evaluation(
         *(store, manifest.name, task, request.spec, request.policy, external_profile(task, decided)),
         *(part, read, units, candidate, inputs),
         scores="classes" if decided else "numbers",
         champion=request.champion,
         files=request.files,
     )
+    warnings = [*result.warnings]
+    if request.policy.leakage_alarm is None and not decided:
+        for name, alarm in profile_of(task).leakage_alarm.items():
+            if (value := result.metrics.get(name, 0.0)) >= alarm:
+                warnings.append(f"{name} {value:.4g}: does a feature hold the label? leakage_alarm refuses it")
+    slices = store.read_json(result.evaluation, "slices.json")
+    if small := [entry for entry in slices if not entry["judged"]]:
+        least = request.spec.min_slice_rows
+        warnings.append(f"{len(small)} of {len(slices)} slices were not judged: fewer than {least} rows, or one label")
+    return result.model_copy(update={"warnings": tuple(warnings)})

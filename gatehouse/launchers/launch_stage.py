@@ -61,6 +61,7 @@ def launch(request: LaunchRequest, store: ArtifactStore) -> LaunchResult:
         about = {"command": identity_of(request.command), "inputs": request.inputs}
         output = store.publish("outputs", request.name, files, configuration=about)
         if request.log:
+            (job / LOG).touch()  # The command may have printed nothing.
             shutil.copyfile(job / LOG, request.log)
     finite = {name: value for name, value in metrics.items() if math.isfinite(value)}
     return LaunchResult(output=str(output), metrics=finite)

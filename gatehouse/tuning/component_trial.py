@@ -5,7 +5,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +18,22 @@ _FILE, _EXECUTOR_INPUT = "component.json", "{{$}}"
 _OF_KFP = ("kfp==", "typing-extensions", "--no-deps")  # what KFP itself installs before a component runs
 
 
-def write_component(component: Mapping[str, Any], arguments: Mapping[str, Any], folder: Path) -> Path:
-    """Write a compiled component, and the arguments that are not searched; returns the folder, a trial's program."""
+def write_component(
+    component: Mapping[str, Any], arguments: Mapping[str, Any], searched: Collection[str], folder: Path
+) -> Path:
+    """Write a compiled component, and the arguments that are not searched; returns the folder, a trial's program.
+
+    Raises ConfigurationError if the component has no such input, or one that nobody gives.
+    """
     body = plain({"component": component, "arguments": arguments})
-    parts_of(body["component"])
+    inputs = parts_of(body["component"])[0].get("inputDefinitions", {}).get("parameters", {})
+    values = {*arguments, *searched}
+    required = {name for name, field in inputs.items() if not field.get("isOptional")}
+    if wrong := sorted((values - inputs.keys()) | (required - values)):
+        raise ConfigurationError(
+            f"trial: expected parameters and arguments for its inputs {', '.join(inputs) or 'none'}, found "
+            f"{', '.join(sorted(values)) or 'none'}: {', '.join(wrong)} does not fit."
+        )
     folder.mkdir(exist_ok=True)
     write_json(folder / _FILE, body)
     return folder

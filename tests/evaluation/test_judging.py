@@ -65,6 +65,16 @@ def test_answers_of_a_language_model_are_compared_by_accuracy(tmp_path: Path) ->
     assert [entry["displayName"] for entry in shown] == [*NAMES, "others"]
 
 
+def test_scores_that_are_too_good_and_slices_that_are_too_small_are_said(tmp_path: Path) -> None:
+    columns = {"label": TRUTH == 1, "score": np.where(TRUTH == 1, 0.99, 0.01), "site": NAMES[TRUTH]}
+    spec = QUICK | {"min_slice_rows": 200}
+    (verdict, _, warnings, _), _ = judged(tmp_path, columns, slices=["site"], spec=spec, policy={"slices": {}})
+    assert verdict == "pass"
+    assert any("roc_auc 1" in text for text in warnings) and any("3 of 3 slices" in text for text in warnings)
+    (verdict, reasons, *_), _ = judged(tmp_path / "alarm", columns, policy={"leakage_alarm": {"roc_auc": 0.95}})
+    assert verdict == "refused" and "roc_auc" in reasons[0]
+
+
 def test_weights_count_as_repeated_rows_which_are_drawn_together(tmp_path: Path) -> None:
     weights, scores = RANDOM.integers(0, 4, ROWS), np.clip(SHARES[:, 1], 0, 1)
     columns = {"label": TRUTH == 1, "score": scores, "weight": weights}

@@ -121,7 +121,9 @@ def test_a_component_is_a_trial(store: ArtifactStore, tmp_path: Path) -> None:
 
     compiler.Compiler().compile(train, str(tmp_path / "train.yaml"))
     component = read_yaml((tmp_path / "train.yaml").read_text(), "component")
-    write_component(component, {"scale": 2.0}, tmp_path / "component")
+    with pytest.raises(ConfigurationError, match="y does not fit"):
+        write_component(component, {"scale": 2.0}, ["x", "y"], tmp_path / "component")
+    write_component(component, {"scale": 2.0}, ["x"], tmp_path / "component")
     request = _request(tmp_path, command=COMMAND_OF_COMPONENT, parameters=SPACE[:1], max_trial_count=3)
     result = search(request.model_copy(update={"files": {"code": str(tmp_path / "component")}}), store)
     assert json.loads(result.best) == {"x": 0} and result.value == 1.0
