@@ -21,6 +21,7 @@ from tests.cluster.conftest import MINUTES, PROFILE, Cluster
 from tests.cluster.test_cluster import PIPELINE_ROOT
 from tests.source_tree import ROOT
 
+pytestmark = pytest.mark.timeout(3600)
 KINDS = ("local", "pytorchjob", "trainjob")
 
 SCRIPT = """
