@@ -93,9 +93,9 @@ def test_a_pipeline_compiles_beside_kfp_alone(beside_kfp: Path, tmp_path: Path) 
 
 
 def test_the_components_are_imported_as_fast_as_kfp(beside_kfp: Path) -> None:
-    program = "import time; began = time.perf_counter(); import {}; print(time.perf_counter() - began)"
+    program = "import time; began = time.process_time(); import {}; print(time.process_time() - began)"
     seconds: dict[str, list[float]] = {"kfp": [], "gatehouse.components": []}
-    for name in [*seconds] * 3:
+    for name in [*seconds] * 5:
         seconds[name].append(float(_run(beside_kfp, "-c", program.format(name))))
     assert min(seconds["gatehouse.components"]) < 1.5 * min(seconds["kfp"])
 
@@ -105,7 +105,7 @@ def test_the_command_line_says_which_extra_a_command_needs(beside_kfp: Path, whe
     gatehouse = beside_kfp.with_name("gatehouse")
     shown = _run(gatehouse, "--help")
     assert "models" in shown and "pip install '.[example]'" in " ".join(shown.replace("│", " ").split())
-    assert "'gatehouse[snapshot]'" in _run(gatehouse, "data", "list", code=4)
+    assert "'.[snapshot]'" in _run(gatehouse, "data", "list", code=4)
     assert "project.yaml" in _run(gatehouse, "check", code=4)
 
 

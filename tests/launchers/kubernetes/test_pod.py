@@ -27,7 +27,7 @@ def test_a_pod_that_is_told_to_end_while_it_fetches_ends_at_once(store: Artifact
     )
     with open(folder / "job.json", "wb"):  # Returns when the pod reads it.
         pod.send_signal(signal.SIGTERM)
-        assert pod.wait(timeout=60) == 143
+        assert pod.wait(timeout=200) == 143
 
 
 ONE_NODE = {"PET_NNODES": "1", "PET_NODE_RANK": "0", "PET_MASTER_ADDR": "job-master-0", "PET_MASTER_PORT": "23456"}
