@@ -20,11 +20,11 @@ from gatehouse.runtime.images import pin
 ROOT = Path(__file__).parent
 pin(ROOT / "images" / "digests.lock")  # Before the components are imported, which take their images there.
 
-from gatehouse.kfp.compilation.compiling import broken, compile_project, refuse, stale  # noqa: E402
-from gatehouse.kfp.compilation.component_files import COMPONENT_FILE, compile_component, public_components  # noqa: E402
-from gatehouse.kfp.compilation.interfaces import INTERFACES_FILE, interfaces, undeclared  # noqa: E402
-from gatehouse.project.platforms import Platform, load_platform  # noqa: E402
-from gatehouse.project.project import Project, load_project  # noqa: E402
+from gatehouse.kfp.compilation.compiling import broken, compile_project, refuse, stale
+from gatehouse.kfp.compilation.component_files import COMPONENT_FILE, compile_component, public_components
+from gatehouse.kfp.compilation.interfaces import INTERFACES_FILE, interfaces, undeclared
+from gatehouse.project.platforms import Platform, load_platform
+from gatehouse.project.project import Project, load_project
 
 COMPILED, COMPONENTS = ROOT / "pipelines" / "compiled", ROOT / "components"
 COMMITTED = "flights"

@@ -18,7 +18,7 @@ from gatehouse.runtime.images import by_digest, image
 from gatehouse.runtime.variables import ATTEMPTS, CREDENTIAL_KEYS, CREDENTIALS, RUN_ID, SETTINGS, SETTINGS_KEYS
 
 RETRIES = 2
-"""How often KFP tries a task again if that is safe."""
+"""How often KFP tries a task again: a second attempt at a component has the effect of the first."""
 PAUSE_SECONDS, PAUSE_FACTOR = 1, 2.0
 """Before KFP tries again, which is right for a lost pod; the local runner waits as long after any error."""
 _QUEUE_SECONDS = 24 * 3600
@@ -34,7 +34,6 @@ class Needs:
         title: Name of a task for people.
         caching: Whether KFP's cache may keep the results: they depend on the inputs alone, and are final. KFP knows the
             code of an image by the image's name, so it caches only where that is a digest.
-        retries: Whether two runs have the same effect as one.
         shows_models: Whether the task shows models in the Model Registry.
         cpu: CPUs, in Kubernetes' notation.
         memory: Memory, in Kubernetes' notation.
@@ -46,7 +45,6 @@ class Needs:
     image: str
     title: str
     caching: bool = False
-    retries: bool = True
     shows_models: bool = False
     cpu: str = "1"
     memory: str = "2G"
@@ -54,15 +52,16 @@ class Needs:
     artifacts: tuple[str, ...] = ()
 
 
-class Task(PipelineTask):  # type: ignore[misc]
+class Task(PipelineTask):  # type: ignore[misc]  # kfp has no types
     """A task of a component, whose other settings follow when KFP's own methods change one."""
 
     needs: Needs
 
     def set_container_image(self, name: Any) -> "Task":
-        """Set the image; KFP caches no results of an image by tag."""
+        """Set the image; KFP caches no results of an image by tag, whatever was set before."""
         super().set_container_image(name)
-        self.set_caching_options(self.needs.caching and isinstance(name, str) and by_digest(name))
+        if not (isinstance(name, str) and by_digest(name)):
+            self.set_caching_options(False)
         return self
 
     def set_retry(self, num_retries: int, *pauses: Any, **more: Any) -> "Task":
@@ -72,7 +71,7 @@ class Task(PipelineTask):  # type: ignore[misc]
         return self
 
 
-class Component(PythonComponent):  # type: ignore[misc]
+class Component(PythonComponent):  # type: ignore[misc]  # kfp has no types
     """A component of Gatehouse. Called in a pipeline, it adds a task; KFP's methods of the task change its settings."""
 
     needs: Needs
@@ -96,11 +95,13 @@ class Component(PythonComponent):  # type: ignore[misc]
         task.needs = needs = self.needs
         task.set_display_name(needs.title)
         task.set_container_image(task.container_spec.image)
+        if not needs.caching:
+            task.set_caching_options(False)
         task.set_cpu_request(needs.cpu).set_cpu_limit(needs.cpu)
         task.set_memory_request(needs.memory).set_memory_limit(needs.memory)
         limit = inputs.get("timeout_minutes")  # Of what the task waits for.
         minutes = max(needs.minutes, math.ceil(limit) + 30 if isinstance(limit, int | float) else 0)
-        set_attempts(task, minutes * 60, retries if needs.retries else 0)
+        set_attempts(task, minutes * 60, retries)
         pod = _pod(task)
         pod["fieldPathAsEnv"] = [{"name": RUN_ID, "fieldPath": "metadata.labels['pipeline/runid']"}]
         pod["configMapAsEnv"] = [_environment("configMap", settings, SETTINGS_KEYS)]

@@ -15,7 +15,7 @@ from docstring_parser import parse
 from kfp.compiler import Compiler
 from kfp.dsl import base_component
 
-from gatehouse.components.interface import Component
+from gatehouse.components.interface import RETRIES, Component
 from gatehouse.kfp.compilation.component_files import is_plain, public_components
 from gatehouse.store.image import image_names
 from gatehouse.store.stage import Stage, declared_stages
@@ -53,7 +53,7 @@ def _readme(name: str, component: Component) -> str:
         ["time limit of an attempt", f"{needs.minutes} minutes"],
         ["image", f"`gatehouse/{needs.image}`"],
         ["KFP's cache", caching],
-        ["retries", "2, by KFP after a lost pod and by the task after an error" if needs.retries else "none"],
+        ["retries", f"{RETRIES}, by KFP after a lost pod and by the task after an error"],
         *([["reads", text]] if (text := _joined(stage.declared.effects.reads for stage in own)) else []),
         *([["writes", text]] if (text := _joined(stage.declared.effects.writes for stage in own)) else []),
         *([["stages", ", ".join(map(_link, own))]] if own else []),

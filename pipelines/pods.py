@@ -7,7 +7,7 @@ from gatehouse.components.interface import Component, set_attempts
 from gatehouse.project.platforms import Platform, Pods
 from gatehouse.project.task_settings import TaskResources
 from gatehouse.registry.model_registry import AUTHOR, SERVER, TOKEN
-from gatehouse.runtime.images import TRAINING, training
+from gatehouse.runtime.images import TRAINING, by_digest, training
 
 
 def equip(
@@ -25,7 +25,7 @@ def equip(
     Args:
         minutes: The least time limit.
         resources: Those of the project; None for none.
-        retries: How often the task is tried again, if that is safe.
+        retries: How often the task is tried again.
     """
     needs = component.needs
     own, of_project = platform.of(component.python_func.__name__), resources or TaskResources()
@@ -35,10 +35,11 @@ def equip(
     accelerated = next((settings for settings in (own, of_project) if settings.accelerator), None)
     if accelerated:
         task.set_accelerator_type(accelerated.accelerator_type).set_accelerator_limit(accelerated.accelerator)
-    set_attempts(task, max(needs.minutes, minutes) * 60, retries if needs.retries else 0)
+    set_attempts(task, max(needs.minutes, minutes) * 60, retries)
     # The platform's image in place of the task's own: training on accelerators gets the image with CUDA.
     name = training(accelerated.accelerator if accelerated else 0) if needs.image == TRAINING else needs.image
-    task.set_container_image(platform.image(name))
+    image = platform.image(name)
+    task.set_container_image(image).set_caching_options(needs.caching and by_digest(image))
     _place(task, own)
     _mount(task, own)
     if platform.model_registry and needs.shows_models:

@@ -68,8 +68,8 @@ def _look(path: Path) -> str:
     others = {b"": "nothing", b"[": array, b"\x80": "a pickle, which is never read, as it can run code"}
     binary = b"\0" in head and not head.startswith((b"\xff\xfe", b"\xfe\xff"))
     if binary or text[:1] in others:
-        found = others.get(text[:1], f"bytes that are no text, beginning with {head[:8]!r}")
-        raise DeclarationError(f"{path}: expected Parquet, a CSV with a header, or JSON lines, found {found}.")
+        content = others.get(text[:1], f"bytes that are no text, beginning with {head[:8]!r}")
+        raise DeclarationError(f"{path}: expected Parquet, a CSV with a header, or JSON lines, found {content}.")
     return "csv"
 
 

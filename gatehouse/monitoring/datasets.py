@@ -75,10 +75,10 @@ def compare(
         both = pa.concat_tables(tables, promote_options="permissive")
         classes = named_classes(named, both, given)
         predicted = {role: scores_of(named, *place, role, classes)[0] for role, place in given.items()}
-        labels, known = labels_of(named, both, classes), np.full(current.num_rows, np.nan)
-        known[sides[1].is_valid().to_numpy()] = labels[baseline.num_rows :]
+        labels, current_labels = labels_of(named, both, classes), np.full(current.num_rows, np.nan)
+        current_labels[sides[1].is_valid().to_numpy()] = labels[baseline.num_rows :]
         baseline = baseline.append_column(_LABEL, pa.array(labels[: baseline.num_rows], pa.float64()))
-        current = current.append_column(_LABEL, pa.array(known, pa.float64(), from_pandas=True))
+        current = current.append_column(_LABEL, pa.array(current_labels, pa.float64(), from_pandas=True))
     spec = _settings(spec, bool(label), bool(score), bool(time))
     labelled = current.filter(current[_LABEL].is_valid()) if label else current.slice(0, 0)
     details: dict[str, Any] = {"label": _LABEL, "task": named.task, "group": columns.get("group", "")}
@@ -133,7 +133,7 @@ def _timed(table: pa.Table, time: str) -> pa.Table:
     """The table with its time in the column that the checks read; without one all rows have the same."""
     moments = column_of(table, time, "event_time") if time else pa.array(np.zeros(len(table), "datetime64[us]"))
     if not pa.types.is_timestamp(moments.type) or moments.null_count:
-        found = f"{moments.type} with {moments.null_count:,} nulls"
-        raise ConfigurationError(f"event_time: {time}: expected a time in each row, found {found}.")
+        times = f"{moments.type} with {moments.null_count:,} nulls"
+        raise ConfigurationError(f"event_time: {time}: expected a time in each row, found {times}.")
     kept = [name for name in table.column_names if name != TIME]
     return table.select(kept).append_column(TIME, moments.cast(pa.timestamp("us", "UTC")))

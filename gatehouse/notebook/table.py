@@ -1,5 +1,6 @@
 """Rows that a notebook shows as a table and gives as a data frame."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -12,12 +13,12 @@ Item = TypeVar("Item")
 _MOST_ROWS = 60
 
 
-class Tabular:
+class Tabular(ABC):
     """What has rows: a data frame, and a table in a notebook."""
 
+    @abstractmethod
     def rows(self) -> Iterable[Row]:
         """The rows, as dictionaries by column."""
-        raise NotImplementedError
 
     def to_pandas(self) -> "pd.DataFrame":
         """The rows as a data frame."""

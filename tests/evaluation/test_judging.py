@@ -49,9 +49,9 @@ def test_every_form_of_scores_of_classes_gives_the_metrics_of_the_reference(tmp_
     }
     for name, (columns, arguments) in forms.items():
         _, artifacts = judged(tmp_path / name, columns, task="multiclass", **arguments)
-        found = artifacts["metrics"].metadata
-        assert found["log_loss"] == pytest.approx(reference.log_loss(TRUTH, SHARES))
-        assert found["accuracy"] == pytest.approx(reference.accuracy_score(TRUTH, SHARES.argmax(axis=1)))
+        shown = artifacts["metrics"].metadata
+        assert shown["log_loss"] == pytest.approx(reference.log_loss(TRUTH, SHARES))
+        assert shown["accuracy"] == pytest.approx(reference.accuracy_score(TRUTH, SHARES.argmax(axis=1)))
 
 
 def test_answers_of_a_language_model_are_compared_by_accuracy(tmp_path: Path) -> None:

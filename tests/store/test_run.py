@@ -27,7 +27,7 @@ def test_of_many_trials_only_the_newest_is_read(store: ArtifactStore, monkeypatc
             "/minio/b/v2/artifacts/p/29decf23-c1be-4a03-96ad-10876c72d40b/require/6ecf86ee-18d6-4b16-8a8d-c6c04e627119/x",
             "",
         ),
-        ("/home/me/out/p-2026-11-27-12-40-40-828992/require-2/executor_output.json", "p-2026-11-27-12-40-40-828992"),
+        ("/runs/p-2026-11-27-12-40-40-828992/require-2/executor_output.json", "p-2026-11-27-12-40-40-828992"),
         ("/tmp/kfp_outputs/output_metadata.json", "unnamed-"),
     ],
 )

@@ -43,9 +43,9 @@ def snapshot_table(
         raise ConfigurationError(f"event_time: expected times in {event_time}, found {kinds[event_time]}.")
     repeated = table.num_rows - table.group_by(order).aggregate([]).num_rows if keys else 0
     if repeated or not table.num_rows:
-        found = f"{repeated:,} that repeat {', '.join(order)}" if repeated else "none"
+        rows = f"{repeated:,} that repeat {', '.join(order)}" if repeated else "none"
         kind = DeclarationError if repeated else NoRowsError
-        raise kind(f"{name}: expected rows, each with keys of its own, found {found}. Correct the Dataset.")
+        raise kind(f"{name}: expected rows, each with keys of its own, found {rows}. Correct the Dataset.")
     sorting = {"order_by": order, "sort_on_ingest": bool(keys), "event_time": event_time}
     with store.workspace() as workspace:
         file = workspace / f"{name}.parquet"

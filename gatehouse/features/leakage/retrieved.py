@@ -145,14 +145,14 @@ class ReplayingProvider(PassthroughProvider):
         view.tags = {**(view.tags or {}), ours.POINT_IN_TIME: rule or default}
         try:
             replayed = replay().to_arrow()
-            known = replayed if rule or by_created else replay(filter_by_created_timestamp=True).to_arrow()
+            latest = replayed if rule or by_created else replay(filter_by_created_timestamp=True).to_arrow()
         except ConfigurationError as error:
             self.unchecked[name] = str(error).rstrip(".")
             return
         late = 0
         for column in replayed.column_names[keys.num_columns :]:
             self._compare(name, keys, column, stored[column], replayed[column])
-            later = _differing(name, keys, column, replayed[column], known[column])
+            later = _differing(name, keys, column, replayed[column], latest[column])
             late = max(late, later.rows if later else 0)
         self.compared[name] = keys.num_rows
         if late:
@@ -218,18 +218,21 @@ def retrieve(
     provider = f"{ReplayingProvider.__module__}.{ReplayingProvider.__name__}"
     offline_store = ours.NAME if offline_store == "gatehouse" else offline_store
     with opened(unpacked(place, workspace), workspace, provider, offline_store) as store:
-        wanted = requested(store, service, features)
+        selection = requested(store, service, features)
         try:
-            answer = store.get_historical_features(entity_df=frame, features=wanted, **options).to_arrow()
+            answer = store.get_historical_features(entity_df=frame, features=selection, **options).to_arrow()
         except _REFUSALS as error:
             raise ConfigurationError(f"Feast refuses the retrieval: {said_by(error)}.") from error
         checked: Any = store.provider
-    if not isinstance(wanted, list):  # Feast also gives what on-demand features are computed from.
-        views: list[Any] = wanted.feature_view_projections
-        wanted = [f"{view.name_to_use()}:{feature.name}" for view in views for feature in view.features]
-    names = [ref.replace(":", "__") if options.get("full_feature_names") else ref.partition(":")[2] for ref in wanted]
+    if not isinstance(selection, list):  # Feast also gives what on-demand features are computed from.
+        views: list[Any] = selection.feature_view_projections
+        selection = [f"{view.name_to_use()}:{feature.name}" for view in views for feature in view.features]
+    names = [
+        ref.replace(":", "__") if options.get("full_feature_names") else ref.partition(":")[2]
+        for ref in selection
+    ]
     for name in names:
         rows = rows.append_column(name, answer[name])
     warnings = [f"no row has a value of {name}" for name in names if answer[name].null_count == len(answer)]
-    said = (checked.compared, checked.differences, checked.unchecked, warnings)
-    return Retrieved(rows, names, checked.keys, *said)
+    judgement = (checked.compared, checked.differences, checked.unchecked, warnings)
+    return Retrieved(rows, names, checked.keys, *judgement)

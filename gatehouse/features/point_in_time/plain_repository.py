@@ -104,8 +104,8 @@ def opened(folder: Path, workspace: Path, provider: str, offline_store: str = ""
             except (Exception, SystemExit) as error:
                 frames = [frame for frame in extract_tb(error.__traceback__) if frame.filename.startswith(str(folder))]
                 file = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else SETTINGS_FILE
-                said = f"{type(error).__name__}: {' '.join(str(error).split())}"
-                raise ConfigurationError(f"The Feast repository does not load: {file}: {said}") from error
+                cause = f"{type(error).__name__}: {' '.join(str(error).split())}"
+                raise ConfigurationError(f"The Feast repository does not load: {file}: {cause}") from error
             yield store
     finally:
         sys.path.remove(str(folder))

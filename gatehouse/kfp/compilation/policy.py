@@ -68,18 +68,13 @@ def _resources(compiled: Compiled) -> Iterator[str]:
         yield from (f"task {task.path}: has no {name}" for name in _RESOURCES if name not in resources)
 
 
-@_rule(
-    "retries",
-    "pods get lost; a second attempt is safe only if the component declares it, and needs time for all attempts",
-)
+@_rule("retries", "pods get lost; a second attempt is safe, and needs time for all attempts")
 def _retries(compiled: Compiled) -> Iterator[str]:
     for task in compiled.leaves:
-        component = getattr(components, task.stage, None)
-        safe = component is not None and component.needs.retries
         policy = task.body.get("retryPolicy", {})
-        if component is not None and bool(policy.get("maxRetryCount")) != safe:
-            yield f"task {task.path}: retries: expected {'some' if safe else 'none'}"
-        elif safe:
+        if not policy.get("maxRetryCount"):
+            yield f"task {task.path}: retries: expected some"
+        else:
             pause, longest = (  # KFP writes seconds in a spec as 15s.
                 round(float(policy.get(name, "0s").removesuffix("s")))
                 for name in ("backoffDuration", "backoffMaxDuration")

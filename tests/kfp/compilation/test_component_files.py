@@ -81,6 +81,7 @@ def test_a_pure_component_is_cached_where_its_image_has_a_digest(tmp_path: Path)
         "    validate(store='s', snapshot='s').set_display_name('Mine').set_retry(5)\n"
         "    snapshot(store='s', source={})\n"
         "@dsl.pipeline\ndef q():\n    validate(store='s', snapshot='s').set_container_image('mine:dev')\n"
+        f"    validate(store='s', snapshot='s').set_caching_options(False).set_container_image('{digest}')\n"
         f"compiler.Compiler().compile(q, {str(tmp_path / 'q.yaml')!r})\n"
         f"compiler.Compiler().compile(p, {str(tmp_path / 'p.yaml')!r})\n"
     )
@@ -97,3 +98,4 @@ def test_a_pure_component_is_cached_where_its_image_has_a_digest(tmp_path: Path)
     assert container["image"] == digest and {"name": ATTEMPTS, "value": "6"} in container["env"]
     spec = next(yaml.safe_load_all((tmp_path / "q.yaml").read_text()))
     assert _tasks(spec)["validate"]["cachingOptions"] == {}, "another image, by tag"
+    assert _tasks(spec)["validate-2"]["cachingOptions"] == {}, "a person switched it off"
