@@ -156,5 +156,5 @@ class Experiment(Artifact):
 
 def artifact_of(store: ArtifactStore, reference: Reference | str) -> Artifact:
     """The artifact of a reference, as what its kind is."""
-    kinds = {"evaluations": Evaluation, "experiments": Experiment, "models": Model}
+    kinds: dict[str, type[Artifact]] = {"evaluations": Evaluation, "experiments": Experiment, "models": Model}
     return kinds.get(Reference.parse(str(reference)).kind, Tables)(store, reference)

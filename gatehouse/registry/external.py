@@ -76,8 +76,8 @@ def bound_evaluation(store: ArtifactStore, model_name: str, model: str, evaluati
     WrongEvaluationError if it judged other files, or does not name them; ConfigurationError for both or neither.
     """
     if bool(source) == bool(evaluation):
-        inputs = "both" if source else "neither"
-        raise ConfigurationError(f"Expected evaluation, which judge wrote, or evaluation_reference; found {inputs}.")
+        count = "both" if source else "neither"
+        raise ConfigurationError(f"Expected evaluation, which judge wrote, or evaluation_reference; found {count}.")
     if source:
         folder = Path(source, "store")
         judged = list(ArtifactStore.open(folder).references("evaluations")) if folder.is_dir() else []

@@ -228,8 +228,7 @@ def retrieve(
         views: list[Any] = selection.feature_view_projections
         selection = [f"{view.name_to_use()}:{feature.name}" for view in views for feature in view.features]
     names = [
-        ref.replace(":", "__") if options.get("full_feature_names") else ref.partition(":")[2]
-        for ref in selection
+        ref.replace(":", "__") if options.get("full_feature_names") else ref.partition(":")[2] for ref in selection
     ]
     for name in names:
         rows = rows.append_column(name, answer[name])
