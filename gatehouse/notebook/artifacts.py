@@ -61,6 +61,11 @@ class Tables(Artifact):
         """The names of its tables; a single table has an empty name."""
         return list(tables_in(self.store, self.reference))
 
+    def rows(self) -> Iterable[Row]:
+        """The rows of a single table."""
+        rows: list[Row] = self.to_arrow().to_pylist()
+        return rows
+
     def to_arrow(self, table: str = "", columns: Sequence[str] = ()) -> pa.Table:
         """A table, all columns or some; a value of a sensitive column is `***`.
 
