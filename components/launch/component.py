@@ -33,7 +33,8 @@ def launch(
 
     The script needs no protocol. It writes its result to the folder $GATEHOUSE_OUTPUT, and reads its inputs at
     $GATEHOUSE_INPUT_DATA, $GATEHOUSE_INPUT_BASE_MODEL, and so on. What it keeps in $GATEHOUSE_CHECKPOINTS is there
-    again when this task starts it again; in another pod only with a store. It prints metrics as `name=value`. It has
+    again when this task starts it again; in another pod only with a store. Its metrics are what it prints as
+    `name=value`, and what it logs with `mlflow.start_run()` where MLFLOW_TRACKING_URI of the task names a server. It has
     succeeded if its exit code is 0 and its output is not empty.
 
     Args:
@@ -57,7 +58,7 @@ def launch(
     Returns:
         reference: Address of the result in the store; empty without one.
         model: The folder that the script wrote.
-        metrics: The last value of each metric that it printed.
+        metrics: The last value of each metric that it printed or logged.
         log: What it printed.
     """
     parameters = dict(locals())

@@ -25,6 +25,7 @@ from gatehouse.launchers.rank_files import FLAG, OUTCOME, Preempted
 from gatehouse.runtime.process import die_with_parent, follow_owner
 from gatehouse.store.atomic_file import write_json
 from gatehouse.store.canonical import sha256_of
+from gatehouse.tracking.place import OWN_TOKEN, OWN_URI, TOKEN, URI
 
 CODE, INPUTS = "code", "inputs"
 """Folders of the job's directory: the user's program, where the command starts, and a file or folder for each input."""
@@ -97,6 +98,8 @@ def _run(directory: Path) -> int:
     own |= {f"GATEHOUSE_INPUT_{path.name.upper()}": str(path) for path in (directory / INPUTS).glob("*")}
     write_json(directory / "parameters.json", job["parameters"])
     own["GATEHOUSE_PARAMETERS"] = str(directory / "parameters.json")
+    if (uri := os.environ.get(OWN_URI)) and job["environment"].get(URI) == uri:
+        own[TOKEN] = os.environ.get(OWN_TOKEN, "")
     # `python` and `torchrun` are those of this interpreter, also where its environment is not activated.
     own["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     process = subprocess.Popen(

@@ -30,7 +30,7 @@ class LaunchRequest(CommandRequest):
 
 
 class LaunchResult(StageModel):
-    """The files that the command left, and the last value of each metric in its log."""
+    """The files that the command left, and the last value of each metric in its log or in MLflow."""
 
     output: str
     metrics: dict[str, float]
@@ -52,9 +52,20 @@ def launch(request: LaunchRequest, store: ArtifactStore) -> LaunchResult:
     from gatehouse.launchers.commands import finished_command
     from gatehouse.launchers.launcher import LOG, WEIGHTS
     from gatehouse.runtime.archives import unpack_tar
+    from gatehouse.runtime.redaction import holds_password
+    from gatehouse.tracking.mlflow_client import JOB, ensure_run, tracking_of
+    from gatehouse.tracking.place import RUN, URI, server_uri, warning_on_failure
 
     key = f"launch-{digest_of(identity_of(request))[:24]}"
-    with finished_command(store, key, request) as (job, metrics), store.workspace() as workspace:
+    tracking = tracking_of(store) if (uri := server_uri()) and not holds_password(uri) else None
+    tracked: dict[str, str] = {}
+    if tracking:  # What the command logs in MLflow, it logs in this run.
+        with warning_on_failure(store, "launch:tracking"), tracking.client() as client:
+            run = ensure_run(client, tracking.experiment(client, request.name), JOB, key, request.name, {})
+            tracked = {URI: uri, RUN: run.info.run_id}
+    command = request.command.model_copy(update={"environment": tracked | request.command.environment})
+    own = request.model_copy(update={"command": command})
+    with finished_command(store, key, own) as (job, metrics), store.workspace() as workspace:
         with tarfile.open(job / WEIGHTS) as archive:
             unpack_tar(archive, workspace)
             files = {name: workspace / name for name in archive.getnames()}
@@ -63,5 +74,8 @@ def launch(request: LaunchRequest, store: ArtifactStore) -> LaunchResult:
         if request.log:
             (job / LOG).touch()  # The command may have printed nothing.
             shutil.copyfile(job / LOG, request.log)
+    if tracking and tracked:
+        with warning_on_failure(store, "launch:tracking"), tracking.client() as client:
+            metrics |= client.get_run(tracked[RUN]).data.metrics
     finite = {name: value for name, value in metrics.items() if math.isfinite(value)}
     return LaunchResult(output=str(output), metrics=finite)

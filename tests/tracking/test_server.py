@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from gatehouse.launchers.launch_stage import LaunchRequest, launch
+from gatehouse.launchers.spec import CommandSpec, LocalLaunch
 from gatehouse.store.reference import Reference
 from gatehouse.store.run import RUN_ID, Attempt
 from gatehouse.store.store import ArtifactStore
@@ -242,3 +244,33 @@ def test_kfp_s_workspace_and_token_are_used_and_not_sent_to_the_project_s_own_se
             client.search_experiments()
         assert own.access == {("Bearer own-token", "")}
     assert {name: os.environ[name] for name in access} == access
+
+
+LOGGING = """
+import mlflow, os, pathlib
+saved = pathlib.Path(os.environ["GATEHOUSE_CHECKPOINTS"]) / "begun"
+with mlflow.start_run():
+    mlflow.log_metric("loss", 0.25 if saved.exists() else 0.5, step=int(saved.exists()))
+    print("accuracy=0.75")
+    if not saved.exists():
+        saved.touch()
+        os.kill(os.getpid(), 9)
+(pathlib.Path(os.environ["GATEHOUSE_OUTPUT"]) / "weights").touch()
+"""
+
+
+def test_metrics_of_a_launched_command_are_also_those_that_it_logs_in_its_run(
+    store: ArtifactStore, tmp_path: Path, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GATEHOUSE_MLFLOW_TRACKING_URI", proxy.url)
+    monkeypatch.setenv("GATEHOUSE_MLFLOW_TRACKING_TOKEN", "ours")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "https://of-kfp")
+    (tmp_path / "script.py").write_text(LOGGING)
+    command = CommandSpec(command=("python", "script.py"), launch=LocalLaunch(), restarts=1)
+    request = LaunchRequest(name="own", command=command, files={"code": str(tmp_path / "script.py")})
+    assert launch(request, store).metrics == {"loss": 0.25, "accuracy": 0.75}
+    assert {access[0] for access in proxy.access} == {"Bearer ours"}
+    assert _steps(proxy, "own") == [0, 1], "the second attempt goes on in the run of the first"
+    client = quiet_client(proxy.url)
+    entry = client.get_experiment_by_name("own")
+    assert entry and [run.info.status for run in client.search_runs([entry.experiment_id])] == ["FINISHED"]
