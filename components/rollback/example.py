@@ -6,6 +6,6 @@ from gatehouse.components import resolve, rollback
 
 
 @dsl.pipeline
-def example(store: str, version: int) -> None:
-    withdrawn = rollback(store=store, model_name="diabetes", version=version, reason="Too many wrong answers.")
-    resolve(store=store, model_name="diabetes").after(withdrawn)
+def example(store: str, model_name: str, version: int) -> None:
+    withdrawn = rollback(store=store, model_name=model_name, version=version, reason="Too many wrong answers.")
+    resolve(store=store, model_name=model_name).after(withdrawn)

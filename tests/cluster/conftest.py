@@ -57,6 +57,7 @@ class Cluster:
         store: The session's store.
         source: Address of the raw files.
         api: The API of Kubeflow Pipelines.
+        images: Those of the profile, by their use.
     """
 
     profile: Path
@@ -64,6 +65,7 @@ class Cluster:
     store: ArtifactStore
     source: str
     api: KfpApi
+    images: dict[str, str]
     _runs: list[str] = field(default_factory=list)
     _projects: list[str] = field(default_factory=list)
 
@@ -186,6 +188,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureReq
     for path in (folder / "raw").iterdir():
         store.objects.put_file(f"raw/nycflights13/data/{path.name}", path)
     api = KfpApi.connect(body["endpoint"], body.get("namespace", ""))
-    made = Cluster(profile, folder, store, f"{body['store']}/raw", api)
+    made = Cluster(profile, folder, store, f"{body['store']}/raw", api, body["images"])
     yield made
     made.clear()

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from gatehouse.kfp_api.answers import Run
 from gatehouse.operations.ending.outcome import outcome_in_kfp
@@ -191,8 +190,7 @@ def test_kfp_caches_what_may_be_cached_and_nothing_else(cluster: Cluster, starte
         for run in (started.runs["scoring"], again)
     )
     # What KFP's cache answers has no pod, and leaves no event. It caches nothing in an image that a tag names.
-    image = yaml.safe_load(cluster.profile.read_text()).get("images", {}).get("data", "")
-    assert first - second == ({"retrieve_decisions"} if by_digest(image) else set())
+    assert first - second == ({"retrieve_decisions"} if by_digest(cluster.images["data"]) else set())
 
 
 def test_waiting_ends_with_the_code_of_the_run(cluster: Cluster) -> None:

@@ -5,7 +5,6 @@ import os
 import re
 import subprocess
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import kfp
@@ -17,7 +16,7 @@ from gatehouse import components as gh
 from gatehouse.registry.ledger import Ledger
 from gatehouse.store.run import events
 from gatehouse.store.store import ArtifactStore
-from tests.cluster.conftest import MINUTES, PROFILE, Cluster
+from tests.cluster.conftest import MINUTES, Cluster
 from tests.cluster.test_cluster import PIPELINE_ROOT
 from tests.source_tree import ROOT
 
@@ -82,7 +81,7 @@ def own(image: str) -> tuple[Any, Any]:
 
 
 def pipeline(cluster: Cluster, kind: str, *, broken: bool = False, pause: float = 0.0) -> Any:
-    images = yaml.safe_load(Path(os.environ[PROFILE]).read_text())["images"]
+    images = cluster.images
     make, score = own(images["training"])
     store = cluster.store.address
     loaded = {
@@ -91,8 +90,7 @@ def pipeline(cluster: Cluster, kind: str, *, broken: bool = False, pause: float 
     }
 
     def small(component: Any, **inputs: Any) -> Any:
-        task = component(**inputs).set_cpu_request("250m").set_memory_request("1G").set_memory_limit("2G")
-        return task.set_container_image(images[component.needs.image])
+        return component(**inputs).set_memory_limit("2G").set_container_image(images[component.needs.image])
 
     @dsl.pipeline(name="own")
     def built() -> None:
@@ -124,13 +122,19 @@ def pipeline(cluster: Cluster, kind: str, *, broken: bool = False, pause: float 
     return built
 
 
-def start(cluster: Cluster, built: Any, name: str) -> str:
-    """Start a run as a user does, with KFP's client; returns its id."""
-    package = str(cluster.folder / f"{name}.yaml")
-    compiler.Compiler().compile(built, package, pipeline_name=name)
-    body = yaml.safe_load(cluster.profile.read_text())
-    client = kfp.Client(host=body["endpoint"], namespace=body.get("namespace") or "kubeflow")
-    run: str = client.create_run_from_pipeline_package(package, run_name=name, enable_caching=None).run_id
+def start(cluster: Cluster, built: Any, name: str, **inputs: Any) -> str:
+    """Start a run as a user does, with KFP's client; returns its id. Several pods of it fit on one node."""
+    package = cluster.folder / f"{name}.yaml"
+    compiler.Compiler().compile(built, str(package), pipeline_name=name)
+    spec, *platform = yaml.safe_load_all(package.read_text())
+    for executor in spec["deploymentSpec"]["executors"].values():
+        if "resources" in executor.get("container", {}):
+            executor["container"]["resources"] |= {"resourceCpuRequest": "250m", "resourceMemoryRequest": "512M"}
+    package.write_text(
+        yaml.safe_dump_all([spec, *platform]).replace("gatehouse/training:0.1.0", cluster.images["training"])
+    )
+    client = kfp.Client(host=cluster.api.endpoint, namespace=cluster.api.namespace or "kubeflow")
+    run: str = client.create_run_from_pipeline_package(str(package), inputs, run_name=name, enable_caching=None).run_id
     cluster._runs.append(run)
     return run
 

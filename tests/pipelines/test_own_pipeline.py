@@ -1,5 +1,6 @@
 """A pipeline of a user's own, made of components alone, trains a model that is registered."""
 
+import runpy
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from gatehouse.errors import ConfigurationError
 from gatehouse.registry.ledger import Ledger
 from gatehouse.store.run import RUN_ID, end_of, events
 from gatehouse.store.store import ArtifactStore
+from tests.kfp.test_examples import EXAMPLES
 from tests.small_example import MODEL, WINDOW
 
 
@@ -63,12 +65,20 @@ def test_a_model_that_train_trained_in_a_pipeline_of_ones_own_is_registered(
     end = end_of(copy, run)
     assert end is not None and end["state"] == "succeeded"
     versions = Ledger(copy, MODEL).state().versions
-    decisions = [
-        event.body["result"]
-        for _, event in events(copy, run)
-        if event.stage == "register" and event.event == "finished"
-    ]
-    assert len(versions) == before + 1, [decision["reasons"] for decision in decisions]
+    results = {event.stage: event.body["result"] for _, event in events(copy, run) if "result" in event.body}
+    assert len(versions) == before + 1, results["register"]["reasons"]
+
+    # The examples of components that need a champion score its rows, and withdraw it.
+    rows = next(
+        path for path in copy.paths(results["retrieve_training_set"]["training_set"]) if path.suffix == ".parquet"
+    )
+    for name, inputs in (
+        ("score_dataset", {"rows": str(rows)}),
+        ("rollback", {"version": len(versions)}),
+    ):
+        example = runpy.run_path(str(EXAMPLES[name]))["example"]
+        example(store=copy.address, model_name=MODEL, **inputs)
+    assert Ledger(copy, MODEL).state().champion == before
 
     # On a cluster it is the same pipeline, with all that the tasks need.
     compiler.Compiler().compile(pipeline, str(tmp_path / "own.yaml"))

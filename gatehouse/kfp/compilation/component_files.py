@@ -63,7 +63,8 @@ def _around(component: Component) -> Any:
         task = component(**dict(zip((parameter.name for parameter in order), values, strict=True)))
         return outputs(**{name: task.outputs[name] for name in fields}) if fields else None
 
-    pipeline.__signature__ = inspect.Signature(order, return_annotation=outputs)  # type: ignore[attr-defined]
+    signature = inspect.Signature(order, return_annotation=outputs)
+    setattr(pipeline, "__signature__", signature)  # noqa: B010 - KFP reads it, and mypy knows none of a function.
     pipeline.__annotations__ = {parameter.name: parameter.annotation for parameter in order} | {"return": outputs}
     pipeline.__doc__ = function.__doc__
     return dsl.pipeline(name=f"gatehouse-{function.__name__.replace('_', '-')}")(pipeline)
