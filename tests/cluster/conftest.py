@@ -16,8 +16,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import kfp
 import pytest
 import yaml
+from kfp import compiler
 
 from gatehouse.cli.kfp import Place
 from gatehouse.kfp.submission import Submission, Upload
@@ -159,6 +161,23 @@ class Cluster:
 
     def _delete(self, path: str) -> None:
         self.api._connection.call_api(f"/apis/v2beta1/{path}", "DELETE", header_params={})
+
+
+def start(cluster: Cluster, built: Any, name: str, **inputs: Any) -> str:
+    """Start a run as a user does, with KFP's client; returns its id. Several pods of it fit on one node."""
+    package = cluster.folder / f"{name}.yaml"
+    compiler.Compiler().compile(built, str(package), pipeline_name=name)
+    spec, *platform = yaml.safe_load_all(package.read_text())
+    for executor in spec["deploymentSpec"]["executors"].values():
+        if "resources" in executor.get("container", {}):
+            executor["container"]["resources"] |= {"resourceCpuRequest": "250m", "resourceMemoryRequest": "512M"}
+    package.write_text(
+        yaml.safe_dump_all([spec, *platform]).replace("gatehouse/training:0.1.0", cluster.images["training"])
+    )
+    client = kfp.Client(host=cluster.api.endpoint, namespace=cluster.api.namespace or "kubeflow")
+    run: str = client.create_run_from_pipeline_package(str(package), inputs, run_name=name, enable_caching=None).run_id
+    cluster._runs.append(run)
+    return run
 
 
 def _with_fault(upload: Upload, fault: str) -> str:

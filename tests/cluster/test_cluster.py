@@ -4,6 +4,7 @@ All runs are started at the beginning, side by side, as each takes minutes that 
 """
 
 import os
+import runpy
 import time
 from dataclasses import dataclass
 from datetime import timedelta
@@ -20,7 +21,9 @@ from gatehouse.runtime.images import by_digest
 from gatehouse.runtime.variables import ENDPOINT
 from gatehouse.store.run import end_of
 from gatehouse.store.store import ArtifactStore
-from tests.cluster.conftest import Cluster
+from tests.cluster.conftest import MINUTES, Cluster, start
+from tests.kfp.test_examples import EXAMPLES
+from tests.small_example import MODEL
 
 pytestmark = pytest.mark.timeout(3600)
 PIPELINE_ROOT = "GATEHOUSE_CLUSTER_PIPELINE_ROOT"
@@ -83,6 +86,17 @@ def test_a_run_is_green_and_gives_a_champion(cluster: Cluster, green: Started) -
     assert cluster.store.exists(results["train"]["model"])
     shown = cluster.gatehouse("models", "list", "--store", cluster.store.address)
     assert "champion" in shown
+
+
+def test_the_champion_scores_rows_in_a_pipeline_of_ones_own(cluster: Cluster, green: Started) -> None:
+    events = [event for event in cluster.events(green.runs["green"]) if event.event == "finished"]
+    results = {event.stage: event.body["result"] for event in events}
+    training_set = results["retrieve_training_set"]["training_set"]
+    rows = next(path for path in cluster.store.paths(training_set) if path.suffix == ".parquet")
+    cluster.store.objects.put_file("rows.parquet", rows)
+    inputs = {"store": cluster.store.address, "rows": f"{cluster.store.address}/rows.parquet", "model_name": MODEL}
+    run = start(cluster, runpy.run_path(str(EXAMPLES["score_dataset"]))["example"], "scored", **inputs)
+    assert cluster.api.wait(run, MINUTES * 60).state == "SUCCEEDED"
 
 
 def test_a_second_run_has_everything_from_the_memo(cluster: Cluster, started: Started) -> None:

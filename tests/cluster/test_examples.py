@@ -12,8 +12,7 @@ from kfp import dsl
 
 from gatehouse import components as gh
 from gatehouse.store.run import events
-from tests.cluster.conftest import MINUTES, Cluster
-from tests.cluster.test_own_pipeline import start
+from tests.cluster.conftest import MINUTES, Cluster, start
 from tests.kfp.test_examples import ELSEWHERE, EXAMPLES
 
 pytestmark = pytest.mark.timeout(3600)

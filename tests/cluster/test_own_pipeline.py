@@ -7,16 +7,14 @@ import subprocess
 from contextlib import suppress
 from typing import Any
 
-import kfp
 import pytest
-import yaml
-from kfp import compiler, components, dsl
+from kfp import components, dsl
 
 from gatehouse import components as gh
 from gatehouse.registry.ledger import Ledger
 from gatehouse.store.run import events
 from gatehouse.store.store import ArtifactStore
-from tests.cluster.conftest import MINUTES, Cluster
+from tests.cluster.conftest import MINUTES, Cluster, start
 from tests.cluster.test_cluster import PIPELINE_ROOT
 from tests.source_tree import ROOT
 
@@ -120,23 +118,6 @@ def pipeline(cluster: Cluster, kind: str, *, broken: bool = False, pause: float 
         )
 
     return built
-
-
-def start(cluster: Cluster, built: Any, name: str, **inputs: Any) -> str:
-    """Start a run as a user does, with KFP's client; returns its id. Several pods of it fit on one node."""
-    package = cluster.folder / f"{name}.yaml"
-    compiler.Compiler().compile(built, str(package), pipeline_name=name)
-    spec, *platform = yaml.safe_load_all(package.read_text())
-    for executor in spec["deploymentSpec"]["executors"].values():
-        if "resources" in executor.get("container", {}):
-            executor["container"]["resources"] |= {"resourceCpuRequest": "250m", "resourceMemoryRequest": "512M"}
-    package.write_text(
-        yaml.safe_dump_all([spec, *platform]).replace("gatehouse/training:0.1.0", cluster.images["training"])
-    )
-    client = kfp.Client(host=cluster.api.endpoint, namespace=cluster.api.namespace or "kubeflow")
-    run: str = client.create_run_from_pipeline_package(str(package), inputs, run_name=name, enable_caching=None).run_id
-    cluster._runs.append(run)
-    return run
 
 
 def printed(cluster: Cluster, name: str, run: str) -> str:
