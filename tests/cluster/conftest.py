@@ -98,6 +98,13 @@ class Cluster:
         """The run when it has ended."""
         return self.api.wait(run.id, MINUTES * 60)
 
+    def require_success(self, run: str) -> None:
+        """Wait for the end of a run, and show the last lines of its failed pods unless it succeeded."""
+        state = self.api.wait(run, MINUTES * 60).state
+        failed = ("-l", f"pipeline/runid={run}", "--field-selector=status.phase=Failed", "-o", "name")
+        names = self.kubectl("get", "pods", *failed).split() if state != "SUCCEEDED" else []
+        assert state == "SUCCEEDED", "\n".join(self.kubectl("logs", name, "-c", "main", "--tail=40") for name in names)
+
     def events(self, run: Run) -> list[Event]:
         """What the stages of a run recorded."""
         return [event for _, event in events(self.store, run.id)]

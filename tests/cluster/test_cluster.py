@@ -21,7 +21,7 @@ from gatehouse.runtime.images import by_digest
 from gatehouse.runtime.variables import ENDPOINT
 from gatehouse.store.run import end_of
 from gatehouse.store.store import ArtifactStore
-from tests.cluster.conftest import MINUTES, Cluster, start
+from tests.cluster.conftest import Cluster, start
 from tests.kfp.test_examples import EXAMPLES
 from tests.small_example import MODEL
 
@@ -96,7 +96,7 @@ def test_the_champion_scores_rows_in_a_pipeline_of_ones_own(cluster: Cluster, gr
     cluster.store.objects.put_file("rows.parquet", rows)
     inputs = {"store": cluster.store.address, "rows": f"{cluster.store.address}/rows.parquet", "model_name": MODEL}
     run = start(cluster, runpy.run_path(str(EXAMPLES["score_dataset"]))["example"], "scored", **inputs)
-    assert cluster.api.wait(run, MINUTES * 60).state == "SUCCEEDED"
+    cluster.require_success(run)
 
 
 def test_a_second_run_has_everything_from_the_memo(cluster: Cluster, started: Started) -> None:

@@ -76,7 +76,7 @@ def started(cluster: Cluster, task: Callable[..., Any], name: str, **inputs: Any
 
 @pytest.mark.parametrize("name", sorted(EXAMPLES.keys() - ELSEWHERE))
 def test_an_example_runs(cluster: Cluster, runs: dict[str, str], name: str) -> None:
-    assert cluster.api.wait(runs[name], MINUTES * 60).state == "SUCCEEDED"
+    cluster.require_success(runs[name])
 
 
 def errors(cluster: Cluster, run: str) -> set[str]:
@@ -122,5 +122,5 @@ def test_a_search_goes_on_after_its_pod_was_deleted(cluster: Cluster) -> None:
     pods = json.loads(cluster.kubectl("get", "pods", "-l", f"pipeline/runid={run}", "-o", "json"))["items"]
     names = [pod["metadata"]["name"] for pod in pods if pod["status"].get("phase") == "Running"]
     cluster.kubectl("delete", "pod", *(name for name in names if "-impl-" in name), "--grace-period=0", "--force")
-    assert cluster.api.wait(run, MINUTES * 60).state == "SUCCEEDED"
+    cluster.require_success(run)
     assert {*trials()} == {1, 2} and len(trials()) == SPACE["max_trial_count"], "each trial ended once"

@@ -162,7 +162,7 @@ def test_a_script_goes_on_after_its_pod_was_deleted_and_its_model_is_champion(
 
     (pod, *_) = cluster.until("epoch 19", halfway)
     cluster.kubectl("delete", "pod", pod, "--grace-period=0", "--force")
-    assert cluster.api.wait(run, MINUTES * 60).state == "SUCCEEDED"
+    cluster.require_success(run)
     assert champion(cluster, kind) == 1
     firsts = [int(number) for number in re.findall(r"first=(\d+)", printed(cluster, f"own-{kind}", run))]
     assert max(firsts) > 0, "it went on from a checkpoint"
@@ -176,7 +176,7 @@ def test_rows_that_break_the_contract_end_the_run_red(cluster: Cluster, runs: di
 def test_what_meets_the_world_runs_again_in_an_unchanged_run(cluster: Cluster, runs: dict[str, str]) -> None:
     cluster.api.wait(runs["local"], MINUTES * 60)
     again = start(cluster, pipeline(cluster, "local", pause=1.5), "own-local")
-    assert cluster.api.wait(again, MINUTES * 60).state == "SUCCEEDED"
+    cluster.require_success(again)
     first, second = ({event.stage for _, event in events(cluster.store, run)} for run in (runs["local"], again))
     assert {"snapshot", "launch", "register_model"} <= first & second
     assert len(Ledger(cluster.store, "own-local").state().versions) == 1, "equal files are one model"
