@@ -7,7 +7,7 @@ from kfp import dsl
 from gatehouse.components.interface import component
 
 
-@component("data", title="Judge predictions", cpu="2", memory="4G", artifacts=("model",))
+@component("data", title="Judge predictions", caching=True, cpu="2", memory="4G")
 def judge(
     dataset: dsl.Input[dsl.Dataset],
     evaluation: dsl.Output[dsl.Artifact],
