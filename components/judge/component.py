@@ -101,7 +101,7 @@ def judge(
         "test_set": test_set,
         "scores": scores,
         "spec": measured.model_dump(mode="json"),
-        "policy": given("policy", policy, policy_file) if policy or policy_file else {},
+        "policy": given("policy", policy, policy_file, default={}),
         "threshold": threshold,
         "champion": champion,
         "files": digests_of(model.path) if model else {},

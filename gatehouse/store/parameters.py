@@ -167,11 +167,13 @@ def open_store(address: str) -> ArtifactStore:
     return ArtifactStore.open(address)
 
 
-def given(name: str, inline: Mapping[str, Any], artifact: Any = None) -> dict[str, Any]:
+def given(name: str, inline: Mapping[str, Any], artifact: Any = None, default: Any = None) -> dict[str, Any]:
     """The configuration that a task gets as the object `name`, or as a file of YAML or JSON in the artifact.
 
-    Raises ConfigurationError if it gets both or neither, or if the file holds no object.
+    Raises ConfigurationError if it gets both, or neither and there is no default, or if the file holds no object.
     """
+    if default is not None and not inline and artifact is None:
+        return dict(default)
     if bool(inline) == (artifact is not None):
         raise ConfigurationError(f"{name}: expected an object or a file, found {'both' if inline else 'neither'}.")
     body = as_written(inline) if inline else read_yaml(Path(artifact.path).read_text(encoding="utf-8"), name)

@@ -11,6 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from gatehouse.errors import ConfigurationError
+from gatehouse.store import parameters
 from gatehouse.store.identity import Spec, operational
 from gatehouse.store.parameters import (
     SINCE,
@@ -141,3 +143,10 @@ def test_a_configuration_survives_what_kfp_makes_of_an_object(settings: Settings
 def test_a_text_that_a_person_writes_stays_what_it_is(text: str) -> None:
     """Analytics writes (none) for a value that is missing, and a dictionary in a pipeline does not go through ours."""
     assert as_written({"allowed": [text, "organic"]}) == {"allowed": [text, "organic"]}
+
+
+def test_a_configuration_that_nobody_gives_is_the_default_or_refused() -> None:
+    assert parameters.given("spec", {}, default={"a": 1}) == {"a": 1}
+    assert parameters.given("spec", {"b": 5.0}, default={"a": 1}) == {"b": 5}
+    with pytest.raises(ConfigurationError, match="neither"):
+        parameters.given("spec", {})
