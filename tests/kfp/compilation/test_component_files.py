@@ -61,7 +61,7 @@ def test_a_task_has_what_it_needs_in_python_and_from_its_file(name: str, tmp_pat
     ]
     outputs = {key for key, spec in (component.component_spec.outputs or {}).items() if not _addresses(name, key)}
     assert (loaded.component_spec.outputs or {}).keys() == outputs
-    assert is_plain(component) or not optional, "KFP fails in a pod for want of an optional artifact of a pipeline"
+    assert is_plain(component) or not optional, "KFP fails in a pod if an optional artifact of a pipeline is missing"
     forms = [component] + [loaded] * (not is_plain(component))
     for number, form in enumerate(forms):
         spec, platform = _used(form, tmp_path / f"{number}.yaml")
