@@ -39,7 +39,7 @@ class Needs:
         memory: Memory, in Kubernetes' notation.
         minutes: The time limit of an attempt.
         artifacts: Optional artifacts that the component's file takes, and requires. In the task of a pipeline that is a
-            component, KFP fails for want of an optional artifact that nobody gives.
+            component, KFP fails if nobody gives an optional artifact.
     """
 
     image: str

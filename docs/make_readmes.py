@@ -1,22 +1,13 @@
-"""Writes components/<name>/README.md from each component, its stages and its example, and an index of all.
-
-A component without an `example.py` gets an example with what it requires as parameters; both are compiled here.
-"""
+"""Writes components/<name>/README.md from each component, its stages and its example, and an index of all."""
 
 import ast
-import inspect
-import runpy
-import tempfile
-from pathlib import Path
 from typing import Any
 
 from _pages import ROOT, main, table
 from docstring_parser import parse
-from kfp.compiler import Compiler
-from kfp.dsl import base_component
 
 from gatehouse.components.interface import RETRIES, Component
-from gatehouse.kfp.compilation.component_files import is_plain, public_components
+from gatehouse.kfp.compilation.component_files import in_file, is_plain, public_components
 from gatehouse.store.image import image_names
 from gatehouse.store.stage import Stage, declared_stages
 
@@ -30,6 +21,11 @@ _TYPES = {
     "Dict": "object",
     "PipelineTaskFinalStatus": "how KFP says that it ended",
 }
+_PAIRS = (
+    "snapshot_dataset snapshot validate_dataset validate retrieve_features compute_features split_dataset split "
+    "launch train search tune judge evaluate register_model register score_dataset score monitor_dataset monitor"
+)
+"""Components that do the same: one for what anything made, then one for what Gatehouse made."""
 _GENERATED = "<!-- Written by docs/make_readmes.py; do not edit. -->\n"
 
 
@@ -45,9 +41,10 @@ def _readme(name: str, component: Component) -> str:
     errors: dict[str, list[str]] = {}
     for error in [*doc.raises, *(error for stage in own for error in parse(stage.__doc__ or "").raises)]:
         errors.setdefault(str(error.type_name), []).append(" ".join((error.description or "").split()).rstrip("."))
-    caching = (
-        "where the image is named by digest" if needs.caching else "no: it reads or writes the world, or may go on"
-    )
+    by_digest = "where the image is named by digest"
+    if is_plain(component):
+        by_digest += "; of `component.yaml` always, unless `set_caching_options(False)`"
+    caching = by_digest if needs.caching else "no: it reads or writes the world, or may go on"
     costs = [
         ["CPU and memory", f"{needs.cpu}, {needs.memory}"],
         ["time limit of an attempt", f"{needs.minutes} minutes"],
@@ -65,9 +62,11 @@ def _readme(name: str, component: Component) -> str:
         f"# {name}\n\n{_GENERATED}",
         f"{doc.short_description}\n",
         *([f"{doc.long_description}\n"] if doc.long_description else []),
-        "```python",
-        _example(name, component).strip(),
-        "```\n",
+        *(
+            ["```python", example.read_text().partition('"""\n')[2].strip(), "```\n"]
+            if (example := _COMPONENTS / name / "example.py").is_file()
+            else []
+        ),
         "Without Gatehouse: `kfp.components.load_component_from_file`, or `load_component_from_url`, of this folder's "
         f"`component.yaml`.{_file_alone(component)}\n",
         "## Inputs\n",
@@ -81,52 +80,15 @@ def _readme(name: str, component: Component) -> str:
 
 
 def _file_alone(component: Component) -> str:
-    """What the file does not take, or requires."""
-    optional = [name for name, field in (component.component_spec.inputs or {}).items() if field.optional]
-    artifacts = [name for name in optional if "." in str(component.component_spec.inputs[name].type)]
-    if is_plain(component) or not artifacts:
-        return ""
-    required = [name for name in artifacts if name in component.needs.artifacts]
-    other = [name for name in artifacts if name not in required]
-    texts = [f"requires `{name}`" for name in required] + [f"has no `{name}`" for name in other]
-    return f" It {', '.join(texts)}."
-
-
-def _example(name: str, component: Component) -> str:
-    """The text of an example that compiles: the component's own, or one with its required inputs as parameters."""
-    path = _COMPONENTS / name / "example.py"
-    if path.is_file():
-        text = path.read_text().partition('"""\n')[2]
-    else:
-        parameters = inspect.signature(component.python_func).parameters
-        required = [parameters[key] for key in parameters if key in component.required_inputs]
-        signature = [f"{parameter.name}: {_annotation(parameter.annotation)}" for parameter in required]
-        call = [f"{parameter.name}={parameter.name}" for parameter in required]
-        text = (
-            f"from kfp import dsl\n\nfrom gatehouse.components import {name}\n\n\n@dsl.pipeline\n"
-            f"{_in_lines('def example(', signature, ') -> None:')}\n{_in_lines(f'    {name}(', call, ')')}\n"
-        )
-    with tempfile.TemporaryDirectory() as folder:
-        (source := Path(folder) / "example.py").write_text(text)
-        pipeline = runpy.run_path(str(source))["example"]
-        assert isinstance(pipeline, base_component.BaseComponent), f"{name}: expected a pipeline named example"
-        Compiler().compile(pipeline, f"{folder}/example.yaml")
-    return text
-
-
-def _in_lines(start: str, parts: list[str], end: str) -> str:
-    """A signature or a call in one line, or if that is too long with a line for each part, as ruff writes it."""
-    indent = " " * (len(start) - len(start.lstrip()))
-    line = f"{start}{', '.join(parts)}{end}"
-    return (
-        line if len(line) <= 120 else f"{start}\n" + "".join(f"{indent}    {part},\n" for part in parts) + indent + end
-    )
-
-
-def _annotation(annotation: Any) -> str:
-    if hasattr(annotation, "__origin__"):
-        return f"dsl.Input[dsl.{annotation.__origin__.__name__}]"
-    return str(annotation.__name__)
+    """What the file requires, and what of the component it lacks."""
+    whole, own = component.component_spec, in_file(component).component_spec
+    inputs, taken = whole.inputs or {}, own.inputs or {}
+    required = [f"`{name}`" for name in taken if inputs[name].optional and not taken[name].optional]
+    lacking = [
+        f"`{name}`" for name in (*inputs, *(whole.outputs or {})) if name not in {**taken, **(own.outputs or {})}
+    ]
+    texts = ((" It requires", required), (" It lacks", lacking))
+    return "".join(f"{text} {', '.join(names)}." for text, names in texts if names)
 
 
 def _inputs(component: Component) -> Any:
@@ -170,14 +132,21 @@ def _index(public: dict[str, Component]) -> str:
         [f"`{name}`", effects.reads, effects.writes, "yes" if effects.memo else "", effects.why]
         for name, effects in ((name, stage.declared.effects) for name, stage in sorted(declared_stages().items()))
     ]
+    links = [f"[{name}]({name}/README.md)" for name in _PAIRS.split()]
+    pairs = list(map(list, zip(links[::2], links[1::2], strict=True)))
     header = ["component", "what it does", "image"]
     return f"""# Components
 
 {_GENERATED}
 `from gatehouse.components import NAME` is the public path, and needs kfp alone. A folder holds one component:
 `component.py` is what KFP sees, a thin function that calls [the library](../docs/architecture.md); `component.yaml` is
-the same for who has no Gatehouse installed. [In your own pipeline](../docs/own-pipeline.md) shows how to use them.
+the same for users who have not installed Gatehouse. [In your own pipeline](../docs/own-pipeline.md) shows how to use
+them.
 
+Where two components do the same, one takes what anything made, as KFP's artifacts, and the other what Gatehouse made,
+by its reference in a store:
+
+{table(["what anything made", "what Gatehouse made"], pairs)}
 ## Components that stand alone
 
 They take and give KFP's artifacts, and need no store.

@@ -7,25 +7,16 @@ import yaml
 from _pages import EXAMPLE, ROOT, main, table
 from pydantic import BaseModel
 
-from gatehouse.configuration.schedule import Schedule
 from gatehouse.data.sources.catalog import SourceSpec
 from gatehouse.data.splitting.spec import STRATEGIES
 from gatehouse.data.validation.column_contract import Rule
 from gatehouse.data.validation.contract import Contract
-from gatehouse.evaluation.integration.spec import IntegrationSpec
-from gatehouse.evaluation.spec import EvaluationSpec, GatePolicy
+from gatehouse.evaluation.spec import GatePolicy
 from gatehouse.features.definitions import Entity, FeatureService, FeatureView, LabelView, OnDemandView, Source
-from gatehouse.features.spec import FeaturesSpec
 from gatehouse.launchers.spec import Launch
-from gatehouse.monitoring.spec import MonitoringSpec
 from gatehouse.project.platforms import Platform
 from gatehouse.project.project_file import ProjectFile
-from gatehouse.project.task_settings import StageSettings, TaskResources
-from gatehouse.tracking.provenance import Prices
-from gatehouse.training.calibration.spec import CalibrationSpec
 from gatehouse.training.spec import NetworkTraining, TreesTraining, groups_of
-from gatehouse.training.transformation.spec import TransformationSpec
-from gatehouse.tuning.spec import ExperimentSpec
 
 SOURCES: tuple[type[BaseModel], ...] = get_args(get_args(SourceSpec)[0])
 LAUNCHES: tuple[type[BaseModel], ...] = get_args(get_args(Launch)[0])
@@ -170,34 +161,19 @@ def _annotation(model: type[BaseModel], field: str) -> Any:
 def _project() -> str:
     parts = [section("project.yaml", ProjectFile, 2, skip=tuple(ProjectFile.model_fields))]
     strategies = f"{ProjectFile.model_fields['split'].description} `strategy` says how; it may be left out for `time`."
-    inner: dict[str, type[BaseModel] | tuple[tuple[type[BaseModel], ...], str, str]] = {
+    alternatives: dict[str, tuple[tuple[type[BaseModel], ...], str, str]] = {
         "source": (SOURCES, "kind", "Where the raw tables come from. `kind` says what it is."),
-        "features": FeaturesSpec,
         "split": (STRATEGIES, "strategy", strategies),
-        "transformation": TransformationSpec,
-        "training": NetworkTraining,
-        "tuning": ExperimentSpec,
-        "calibration": CalibrationSpec,
-        "evaluation": EvaluationSpec,
-        "integration": IntegrationSpec,
-        "monitoring": MonitoringSpec,
         "launch": (LAUNCHES, "kind", "Where training runs; it is in no key. See [launchers](launchers.md)."),
-        "prices": Prices,
-        "resources": TaskResources,
-        "schedules": Schedule,
-        "stages": StageSettings,
     }
-    sections = {name for name, field in ProjectFile.model_fields.items() if _models(field.annotation)}
-    assert sections == set(inner), f"project.yaml holds {sorted(sections ^ set(inner))} that this page does not know"
-    for name, model in inner.items():
-        if isinstance(model, tuple):
-            parts.append(_alternatives(name, *model))
+    for name, field in ProjectFile.model_fields.items():
+        if name in alternatives:
+            parts.append(_alternatives(name, *alternatives[name]))
         elif name == "training":
             parts.append(_training())
-        else:
+        elif models := _models(field.annotation):
             # The columns of a transformation have the models of its other keys.
-            skip = ("columns",) if model is TransformationSpec else ()
-            parts.append(section(f"`{name}`", model, 3, f"{name}.", skip=skip))
+            parts.append(section(f"`{name}`", models[0], 3, f"{name}.", skip=("columns",) * (name == "transformation")))
     parts.append(section("contract.yaml", Contract, 2))
     parts.append(section("policy.yaml", GatePolicy, 2))
     defined = (Source, Entity, FeatureView, OnDemandView, LabelView, FeatureService)

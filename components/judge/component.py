@@ -7,7 +7,7 @@ from kfp import dsl
 from gatehouse.components.interface import component
 
 
-@component("data", title="Judge predictions", cpu="2", memory="4G", artifacts=("model",))
+@component("data", title="Judge predictions", caching=True, cpu="2", memory="4G")
 def judge(
     dataset: dsl.Input[dsl.Dataset],
     evaluation: dsl.Output[dsl.Artifact],
@@ -101,7 +101,7 @@ def judge(
         "test_set": test_set,
         "scores": scores,
         "spec": measured.model_dump(mode="json"),
-        "policy": given("policy", policy, policy_file) if policy or policy_file else {},
+        "policy": given("policy", policy, policy_file, default={}),
         "threshold": threshold,
         "champion": champion,
         "files": digests_of(model.path) if model else {},

@@ -61,7 +61,7 @@ def monitor_dataset(
     from gatehouse.monitoring.spec import MonitoringSpec
     from gatehouse.store.parameters import checked, given, open_store
 
-    settings = checked("spec", MonitoringSpec, given("spec", spec, spec_file) if spec or spec_file else {})
+    settings = checked("spec", MonitoringSpec, given("spec", spec, spec_file, default={}))
     columns = {"label": label, "score": score, "task": task, "positive": positive}
     columns |= {"event_time": event_time, "group": group}
     before, now = (read_dataset(dataset.path, format) for dataset in (baseline, current))

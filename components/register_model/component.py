@@ -39,7 +39,7 @@ def register_model(
 ):
     """Register the files of a model that anything trained, behind the gate: equal files are the same model.
 
-    What nobody says of it is shown as not told, and never refused for that.
+    What nobody says of it is shown as not stated, and never refused for that.
 
     Args:
         store: Address of the artifact store.

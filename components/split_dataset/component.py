@@ -78,7 +78,7 @@ def split_dataset(
 
     opened, rows = open_store(store), read_dataset(dataset.path, format)
     roles = checked("columns", Roles, {"label": label, "task": task, **columns})
-    strategy = given("spec", spec, spec_file) if spec or spec_file else {"strategy": "random"}
+    strategy = given("spec", spec, spec_file, default={"strategy": "random"})
     if {"train_until", "test_from"} & strategy.keys() and not roles.event_time:
         raise ConfigurationError("spec: this strategy divides by time: give columns.event_time.")
     request = checked("spec", divide.request, {"training_set": "", "spec": strategy})

@@ -61,7 +61,7 @@ def page(store: ArtifactStore, reference: str) -> str:
         judged_cost=costs is not None,
         cost=record or (measured[0] if measured else None),
         inputs={
-            "candidate": inputs.get("model", "not told"),
+            "candidate": inputs.get("model", "not stated"),
             "champion": inputs.get("champion") or manifest.details.get("champion") or "none yet",
             "test set" if given else "training set": inputs["training_set"],
             "scores" if given else "split": inputs["scores" if given else "split"],

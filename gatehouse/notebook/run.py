@@ -41,12 +41,18 @@ class Run(Tabular):
 
     @property
     def facts(self) -> dict[str, Any]:
-        """Project, pipeline, state (`not ended` without a recorded end), start, seconds, decision about the model."""
+        """Project, pipeline, state, start, seconds, decision about the model.
+
+        Nothing records the end of a pipeline of your own. Its state is `failed` after a failure of a stage, `not ended`
+        while a stage runs, and else `unknown`.
+        """
         end, outcome = end_of(self.store, self.id) or {}, self.outcome
+        runs = self.recorded.plan or outcome.error == "KilledError"
+        state = "not ended" if runs else "unknown" if outcome.state == "succeeded" else outcome.state
         began = datetime.fromtimestamp(outcome.began, UTC) if outcome.began else None
         return {
             **{"run": self.id, "project": end.get("project"), "pipeline": end.get("pipeline")},
-            **{"state": end.get("state", "not ended"), "began": began, "seconds": round(outcome.seconds, 1)},
+            **{"state": end.get("state", state), "began": began, "seconds": round(outcome.seconds, 1)},
             "decision": self.recorded.result("register").get("decision"),
         }
 

@@ -7,7 +7,8 @@ from gatehouse.notebook.run import Run
 from gatehouse.notebook.table import Listing, Row
 from gatehouse.project import place
 from gatehouse.registry.explanation import version_summaries
-from gatehouse.store.run import recorded_runs
+from gatehouse.store.records import read_records
+from gatehouse.store.run import END, recorded_runs
 from gatehouse.store.store import ArtifactStore
 
 
@@ -50,8 +51,15 @@ class Store:
 
     def runs(self, most: int = 50) -> Listing[Run]:
         """The newest runs of pipelines, the newest first, with the metrics of their candidates."""
-        newest = sorted(recorded_runs(self.opened), reverse=True)[:most]
-        return Listing((Run(self.opened, run) for run in newest), lambda run: run.facts | run.metrics)
+        # KFP's ids are random. One record of each run says when it began, or at least when it ended.
+        keys = {
+            run: f"runs/{run}/{min((name for name in names if name.endswith('.1.started.json')), default=END)}"
+            for run, names in recorded_runs(self.opened).items()
+        }
+        bodies = read_records(self.opened.objects, keys.values())
+        times = {run: bodies.get(key, {}) for run, key in keys.items()}
+        newest = sorted(times, key=lambda run: times[run].get("at") or times[run].get("recorded", 0.0), reverse=True)
+        return Listing((Run(self.opened, run) for run in newest[:most]), lambda run: run.facts | run.metrics)
 
 
 def open_store(address: str = "") -> Store:

@@ -2,7 +2,7 @@
 
 The answers come from manifests, provenance and the measurement of the training. A model of Gatehouse's training that
 cannot answer one of the questions is not registered, because it could not be explained or rebuilt. For a model that
-something else trained, a person answers, and what nobody said is *not told*.
+something else trained, a person answers, and what nobody said is *not stated*.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,7 +15,7 @@ from gatehouse.store.stage import StageModel
 from gatehouse.store.store import ArtifactStore
 from gatehouse.tracking.provenance import lineage_of
 
-NOT_STATED = "not told"
+NOT_STATED = "not stated"
 _VERSIONS = 12
 
 

@@ -36,10 +36,12 @@ _FILLED_IN = frozenset({"source", "location", "window", "backfill", "since", "un
 """Fields of requests that get a parameter of a run as a person filled it in; elsewhere `none` and `all` are names."""
 
 _Model = TypeVar("_Model", bound=BaseModel)
-_NUMBER = re.compile(r"\(number (.+)\)")
+_MARK = "(gatehouse "
+"""Begins a text that stands for something else. Nobody writes it by hand, as they do `(none)`."""
+_NUMBER = re.compile(r"\(gatehouse number (.+)\)")
 _MOST_EXACT = 2**53
 """Every whole number up to this one is a fraction of 64 bits too."""
-_NULL = "(none)"
+_NULL = f"{_MARK}null)"
 """Stands for null in an object, which KFP's SDK cannot compile."""
 _ESCAPED = re.compile(r'"(?=.*\\u)(?:[^"\\\x00-\x1f]|\\["\\/bfnrt]|\\u[0-9a-f]{4})*"')
 """A text as JSON writes it, with a character by its number: a spec is ASCII, and a name in it may not be."""
@@ -88,7 +90,7 @@ def parameter_of(spec: BaseModel) -> dict[str, Any]:
             return _ascii(value)
         whole = isinstance(value, float) and value.is_integer()
         large = isinstance(value, int) and abs(value) > _MOST_EXACT
-        return f"(number {value!r})" if whole or large else value
+        return f"{_MARK}number {value!r})" if whole or large else value
 
     written: dict[str, Any] = _replaced(_differing(spec, spec.model_dump(mode="json")), marked, _ascii)
     return written
@@ -136,7 +138,7 @@ def as_written(parameter: Any) -> Any:
 
 def _ascii(text: str) -> str:
     """The text, escaped where it is not ASCII, or would be read as something else."""
-    plain = text.isascii() and not text.startswith("(") and not _ESCAPED.fullmatch(text)
+    plain = text.isascii() and not text.startswith(_MARK) and not _ESCAPED.fullmatch(text)
     return text if plain else json.dumps(text).replace("(", r"\u0028")
 
 
@@ -165,11 +167,13 @@ def open_store(address: str) -> ArtifactStore:
     return ArtifactStore.open(address)
 
 
-def given(name: str, inline: Mapping[str, Any], artifact: Any = None) -> dict[str, Any]:
+def given(name: str, inline: Mapping[str, Any], artifact: Any = None, default: Any = None) -> dict[str, Any]:
     """The configuration that a task gets as the object `name`, or as a file of YAML or JSON in the artifact.
 
-    Raises ConfigurationError if it gets both or neither, or if the file holds no object.
+    Raises ConfigurationError if it gets both, or neither and there is no default, or if the file holds no object.
     """
+    if default is not None and not inline and artifact is None:
+        return dict(default)
     if bool(inline) == (artifact is not None):
         raise ConfigurationError(f"{name}: expected an object or a file, found {'both' if inline else 'neither'}.")
     body = as_written(inline) if inline else read_yaml(Path(artifact.path).read_text(encoding="utf-8"), name)

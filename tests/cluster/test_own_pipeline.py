@@ -84,7 +84,7 @@ def pipeline(cluster: Cluster, kind: str, *, broken: bool = False, pause: float 
     store = cluster.store.address
     loaded = {
         name: components.load_component_from_file(str(ROOT / "components" / name / "component.yaml"))
-        for name in ("snapshot_dataset", "register_model")
+        for name in ("snapshot_dataset", "register_model", "judge")
     }
 
     def small(component: Any, **inputs: Any) -> Any:
@@ -112,7 +112,8 @@ def pipeline(cluster: Cluster, kind: str, *, broken: bool = False, pause: float 
         ).after(kept)
         model = trained.outputs["model"]
         scores = score(rows=rows, model=model).output
-        judged = small(gh.judge, dataset=scores, model=model, policy={"bars": {"roc_auc": {"min": 0.9}}})
+        judged = loaded["judge"](dataset=scores, model=model, policy={"bars": {"roc_auc": {"min": 0.9}}})
+        judged.set_container_image(images["data"]).set_caching_options(False)
         loaded["register_model"](
             store=store, model_name=f"own-{kind}", model=model, evaluation=judged.outputs["evaluation"], data="made"
         )

@@ -61,7 +61,9 @@ class Free(StageModel):
     value: Any
 
 
-_TEXTS = st.text(max_size=20) | st.sampled_from(["(none)", "(number 1.0)", '"\\u0028"', "é"])
+_TEXTS = st.text(max_size=20) | st.sampled_from(
+    ["(none)", "(gatehouse null)", "(gatehouse number 1.0)", '"\\u0028"', "é"]
+)
 _NUMBERS = st.integers(-(2**70), 2**70) | st.floats(allow_nan=False, allow_infinity=False)
 _VALUES = st.recursive(
     st.none() | st.booleans() | _NUMBERS | _TEXTS,

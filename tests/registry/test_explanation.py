@@ -92,7 +92,7 @@ def test_a_model_that_was_made_outside_of_a_run_is_registered(gate: Gate) -> Non
     gate.store.objects.local_path(key).unlink()
     gate.store.record(key, body)
     assert gate.run(model).decision == "approved"
-    assert dict(seven_answers(gate.store, model)[-1].facts) == {"by": "ada", "stage": "train", "why": "not told"}
+    assert dict(seven_answers(gate.store, model)[-1].facts) == {"by": "ada", "stage": "train", "why": "not stated"}
 
 
 @pytest.mark.parametrize("question", ["which data", "which seeds", "which parents", "which configuration"])

@@ -112,10 +112,10 @@ def test_a_model_of_any_origin_goes_from_judge_to_champion_and_back(user: User) 
 
     explained = explain(ExplainRequest(model=f"{NAME}:1"), user.store)
     answers = {answer.question: dict(answer.facts) for answer in explained.answers}
-    assert (answers["which data"], answers["which seeds"]) == ({"data": "s3://texts"}, {"seed": "not told"})
+    assert (answers["which data"], answers["which seeds"]) == ({"data": "s3://texts"}, {"seed": "not stated"})
     assert answers["which configuration"] == {"rate": "0.1"} and answers["who and why"]["why"] == "the first"
     card = card_body(f"{NAME}:1", user.store)
-    assert "unseen rows" in card and "not told" in card and "`weights`" in card and "Predictor" not in card
+    assert "unseen rows" in card and "not stated" in card and "`weights`" in card and "Predictor" not in card
     with pytest.raises(NotReproducibleError):
         reproduce(ReproduceRequest(model=f"{NAME}:1"), user.store)
 

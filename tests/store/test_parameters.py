@@ -11,6 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from gatehouse.errors import ConfigurationError
+from gatehouse.store import parameters
 from gatehouse.store.identity import Spec, operational
 from gatehouse.store.parameters import (
     SINCE,
@@ -81,7 +83,18 @@ REQUESTS = st.builds(
     more=st.none() | WINDOWS,
 )
 TEXTS = st.text(max_size=4) | st.sampled_from(
-    ["(none)", "größe", "место (км)", '"м"', r'"\u043c"', r'"\\u043c"', r'"\"', '"\\n\\u"']
+    [
+        "(none)",
+        "(gatehouse null)",
+        "(gatehouse number 3)",
+        "größe",
+        "место (км)",
+        '"м"',
+        r'"\u043c"',
+        r'"\\u043c"',
+        r'"\"',
+        '"\\n\\u"',
+    ]
 )
 SETTINGS = st.builds(
     Settings,
@@ -124,3 +137,16 @@ def test_a_configuration_survives_what_kfp_makes_of_an_object(settings: Settings
     arrived = MessageToDict(sent)
     assert spec_of(Settings, arrived) == settings
     assert as_written(arrived) == as_written(parameter_of(settings))
+
+
+@given(st.text() | st.sampled_from(["(none)", "(number 3)", "none", "null"]))
+def test_a_text_that_a_person_writes_stays_what_it_is(text: str) -> None:
+    """Analytics writes (none) for a value that is missing, and a dictionary in a pipeline does not go through ours."""
+    assert as_written({"allowed": [text, "organic"]}) == {"allowed": [text, "organic"]}
+
+
+def test_a_configuration_that_nobody_gives_is_the_default_or_refused() -> None:
+    assert parameters.given("spec", {}, default={"a": 1}) == {"a": 1}
+    assert parameters.given("spec", {"b": 5.0}, default={"a": 1}) == {"b": 5}
+    with pytest.raises(ConfigurationError, match="neither"):
+        parameters.given("spec", {})

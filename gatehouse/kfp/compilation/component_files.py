@@ -1,11 +1,14 @@
 """Compiles components to files that KFP loads without Gatehouse: `kfp.components.load_component_from_file`."""
 
 import inspect
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from kfp import dsl
 from kfp.compiler import Compiler
+from kfp.dsl import base_component
+from kfp.dsl.python_component import PythonComponent
 from kfp.dsl.types.type_utils import is_task_final_status_type
 
 from gatehouse import components
@@ -21,28 +24,42 @@ def public_components() -> dict[str, Component]:
 
 
 def compile_component(component: Component, path: Path) -> None:
-    """Write the file of a component.
+    """Write the file of a component."""
+    Compiler().compile(in_file(component), str(path))
+
+
+def in_file(component: Component) -> base_component.BaseComponent:
+    """The component that a file holds.
 
     It is the one task of a pipeline, which holds its caching, retries, settings and credentials; KFP cannot hold them
-    in a component. A component that KFP may cache, and that needs no store, is written as it is, so that who loads it
-    can set the resources of its task; so is the task of an exit handler, which KFP tells how the others ended.
+    in a component. A component that KFP may cache, and that needs no store, is written without a store, for which it
+    would need credentials, so that the person who loads it can set the resources of its task. The task of an exit
+    handler is written as it is: KFP tells it how the others ended.
     """
-    Compiler().compile(component if is_plain(component) else _around(component), str(path))
+    spec = component.component_spec
+    inputs, outputs = spec.inputs or {}, spec.outputs or {}
+    if any(is_task_final_status_type(parameter.type) for parameter in inputs.values()):
+        return component
+    if not is_plain(component):
+        return _around(component)
+    taken = {name: parameter for name, parameter in inputs.items() if name != "store"}
+    given = {name: output for name, output in outputs.items() if "; empty without" not in str(output.description)}
+    return PythonComponent(replace(spec, inputs=taken, outputs=given), component.python_func)
 
 
 def is_plain(component: Component) -> bool:
-    """Whether the file of a component is not a pipeline of one task."""
-    inputs = component.component_spec.inputs or {}
-    is_exit_task = any(is_task_final_status_type(parameter.type) for parameter in inputs.values())
-    return is_exit_task or (component.needs.caching and "store" not in component.required_inputs)
+    """Whether the file of a component is no pipeline, and its task is cached whatever its image is called."""
+    return bool(component.needs.caching) and "store" not in component.required_inputs
 
 
 def _around(component: Component) -> Any:
     """A pipeline with the inputs and outputs of a component, and one task. KFP reads its signature and docstring.
 
-    Of optional artifacts it has only those of `Needs.artifacts`, and requires them.
+    Of optional artifacts it has only those of `Needs.artifacts`, and requires them; it has no address in their place.
     """
     function, inputs = component.python_func, component.component_spec.inputs or {}
+    artifacts = component.needs.artifacts
+    instead = {f"{name}_{address}" for name in artifacts for address in ("address", "reference")}
     parameters = inspect.signature(function).parameters
     returned = inspect.signature(function).return_annotation
     fields = dict(getattr(returned, "__annotations__", {}))
@@ -52,8 +69,8 @@ def _around(component: Component) -> Any:
     taken = []
     for name in inputs:
         parameter = parameters[name]
-        if parameter.default is None:
-            if name not in component.needs.artifacts:
+        if parameter.default is None or name in instead:
+            if name not in artifacts:
                 continue
             parameter = parameter.replace(default=inspect.Parameter.empty)
         taken.append(parameter)
