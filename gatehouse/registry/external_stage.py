@@ -41,7 +41,7 @@ def register_model(request: RegisterModelRequest, store: ArtifactStore) -> Regis
     """Record the gate's verdict on a model of any origin in the ledger, as `register` does for Gatehouse's own.
 
     Raises:
-        PickleError: if the files hold a pickle, and `statements` do not say why they may.
+        PickleError: if a file may run code when it is loaded, and `statements` do not say why.
         WrongEvaluationError: if the evaluation judged other files, or does not name them, or has another policy.
         ConfigurationError: if there is no evaluation, or two.
         StaleVerdictError: if it compares with another champion than the present one.
