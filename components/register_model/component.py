@@ -64,7 +64,8 @@ def register_model(
         alias: The highest alias that it holds; empty for none.
         verdict: pass, or the decision to report to a person.
         reasons: Why the gate refused, or which command to run next.
-        warnings: Exemptions that were applied, and pickles among the files.
+        warnings: Exemptions, rules that are broken and only warn, another policy than the champion's, and files that
+            may run code.
         reference: Address of the model in the store.
         summary: Decision and reasons for the UI, and the version's model card.
     """

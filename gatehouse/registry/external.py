@@ -14,7 +14,7 @@ from typing import IO, Any
 
 from gatehouse.errors import ConfigurationError, GatehouseError
 from gatehouse.registry.ledger import Ledger
-from gatehouse.registry.registration import WrongEvaluationError
+from gatehouse.registry.registration import WrongEvaluationError, differing
 from gatehouse.store.publishing import files_of
 from gatehouse.store.reference import Reference
 from gatehouse.store.store import ArtifactStore
@@ -99,9 +99,8 @@ def bound_evaluation(store: ArtifactStore, model_name: str, model: str, evaluati
         raise WrongEvaluationError(f"{evaluation} names no files. Judge with model=…, so that it is about these files.")
     named = len(files) > 1 or len(scored) > 1  # A file alone has the name that KFP gives it.
     if (scored if named else [*scored.values()]) != (files if named else [*files.values()]):
-        other = sorted(name for name in {*files, *scored} if files.get(name) != scored.get(name))
         raise WrongEvaluationError(
-            f"{evaluation} judged other files than {model} has: {', '.join(other)}. Give judge the same model."
+            f"{evaluation} judged other files than {model} has: {differing(files, scored)}. Give judge the same model."
         )
     champion = manifest.details.get("champion", "")
     if champion == model and (last := Ledger(store, model_name).state().last_verdict(model)):

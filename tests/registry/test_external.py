@@ -125,6 +125,18 @@ def test_a_model_of_any_origin_goes_from_judge_to_champion_and_back(user: User) 
         reproduce(ReproduceRequest(model=f"{NAME}:1"), user.store)
 
 
+def test_rules_that_only_warn_and_another_policy_than_the_champions_are_warnings(user: User) -> None:
+    first, second = user.model(weights=b"1"), user.model(weights=b"2")
+    bars = {"bars": {"accuracy": {"min": 0.8}}}
+    assert user.register(first, user.judge(model=first, policy=bars))["warnings"] == []
+    lax = bars | {"rules": {name: {"severity": "warn"} for name in ("bar", "champion", "baseline")}}
+    champion = {"model": second, "champion": user.champion()[0]}
+    result = user.register(second, user.judge(0.999, **champion, policy=lax))
+    assert result["alias"] == "champion" and result["reasons"] == []
+    assert [warning.split(":")[0] for warning in result["warnings"][:-1]] == ["champion log_loss"]
+    assert result["warnings"][-1].endswith(": rules differ")
+
+
 def test_an_evaluation_stands_for_the_files_that_it_judged(user: User) -> None:
     one, other = user.model(weights=b"1"), user.model(weights=b"2")
     with pytest.raises(WrongEvaluationError):
