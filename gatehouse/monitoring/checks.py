@@ -57,13 +57,15 @@ def data_drift(spec: DataDriftSpec, rows: Rows, min_rows: int, importance: Mappi
     positive = {name: max(importance.get(name, 0.0), 0.0) for name in rows.features}
     total = sum(positive.values())
     weights = {name: part / total if total > 0 else 1 / len(positive) for name, part in positive.items()}
-    movements, blocks = {}, rows.blocks(min_rows)
+    movements, empty, blocks = {}, set(), rows.blocks(min_rows)
     units = rows.units(spec.significance.unit) if spec.significance else None
     for name, kind in rows.features.items():
         column, numeric = rows.reference[name], kind == "numeric"
         bins = NumericBins.fit(column, spec.bins) if numeric else CategoryBins.fit(column, spec.categories)
         judging = spec.numeric if numeric else spec.categorical
         movements[name] = movement(bins, column, blocks, rows.current[name], judging, units)
+        if not any(bins.place(side).any() for side in (column, rows.current[name])):  # Bin 0 is for what is missing.
+            empty.add(name)
     chances = {name: moved.tested.chance for name, moved in movements.items() if moved.tested}
     if spec.significance and chances:
         chances = corrected(chances, spec.significance.correction)
@@ -76,12 +78,14 @@ def data_drift(spec: DataDriftSpec, rows: Rows, min_rows: int, importance: Mappi
         if name in spec.ignore:
             why = f"a {TITLES[measure]} of {finding.value:.2f} is shown only, as `ignore` names it"
             finding = replace(finding, state=IGNORED, why=why)
+        elif name in empty:
+            finding = replace(finding, state=UNKNOWN, why="no row has a value")
         findings.append(finding)
 
     def closeness(finding: Finding) -> float:
         return (finding.value or 0.0) / (finding.alarm or 1.0)
 
-    watched = [finding for finding in findings if finding.state != IGNORED]
+    watched = [finding for finding in findings if finding.state not in (IGNORED, UNKNOWN)]
     if not watched:
         return [Finding(DATA, "", UNKNOWN, "there is no feature to compare"), *findings]
     whole = sum(finding.weight or 0.0 for finding in watched)
