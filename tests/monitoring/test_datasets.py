@@ -201,6 +201,8 @@ def test_a_table_keeps_its_columns_and_gets_the_scores_of_the_model(store: Artif
         with pytest.raises(ConfigurationError, match="model_reference"):
             score_dataset.python_func(dataset, predictions, **arguments)
     foreign = str(store.publish("models", "vendor", {"weights.bin": b"\x80\x04"}))
+    with pytest.raises(ConfigurationError, match="judge"):
+        Predictor.load(store, foreign)
     for reference, wrong, named in (
         (foreign, given, "judge"),
         (model, given.drop_columns(Predictor.load(store, model).features[0]), "lacks"),
