@@ -14,20 +14,8 @@ from gatehouse.metrics.catalogue import metric_named
 from gatehouse.metrics.judging import profile_of
 from gatehouse.metrics.metric import Predictions
 from gatehouse.metrics.tasks import TASKS
-from gatehouse.monitoring.decision import (
-    ALARM,
-    CHANCE,
-    DATA,
-    IGNORED,
-    LABEL,
-    MOVED,
-    PREDICTION,
-    QUALITY,
-    QUIET,
-    SEASON,
-    UNKNOWN,
-    Finding,
-)
+from gatehouse.monitoring import decision
+from gatehouse.monitoring.decision import ALARM, DATA, IGNORED, LABEL, MOVED, QUALITY, QUIET, UNKNOWN, Finding
 from gatehouse.monitoring.movement import (
     TITLES,
     CategoryBins,
@@ -137,13 +125,13 @@ def _moved(
     if value <= flat:
         state, why = QUIET, f"a {TITLES[measure]} of {value:.2f} is within the alarm of {flat:.2f}"
     elif value <= alarm:
-        state = SEASON
+        state = decision.SEASON
         why = (
             f"a {TITLES[measure]} of {value:.2f} is above the alarm of {flat:.2f} and rang none, as its season alone "
             f"reaches {moved.seasonal:.2f}, which raised the alarm to {alarm:.2f}"
         )
     elif spec.significance and moved.tested and chance is not None and chance >= spec.significance.level:
-        state = CHANCE
+        state = decision.CHANCE
         why = (
             f"a {TITLES[measure]} of {value:.2f} is above the alarm of {alarm:.2f} and rang none, as chance alone may "
             f"move it as far (p = {chance:.2g}): by {spec.significance.unit or 'row'}, the newest rows are worth "
@@ -184,7 +172,7 @@ def prediction_drift(
     moved = movement(bins, reference, rows.blocks(min_rows), current, "psi", units)
     name = "class that the model predicts" if classes else "score of the model"
     chance = moved.tested.chance if moved.tested else None
-    finding = _moved(data, PREDICTION, name, "psi", spec.alarm, moved, chance)
+    finding = _moved(data, decision.PREDICTION, name, "psi", spec.alarm, moved, chance)
     return replace(finding, state=ALARM) if finding.state == MOVED else finding
 
 
@@ -214,13 +202,13 @@ def label_drift(spec: LabelDriftSpec, data: DataDriftSpec, rows: Rows, min_rows:
     if apart <= flat:
         state = QUIET
     elif apart <= alarm:
-        state = SEASON
+        state = decision.SEASON
         why = (
             f"{value:.3g} is further from {mean:.3g} than the alarm of {flat:.3g} and rang none, as its season alone "
             f"reaches {seasonal:.3g}, which raised the alarm to {alarm:.3g}"
         )
     elif data.significance and chance >= data.significance.level:
-        state, why = CHANCE, f"{why}, which chance alone may do (p = {chance:.2g})"
+        state, why = decision.CHANCE, f"{why}, which chance alone may do (p = {chance:.2g})"
     return Finding(
         LABEL,
         level.title,
