@@ -112,7 +112,7 @@ def test_answers_that_are_the_labels_themselves_are_a_warning(task: str, tmp_pat
     answers = truth.copy()
     for copied in (True, False):
         columns = {"label": truth, "score": answers, "query": np.arange(ROWS) // 8}
-        (verdict, _, warnings, _), _ = judged(tmp_path / str(copied), columns, task=task, group="query")
+        (_, _, warnings, _), _ = judged(tmp_path / str(copied), columns, task=task, group="query")
         assert any("copy" in warning for warning in warnings) == copied, warnings
         answers[0] = 1 - answers[0]
 
