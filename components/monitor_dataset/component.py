@@ -33,7 +33,8 @@ def monitor_dataset(
     Args:
         current: The newest rows.
         baseline: What they are compared with, of the same columns.
-        features: The columns to compare; empty for all numbers and categories besides the columns named below.
+        features: The columns to compare; empty for all numbers and categories besides the columns named below, and
+            besides ids, of which no value occurs twice.
         label: Column of labels, null while they are not known; empty for none.
         score: Column of predictions, as judge reads them; empty for none.
         task: binary, multiclass, regression or ranking.
@@ -47,7 +48,8 @@ def monitor_dataset(
 
     Returns:
         decision: retrain, keep or not judged.
-        verdict: fail if a check alarms, inconclusive if neither drift nor performance could be judged, or pass.
+        verdict: fail if a check alarms, also one of quality, which asks for no new model and leaves decision at keep;
+            inconclusive if neither drift nor performance could be judged; or pass.
         reasons: Why it is no pass.
         warnings: Changes that gave no alarm, and checks that could not run.
         reference: Reference of the drift report in the store; empty without one.

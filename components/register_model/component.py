@@ -44,7 +44,7 @@ def register_model(
     Args:
         store: Address of the artifact store.
         model_name: Name under which models are registered: lower-case letters, digits and hyphens.
-        model: Its file, or a folder of files. They are never unpickled; a pickle among them is refused.
+        model: Its file, or a folder of files. What may run code when it is loaded, as a pickle does, is refused.
         evaluation: The evaluation that judge wrote, with the same model.
         evaluation_reference: Its reference in the store, in place of evaluation.
         policy: The promotion policy, as a GatePolicy: that of the evaluation, which also applies if this is empty.
@@ -56,7 +56,7 @@ def register_model(
         seed: Its seed.
         parents: What it was made from, as the model that was fine-tuned.
         reason: Why it is registered.
-        pickle_reason: Why its files may hold pickles, which run code when they are loaded; the model card says so.
+        pickle_reason: Why its files may run code when they are loaded, as pickles do; the model card says so.
 
     Returns:
         decision: The decision about the model.
@@ -64,7 +64,8 @@ def register_model(
         alias: The highest alias that it holds; empty for none.
         verdict: pass, or the decision to report to a person.
         reasons: Why the gate refused, or which command to run next.
-        warnings: Exemptions that were applied, and pickles among the files.
+        warnings: Exemptions, rules that are broken and only warn, another policy than the champion's, and files that
+            may run code.
         reference: Address of the model in the store.
         summary: Decision and reasons for the UI, and the version's model card.
     """

@@ -27,7 +27,7 @@ def retrieve_features(
     name: str = "features",
     format: str = "",
     store: str = "",
-) -> NamedTuple("Outputs", [("verdict", str), ("reasons", list), ("reference", str)]):
+) -> NamedTuple("Outputs", [("verdict", str), ("reasons", list), ("warnings", list), ("reference", str)]):
     """Join features of a Feast repository to rows point-in-time, and check that none is later than its row.
 
     The Python files of the repository are run in this task: give only a repository that you trust. It need not have
@@ -51,8 +51,10 @@ def retrieve_features(
         store: Address of the artifact store that keeps the training set; empty for none.
 
     Returns:
-        verdict: fail if a value differs in the replay, inconclusive if some could not be checked, or pass.
+        verdict: fail if a value differs in the replay, inconclusive if a view has no values or could not be checked, or
+            pass.
         reasons: Why it is not pass.
+        warnings: Features without values, and views that may go unchecked.
         reference: Reference of the training set, for split and train; empty without label and store.
         training_set: The rows in their order, then the features, as Parquet.
         report: Which views were replayed, and which values differ.
@@ -68,19 +70,11 @@ def retrieve_features(
         raise ConfigurationError("Expected a Feast repository as `repository`, or its `repository_address`, not both.")
     opened, rows = open_store(store), read_dataset(entity_rows.path, format)
     place = repository.path if repository else repository_address
+    asked = {"service": service, "features": features, "time": event_timestamp, "offline_store": offline_store}
+    asked |= {"full_feature_names": full_feature_names, "filter_by_created_timestamp": filter_by_created_timestamp}
     with opened.workspace() as workspace:
-        retrieved = retrieve(
-            place,
-            rows,
-            workspace,
-            service=service,
-            features=features,
-            time=event_timestamp,
-            offline_store=offline_store,
-            full_feature_names=full_feature_names,
-            filter_by_created_timestamp=filter_by_created_timestamp,
-        )
-    verdict, reasons, page = retrieved.judged(unchecked, service or name)
+        retrieved = retrieve(place, rows, workspace, **asked)
+    verdict, reasons, warnings, page = retrieved.judged(unchecked, service or name)
     write_dataset(retrieved.table, training_set.path)
     with open(report.path, "w", encoding="utf-8") as file:
         file.write(page)
@@ -93,4 +87,4 @@ def retrieve_features(
         kept = publish_table(opened, name, read_dataset(training_set.path), roles, entity_rows=entity_rows)
         reference = opened.address_of(kept)
         training_set.metadata["reference"] = reference
-    return (verdict, reasons, reference)
+    return (verdict, reasons, warnings, reference)

@@ -20,7 +20,7 @@ def validate_dataset(
     allow_unchecked: bool = False,
     format: str = "",
     store: str = "",
-) -> NamedTuple("Outputs", [("verdict", str), ("reasons", list), ("reference", str)]):
+) -> NamedTuple("Outputs", [("verdict", str), ("reasons", list), ("warnings", list), ("reference", str)]):
     """Judge the rows of a Dataset by a contract: columns, types, nulls, ranges, keys, and drift from a baseline.
 
     Args:
@@ -37,6 +37,7 @@ def validate_dataset(
     Returns:
         verdict: pass or fail.
         reasons: Why it is fail: every rule that is broken or not checked.
+        warnings: Rules that are broken and only warn.
         reference: Reference of the validation; empty without a store.
         metrics: Numbers of rules judged, failed and warned.
         report: The report, with a card of every column.
@@ -63,12 +64,13 @@ def validate_dataset(
     except NoRowsError as error:
         page = render("report.html", f"Validation of {name}", "", Verdict("fail", str(error)))
         Path(report.path).write_text(page, encoding="utf-8")
-        return ("fail", [str(error)], "")
+        return ("fail", [str(error)], [], "")
     show(result, opened, metrics, report)
     measured = statistics_of(opened, result.validation)
     shutil.copyfile(opened.path(measured, STATISTICS_FILE), statistics.path)
-    if not store:
+    if store:
+        statistics.metadata["reference"] = opened.address_of(measured)
+    else:
         report.metadata.clear()  # Nobody finds the temporary store.
-        return (result.verdict, list(result.reasons), "")
-    statistics.metadata["reference"] = opened.address_of(measured)
-    return (result.verdict, list(result.reasons), opened.address_of(result.validation))
+    reference = opened.address_of(result.validation) if store else ""
+    return (result.verdict, list(result.reasons), list(result.warnings), reference)

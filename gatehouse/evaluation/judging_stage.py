@@ -52,7 +52,7 @@ def publish_scores(
 
     `scored` has by role (candidate, champion, baseline) a table of the same rows, and the column of its scores; one of
     nulls alone is none. `roles` are the columns `group` and `weights`. Raises ConfigurationError if a column is
-    missing, or holds what the task does not allow, or if a table has other rows, or has them in another order.
+    missing, is the label, or holds what the task does not allow, or if a table has other rows or another order.
     """
     import pyarrow as pa
 
@@ -61,6 +61,8 @@ def publish_scores(
 
     scored = dict(scored)
     for role, (rows, score) in list(scored.items()):
+        if score == labelled.label:
+            raise ConfigurationError(f"score of the {role}: expected another column than the label, found {score!r}.")
         if rows is not table:
             require_same_rows(role, rows, table, labelled.label, *roles.values())
         if role != "candidate" and score in rows.column_names and rows[score].null_count == len(rows):
@@ -104,7 +106,7 @@ def judge(request: JudgeRequest, store: ArtifactStore) -> EvaluateResult:
     from gatehouse.evaluation.bootstrap import Units
     from gatehouse.evaluation.gate import DATA_CHECKS, DataCheck
     from gatehouse.evaluation.integration.spec import NOT_CHECKED
-    from gatehouse.evaluation.judgement import BASELINE, CHAMPION, CONSTANT
+    from gatehouse.evaluation.judgement import BASELINE, CANDIDATE, CHAMPION, CONSTANT
     from gatehouse.evaluation.labelled_scores import numbers_of
     from gatehouse.store.manifest import FileEntry, Manifest
 
@@ -163,6 +165,8 @@ def judge(request: JudgeRequest, store: ArtifactStore) -> EvaluateResult:
         for name, alarm in profile_of(task).leakage_alarm.items():
             if (value := result.metrics.get(name, 0.0)) >= alarm:
                 warnings.append(f"{name} {value:.4g}: does a feature hold the label? leakage_alarm refuses it")
+    if np.array_equal(read[CANDIDATE].form("classes" if decided else "scores"), part.labels):
+        warnings.append("every answer is the label itself: is it a copy?")
     slices = store.read_json(result.evaluation, "slices.json")
     if small := [entry for entry in slices if not entry["judged"]]:
         least = request.spec.min_slice_rows

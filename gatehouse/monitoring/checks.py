@@ -14,20 +14,8 @@ from gatehouse.metrics.catalogue import metric_named
 from gatehouse.metrics.judging import profile_of
 from gatehouse.metrics.metric import Predictions
 from gatehouse.metrics.tasks import TASKS
-from gatehouse.monitoring.decision import (
-    ALARM,
-    CHANCE,
-    DATA,
-    IGNORED,
-    LABEL,
-    MOVED,
-    PREDICTION,
-    QUALITY,
-    QUIET,
-    SEASON,
-    UNKNOWN,
-    Finding,
-)
+from gatehouse.monitoring import decision
+from gatehouse.monitoring.decision import ALARM, DATA, IGNORED, LABEL, MOVED, QUALITY, QUIET, UNKNOWN, Finding
 from gatehouse.monitoring.movement import (
     TITLES,
     CategoryBins,
@@ -57,13 +45,15 @@ def data_drift(spec: DataDriftSpec, rows: Rows, min_rows: int, importance: Mappi
     positive = {name: max(importance.get(name, 0.0), 0.0) for name in rows.features}
     total = sum(positive.values())
     weights = {name: part / total if total > 0 else 1 / len(positive) for name, part in positive.items()}
-    movements, blocks = {}, rows.blocks(min_rows)
+    movements, empty, blocks = {}, set(), rows.blocks(min_rows)
     units = rows.units(spec.significance.unit) if spec.significance else None
     for name, kind in rows.features.items():
         column, numeric = rows.reference[name], kind == "numeric"
         bins = NumericBins.fit(column, spec.bins) if numeric else CategoryBins.fit(column, spec.categories)
         judging = spec.numeric if numeric else spec.categorical
         movements[name] = movement(bins, column, blocks, rows.current[name], judging, units)
+        if not any(bins.place(side).any() for side in (column, rows.current[name])):  # Bin 0 is for what is missing.
+            empty.add(name)
     chances = {name: moved.tested.chance for name, moved in movements.items() if moved.tested}
     if spec.significance and chances:
         chances = corrected(chances, spec.significance.correction)
@@ -76,12 +66,14 @@ def data_drift(spec: DataDriftSpec, rows: Rows, min_rows: int, importance: Mappi
         if name in spec.ignore:
             why = f"a {TITLES[measure]} of {finding.value:.2f} is shown only, as `ignore` names it"
             finding = replace(finding, state=IGNORED, why=why)
+        elif name in empty:
+            finding = replace(finding, state=UNKNOWN, why="no row has a value")
         findings.append(finding)
 
     def closeness(finding: Finding) -> float:
         return (finding.value or 0.0) / (finding.alarm or 1.0)
 
-    watched = [finding for finding in findings if finding.state != IGNORED]
+    watched = [finding for finding in findings if finding.state not in (IGNORED, UNKNOWN)]
     if not watched:
         return [Finding(DATA, "", UNKNOWN, "there is no feature to compare"), *findings]
     whole = sum(finding.weight or 0.0 for finding in watched)
@@ -133,13 +125,13 @@ def _moved(
     if value <= flat:
         state, why = QUIET, f"a {TITLES[measure]} of {value:.2f} is within the alarm of {flat:.2f}"
     elif value <= alarm:
-        state = SEASON
+        state = decision.SEASON
         why = (
             f"a {TITLES[measure]} of {value:.2f} is above the alarm of {flat:.2f} and rang none, as its season alone "
             f"reaches {moved.seasonal:.2f}, which raised the alarm to {alarm:.2f}"
         )
     elif spec.significance and moved.tested and chance is not None and chance >= spec.significance.level:
-        state = CHANCE
+        state = decision.CHANCE
         why = (
             f"a {TITLES[measure]} of {value:.2f} is above the alarm of {alarm:.2f} and rang none, as chance alone may "
             f"move it as far (p = {chance:.2g}): by {spec.significance.unit or 'row'}, the newest rows are worth "
@@ -180,7 +172,7 @@ def prediction_drift(
     moved = movement(bins, reference, rows.blocks(min_rows), current, "psi", units)
     name = "class that the model predicts" if classes else "score of the model"
     chance = moved.tested.chance if moved.tested else None
-    finding = _moved(data, PREDICTION, name, "psi", spec.alarm, moved, chance)
+    finding = _moved(data, decision.PREDICTION, name, "psi", spec.alarm, moved, chance)
     return replace(finding, state=ALARM) if finding.state == MOVED else finding
 
 
@@ -210,13 +202,13 @@ def label_drift(spec: LabelDriftSpec, data: DataDriftSpec, rows: Rows, min_rows:
     if apart <= flat:
         state = QUIET
     elif apart <= alarm:
-        state = SEASON
+        state = decision.SEASON
         why = (
             f"{value:.3g} is further from {mean:.3g} than the alarm of {flat:.3g} and rang none, as its season alone "
             f"reaches {seasonal:.3g}, which raised the alarm to {alarm:.3g}"
         )
     elif data.significance and chance >= data.significance.level:
-        state, why = CHANCE, f"{why}, which chance alone may do (p = {chance:.2g})"
+        state, why = decision.CHANCE, f"{why}, which chance alone may do (p = {chance:.2g})"
     return Finding(
         LABEL,
         level.title,

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from gatehouse.errors import ConfigurationError
 from gatehouse.evaluation.labelled_scores import LabelSpec, column_of, labels_of, named_classes, scores_of
@@ -37,7 +38,8 @@ def compare(
 
     Args:
         columns: The columns `label`, `score`, `event_time`, `group`, the class `positive`, and `task`; empty for none.
-        features: The columns to compare; empty for all numbers and categories that the baseline has besides.
+        features: The columns to compare; empty for all numbers and categories that the baseline has besides, without
+            those that have another value in each row.
 
     Raises:
         ConfigurationError: if a column is missing or has another kind of values, or the settings do not fit.
@@ -51,14 +53,17 @@ def compare(
     roles = {value for role, value in columns.items() if role not in ("task", "positive")}
     if score and score not in baseline.column_names:  # One column for each class.
         roles |= {name for name in baseline.column_names if name.startswith(f"{score}_")}
-    features = list(features) or [field.name for field in baseline.schema if field.name not in roles and _kind(field)]
-    kinds = {}
-    for name in features:
+    kinds, ids = {}, []
+    for name in features or [field.name for field in baseline.schema if field.name not in roles and _kind(field)]:
         sides = [column_of(table, name, "features") for table in (baseline, current)]
         kinds[name], now = (_kind(pa.field(name, side.type)) for side in sides)
         if not now or kinds[name] != now:
             types = f"{sides[0].type} in the baseline and {sides[1].type} now"
             raise ConfigurationError(f"features: {name}: expected numbers or categories on both sides, found {types}.")
+        if not features and all(map(_numbers_rows, sides)):
+            why = "each row has a value of its own, as of an id. Name it in features to compare it"
+            ids.append(Finding(DATA, name, UNKNOWN, why))
+            del kinds[name]
     baseline, current = (_timed(table, time) for table in (baseline, current))
     given = {"baseline": (baseline, score), "current": (current, score)} if score else {}
     naming = {"label": label, "task": columns.get("task") or "binary", "positive": columns.get("positive", "")}
@@ -101,6 +106,7 @@ def compare(
     )
     enough = baseline.num_rows >= spec.min_rows
     judged = list(findings(spec, rows, (), dict, scored if score else None)) if enough else []
+    judged += ids if enough and spec.data_drift else []
     if current.num_rows >= spec.min_rows and all(finding.check in ADVISORY for finding in judged):
         why = f"expected at least {spec.min_rows:,} rows in the baseline, found {baseline.num_rows:,}"
         judged.append(Finding(DATA, "", UNKNOWN, "no check of drift or performance is on" if enough else why))
@@ -127,6 +133,12 @@ def _kind(field: pa.Field) -> str:
     if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
         return "numeric"
     return "categorical" if pa.types.is_string(kind) or pa.types.is_boolean(kind) else ""
+
+
+def _numbers_rows(values: pa.ChunkedArray) -> bool:
+    """Whether no value occurs twice, and none is a fraction."""
+    is_whole = not pa.types.is_floating(values.type) or pc.all(pc.equal(pc.round(values), values)).as_py()
+    return bool(is_whole) and len(values.unique()) == len(values)
 
 
 def _timed(table: pa.Table, time: str) -> pa.Table:

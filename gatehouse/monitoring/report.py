@@ -5,22 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from gatehouse.monitoring.decision import (
-    ALARM,
-    CALIBRATION,
-    CHANCE,
-    DATA,
-    FRESHNESS,
-    IGNORED,
-    MOVED,
-    PERFORMANCE,
-    QUALITY,
-    QUIET,
-    SEASON,
-    SUPPRESSED,
-    UNKNOWN,
-    Finding,
-)
+from gatehouse.monitoring import decision
+from gatehouse.monitoring.decision import ALARM, DATA, MOVED, PERFORMANCE, QUALITY, QUIET, Finding
 from gatehouse.monitoring.movement import TITLES
 from gatehouse.monitoring.stage import FILE
 from gatehouse.reports.format import moment, percent
@@ -36,11 +22,11 @@ _TIMES = ("decided from", "to")
 _STATES = {
     ALARM: Cell("alarm", "bad"),
     MOVED: Cell("drifted", "warn"),
-    SEASON: Cell("its season", "warn"),
-    CHANCE: Cell("may be chance", "warn"),
-    SUPPRESSED: Cell("the model holds", "warn"),
-    IGNORED: Cell("ignored", "soft"),
-    UNKNOWN: Cell("not judged", "soft"),
+    decision.SEASON: Cell("its season", "warn"),
+    decision.CHANCE: Cell("may be chance", "warn"),
+    decision.SUPPRESSED: Cell("the model holds", "warn"),
+    decision.IGNORED: Cell("ignored", "soft"),
+    decision.UNKNOWN: Cell("not judged", "soft"),
     QUIET: Cell("quiet"),
 }
 
@@ -59,7 +45,7 @@ def page(store: ArtifactStore, reference: str) -> str:
     tiles: dict[str, Any] = {"alarms": Cell(len(body["alarms"]), "bad" if body["alarms"] else "")}
     for finding in findings:
         if finding.value is not None and finding.check == DATA and not finding.kind:
-            moved = sum(feature.state in (ALARM, MOVED, SUPPRESSED) for feature in features)
+            moved = sum(feature.state in (ALARM, MOVED, decision.SUPPRESSED) for feature in features)
             tiles["of the weight drifted"] = percent(finding.value)
             tiles["features drifted"] = f"{moved} of {len(features)}"
     for finding in findings:
@@ -75,7 +61,9 @@ def page(store: ArtifactStore, reference: str) -> str:
         tiles=tiles,
         checks=[finding for finding in findings if not finding.kind],
         performance=[
-            finding for finding in findings if finding.check in (PERFORMANCE, CALIBRATION) and finding.value is not None
+            finding
+            for finding in findings
+            if finding.check in (PERFORMANCE, decision.CALIBRATION) and finding.value is not None
         ],
         features=features,
         quality=[finding for finding in findings if finding.check == QUALITY and finding.kind],
@@ -145,7 +133,7 @@ def _verdict(body: Json) -> Verdict:
     todo = ""
     if retrain:
         todo = "train a new candidate: the monitoring pipeline orders it; the gate compares it with this champion."
-    elif any(alarm.startswith((QUALITY, FRESHNESS)) for alarm in alarms):
+    elif any(alarm.startswith((QUALITY, decision.FRESHNESS)) for alarm in alarms):
         todo = "look at the source of what alarms: a new model would learn from it, too."
     elif alarms:
         todo = "`monitoring.retrain.on` leaves these to people: to train a new candidate, `gatehouse run`."

@@ -102,18 +102,10 @@ def score_table(store: ArtifactStore, model: str, table: "pa.Table") -> "pa.Tabl
 
     from gatehouse.training.scoring.predictor import Predictor
 
-    manifest = store.manifest(model)
-    if manifest.entry("model.json") is None:
-        raise ConfigurationError(
-            f"{manifest.reference}: expected a model that Gatehouse trained, found files of another program, which it "
-            "never loads. Score the rows in a component of your own, and give their scores to judge."
-        )
     predictor, classes = Predictor.load(store, model), classes_of(store, model)
     if lacking := [name for name in predictor.features if name not in table.column_names]:
-        raise ConfigurationError(
-            f"The Dataset lacks features of {manifest.reference}: {', '.join(lacking)}. It has "
-            f"{', '.join(table.column_names)}."
-        )
+        present = ", ".join(table.column_names)
+        raise ConfigurationError(f"The Dataset lacks features of the model: {', '.join(lacking)}. It has {present}.")
     if not table.num_rows:
         raise ConfigurationError("The Dataset has no rows to score.")
     pieces = (table.slice(start, MOST) for start in range(0, table.num_rows, MOST))

@@ -91,7 +91,7 @@ def _stated_answers(store: ArtifactStore, model: str) -> tuple[Answer, ...]:
     texts, place, settings = (newest.get(name) or {} for name in ("statements", "place", "settings"))
     settings = dict(leaves(settings))
     pickles = ", ".join(store.manifest(model).details["pickles"])
-    allowed = {"pickles": f"{pickles}, which run code when they are loaded, because: {texts.get('pickle_reason')}"}
+    allowed = {"pickles": f"{pickles}, which may run code when loaded, because: {texts.get('pickle_reason')}"}
     who = {"by": origin.get("by"), "run": origin.get("run"), "pod": place.get("pod"), "why": texts.get("reason")}
     questions: dict[str, dict[str, Any]] = {
         "which data": {"data": texts.get("data")},

@@ -1,12 +1,12 @@
 """Models that something else trained: their files, what a person says of them, and their evaluation."""
 
+import codecs
 import io
+import json
 import os
-import pickletools
+import re
 import shutil
-import tarfile
 import zipfile
-import zlib
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -14,24 +14,26 @@ from typing import IO, Any
 
 from gatehouse.errors import ConfigurationError, GatehouseError
 from gatehouse.registry.ledger import Ledger
-from gatehouse.registry.registration import WrongEvaluationError
+from gatehouse.registry.registration import WrongEvaluationError, differing
 from gatehouse.store.publishing import files_of
 from gatehouse.store.reference import Reference
 from gatehouse.store.store import ArtifactStore
 from gatehouse.store.transfer import pull
 
 _PICKLED = (".pkl", ".pickle", ".joblib", ".dill", ".pt", ".pth")
-_CALLS = {"INST", "OBJ", "NEWOBJ", "NEWOBJ_EX", "REDUCE", "BUILD"}
-"""Operations of a pickle by which it can run code."""
-_OPERATIONS = {operation.code.encode("latin-1"): operation for operation in pickletools.opcodes}
-_LENGTHS = {-2: 1, -3: 4, -4: 4, -5: 8}
-"""Bytes of the length of an argument, by the number that `pickletools` has for it."""
-_CLOSED = (b"\x1f\x8b", b"BZh", b"\xfd7zXZ", b"]\0\0", b"\x28\xb5\x2f\xfd", b"\x04\x22\x4d\x18", b"7z\xbc\xaf", b"Rar!")
-"""How compressed files begin."""
+_TEXTS = ("", ".txt", ".md", ".json", ".jsonl", ".yaml", ".yml", ".csv", ".tsv", ".jinja", ".pmml")
+_FIRST = {".onnx": b"\x08", ".model": b"\n", ".spm": b"\n"}
+"""By name, the first byte of ONNX, and of SentencePiece; no pickle begins so."""
+_DATA = re.compile(rb"GGUF[\1-\3]\0\0\0|\{(i.|U.|I..|l.{4}|L.{8})[ -z]", re.DOTALL)
+"""How GGUF begins, or an object of UBJSON."""
+_BINARY = re.compile(rb"[\0-\x08\x0b\x0e-\x1f\x7f]")
+_PROGRAM = re.compile(rb"\A#!|^import \w|^from [\w.]+ import |^def \w+\(", re.MULTILINE)
+_OPENS, _IMPORTS = b"BCFGIJKLMNSTUVXc()]}", re.compile(rb"[ci]\w[\w.]*\n\w[\w.]*\n")
+"""How a pickle of text begins, and how it imports what it calls."""
 
 
 class PickleError(GatehouseError):
-    """A model's files hold a pickle, which runs code when it is loaded, and nobody allowed that."""
+    """A model's files hold a pickle, or what else may run code when it is loaded, and nobody allowed that."""
 
     permanent = True
 
@@ -39,7 +41,8 @@ class PickleError(GatehouseError):
 def publish_files(store: ArtifactStore, model_name: str, path: str, pickle_reason: str = "") -> str:
     """Publish a model's file or folder as `models/<model_name>`; equal files are the same model.
 
-    Raises PickleError if they hold a pickle, and `pickle_reason` does not say why; ConfigurationError without files.
+    Raises PickleError if one may run code when it is loaded, as a pickle does, and `pickle_reason` does not say why;
+    ConfigurationError without files.
     """
     with store.workspace() as folder:  # A copy: the store may link its files, and others may write to these.
         kept, pickles = {}, {}
@@ -48,13 +51,14 @@ def publish_files(store: ArtifactStore, model_name: str, path: str, pickle_reaso
             kept[name].parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(file, kept[name])
             with open(kept[name], "rb") as stream:
-                if reason := pickle_in(name, stream):
-                    pickles[name] = reason
+                if doubt := doubt_of(name, stream):
+                    pickles[name] = doubt
         if pickles and not pickle_reason.strip():
             raise PickleError(
-                f"{model_name}: expected files that run no code when they are loaded, as safetensors, ONNX or JSON; "
-                f"found {', '.join(f'{name} ({reason})' for name, reason in pickles.items())}. "
-                "Save the model in such a format, or say in pickle_reason why not."
+                f"{model_name}: expected files that run no code when they are loaded: safetensors, GGUF, ONNX, UBJSON, "
+                "JSON, text, NumPy, Parquet, Arrow, SentencePiece, or a zip of these; found "
+                f"{', '.join(f'{name} ({doubt})' for name, doubt in pickles.items())}. Save the model in such a "
+                "format, or say in pickle_reason why these may be loaded."
             )
         details = {"external": True, "pickles": [*pickles]}
         return str(store.publish("models", model_name, kept, details=details))
@@ -95,9 +99,8 @@ def bound_evaluation(store: ArtifactStore, model_name: str, model: str, evaluati
         raise WrongEvaluationError(f"{evaluation} names no files. Judge with model=…, so that it is about these files.")
     named = len(files) > 1 or len(scored) > 1  # A file alone has the name that KFP gives it.
     if (scored if named else [*scored.values()]) != (files if named else [*files.values()]):
-        other = sorted(name for name in {*files, *scored} if files.get(name) != scored.get(name))
         raise WrongEvaluationError(
-            f"{evaluation} judged other files than {model} has: {', '.join(other)}. Give judge the same model."
+            f"{evaluation} judged other files than {model} has: {differing(files, scored)}. Give judge the same model."
         )
     champion = manifest.details.get("champion", "")
     if champion == model and (last := Ledger(store, model_name).state().last_verdict(model)):
@@ -111,62 +114,46 @@ def bound_evaluation(store: ArtifactStore, model_name: str, model: str, evaluati
     return str(published)
 
 
-def pickle_in(name: str, stream: IO[bytes], is_member: bool = False) -> str:
-    """Why loading a file may run code: it is or holds a pickle, or cannot be looked into; empty if neither.
+def doubt_of(name: str, stream: IO[bytes], is_member: bool = False) -> str:
+    """Why loading a file may run code: what it is, unless its bytes show a format of data alone; empty if they do.
 
-    Its name and bytes say so, also in a zip. Nothing is unpickled, and of a NumPy array only the header is read.
+    Nothing is unpickled, of a NumPy array only the header is read, and a zip is as its members.
     """
     from numpy.lib import format as arrays
 
+    suffix = Path(name).suffix.lower()
     try:
-        if name.lower().endswith(_PICKLED) or _is_pickle(stream):
+        head, size = stream.read(32), stream.seek(0, io.SEEK_END)
+        stream.seek(max(size - 8, 0))
+        end, length = stream.read(), int.from_bytes(head[:8], "little")
+        stream.seek(0)
+        if suffix in _PICKLED:
             return "pickle"
-        stream.seek(0)
-        head = stream.read(512)
-        stream.seek(0)
         if head.startswith(b"\x93NUMPY"):
             read = {(1, 0): arrays.read_array_header_1_0}.get(arrays.read_magic(stream), arrays.read_array_header_2_0)
             return "array of pickles" if read(stream)[2].hasobject else ""
-        if head.startswith(_CLOSED) or (head.strip(b"\0") and tarfile.is_tarfile(stream)):
-            return "archive other than zip: unpack it"
-        stream.seek(0)
-        if zipfile.is_zipfile(stream):
+        if head.startswith(b"PK\3\4") and not is_member:
             with zipfile.ZipFile(stream) as archive:
-                for member in archive.infolist():  # Several may have one name.
-                    reason = "in an archive" if is_member else pickle_in(member.filename, archive.open(member), True)
-                    if reason:
-                        return f"{member.filename}: {reason}"
-        with suppress(zlib.error):
-            return "compressed as joblib does" if head[:1] == b"x" and zlib.decompressobj().decompress(head) else ""
+                members = archive.infolist()  # Several may have one name.
+                doubts = ((entry.filename, doubt_of(entry.filename, archive.open(entry), True)) for entry in members)
+                return next((f"{member}: {doubt}" for member, doubt in doubts if doubt), "")
+        framed = any(head.startswith(mark) and end.endswith(mark) for mark in (b"PAR1", b"ARROW1"))
+        if framed or _DATA.match(head) or head[:1] == _FIRST.get(suffix):
+            return ""
+        if head[8:9] == b"{" and length <= min(size - 8, 100 << 20):  # Safetensors has no longer header.
+            stream.seek(8)
+            json.loads(stream.read(length))
+            return ""
+        before, decode = b"", codecs.getincrementaldecoder("utf-8")().decode
+        with suppress(UnicodeDecodeError):
+            while suffix in _TEXTS and not _BINARY.search(chunk := stream.read(1 << 20)):
+                decode(chunk, not chunk)
+                if not chunk:
+                    return ""
+                text, before = before[-200:] + chunk, chunk
+                is_pickle = head[:1] in _OPENS and _IMPORTS.search(text)
+                if b"!!python/" in text or (not suffix and (is_pickle or _PROGRAM.search(text))):
+                    return "text that may be code"
+        return "pickle" if head[:1] == b"\x80" else f"begins with {head[:8]!r}"
     except Exception as error:  # Another program may read what fails here, however it fails.
         return f"cannot be read, {type(error).__name__}: {error}"
-    return ""
-
-
-def _is_pickle(stream: IO[bytes]) -> bool:
-    """Whether bytes can run code as a pickle: one of protocol 2 on, or an older one that calls what it imports.
-
-    Arguments are skipped, as Python's unpickler takes some that `pickletools.genops` refuses.
-    """
-    stack, mark = "", pickletools.markobject
-    is_binary = imports = False
-    while (operation := _OPERATIONS.get(stream.read(1))) is not None:
-        name, before, has_mark = operation.name, operation.stack_before, "("
-        if mark in before:
-            stack, has_mark, _ = stack.rpartition("(")
-        below = len(stack) - (before.index(mark) if mark in before else len(before))
-        if below < 0 or not has_mark:
-            return False
-        is_binary = is_binary or (name == "PROTO" and not stack)
-        imports = imports or "GLOBAL" in name or name.startswith(("EXT", "INST"))
-        if (is_binary and (imports or name == "STOP")) or (imports and name in _CALLS):
-            return True
-        stack = stack[:below] + "".join("(" if kind is mark else "." for kind in operation.stack_after)
-        length = operation.arg.n if operation.arg else 0
-        if length == pickletools.UP_TO_NEWLINE:
-            for _ in range(2 if name == "GLOBAL" else 1):
-                stream.readline()
-        else:
-            length = int.from_bytes(stream.read(_LENGTHS[length]), "little") if length < 0 else length
-            stream.seek(min(length, 1 << 40), io.SEEK_CUR)
-    return False

@@ -5,10 +5,13 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field
 
 from gatehouse.evaluation.spec import GatePolicy
+from gatehouse.registry.exemption import rules_of
 from gatehouse.registry.external import bound_evaluation, publish_files, record_statements
-from gatehouse.registry.ledger import WRITES_LEDGER
+from gatehouse.registry.ledger import WRITES_LEDGER, Ledger
+from gatehouse.registry.registration import differing
 from gatehouse.registry.stage import RegisterRequest, RegisterResult, register
 from gatehouse.runtime.redaction import redacted, without_secrets
+from gatehouse.store.identity import identity_of
 from gatehouse.store.stage import StageModel, stage
 from gatehouse.store.store import ArtifactStore
 
@@ -41,7 +44,7 @@ def register_model(request: RegisterModelRequest, store: ArtifactStore) -> Regis
     """Record the gate's verdict on a model of any origin in the ledger, as `register` does for Gatehouse's own.
 
     Raises:
-        PickleError: if the files hold a pickle, and `statements` do not say why they may.
+        PickleError: if a file may run code when it is loaded, and `statements` do not say why.
         WrongEvaluationError: if the evaluation judged other files, or does not name them, or has another policy.
         ConfigurationError: if there is no evaluation, or two.
         StaleVerdictError: if it compares with another champion than the present one.
@@ -50,8 +53,14 @@ def register_model(request: RegisterModelRequest, store: ArtifactStore) -> Regis
     model = publish_files(store, name, request.path, request.statements.get("pickle_reason", ""))
     evaluation = bound_evaluation(store, name, model, request.evaluation, request.judged)
     record_statements(store, model, request.statements, request.settings)
-    policy = request.policy or GatePolicy.model_validate(store.manifest(evaluation).configuration["policy"])
+    judged = store.manifest(evaluation)
+    policy = request.policy or GatePolicy.model_validate(judged.configuration["policy"])
+    before = Ledger(store, name).state().last_verdict(judged.derived_from.get("champion", ""))
     result = register(RegisterRequest(model_name=name, model=model, evaluation=evaluation, policy=policy), store)
-    pickles = (f"{file} may run code when it is loaded" for file in store.manifest(model).details["pickles"])
-    warnings = (*result.warnings, *pickles)
-    return RegisterModelResult(**dict(result) | {"warnings": warnings}, model=model, evaluation=evaluation)
+    warnings = [*result.warnings, *(str(rule) for rule in rules_of(store, evaluation) if rule.warns)]
+    if before and (
+        names := differing(store.manifest(before[1].evaluation).configuration["policy"], identity_of(policy))
+    ):
+        warnings.append(f"the policy is another than that by which the champion was judged: {names} differ")
+    warnings += [f"{file} may run code when it is loaded" for file in store.manifest(model).details["pickles"]]
+    return RegisterModelResult(**dict(result) | {"warnings": tuple(warnings)}, model=model, evaluation=evaluation)

@@ -1,6 +1,8 @@
 """What follows in the ledger from an evaluation: its verdict, and the records that the verdict leads to."""
 
+from collections.abc import Mapping
 from datetime import datetime
+from typing import Any
 
 from gatehouse.errors import GatehouseError
 from gatehouse.evaluation.gate import verdict_of
@@ -37,10 +39,9 @@ def verdict_on(
         raise WrongEvaluationError(f"{evaluation} judges {inputs.get('model')}, expected {model}.")
     if champion == model:
         raise WrongEvaluationError(f"{evaluation} compares {model} with itself: evaluate it against another champion.")
-    if applied != expected:
-        names = sorted(name for name in {*applied, *expected} if applied.get(name) != expected.get(name))
+    if names := differing(applied, expected):
         raise WrongEvaluationError(
-            f"{evaluation} applied another policy: {', '.join(names)} differ. Evaluate again under the present policy."
+            f"{evaluation} applied another policy: {names} differ. Judge the model again by the present policy."
         )
     subject = Subject(
         model=model,
@@ -73,6 +74,11 @@ def verdict_on(
     )
 
 
+def differing(left: Mapping[str, Any], right: Mapping[str, Any]) -> str:
+    """The keys of different values, listed; empty if there are none."""
+    return ", ".join(sorted(name for name in {*left, *right} if left.get(name) != right.get(name)))
+
+
 def require_binding(store: ArtifactStore, verdict: Verdict) -> None:
     """Check that a verdict of the ledger equals what its evaluation says of this model, data, champion and policy.
 
@@ -93,7 +99,7 @@ def require_binding(store: ArtifactStore, verdict: Verdict) -> None:
         if recorded != expected:
             raise WrongEvaluationError(
                 f"{verdict.evaluation}: {name}: expected {expected or 'none'}, as in the ledger, found "
-                f"{recorded or 'none'}. Run the training pipeline again."
+                f"{recorded or 'none'}. Judge the model again, and register it."
             )
     for reference in (verdict.evaluation, subject.model):
         if problems := store.problems(reference):

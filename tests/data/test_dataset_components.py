@@ -70,13 +70,13 @@ def address(store: ArtifactStore, reference: str) -> str:
 
 def test_what_breaks_the_contract_is_a_verdict_in_every_format(tmp_path: Path) -> None:
     whole = {**CONTRACT, "freshness": None}
-    (verdict, reasons, reference), _ = run(
+    (verdict, reasons, _, reference), _ = run(
         "validate_dataset", tmp_path, ORDERS, contract=whole, baseline=same(tmp_path)
     )
     assert (verdict, reasons, reference) == ("pass", [], "")
     lines = ["shop,amount", *(f"{row},{-1 if row == 7 else row}" for row in range(50)), ",5"]
     (tmp_path / "in").write_text("\n".join(lines))
-    (verdict, reasons, _), artifacts = run("validate_dataset", tmp_path, None, contract=CONTRACT, allow_unchecked=True)
+    (verdict, reasons, *_), artifacts = run("validate_dataset", tmp_path, None, contract=CONTRACT, allow_unchecked=True)
     assert verdict == "fail"
     places = sorted(reason.split(":")[0] + reason.split(":")[1] for reason in reasons)
     # `amount` holds whole numbers, which a CSV does not tell from others: its type is no reason.
@@ -90,7 +90,7 @@ def test_rules_on_drift_compare_with_a_baseline_dataset(tmp_path: Path) -> None:
     write_dataset(ORDERS.set_column(2, "amount", pa.array(RANDOM.normal(40, 3, ROWS))), tmp_path / "before")
     before = SimpleNamespace(path=str(tmp_path / "before"))
     contract = {**CONTRACT, "freshness": None}
-    (verdict, reasons, _), _ = run("validate_dataset", tmp_path, ORDERS, contract=contract, baseline=before)
+    (verdict, reasons, *_), _ = run("validate_dataset", tmp_path, ORDERS, contract=contract, baseline=before)
     assert verdict == "fail"
     assert len(reasons) == 1 and reasons[0].startswith("dataset.amount: psi")
 
@@ -104,7 +104,7 @@ def test_of_several_tables_one_is_judged(tmp_path: Path, store: ArtifactStore) -
     inputs = {"table": "orders", "store": store.address, "allow_unchecked": True}
     published = {"reference": store.address_of(publish_contract(store, contract))}
     for promise in (contract, published):
-        (verdict, _, reference), artifacts = run("validate_dataset", tmp_path, ORDERS, contract=promise, **inputs)
+        (verdict, *_, reference), artifacts = run("validate_dataset", tmp_path, ORDERS, contract=promise, **inputs)
         assert verdict == "pass"
         assert "foreign_keys" in store.read_text(reference, "verdict.json")
     assert artifacts["report"].metadata["reference"] == reference == address(store, reference)
@@ -133,7 +133,7 @@ def test_a_rule_that_cannot_be_judged_fails_unless_it_is_allowed(
     tmp_path: Path, contract: dict[str, Any], rule: str
 ) -> None:
     inputs = {"contract": contract, "table": "dataset"}
-    (verdict, reasons, _), artifacts = run("validate_dataset", tmp_path, ORDERS, **inputs)
+    (verdict, reasons, *_), artifacts = run("validate_dataset", tmp_path, ORDERS, **inputs)
     assert verdict == "fail" and len(reasons) == 1
     assert "not checked: " in reasons[0] and rule in reasons[0]
     assert "breaks its contract" in (page := Path(artifacts["report"].path).read_text()) and "not checked" in page
@@ -147,14 +147,15 @@ def test_rules_that_only_warn_and_keys_within_the_table_do_not_fail(tmp_path: Pa
         foreign_keys=[{"columns": ["shop"], "table": "dataset"}],
     )
     warned["tables"]["dataset"]["columns"]["amount"]["warn"] = {"psi": 0.2}
-    verdict, reasons, _ = run("validate_dataset", tmp_path, ORDERS, contract=warned, table="dataset")[0]
+    verdict, reasons, warnings, _ = run("validate_dataset", tmp_path, ORDERS, contract=warned, table="dataset")[0]
     assert (verdict, reasons) == ("pass", [])
+    assert ["freshness" in warnings[0], "dataset.amount" in warnings[1]] == [True, True], warnings
 
 
 def test_a_dataset_without_rows_is_a_verdict(tmp_path: Path) -> None:
     for rows in (ORDERS.slice(0, 0), None):
         (tmp_path / "in").write_text("shop,at,amount,kind\n")
-        (verdict, reasons, _), artifacts = run("validate_dataset", tmp_path, rows, contract=CONTRACT)
+        (verdict, reasons, *_), artifacts = run("validate_dataset", tmp_path, rows, contract=CONTRACT)
         assert verdict == "fail" and "found none" in reasons[0]
         assert "found none" in Path(artifacts["report"].path).read_text()
 

@@ -106,6 +106,17 @@ def test_a_regression_is_drawn_by_group_and_rules_on_what_is_unknown_fail_only_o
     assert names == {"lineage", "integration", "training age", "drift", "model size", "latency", "warnings"}
 
 
+@pytest.mark.parametrize("task", ["binary", "multiclass", "regression", "ranking"])
+def test_answers_that_are_the_labels_themselves_are_a_warning(task: str, tmp_path: Path) -> None:
+    truth = TRUTH == 1 if task == "binary" else TRUTH
+    answers = truth.copy()
+    for copied in (True, False):
+        columns = {"label": truth, "score": answers, "query": np.arange(ROWS) // 8}
+        (_, _, warnings, _), _ = judged(tmp_path / str(copied), columns, task=task, group="query")
+        assert any("copy" in warning for warning in warnings) == copied, warnings
+        answers[0] = 1 - answers[0]
+
+
 def test_a_ranking_is_judged_by_group_and_a_repeat_gives_the_same_evaluation(tmp_path: Path) -> None:
     scores, query = TRUTH + RANDOM.normal(size=ROWS), np.arange(ROWS) // 8
     columns = {"label": TRUTH, "score": scores, "query": query.astype(str)}
@@ -150,6 +161,8 @@ def test_scores_of_a_champion_in_a_dataset_of_their_own_are_of_the_same_rows_in_
     [
         ({}, {"label": "missing"}, ConfigurationError),
         ({}, {"score": "missing"}, ConfigurationError),
+        ({}, {"score": "label"}, ConfigurationError),
+        ({"one": TRUTH == 1}, {"label": "one", "champion_score": "one"}, ConfigurationError),
         ({}, {"slices": ["missing"]}, ConfigurationError),
         ({}, {"task": "multiclas"}, ConfigurationError),
         ({}, {"task": "ranking"}, ConfigurationError),

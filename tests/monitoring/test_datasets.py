@@ -87,6 +87,29 @@ def test_where_neither_drift_nor_performance_is_judged_there_is_no_pass(
     assert reasons[0] in (tmp_path / "summary").read_text()
 
 
+NULLS = pa.array([None] * ROWS, pa.float64())
+
+
+@pytest.mark.parametrize("nulls", [NULLS, NULLS.cast(pa.string()), pa.array([float("nan")] * ROWS)])
+def test_a_column_without_a_value_on_either_side_is_not_judged(nulls: pa.Array, tmp_path: Path) -> None:
+    empty = rows(1).select(["at"]).append_column("age", nulls)
+    (decision, verdict, *_), _ = monitored(tmp_path, empty, empty)
+    assert (decision, verdict) == ("not judged", "inconclusive")
+    (*both, _, warnings, _), _ = monitored(*(tmp_path, *(rows(seed).set_column(0, "age", nulls) for seed in (1, 2))))
+    assert both == ["keep", "pass"] and [text.split(":")[1] for text in warnings] == [" data drift, age"]
+
+
+@pytest.mark.parametrize("form", [pa.int64(), pa.float64(), pa.string()])
+def test_ids_of_rows_are_left_out_unless_they_are_listed(form: pa.DataType, tmp_path: Path) -> None:
+    def numbered(number: int) -> pa.Table:
+        return rows(number).append_column("id", pa.array(range(number * ROWS, (number + 1) * ROWS)).cast(form))
+
+    (decision, verdict, _, warnings, _), _ = monitored(tmp_path, numbered(1), numbered(2))
+    assert (decision, verdict) == ("keep", "pass") and ["data drift, id" in text for text in warnings] == [True]
+    (_, verdict, reasons, *_), _ = monitored(tmp_path, numbered(1), numbered(2), features=["id"])
+    assert verdict == "fail" and "id" in reasons[0]
+
+
 def test_reasons_are_only_why_it_is_no_pass(tmp_path: Path, store: ArtifactStore) -> None:
     few = rows(2).set_column(2, "bought", pa.array([*rows(2)["bought"].to_pylist()[:50], *[None] * (ROWS - 50)]))
     (decision, verdict, reasons, warnings, reference), metadata = monitored(
@@ -178,6 +201,8 @@ def test_a_table_keeps_its_columns_and_gets_the_scores_of_the_model(store: Artif
         with pytest.raises(ConfigurationError, match="model_reference"):
             score_dataset.python_func(dataset, predictions, **arguments)
     foreign = str(store.publish("models", "vendor", {"weights.bin": b"\x80\x04"}))
+    with pytest.raises(ConfigurationError, match="judge"):
+        Predictor.load(store, foreign)
     for reference, wrong, named in (
         (foreign, given, "judge"),
         (model, given.drop_columns(Predictor.load(store, model).features[0]), "lacks"),

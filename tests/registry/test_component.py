@@ -30,7 +30,7 @@ def test_a_candidate_goes_from_resolve_to_champion_through_addresses(gate: Gate,
     text = Path(summary.path).read_text()
     assert text.startswith(f"# {NAME}: awaiting approval\n") and "pipeline_tag" not in text
     assert f"\n# {NAME}, version 1\n" in text and "## Training" in text
-    assert promote.python_func(store, NAME, "promote", 0, "approved") == ("promoted", 1, model)
+    assert promote.python_func(store, NAME, "promote", 0, "approved") == ("promoted", 1, model, f"{store}/{model}")
     champion = component_of("resolve").python_func(store, NAME, folder)
     assert {path.name for path in Path(folder.path).iterdir()} == {"history.json", "model.json"}
     assert champion[:5] == (model, 1, gate.training_set, gate.split, evaluation)

@@ -12,7 +12,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import onnx
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+import xgboost
+from safetensors.numpy import save
 
 from gatehouse.components.promote.component import promote
 from gatehouse.components.register_model.component import register_model
@@ -21,7 +26,7 @@ from gatehouse.components.rollback.component import rollback
 from gatehouse.errors import ConfigurationError, CorruptArtifactError
 from gatehouse.registry.card import card_body
 from gatehouse.registry.explanation import ExplainRequest, explain
-from gatehouse.registry.external import PickleError, pickle_in
+from gatehouse.registry.external import PickleError, doubt_of
 from gatehouse.registry.registration import WrongEvaluationError
 from gatehouse.registry.reproduction import NotReproducibleError, ReproduceRequest, reproduce
 from gatehouse.registry.state import StaleVerdictError
@@ -120,6 +125,18 @@ def test_a_model_of_any_origin_goes_from_judge_to_champion_and_back(user: User) 
         reproduce(ReproduceRequest(model=f"{NAME}:1"), user.store)
 
 
+def test_rules_that_only_warn_and_another_policy_than_the_champions_are_warnings(user: User) -> None:
+    first, second = user.model(weights=b"1"), user.model(weights=b"2")
+    bars = {"bars": {"accuracy": {"min": 0.8}}}
+    assert user.register(first, user.judge(model=first, policy=bars))["warnings"] == []
+    lax = bars | {"rules": {name: {"severity": "warn"} for name in ("bar", "champion", "baseline")}}
+    champion = {"model": second, "champion": user.champion()[0]}
+    result = user.register(second, user.judge(0.999, **champion, policy=lax))
+    assert result["alias"] == "champion" and result["reasons"] == []
+    assert [warning.split(":")[0] for warning in result["warnings"][:-1]] == ["champion log_loss"]
+    assert result["warnings"][-1].endswith(": rules differ")
+
+
 def test_an_evaluation_stands_for_the_files_that_it_judged(user: User) -> None:
     one, other = user.model(weights=b"1"), user.model(weights=b"2")
     with pytest.raises(WrongEvaluationError):
@@ -210,6 +227,19 @@ PICKLES = {
     **{"trailing": pickle.dumps(Called(), 0) + b"x", "garbage": OLD + b"\xff", "second": b"I1\n." + OLD + b"."},
     **{"hexadecimal": b"I0x1\n0" + OLD + b".", "instance": b"(S'x'\nios\nsystem\n.", "twice": _zip(_zip(CALL))},
     **{"wide.npy": _array(np.zeros(1, WIDE)), "zstd": b"\x28\xb5\x2f\xfd" + bytes(9), "plain": pickle.dumps([1.0])},
+    **{
+        "header": b"ABCD" + CALL,
+        "GGUF": b"GGUF" + CALL,
+        "PAR1": b"PAR1" + CALL,
+        "keras.json.keras": _zip(b"\x89HDF\r\n"),
+    },
+    **{
+        "modeling_x.py": b"import os",
+        "library.so": b"\x7fELF",
+        "saved_model.pb": b"\x08\x01\x12",
+        "run": b"#!/bin/sh\n",
+    },
+    **{"env.yaml": b"!!python/object/apply:os.system [ls]", "long": b"F" + b"1" * (1 << 20) + b"\n0" + OLD},
 }
 
 
@@ -227,20 +257,28 @@ def test_a_pickle_is_refused_wherever_it_hides_and_never_read(
         assert ["zip" in warning for warning in allowed["warnings"]] == [True]
 
 
-def test_other_bytes_are_no_pickle() -> None:
-    others = [b"cat\ndog\n.\n", b"cat\ndog\nbird\n", b'{"a": 1}', b"", b"x^2 + 1", bytes(2048), _zip(b"text")]
-    others += [
-        b"channels: 3\ndepth: 4\nbatch: 2\nRelu\n",
-        b"config:\n  a\nlabels: b\nRate: 1\n",
-        b"import os\nimport io\nR",
-    ]
-    others += [_array(np.ones(ROWS), np.savez), _array(np.zeros(1, WIDE.descr[:-1]))]
-    for header in (
-        *range(0x0280, 0x0600, 8),
-        0x0178,
-        0x9C78,
-        0xDA78,
-        0x8E88,
-    ):  # Lengths by which safetensors begin like these.
-        others.append(header.to_bytes(8, "little") + b'{"a":{"dtype":"F32"}}'.ljust(header) + bytes(64))
-    assert [(content[:40], why) for content in others if (why := pickle_in("file", io.BytesIO(content)))] == []
+def test_formats_of_data_alone_need_no_reason(tmp_path: Path) -> None:
+    table, trees = pa.table({"a": [1.0]}), xgboost.train({}, xgboost.DMatrix(np.ones((8, 2)), np.arange(8)), 2)
+    node = onnx.helper.make_node("Relu", ["a"], ["b"])
+    ends = [[onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [1])] for name in ("a", "b")]
+    network = onnx.helper.make_model(onnx.helper.make_graph([node], "graph", *ends))
+    pq.write_table(table, parquet := io.BytesIO())
+    with pa.ipc.new_file(arrow := io.BytesIO(), table.schema) as writer:
+        writer.write_table(table)
+    formats = {
+        **{"network.onnx": network.SerializeToString(), "a.parquet": parquet.getvalue(), "a.arrow": arrow.getvalue()},
+        **{form: bytes(trees.save_raw(form)) for form in ("ubj", "json")},
+        **{"llm.gguf": b"GGUF\3\0\0\0" + bytes(16), "tokenizer.model": b"\n\x0e\n\5<unk>\x15\0\0\0\0\x18\2"},
+        **{"lightgbm": b"tree\nversion=v4\nobjective=regression\naverage_output\n", "vocab.txt": b"cat\ndog\nbird\n"},
+        **{
+            "README.md": "import os\nübung\n".encode(),
+            "vocab": b"[PAD]\ncat\ndog\n",
+            "none": b"",
+            "a.zip": _zip(b"text"),
+        },
+        **{"many.npz": _array(np.ones(ROWS), np.savez), "one.npy": _array(np.zeros(1, WIDE.descr[:-1]))},
+        **{"weights": save({"a": np.ones(3)}), "long.json": b'["' + "ü".encode() * (1 << 20) + b'"]'},
+    }
+    for header in (*range(0x0280, 0x0600, 8), 0x0178, 0x9C78, 0xDA78, 0x8E88):  # Lengths that begin as pickles do.
+        formats[f"{header}"] = header.to_bytes(8, "little") + b'{"a":{"dtype":"F32"}}'.ljust(header) + bytes(64)
+    assert [(name, why) for name, file in formats.items() if (why := doubt_of(name, io.BytesIO(file)))] == []

@@ -245,15 +245,7 @@ def difference(
     if not len(places):
         return None
     first = places[0].as_py()
-    values = [column[first].as_py() for column in (stored, replayed)]
-    return Difference(
-        where=where,
-        view=view,
-        feature=feature,
-        cut=cut if isinstance(cut, str) else cut.isoformat(),
-        rows=len(places),
-        of=keys.num_rows,
-        first={name: str(value) for name, value in keys.slice(first, 1).to_pylist()[0].items()},
-        stored="null" if values[0] is None else values[0],
-        replayed="null" if values[1] is None else values[1],
-    )
+    row = {name: str(value) for name, value in keys.slice(first, 1).to_pylist()[0].items()}
+    values = ("null" if (value := column[first].as_py()) is None else value for column in (stored, replayed))
+    moment = cut if isinstance(cut, str) else cut.isoformat()
+    return Difference(where, view, feature, moment, len(places), keys.num_rows, row, *values)

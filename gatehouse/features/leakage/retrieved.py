@@ -51,8 +51,8 @@ class Retrieved:
     unchecked: dict[str, str]
     warnings: list[str]
 
-    def judged(self, accepted: Mapping[str, str], title: str) -> tuple[str, list[str], str]:
-        """The verdict, its reasons and the page; views in `accepted`, each with a reason, may go unchecked."""
+    def judged(self, accepted: Mapping[str, str], title: str) -> tuple[str, list[str], list[str], str]:
+        """The verdict, its reasons, warnings, and the page; views in `accepted`, with a reason, may go unchecked."""
         sentences = {name: f"{name}: not checked, as {why}" for name, why in self.unchecked.items()}
         if unknown := [name for name in accepted if name not in self.compared | sentences]:
             raise ConfigurationError(
@@ -66,7 +66,7 @@ class Retrieved:
         notes = [*self.warnings, *(f"{sentences[name]}. {why}" for name, why in accepted.items() if name in sentences)]
         word = "warn" if verdict == "inconclusive" else verdict
         shown = Verdict(word, text, self.differences, notes, refused, title=verdict)
-        return verdict, reasons, render("report.html", f"Leakage check of {title}", verdict=shown)
+        return verdict, reasons, notes, render("report.html", f"Leakage check of {title}", verdict=shown)
 
 
 class ReplayingProvider(PassthroughProvider):
@@ -227,11 +227,12 @@ def retrieve(
     if not isinstance(selection, list):  # Feast also gives what on-demand features are computed from.
         views: list[Any] = selection.feature_view_projections
         selection = [f"{view.name_to_use()}:{feature.name}" for view in views for feature in view.features]
-    names = [
-        ref.replace(":", "__") if options.get("full_feature_names") else ref.partition(":")[2] for ref in selection
-    ]
+    views, full = [ref.partition(":")[0] for ref in selection], options.get("full_feature_names")
+    names = [ref.replace(":", "__") if full else ref.partition(":")[2] for ref in selection]
     for name in names:
         rows = rows.append_column(name, answer[name])
-    warnings = [f"no row has a value of {name}" for name in names if answer[name].null_count == len(answer)]
-    judgement = (checked.compared, checked.differences, checked.unchecked, warnings)
-    return Retrieved(rows, names, checked.keys, *judgement)
+    empty = [name for name in names if pc.all(pc.is_null(answer[name], nan_is_null=True)).as_py()]
+    valued = {view for view, name in zip(views, names, strict=True) if name not in empty}
+    unchecked = {view: "no row has a value" for view in views if view not in valued} | checked.unchecked
+    warnings = [f"no row has a value of {name}" for name in empty]
+    return Retrieved(rows, names, checked.keys, checked.compared, checked.differences, unchecked, warnings)

@@ -100,9 +100,8 @@ def check_leakage(request: LeakageRequest, store: ArtifactStore) -> LeakageResul
             )
         elif not any(cut["views"].get(name) for cut in cuts):
             unchecked[name] = "none of its rows counts from a time between the first and the last decision"
-    refused = [f"{name}: not checked, as {why}. {_ADVICE}" for name, why in unchecked.items()]
-    refused = [text for name, text in zip(unchecked, refused, strict=True) if name not in request.unchecked]
     accepted = {name: request.unchecked[name].rstrip(".") for name in unchecked if name in request.unchecked}
+    refused = [f"{name}: not checked, as {why}. {_ADVICE}" for name, why in unchecked.items() if name not in accepted]
 
     task = TASKS[details["task"]]
     group = details.get("group", "") if task.counted == "group" else ""

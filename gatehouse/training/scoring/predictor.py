@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from gatehouse.errors import PredictionError
+from gatehouse.errors import ConfigurationError, PredictionError
 from gatehouse.metrics.metric import Predictions
 from gatehouse.metrics.tasks import EXPECTED, Task, are_usable, task_of_loss
 from gatehouse.runtime.plural import counted
@@ -67,7 +67,12 @@ class Predictor:
 
     @classmethod
     def load(cls, store: ArtifactStore, model: Reference | str) -> "Predictor":
-        """Load the model of a reference, verified."""
+        """Load the model of a reference, verified. Raises ConfigurationError if Gatehouse did not train it."""
+        if store.manifest(model).entry("model.json") is None:
+            raise ConfigurationError(
+                f"{model}: expected a model that Gatehouse trained, found files of another program, which it never "
+                "loads. Score the rows in a component of your own, and give their scores to judge."
+            )
         description = store.read_json(model, "model.json")
         architecture = description["architecture"]["model"]["architecture"]
         weights = read_weights(architecture, store.path(model, weights_file(architecture)))

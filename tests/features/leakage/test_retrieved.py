@@ -97,10 +97,23 @@ def test_a_later_value_fails_and_an_unchecked_view_needs_a_reason(
         return real(entity_df=entity_df.assign(event_timestamp=later), **options)
 
     monkeypatch.setattr(DaskOfflineStore, "get_historical_features", staticmethod(leaky))
-    verdict, reasons, page = joined(place, entities(("a", 1), ("b", 6)), features=["trips:value"]).judged({}, "")
+    verdict, reasons, _, page = joined(place, entities(("a", 1), ("b", 6)), features=["trips:value"]).judged({}, "")
     assert verdict == "fail" and "trips.value" in reasons[0] and "1 of 2" in reasons[0] and reasons[0] in page
     with pytest.raises(ConfigurationError, match="trip"):
         late.judged({"trip": "No such view."}, "")
+
+
+def test_a_view_without_any_value_is_inconclusive(tmp_path: Path) -> None:
+    place, unknown = repository(tmp_path), entities(("A", 1), ("B", 6))
+    options: dict[str, Any] = {"service": "alone", "offline_store": "gatehouse"}
+    verdict, reasons, warnings, _ = joined(place, unknown, **options).judged({}, "")
+    assert verdict == "inconclusive" and [reason.split(":")[0] for reason in reasons] == ["trips", "totals"]
+    assert ["value" in warning or "total" in warning for warning in warnings] == [True, True]
+    allowed = {"trips": "New drivers alone.", "totals": "They follow."}
+    verdict, reasons, warnings, _ = joined(place, unknown, **options).judged(allowed, "")
+    assert (verdict, reasons) == ("pass", []) and [text for text in warnings if "New drivers" in text]
+    known = entities(("A", 1), ("b", 6))
+    assert joined(place, known, **options).judged({}, "")[:3] == ("pass", [], [])
 
 
 def test_on_demand_features_of_other_rows_fail(tmp_path: Path) -> None:
