@@ -40,6 +40,7 @@ class Needs:
         minutes: The time limit of an attempt.
         artifacts: Optional artifacts that the component's file takes, and requires. In the task of a pipeline that is a
             component, KFP fails if nobody gives an optional artifact.
+        stored: Outputs that are empty without a store; a file without the input `store` does not have them.
     """
 
     image: str
@@ -50,6 +51,7 @@ class Needs:
     memory: str = "2G"
     minutes: int = 30
     artifacts: tuple[str, ...] = ()
+    stored: tuple[str, ...] = ()
 
 
 class Task(PipelineTask):  # type: ignore[misc]  # kfp has no types

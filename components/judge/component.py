@@ -7,7 +7,7 @@ from kfp import dsl
 from gatehouse.components.interface import component
 
 
-@component("data", title="Judge predictions", caching=True, cpu="2", memory="4G")
+@component("data", title="Judge predictions", caching=True, cpu="2", memory="4G", stored=("reference",))
 def judge(
     dataset: dsl.Input[dsl.Dataset],
     evaluation: dsl.Output[dsl.Artifact],

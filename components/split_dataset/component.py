@@ -7,7 +7,14 @@ from kfp import dsl
 from gatehouse.components.interface import component
 
 
-@component("data", title="Split a dataset", caching=True, cpu="2", memory="4G")
+@component(
+    "data",
+    title="Split a dataset",
+    caching=True,
+    cpu="2",
+    memory="4G",
+    stored=("training_set", "split", "split_checks"),
+)
 def split_dataset(
     dataset: dsl.Input[dsl.Dataset],
     label: str,

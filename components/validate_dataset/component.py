@@ -7,7 +7,7 @@ from kfp import dsl
 from gatehouse.components.interface import component
 
 
-@component("data", title="Validate a dataset", caching=True, cpu="2", memory="4G")
+@component("data", title="Validate a dataset", caching=True, cpu="2", memory="4G", stored=("reference",))
 def validate_dataset(
     dataset: dsl.Input[dsl.Dataset],
     metrics: dsl.Output[dsl.Metrics],

@@ -43,7 +43,7 @@ def in_file(component: Component) -> base_component.BaseComponent:
     if not is_plain(component):
         return _around(component)
     taken = {name: parameter for name, parameter in inputs.items() if name != "store"}
-    given = {name: output for name, output in outputs.items() if "; empty without" not in str(output.description)}
+    given = {name: output for name, output in outputs.items() if name not in component.needs.stored}
     return PythonComponent(replace(spec, inputs=taken, outputs=given), component.python_func)
 
 
