@@ -94,7 +94,9 @@ def test_the_champion_scores_rows_in_a_pipeline_of_ones_own(cluster: Cluster, gr
     training_set = results["retrieve_training_set"]["training_set"]
     rows = next(path for path in cluster.store.paths(training_set) if path.suffix == ".parquet")
     cluster.store.objects.put_file("rows.parquet", rows)
-    inputs = {"store": cluster.store.address, "rows": f"{cluster.store.address}/rows.parquet", "model_name": MODEL}
+    # KFP has credentials for its own bucket by this scheme.
+    address = f"{cluster.store.address}/rows.parquet".replace("s3://mlpipeline", "minio://mlpipeline")
+    inputs = {"store": cluster.store.address, "rows": address, "model_name": MODEL}
     run = start(cluster, runpy.run_path(str(EXAMPLES["score_dataset"]))["example"], "scored", **inputs)
     cluster.require_success(run)
 
