@@ -22,6 +22,8 @@ from gatehouse.store.transfer import pull
 
 _PICKLED = (".pkl", ".pickle", ".joblib", ".dill", ".pt", ".pth")
 _TEXTS = ("", ".txt", ".md", ".json", ".jsonl", ".yaml", ".yml", ".csv", ".tsv", ".jinja", ".pmml")
+_READ = ("LICENSE", "NOTICE", "README")
+"""Suffixes of texts, and names of texts that people read."""
 _FIRST = {".onnx": b"\x08", ".model": b"\n", ".spm": b"\n"}
 """By name, the first byte of ONNX, and of SentencePiece; no pickle begins so."""
 _DATA = re.compile(rb"GGUF[\1-\3]\0\0\0|\{(i.|U.|I..|l.{4}|L.{8})[ -z]", re.DOTALL)
@@ -121,7 +123,7 @@ def doubt_of(name: str, stream: IO[bytes], is_member: bool = False) -> str:
     """
     from numpy.lib import format as arrays
 
-    suffix = Path(name).suffix.lower()
+    suffix = ".txt" if Path(name).name.startswith(_READ) else Path(name).suffix.lower()
     try:
         head, size = stream.read(32), stream.seek(0, io.SEEK_END)
         stream.seek(max(size - 8, 0))
