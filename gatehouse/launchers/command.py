@@ -18,6 +18,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from gatehouse.errors import GatehouseError
 from gatehouse.launchers import launcher
 from gatehouse.launchers.checkpoint_copies import CheckpointCopies
 from gatehouse.launchers.launcher import CHECKPOINTS, FAILURE, JOB, OUTPUT, PREEMPTED_CODE, RESULT, WEIGHTS
@@ -39,9 +40,18 @@ def preload(directory: Path) -> bool:
     shutil.rmtree(directory / OUTPUT, ignore_errors=True)
     (directory / _COMPLETE).unlink(missing_ok=True)
     (directory / CHECKPOINTS).mkdir(exist_ok=True)
-    if copies := _copies(directory):
-        copies.restore()
+    restore(directory)
     return True
+
+
+def restore(directory: Path, *, exactly: bool = False) -> None:
+    """Write the checkpoints of the store; with `exactly`, before each start of the workers of one of several nodes."""
+    try:
+        if copies := _copies(directory):
+            copies.restore(exactly=exactly)
+    except GatehouseError as error:
+        sys.stderr.write(f"The checkpoints cannot be read: {error}\n")
+        sys.exit(launcher.RETRY_CODE)
 
 
 def main() -> None:
