@@ -67,8 +67,13 @@ def main() -> None:
         sys.stderr.write(f"The command was ended by {signal.Signals(-code).name}.\n")
     if code == PREEMPTED_CODE and Path(os.environ[OUTCOME]).exists():
         return  # torchrun would start it again; the wrapper reads the outcome.
-    if code == 0 and os.environ.get("RANK", "0") == "0":
+    if code == 0 and (rank := os.environ.get("RANK", "0")) == "0":
         (directory / _COMPLETE).write_text(str(_output(directory)))
+    elif code == 0 and os.environ["GROUP_RANK"] != "0" and any(map(Path.is_file, _output(directory).rglob("*"))):
+        code, why = 1, f"rank {rank} left files on another machine than rank 0, whose $GATEHOUSE_OUTPUT alone is kept."
+        write_json(
+            directory / FAILURE, {"message": f"{why} Let rank 0 gather them, or copy them from a shared volume."}
+        )
     if not attempts:
         if code < 0:  # torchrun must see the signal.
             with suppress(OSError):  # SIGKILL has no handler.

@@ -12,7 +12,7 @@ import pytest
 
 from gatehouse.errors import MissingArtifactError
 from gatehouse.launchers.checkpoint_copies import CheckpointCopies
-from gatehouse.launchers.launcher import CHECKPOINT_NAME, CHECKPOINT_STORE, JOB
+from gatehouse.launchers.launcher import CHECKPOINT_NAME, CHECKPOINT_STORE, FAILURE, JOB, RESULT
 from gatehouse.store.objects.local import LocalObjects
 from tests.ports import free_port
 
@@ -30,6 +30,10 @@ while rank == "1" or not (shared / "wrote-1").exists() or not list(shared.glob("
 (saved / "epoch").write_text("2")  # No copy is made of it.
 (shared / "killed").touch()
 os.kill(os.getpid(), signal.SIGKILL)
+"""
+SHARDS = """
+import os, pathlib
+(pathlib.Path(os.environ["GATEHOUSE_OUTPUT"]) / f"shard-{os.environ['RANK']}").write_text("")
 """
 
 
@@ -61,6 +65,13 @@ def test_all_ranks_begin_again_with_the_files_that_rank_0_left_in_the_store(tmp_
     _run_two(tmp_path, RESUMES, lambda wrappers: all(wrapper.poll() == 0 for wrapper in wrappers))
     begins = [json.loads((tmp_path / f"begins-{rank}").read_text()) for rank in (0, 1)]
     assert begins == [{"epoch": "1"}, {"epoch": "1"}]
+
+
+def test_files_of_an_output_that_would_be_lost_with_their_node_are_an_error(tmp_path: Path) -> None:
+    nodes = _run_two(tmp_path, SHARDS, lambda wrappers: any(wrapper.poll() is not None for wrapper in wrappers))
+    (failed,) = [node for node in nodes if (node / FAILURE).exists()]
+    assert "rank 1" in json.loads((failed / FAILURE).read_text())["message"]
+    assert not any((node / RESULT).exists() for node in nodes)
 
 
 def _copies(tmp_path: Path, node: str, **files: str) -> CheckpointCopies:
