@@ -78,8 +78,8 @@ def _run(store: ArtifactStore, arguments: argparse.Namespace, directory: Path) -
     record = fetch_inputs(store, arguments.folder, arguments.record, directory)
     if record.code != (code := program_code(record.program, record.builder)):
         raise WrongImageError(
-            "The image of the pod holds another training program, or another builder of the model, than the launcher: "
-            f"expected {record.code[:12]}, found {code[:12]}. Give launch.image the image of the train task."
+            "The pod's image holds another version of Gatehouse, or another builder of the model, than the launcher: "
+            f"expected {record.code[:12]}, found {code[:12]}. Give the job the image of the task that launches it."
         )
     os.environ |= {CHECKPOINT_STORE: arguments.store, CHECKPOINT_NAME: record.digest}
     launch = arguments.folder.rpartition("/")[2]
