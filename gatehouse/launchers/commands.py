@@ -43,6 +43,8 @@ def command_of(parameters: Mapping[str, Any], inputs: Mapping[str, Any], script:
     environment = {key: text if isinstance(text, str) else canonical_json(text) for key, text in texts.items()}
     if twice := [name for name in settings if name in _WHERE and name in parameters]:
         raise ConfigurationError(f"settings: expected no {twice[0]}, as it is an input of its own. Set that input.")
+    if "hang_seconds" in settings:
+        raise ConfigurationError("settings: expected no hang_seconds, which no command heeds. Set timeout_minutes.")
     where = _WHERE | {name: parameters[name] for name in _WHERE if name in parameters} | settings
     nodes, processes, restarts, image = (where.pop(name) for name in ("nodes", "processes", "restarts", "image"))
     beyond = {"image": image, "nodes": nodes, "resources": as_written(where.pop("resources"))}

@@ -11,7 +11,7 @@ import pytest
 from gatehouse.errors import ConfigurationError, LaunchError
 from gatehouse.launchers.checkpoint_copies import CheckpointCopies
 from gatehouse.launchers.commands import command_of, metrics_in
-from gatehouse.launchers.launch_stage import LaunchRequest, LaunchResult, launch
+from gatehouse.launchers.launch_stage import CommandRequest, LaunchResult, launch
 from gatehouse.launchers.launcher import (
     EvictedError,
     TrainingFailedError,
@@ -73,7 +73,7 @@ def _launch(store: ArtifactStore, folder: Path, what: str, task: str = "", **cha
         PARAMETERS | {"command": ["python", "script.py", what, "${GATEHOUSE_OUTPUT}"], "store": store.address} | changes
     )
     request = command_of(given, {"data": SimpleNamespace(path=folder / "rows.csv")}, folder / "script.py")
-    return launch(LaunchRequest(**request, task=task, log=str(folder / "log")), store)
+    return launch(CommandRequest(**request, task=task, log=str(folder / "log")), store)
 
 
 @pytest.mark.parametrize("processes", [1, 2])
@@ -180,6 +180,14 @@ def test_a_copy_holds_what_was_last_whole(tmp_path: Path, monkeypatch: pytest.Mo
     assert len([path for path in (tmp_path / "store").rglob("*") if path.is_file() and "scratch" in str(path)]) == 2
 
 
+def test_a_metric_that_is_no_number_is_left_out_and_told(
+    store: ArtifactStore, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    text = "import os; print('loss=nan best=0.5'); open(os.environ['GATEHOUSE_OUTPUT'] + '/weights', 'w').write('w')"
+    assert _launch(store, tmp_path, "nan", script=text).metrics == {"best": 0.5}
+    assert any("loss" in record.getMessage() for record in caplog.records if record.levelname == "WARNING")
+
+
 def test_metrics_end_where_a_sentence_or_a_unit_does() -> None:
     assert metrics_in("loss=0.25. acc=0.9% n=5s best=0.5.") == {"loss": 0.25, "acc": 0.9, "best": 0.5}
     assert metrics_in("file=3.txt version=1.2.3 path=1/2") == {}
@@ -205,6 +213,7 @@ def test_texts_of_a_user_reach_the_command_as_they_are(tmp_path: Path) -> None:
         ({"processes": 1, "settings": {"processes": 8.0}}, ConfigurationError),
         ({"environment": {"HF_TOKEN": "hf_abc"}}, ConfigurationError),
         ({"kind": "trainjob", "store": "s3://store", "settings": {"env": {"DB_PASSWORD": "a"}}}, ConfigurationError),
+        ({"settings": {"hang_seconds": 60.0}}, ConfigurationError),  # No command says that it makes progress.
     ],
 )
 def test_parameters_that_do_not_fit_together_are_refused(
