@@ -18,6 +18,7 @@ from gatehouse.launchers.launcher import (
     TrainingTimeoutError,
 )
 from gatehouse.runtime.process import descendants
+from gatehouse.runtime.redaction import holds_secret
 from gatehouse.store.run import RUN_ID
 from gatehouse.store.store import ArtifactStore
 from tests.stand_ins.kubernetes_api import kubernetes
@@ -201,6 +202,28 @@ def test_texts_of_a_user_reach_the_command_as_they_are(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("secret", "lines"),
+    [
+        (
+            True,
+            """DATABASE_URL=postgresql://u:pw@h/db\nDB_PASS=hunter2\ndb_password=nope\nOPENAI_KEY=sk-abc\nX=Password=pw;S=h
+            STORAGE_KEY=Zm9vYmFyMTIzNDU2Nzg5\nS=x ghp_0123456789abcdef\ntrain.py --api-key=abc\n--token hf_abc
+            -token=t1\nbash -c X_TOKEN=abc train\ncurl https://h/p?token=abc\n--hf-token=abc --lr 0.1""",
+        ),
+        (
+            False,
+            """PASSES=3\nKEYBOARD=us\nFIRST_PASS=true\nSORT_KEY=customer_id_30d\nPWD=/work\nBYPASS=linear\nHF_TOKEN=
+            --passes 30\n--tokenizer=gpt2\n--pad-token <pad>\n--eos_token=EOS\n--max-token 131072\n--api-key {key}
+            --use-token --lr=1\n--token=$T x\n--token ${HF_TOKEN} x\n--max-tokens 99\n-c token = f(token=x)
+            postgresql://u:$PW@h/db\nhttp://h:80/x@y\ns3://b/x\n--key=value\n--config a.yaml""",
+        ),
+    ],
+)
+def test_what_looks_like_a_secret_is_no_part_of_a_command(secret: bool, lines: str) -> None:
+    assert [line for line in lines.splitlines() if holds_secret(line.strip()) is not secret] == []
+
+
+@pytest.mark.parametrize(
     ("changes", "error"),
     [
         ({"image": "own"}, ConfigurationError),
@@ -213,6 +236,8 @@ def test_texts_of_a_user_reach_the_command_as_they_are(tmp_path: Path) -> None:
         ({"processes": 1, "settings": {"processes": 8.0}}, ConfigurationError),
         ({"environment": {"HF_TOKEN": "hf_abc"}}, ConfigurationError),
         ({"kind": "trainjob", "store": "s3://store", "settings": {"env": {"DB_PASSWORD": "a"}}}, ConfigurationError),
+        ({"environment": {"DB": "postgresql://u:pw@h/db"}}, ConfigurationError),
+        ({"command": ["python", "script.py", "--token", "hf_abc"]}, ConfigurationError),
         ({"settings": {"hang_seconds": 60.0}}, ConfigurationError),  # No command says that it makes progress.
     ],
 )
