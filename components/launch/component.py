@@ -33,9 +33,9 @@ def launch(
 
     The script needs no protocol. It writes its result to the folder $GATEHOUSE_OUTPUT, and reads its inputs at
     $GATEHOUSE_INPUT_DATA, $GATEHOUSE_INPUT_BASE_MODEL, and so on. What it keeps in $GATEHOUSE_CHECKPOINTS is there
-    again when this task starts it again; in another pod only with a store. Its metrics are what it prints as
-    `name=value`, and what it logs with `mlflow.start_run()` where MLFLOW_TRACKING_URI of the task names a server. It has
-    succeeded if its exit code is 0 and its output is not empty.
+    again when this task starts it again; in another pod only with a store, and of several nodes only that of rank 0.
+    Its metrics are what it prints as `name=value`, and what it logs with `mlflow.start_run()` where MLFLOW_TRACKING_URI
+    of the task names a server. It has succeeded if its exit code is 0 and its output, that of rank 0, is not empty.
 
     Args:
         command: Program and arguments, which no shell reads; $GATEHOUSE_OUTPUT and the others are replaced in them.
@@ -58,7 +58,7 @@ def launch(
     Returns:
         reference: Address of the result in the store; empty without one.
         model: The folder that the script wrote.
-        metrics: The last value of each metric that it printed or logged.
+        metrics: The last value of each metric that it printed or logged, unless it is NaN or infinite.
         log: What it printed.
     """
     parameters = dict(locals())

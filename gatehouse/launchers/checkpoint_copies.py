@@ -9,7 +9,7 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
-from gatehouse.errors import GatehouseError
+from gatehouse.errors import GatehouseError, MissingArtifactError, StoreError
 from gatehouse.store.canonical import sha256_of
 from gatehouse.store.objects.opening import open_objects
 from gatehouse.store.records import create_record, read_record, remove_record
@@ -24,16 +24,29 @@ class CheckpointCopies:
 
     def __init__(self, store: str, name: str, folder: Path) -> None:
         self._objects, self._prefix, self._folder = open_objects(store), f"scratch/checkpoints/{name}", folder
-        self._copied: dict[str, tuple[list[int], str]] = {}  # What each file was, and the digest of its copy.
-        self._next = 0.0
+        self._copied: dict[str, tuple[list[int], str]] | None = None  # What each file was, and the digest of its copy.
+        self._next, self._number = 0.0, -1  # When it looks, and the list that it found or wrote last.
 
-    def restore(self) -> None:
-        """Write the files of the last copy, unless the folder has files: those are newer."""
-        if any(self._folder.iterdir()) or not (lists := self._lists()):
+    def restore(self, *, exactly: bool = False) -> None:
+        """Write the files of the newest list, unless the folder has files; with `exactly`, remove or replace those.
+
+        The files of one machine are newer than their copies. Several machines must go on from the same files.
+        """
+        if not exactly and any(self._folder.iterdir()):
             return
-        for path, digest in (read_record(self._objects, lists[-1]) or {}).get("files", {}).items():
-            (self._folder / path).parent.mkdir(parents=True, exist_ok=True)
-            (self._folder / path).write_bytes(self._objects.get_bytes(f"{self._prefix}/{digest}"))
+        number, files = self._newest()
+        for path in [path for path in self._folder.rglob("*") if path.is_file()]:
+            if sha256_of(path) != files.get(path.relative_to(self._folder).as_posix()):
+                path.unlink()
+        try:
+            for name, digest in files.items():
+                if not (path := self._folder / name).exists():
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    path.write_bytes(self._objects.get_bytes(f"{self._prefix}/{digest}"))
+        except MissingArtifactError:
+            if self._newest()[0] == number:
+                raise
+            self.restore(exactly=True)  # A newer list has replaced this one.
 
     def look(self, now: float, *, ended: bool = False) -> None:
         """Copy the files that changed since the last look, some seconds ago, or before the command has `ended`."""
@@ -44,18 +57,22 @@ class CheckpointCopies:
             paths = [path for path in sorted(self._folder.rglob("*")) if path.is_file()]
             copies = {path.relative_to(self._folder).as_posix(): self._copy(path) for path in paths}
             if (copied := {name: copy for name, copy in copies.items() if copy}) != self._copied:
-                digests, lists = {name: digest for name, (_, digest) in copied.items()}, self._lists()
-                number = int(lists[-1][-13:-5]) + 1 if lists else 0
-                create_record(self._objects, f"{self._prefix}/files-{number:08d}.json", {"files": digests})
-                for key in list(self._objects.list(self._prefix)):
-                    if key in lists or (key.rpartition("/")[2] not in digests.values() and "/files-" not in key):
-                        remove_record(self._objects, key)
+                digests, (number, files) = {name: digest for name, (_, digest) in copied.items()}, self._newest()
+                if self._copied is not None and number > self._number:
+                    raise StoreError("another machine goes on with this job.")
+                self._number = number + (digests != files)  # The list may be there although the store did not answer.
+                if digests != files:
+                    key = f"{self._prefix}/files-{self._number:08d}.json"
+                    create_record(self._objects, key, {"files": digests})
+                    for other in list(self._objects.list(self._prefix)):
+                        if other != key and other.rpartition("/")[2] not in digests.values():
+                            remove_record(self._objects, other)
                 self._copied = copied
         except (GatehouseError, OSError) as error:  # It is tried again; the command goes on.
             logger.warning("Checkpoints are not copied for now: %s", error)
 
     def _copy(self, path: Path) -> tuple[list[int], str] | None:
-        kept = self._copied.get(path.relative_to(self._folder).as_posix())
+        kept = (self._copied or {}).get(path.relative_to(self._folder).as_posix())
         # The command may write, rename or remove the file meanwhile.
         with suppress(FileNotFoundError), tempfile.NamedTemporaryFile() as frozen:
             if (before := _state(path)) != (kept and kept[0]):
@@ -66,8 +83,12 @@ class CheckpointCopies:
                     return before, digest
         return kept
 
-    def _lists(self) -> list[str]:
-        return sorted(key for key in self._objects.list(self._prefix) if "/files-" in key)
+    def _newest(self) -> tuple[int, dict[str, str]]:
+        """Number of the newest list and the digest of each file in it; -1 and no files if there is no list."""
+        while lists := sorted(key for key in self._objects.list(self._prefix) if "/files-" in key):
+            if record := read_record(self._objects, lists[-1]):  # Else a newer one has replaced it.
+                return int(lists[-1][-13:-5]), record["files"]
+        return -1, {}
 
 
 def _state(path: Path) -> list[int]:

@@ -18,6 +18,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from gatehouse.errors import GatehouseError
 from gatehouse.launchers import launcher
 from gatehouse.launchers.checkpoint_copies import CheckpointCopies
 from gatehouse.launchers.launcher import CHECKPOINTS, FAILURE, JOB, OUTPUT, PREEMPTED_CODE, RESULT, WEIGHTS
@@ -39,9 +40,18 @@ def preload(directory: Path) -> bool:
     shutil.rmtree(directory / OUTPUT, ignore_errors=True)
     (directory / _COMPLETE).unlink(missing_ok=True)
     (directory / CHECKPOINTS).mkdir(exist_ok=True)
-    if copies := _copies(directory):
-        copies.restore()
+    restore(directory)
     return True
+
+
+def restore(directory: Path, *, exactly: bool = False) -> None:
+    """Write the checkpoints of the store; with `exactly`, before each start of the workers of one of several nodes."""
+    try:
+        if copies := _copies(directory):
+            copies.restore(exactly=exactly)
+    except GatehouseError as error:
+        sys.stderr.write(f"The checkpoints cannot be read: {error}\n")
+        sys.exit(launcher.RETRY_CODE)
 
 
 def main() -> None:
@@ -57,8 +67,13 @@ def main() -> None:
         sys.stderr.write(f"The command was ended by {signal.Signals(-code).name}.\n")
     if code == PREEMPTED_CODE and Path(os.environ[OUTCOME]).exists():
         return  # torchrun would start it again; the wrapper reads the outcome.
-    if code == 0 and os.environ.get("RANK", "0") == "0":
+    if code == 0 and (rank := os.environ.get("RANK", "0")) == "0":
         (directory / _COMPLETE).write_text(str(_output(directory)))
+    elif code == 0 and os.environ["GROUP_RANK"] != "0" and any(map(Path.is_file, _output(directory).rglob("*"))):
+        code, why = 1, f"rank {rank} left files on another machine than rank 0, whose $GATEHOUSE_OUTPUT alone is kept."
+        write_json(
+            directory / FAILURE, {"message": f"{why} Let rank 0 gather them, or copy them from a shared volume."}
+        )
     if not attempts:
         if code < 0:  # torchrun must see the signal.
             with suppress(OSError):  # SIGKILL has no handler.

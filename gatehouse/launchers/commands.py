@@ -17,7 +17,7 @@ from gatehouse.launchers.job_directory import job_directory
 from gatehouse.launchers.launch_stage import CommandRequest
 from gatehouse.launchers.launcher import COMMAND, JOB, LOG, PRINTED, TrainingJob
 from gatehouse.launchers.spec import CommandSpec, LocalLaunch
-from gatehouse.runtime.redaction import SECRET
+from gatehouse.runtime.redaction import holds_secret
 from gatehouse.store.atomic_file import write_json
 from gatehouse.store.canonical import canonical_json, digest_of
 from gatehouse.store.objects.local import LocalObjects
@@ -43,6 +43,8 @@ def command_of(parameters: Mapping[str, Any], inputs: Mapping[str, Any], script:
     environment = {key: text if isinstance(text, str) else canonical_json(text) for key, text in texts.items()}
     if twice := [name for name in settings if name in _WHERE and name in parameters]:
         raise ConfigurationError(f"settings: expected no {twice[0]}, as it is an input of its own. Set that input.")
+    if "hang_seconds" in settings:
+        raise ConfigurationError("settings: expected no hang_seconds, which no command heeds. Set timeout_minutes.")
     where = _WHERE | {name: parameters[name] for name in _WHERE if name in parameters} | settings
     nodes, processes, restarts, image = (where.pop(name) for name in ("nodes", "processes", "restarts", "image"))
     beyond = {"image": image, "nodes": nodes, "resources": as_written(where.pop("resources"))}
@@ -62,25 +64,23 @@ def command_of(parameters: Mapping[str, Any], inputs: Mapping[str, Any], script:
         script.write_text(text, encoding="utf-8")
         files[CODE] = str(script)
     launch = launch_of(json.dumps(where), "settings").model_dump(mode="json")
-    if secrets := [name for name in (*environment, *launch.get("env", ())) if SECRET.search(name)]:
-        raise ConfigurationError(
-            f"environment: {secrets[0]} looks like a secret, which the store would keep. For kind local, set it on the "
-            "task, with set_env_variable or kubernetes.use_secret_as_env; for a job, name it in settings.secrets."
-        )
     fields = {"command": parameters["command"], "timeout_minutes": parameters["timeout_minutes"], "launch": launch}
     fields |= {"environment": environment, "processes": processes * nodes, "restarts": restarts, "image": image}
     spec = checked("parameters", CommandSpec, plain(fields))
+    texts = {f"environment: {name}": f"{name}={text}" for name, text in (launch.get("env", {}) | environment).items()}
+    if secrets := [name for name, text in {"command": " ".join(spec.command), **texts}.items() if holds_secret(text)]:
+        raise ConfigurationError(
+            f"{secrets[0]} looks like it holds a secret, which the store would keep. Let the program read it from its "
+            "environment: for kind local, set it on the task, with set_env_variable or kubernetes.use_secret_as_env; "
+            "for a job, name it in settings.secrets."
+        )
     digests = {name: digest_of(digests_of(path)) for name, path in files.items()}
     return {"name": parameters["name"], "command": spec, "inputs": digests, "files": files}
 
 
 def plain(parameter: Any) -> Any:
     """A user's own JSON, with 5 where KFP made 5.0 of it; texts stay as they are."""
-
-    def number(text: str) -> float:
-        return int(value) if (value := float(text)).is_integer() else value
-
-    return json.loads(canonical_json(parameter), parse_float=number)
+    return json.loads(canonical_json(parameter), parse_float=lambda text: int(n) if (n := float(text)) % 1 == 0 else n)
 
 
 def metrics_in(line: str) -> dict[str, float]:

@@ -1,5 +1,6 @@
 """The stage that runs a command of the user's own, and keeps what it leaves."""
 
+import logging
 import math
 import shutil
 import tarfile
@@ -12,6 +13,8 @@ from gatehouse.store.identity import identity_of, operational
 from gatehouse.store.stage import CONTENTS, Effects, StageModel, stage
 from gatehouse.store.store import ArtifactStore
 
+logger = logging.getLogger(__name__)
+
 
 class CommandRequest(StageModel):
     """A command, and its inputs by name: digests of their content, and paths on this machine."""
@@ -21,12 +24,7 @@ class CommandRequest(StageModel):
     inputs: dict[str, str] = Field({}, description="The user's program is `code`.")
     files: dict[str, str] = operational({})
     task: str = Field("", description="The run and task, for a result that depends on more than what is told here.")
-
-
-class LaunchRequest(CommandRequest):
-    """A command to launch, and a path for its log."""
-
-    log: str = operational("")
+    log: str = operational("", description="A path for its log.")
 
 
 class LaunchResult(StageModel):
@@ -44,7 +42,7 @@ class LaunchResult(StageModel):
     ),
     pages={"outputs": CONTENTS},
 )
-def launch(request: LaunchRequest, store: ArtifactStore) -> LaunchResult:
+def launch(request: CommandRequest, store: ArtifactStore) -> LaunchResult:
     """Run the command with the launcher of its settings; a later attempt of this task goes on from its checkpoints.
 
     Raises LauncherError if it did not succeed, with a class for every cause and the last lines of the worker.
@@ -77,5 +75,6 @@ def launch(request: LaunchRequest, store: ArtifactStore) -> LaunchResult:
     if tracking and tracked:
         with warning_on_failure(store, "launch:tracking"), tracking.client() as client:
             metrics |= client.get_run(tracked[RUN]).data.metrics
-    finite = {name: value for name, value in metrics.items() if math.isfinite(value)}
-    return LaunchResult(output=str(output), metrics=finite)
+    for name in [name for name, value in metrics.items() if not math.isfinite(value)]:
+        logger.warning("The metric %s is left out: its last value is %s.", name, metrics.pop(name))
+    return LaunchResult(output=str(output), metrics=metrics)

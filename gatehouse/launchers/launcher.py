@@ -129,8 +129,7 @@ def stopped() -> TrainingStoppedError:
 def timed_out(minutes: float, tail: str) -> TrainingTimeoutError:
     """The error of a job that exceeded its time limit."""
     return TrainingTimeoutError(
-        f"Training took longer than timeout_minutes={minutes:g} and was stopped. Give it more time (of a project, "
-        f"training.operation.timeout_minutes) or less work.\n{tail}"
+        f"Training took longer than timeout_minutes={minutes:g} and was stopped. Raise it, or train for less.\n{tail}"
     )
 
 

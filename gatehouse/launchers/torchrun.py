@@ -44,6 +44,8 @@ def main() -> None:
     spawn = SubprocessHandler._popen
 
     def start(handler: Any, arguments: tuple[str, ...], environment: dict[str, str]) -> Watched:
+        if environment["LOCAL_RANK"] == "0" and environment["GROUP_WORLD_SIZE"] != "1" and hasattr(module, "restore"):
+            module.restore(Path(directory), exactly=True)
         if not forked:
             return Watched(spawn(handler, arguments, environment))
         worker = arguments[arguments.index("-m") + 1 :]

@@ -18,13 +18,19 @@ _OF_FILES = ("duckdb", "file", "sqlite")
 """Schemes of addresses without a server: what follows is a path, and parameters hold no secret."""
 _PASSWORD = re.compile(r"(://[^/\s:@\[]*):(?!\d{1,5}[/?#])[^\s'\"]+@")
 """A password in an address, up to the last `@`, as one that is not quoted may hold `/` and `@`; no port with a path."""
-_SETTING = re.compile(r"\b(\w*(?:password|passwd|pwd|secret|token|access_?key|api_?key))=[^\s,&;]+", re.IGNORECASE)
+_SETTING = re.compile(r"\b([\w-]*(?:password|passwd|pwd|secret|token|(?:access|api)[_-]?key))=[^\s,&;]+", re.IGNORECASE)
 _TOKEN = re.compile(r"\b(?:gh[a-z]_|github_pat_|glpat-|hf_|AKIA)\w{16,}|\bsk-[\w-]{32,}")
 """Tokens by their beginning: of GitHub, GitLab, Hugging Face, AWS, and others."""
 _LOGIN = re.compile("://.*@", re.DOTALL)
 _PARAMETER = re.compile(r"(?:password|passwd|pwd|token|secret)\s*=\s*[^&;\s]", re.IGNORECASE)
 _KEY = re.compile(r"(?i)password|passwd|pwd|secret|token(?!i[sz]e|s$)|^tokens|credential|(?:access|api)_?(?:key|tok)")
 SECRET = re.compile(r"(?:PASSWORD|PASSWD|SECRET|TOKEN|ACCESS_KEY|API_KEY|WEBHOOK)$", re.IGNORECASE)  # of a variable
+_SHOWN = re.compile(
+    r"(?i)(?:.*=)?[\w-]*(?:password|passwd|secret|webhook|(?:access|api|private|secret)[_-]?key|(?<![^=_-])(?:pass|pwd)"
+    r"|(?<!pad.)(?<!eos.)(?<!bos.)(?<!unk.)(?<!sep.)(?<!cls.)(?<!max.)(?<!mask.)token|[_-]key(?==sk-|=\w*(?=[a-z]*\d)"
+    r"(?=\d*[a-z])[a-z\d]{16}))=(?![-<\[{($/.]|.*[(\[]|(?:\d{0,5}|true|false|no|yes)$).+"
+)
+"""NAME=value with the name of a secret; no paths, references, marks of language models, code and short numbers."""
 _SHORTEST = 6
 """Minimum length of a secret. Shorter values would also be hidden in unrelated words."""
 _CAUSES = re.compile(
@@ -90,6 +96,14 @@ def names_password(address: str) -> bool:
         return True
     parts = _parted(address)
     return "://" in address and "@" in address and (parts is None or bool(parts["user"].partition(":")[2]))
+
+
+def holds_secret(text: str) -> bool:
+    """Whether the arguments of a command, or NAME=value, that everybody may see hold what looks like a secret."""
+    text = re.sub(r":\$\{?\w+\}?@", "@", text)  # A shell or the user's script replaces it.
+    text = re.sub(r"(?<!\S)(--[\w-]+)\s+['\"]?(?=[^\s-])", r"\1=", text)
+    words = re.split(r"[\s;&?'\"]+", text)
+    return any(map(_SHOWN.fullmatch, words)) or bool(_TOKEN.search(text) or _PASSWORD.search(text))
 
 
 def public_address(address: str) -> str:

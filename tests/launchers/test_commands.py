@@ -11,13 +11,10 @@ import pytest
 from gatehouse.errors import ConfigurationError, LaunchError
 from gatehouse.launchers.checkpoint_copies import CheckpointCopies
 from gatehouse.launchers.commands import command_of, metrics_in
-from gatehouse.launchers.launch_stage import LaunchRequest, LaunchResult, launch
-from gatehouse.launchers.launcher import (
-    EvictedError,
-    TrainingFailedError,
-    TrainingTimeoutError,
-)
+from gatehouse.launchers.launch_stage import CommandRequest, LaunchResult, launch
+from gatehouse.launchers.launcher import EvictedError, TrainingFailedError, TrainingTimeoutError
 from gatehouse.runtime.process import descendants
+from gatehouse.runtime.redaction import holds_secret
 from gatehouse.store.run import RUN_ID
 from gatehouse.store.store import ArtifactStore
 from tests.stand_ins.kubernetes_api import kubernetes
@@ -37,7 +34,7 @@ for epoch in range(begun, 3):
     if first:
         saved.with_suffix(".new").write_text(str(epoch + 1))
         saved.with_suffix(".new").rename(saved)
-    print(f"epoch={epoch + 1} loss={1 / (epoch + 1)}", flush=True)
+    print(f"epoch={epoch + 1} loss={1 / (epoch + 1)} diverged=nan", flush=True)
     if what == "killed" and not killed.exists():
         while os.environ.get("RANK", "0") != str(last) or not saved.exists():
             time.sleep(0.01)
@@ -73,7 +70,7 @@ def _launch(store: ArtifactStore, folder: Path, what: str, task: str = "", **cha
         PARAMETERS | {"command": ["python", "script.py", what, "${GATEHOUSE_OUTPUT}"], "store": store.address} | changes
     )
     request = command_of(given, {"data": SimpleNamespace(path=folder / "rows.csv")}, folder / "script.py")
-    return launch(LaunchRequest(**request, task=task, log=str(folder / "log")), store)
+    return launch(CommandRequest(**request, task=task, log=str(folder / "log")), store)
 
 
 @pytest.mark.parametrize("processes", [1, 2])
@@ -135,7 +132,9 @@ def test_equal_tasks_and_other_data_share_no_checkpoints(store: ArtifactStore, t
         assert store.read_text(result.output, "nested/weights") == "resumed at 1"
 
 
-def test_a_command_that_goes_on_at_its_end_keeps_its_metrics(store: ArtifactStore, tmp_path: Path) -> None:
+def test_a_command_that_goes_on_at_its_end_keeps_its_metrics(
+    store: ArtifactStore, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     once: dict[str, Any] = {"settings": {"restarts": 0}}
     for _ in range(2):
         with pytest.raises(TrainingFailedError):
@@ -145,6 +144,7 @@ def test_a_command_that_goes_on_at_its_end_keeps_its_metrics(store: ArtifactStor
     marker.touch()
     assert _launch(store, tmp_path, "late", **once).metrics == {"epoch": 3.0, "loss": 1 / 3}
     assert "epoch" not in (tmp_path / "log").read_text()
+    assert "The metric diverged is left out" in caplog.text
 
 
 def test_a_copy_holds_what_was_last_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,6 +192,20 @@ def test_texts_of_a_user_reach_the_command_as_they_are(tmp_path: Path) -> None:
     assert spec.environment == {"N": "5", "RATE": "0.1", "S": "(none)"}
 
 
+SECRETS = """DATABASE_URL=postgresql://u:pw@h/db\nDB_PASS=hunter2\ndb_password=nope\nOPENAI_KEY=sk-abc\nX=Password=pw;S=h
+STORAGE_KEY=Zm9vYmFyMTIzNDU2Nzg5\nS=x ghp_0123456789abcdef\ntrain.py --api-key=abc\n--token hf_abc\n-token=t1
+bash -c X_TOKEN=abc train\ncurl https://h/p?token=abc\n--hf-token=abc --lr 0.1"""
+OTHERS = """PASSES=3\nKEYBOARD=us\nFIRST_PASS=true\nSORT_KEY=customer_id_30d\nPWD=/work\nBYPASS=linear\nHF_TOKEN=
+--passes 30\n--tokenizer=gpt2\n--pad-token <pad>\n--eos_token=EOS\n--max-token 131072\n--api-key {key}\n--key=value
+--use-token --lr=1\n--token=$T x\n--token ${HF_TOKEN} x\n--max-tokens 99\n-c token = f(token=x)
+postgresql://u:$PW@h/db\nhttp://h:80/x@y\ns3://b/x"""
+
+
+def test_what_looks_like_a_secret_is_no_part_of_a_command() -> None:
+    assert [line for line in SECRETS.splitlines() if not holds_secret(line)] == []
+    assert [line for line in OTHERS.splitlines() if holds_secret(line)] == []
+
+
 @pytest.mark.parametrize(
     ("changes", "error"),
     [
@@ -205,6 +219,9 @@ def test_texts_of_a_user_reach_the_command_as_they_are(tmp_path: Path) -> None:
         ({"processes": 1, "settings": {"processes": 8.0}}, ConfigurationError),
         ({"environment": {"HF_TOKEN": "hf_abc"}}, ConfigurationError),
         ({"kind": "trainjob", "store": "s3://store", "settings": {"env": {"DB_PASSWORD": "a"}}}, ConfigurationError),
+        ({"environment": {"DB": "postgresql://u:pw@h/db"}}, ConfigurationError),
+        ({"command": ["python", "script.py", "--token", "hf_abc"]}, ConfigurationError),
+        ({"settings": {"hang_seconds": 60.0}}, ConfigurationError),  # No command says that it makes progress.
     ],
 )
 def test_parameters_that_do_not_fit_together_are_refused(

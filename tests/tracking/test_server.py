@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from gatehouse.launchers.launch_stage import LaunchRequest, launch
+from gatehouse.launchers.launch_stage import CommandRequest, launch
 from gatehouse.launchers.spec import CommandSpec, LocalLaunch
 from gatehouse.store.reference import Reference
 from gatehouse.store.run import RUN_ID, Attempt
@@ -267,7 +267,7 @@ def test_metrics_of_a_launched_command_are_also_those_that_it_logs_in_its_run(
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "https://of-kfp")
     (tmp_path / "script.py").write_text(LOGGING)
     command = CommandSpec(command=("python", "script.py"), launch=LocalLaunch(), restarts=1)
-    request = LaunchRequest(name="own", command=command, files={"code": str(tmp_path / "script.py")})
+    request = CommandRequest(name="own", command=command, files={"code": str(tmp_path / "script.py")})
     assert launch(request, store).metrics == {"loss": 0.25, "accuracy": 0.75}
     assert {access[0] for access in proxy.access} == {"Bearer ours"}
     assert _steps(proxy, "own") == [0, 1], "the second attempt goes on in the run of the first"

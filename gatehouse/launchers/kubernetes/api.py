@@ -99,8 +99,7 @@ class KubernetesApi:
 
     def list(self, path: str, **selectors: str) -> list[dict[str, Any]]:
         """The objects under `path` that a `labelSelector` or `fieldSelector` chooses."""
-        items: list[dict[str, Any]] = self._json("GET", path, query=selectors).get("items") or []
-        return items
+        return list(self._json("GET", path, query=selectors).get("items") or [])
 
     def create(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         """Create an object under `path`.
@@ -125,8 +124,7 @@ class KubernetesApi:
         def read() -> str:
             return str(self._send("GET", path, query=query).data.decode(errors="replace"))
 
-        text: str = self._retrying(read, f"GET {path}")
-        return text
+        return str(self._retrying(read, f"GET {path}"))
 
     def lines(self, path: str, query: dict[str, Any], silence: float) -> Iterator[bytes]:
         """The lines of a log or a watch as they come, until `silence` seconds without a line; there is no retry.
@@ -189,8 +187,7 @@ class KubernetesApi:
         def send() -> Any:
             return json.loads(self._send(method, path, **arguments).data)
 
-        body: dict[str, Any] = self._retrying(send, f"{method} {path}")
-        return body
+        return dict(self._retrying(send, f"{method} {path}"))
 
     def _send(self, method: str, path: str, *, query: Any = None, body: Any = None, timeout: float = 0.0) -> Any:
         headers = {"Accept": "application/json, */*"}

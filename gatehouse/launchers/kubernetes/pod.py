@@ -78,8 +78,8 @@ def _run(store: ArtifactStore, arguments: argparse.Namespace, directory: Path) -
     record = fetch_inputs(store, arguments.folder, arguments.record, directory)
     if record.code != (code := program_code(record.program, record.builder)):
         raise WrongImageError(
-            "The image of the pod holds another training program, or another builder of the model, than the launcher: "
-            f"expected {record.code[:12]}, found {code[:12]}. Give launch.image the image of the train task."
+            "The pod's image holds another version of Gatehouse, or another builder of the model, than the launcher: "
+            f"expected {record.code[:12]}, found {code[:12]}. Give the job the image of the task that launches it."
         )
     os.environ |= {CHECKPOINT_STORE: arguments.store, CHECKPOINT_NAME: record.digest}
     launch = arguments.folder.rpartition("/")[2]
@@ -93,10 +93,11 @@ def _run(store: ArtifactStore, arguments: argparse.Namespace, directory: Path) -
         ended = wrapper.wait()
         ended = 128 - ended if ended < 0 else ended
     # Nothing is sent if the operator may start the job again.
+    failed = node_count() != "1" and reported_end(store, arguments.folder).get("repeats")  # On another node.
     if (directory / FAILURE).exists():
         message = json.loads((directory / FAILURE).read_text())["message"]
         report_failure(store, arguments.folder, message, repeats=True)
-    elif ended == 0 and (directory / RESULT).exists():
+    elif ended == 0 and (directory / RESULT).exists() and not failed:
         report_success(store, arguments.folder, directory)
     elif ended == 0 and node_count() != "1":  # Wait until the node with the result has sent it.
         signal.signal(signal.SIGTERM, _end)

@@ -69,9 +69,7 @@ def how_it_ended(pod: Pod) -> str:
     """How a failed pod ended, in a sentence that is the same for the same cause."""
     reasons = [end.get("reason", "") for end in _ends(pod)]
     if "OOMKilled" in reasons:
-        return (
-            "a worker ran out of memory (OOMKilled). Raise launch.resources.memory, or lower training.data.batch_size."
-        )
+        return "a worker ran out of memory (OOMKilled). Raise launch.resources.memory, or lower the batch size."
     code = exit_code(pod)
     if code == HUNG_CODE:
         return HUNG
@@ -84,8 +82,7 @@ def name_of(pod: Pod) -> str:
 
 
 def _status(pod: Pod) -> dict[str, Any]:
-    status: dict[str, Any] = pod.get("status", {})
-    return status
+    return dict(pod.get("status", {}))
 
 
 def _states(pod: Pod) -> Iterator[dict[str, Any]]:
