@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from gatehouse.configuration.yaml_lines import read_documents, yaml_text
 from gatehouse.errors import ConfigurationError
-from gatehouse.metrics.catalogue import aliases, is_minimized, metrics
+from gatehouse.metrics.catalogue import ALIASES, is_minimized, metrics
 from gatehouse.store.parameters import checked
 from gatehouse.training.spec import SETTINGS
 from gatehouse.tuning.spec import MEASURES, CommandSearchSpec, ExperimentSpec
@@ -105,7 +105,7 @@ class _Reading:
         body = _mapping(self._spec.get("objective"))
         metric_name = str(body.get("objectiveMetricName", ""))
         plain = re.sub(r"^(validation|valid|val|eval|test)_", "", _plain(metric_name))
-        plain = ({"loss": "log_loss"} | aliases()).get(plain, plain)
+        plain = ({"loss": "log_loss"} | ALIASES).get(plain, plain)
         metric = plain if plain in metrics() or plain in MEASURES else None
         if metric_name in self.names:
             self.used.add(metric_name)
