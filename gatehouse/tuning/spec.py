@@ -110,10 +110,7 @@ class ExperimentSpec(Spec):
         "from_volume", description="Whether an experiment that was killed is resumed, or starts again."
     )
     steps_per_trial: int = Field(
-        0,
-        ge=0,
-        le=10_000,
-        description="Steps of a trial, after each of which it may be stopped; 0 for its epochs.",
+        0, ge=0, le=10_000, description="Steps of a trial, after each of which it may be stopped; 0 for its epochs."
     )
     trial_settings: dict[str, Value] = Field(
         {},
