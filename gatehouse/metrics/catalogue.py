@@ -79,7 +79,9 @@ def is_minimized(measure: str) -> bool:
 def _metric_name(name: str) -> str:
     if name not in _ALL:
         meant = nearest(name, _ALL, synonyms=ALIASES)
-        raise ValueError(f"expected {'a metric' + meant if meant else 'one of ' + ', '.join(_ALL)}, found {name!r}")
+        raise ValueError(
+            f"expected {'a metric' + meant if meant else 'one of the metrics ' + ', '.join(_ALL)}, found {name!r}"
+        )
     return name
 
 
