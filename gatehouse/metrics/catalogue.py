@@ -26,11 +26,9 @@ NAMES = {
 """The metrics of each task. They are declared with NumPy, and configuration is read without it."""
 _ALL = sorted({*NAMES["binary"], *NAMES["regression"], *NAMES["ranking"]})
 _MINIMIZED = {"brier", "log_loss", *_CALIBRATION, *NAMES["regression"]} - {"r2"}
-ALIASES = {
-    **{"acc": "accuracy", "ap": "average_precision", "pr_auc": "average_precision", "prauc": "average_precision"},
-    **{"logloss": "log_loss", "cross_entropy": "log_loss"},
-    **dict.fromkeys(("auc", "auroc", "roc"), "roc_auc"),
-}
+ALIASES = {"acc": "accuracy", "logloss": "log_loss", "cross_entropy": "log_loss"}
+ALIASES |= dict.fromkeys(("ap", "pr_auc", "prauc"), "average_precision")
+ALIASES |= dict.fromkeys(("auc", "auroc", "roc"), "roc_auc")
 """Names of metrics in other programs, and their names here."""
 
 
@@ -77,12 +75,11 @@ def is_minimized(measure: str) -> bool:
 
 
 def _metric_name(name: str) -> str:
-    if name not in _ALL:
-        meant = nearest(name, _ALL, synonyms=ALIASES)
-        raise ValueError(
-            f"expected {'a metric' + meant if meant else 'one of the metrics ' + ', '.join(_ALL)}, found {name!r}"
-        )
-    return name
+    if name in _ALL:
+        return name
+    meant = nearest(name, _ALL, synonyms=ALIASES)
+    expected = f"a metric{meant}" if meant else f"one of the metrics {', '.join(_ALL)}"
+    raise ValueError(f"expected {expected}, found {name!r}")
 
 
 class _Enumerated:

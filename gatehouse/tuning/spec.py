@@ -17,7 +17,6 @@ from gatehouse.tuning.parameters import CommandParameter, ParameterSpec, Value, 
 MEASURES = ("size_bytes", "latency_ms")
 """Measurements of a trial's model besides validation metrics; smaller is better for each."""
 
-
 CHANGING = tuple(f"optimizer.{name}" for name in CHANGEABLE)
 """Parameters that a population may change during training; all others stay fixed for a member."""
 

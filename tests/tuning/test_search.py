@@ -88,8 +88,10 @@ def test_steps_stop_trials_early_and_a_command_without_the_metric_fails(store: A
     }
     result = search(_request(tmp_path, slow, **stopping), store)
     trials = _trials(store, result)
-    shifted = search(_request(tmp_path, slow.replace("epoch={epoch}", "epoch={epoch - 1}"), **stopping), store)
-    assert [trial["intermediate"] for trial in _trials(store, shifted)] == [trial["intermediate"] for trial in trials]
+    other, from_zero = ArtifactStore.open(tmp_path / "other"), SCRIPT.replace("epoch={epoch}", "epoch={epoch - 1}")
+    request = _request(tmp_path, from_zero, **stopping, max_trial_count=1)
+    (only,) = _trials(other, search(request, other))
+    assert [step for step, _ in only["intermediate"]] == [1, 2, 3]
     for trial in trials:
         reported = [value - 1 / step for step, value in trial["intermediate"]]
         assert trial["state"] == "failed" or reported == pytest.approx([reported[0]] * len(reported))
