@@ -8,14 +8,14 @@ _KINDS = {
     "calibration": "gatehouse.training.calibration.spec:CalibrationSpec",
     "contract": "gatehouse.data.validation.contract:Contract",
     "evaluation": "gatehouse.evaluation.spec:EvaluationSpec",
-    "experiment": "gatehouse.tuning.spec:CommandSearchSpec",
     "monitoring": "gatehouse.monitoring.spec:MonitoringSpec",
     "policy": "gatehouse.evaluation.spec:GatePolicy",
-    "search": "gatehouse.tuning.spec:ExperimentSpec",
+    "search": "gatehouse.tuning.spec:CommandSearchSpec",
     "source": "gatehouse.data.sources.catalog:SourceSpec",
     "split": "gatehouse.data.splitting.spec:SplitSpec",
     "training": "gatehouse.training.spec:TrainSpec",
     "transformation": "gatehouse.training.transformation.spec:TransformationSpec",
+    "tuning": "gatehouse.tuning.spec:ExperimentSpec",
 }
 
 
@@ -27,8 +27,8 @@ def config(path: str | Path, kind: str = "") -> dict[str, Any]:
 
     Args:
         path: The file, or the folder.
-        kind: calibration, contract, evaluation, experiment (of a command), monitoring, policy, search, source, split,
-            training or transformation; by default the name of the file without its ending.
+        kind: calibration, contract, evaluation, monitoring, policy, search (for the component `search`), source, split,
+            training, transformation or tuning (for `tune`); by default the name of the file without its ending.
 
     Raises ConfigurationError that lists every problem with its line.
     """
@@ -57,4 +57,9 @@ def config(path: str | Path, kind: str = "") -> dict[str, Any]:
     spec = load_model(str(path), text, model, problems)
     if spec is None:
         raise ConfigurationError("\n".join(problems))
-    return dict(parameter_of(getattr(spec.root, {"search": "tuning"}.get(kind, kind)) if in_project else spec.root))
+    body = getattr(spec.root, kind, None) if in_project else spec.root
+    if body is None or isinstance(body, str):
+        raise ConfigurationError(
+            f"{path}: expected a section {kind}, found {body or 'none'}. Give the file that has it."
+        )
+    return dict(parameter_of(body))

@@ -21,6 +21,8 @@ RETRIES = 2
 """How often KFP tries a task again: a second attempt at a component has the effect of the first."""
 PAUSE_SECONDS, PAUSE_FACTOR = 1, 2.0
 """Before KFP tries again, which is right for a lost pod; the local runner waits as long after any error."""
+LONGEST_MINUTES = 28 * 24 * 60
+"""The time limit of a task that has limits of its own, which only the run knows."""
 _QUEUE_SECONDS = 24 * 3600
 """How long each attempt may wait for its node: its timeout counts from there, Argo's longest duration does not."""
 
@@ -101,8 +103,8 @@ class Component(PythonComponent):  # type: ignore[misc]  # kfp has no types
             task.set_caching_options(False)
         task.set_cpu_request(needs.cpu).set_cpu_limit(needs.cpu)
         task.set_memory_request(needs.memory).set_memory_limit(needs.memory)
-        limit = inputs.get("timeout_minutes")  # Of what the task waits for.
-        minutes = max(needs.minutes, math.ceil(limit) + 30 if isinstance(limit, int | float) else 0)
+        limit = inputs.get("timeout_minutes", needs.minutes - 30)  # Of what the task waits for.
+        minutes = max(needs.minutes, math.ceil(limit) + 30) if isinstance(limit, int | float) else LONGEST_MINUTES
         set_attempts(task, minutes * 60, retries)
         pod = _pod(task)
         pod["fieldPathAsEnv"] = [{"name": RUN_ID, "fieldPath": "metadata.labels['pipeline/runid']"}]

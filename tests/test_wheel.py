@@ -109,6 +109,27 @@ def test_the_command_line_says_which_extra_a_command_needs(beside_kfp: Path, whe
     assert "project.yaml" in _run(gatehouse, "check", code=4)
 
 
+CONFIGURES = """
+import sys
+from pathlib import Path
+from gatehouse.components import config
+
+for project in Path(sys.argv[1]).iterdir():
+    assert config(project / "policy.yaml") and config(project / "contract.yaml")
+    kinds = ("evaluation", "source", "split", "training", "transformation", "tuning")
+    assert all(isinstance(config(project / "project.yaml", kind), dict) for kind in kinds)
+x = {"name": "x", "type": "int", "min": 0, "max": 2}
+Path(sys.argv[2]).write_text(str({"objective": "log_loss", "parameters": [x]}))
+assert config(sys.argv[2])["objective"] == [{"metric": "log_loss"}]
+assert "numpy" not in sys.modules
+"""
+
+
+def test_configuration_is_read_with_the_extra_pipelines(beside_kfp: Path, wheel: Path, tmp_path: Path) -> None:
+    _uv("pip", "install", "--python", beside_kfp, f"gatehouse[pipelines] @ {wheel.as_uri()}")
+    _run(beside_kfp, "-c", CONFIGURES, ROOT / "pipelines" / "projects", tmp_path / "search.yaml")
+
+
 IMPORTS = """
 import importlib, pkgutil
 import gatehouse

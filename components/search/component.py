@@ -4,10 +4,10 @@ from typing import NamedTuple
 
 from kfp import dsl
 
-from gatehouse.components.interface import component
+from gatehouse.components.interface import LONGEST_MINUTES, component
 
 
-@component("training", title="Search parameters", cpu="2", memory="8G", minutes=510, artifacts=("data",))
+@component("training", title="Search parameters", cpu="2", memory="8G", minutes=LONGEST_MINUTES, artifacts=("data",))
 def search(
     report: dsl.Output[dsl.HTML],
     table: dsl.Output[dsl.Markdown],
@@ -22,11 +22,13 @@ def search(
     data: dsl.Input[dsl.Artifact] = None,
     environment: dict = {},
     settings: dict = {},
-    timeout_minutes: float = 120.0,
+    trial_timeout_minutes: float = 120.0,
     seed: int = 0,
     name: str = "search",
     store: str = "",
-) -> NamedTuple("Outputs", [("best", dict), ("value", float), ("summary", str), ("reference", str)]):
+) -> NamedTuple(
+    "Outputs", [("best", dict), ("value", float), ("summary", str), ("reference", str), ("warnings", list)]
+):
     """Search the parameters of any script, or of a component, with the controller of `tune`.
 
     A trial is a run of the command, as `launch` runs it. Its parameters replace {name} in the command, and are in the
@@ -46,16 +48,17 @@ def search(
         data: What a trial reads at $GATEHOUSE_INPUT_DATA, or the component's input of this name.
         environment: Environment variables of a trial, no secrets.
         settings: Where a trial runs: kind, image, nodes, processes, resources and the settings of launch.
-        timeout_minutes: The time limit of a trial.
-        seed: Of the suggestions.
+        trial_timeout_minutes: The time limit of one trial; `budget` of the experiment has one of all.
+        seed: The same seed suggests the same parameters.
         name: Name of the experiment in the store.
         store: Address of the artifact store, in which a search goes on after its task was lost.
 
     Returns:
         best: The parameters of the best trial.
-        value: Its objective.
+        value: The objective of the best trial.
         summary: The result in one line.
         reference: Address of the experiment in the store; empty without one.
+        warnings: What of a Katib Experiment is left out.
         report: The report of the experiment.
         table: The best trials.
         trials: All trials as Parquet: number, state, reason, parameters, metrics.
@@ -70,15 +73,17 @@ def search(
     from gatehouse.store.parameters import given, open_store
     from gatehouse.store.run import task_id
     from gatehouse.tuning.component_trial import COMMAND, write_component
-    from gatehouse.tuning.katib import search_spec
+    from gatehouse.tuning.katib import search_of
     from gatehouse.tuning.reports.page import write_markdown, write_trials
     from gatehouse.tuning.stage import search as run_search
 
-    spec = search_spec(given("experiment", experiment, experiment_file))
+    body = given("experiment", experiment, experiment_file)
+    spec, parameters["command"], warnings = search_of(body, COMMAND if trial else command)
+    parameters["timeout_minutes"] = trial_timeout_minutes
     here, inputs = Path(report.path).parent, {"code": script_file, "data": data}
     if trial:
         searched = [parameter.name for parameter in spec.parameters]
-        parameters["command"], inputs["code"] = COMMAND, write_component(trial, arguments, searched, here / "component")
+        inputs["code"] = write_component(trial, arguments, searched, data is not None, here / "component")
     opened = open_store(store or str(here / "unfinished"))  # The next attempt of this task finds it.
     given_command = command_of(parameters, inputs, here / "script.py")
     task = "" if "code" in given_command["inputs"] else task_id()  # Other code may run in another task.
@@ -91,4 +96,4 @@ def search(
         report.metadata["reference"] = trials.metadata["reference"] = reference
     else:
         shutil.rmtree(here / "unfinished", ignore_errors=True)
-    return (json.loads(result.best), result.value, result.summary, reference)
+    return (json.loads(result.best), result.value, result.summary, reference, warnings)

@@ -7,6 +7,7 @@ from pydantic import Field, field_validator, model_validator
 
 from gatehouse.evaluation.gate import RuleSettings, families
 from gatehouse.evaluation.group_measures import problems_of as group_measure_problems
+from gatehouse.metrics.catalogue import NAMES
 from gatehouse.metrics.judging import TaskProfile
 from gatehouse.metrics.tasks import Task
 from gatehouse.store.identity import Spec, Unordered
@@ -94,9 +95,7 @@ class GatePolicy(RuleSettings, *(family.policy for family in reversed(families()
 
     def problems(self, task: Task) -> Iterator[str]:
         """Metrics and measures of the policy that the task does not have."""
-        from gatehouse.metrics.catalogue import metrics_for
-
-        offered = metrics_for(task.name)
+        offered = NAMES[task.name]
         metrics_of = {
             "bars": self.bars,
             "must_beat_baseline": self.must_beat_baseline,

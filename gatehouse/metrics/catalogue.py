@@ -13,6 +13,25 @@ if TYPE_CHECKING:
     from gatehouse.metrics.metric import Array, Metric, Predictions
 
 
+_OF_CLASSES = ["accuracy", "average_precision", "balanced_accuracy", "brier", "f1", "log_loss", "mcc", "precision"]
+_OF_CLASSES += ["recall", "roc_auc"]
+_CALIBRATION = ["calibration_error", "calibration_error_debiased"]
+NAMES = {
+    "binary": sorted([*_OF_CLASSES, *_CALIBRATION]),
+    "multiclass": _OF_CLASSES,
+    "regression": ["mae", "mape", "mse", "pinball_p10", "pinball_p90", "r2", "rmse"],
+    "ranking": ["mean_average_precision", "mean_reciprocal_rank", "ndcg", "ndcg_at_10"]
+    + [f"precision_at_{places}" for places in (1, 10, 5)],
+}
+"""The metrics of each task. They are declared with NumPy, and configuration is read without it."""
+_ALL = sorted({*NAMES["binary"], *NAMES["regression"], *NAMES["ranking"]})
+_MINIMIZED = {"brier", "log_loss", *_CALIBRATION, *NAMES["regression"]} - {"r2"}
+ALIASES = {"acc": "accuracy", "logloss": "log_loss", "cross_entropy": "log_loss"}
+ALIASES |= dict.fromkeys(("ap", "pr_auc", "prauc"), "average_precision")
+ALIASES |= dict.fromkeys(("auc", "auroc", "roc"), "roc_auc")
+"""Names of metrics in other programs, and their names here."""
+
+
 @cache
 def metrics() -> "dict[str, Metric]":
     """All metrics by name, in alphabetical order. The first call imports NumPy, which most commands do not need."""
@@ -30,9 +49,13 @@ def metrics() -> "dict[str, Metric]":
 
 def metric_named(name: str) -> "Metric":
     """The metric of a name. Raises ConfigurationError if there is none."""
-    if name not in metrics():
-        raise ConfigurationError(f"Expected one of the metrics {', '.join(metrics())}, found {name!r}.")
-    return metrics()[name]
+    return metrics()[_expected(name)]
+
+
+def _expected(name: str) -> str:
+    if name not in _ALL:
+        raise ConfigurationError(f"Expected one of the metrics {', '.join(_ALL)}, found {name!r}.")
+    return name
 
 
 def metrics_for(task: str) -> "dict[str, Metric]":
@@ -45,23 +68,18 @@ def measure(task: str, labels: "Array", predictions: "Predictions") -> dict[str,
     return {name: metric.measure(labels, predictions) for name, metric in metrics_for(task).items()}
 
 
-def aliases() -> dict[str, str]:
-    """Names of metrics in other programs, and their names here."""
-    return {alias: metric.name for metric in metrics().values() for alias in metric.aliases}
-
-
 def is_minimized(measure: str) -> bool:
     """Whether less is better of a metric, or of the mean of a loss."""
     losses = {mean for task in TASKS.values() for mean in task.losses.values()}
-    return measure in losses or metric_named(measure).better == "lower"
+    return measure in losses or _expected(measure) in _MINIMIZED
 
 
 def _metric_name(name: str) -> str:
-    if name in metrics():
+    if name in _ALL:
         return name
-    if meant := nearest(name, metrics(), synonyms=aliases()):
-        raise ValueError(f"expected a metric{meant}, found {name!r}")
-    raise ValueError(f"expected one of the metrics {', '.join(metrics())}, found {name!r}")
+    meant = nearest(name, _ALL, synonyms=ALIASES)
+    expected = f"a metric{meant}" if meant else f"one of the metrics {', '.join(_ALL)}"
+    raise ValueError(f"expected {expected}, found {name!r}")
 
 
 class _Enumerated:
@@ -69,7 +87,7 @@ class _Enumerated:
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core_schema: Any, handler: Any) -> dict[str, Any]:
-        return {"type": "string", "enum": list(metrics())}
+        return {"type": "string", "enum": _ALL}
 
 
 MetricName = Annotated[str, AfterValidator(_metric_name), _Enumerated]

@@ -72,7 +72,7 @@ def _class_counter(labels: Array, classes: Array) -> Callable[[Array], ClassCoun
     return count
 
 
-@mean_metric(title="accuracy", better="higher", tasks=_BOTH, reads="classes", aliases=("acc",))
+@mean_metric(title="accuracy", better="higher", tasks=_BOTH, reads="classes")
 def accuracy(labels: Array, classes: Array) -> Array:
     """1 for each row whose class is the predicted one, else 0."""
     return np.asarray(np.asarray(labels) == classes, np.float64)
@@ -162,7 +162,7 @@ def _binary_score_counter(positive: Array, scores: Array) -> Callable[[Array], t
     return count
 
 
-@ranked_metric(title="ROC AUC", aliases=("auc", "auroc", "roc"))
+@ranked_metric(title="ROC AUC")
 def roc_auc(hits: Array, rows: Array) -> float:
     """The chance that a positive row scores above a negative one, ties counting half; 0.5 with only one class.
 
@@ -175,7 +175,7 @@ def roc_auc(hits: Array, rows: Array) -> float:
     return float(np.sum(hits * below) / pairs) if pairs else 0.5
 
 
-@ranked_metric(title="PR AUC", aliases=("ap", "pr_auc", "prauc"))
+@ranked_metric(title="PR AUC")
 def average_precision(hits: Array, rows: Array) -> float:
     """The sum over thresholds of (R_n - R_{n-1}) P_n, with recall R and precision P; 0.0 without a positive row."""
     shares = np.cumsum(hits) / np.maximum(np.cumsum(rows), 1)
@@ -188,7 +188,7 @@ def _probability_of_label(labels: Array, probabilities: Array) -> Array:
     return np.where(in_range, probabilities[np.arange(len(chosen)), np.where(in_range, chosen, 0)], 0.0)
 
 
-@mean_metric(title="log loss", better="lower", tasks=_BOTH, reads="probabilities", aliases=("logloss", "cross_entropy"))
+@mean_metric(title="log loss", better="lower", tasks=_BOTH, reads="probabilities")
 def log_loss(labels: Array, probabilities: Array) -> Array:
     """Negative log likelihood of each row in nats; probabilities are kept 1e-15 away from 0 and 1."""
     if probabilities.ndim == 2:
@@ -252,11 +252,7 @@ def _debiased_error(curve: _Curve) -> float:
     return max(0.0, float(np.sum(np.array(corrected) * counts) / np.sum(counts)))
 
 
-@metric(
-    title="debiased calibration error",
-    **_CALIBRATION,
-    of_counts=_debiased_error,
-)
+@metric(title="debiased calibration error", **_CALIBRATION, of_counts=_debiased_error)
 def calibration_error_debiased(labels: Array, probabilities: Array) -> float:
     """`calibration_error` less the bias that drawing the rates again would add (Kumar, Liang and Ma 2019); at least 0.
 

@@ -72,7 +72,6 @@ class Metric:
     reads: Reads
     function: Callable[..., float]
     form: str = ".4f"
-    aliases: tuple[str, ...] = ()
     prepare: Callable[..., Counted] | None = None
     of_counts: Callable[[Any], float] = float
     by_row: Callable[..., Array] | None = None
@@ -132,7 +131,6 @@ class About(TypedDict, total=False):
     """What every declaration may add, as attributes of a `Metric`."""
 
     form: str
-    aliases: tuple[str, ...]
     caveat: str
 
 

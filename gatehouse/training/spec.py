@@ -21,6 +21,7 @@ from pydantic import (
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from gatehouse.configuration.yaml_lines import nearest
+from gatehouse.metrics.catalogue import ALIASES, NAMES
 from gatehouse.metrics.tasks import Task, task_of_loss
 from gatehouse.store.identity import Spec, operational
 from gatehouse.training.model_spec import (
@@ -373,12 +374,10 @@ def _metric_problems(metric: str, loss: LossSpec) -> list[str]:
     task = task_of_loss(loss.kind)
     if metric in ("", task.losses[loss.kind], *task.watched):
         return []
-    from gatehouse.metrics.catalogue import aliases, metrics_for
-
-    metrics = dict.fromkeys([task.losses[loss.kind], *metrics_for(task.name)])
+    metrics = dict.fromkeys([task.losses[loss.kind], *NAMES[task.name]])
     if metric in metrics:
         return []
-    meant = nearest(metric, metrics, synonyms=aliases())
+    meant = nearest(metric, metrics, synonyms=ALIASES)
     return [f"stopping.metric: the loss {loss.kind} gives {', '.join(metrics)}, not {metric}{meant}"]
 
 

@@ -9,6 +9,7 @@ from gatehouse.launchers.launch_stage import CommandRequest
 from gatehouse.launchers.launcher import TrainingFailedError
 from gatehouse.store.canonical import canonical_json
 from gatehouse.store.store import ArtifactStore
+from gatehouse.tuning.parameters import PLACEHOLDER
 from gatehouse.tuning.runner import Event, Succeeded
 from gatehouse.tuning.spec import CommandSearchSpec
 from gatehouse.tuning.trial_threads import TrialThread, TrialThreads
@@ -27,6 +28,7 @@ class CommandTrials(TrialThreads):
         """Prepare trials of the study `key`."""
         super().__init__()
         self._store, self._key, self._request, self._spec = store, key, request, spec
+        self._first = 1  # The number of the first step: 0 from when a trial prints it.
 
     def ended(self, trial: TrialThread) -> Event:
         """Run the command of a trial."""
@@ -34,9 +36,10 @@ class CommandTrials(TrialThreads):
 
         def hear(metrics: dict[str, float]) -> None:
             if objective in metrics and (steps := self._spec.steps_per_trial):
-                numbered = next((int(metrics[name]) for name in _STEPS if name in metrics), trial.done + 1)
-                if numbered > trial.done:
-                    trial.report(numbered, steps, metrics)
+                number = next((int(metrics[name]) for name in _STEPS if name in metrics), trial.done + self._first)
+                self._first = min(self._first, max(number, 0))
+                if (done := number + 1 - self._first) > trial.done:
+                    trial.report(done, steps, metrics)
 
         parameters, names = dict(trial.parameters), [parameter.name for parameter in self._spec.parameters]
         command = self._request.command
@@ -59,7 +62,7 @@ class CommandTrials(TrialThreads):
 
 
 def filled(command: Iterable[str], parameters: Mapping[str, Any], names: Iterable[str]) -> tuple[str, ...]:
-    """The command with the parameters of a trial in place of `{name}`, or of Katib's `${trialParameters.name}`.
+    """The command with the parameters of a trial in place of `{name}`.
 
     `names` are those of all parameters. An argument whose parameter the trial does not have is left out.
 
@@ -67,13 +70,10 @@ def filled(command: Iterable[str], parameters: Mapping[str, Any], names: Iterabl
         >>> filled(("train.py", "--rate={rate}", "--depth={depth}"), {"rate": 0.1}, ["rate", "depth"])
         ('train.py', '--rate=0.1')
     """
-    arguments = []
-    for argument in command:
-        used = [name for name in names if f"{{{name}}}" in argument or f"${{trialParameters.{name}}}" in argument]
-        for name in used:
-            value = parameters.get(name, "")
-            text = value if isinstance(value, str) else canonical_json(value)
-            argument = argument.replace(f"${{trialParameters.{name}}}", text).replace(f"{{{name}}}", text)
-        if parameters.keys() >= {*used}:
-            arguments.append(argument)
-    return tuple(arguments)
+    texts = {name: value if isinstance(value, str) else canonical_json(value) for name, value in parameters.items()}
+    absent = {*names} - texts.keys()
+    return tuple(
+        PLACEHOLDER.sub(lambda at: texts.get(at[1], at[0]), argument)
+        for argument in command
+        if absent.isdisjoint(PLACEHOLDER.findall(argument))
+    )

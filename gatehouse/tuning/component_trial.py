@@ -19,20 +19,23 @@ _OF_KFP = ("kfp==", "typing-extensions", "--no-deps")  # what KFP itself install
 
 
 def write_component(
-    component: Mapping[str, Any], arguments: Mapping[str, Any], searched: Collection[str], folder: Path
+    component: Mapping[str, Any], arguments: Mapping[str, Any], searched: Collection[str], has_data: bool, folder: Path
 ) -> Path:
     """Write a compiled component, and the arguments that are not searched; returns the folder, a trial's program.
 
-    Raises ConfigurationError if the component has no such input, or one that nobody gives.
+    Raises ConfigurationError if the component has no such input, or one that nobody gives; of artifacts, a trial has
+    `data` alone, if `has_data`.
     """
     body = plain({"component": component, "arguments": arguments})
-    inputs = parts_of(body["component"])[0].get("inputDefinitions", {}).get("parameters", {})
-    values = {*arguments, *searched}
+    definitions = parts_of(body["component"])[0].get("inputDefinitions", {})
+    artifacts = definitions.get("artifacts", {})
+    inputs = definitions.get("parameters", {}) | artifacts
+    values = {*arguments, *searched, *(["data"] if has_data else ())}
     required = {name for name, field in inputs.items() if not field.get("isOptional")}
-    if wrong := sorted((values - inputs.keys()) | (required - values)):
+    if wrong := sorted((values - inputs.keys()) | (required - values) | (artifacts.keys() - {"data"})):
         raise ConfigurationError(
-            f"trial: expected parameters and arguments for its inputs {', '.join(inputs) or 'none'}, found "
-            f"{', '.join(sorted(values)) or 'none'}: {', '.join(wrong)} does not fit."
+            f"trial: expected parameters, arguments and the artifact data for its inputs {', '.join(inputs) or 'none'},"
+            f" found {', '.join(sorted(values)) or 'none'}: {', '.join(wrong)} does not fit."
         )
     folder.mkdir(exist_ok=True)
     write_json(folder / _FILE, body)

@@ -6,6 +6,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from gatehouse.configuration.yaml_lines import nearest
+from gatehouse.metrics.catalogue import ALIASES
 from gatehouse.training.model_spec import architecture_of
 from gatehouse.training.spec import SETTINGS, TrainSpec, changed, measured_metrics, own_metric, train_spec
 from gatehouse.tuning.parameters import samples
@@ -170,9 +171,7 @@ def _measurement_problems(spec: ExperimentSpec, base: TrainSpec) -> Iterator[Pro
         available = (*measured_metrics(start), *MEASURES)
         for place, metric in measured_names:
             if metric not in available:
-                from gatehouse.metrics.catalogue import aliases
-
-                meant = nearest(metric, available, synonyms=aliases())
+                meant = nearest(metric, available, synonyms=ALIASES)
                 yield place, metric, f"expected {', '.join(available)}, or what training.stopping.metric names{meant}"
     for index, parameter in enumerate(spec.parameters):
         if parameter.name == "stopping.refit":

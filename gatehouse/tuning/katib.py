@@ -1,6 +1,5 @@
 """Converts a Katib Experiment (kubeflow.org/v1beta1) to our format, and lists the rest with reasons."""
 
-import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,12 +9,11 @@ from pydantic import ValidationError
 
 from gatehouse.configuration.yaml_lines import read_documents, yaml_text
 from gatehouse.errors import ConfigurationError
-from gatehouse.metrics.catalogue import aliases, is_minimized, metrics
+from gatehouse.metrics.catalogue import ALIASES, is_minimized, metrics
 from gatehouse.store.parameters import checked
 from gatehouse.training.spec import SETTINGS
+from gatehouse.tuning.parameters import PLACEHOLDER
 from gatehouse.tuning.spec import MEASURES, CommandSearchSpec, ExperimentSpec
-
-logger = logging.getLogger(__name__)
 
 _KIND, _VERSION = "Experiment", "kubeflow.org/v1beta1"
 _SHORT = {
@@ -96,6 +94,8 @@ class _Reading:
         self.used: set[str] = set()
         self._resource = ""
         self._rungs: dict[str, int] = {}
+        template = _mappings(_mapping(spec.get("trialTemplate")).get("trialParameters"))
+        self.template = {str(entry.get("name", "")): str(entry.get("reference", "")) for entry in template}
 
     def _leave(self, where: str, why: str) -> None:
         self._left.append((where, why))
@@ -105,7 +105,7 @@ class _Reading:
         body = _mapping(self._spec.get("objective"))
         metric_name = str(body.get("objectiveMetricName", ""))
         plain = re.sub(r"^(validation|valid|val|eval|test)_", "", _plain(metric_name))
-        plain = ({"loss": "log_loss"} | aliases()).get(plain, plain)
+        plain = ({"loss": "log_loss"} | ALIASES).get(plain, plain)
         metric = plain if plain in metrics() or plain in MEASURES else None
         if metric_name in self.names:
             self.used.add(metric_name)
@@ -142,7 +142,7 @@ class _Reading:
             target = converters.get(setting, "Optuna's sampler has no such setting")
             where = f"algorithm.algorithmSettings {setting}: {value}"
             if setting == "random_state":
-                self._leave(where, "the seed is that of the project")
+                self._leave(where, "the seed is no part of an experiment")
             elif callable(target):
                 if problem := target(self, chosen, value):
                     self._leave(where, problem)
@@ -187,10 +187,6 @@ class _Reading:
 
     def parameters(self) -> None:
         """The search space."""
-        template = _mapping(self._spec.get("trialTemplate")).get("trialParameters")
-        template_names: dict[str, list[str]] = {}
-        for entry in _mappings(template):
-            template_names.setdefault(str(entry.get("reference", "")), []).append(str(entry.get("name", "")))
         parameters, taken = [], set()
         for body in _mappings(self._spec.get("parameters")):
             name = str(body.get("name", ""))
@@ -200,7 +196,7 @@ class _Reading:
                 why = f"it is the length of a trial, so it is not searched: its rungs are steps, and {length}"
                 self._leave(f"parameters {name}", why)
                 continue
-            setting = self._setting([name, *template_names.get(name, ())])
+            setting = self._setting([name, *(other for other, reference in self.template.items() if reference == name)])
             if setting is None:
                 why = f"training has no setting of this name; say which with --map {name}=SETTING"
                 self._leave(f"parameters {name}", why)
@@ -289,34 +285,55 @@ class _Reading:
 class _CommandReading(_Reading):
     """Converts the spec of an experiment whose trials run a command, which has its own names."""
 
+    def _leave(self, where: str, why: str) -> None:
+        if re.match(r"(algorithm\.algorithmName|parameters) \S*$", where):  # Without it, it is another search.
+            raise ConfigurationError(f"experiment.{where}: {why}.")
+        super()._leave(where, why)
+
     def objective(self) -> None:
         """Metric, goal, direction."""
         body = _mapping(self._spec.get("objective"))
-        aim = {
-            "metric": body.get("objectiveMetricName"),
-            "direction": body.get("type"),
-            "goal": _number(body.get("goal")),
-        }
+        strategies = {entry.get("name"): entry.get("value") for entry in _mappings(body.get("metricStrategies"))}
+        if strategies.get(body.get("objectiveMetricName")) != "latest":  # Katib's own default is the best value.
+            self._leave("objective.metricStrategies", "the last value that a trial prints counts, not the best one")
+        if self._spec.get("metricsCollectorSpec") not in (None, {"collector": {"kind": "StdOut"}}):
+            self._leave("metricsCollectorSpec", "metrics are read from printed lines, as name=value")
+        goal = _number(body.get("goal"))
+        aim = {"metric": body.get("objectiveMetricName"), "direction": body.get("type"), "goal": goal}
         self._tuning["objective"] = {name: value for name, value in aim.items() if value is not None}
 
     def _setting(self, katib_names: Sequence[str]) -> str | None:
         return katib_names[0]
 
 
-def search_spec(body: Mapping[str, Any]) -> CommandSearchSpec:
-    """The search of a command from a configuration, which may be a Katib Experiment; a warning for what is left out.
+_TEMPLATE = re.compile(r"\$\{trialParameters\.?([^}]*)\}")
 
-    Raises ConfigurationError.
+
+def search_of(body: Mapping[str, Any], command: Sequence[Any]) -> tuple[CommandSearchSpec, list[Any], list[str]]:
+    """The search of a command from a configuration, which may be a Katib Experiment.
+
+    Returns it with the command, in which `{name}` replaces Katib's `${trialParameters.…}`, and with warnings of what is
+    left out. Raises ConfigurationError, also for a name in the command that no parameter has.
     """
+    result, template = Imported(), dict[str, str]()
     if body.get("kind") == _KIND:
-        result = Imported()
         reading = _CommandReading(_mapping(body.get("spec")), {}, result)
         for convert in (reading.objective, reading.algorithm, reading.counts, reading.parameters):
             convert()
-        for place, why in result.left:
-            logger.warning("experiment.%s is left out: %s", place, why)
-        body = result.tuning
-    return checked("experiment", CommandSearchSpec, body)
+        body, template = result.tuning, reading.template
+    spec = checked("experiment", CommandSearchSpec, body)
+    searched, replaced = [parameter.name for parameter in spec.parameters], list(command)
+    for at, text in enumerate(command):
+        is_code = at > 1 and command[at - 1] == "-c" and "python" in command[0]  # An f-string has braces of its own.
+        if isinstance(text, str) and not is_code:
+            replaced[at] = _TEMPLATE.sub(lambda match: f"{{{template.get(match[1], match[1])}}}", text)
+            used = [template.get(name, name) for name in _TEMPLATE.findall(text)] + PLACEHOLDER.findall(text)
+            if wrong := [name for name in used if name not in searched]:
+                raise ConfigurationError(
+                    f"command: expected names of the parameters {', '.join(searched)}, found {wrong[0]!r} in {text!r}. "
+                    "Text with braces of its own belongs in the script."
+                )
+    return spec, replaced, [f"experiment.{place} is left out: {why}" for place, why in result.left]
 
 
 Take = Callable[[_Reading, dict[str, Any], Any], str]
@@ -368,10 +385,7 @@ _ALGORITHMS: dict[str, tuple[dict[str, Any], dict[str, Take | str]]] = {
             "suggestion_trial_dir": "checkpoints are kept in the scratch space of the store",
         },
     ),
-    "hyperband": (
-        {"name": "random"},
-        {name: _resource(name) for name in ("resource_name", "eta", "r_l")},
-    ),
+    "hyperband": ({"name": "random"}, {name: _resource(name) for name in ("resource_name", "eta", "r_l")}),
 }
 """By Katib's name: our algorithm, and for each setting a function that converts it, or why it cannot be converted."""
 _REFUSED = {

@@ -19,6 +19,8 @@ Value = Annotated[bool | int | float | str | tuple[int, ...] | dict[str, Any], W
 
 _SAMPLES = 200
 _NAME = re.compile(r"[A-Za-z_][\w.-]*")
+PLACEHOLDER = re.compile(rf"(?<!\$)\{{({_NAME.pattern})\}}")
+"""A parameter in a command: `{name}`, and no variable of a shell, `${name}`."""
 
 Values = Annotated[Value | tuple[Value, ...], WithJsonSchema({})]
 """A value, or a list of values."""

@@ -17,7 +17,6 @@ from gatehouse.tuning.parameters import CommandParameter, ParameterSpec, Value, 
 MEASURES = ("size_bytes", "latency_ms")
 """Measurements of a trial's model besides validation metrics; smaller is better for each."""
 
-
 CHANGING = tuple(f"optimizer.{name}" for name in CHANGEABLE)
 """Parameters that a population may change during training; all others stay fixed for a member."""
 
@@ -110,10 +109,7 @@ class ExperimentSpec(Spec):
         "from_volume", description="Whether an experiment that was killed is resumed, or starts again."
     )
     steps_per_trial: int = Field(
-        0,
-        ge=0,
-        le=10_000,
-        description="Steps of a trial, after each of which it may be stopped; 0 for its epochs.",
+        0, ge=0, le=10_000, description="Steps of a trial, after each of which it may be stopped; 0 for its epochs."
     )
     trial_settings: dict[str, Value] = Field(
         {},

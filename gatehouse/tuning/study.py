@@ -216,12 +216,7 @@ def _is_provisional(frozen: optuna.trial.FrozenTrial) -> bool:
 
 @contextmanager
 def opened_study(
-    objects: ObjectStore,
-    key: str,
-    spec: ExperimentSpec,
-    seed: int,
-    steps: int,
-    warm: tuple[dict[str, Any], ...] = (),
+    objects: ObjectStore, key: str, spec: ExperimentSpec, seed: int, steps: int, warm: tuple[dict[str, Any], ...] = ()
 ) -> Iterator[ExperimentStudy]:
     """Open the study of an experiment for its controller, and continue what an earlier controller left.
 

@@ -39,13 +39,7 @@ class TrainingTrials(TrialThreads):
     """
 
     def __init__(
-        self,
-        store: ArtifactStore,
-        data: TrialData,
-        model_name: str,
-        base: TrainSpec,
-        spec: ExperimentSpec,
-        seed: int,
+        self, store: ArtifactStore, data: TrialData, model_name: str, base: TrainSpec, spec: ExperimentSpec, seed: int
     ) -> None:
         """Prepare to train models named `<model_name>-trial`; `base` has the settings that are not searched."""
         super().__init__()

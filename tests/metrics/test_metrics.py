@@ -17,7 +17,16 @@ from sklearn.preprocessing import label_binarize
 
 from gatehouse.errors import ConfigurationError
 from gatehouse.metrics import classification, ranking
-from gatehouse.metrics.catalogue import MetricName, aliases, measure, metric_named, metrics, metrics_for
+from gatehouse.metrics.catalogue import (
+    ALIASES,
+    NAMES,
+    MetricName,
+    is_minimized,
+    measure,
+    metric_named,
+    metrics,
+    metrics_for,
+)
 from gatehouse.metrics.curves import calibration
 from gatehouse.metrics.metric import Predictions
 from gatehouse.metrics.tasks import TASKS
@@ -317,9 +326,14 @@ def test_all_metrics_of_a_task_are_measured(task: str) -> None:
     assert set(measure(task, *example(task, 50, 1))) == set(metrics_for(task))
 
 
+def test_names_without_numpy_are_those_of_the_declared_metrics() -> None:
+    assert {task: list(metrics_for(task)) for task in TASKS} == NAMES
+    assert all(is_minimized(name) == (metric.better == "lower") for name, metric in metrics().items())
+
+
 def test_a_mistaken_name_is_told_the_right_one() -> None:
-    assert aliases()["auc"] == "roc_auc" and not set(aliases()) & set(metrics())
-    for alias, name in aliases().items():
+    assert ALIASES["auc"] == "roc_auc" and not set(ALIASES) & set(metrics())
+    for alias, name in ALIASES.items():
         with pytest.raises(ValidationError, match=rf"did you mean {name}\?"):
             TypeAdapter(MetricName).validate_python(alias.upper())
     with pytest.raises(ConfigurationError, match="'speed'"):

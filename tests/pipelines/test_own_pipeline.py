@@ -15,6 +15,7 @@ from gatehouse.store.run import RUN_ID, end_of, events
 from gatehouse.store.store import ArtifactStore
 from tests.kfp.test_examples import EXAMPLES
 from tests.small_example import MODEL, WINDOW
+from tests.source_tree import ROOT
 
 
 def own_pipeline(project: Path, store: str, location: str, seed: int) -> Any:
@@ -107,3 +108,9 @@ def test_configuration_is_refused_with_its_line_as_a_pipeline_is_built(
     (tmp_path / name).write_text(text)
     with pytest.raises(ConfigurationError, match=place):
         gh.config(tmp_path / name)
+
+
+@pytest.mark.parametrize("kind", ["policy", "contract", "calibration", "search"])
+def test_a_section_that_a_project_does_not_have_is_refused(kind: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"project.yaml: expected a section {kind}"):
+        gh.config(ROOT / "pipelines" / "projects" / "flights" / "project.yaml", kind)

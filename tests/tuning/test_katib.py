@@ -62,7 +62,7 @@ def test_what_both_know_is_carried_over_and_loads() -> None:
 @pytest.mark.parametrize(
     ("katib_algorithm", "algorithm", "reason"),
     [
-        (algorithm("random", random_state="10"), "random", "the seed is that of the project"),
+        (algorithm("random", random_state="10"), "random", "the seed is no part of an experiment"),
         (algorithm("sobol"), "sobol", ""),
         (
             algorithm("tpe", n_startup_trials="5", n_ei_candidates="30"),

@@ -9,17 +9,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from kfp import compiler, dsl
 
+from gatehouse.components import launch
 from gatehouse.components import search as search_component
+from gatehouse.components.interface import LONGEST_MINUTES
 from gatehouse.configuration.yaml_lines import read_yaml
 from gatehouse.errors import ConfigurationError
 from gatehouse.launchers.spec import CommandSpec
 from gatehouse.store.run import RUN_ID
 from gatehouse.store.store import ArtifactStore
+from gatehouse.tuning.command_trials import filled
 from gatehouse.tuning.component_trial import COMMAND as COMMAND_OF_COMPONENT
 from gatehouse.tuning.component_trial import parts_of, write_component
-from gatehouse.tuning.katib import search_spec
+from gatehouse.tuning.katib import search_of
 from gatehouse.tuning.stage import SearchRequest, SearchResult, search
 
 SCRIPT = """
@@ -54,9 +58,8 @@ search(SearchRequest.model_validate_json(sys.argv[2]), ArtifactStore.open(sys.ar
 def _request(folder: Path, script: str = SCRIPT, command: list[str] = COMMAND, **changes: Any) -> SearchRequest:
     (folder / "program.py").write_text(script)
     files = {"code": str(folder / "program.py")}
-    return SearchRequest(
-        name="own", spec=search_spec(SPEC | changes), command=CommandSpec(command=tuple(command)), files=files
-    )
+    spec, command, _ = search_of(SPEC | changes, command)
+    return SearchRequest(name="own", spec=spec, command=CommandSpec(command=tuple(command)), files=files)
 
 
 def _trials(store: ArtifactStore, result: SearchResult) -> list[dict[str, Any]]:
@@ -85,6 +88,10 @@ def test_steps_stop_trials_early_and_a_command_without_the_metric_fails(store: A
     }
     result = search(_request(tmp_path, slow, **stopping), store)
     trials = _trials(store, result)
+    other, from_zero = ArtifactStore.open(tmp_path / "other"), SCRIPT.replace("epoch={epoch}", "epoch={epoch - 1}")
+    request = _request(tmp_path, from_zero, **stopping, max_trial_count=1)
+    (only,) = _trials(other, search(request, other))
+    assert [step for step, _ in only["intermediate"]] == [1, 2, 3]
     for trial in trials:
         reported = [value - 1 / step for step, value in trial["intermediate"]]
         assert trial["state"] == "failed" or reported == pytest.approx([reported[0]] * len(reported))
@@ -122,8 +129,10 @@ def test_a_component_is_a_trial(store: ArtifactStore, tmp_path: Path) -> None:
     compiler.Compiler().compile(train, str(tmp_path / "train.yaml"))
     component = read_yaml((tmp_path / "train.yaml").read_text(), "component")
     with pytest.raises(ConfigurationError, match="y does not fit"):
-        write_component(component, {"scale": 2.0}, ["x", "y"], tmp_path / "component")
-    write_component(component, {"scale": 2.0}, ["x"], tmp_path / "component")
+        write_component(component, {"scale": 2.0}, ["x", "y"], False, tmp_path / "component")
+    with pytest.raises(ConfigurationError, match="data does not fit"):
+        write_component(component, {"scale": 2.0}, ["x"], True, tmp_path / "component")
+    write_component(component, {"scale": 2.0}, ["x"], False, tmp_path / "component")
     request = _request(tmp_path, command=COMMAND_OF_COMPONENT, parameters=SPACE[:1], max_trial_count=3)
     result = search(request.model_copy(update={"files": {"code": str(tmp_path / "component")}}), store)
     assert json.loads(result.best) == {"x": 0} and result.value == 1.0
@@ -134,6 +143,21 @@ def test_a_component_is_a_trial(store: ArtifactStore, tmp_path: Path) -> None:
         parts_of(read_yaml((tmp_path / "train.yaml").read_text(), "component"))
     with pytest.raises(ConfigurationError):
         parts_of({"components": {}})
+
+
+def test_a_component_with_an_artifact_that_no_trial_has_is_refused(tmp_path: Path) -> None:
+    @dsl.component(base_image="python:3.11")  # type: ignore[untyped-decorator]
+    def train(x: int, data: dsl.Input[dsl.Dataset], rows: dsl.Input[dsl.Dataset] = None) -> int:
+        return x
+
+    compiler.Compiler().compile(train, str(tmp_path / "train.yaml"))
+    component = read_yaml((tmp_path / "train.yaml").read_text(), "component")
+    with pytest.raises(ConfigurationError, match=": rows does not fit"):
+        write_component(component, {}, ["x"], True, tmp_path / "component")
+    del component["components"]["comp-train"]["inputDefinitions"]["artifacts"]["rows"]
+    write_component(component, {}, ["x"], True, tmp_path / "component")
+    with pytest.raises(ConfigurationError, match=": data does not fit"):
+        write_component(component, {}, ["x"], False, tmp_path / "component")
 
 
 def test_other_code_at_the_same_path_is_searched_again(
@@ -156,18 +180,83 @@ def test_other_code_at_the_same_path_is_searched_again(
     assert best("run-3", "x", script="pass") == best("run-4", "3 - x", script="pass") == (0, 0)
 
 
-def test_a_katib_experiment_is_the_same_search() -> None:
+def _katib(**changes: Any) -> dict[str, Any]:
     feasible = [{"min": "0", "max": "2"}, {"list": ["good", "bad"]}]
     kinds = ("int", "categorical")
     spaces = zip(SPACE, kinds, feasible, strict=True)
+    strategy = {"metricStrategies": [{"name": "loss", "value": "latest"}]}
     body = {
-        "objective": {"type": "minimize", "objectiveMetricName": "loss"},
+        "objective": {"type": "minimize", "objectiveMetricName": "loss"} | strategy,
         "algorithm": {"algorithmName": "grid"},
         "parallelTrialCount": 3,
         "maxTrialCount": 6,
         "parameters": [{"name": own["name"], "parameterType": kind, "feasibleSpace": of} for own, kind, of in spaces],
+        "metricsCollectorSpec": {"collector": {"kind": "StdOut"}},
+        "trialTemplate": {"trialParameters": [{"name": "width", "reference": "x"}], "trialSpec": {"kind": "Job"}},
     }
-    assert search_spec({"kind": "Experiment", "spec": body}) == search_spec(SPEC)
+    return {"kind": "Experiment", "spec": body | changes}
+
+
+def test_a_katib_experiment_is_the_same_search() -> None:
+    same, command, none = search_of(SPEC, ["{x}", "${HOME}", '{"a": 1}', "python -c", "${trialParameters.kind}"])
+    assert command[-1] == "{kind}" and not none
+    katib = ["${trialParameters.width}", *command[1:]]
+    assert search_of(_katib(), katib) == (same, command, [])
+    changes: dict[str, Any] = {
+        "objective": {"type": "minimize", "objectiveMetricName": "loss"},
+        "metricsCollectorSpec": {"collector": {"kind": "File"}},
+        "resumePolicy": "LongRunning",
+        "earlyStopping": {"algorithmName": "other"},
+    }
+    for key, value in changes.items():
+        spec, _, (warning,) = search_of(_katib(**{key: value}), katib)
+        assert spec == same and warning.startswith(f"experiment.{key}")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"algorithm": {"algorithmName": "darts"}},
+        {"algorithm": {"algorithmName": "hyperband", "algorithmSettings": [{"name": "r_l", "value": "9"}]}},
+        {"parameters": [{"name": "x", "parameterType": "unknown", "feasibleSpace": {"min": "0", "max": "2"}}]},
+    ],
+    ids=str,
+)
+def test_a_katib_experiment_that_would_be_another_is_refused(changes: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError, match=rf"experiment\.{next(iter(changes))}"):
+        search_of(_katib(**changes), [])
+
+
+@pytest.mark.parametrize(
+    ("argument", "wrong"),
+    [
+        ("--lr={learning_rate}", "learning_rate"),
+        ("${trialParameters.width}", "width"),
+        ("${trialParameters.}", ""),
+        ("python train.py {x} {kinds}", "kinds"),
+    ],
+)
+def test_a_name_that_no_parameter_has_is_refused(argument: str, wrong: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"command: .* found '{wrong}'"):
+        search_of(SPEC, ["python", argument])
+    code = "print(f'loss={loss}')"
+    assert search_of(SPEC, ["python", "-c", code])[1] == ["python", "-c", code]
+    assert filled(["-c", code, "{x}{kind}"], {"x": 1, "kind": "{x}"}, ["x", "kind"]) == ("-c", code, "1{x}")
+
+
+def test_the_time_limit_of_a_task_has_room_for_what_it_waits_for(tmp_path: Path) -> None:
+    @dsl.pipeline(name="limits")  # type: ignore[untyped-decorator]
+    def pipeline(minutes: float) -> None:
+        launch(timeout_minutes=2000.0)
+        launch(timeout_minutes=minutes)
+        launch()
+        search_component(experiment=SPEC)
+
+    compiler.Compiler().compile(pipeline, str(tmp_path / "limits.yaml"))
+    _, platform = yaml.safe_load_all((tmp_path / "limits.yaml").read_text())
+    pods = platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"]
+    limits = [int(pod["activeDeadlineSeconds"]) / 60 for _, pod in sorted(pods.items())]
+    assert limits == [2030, LONGEST_MINUTES, 510, LONGEST_MINUTES]
 
 
 @pytest.mark.parametrize(
@@ -183,4 +272,4 @@ def test_a_katib_experiment_is_the_same_search() -> None:
 )
 def test_a_search_that_cannot_be_is_refused(changes: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError):
-        search_spec(SPEC | changes)
+        search_of(SPEC | changes, [])
