@@ -70,10 +70,18 @@ def retrieve_features(
         raise ConfigurationError("Expected a Feast repository as `repository`, or its `repository_address`, not both.")
     opened, rows = open_store(store), read_dataset(entity_rows.path, format)
     place = repository.path if repository else repository_address
-    asked = {"service": service, "features": features, "time": event_timestamp, "offline_store": offline_store}
-    asked |= {"full_feature_names": full_feature_names, "filter_by_created_timestamp": filter_by_created_timestamp}
     with opened.workspace() as workspace:
-        retrieved = retrieve(place, rows, workspace, **asked)
+        retrieved = retrieve(
+            place,
+            rows,
+            workspace,
+            service=service,
+            features=features,
+            time=event_timestamp,
+            offline_store=offline_store,
+            full_feature_names=full_feature_names,
+            filter_by_created_timestamp=filter_by_created_timestamp,
+        )
     verdict, reasons, warnings, page = retrieved.judged(unchecked, service or name)
     write_dataset(retrieved.table, training_set.path)
     with open(report.path, "w", encoding="utf-8") as file:
