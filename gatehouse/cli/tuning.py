@@ -16,7 +16,7 @@ from rich.text import Text
 from gatehouse.cli.output import JsonOption, StoreOption, print_json, print_table
 from gatehouse.configuration.yaml_lines import nearest
 from gatehouse.errors import ConfigurationError, GatehouseError, MissingArtifactError
-from gatehouse.project.place import PROJECT_FILE, find, open_store, prices_of, project_folder
+from gatehouse.project.place import find, open_store, prices_of
 from gatehouse.reports.rendering import rendered
 from gatehouse.runtime.plural import counted
 from gatehouse.store.reference import Reference
@@ -225,7 +225,7 @@ def _under_way(store: ArtifactStore, study: str, about: dict[str, Any]) -> Exper
     return Experiment(about["name"], study, None, state, view, *_times(store, study), failed)
 
 
-app = typer.Typer(no_args_is_help=True, help="Experiments: list, show, resume, stop, serve-storage, import-katib.")
+app = typer.Typer(no_args_is_help=True, help="Experiments: list, show, resume, stop, serve-storage.")
 ExperimentArgument = Annotated[
     str, typer.Argument(metavar="NAME", help="A model (its newest experiment), a reference, or the key of a study.")
 ]
@@ -437,45 +437,6 @@ def serve_storage(
     from gatehouse.tuning.access.storage import named_url, serve
 
     serve(named_url(), host, port, typer.echo)
-
-
-@app.command("import-katib")
-def import_katib(
-    file: Annotated[Path, typer.Argument(help="YAML of an Experiment, kubeflow.org/v1beta1.")],
-    mapped: Annotated[
-        list[str] | None, typer.Option("--map", help="THEIRS=OURS, as lr=optimizer.learning_rate; also metrics.")
-    ] = None,
-    write: Annotated[
-        bool, typer.Option("--write", help=f"Put the section into {PROJECT_FILE} of this folder.")
-    ] = False,
-) -> None:
-    """Print an Experiment of Katib as the `tuning` section of a project, and what could not be converted.
-
-    It ends with 1 if the section is not valid as it is.
-    """
-    from gatehouse.tuning.katib import imported, with_section
-
-    names = {name.strip(): setting.strip() for name, _, setting in (pair.partition("=") for pair in mapped or ())}
-    if incomplete := [name for name, setting in names.items() if not name or not setting]:
-        raise ConfigurationError(f"--map: expected THEIRS=OURS, found {', '.join(incomplete)}.")
-    try:
-        converted = imported(file.read_text(encoding="utf-8"), names)
-    except (OSError, UnicodeDecodeError, ConfigurationError) as error:
-        raise ConfigurationError(f"{file}: expected an Experiment of Katib: {error}") from error
-    typer.echo(converted.text(), nl=False)
-    left = converted.left
-    typer.echo(f"\n{len(left)} not carried over:" if left else "\nAll of it was carried over.", err=True)
-    for where, why in left:
-        typer.echo(f"- {where}: {why}", err=True)
-    if write:
-        if not converted.tuning.get("parameters"):
-            raise ConfigurationError(f"{file}: no parameter has a setting here, so nothing was written; see --map.")
-        project = project_folder(None) / PROJECT_FILE
-        project.write_text(with_section(project.read_text(encoding="utf-8"), converted.text()), encoding="utf-8")
-        typer.echo(f"Written to {project}.", err=True)
-    if not converted.valid:
-        typer.echo("\nThe section is not valid as it is: change it by hand where `here:` stands above.", err=True)
-        raise typer.Exit(1)
 
 
 def _time(seconds: float) -> str:

@@ -89,15 +89,15 @@ def read_text(path: Path, name: str, problems: list[str]) -> str | None:
     return None
 
 
-def read_documents(text: str, name: str) -> list[Any]:
-    """The documents of a YAML text.
+def read_yaml(text: str, name: str) -> Any:
+    """The content of a YAML text with one document; None for an empty one.
 
-    Raises ConfigurationError, with the line of what is not YAML 1.2, or of a key that is there twice.
+    Raises ConfigurationError, with the line of what is not YAML 1.2, or of a key that is there twice, and for a second
+    document.
     """
     try:
         documents = list(_reader().load_all(text))
         json.dumps(documents, default=str, skipkeys=True)  # Refuses an alias within its own anchor.
-        return documents
     except (YAMLError, ValueError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
         place = f"{name}:{mark.line + 1}" if mark else name
@@ -106,14 +106,6 @@ def read_documents(text: str, name: str) -> list[Any]:
             key = re.findall(chr(34) + "([^" + chr(34) + "]*)", problem)[0]
             raise ConfigurationError(f"{place}: {key}: is there twice; keep one") from error
         raise ConfigurationError(f"{place}: is not YAML: {problem}") from error
-
-
-def read_yaml(text: str, name: str) -> Any:
-    """The content of a YAML text with one document; None for an empty one.
-
-    Raises ConfigurationError as `read_documents`, and for a second document.
-    """
-    documents = read_documents(text, name)
     if len(documents) > 1:
         raise ConfigurationError(f"{name}: expected one YAML document, found {len(documents)}")
     return documents[0] if documents else None

@@ -1,4 +1,4 @@
-"""`gatehouse tuning`: experiments that are published, under way and interrupted, and files of Katib."""
+"""`gatehouse tuning`: experiments that are published, under way and interrupted."""
 
 import json
 import logging
@@ -215,33 +215,3 @@ def test_following_prints_a_line_for_each_event_and_ends_with_the_controller(
     assert [line.split(":")[0] for line in lines[:2]] == ["trial 0", "trial 1 started"]
     assert lines[0].endswith("log_loss 0.6, best so far")
     assert lines[-1].startswith("Interrupted")
-
-
-KATIB = """
-apiVersion: kubeflow.org/v1beta1
-kind: Experiment
-spec:
-  objective: {type: minimize, objectiveMetricName: loss}
-  algorithm: {algorithmName: random}
-  maxTrialCount: 5
-  parameters:
-    - {name: units, parameterType: discrete, feasibleSpace: {list: ["2", "4"]}}
-"""
-
-
-def test_a_file_of_katib_is_printed_and_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("katib.yaml").write_text(KATIB)
-    Path("project.yaml").write_text("name: flights\ntuning: {max_trial_count: 1}\nsplit: {}\n")
-    result = CliRunner().invoke(app, ["import-katib", "katib.yaml"])
-    assert result.exit_code == 1
-    assert "--map units=SETTING" in result.stderr
-    assert "not valid as it is" in result.stderr.splitlines()[-1]
-    refused = CliRunner().invoke(app, ["import-katib", "katib.yaml", "--write"])
-    assert isinstance(refused.exception, ConfigurationError)
-    result = CliRunner().invoke(app, ["import-katib", "katib.yaml", "--write", "--map", "units=model.blocks"])
-    assert result.exit_code == 0
-    written = Path("project.yaml").read_text()
-    assert "- {name: model.blocks, type: categorical, choices: [2, 4]}" in written
-    assert written.startswith("name: flights\n")
-    assert written.endswith("split: {}\n")
