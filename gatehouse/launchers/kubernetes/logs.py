@@ -65,15 +65,17 @@ class PodLogs:
             self._file.close()
 
     def tail(self, pod: Pod, *, ask: bool = True) -> str:
-        """The last lines of one pod for an error message; with `ask`, read from the cluster if none arrived yet."""
+        """The last lines of one pod for an error message, from the cluster: more may have come than were streamed.
+
+        Without `ask`, or where the pod is gone, they are the last of those that were streamed.
+        """
         name, uid = name_of(pod), pod["metadata"]["uid"]
-        if ask and not self._tails.get(uid):
-            with suppress(LauncherError, ApiConflict):
-                if self._phase(name, uid):
-                    query = {"container": self._container, "tailLines": TAIL_LINES}
-                    lines = self._api.text(f"{self._pods}/{name}/log", query).splitlines()
-                    return last_lines(lines, f"the log of pod {name}")
-        return last_lines(list(self._tails.get(uid, ())), f"the log of pod {name}")
+        lines = list(self._tails.get(uid, ()))
+        with suppress(LauncherError, ApiConflict):
+            if ask and self._phase(name, uid):
+                query = {"container": self._container, "tailLines": TAIL_LINES}
+                lines = self._api.text(f"{self._pods}/{name}/log", query).splitlines() or lines
+        return last_lines(lines, f"the log of pod {name}")
 
     def _follow(self, name: str, uid: str) -> None:
         while not self._ended.is_set() and self._following[name] == uid:
