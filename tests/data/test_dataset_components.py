@@ -171,8 +171,9 @@ def test_equal_rows_are_one_snapshot(tmp_path: Path, store: ArtifactStore) -> No
     assert run("snapshot_dataset", tmp_path, ORDERS.slice(1), **inputs)[0][0] != first
     with pytest.raises(DeclarationError, match="2,700"):
         run("snapshot_dataset", tmp_path, ORDERS, **inputs | {"event_time": ""})
-    with pytest.raises(ConfigurationError, match="none_such"):
-        run("snapshot_dataset", tmp_path, ORDERS, **inputs | {"keys": ["none_such"]})
+    for wrong, place in (({"keys": ["none_such"]}, "none_such"), ({"name": "My Table"}, "name: .*'My Table'")):
+        with pytest.raises(ConfigurationError, match=place):
+            run("snapshot_dataset", tmp_path, ORDERS, **inputs | wrong)
 
 
 def test_parts_are_all_rows_once_and_go_on_to_training(tmp_path: Path, store: ArtifactStore) -> None:
