@@ -46,7 +46,8 @@ def snapshot_table(
     if repeated or not table.num_rows:
         rows = f"{repeated:,} that repeat {', '.join(order)}" if repeated else "none"
         kind = DeclarationError if repeated else NoRowsError
-        raise kind(f"{name}: expected rows, each with keys of its own, found {rows}. Correct the Dataset.")
+        own = ", each with keys of its own" if keys else ""
+        raise kind(f"{name}: expected rows{own}, found {rows}. Correct the Dataset.")
     sorting = {"order_by": order, "sort_on_ingest": bool(keys), "event_time": event_time}
     with store.workspace() as workspace:
         file = workspace / f"{name}.parquet"
