@@ -145,7 +145,7 @@ def judge(request: JudgeRequest, store: ArtifactStore) -> EvaluateResult:
     read: dict[str, Predictions] = {}
     for role in scores.column_names:
         predicted = np.array(scores[role].to_pylist(), np.float64)
-        require_usable(predicted, whole, task, role, "the Dataset")
+        require_usable(predicted, whole.rows, task, role, "the Dataset")
         scored = replace(task.read(predicted, groups).take(part.rows), groups=part.groups)
         read[role] = scored if role == BASELINE else scored.decided(request.threshold)
     constant = LinearModel.fit(facts["task"], part.table, part.labels, [], []).predict(part.table)

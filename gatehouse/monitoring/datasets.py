@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 
 from gatehouse.errors import ConfigurationError
 from gatehouse.evaluation.labelled_scores import LabelSpec, column_of, labels_of, named_classes, scores_of
+from gatehouse.evaluation.publication import require_usable
 from gatehouse.metrics.arithmetic.intervals import NORMAL
 from gatehouse.metrics.catalogue import metric_named
 from gatehouse.metrics.metric import Array
@@ -43,6 +44,7 @@ def compare(
 
     Raises:
         ConfigurationError: if a column is missing or has another kind of values, or the settings do not fit.
+        ScoringError: if performance is measured, and a row with a label has no score that the task allows.
     """
     label, score, time = (columns.get(role, "") for role in ("label", "score", "event_time"))
     if spec.reference.window != "training" or not baseline.num_rows:
@@ -98,6 +100,10 @@ def compare(
         baseline = baseline.append_column(_LABEL, pa.array(labels[: baseline.num_rows], pa.float64()))
         current = current.append_column(_LABEL, pa.array(current_labels, pa.float64(), from_pandas=True))
     spec = _settings(spec, bool(label), bool(score), bool(time))
+    if spec.performance or spec.calibration:
+        for side, table in (("baseline", baseline), ("current", current)):
+            of_label = np.flatnonzero(table[_LABEL].is_valid())
+            require_usable(predicted[side][of_label], of_label, TASKS[named.task], f"{score} of {side}", side)
     labelled = current.filter(current[_LABEL].is_valid()) if label else current.slice(0, 0)
     details: dict[str, Any] = {"label": _LABEL, "task": named.task, "group": columns.get("group", "")}
     details |= {kind: [name for name in kinds if kinds[name] == kind] for kind in ("numeric", "categorical")}

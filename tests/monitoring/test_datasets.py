@@ -14,6 +14,7 @@ from gatehouse import components
 from gatehouse.components.score_dataset.component import score_dataset
 from gatehouse.data.datasets import write_dataset
 from gatehouse.errors import ConfigurationError
+from gatehouse.evaluation.publication import ScoringError
 from gatehouse.monitoring.datasets import compare
 from gatehouse.monitoring.report import numbers_of
 from gatehouse.monitoring.scoring_stage import score_table
@@ -207,6 +208,17 @@ def test_labels_that_are_not_known_yet_are_left_out(store: ArtifactStore) -> Non
 def test_tables_that_do_not_fit_are_refused(given: dict[str, Any], named: str, store: ArtifactStore) -> None:
     with pytest.raises(ConfigurationError, match=named):
         compared(store, given.pop("current", rows(2)), given.pop("baseline", None), **given)
+
+
+@pytest.mark.parametrize("side", ["baseline", "current"])
+def test_a_row_with_a_label_and_no_score_is_refused(side: str, store: ArtifactStore) -> None:
+    tables = {"baseline": rows(1), "current": rows(2)}
+    scores = pa.array([None, *tables[side]["chance"].to_pylist()[1:]], pa.float64())
+    tables[side] = tables[side].set_column(3, "chance", scores)
+    with pytest.raises(ScoringError, match=f"row 0 of {side}"):
+        compared(store, **tables)
+    if side == "current":
+        assert compared(store, **tables, columns={"label": ""}).verdict == "pass"
 
 
 def test_a_table_keeps_its_columns_and_gets_the_scores_of_the_model(store: ArtifactStore, tmp_path: Path) -> None:
