@@ -196,7 +196,7 @@ def test_labels_that_are_not_known_yet_are_left_out(store: ArtifactStore) -> Non
         ({"columns": {"positive": "maybe"}}, "maybe"),
         ({"columns": {"score": "chances"}}, "chances"),
         ({"columns": {"task": "guess"}}, "task"),
-        ({"columns": {"label": "chance"}}, "chance"),
+        ({"columns": {"label": "chance"}}, "another column"),
         ({"features": ["age", "chance"]}, "found chance"),
         ({"features": ["bought"], "columns": {"score": ""}}, "found bought"),
         ({"current": rows(2).drop_columns("bought")}, r"current: label: .*city, chance, at\)"),
