@@ -4,9 +4,10 @@ import os
 
 from pydantic import TypeAdapter, ValidationError
 
+from gatehouse.configuration.yaml_lines import in_words, nearest
 from gatehouse.errors import LaunchError
 from gatehouse.launchers.launcher import Launcher
-from gatehouse.launchers.spec import Launch, LocalLaunch, PyTorchJobLaunch
+from gatehouse.launchers.spec import CommandSpec, Launch, LocalLaunch, PyTorchJobLaunch
 from gatehouse.runtime.variables import LAUNCH
 from gatehouse.store.store import ArtifactStore
 
@@ -22,7 +23,13 @@ def launch_of(text: str, name: str = LAUNCH) -> Launch:
     try:
         launch: Launch = TypeAdapter(Launch).validate_json(text)
     except ValidationError as error:
-        problems = [f"launch.{'.'.join(map(str, line['loc'][1:]))}: {line['msg']}" for line in error.errors()]
+        schema, problems = CommandSpec.model_json_schema(), []
+        keys = {key for part in (schema, *schema["$defs"].values()) for key in part.get("properties", {})}
+        for line in error.errors():
+            key, words = ".".join(map(str, line["loc"][1:])) or "kind", in_words(line)
+            if line["type"] == "extra_forbidden":
+                words = f"there is no such key for kind {line['loc'][0]}{nearest(str(line['loc'][-1]), keys, 0.7)}"
+            problems.append(f"{key}: {words}")
         raise LaunchError(f"{name} is not valid: {'; '.join(problems)}. See docs/launchers.md.") from None
     return launch
 

@@ -32,7 +32,7 @@ CODE, INPUTS = "code", "inputs"
 """Folders of the job's directory: the user's program, where the command starts, and a file or folder for each input."""
 _COMPLETE = "output-complete"
 _LOOK_SECONDS = 0.2
-_VARIABLE = re.compile(r"\$\{?(GATEHOUSE_\w+)\}?")
+VARIABLE = re.compile(r"\$(\{)?(GATEHOUSE_\w+)(?(1)\})")  # Other expansions are a shell's.
 
 
 def preload(directory: Path) -> bool:
@@ -118,7 +118,7 @@ def _run(directory: Path) -> int:
     # `python` and `torchrun` are those of this interpreter, also where its environment is not activated.
     own["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     process = subprocess.Popen(
-        [_VARIABLE.sub(lambda found: own.get(found[1], found[0]), part) for part in job["command"]],
+        [VARIABLE.sub(lambda found: own.get(found[2], found[0]), part) for part in job["command"]],
         cwd=code if code.exists() else None,
         env=os.environ | {"PYTHONUNBUFFERED": "1"} | own | job["environment"],
         preexec_fn=die_with_parent,

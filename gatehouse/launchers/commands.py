@@ -10,9 +10,10 @@ from pathlib import Path
 from threading import Event
 from typing import Any
 
+from gatehouse.configuration.yaml_lines import nearest
 from gatehouse.errors import ConfigurationError
 from gatehouse.launchers.choose import launch_of, launcher
-from gatehouse.launchers.command import CODE, INPUTS
+from gatehouse.launchers.command import CODE, INPUTS, VARIABLE
 from gatehouse.launchers.job_directory import job_directory
 from gatehouse.launchers.launch_stage import CommandRequest
 from gatehouse.launchers.launcher import COMMAND, JOB, LOG, PRINTED, TrainingJob
@@ -49,8 +50,6 @@ def command_of(parameters: Mapping[str, Any], inputs: Mapping[str, Any], script:
     nodes, processes, restarts, image = (where.pop(name) for name in ("nodes", "processes", "restarts", "image"))
     beyond = {"image": image, "nodes": nodes, "resources": as_written(where.pop("resources"))}
     if where["kind"] != "local":
-        if not parameters["store"]:
-            raise ConfigurationError("store: expected an address, as the files of a cluster's pods go through it.")
         where |= beyond
     elif image or nodes > 1 or beyond["resources"]:
         raise ConfigurationError(
@@ -61,21 +60,41 @@ def command_of(parameters: Mapping[str, Any], inputs: Mapping[str, Any], script:
     if text := parameters["script"]:
         if CODE in files:
             raise ConfigurationError("script: expected a text or a file, found both.")
+        if text.endswith(".py") and "\n" not in text:
+            raise ConfigurationError(f"script: expected a program, found its path. Give Path({text!r}).read_text().")
         script.write_text(text, encoding="utf-8")
         files[CODE] = str(script)
     launch = launch_of(json.dumps(where), "settings").model_dump(mode="json")
+    if launch["kind"] != "local" and not parameters["store"]:
+        raise ConfigurationError("store: expected an address, as the files of a cluster's pods go through it.")
     fields = {"command": parameters["command"], "timeout_minutes": parameters["timeout_minutes"], "launch": launch}
     fields |= {"environment": environment, "processes": processes * nodes, "restarts": restarts, "image": image}
     spec = checked("parameters", CommandSpec, plain(fields))
-    texts = {f"environment: {name}": f"{name}={text}" for name, text in (launch.get("env", {}) | environment).items()}
-    if secrets := [name for name, text in {"command": " ".join(spec.command), **texts}.items() if holds_secret(text)]:
+    require_no_secrets("", {"command": " ".join(spec.command), "environment": environment, "settings": settings})
+    folders = ("OUTPUT", "CHECKPOINTS", "PARAMETERS", *(f"INPUT_{name.upper()}" for name in files if name != CODE))
+    ours = [f"GATEHOUSE_{name}" for name in folders]
+    others = {*os.environ, *environment, *launch.get("env", {})}  # A shell of the command replaces them.
+    if unknown := [name for _, name in VARIABLE.findall(" ".join(spec.command)) if name not in {*ours, *others}]:
+        near = nearest(unknown[0], ours)
+        raise ConfigurationError(f"command: expected ${', $'.join(ours)}, found ${unknown[0]}, which is not set{near}.")
+    digests = {name: digest_of(digests_of(path)) for name, path in files.items()}
+    return {"name": parameters["name"], "command": spec, "inputs": digests, "files": files}
+
+
+def require_no_secrets(name: str, parameter: Any) -> None:
+    """Check the texts of a parameter, at any depth; raises ConfigurationError if one looks like it holds a secret."""
+    if isinstance(parameter, Mapping):
+        for key, value in parameter.items():
+            require_no_secrets(f"{name}.{key}".lstrip("."), value)
+    elif isinstance(parameter, list | tuple):
+        for value in parameter:
+            require_no_secrets(name, value)
+    elif isinstance(parameter, str) and holds_secret(f"{name.rpartition('.')[2]}={parameter}"):
         raise ConfigurationError(
-            f"{secrets[0]} looks like it holds a secret, which the store would keep. Let the program read it from its "
+            f"{name} looks like it holds a secret, which the store would keep. Let the program read it from its "
             "environment: for kind local, set it on the task, with set_env_variable or kubernetes.use_secret_as_env; "
             "for a job, name it in settings.secrets."
         )
-    digests = {name: digest_of(digests_of(path)) for name, path in files.items()}
-    return {"name": parameters["name"], "command": spec, "inputs": digests, "files": files}
 
 
 def plain(parameter: Any) -> Any:

@@ -26,7 +26,7 @@ PROJECT = Path(__file__).parents[2] / "pipelines" / "projects" / "flights" / "pr
 
 
 def test_every_problem_of_the_setting_is_named() -> None:
-    with pytest.raises(ConfigurationError, match=r"launch\.nodes: .*launch\.shm: Extra inputs"):
+    with pytest.raises(ConfigurationError, match=r"nodes: .*; shm: there is no such key for kind trainjob"):
         launch_of('{"kind": "trainjob", "nodes": 0, "shm": "1Gi"}')
 
 

@@ -221,6 +221,10 @@ def test_what_looks_like_a_secret_is_no_part_of_a_command() -> None:
         ({"kind": "trainjob", "store": "s3://store", "settings": {"env": {"DB_PASSWORD": "a"}}}, ConfigurationError),
         ({"environment": {"DB": "postgresql://u:pw@h/db"}}, ConfigurationError),
         ({"command": ["python", "script.py", "--token", "hf_abc"]}, ConfigurationError),
+        ({"command": ["python", "script.py", "$GATEHOUSE_OUTPT"]}, ConfigurationError),
+        ({"command": ["python", "script.py", "${GATEHOUSE_INPUT_DATA}"]}, ConfigurationError),  # Without data.
+        ({"script": "ddp.py"}, ConfigurationError),
+        ({"settings": {"machine": "sk-" + "a" * 40}}, ConfigurationError),
         ({"settings": {"hang_seconds": 60.0}}, ConfigurationError),  # No command says that it makes progress.
     ],
 )
@@ -229,3 +233,26 @@ def test_parameters_that_do_not_fit_together_are_refused(
 ) -> None:
     with pytest.raises(error):
         command_of(PARAMETERS | {"kind": "local"} | changes, {"code": changes.get("code")}, tmp_path / "script.py")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"kind": "pytorch"}, "kind: expected one of local, pytorchjob, trainjob"),
+        ({"settings": {"restrats": 3.0}}, r"restrats: .*did you mean restarts\?"),
+        ({"command": ["python", "$GATEHOUSE_OUTPT"]}, r"found \$GATEHOUSE_OUTPT, .*did you mean GATEHOUSE_OUTPUT\?"),
+    ],
+)
+def test_a_misspelt_name_is_refused_with_the_one_that_was_meant(
+    tmp_path: Path, changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        command_of(PARAMETERS | {"kind": "local"} | changes, {}, tmp_path / "script.py")
+
+
+def test_names_that_only_a_shell_replaces_reach_it(tmp_path: Path) -> None:
+    shell = {
+        "command": ["bash", "-c", "$GATEHOUSE_OWN ${GATEHOUSE_INPUT_DATA:-none}"],
+        "environment": {"GATEHOUSE_OWN": "a"},
+    }
+    assert command_of(PARAMETERS | shell, {}, tmp_path / "script.py")["command"].command == tuple(shell["command"])
