@@ -6,6 +6,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
+from gatehouse.configuration.yaml_lines import nearest
 from gatehouse.errors import ConfigurationError
 from gatehouse.store.parameters import checked
 from gatehouse.tuning.parameters import PLACEHOLDER
@@ -25,6 +26,8 @@ _ALGORITHMS: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
 }
 """By Katib's name: our algorithm, and our names of its settings."""
 
+_COUNTS = ("maxTrialCount", "parallelTrialCount", "maxFailedTrialCount")
+_OTHERS = ("resumePolicy", "earlyStopping", "metricsCollectorSpec", "trialTemplate")
 _SKOPT = "it is one of scikit-optimize; here Optuna's Gaussian process takes the best expected improvement"
 _LEFT_OUT = {
     "random_state": "the seed is no part of an experiment",
@@ -64,11 +67,16 @@ def search_of(body: Mapping[str, Any], command: Sequence[Any]) -> tuple[CommandS
 
 def _converted(experiment: Mapping[str, Any], left_out: dict[str, str]) -> dict[str, Any]:
     """The spec of a Katib Experiment in our form; reasons of what is left out, by place, go into `left_out`."""
+    _leave_out(left_out, "", experiment, "objective", "algorithm", "parameters", *_COUNTS, *_OTHERS)
     objective, stopping = _mapping(experiment, "objective"), _mapping(experiment, "earlyStopping").get("algorithmName")
+    names = ("objectiveMetricName", "additionalMetricNames", "metricStrategies")
+    _leave_out(left_out, "objective.", objective, "type", "goal", *names)
     metric, policy = objective.get("objectiveMetricName"), experiment.get("resumePolicy")
     strategies = {entry.get("name"): entry.get("value") for entry in _mappings(objective, "metricStrategies")}
-    if strategies.get(metric) != "latest":  # Katib's own default is the best value.
-        left_out["objective.metricStrategies"] = "the last value that a trial prints counts, not the best one"
+    if strategies.get(metric) != "latest":
+        default = f"objectiveMetricName {metric}: Katib's default, the best value,"
+        place = f"metricStrategies {metric}: {strategies[metric]}" if metric in strategies else default
+        left_out[f"objective.{place}"] = "the last value that a trial prints counts"
     if experiment.get("metricsCollectorSpec") not in (None, {"collector": {"kind": "StdOut"}}):
         left_out["metricsCollectorSpec"] = "metrics are read from printed lines, as name=value"
     if stopping == "medianstop":
@@ -115,6 +123,8 @@ def _algorithm(body: Mapping[str, Any], left_out: dict[str, str]) -> dict[str, A
 def _parameter(body: Mapping[str, Any], left_out: dict[str, str]) -> dict[str, Any]:
     name, kind, space = body.get("name"), body.get("parameterType"), _mapping(body, "feasibleSpace")
     place, step, distribution = f"parameters {name}", space.get("step"), space.get("distribution") or "uniform"
+    _leave_out(left_out, f"{place}.", body, "name", "parameterType", "feasibleSpace")
+    _leave_out(left_out, f"{place}.feasibleSpace.", space, "min", "max", "list", "step", "distribution")
     if kind not in ("double", "int", "discrete", "categorical"):
         raise ConfigurationError(f"experiment.{place}: expected double, int, discrete or categorical, found {kind!r}.")
     if kind == "categorical":
@@ -134,6 +144,10 @@ def _parameter(body: Mapping[str, Any], left_out: dict[str, str]) -> dict[str, A
         left_out[f"{place} step: {step}"] = "values of a logarithm have no even steps"
         step = None
     return {"name": name, "type": kind, "min": space.get("min"), "max": space.get("max"), "log": log, "step": step}
+
+
+def _leave_out(left_out: dict[str, str], place: str, body: Mapping[str, Any], *keys: str) -> None:
+    left_out |= {f"{place}{key}": f"there is no such key{nearest(key, keys)}" for key in body if key not in keys}
 
 
 def _mapping(body: Mapping[str, Any], key: str) -> Mapping[str, Any]:

@@ -41,6 +41,13 @@ def test_objective_and_counts() -> None:
     assert (spec["max_trial_count"], spec["parallel_trial_count"], spec["max_failed_trial_count"]) == (12, 3, 0)
     assert spec["resume_policy"] == "never" and spec["parameters"][0]["name"] == "optimizer"
     assert katib(maxTrialCount=None)[1] == ["maxTrialCount"]
+    assert katib(maxTrialCounts=3)[1] == ["maxTrialCounts"]
+    assert katib(objective=OBJECTIVE | LATEST | {"goals": 1})[1] == ["objective.goals"]
+    for named, place in (
+        ({}, "objectiveMetricName own"),
+        ({"metricStrategies": [{"name": "own", "value": "max"}]}, "metricStrategies own"),
+    ):
+        assert [text.partition(":")[0] for text in katib(objective=OBJECTIVE | named)[1]] == [f"objective.{place}"]
 
 
 @pytest.mark.parametrize(
@@ -74,6 +81,7 @@ def test_values() -> None:
     assert parameter("double", list=["0.5", "1"]) == (choices | {"choices": (0.5, 1.0)}, [])
     assert parameter("categorical", list=["1", "b"]) == (choices | {"choices": ("1", "b")}, [])
     number, bounds = {"name": "x", "type": "double", "min": 0.1, "max": 1.0, "log": False}, {"min": "0.1", "max": "1"}
+    assert parameter("double", **bounds, steps="0.1") == (number, ["parameters x.feasibleSpace.steps"])
     assert parameter("double", **bounds, step="0.1") == (number | {"step": 0.1}, [])
     assert parameter("double", **bounds, distribution="normal") == (number, ["parameters x distribution: normal"])
     logarithmic = parameter("double", **bounds, distribution="logUniform", step="0.1")
