@@ -58,7 +58,7 @@ def search(
         value: The objective of the best trial.
         summary: The result in one line.
         reference: Address of the experiment in the store; empty without one.
-        warnings: What of a Katib Experiment is left out.
+        warnings: What of a Katib Experiment is left out, and that all trials gave one value.
         report: The report of the experiment.
         table: The best trials.
         trials: All trials as Parquet: number, state, reason, parameters, metrics.
@@ -68,10 +68,12 @@ def search(
     import shutil
     from pathlib import Path
 
+    from gatehouse.errors import ConfigurationError
     from gatehouse.launchers.commands import command_of
     from gatehouse.reports.rendering import rendered
     from gatehouse.store.parameters import given, open_store
     from gatehouse.store.run import task_id
+    from gatehouse.tuning.command_trials import unread
     from gatehouse.tuning.component_trial import COMMAND, write_component
     from gatehouse.tuning.katib import search_of
     from gatehouse.tuning.reports.page import write_markdown, write_trials
@@ -82,6 +84,8 @@ def search(
     parameters["timeout_minutes"] = trial_timeout_minutes
     here, inputs = Path(report.path).parent, {"code": script_file, "data": data}
     if trial:
+        if script or script_file:
+            raise ConfigurationError("trial: expected a component, or a script and its command, found both.")
         searched = [parameter.name for parameter in spec.parameters]
         inputs["code"] = write_component(trial, arguments, searched, data is not None, here / "component")
     opened = open_store(store or str(here / "unfinished"))  # The next attempt of this task finds it.
@@ -91,6 +95,7 @@ def search(
     shutil.copyfile(rendered(opened, result.experiment), report.path)
     write_markdown(opened, result.experiment, table.path)
     write_trials(opened, result.experiment, trials.path)
+    warnings += unread(opened, result.experiment, spec.objective[0].metric)
     reference = opened.address_of(result.experiment) if store else ""
     if store:
         report.metadata["reference"] = trials.metadata["reference"] = reference

@@ -61,6 +61,18 @@ class CommandTrials(TrialThreads):
         return f"search-{self._key[:16]}-{number}"
 
 
+def unread(store: ArtifactStore, experiment: str, metric: str) -> list[str]:
+    """A warning where trials with three parameters or more all gave one value, as no program may read them."""
+    trials = [trial for trial in store.read_json(experiment, "trials.json") if metric in (trial["metrics"] or {})]
+    values = {trial["metrics"][metric] for trial in trials}
+    if len(values) != 1 or len({canonical_json(trial["parameters"]) for trial in trials}) < 3:
+        return []
+    return [
+        f"All {len(trials)} trials gave {metric}={values.pop():g}. Does the command read its parameters? They replace "
+        "{name} in it, and are in the file $GATEHOUSE_PARAMETERS."
+    ]
+
+
 def filled(command: Iterable[str], parameters: Mapping[str, Any], names: Iterable[str]) -> tuple[str, ...]:
     """The command with the parameters of a trial in place of `{name}`.
 

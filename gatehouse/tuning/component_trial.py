@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gatehouse.errors import ConfigurationError
-from gatehouse.launchers.commands import plain
+from gatehouse.launchers.commands import plain, require_no_secrets
 from gatehouse.store.atomic_file import write_json
 
 COMMAND = ["python", "-m", "gatehouse.tuning.component_trial"]
@@ -26,16 +26,20 @@ def write_component(
     Raises ConfigurationError if the component has no such input, or one that nobody gives; of artifacts, a trial has
     `data` alone, if `has_data`.
     """
+    require_no_secrets("arguments", arguments)
     body = plain({"component": component, "arguments": arguments})
     definitions = parts_of(body["component"])[0].get("inputDefinitions", {})
     artifacts = definitions.get("artifacts", {})
     inputs = definitions.get("parameters", {}) | artifacts
     values = {*arguments, *searched, *(["data"] if has_data else ())}
     required = {name for name, field in inputs.items() if not field.get("isOptional")}
-    if wrong := sorted((values - inputs.keys()) | (required - values) | (artifacts.keys() - {"data"})):
+    foreign = artifacts.keys() - {"data"}
+    problems = {"no value for": required - values - foreign, "no input": values - inputs.keys()}
+    problems["no trial has the artifact"] = foreign
+    if wrong := [f"{why} {', '.join(sorted(names))}" for why, names in problems.items() if names]:
         raise ConfigurationError(
             f"trial: expected parameters, arguments and the artifact data for its inputs {', '.join(inputs) or 'none'},"
-            f" found {', '.join(sorted(values)) or 'none'}: {', '.join(wrong)} does not fit."
+            f" found {', '.join(sorted(values)) or 'none'}: {'; '.join(wrong)}."
         )
     folder.mkdir(exist_ok=True)
     write_json(folder / _FILE, body)

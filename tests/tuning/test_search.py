@@ -128,10 +128,12 @@ def test_a_component_is_a_trial(store: ArtifactStore, tmp_path: Path) -> None:
 
     compiler.Compiler().compile(train, str(tmp_path / "train.yaml"))
     component = read_yaml((tmp_path / "train.yaml").read_text(), "component")
-    with pytest.raises(ConfigurationError, match="y does not fit"):
+    with pytest.raises(ConfigurationError, match="no input y"):
         write_component(component, {"scale": 2.0}, ["x", "y"], False, tmp_path / "component")
-    with pytest.raises(ConfigurationError, match="data does not fit"):
+    with pytest.raises(ConfigurationError, match="no input data"):
         write_component(component, {"scale": 2.0}, ["x"], True, tmp_path / "component")
+    with pytest.raises(ConfigurationError, match=r"arguments\.key looks like it holds a secret"):
+        write_component(component, {"scale": 2.0, "key": "sk-" + "a" * 40}, ["x"], False, tmp_path / "component")
     write_component(component, {"scale": 2.0}, ["x"], False, tmp_path / "component")
     request = _request(tmp_path, command=COMMAND_OF_COMPONENT, parameters=SPACE[:1], max_trial_count=3)
     result = search(request.model_copy(update={"files": {"code": str(tmp_path / "component")}}), store)
@@ -152,11 +154,11 @@ def test_a_component_with_an_artifact_that_no_trial_has_is_refused(tmp_path: Pat
 
     compiler.Compiler().compile(train, str(tmp_path / "train.yaml"))
     component = read_yaml((tmp_path / "train.yaml").read_text(), "component")
-    with pytest.raises(ConfigurationError, match=": rows does not fit"):
+    with pytest.raises(ConfigurationError, match="no trial has the artifact rows"):
         write_component(component, {}, ["x"], True, tmp_path / "component")
     del component["components"]["comp-train"]["inputDefinitions"]["artifacts"]["rows"]
     write_component(component, {}, ["x"], True, tmp_path / "component")
-    with pytest.raises(ConfigurationError, match=": data does not fit"):
+    with pytest.raises(ConfigurationError, match="no value for data"):
         write_component(component, {}, ["x"], False, tmp_path / "component")
 
 
@@ -172,11 +174,15 @@ def test_other_code_at_the_same_path_is_searched_again(
         outputs = {name: kind(name=name, uri=str(tmp_path / name)) for name, kind in kinds.items()}
         run_search = search_component.python_func
         found = run_search(**outputs, experiment=space, command=command, store=store.address, **given)
+        assert bool(found[4]) == (code == "7")
         assert found[3] == outputs["report"].metadata["reference"] and found[3].startswith(store.address)
         return found[0]["x"], found[1]
 
     assert best("run-1", "x") == best("run-1", "3 - x") == (0, 0)  # Another attempt of the task goes on.
     assert best("run-2", "3 - x") == (2, 1)
+    assert best("run-5", "7")[1] == 7  # With a warning.
+    with pytest.raises(ConfigurationError, match=r"trial: .* found both"):
+        best("run-6", "x", script="pass", trial={"components": {}})
     assert best("run-3", "x", script="pass") == best("run-4", "3 - x", script="pass") == (0, 0)
 
 
@@ -247,7 +253,7 @@ def test_a_name_that_no_parameter_has_is_refused(argument: str, wrong: str) -> N
 def test_the_time_limit_of_a_task_has_room_for_what_it_waits_for(tmp_path: Path) -> None:
     @dsl.pipeline(name="limits")  # type: ignore[untyped-decorator]
     def pipeline(minutes: float) -> None:
-        launch(timeout_minutes=2000)
+        launch(timeout_minutes=2000.0)
         launch(timeout_minutes=minutes)
         launch()
         search_component(experiment=SPEC)

@@ -84,20 +84,19 @@ class Findings:
 
     def reasons(self) -> tuple[str, ...]:
         """Why the verdict is `fail`, short enough for a task's output; empty for `pass`."""
-        return shortened([anomaly.advice for anomaly in self.sorted() if anomaly.severity == "fail"])
+        return _shortened([anomaly.advice for anomaly in self.sorted() if anomaly.severity == "fail"])
 
     def warnings(self) -> tuple[str, ...]:
         """Anomalies that do not fail the contract, as short as `reasons`."""
-        return shortened([anomaly.advice for anomaly in self.sorted() if anomaly.severity == "warn"])
+        return _shortened([anomaly.advice for anomaly in self.sorted() if anomaly.severity == "warn"])
 
     def warnings_without_values(self) -> tuple[str, ...]:
         """The warnings without values of rows, for the manifest, which stays after an erasure."""
         warned = [anomaly for anomaly in self.sorted() if anomaly.severity == "warn"]
-        return shortened([f"{anomaly.place}: {anomaly.rule} does not hold" for anomaly in warned])
+        return _shortened([f"{anomaly.place}: {anomaly.rule} does not hold" for anomaly in warned])
 
 
-def shortened(reasons: Sequence[str]) -> tuple[str, ...]:
-    """The first of many reasons, and the number of the others."""
+def _shortened(reasons: Sequence[str]) -> tuple[str, ...]:
     if len(reasons) <= _MAX_REASONS:
         return tuple(reasons)
     return (*reasons[:_MAX_REASONS], f"and {len(reasons) - _MAX_REASONS} more in the report")
