@@ -1,10 +1,19 @@
-"""Writes components/<name>/README.md from each component, its stages and its example, and an index of all."""
+"""Writes components/<name>/README.md from each component, its stages and its example, and an index of all.
+
+A component without an `example.py` gets an example with what it requires as parameters; both are compiled here.
+"""
 
 import ast
+import inspect
+import runpy
+import tempfile
+from pathlib import Path
 from typing import Any
 
 from _pages import ROOT, main, table
 from docstring_parser import parse
+from kfp.compiler import Compiler
+from kfp.dsl import base_component
 
 from gatehouse.components.interface import RETRIES, Component
 from gatehouse.kfp.compilation.component_files import in_file, is_plain, public_components
@@ -62,11 +71,9 @@ def _readme(name: str, component: Component) -> str:
         f"# {name}\n\n{_GENERATED}",
         f"{doc.short_description}\n",
         *([f"{doc.long_description}\n"] if doc.long_description else []),
-        *(
-            ["```python", example.read_text().partition('"""\n')[2].strip(), "```\n"]
-            if (example := _COMPONENTS / name / "example.py").is_file()
-            else []
-        ),
+        "```python",
+        _example(name, component).strip(),
+        "```\n",
         "Without Gatehouse: `kfp.components.load_component_from_file`, or `load_component_from_url`, of this folder's "
         f"`component.yaml`.{_file_alone(component)}\n",
         "## Inputs\n",
@@ -89,6 +96,43 @@ def _file_alone(component: Component) -> str:
     ]
     texts = ((" It requires", required), (" It lacks", lacking))
     return "".join(f"{text} {', '.join(names)}." for text, names in texts if names)
+
+
+def _example(name: str, component: Component) -> str:
+    """The text of an example that compiles: the component's own, or one with its required inputs as parameters."""
+    path = _COMPONENTS / name / "example.py"
+    if path.is_file():
+        text = path.read_text().partition('"""\n')[2]
+    else:
+        parameters = inspect.signature(component.python_func).parameters
+        required = [parameters[key] for key in parameters if key in component.required_inputs]
+        signature = [f"{parameter.name}: {_annotation(parameter.annotation)}" for parameter in required]
+        call = [f"{parameter.name}={parameter.name}" for parameter in required]
+        text = (
+            f"from kfp import dsl\n\nfrom gatehouse.components import {name}\n\n\n@dsl.pipeline\n"
+            f"{_in_lines('def example(', signature, ') -> None:')}\n{_in_lines(f'    {name}(', call, ')')}\n"
+        )
+    with tempfile.TemporaryDirectory() as folder:
+        (source := Path(folder) / "example.py").write_text(text)
+        pipeline = runpy.run_path(str(source))["example"]
+        assert isinstance(pipeline, base_component.BaseComponent), f"{name}: expected a pipeline named example"
+        Compiler().compile(pipeline, f"{folder}/example.yaml")
+    return text
+
+
+def _in_lines(start: str, parts: list[str], end: str) -> str:
+    """A signature or a call in one line, or if that is too long with a line for each part, as ruff writes it."""
+    indent = " " * (len(start) - len(start.lstrip()))
+    line = f"{start}{', '.join(parts)}{end}"
+    return (
+        line if len(line) <= 120 else f"{start}\n" + "".join(f"{indent}    {part},\n" for part in parts) + indent + end
+    )
+
+
+def _annotation(annotation: Any) -> str:
+    if hasattr(annotation, "__origin__"):
+        return f"dsl.Input[dsl.{annotation.__origin__.__name__}]"
+    return str(annotation.__name__)
 
 
 def _inputs(component: Component) -> Any:
