@@ -92,6 +92,11 @@ class Component(PythonComponent):  # type: ignore[misc]  # kfp has no types
         The config map `settings` and the secret `credentials` are optional. The run id comes from the pod's label, so
         that it never is a parameter and never part of a cache key.
         """
+        kinds = self.component_spec.inputs or {}
+        numbers = {name for name, value in inputs.items() if type(value) is int and name in kinds}
+        inputs |= {
+            name: float(inputs[name]) for name in numbers if kinds[name].type == "Float"
+        }  # KFP takes no 5 for 5.0.
         task = super().__call__(**inputs)
         if task.state == TaskState.FINAL:  # Outside a pipeline KFP has run it already.
             return task

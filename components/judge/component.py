@@ -96,7 +96,8 @@ def judge(
     for role, (column, other) in others.items():
         if column or other:
             scored[role] = (read_dataset(other.path, format) if other else rows, column or score)
-    test_set, scores = publish_scores(opened, name, rows, scored, labelled, measured, group=group, weights=weights)
+    roles = {"champion": champion, "group": group, "weights": weights}
+    test_set, scores = publish_scores(opened, name, rows, scored, labelled, measured, **roles)
     asked = {
         "test_set": test_set,
         "scores": scores,

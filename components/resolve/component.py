@@ -55,12 +55,13 @@ def resolve(
     from pathlib import Path
 
     from gatehouse.registry.stage import resolve as run_resolve
-    from gatehouse.store.parameters import open_store, request_of, runner, values_of
+    from gatehouse.store.parameters import as_written, checked, open_store, runner, values_of
     from gatehouse.store.transfer import export
 
     opened = open_store(store)
-    asked = {"candidate": candidate, "training_set": training_set, "split": split, "policy": policy}
-    result = runner(opened)(run_resolve, request_of(run_resolve, model_name=model_name, required=required, **asked))
+    champion_of = {"model_name": model_name, "candidate": candidate, "required": required, "policy": policy}
+    champion_of |= {"training_set": training_set, "split": split}
+    result = runner(opened)(run_resolve, checked("resolve", run_resolve.request, as_written(champion_of)))
     reference = opened.address_of(result.champion) if result.champion else ""
     if files:
         Path(model.path).mkdir(parents=True, exist_ok=True)

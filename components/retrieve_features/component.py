@@ -43,7 +43,7 @@ def retrieve_features(
         offline_store: A type of Feast's offline stores, or gatehouse for ours; empty for that of `feature_store.yaml`.
         full_feature_names: Name features view__feature.
         filter_by_created_timestamp: Leave out values whose created timestamp is after the time of the row.
-        unchecked: Why a view may go unchecked, by its name.
+        unchecked: Why a view that has values may go unchecked, by its name.
         label: Column of the label, with which the store keeps the training set; empty for none.
         task: Task of the training set: binary, multiclass, regression or ranking.
         name: Name of the training set in the store.

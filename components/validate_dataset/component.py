@@ -37,7 +37,7 @@ def validate_dataset(
     Returns:
         verdict: pass or fail.
         reasons: Why it is fail: every rule that is broken or not checked.
-        warnings: Rules that are broken and only warn.
+        warnings: Rules that are broken and only warn, and those that may go unchecked and did.
         reference: Reference of the validation; empty without a store.
         metrics: Numbers of rules judged, failed and warned.
         report: The report, with a card of every column.

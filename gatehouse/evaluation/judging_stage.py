@@ -46,13 +46,15 @@ def publish_scores(
     scored: "Mapping[str, tuple[pa.Table, str]]",
     labelled: "LabelSpec",
     spec: EvaluationSpec,
+    champion: str = "",
     **roles: str,
 ) -> tuple[str, str]:
     """Publish labelled rows as `test-sets/<name>`, the same for all candidates, and scores for them as `scores/<name>`.
 
     `scored` has by role (candidate, champion, baseline) a table of the same rows, and the column of its scores; one of
-    nulls alone is none. `roles` are the columns `group` and `weights`. Raises ConfigurationError if a column is
-    missing, is the label, or holds what the task does not allow, or if a table has other rows or another order.
+    nulls alone is none, unless `champion`, the model behind these, is given. `roles` are the columns `group` and
+    `weights`. Raises ConfigurationError if a column is missing, is the label, or holds what the task does not allow, or
+    if a table has other rows or another order.
     """
     import pyarrow as pa
 
@@ -66,6 +68,11 @@ def publish_scores(
         if rows is not table:
             require_same_rows(role, rows, table, labelled.label, *roles.values())
         if role != "candidate" and score in rows.column_names and rows[score].null_count == len(rows):
+            if role == "champion" and champion:
+                raise ConfigurationError(
+                    f"champion: expected scores of {champion}, found nulls alone in the column {score!r}. Give its "
+                    "scores, or no champion while there is none."
+                )
             del scored[role]
     classes = named_classes(labelled, table, scored)
     read = {role: scores_of(labelled, rows, score, role, classes) for role, (rows, score) in scored.items()}
@@ -138,7 +145,7 @@ def judge(request: JudgeRequest, store: ArtifactStore) -> EvaluateResult:
     read: dict[str, Predictions] = {}
     for role in scores.column_names:
         predicted = np.array(scores[role].to_pylist(), np.float64)
-        require_usable(predicted, whole, task, f"{role} of the Dataset")
+        require_usable(predicted, whole.rows, task, role, "the Dataset")
         scored = replace(task.read(predicted, groups).take(part.rows), groups=part.groups)
         read[role] = scored if role == BASELINE else scored.decided(request.threshold)
     constant = LinearModel.fit(facts["task"], part.table, part.labels, [], []).predict(part.table)

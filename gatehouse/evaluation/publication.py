@@ -46,17 +46,24 @@ class ScoringError(GatehouseError):
     """A model cannot score the test rows, or gave predictions that its task does not allow."""
 
 
-def require_usable(predicted: "Array", part: "Part", task: Task, scorer: str) -> None:
-    """Raise ScoringError, which names `scorer`, unless there is a prediction that the task allows for every row."""
+def require_usable(
+    predicted: "Array", rows: "Array", task: Task, scorer: str, source: str = "the training set"
+) -> None:
+    """Raise ScoringError, which names `scorer`, unless there is a prediction that the task allows for every row.
+
+    `rows` are their numbers in `source`, shape (rows,).
+    """
     import numpy as np
 
     right = are_usable(predicted, task.output)
-    if len(predicted) != len(part.rows) or not right.all():
-        wrong = np.flatnonzero(~right)
-        where = f", the first in row {part.rows[wrong[0]]} of the training set" if len(wrong) else ""
+    if len(predicted) != len(rows) or not right.all():
+        wrong, others = np.flatnonzero(~right), ""
+        if len(wrong):
+            value = str(predicted[wrong[0]].tolist()).replace("nan", "NaN or null")
+            others = f", found {len(wrong)} others, the first {value} in row {rows[wrong[0]]} of {source}"
         raise ScoringError(
-            f"The {scorer} gave {len(predicted)} predictions for {len(part.rows)} test rows, {len(wrong)} of "
-            f"them wrong{where}; expected {EXPECTED[task.output]} for every row."
+            f"The {scorer} gave {len(predicted)} predictions for {len(rows)} rows; expected {EXPECTED[task.output]} "
+            f"for every row{others}."
         )
 
 

@@ -156,7 +156,7 @@ def _predictions(store: ArtifactStore, role: str, reference: str, part: "Part", 
             threshold = model.calibration.threshold if model.calibration else None
     except GatehouseError as error:
         raise ScoringError(f"The {role} {reference} cannot score the test rows. {error}") from error
-    require_usable(predicted, part, task, f"{role} {reference}")
+    require_usable(predicted, part.rows, task, f"{role} {reference}")
     if predicted.ndim == 2:
         training_set = store.manifest(reference).derived_from.get("training_set", "")
         classes = store.manifest(training_set).details.get("classes", ()) if training_set else part.classes

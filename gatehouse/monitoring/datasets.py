@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 
 from gatehouse.errors import ConfigurationError
 from gatehouse.evaluation.labelled_scores import LabelSpec, column_of, labels_of, named_classes, scores_of
+from gatehouse.evaluation.publication import require_usable
 from gatehouse.metrics.arithmetic.intervals import NORMAL
 from gatehouse.metrics.catalogue import metric_named
 from gatehouse.metrics.metric import Array
@@ -43,6 +44,7 @@ def compare(
 
     Raises:
         ConfigurationError: if a column is missing or has another kind of values, or the settings do not fit.
+        ScoringError: if performance is measured, and a row with a label has no score that the task allows.
     """
     label, score, time = (columns.get(role, "") for role in ("label", "score", "event_time"))
     if spec.reference.window != "training" or not baseline.num_rows:
@@ -50,12 +52,25 @@ def compare(
             "spec.reference.window: the baseline is what current rows are compared with: expected rows in it, and no "
             f"window; found {baseline.num_rows:,} rows and {spec.reference.window}."
         )
-    roles = {value for role, value in columns.items() if role not in ("task", "positive")}
+    baseline, current = _typed_like(baseline, current), _typed_like(current, baseline)
+    tables = {"baseline": baseline, "current": current}
+    scores = {score} - {""}
     if score and score not in baseline.column_names:  # One column for each class.
-        roles |= {name for name in baseline.column_names if name.startswith(f"{score}_")}
-    kinds, ids = {}, []
+        scores = {name for name in baseline.column_names if name.startswith(f"{score}_")} or scores
+    for side, table in tables.items():
+        for role, name in (("label", label), ("score", score if score in scores else ""), ("event_time", time)):
+            if name:
+                column_of(table, name, f"{side}: {role}")
+    if label in scores:
+        raise ConfigurationError(f"score: expected another column than the label, found {label!r}.")
+    if judged_apart := sorted({label, *scores}.intersection(features)):
+        raise ConfigurationError(
+            f"features: expected columns besides label and score, found {', '.join(judged_apart)}. Leave them out: "
+            "their drift has checks of its own."
+        )
+    roles, kinds, ids = {label, *scores, time, columns.get("group", "")}, {}, []
     for name in features or [field.name for field in baseline.schema if field.name not in roles and _kind(field)]:
-        sides = [column_of(table, name, "features") for table in (baseline, current)]
+        sides = [column_of(table, name, f"{side}: features") for side, table in tables.items()]
         kinds[name], now = (_kind(pa.field(name, side.type)) for side in sides)
         if not now or kinds[name] != now:
             types = f"{sides[0].type} in the baseline and {sides[1].type} now"
@@ -76,8 +91,8 @@ def compare(
         sides = [column_of(table, named.label, "label") for table in (baseline, current)]
         if sides[0].null_count:
             raise ConfigurationError(f"{named.label}: expected a value in each row of the baseline, found nulls.")
-        tables = [pa.table({named.label: side.drop_null()}) for side in sides]
-        both = pa.concat_tables(tables, promote_options="permissive")
+        values = [pa.table({named.label: side.drop_null()}) for side in sides]
+        both = pa.concat_tables(values, promote_options="permissive")
         classes = named_classes(named, both, given)
         predicted = {role: scores_of(named, *place, role, classes)[0] for role, place in given.items()}
         labels, current_labels = labels_of(named, both, classes), np.full(current.num_rows, np.nan)
@@ -85,6 +100,10 @@ def compare(
         baseline = baseline.append_column(_LABEL, pa.array(labels[: baseline.num_rows], pa.float64()))
         current = current.append_column(_LABEL, pa.array(current_labels, pa.float64(), from_pandas=True))
     spec = _settings(spec, bool(label), bool(score), bool(time))
+    if spec.performance or spec.calibration:
+        for side, table in (("baseline", baseline), ("current", current)):
+            of_label = np.flatnonzero(table[_LABEL].is_valid())
+            require_usable(predicted[side][of_label], of_label, TASKS[named.task], f"{score} of {side}", side)
     labelled = current.filter(current[_LABEL].is_valid()) if label else current.slice(0, 0)
     details: dict[str, Any] = {"label": _LABEL, "task": named.task, "group": columns.get("group", "")}
     details |= {kind: [name for name in kinds if kinds[name] == kind] for kind in ("numeric", "categorical")}
@@ -133,6 +152,15 @@ def _kind(field: pa.Field) -> str:
     if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
         return "numeric"
     return "categorical" if pa.types.is_string(kind) or pa.types.is_boolean(kind) else ""
+
+
+def _typed_like(table: pa.Table, other: pa.Table) -> pa.Table:
+    """The table, where a column without any value has the type that it has in the other table."""
+    for place, field in enumerate(table.schema):
+        kind = other.schema.field(field.name).type if field.name in other.column_names else field.type
+        if kind != field.type and pc.all(pc.is_null(table[place], nan_is_null=True)).as_py():
+            table = table.set_column(place, field.name, pa.nulls(len(table), kind))
+    return table
 
 
 def _numbers_rows(values: pa.ChunkedArray) -> bool:

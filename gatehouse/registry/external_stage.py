@@ -8,6 +8,7 @@ from gatehouse.evaluation.spec import GatePolicy
 from gatehouse.registry.exemption import rules_of
 from gatehouse.registry.external import bound_evaluation, publish_files, record_statements
 from gatehouse.registry.ledger import WRITES_LEDGER, Ledger
+from gatehouse.registry.naming import NAME
 from gatehouse.registry.registration import differing
 from gatehouse.registry.stage import RegisterRequest, RegisterResult, register
 from gatehouse.runtime.redaction import redacted, without_secrets
@@ -23,7 +24,7 @@ class RegisterModelRequest(StageModel):
     evaluation applies. `statements` has texts named data, code, environment, parents, reason and pickle_reason.
     """
 
-    model_name: str = Field(pattern="^[a-z][a-z0-9-]*$")
+    model_name: str = Field(pattern=NAME)
     path: str
     evaluation: str = ""
     judged: str = ""

@@ -12,6 +12,8 @@ from gatehouse.registry.ledger import Ledger, model_names
 from gatehouse.registry.state import ALIASES, CHAMPION, ModelVersion
 from gatehouse.store.store import ArtifactStore
 
+NAME = "^[a-z][a-z0-9-]*$"
+"""The names of models."""
 _VERSION = re.compile(r"(?P<name>[a-z][a-z0-9-]*)?(?::(?P<number>\d+)|@(?P<alias>\w+))?")
 
 

@@ -1,11 +1,14 @@
 """The stages of the registry: find the champion, register a candidate behind the gate, and move its aliases."""
 
+from pydantic import Field
+
 from gatehouse.errors import ConfigurationError, GatehouseError
 from gatehouse.evaluation.spec import GatePolicy
 from gatehouse.registry import promotion
 from gatehouse.registry.answers import require_answers
 from gatehouse.registry.approval import now
 from gatehouse.registry.ledger import SEES_CHAMPIONS, WRITES_LEDGER, Ledger
+from gatehouse.registry.naming import NAME
 from gatehouse.registry.projection import project
 from gatehouse.registry.registration import decision_on, next_registration, verdict_on
 from gatehouse.registry.state import CHAMPION, Subject
@@ -24,7 +27,7 @@ class ResolveRequest(StageModel):
     `required` a model without champion is an error.
     """
 
-    model_name: str
+    model_name: str = Field(pattern=NAME)
     candidate: str = ""
     training_set: str = ""
     split: str = ""

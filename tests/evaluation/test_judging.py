@@ -156,6 +156,16 @@ def test_scores_of_a_champion_in_a_dataset_of_their_own_are_of_the_same_rows_in_
             judged(tmp_path / "wrong", columns, champion_dataset=wrong, **arguments)
 
 
+def test_scores_that_do_not_fit_are_shown_with_their_place(tmp_path: Path) -> None:
+    columns = {"label": TRUTH == 1, "score": SHARES[:, 1], "old": [None] * ROWS}
+    for first, shown in ((7.25, "7.25"), (None, "null")):
+        scores = pa.array([0.5, first, *[0.5] * (ROWS - 2)], pa.float64())
+        with pytest.raises(ScoringError, match=rf"candidate .* 1 others, .*{shown} in row 1 of the Dataset"):
+            judged(tmp_path, columns | {"score": scores})
+    with pytest.raises(ConfigurationError, match=r"nulls alone .*'old'"):
+        judged(tmp_path, columns, champion_score="old", champion=f"models/a/sha256-{'0' * 64}")
+
+
 @pytest.mark.parametrize(
     ("change", "arguments", "error"),
     [

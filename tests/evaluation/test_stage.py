@@ -179,7 +179,7 @@ def test_bounds_on_cost_are_rules_and_the_numbers_that_were_judged_are_kept(benc
 def test_scores_that_are_not_numbers_are_an_error(bench: Bench) -> None:
     with pytest.raises(
         ScoringError,
-        match=r"The candidate models/.* 200 of them wrong, the first in row 1303 .* a number from 0 to 1",
+        match=r"The candidate models/.* a number from 0 to 1 .* 200 others, .* in row 1303",
     ):
         bench.evaluate(bench.model(steps=0, broken=True))
 

@@ -14,6 +14,7 @@ from gatehouse import components
 from gatehouse.components.score_dataset.component import score_dataset
 from gatehouse.data.datasets import write_dataset
 from gatehouse.errors import ConfigurationError
+from gatehouse.evaluation.publication import ScoringError
 from gatehouse.monitoring.datasets import compare
 from gatehouse.monitoring.report import numbers_of
 from gatehouse.monitoring.scoring_stage import score_table
@@ -99,6 +100,29 @@ def test_a_column_without_a_value_on_either_side_is_not_judged(nulls: pa.Array, 
     assert both == ["keep", "pass"] and [text.split(":")[1] for text in warnings] == [" data drift, age"]
 
 
+@pytest.mark.parametrize("place", [0, 1])
+@pytest.mark.parametrize("nulls", [NULLS, NULLS.cast(pa.string()), NULLS.cast(pa.int64())])
+def test_a_feature_that_lost_its_values_alarms_and_one_that_got_some_is_compared(
+    place: int, nulls: pa.Array, tmp_path: Path
+) -> None:
+    lost, name = rows(2).set_column(place, rows(2).column_names[place], nulls), rows(2).column_names[place]
+    (_, verdict, reasons, *_), _ = monitored(tmp_path, rows(1), lost, features=[name])
+    assert verdict == "fail" and any(f"{name}" in text and "100.0% are missing" in text for text in reasons)
+    assert name in (tmp_path / "report").read_text()
+    (_, verdict, *_), _ = monitored(tmp_path, lost, rows(1), features=[name])
+    assert verdict == "fail"
+
+
+@pytest.mark.parametrize("number", [False, True])
+def test_labels_may_all_be_unknown_whatever_their_type(number: bool, tmp_path: Path) -> None:
+    baseline = rows(1).set_column(2, "bought", pa.array(np.arange(ROWS) % 2)) if number else rows(1)
+    given = COLUMNS if number else LABELLED
+    for nulls in (NULLS, NULLS.cast(pa.string())):
+        current = rows(2).set_column(2, "bought", nulls)
+        (decision, verdict, _, warnings, _), _ = monitored(tmp_path, baseline, current, **given)
+        assert (decision, verdict) == ("keep", "pass") and any("performance" in text for text in warnings)
+
+
 @pytest.mark.parametrize("form", [pa.int64(), pa.float64(), pa.string()])
 def test_ids_of_rows_are_left_out_unless_they_are_listed(form: pa.DataType, tmp_path: Path) -> None:
     def numbered(number: int) -> pa.Table:
@@ -172,6 +196,10 @@ def test_labels_that_are_not_known_yet_are_left_out(store: ArtifactStore) -> Non
         ({"columns": {"positive": "maybe"}}, "maybe"),
         ({"columns": {"score": "chances"}}, "chances"),
         ({"columns": {"task": "guess"}}, "task"),
+        ({"columns": {"label": "chance"}}, "another column"),
+        ({"features": ["age", "chance"]}, "found chance"),
+        ({"features": ["bought"], "columns": {"score": ""}}, "found bought"),
+        ({"current": rows(2).drop_columns("bought")}, r"current: label: .*city, chance, at\)"),
         ({"baseline": rows(1, 0)}, "baseline"),
         ({"spec": {"reference": {"window": "trailing"}}}, "window"),
         ({"spec": {"retrain": {"on": ["decay"]}}, "columns": {"label": ""}}, "retrain.on"),
@@ -180,6 +208,17 @@ def test_labels_that_are_not_known_yet_are_left_out(store: ArtifactStore) -> Non
 def test_tables_that_do_not_fit_are_refused(given: dict[str, Any], named: str, store: ArtifactStore) -> None:
     with pytest.raises(ConfigurationError, match=named):
         compared(store, given.pop("current", rows(2)), given.pop("baseline", None), **given)
+
+
+@pytest.mark.parametrize("side", ["baseline", "current"])
+def test_a_row_with_a_label_and_no_score_is_refused(side: str, store: ArtifactStore) -> None:
+    tables = {"baseline": rows(1), "current": rows(2)}
+    scores = pa.array([None, *tables[side]["chance"].to_pylist()[1:]], pa.float64())
+    tables[side] = tables[side].set_column(3, "chance", scores)
+    with pytest.raises(ScoringError, match=f"row 0 of {side}"):
+        compared(store, **tables)
+    if side == "current":
+        assert compared(store, **tables, columns={"label": ""}).verdict == "pass"
 
 
 def test_a_table_keeps_its_columns_and_gets_the_scores_of_the_model(store: ArtifactStore, tmp_path: Path) -> None:

@@ -87,6 +87,8 @@ def user(tmp_path: Path) -> User:
 
 def test_a_model_of_any_origin_goes_from_judge_to_champion_and_back(user: User) -> None:
     assert user.champion() == ("", 0, {})
+    with pytest.raises(ConfigurationError, match="model_name"):
+        resolve.python_func(user.address, "Texts of 2026", SimpleNamespace(path="none"))
     first = user.model(weights=b"1", notes=b"of a transformer")
     statements = {"data": "s3://texts", "configuration": {"rate": 0.1}, "reason": "the first"}
     result = user.register(first, user.judge(model=first), **statements)

@@ -253,7 +253,7 @@ def test_a_name_that_no_parameter_has_is_refused(argument: str, wrong: str) -> N
 def test_the_time_limit_of_a_task_has_room_for_what_it_waits_for(tmp_path: Path) -> None:
     @dsl.pipeline(name="limits")  # type: ignore[untyped-decorator]
     def pipeline(minutes: float) -> None:
-        launch(timeout_minutes=2000.0)
+        launch(timeout_minutes=2000)
         launch(timeout_minutes=minutes)
         launch()
         search_component(experiment=SPEC)

@@ -1,5 +1,6 @@
 """Takes a snapshot of a table in memory, such as a KFP Dataset: a delivery that is always whole."""
 
+import re
 from collections.abc import Sequence
 
 import pyarrow as pa
@@ -10,7 +11,6 @@ from gatehouse.data.snapshot.spec import Guards
 from gatehouse.data.snapshot.stage import SnapshotRequest, SnapshotResult, snapshot
 from gatehouse.data.sources.files import FileTable, FolderSource
 from gatehouse.errors import ConfigurationError, DeclarationError, NoRowsError
-from gatehouse.store.reference import Reference
 from gatehouse.store.store import ArtifactStore
 
 _WARNS, _ACCEPTS = ("new_column", "retyped_column", "duplicate_part"), ("duplicate_rows", "late", "rewrite")
@@ -33,7 +33,8 @@ def snapshot_table(
     Raises ConfigurationError if there is no such column, or the event time is no timestamp. Raises DeclarationError if
     rows share their keys, NoRowsError if there are none.
     """
-    Reference("snapshots", name, "0" * 64)  # Refuses what is no name.
+    if not re.fullmatch("[A-Za-z0-9][A-Za-z0-9._-]*", name):
+        raise ConfigurationError(f"name: expected letters, digits, dots, _ and -, found {name!r}.")
     order = (*keys, *((event_time,) if event_time and keys else ()))
     columns = [typed_column(field.name, field.type) for field in table.schema]
     kinds = {column.name: column.kind for column in columns if not column.left_out}
@@ -45,7 +46,8 @@ def snapshot_table(
     if repeated or not table.num_rows:
         rows = f"{repeated:,} that repeat {', '.join(order)}" if repeated else "none"
         kind = DeclarationError if repeated else NoRowsError
-        raise kind(f"{name}: expected rows, each with keys of its own, found {rows}. Correct the Dataset.")
+        own = ", each with keys of its own" if keys else ""
+        raise kind(f"{name}: expected rows{own}, found {rows}. Correct the Dataset.")
     sorting = {"order_by": order, "sort_on_ingest": bool(keys), "event_time": event_time}
     with store.workspace() as workspace:
         file = workspace / f"{name}.parquet"

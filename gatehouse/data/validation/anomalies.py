@@ -84,19 +84,20 @@ class Findings:
 
     def reasons(self) -> tuple[str, ...]:
         """Why the verdict is `fail`, short enough for a task's output; empty for `pass`."""
-        return _shortened([anomaly.advice for anomaly in self.sorted() if anomaly.severity == "fail"])
+        return shortened([anomaly.advice for anomaly in self.sorted() if anomaly.severity == "fail"])
 
     def warnings(self) -> tuple[str, ...]:
         """Anomalies that do not fail the contract, as short as `reasons`."""
-        return _shortened([anomaly.advice for anomaly in self.sorted() if anomaly.severity == "warn"])
+        return shortened([anomaly.advice for anomaly in self.sorted() if anomaly.severity == "warn"])
 
     def warnings_without_values(self) -> tuple[str, ...]:
         """The warnings without values of rows, for the manifest, which stays after an erasure."""
         warned = [anomaly for anomaly in self.sorted() if anomaly.severity == "warn"]
-        return _shortened([f"{anomaly.place}: {anomaly.rule} does not hold" for anomaly in warned])
+        return shortened([f"{anomaly.place}: {anomaly.rule} does not hold" for anomaly in warned])
 
 
-def _shortened(reasons: Sequence[str]) -> tuple[str, ...]:
+def shortened(reasons: Sequence[str]) -> tuple[str, ...]:
+    """The first of many reasons, and the number of the others."""
     if len(reasons) <= _MAX_REASONS:
         return tuple(reasons)
     return (*reasons[:_MAX_REASONS], f"and {len(reasons) - _MAX_REASONS} more in the report")

@@ -7,6 +7,7 @@ import pyarrow as pa
 
 from gatehouse.data.snapshot.whole_table import snapshot_table
 from gatehouse.data.statistics.stage import MeasureRequest, measure
+from gatehouse.data.validation.anomalies import shortened
 from gatehouse.data.validation.contract import CONTRACT_FILE, NOT_GIVEN, Contract, publish_contract, published_contract
 from gatehouse.data.validation.stage import ValidateRequest, ValidateResult, validate
 from gatehouse.errors import ConfigurationError
@@ -44,7 +45,10 @@ def contract_of_table(
 def validate_table(
     store: ArtifactStore, contract: Contract, rows: pa.Table, baseline: pa.Table | None
 ) -> ValidateResult:
-    """Judge rows by a contract of one table; rules on drift compare with the rows of the baseline."""
+    """Judge rows by a contract of one table; rules on drift compare with the rows of the baseline.
+
+    Rules that may go unchecked, and did, are warnings.
+    """
     (name,), before = contract.tables, ""
     for table in (rows,) if baseline is None else (baseline, rows):
         hidden = sorted(contract.sensitive(name, table.column_names).intersection(table.column_names))
@@ -53,4 +57,7 @@ def validate_table(
             datasets = store.manifest(taken.snapshot).derived_from
             before = measure(MeasureRequest(name=name, datasets=datasets, sensitive={name: hidden}), store).statistics
     about = {"snapshot": taken.snapshot, "contract": publish_contract(store, contract), "baseline": before}
-    return validate(ValidateRequest(**about, delivery=taken.delivery), store)
+    result = validate(ValidateRequest(**about, delivery=taken.delivery), store)
+    skipped = () if contract.require_judged else store.read_json(result.validation, "verdict.json")["not_judged"]
+    unchecked = shortened([f"not checked: {rule}" for rule in skipped])
+    return result.model_copy(update={"warnings": (*result.warnings, *unchecked)})

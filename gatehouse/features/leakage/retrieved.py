@@ -31,6 +31,7 @@ with quickly():
     from gatehouse.features.point_in_time import offline_store as ours
 
 _ROW = "gatehouse_row"
+_EMPTY = "no row has a value"
 _REFUSALS = (FeastError, ValueError, TypeError, LookupError, AssertionError, FileNotFoundError)
 _LATE = (
     "the created timestamp of {} is after the time of the row: it was loaded later, or not known then. Give "
@@ -52,18 +53,22 @@ class Retrieved:
     warnings: list[str]
 
     def judged(self, accepted: Mapping[str, str], title: str) -> tuple[str, list[str], list[str], str]:
-        """The verdict, its reasons, warnings, and the page; views in `accepted`, with a reason, may go unchecked."""
+        """The verdict, its reasons, warnings, and the page; views in `accepted`, with a reason, may go unchecked.
+
+        A view without any value is inconclusive all the same, as a reason is given before the values are there.
+        """
         sentences = {name: f"{name}: not checked, as {why}" for name, why in self.unchecked.items()}
         if unknown := [name for name in accepted if name not in self.compared | sentences]:
             raise ConfigurationError(
                 f"unchecked: expected views among {', '.join(self.compared | sentences)}, found {', '.join(unknown)}."
             )
-        refused = [sentence for name, sentence in sentences.items() if name not in accepted]
+        excused = {name for name, why in self.unchecked.items() if name in accepted and why != _EMPTY}
+        refused = [sentence for name, sentence in sentences.items() if name not in excused]
         reasons, verdict = self.differences + refused, "inconclusive" if refused else "pass"
         verdict = "fail" if self.differences else verdict
         views = ", ".join(f"{name} ({counted(rows, 'row')})" for name, rows in self.compared.items())
         text = f"{counted(len(self.features), 'feature')} of {counted(self.table.num_rows, 'row')}. Replayed: {views}."
-        notes = [*self.warnings, *(f"{sentences[name]}. {why}" for name, why in accepted.items() if name in sentences)]
+        notes = [*self.warnings, *(f"{sentences[name]}. {why}" for name, why in accepted.items() if name in excused)]
         word = "warn" if verdict == "inconclusive" else verdict
         shown = Verdict(word, text, self.differences, notes, refused, title=verdict)
         return verdict, reasons, notes, render("report.html", f"Leakage check of {title}", verdict=shown)
@@ -233,6 +238,6 @@ def retrieve(
         rows = rows.append_column(name, answer[name])
     empty = [name for name in names if pc.all(pc.is_null(answer[name], nan_is_null=True)).as_py()]
     valued = {view for view, name in zip(views, names, strict=True) if name not in empty}
-    unchecked = {view: "no row has a value" for view in views if view not in valued} | checked.unchecked
-    warnings = [f"no row has a value of {name}" for name in empty]
+    unchecked = checked.unchecked | {view: _EMPTY for view in views if view not in valued}
+    warnings = [f"{_EMPTY} of {name}" for name in empty]
     return Retrieved(rows, names, checked.keys, checked.compared, checked.differences, unchecked, warnings)

@@ -159,7 +159,7 @@ class GcsBucket:
         except NotFound:
             if key:
                 raise FileNotFoundError(key) from None
-            raise StoreError(f"{self.address}: there is no such bucket. Create it, or correct --store.") from None
+            raise StoreError(f"{self.address}: there is no such bucket. Create it, or correct the address.") from None
         except (exceptions.Forbidden, exceptions.Unauthorized) as error:
             raise StoreError(
                 f"{self.address}: access was refused ({error.message}). Give the account of this process the role "

@@ -36,7 +36,7 @@ class LocalObjects:
         except OSError as error:
             raise StoreError(
                 f"The store {root} cannot be opened: expected a directory that can be written, found: "
-                f"{error.strerror}. Choose another with --store."
+                f"{error.strerror} ({error.filename}). Choose another store."
             ) from error
 
     def put_bytes(self, key: str, data: bytes) -> bool:

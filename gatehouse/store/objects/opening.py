@@ -39,7 +39,7 @@ def open_objects(address: str) -> ObjectStore:
     its scheme is installed.
     """
     if problem := address_problem(address):
-        raise ConfigurationError(f"The address of the store: {problem}. Correct `store` in project.yaml, or --store.")
+        raise ConfigurationError(f"The address of the store: {problem}. Correct it, or `store` in project.yaml.")
     text = address.removeprefix("file://")
     if "://" not in text:
         return LocalObjects(Path(text).expanduser().resolve())

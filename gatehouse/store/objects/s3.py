@@ -246,7 +246,7 @@ class S3Bucket:
             raise self._no_bucket() from error
 
     def _no_bucket(self) -> StoreError:
-        return StoreError(f"{self.address}: there is no bucket {self._bucket}. Create it, or correct --store.")
+        return StoreError(f"{self.address}: there is no bucket {self._bucket}. Create it, or correct the address.")
 
     @contextmanager
     def _translated(self) -> Iterator[None]:

@@ -110,8 +110,10 @@ def test_a_view_without_any_value_is_inconclusive(tmp_path: Path) -> None:
     assert verdict == "inconclusive" and [reason.split(":")[0] for reason in reasons] == ["trips", "totals"]
     assert ["value" in warning or "total" in warning for warning in warnings] == [True, True]
     allowed = {"trips": "New drivers alone.", "totals": "They follow."}
-    verdict, reasons, warnings, _ = joined(place, unknown, **options).judged(allowed, "")
-    assert (verdict, reasons) == ("pass", []) and [text for text in warnings if "New drivers" in text]
+    for late in (unknown, entities(("a", -1))):
+        result = joined(place, late, **options, filter_by_created_timestamp=True)
+        verdict, excused, warnings, _ = result.judged(allowed, "")
+        assert (verdict, excused) == ("inconclusive", reasons) and not [text for text in warnings if "New" in text]
     known = entities(("A", 1), ("b", 6))
     assert joined(place, known, **options).judged({}, "")[:3] == ("pass", [], [])
 
