@@ -21,7 +21,7 @@ class Schedule(Strict):
     cron: str = Field("", description="When: six fields, the first is seconds, as 0 0 4 * * 1; or @daily and the like.")
     interval: Duration | None = Field(None, description="Instead of `cron`: a duration of whole seconds, such as PT6H.")
     time_zone: str = Field("UTC", description="Time zone of `cron`; KFP must use the same.")
-    start: datetime | None = Field(None, description="Earliest time of the first run; null for now.")
+    start: datetime | None = Field(None, description="Earliest time of the first run; null to begin at once.")
     end: datetime | None = Field(None, description="Latest time of the last run; null for no end.")
     catch_up: bool = Field(
         False, description="Whether every missed time gets its run later; otherwise only the last one."

@@ -98,6 +98,7 @@ def test_a_list_that_is_replaced_while_it_is_read_is_read_anew(tmp_path: Path, m
         first.look(next(looks, 0.0))
         return get_bytes(objects, key)
 
+    # The real store, but another node writes to it between two reads, which no timing would force.
     monkeypatch.setattr(LocalObjects, "get_bytes", get_after_a_look)
     second.restore()
     assert _files(b) == {"epoch": "2", "fixed": "0"}

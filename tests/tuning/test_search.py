@@ -121,7 +121,7 @@ def test_a_killed_search_goes_on_with_the_same_trials(store: ArtifactStore, tmp_
 
 
 def test_a_component_is_a_trial(store: ArtifactStore, tmp_path: Path) -> None:
-    @dsl.component(base_image="python:3.11")  # type: ignore[untyped-decorator]
+    @dsl.component(base_image="python:3.11")  # type: ignore[untyped-decorator]  # kfp has no types
     def train(x: int, scale: float, metrics: dsl.Output[dsl.Metrics], offset: float = 1.0) -> int:
         metrics.log_metric("loss", scale * x * x + offset)
         return x
@@ -148,7 +148,7 @@ def test_a_component_is_a_trial(store: ArtifactStore, tmp_path: Path) -> None:
 
 
 def test_a_component_with_an_artifact_that_no_trial_has_is_refused(tmp_path: Path) -> None:
-    @dsl.component(base_image="python:3.11")  # type: ignore[untyped-decorator]
+    @dsl.component(base_image="python:3.11")  # type: ignore[untyped-decorator]  # kfp has no types
     def train(x: int, data: dsl.Input[dsl.Dataset], rows: dsl.Input[dsl.Dataset] = None) -> int:
         return x
 
@@ -251,7 +251,7 @@ def test_a_name_that_no_parameter_has_is_refused(argument: str, wrong: str) -> N
 
 
 def test_the_time_limit_of_a_task_has_room_for_what_it_waits_for(tmp_path: Path) -> None:
-    @dsl.pipeline(name="limits")  # type: ignore[untyped-decorator]
+    @dsl.pipeline(name="limits")  # type: ignore[untyped-decorator]  # kfp has no types
     def pipeline(minutes: float) -> None:
         launch(timeout_minutes=2000)
         launch(timeout_minutes=minutes)

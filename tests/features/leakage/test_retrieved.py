@@ -114,8 +114,8 @@ def test_a_view_without_any_value_is_inconclusive(tmp_path: Path) -> None:
         result = joined(place, late, **options, filter_by_created_timestamp=True)
         verdict, excused, warnings, _ = result.judged(allowed, "")
         assert (verdict, excused) == ("inconclusive", reasons) and not [text for text in warnings if "New" in text]
-    known = entities(("A", 1), ("b", 6))
-    assert joined(place, known, **options).judged({}, "")[:3] == ("pass", [], [])
+    with_b = entities(("A", 1), ("b", 6))
+    assert joined(place, with_b, **options).judged({}, "")[:3] == ("pass", [], [])
 
 
 def test_on_demand_features_of_other_rows_fail(tmp_path: Path) -> None:
