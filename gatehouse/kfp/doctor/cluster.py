@@ -8,6 +8,7 @@ from importlib.metadata import version
 
 import yaml
 
+from gatehouse.kfp.doctor.images import image_finding
 from gatehouse.kfp_api.client import KfpApi
 from gatehouse.kfp_api.connection import Patience
 from gatehouse.launchers.kubernetes.api import ApiConflict, ApiTimeouts, KubernetesApi
@@ -25,7 +26,7 @@ from gatehouse.operations.diagnosing.reach import (
 from gatehouse.project.platforms import Platform
 from gatehouse.project.project import Project
 from gatehouse.registry.model_registry import RegistryApi
-from gatehouse.runtime.images import LOCKS, TRAINING_GPU, by_digest
+from gatehouse.runtime.images import LOCKS, TRAINING_GPU
 from gatehouse.runtime.variables import CREDENTIAL_KEYS, ENDPOINT, SETTINGS_KEYS
 
 _PATIENCE = Patience(request=10.0, retry=10.0)
@@ -62,11 +63,7 @@ def examine(project: Project, platform: Platform) -> Iterator[Finding]:
     """All checks of a platform that are possible from here, one by one."""
     needed = {name: "" for name in LOCKS if name != TRAINING_GPU}  # That one is needed only for GPUs.
     for name, reference in (needed | platform.images).items():
-        if by_digest(reference):
-            yield passed(f"image {name}", reference)
-        else:
-            advice = "`make images`, push, and name it in the profile under `images`, by its digest."
-            yield failed(f"image {name}", f"expected repository@sha256:…, found {reference or 'none'}", advice)
+        yield image_finding(name, reference)
     yield _kfp(platform)
     if "://" in platform.store:
         yield store_finding(platform.store)

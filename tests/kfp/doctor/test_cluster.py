@@ -1,10 +1,12 @@
 """What the doctor sees of a cluster: each thing that can be wrong is found, and said with what to do about it."""
 
+import base64
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 import yaml
@@ -16,6 +18,7 @@ from gatehouse.kfp.compilation.compiling import compile_pipeline
 from gatehouse.kfp.compilation.policy import breaches
 from gatehouse.kfp.compilation.specification import read_spec
 from gatehouse.kfp.doctor import cluster as doctor
+from gatehouse.kfp.doctor.images import image_finding
 from gatehouse.kfp_api.answers import Run
 from gatehouse.kfp_api.client import KfpApi
 from gatehouse.launchers.spec import PyTorchJobLaunch
@@ -26,13 +29,61 @@ from gatehouse.project.platforms import Platform
 from gatehouse.project.project import Project, load_project
 from gatehouse.runtime.images import LOCKS
 from gatehouse.store.store import ArtifactStore
+from tests.stand_ins.http_server import Handler, listening
 from tests.stand_ins.kfp_api import KfpServer
 from tests.stand_ins.kubernetes_api import NAMESPACE, Cluster, kubernetes
 from tests.stand_ins.model_registry_api import ModelRegistry, model_registry
 
 EXAMPLE = Path(gatehouse.__file__).parent / "pipelines" / "projects" / "flights"
-DIGEST = "registry.example/ml/gatehouse@sha256:" + "a" * 64
+DIGEST = "sha256:" + "a" * 64
 _CORE = f"/api/v1/namespaces/{NAMESPACE}"
+
+
+@dataclass
+class Images:
+    """A container registry with one image, `ml/gatehouse`, which may want a login: `Basic`, or `Bearer` for a token."""
+
+    wants: str = ""
+    login: str = "Basic " + base64.b64encode(b"ada:planted:word").decode()
+    address: str = ""
+
+
+class _Images(Handler):
+    state: Images
+
+    def do_HEAD(self) -> None:
+        sent = self.headers.get("Authorization", "")
+        path = urlsplit(self.path).path
+        if self.state.wants and sent != (self.state.login if self.state.wants == "Basic" else "Bearer of ml/gatehouse"):
+            self.send_response(401)
+            details = ',service="images, all",scope="repository:ml/gatehouse:pull"' * (self.state.wants == "Bearer")
+            realm = f"http://{self.state.address}/token"
+            self.send_header("WWW-Authenticate", f'{self.state.wants} realm="{realm}"{details}')
+        elif path == f"/v2/ml/gatehouse/manifests/{DIGEST}" and "oci.image.index" in self.headers["Accept"]:
+            self.send_response(200)
+        else:
+            self.send_response(404)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def do_GET(self) -> None:
+        query = parse_qs(urlsplit(self.path).query)
+        granted = query == {"service": ["images, all"], "scope": ["repository:ml/gatehouse:pull"]}
+        if granted and self.headers.get("Authorization") == self.state.login:
+            self.answer(200, {"access_token": "of ml/gatehouse"})
+        else:
+            self.answer(401, {})
+
+
+@pytest.fixture
+def images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Images]:
+    for variable in ("DOCKER_CONFIG", "XDG_RUNTIME_DIR", "XDG_CONFIG_HOME"):
+        monkeypatch.setenv(variable, str(tmp_path))
+    monkeypatch.delenv("REGISTRY_AUTH_FILE", raising=False)
+    state = Images()
+    with listening(_Images, state=state) as port:
+        state.address = f"127.0.0.1:{port}"
+        yield state
 
 
 @dataclass
@@ -63,7 +114,7 @@ def example() -> Project:
 
 @pytest.fixture
 def patient(
-    example: Project, kfp_server: KfpServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    example: Project, kfp_server: KfpServer, images: Images, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Patient]:
     monkeypatch.setattr(doctor, "_TIMEOUTS", replace(doctor._TIMEOUTS, request=2.0, retry=0.2))
     monkeypatch.setattr(doctor, "_PATIENCE", replace(doctor._PATIENCE, request=2.0, retry=0.2, first_pause=0.05))
@@ -85,7 +136,7 @@ def patient(
             "store": str(tmp_path / "store"),
             "endpoint": kfp_server.endpoint,
             "service_account": "pipeline-runner",
-            "images": dict.fromkeys(LOCKS, DIGEST),
+            "images": dict.fromkeys(LOCKS, f"{images.address}/ml/gatehouse@{DIGEST}"),
             "queue": "flights",
             "pods": {"image_pull_secrets": ["registry"], "volumes": [{"claim": "shared", "path": str(tmp_path)}]},
             "model_registry": {"server": registry.url},
@@ -200,6 +251,53 @@ def test_the_doctor_says_by_which_policy_this_cluster_starts_tasks_again(
         assert finding.outcome == "passed" and f"policy is {policy or 'OnFailure'}" in finding.observed
 
 
+@pytest.mark.parametrize("place", ["auths", "part", "podman", "credHelpers", "credsStore"])
+@pytest.mark.parametrize("wants", ["Basic", "Bearer"])
+def test_a_registry_is_asked_with_the_login_of_this_machine(
+    images: Images, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wants: str, place: str
+) -> None:
+    images.wants = wants
+    reference = f"{images.address}/ml/gatehouse:1@{DIGEST}"
+    assert image_finding("control", reference).outcome == "not checked"
+    encoded = images.login.partition(" ")[2]
+    config = {
+        "auths": {"auths": {images.address: {"auth": encoded}}},
+        "part": {"auths": {f"{images.address}/ml": {"auth": encoded}}, "credsStore": "missing"},
+        "podman": {"auths": {images.address: {"auth": encoded}}},
+        "credHelpers": {"auths": {images.address: {}}, "credHelpers": {images.address: "planted"}},
+        "credsStore": {"credsStore": "planted"},
+    }[place]
+    path = tmp_path / ("containers/auth.json" if place == "podman" else "config.json")
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps(config))
+    helper = tmp_path / "docker-credential-planted"
+    answer = json.dumps({"Username": "ada", "Secret": "planted:word"})
+    helper.write_text(f"#!/bin/sh\n[ $(cat) = {images.address} ] && echo '{answer}'\n")
+    helper.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    assert image_finding("control", reference).outcome == "passed"
+    images.login = "another"
+    refused = image_finding("control", reference)
+    assert (refused.outcome, refused.well) == ("not checked", False)
+    assert "401" in refused.observed and "planted" not in str(refused)
+
+
+@pytest.mark.parametrize(
+    ("reference", "outcome", "result"),
+    [
+        ("{}/ml/gatehouse@sha256:" + "b" * 64, "failed", "has no"),
+        ("127.0.0.1:9/ml/gatehouse@" + DIGEST, "not checked", "ConnectionError"),
+        ("{}/ml/gatehouse:1", "failed", "found {}/ml/gatehouse:1"),
+    ],
+)
+def test_an_image_that_no_registry_shows_is_not_passed(
+    images: Images, reference: str, outcome: str, result: str
+) -> None:
+    finding = image_finding("control", reference.format(images.address))
+    assert (finding.outcome, finding.well) == (outcome, False)
+    assert result.format(images.address) in finding.observed
+
+
 def test_a_secret_is_looked_at_by_its_keys_and_its_words_are_not_told(patient: Patient) -> None:
     patient.cluster.objects[f"{_CORE}/secrets/gatehouse-credentials"] = {"data": {"source-url": "cGxhbnRlZA=="}}
     assert "cGxhbnRlZA" not in json.dumps([vars(finding) for finding in patient.findings().values()])
@@ -274,4 +372,4 @@ def test_the_diagnosis_keeps_the_policy_and_launches_as_the_project_does(patient
     recover = spec.task("recover")
     (arguments,) = [item["value"] for item in recover.container["env"] if item["name"] == "GATEHOUSE_LAUNCH"]
     launch = json.loads(arguments)
-    assert (launch["kind"], launch["image"]) == ("pytorchjob", DIGEST)
+    assert (launch["kind"], launch["image"]) == ("pytorchjob", patient.profile["images"]["training"])
