@@ -4,9 +4,11 @@
 #                    fills it)
 #   TORCH_INDEX=URL  where the image `training` gets the CPU build of torch
 #   BASE=IMAGE       the base, for a release by digest
-#   REGISTRY=PREFIX  push to PREFIX/IMAGE and write the digests into images/digests.lock
+#   REGISTRY=PREFIX  push to PREFIX/IMAGE and write the registry's digests into images/digests.lock
+#   ENGINE=PROGRAM   what builds; the first of docker, podman and buildah that works by default
 #   CONTEXTS=DIR     only lay the build contexts there; needs no engine
 set -euo pipefail
+shopt -s inherit_errexit
 cd "$(dirname "$0")/.."
 python=${PYTHON:-.venv/bin/python}
 # PyPI has the CUDA build of torch for Linux; PyTorch's own index has the CPU build.
@@ -48,11 +50,36 @@ if [ -n "$wheels" ]; then
     exit 0
 fi
 
-engine=${ENGINE:-$(command -v docker || command -v podman || true)}
-if [ -z "${CONTEXTS:-}" ] && { [ -z "$engine" ] || ! "$engine" info >/dev/null 2>&1; }; then
-    echo "error: images need a running container engine, and ${engine:-neither docker nor podman} does not answer." >&2
-    echo "Start one, or name it with ENGINE=...; everything else works without." >&2
-    exit 1
+publish() { # publish LOCAL REMOTE: pushes an image, and prints the digest of the manifest that the registry has
+    # The engine's own manifest is another one: Podman and Buildah compress the layers when they push.
+    local digest
+    "$engine" tag "$1" "$2"
+    if [[ $("$engine" push --help 2>&1) == *--digestfile* ]]; then
+        "$engine" push --digestfile "$contexts/digest" "$2" >&2
+        digest=$(cat "$contexts/digest")
+    else
+        digest=$("$engine" push "$2" | tee >(cat >&2) | sed -nE 's/.*digest: (sha256:[0-9a-f]{64}) size: .*/\1/p')
+    fi
+    if [[ ! $digest =~ ^sha256:[0-9a-f]{64}$ ]]; then
+        echo "error: $2: expected a digest from $engine push, found '$digest'" >&2
+        return 1
+    fi
+    echo "$digest"
+}
+
+engine=""
+if [ -z "${CONTEXTS:-}" ]; then
+    for program in ${ENGINE:-docker podman buildah}; do
+        if "$program" info >/dev/null 2>&1; then
+            engine=$program
+            break
+        fi
+    done
+    if [ -z "$engine" ]; then
+        echo "error: images need a container engine, and ${ENGINE:-none of docker, podman and buildah} does not work." >&2
+        echo "Start or install one, or name another with ENGINE=...; everything else works without." >&2
+        exit 1
+    fi
 fi
 
 contexts=${CONTEXTS:-$(mktemp -d)}
@@ -74,9 +101,7 @@ for image in "$@"; do
         --build-arg "IMAGE=$image" --build-arg "VERSION=$version" --build-arg "GATEHOUSE_COMMIT=$commit" \
         --tag "gatehouse/$image:$version" --file images/Containerfile "$context"
     if [ -n "${REGISTRY:-}" ]; then
-        "$engine" tag "gatehouse/$image:$version" "$REGISTRY/$image:$version"
-        "$engine" push "$REGISTRY/$image:$version"
-        digest=$("$engine" image inspect --format '{{index .RepoDigests 0}}' "$REGISTRY/$image:$version")
-        sed -i "s|^$image:.*|$image: $digest|" images/digests.lock
+        digest=$(publish "gatehouse/$image:$version" "$REGISTRY/$image:$version")
+        sed -i "s|^$image:.*|$image: $REGISTRY/$image@$digest|" images/digests.lock
     fi
 done

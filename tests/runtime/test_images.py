@@ -1,13 +1,16 @@
 """What images are built from: a bill of materials that follows from the locks, and a build that downloads nothing."""
 
 import hashlib
+import importlib.metadata
 import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+import time
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +19,9 @@ import yaml
 from jsonschema import Draft7Validator
 from referencing import Registry, Resource
 
+from gatehouse.kfp.doctor.images import image_finding
 from gatehouse.runtime.images import LOCKS
+from tests.ports import free_port
 from tests.source_tree import ROOT
 
 SCHEMAS = ROOT / "tests" / "cyclonedx"
@@ -130,6 +135,62 @@ def _wheel(folder: Path, name: str, *modules: str, requires: str = "") -> str:
         archive.writestr(f"{name}-1.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
         archive.writestr(f"{name}-1.dist-info/RECORD", "")
     return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+@pytest.fixture
+def registry(tmp_path: Path) -> Iterator[str]:
+    """A real registry on this machine, empty."""
+    program = shutil.which("docker-registry")
+    if program is None:
+        pytest.skip("needs docker-registry")
+    settings, address = tmp_path / "registry.yaml", f"127.0.0.1:{free_port()}"
+    storage = {"filesystem": {"rootdirectory": str(tmp_path / "registry")}}
+    settings.write_text(yaml.safe_dump({"version": 0.1, "storage": storage, "http": {"addr": address}}))
+    with subprocess.Popen([program, "serve", str(settings)], stderr=subprocess.DEVNULL) as server:
+        while server.poll() is None and image_finding("", f"{address}/a@sha256:{'1' * 64}").outcome != "failed":
+            time.sleep(0.05)
+        yield address
+        server.terminate()
+
+
+@pytest.mark.parametrize("program", ["docker", "podman", "buildah"])
+def test_the_lock_gets_the_digest_that_the_registry_has(tmp_path: Path, registry: str, program: str) -> None:
+    """The first engine that works builds a tiny image instead, and does the rest as it does."""
+    real = shutil.which(program)
+    if real is None or subprocess.run([real, "info"], capture_output=True, check=False).returncode:
+        pytest.skip(f"needs {program} that works")
+    for folder in ("images", "locks"):
+        shutil.copytree(ROOT / folder, tmp_path / "clone" / folder)
+    (tmp_path / "tiny").mkdir()
+    (tmp_path / "tiny" / "Containerfile").write_text(f"FROM scratch\nCOPY Containerfile /\n# {registry}\n")
+    tag = f"localhost/gatehouse-test-{registry.partition(':')[2]}:1"
+    tiny = f"build --quiet --tag {tag} --file {tmp_path}/tiny/Containerfile {tmp_path}/tiny"
+    scripts = dict.fromkeys(("docker", "podman", "buildah"), "exit 1") | {
+        program: f'[ "$1" != build ] || exec {real} {tiny}\nexec {real} "${{@/#gatehouse\\/control:*/{tag}}}"',
+        "python": f'[ "$1" = -m ] || exec {sys.executable} "$@"',  # The wheel takes long, and nothing needs it.
+    }
+    for name, text in scripts.items():
+        (path := tmp_path / "bin" / name).parent.mkdir(exist_ok=True)
+        path.write_text(f"#!/usr/bin/env bash\n{text}\n")
+        path.chmod(0o755)
+    (insecure := tmp_path / "registries.conf").write_text(f'[[registry]]\nlocation = "{registry}"\ninsecure = true\n')
+    environment = os.environ | {
+        "PATH": f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}",
+        "PYTHON": "python",
+        "PYTHONPATH": str(ROOT),
+        "REGISTRY": f"{registry}/ml",
+        "CONTAINERS_REGISTRIES_CONF": str(insecure),
+    }
+    script = ["bash", str(tmp_path / "clone" / "images" / "build.sh"), "control"]
+    ended = subprocess.run(script, env=environment, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    pinned = yaml.safe_load((tmp_path / "clone" / "images" / "digests.lock").read_text())["control"]
+    assert pinned.startswith(f"{registry}/ml/control@sha256:")
+    assert image_finding("control", pinned).outcome == "passed"
+    version = importlib.metadata.version("gatehouse")
+    subprocess.run([real, "rmi", tag, f"{registry}/ml/control:{version}"], capture_output=True, check=True)
+    subprocess.run([real, "pull", pinned], env=environment, capture_output=True, check=True)
+    subprocess.run([real, "rmi", pinned], capture_output=True, check=True)
 
 
 @pytest.fixture(scope="module")
