@@ -155,6 +155,8 @@ def summary(run: LocalRun) -> list[tuple[str, str]]:
         result = run.result(task.stage)
         for field, value in result.items():
             title = field.replace("_", " ")
+            if task.stage == "resolve" and title in rows:
+                continue  # The data of the champion are not those of the candidate.
             if isinstance(value, str) and references_in([value]):
                 rows[title] = Reference.parse(value).short  # Of the parent's and the new tables, the new.
             elif field == "rejected" and value:

@@ -7,6 +7,7 @@ import pytest
 
 from gatehouse.cli.terminal import Screen, summary
 from gatehouse.kfp.local_run import LocalRun, PlannedTask
+from gatehouse.registry.stage import ResolveResult
 from gatehouse.store.run import Event
 from gatehouse.store.store import ArtifactStore
 
@@ -59,6 +60,19 @@ def test_warnings_and_alarms_of_stages_and_of_the_record_stand_in_the_summary(
     assert output.count("warning in snapshot: 9 columns are new") == 2
     assert output.count("warning in alert:webhook: The notice was not posted") == 2
     assert output.count("alarm in snapshot: rain: 50 % missing") == 1 and "MLflow has nothing" not in output
+
+
+def test_the_data_of_the_candidate_stand_in_the_summary_not_those_of_its_champion(tmp_path: Path) -> None:
+    fields = ("training_set", "split", "evaluation")
+    own, old = (dict.fromkeys(fields, f"artifacts/flights/sha256-{digit * 64}") for digit in "12")
+    champion = ResolveResult(champion=f"models/flights/sha256-{'3' * 64}", **old).model_dump()
+    results = {"retrieve_features": {"training_set": own["training_set"]}, "split": {"split": own["split"]}}
+    results |= {"resolve": champion, "evaluate": {"evaluation": own["evaluation"]}}
+    rows = dict(summary(_run(tmp_path, results)))
+    assert list(rows) == ["training set", "split", "champion", "evaluation"]
+    assert all(("1" * 12 in row) == (title != "champion") for title, row in rows.items())
+    # Batch scoring and monitoring have no candidate.
+    assert len(summary(_run(tmp_path, {"resolve": champion}))) == 4
 
 
 def test_the_reasons_of_a_refusal_stand_once_and_in_full(tmp_path: Path) -> None:
