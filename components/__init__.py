@@ -3,48 +3,30 @@
 A name that is imported as itself is exported, to type checkers too.
 """
 
-from gatehouse.components.alert.component import alert as alert
-from gatehouse.components.calibrate.component import calibrate as calibrate
 from gatehouse.components.check_leakage.component import check_leakage as check_leakage
-from gatehouse.components.collect_log.component import collect_log as collect_log
 from gatehouse.components.compare_online.component import compare_online as compare_online
 from gatehouse.components.compute_features.component import compute_features as compute_features
 from gatehouse.components.configuration import config as config
+from gatehouse.components.diagnose.component import diagnose as diagnose
 from gatehouse.components.evaluate.component import evaluate as evaluate
-from gatehouse.components.fit_transformation.component import fit_transformation as fit_transformation
-from gatehouse.components.freshness.component import freshness as freshness
 from gatehouse.components.integrate.component import integrate as integrate
-from gatehouse.components.judge.component import judge as judge
 from gatehouse.components.launch.component import launch as launch
 from gatehouse.components.materialize.component import materialize as materialize
 from gatehouse.components.monitor.component import monitor as monitor
-from gatehouse.components.monitor_dataset.component import monitor_dataset as monitor_dataset
 from gatehouse.components.promote.component import promote as promote
-from gatehouse.components.reach.component import reach as reach
 from gatehouse.components.reconcile.component import reconcile as reconcile
-from gatehouse.components.recover.component import recover as recover
 from gatehouse.components.register.component import register as register
-from gatehouse.components.register_model.component import register_model as register_model
 from gatehouse.components.report_end.component import report_end as report_end
 from gatehouse.components.require.component import require as require
 from gatehouse.components.resolve.component import resolve as resolve
 from gatehouse.components.retrain.component import retrain as retrain
-from gatehouse.components.retrieve_decisions.component import retrieve_decisions as retrieve_decisions
 from gatehouse.components.retrieve_features.component import retrieve_features as retrieve_features
-from gatehouse.components.retrieve_training_set.component import retrieve_training_set as retrieve_training_set
-from gatehouse.components.rollback.component import rollback as rollback
 from gatehouse.components.score.component import score as score
-from gatehouse.components.score_dataset.component import score_dataset as score_dataset
 from gatehouse.components.search.component import search as search
-from gatehouse.components.skew.component import skew as skew
 from gatehouse.components.snapshot.component import snapshot as snapshot
-from gatehouse.components.snapshot_dataset.component import snapshot_dataset as snapshot_dataset
 from gatehouse.components.split.component import split as split
-from gatehouse.components.split_dataset.component import split_dataset as split_dataset
 from gatehouse.components.take_keys.component import take_keys as take_keys
 from gatehouse.components.train.component import train as train
-from gatehouse.components.tune.component import tune as tune
 from gatehouse.components.validate.component import validate as validate
-from gatehouse.components.validate_dataset.component import validate_dataset as validate_dataset
 
 __all__ = [name for name, value in vars().items() if callable(value)]

@@ -1,6 +1,8 @@
-"""Reads configuration from files as a pipeline is built: for the inputs of components that take an object."""
+"""Reads and checks configuration as a pipeline is built: from files, and from dictionaries that a component gets."""
 
 import importlib
+import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -8,8 +10,12 @@ _KINDS = {
     "calibration": "gatehouse.training.calibration.spec:CalibrationSpec",
     "contract": "gatehouse.data.validation.contract:Contract",
     "evaluation": "gatehouse.evaluation.spec:EvaluationSpec",
+    "integration": "gatehouse.evaluation.integration.spec:IntegrationSpec",
     "monitoring": "gatehouse.monitoring.spec:MonitoringSpec",
+    "labels": "gatehouse.evaluation.labelled_scores:LabelSpec",
     "policy": "gatehouse.evaluation.spec:GatePolicy",
+    "retraining": "gatehouse.monitoring.spec:RetrainSpec",
+    "roles": "gatehouse.data.splitting.publication:Roles",
     "search": "gatehouse.tuning.spec:CommandSearchSpec",
     "source": "gatehouse.data.sources.catalog:SourceSpec",
     "split": "gatehouse.data.splitting.spec:SplitSpec",
@@ -52,9 +58,7 @@ def config(path: str | Path, kind: str = "") -> dict[str, Any]:
         raise ConfigurationError(f"{path}: kind: expected {', '.join(_KINDS)}, found {kind!r}. Give the kind too.")
     in_project = path.name == "project.yaml"
     place = "gatehouse.project.project_file:ProjectFile" if in_project else _KINDS[kind]
-    module, _, name = place.partition(":")
-    model: Any = RootModel.__class_getitem__(getattr(importlib.import_module(module), name))
-    spec = load_model(str(path), text, model, problems)
+    spec = load_model(str(path), text, RootModel.__class_getitem__(_named(place)), problems)
     if spec is None:
         raise ConfigurationError("\n".join(problems))
     body = getattr(spec.root, kind, None) if in_project else spec.root
@@ -63,3 +67,34 @@ def config(path: str | Path, kind: str = "") -> dict[str, Any]:
             f"{path}: expected a section {kind}, found {body or 'none'}. Give the file that has it."
         )
     return dict(parameter_of(body))
+
+
+def checked_configuration(kind: str, body: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """A dictionary that the input `where` of a component gets, checked, in the form that KFP carries.
+
+    A reference of published configuration, and one with outputs of tasks in it, is checked by the task that reads it.
+    Raises ConfigurationError that lists every problem with its key.
+    """
+    from pydantic import RootModel
+
+    from gatehouse.store.parameters import as_parameter, checked
+
+    try:
+        json.dumps(body)
+    except TypeError:
+        return dict(body)
+    if body and body.keys() != {"reference"} and body.get("kind") != "Experiment":  # One of Katib.
+        whole = body
+        if kind == "contract" and "tables" not in body:  # A contract may be what it has of one table.
+            from gatehouse.data.validation.datasets import contract_of_one_table
+
+            whole = contract_of_one_table(body)
+        if kind == "roles":  # The label has an input of its own.
+            whole = {"label": ""} | dict(body)
+        checked(where, RootModel.__class_getitem__(_named(_KINDS[kind])), whole)
+    return as_parameter(body)
+
+
+def _named(place: str) -> Any:
+    module, _, name = place.partition(":")
+    return getattr(importlib.import_module(module), name)

@@ -6,12 +6,13 @@ It needs kfp alone. A user's pipeline and those of a project get their tasks her
 import ast
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from difflib import get_close_matches
 from typing import Any
 
 from kfp import dsl
 from kfp.dsl import PipelineTask
-from kfp.dsl.pipeline_task import TaskState
+from kfp.dsl.pipeline_context import Pipeline
 from kfp.dsl.python_component import PythonComponent
 
 from gatehouse.runtime.images import by_digest, image
@@ -43,6 +44,8 @@ class Needs:
         artifacts: Optional artifacts that the component's file takes, and requires. In the task of a pipeline that is a
             component, KFP fails if nobody gives an optional artifact.
         stored: Outputs that are empty without a store; a file without the input `store` does not have them.
+        configurations: Inputs that are configuration, with their kind in `gatehouse.components.configuration`. They are
+            checked as the pipeline is built.
     """
 
     image: str
@@ -54,6 +57,7 @@ class Needs:
     minutes: int = 30
     artifacts: tuple[str, ...] = ()
     stored: tuple[str, ...] = ()
+    configurations: Mapping[str, str] = field(default_factory=dict)
 
 
 class Task(PipelineTask):  # type: ignore[misc]  # kfp has no types
@@ -81,41 +85,47 @@ class Component(PythonComponent):  # type: ignore[misc]  # kfp has no types
     needs: Needs
 
     def __call__(self, **inputs: Any) -> PipelineTask:
-        """Add a task with these inputs, with all that it needs."""
-        return self.add(inputs)
+        """Add a task with these inputs, and with all that it needs.
 
-    def add(
-        self, inputs: dict[str, Any], settings: str = SETTINGS, credentials: str = CREDENTIALS, retries: int = RETRIES
-    ) -> PipelineTask:
-        """Add a task with `inputs`.
+        The run id comes from the pod's label, so that it never is a parameter and never part of a cache key. Settings
+        and credentials are in a config map and a secret, which need not exist.
 
-        The config map `settings` and the secret `credentials` are optional. The run id comes from the pod's label, so
-        that it never is a parameter and never part of a cache key.
+        Raises TypeError for an input that the component does not have, or lacks. Raises ConfigurationError, listing
+        every problem, if a configuration is not right.
         """
-        kinds = self.component_spec.inputs or {}
-        numbers = {name for name, value in inputs.items() if type(value) is int and name in kinds}
-        inputs |= {
-            name: float(inputs[name]) for name in numbers if kinds[name].type == "Float"
-        }  # KFP takes no 5 for 5.0.
-        task = super().__call__(**inputs)
-        if task.state == TaskState.FINAL:  # Outside a pipeline KFP has run it already.
-            return task
-        task.__class__ = Task  # KFP makes the task.
+        fields = self.component_spec.inputs or {}
+        for name in inputs.keys() - fields.keys():
+            likely = "".join(f"; did you mean {other}?" for other in get_close_matches(name, fields, 1))
+            raise TypeError(f"{self.name}() has no input {name!r}{likely} It has {', '.join(fields)}.")
+        for name, value in inputs.items():
+            if name in self.needs.configurations and isinstance(value, dict):
+                from gatehouse.components.configuration import checked_configuration
+
+                inputs[name] = checked_configuration(self.needs.configurations[name], value, f"{self.name}: {name}")
+            elif type(value) is int and fields[name].type == "Float":
+                inputs[name] = float(value)  # KFP takes no 5 for 5.0.
+        if missing := [name for name in self.required_inputs if name not in inputs]:
+            raise TypeError(f"{self.name}() needs the input {', '.join(missing)}.")
+        if Pipeline.get_default_pipeline() is None:  # Outside a pipeline KFP runs it now.
+            return super().__call__(**inputs)
+        task = Task(self.component_spec, inputs, execution_caching_default=self.needs.caching)
         task.needs = needs = self.needs
-        task.set_display_name(needs.title)
-        task.set_container_image(task.container_spec.image)
-        if not needs.caching:
-            task.set_caching_options(False)
+        task.set_display_name(needs.title).set_container_image(task.container_spec.image)
         task.set_cpu_request(needs.cpu).set_cpu_limit(needs.cpu)
         task.set_memory_request(needs.memory).set_memory_limit(needs.memory)
         limit = inputs.get("timeout_minutes", needs.minutes - 30)  # Of what the task waits for.
         minutes = max(needs.minutes, math.ceil(limit) + 30) if isinstance(limit, int | float) else LONGEST_MINUTES
-        set_attempts(task, minutes * 60, retries)
-        pod = _pod(task)
-        pod["fieldPathAsEnv"] = [{"name": RUN_ID, "fieldPath": "metadata.labels['pipeline/runid']"}]
-        pod["configMapAsEnv"] = [_environment("configMap", settings, SETTINGS_KEYS)]
-        pod["secretAsEnv"] = [_environment("secret", credentials, CREDENTIAL_KEYS)]
+        set_attempts(task, minutes * 60, RETRIES)
+        set_environment(task, SETTINGS, CREDENTIALS)
         return task
+
+
+def set_environment(task: PipelineTask, settings: str, credentials: str) -> None:
+    """Name the config map with settings and the secret with credentials that the pod of a task gets."""
+    pod = _pod(task)
+    pod["fieldPathAsEnv"] = [{"name": RUN_ID, "fieldPath": "metadata.labels['pipeline/runid']"}]
+    pod["configMapAsEnv"] = [_environment("configMap", settings, SETTINGS_KEYS)]
+    pod["secretAsEnv"] = [_environment("secret", credentials, CREDENTIAL_KEYS)]
 
 
 def set_attempts(task: PipelineTask, seconds: int, retries: int) -> None:
@@ -124,7 +134,9 @@ def set_attempts(task: PipelineTask, seconds: int, retries: int) -> None:
     KFP tries again after a lost pod, the stage itself after an error.
     """
     _pod(task)["activeDeadlineSeconds"] = str(seconds)
-    if retries:
+    if retries == 0:
+        task.set_retry(0)
+    else:
         longest = seconds_of_attempts(seconds + _QUEUE_SECONDS, retries, PAUSE_SECONDS, PAUSE_FACTOR)
         task.set_retry(retries, f"{PAUSE_SECONDS}s", PAUSE_FACTOR, f"{longest}s")
 

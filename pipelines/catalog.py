@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gatehouse.errors import ConfigurationError
-from gatehouse.pipelines.tasks import Tasks
+from gatehouse.pipelines.settings import Settings
 from gatehouse.project.project import Project
 from gatehouse.project.signatures import NAMES
 
 if TYPE_CHECKING:
     from gatehouse.project.platforms import Platform
 
-_ASIDE = ("diagnosis",)
+_ON_DEMAND = ("diagnosis",)
 """Pipelines that are no part of a project: they are built on demand, and not compiled with the others."""
 
 
@@ -40,13 +40,13 @@ def build(name: str, project: Project, platform: "Platform | None" = None) -> Pi
     Without a platform it is for this machine: it lacks what only pods get, which takes a second to import, and retries,
     as a run that is repeated goes on where it failed. Raises ConfigurationError if there is no such pipeline.
     """
-    if name not in NAMES + _ASIDE:
+    if name not in NAMES + _ON_DEMAND:
         raise ConfigurationError(f"There is no pipeline {name!r}: expected one of {', '.join(NAMES)}.")
     builder = getattr(importlib.import_module(f"gatehouse.pipelines.{name}"), name)
-    tasks = Tasks(name, project, platform)
+    settings = Settings(name, project, platform)
     # At each setting of a task KFP looks up every frame of the stack: a thread of its own has few.
     with ThreadPoolExecutor(1) as thread:
-        return Pipeline(thread.submit(builder, project, tasks).result(), tasks.plan)
+        return Pipeline(thread.submit(builder, project, settings).result(), settings.plan)
 
 
 def names() -> tuple[str, ...]:

@@ -1,20 +1,17 @@
-"""The diagnosis of a platform: two tasks that say whether pods find what they need, and come back after a kill."""
+"""The diagnosis of a platform: a task that says whether pods find what they need, and come back after a kill."""
 
 from typing import Any
 
 from kfp import dsl
 
 from gatehouse import __version__
-from gatehouse.launchers.spec import LocalLaunch
-from gatehouse.launchers.timeouts import stage_minutes
-from gatehouse.operations.diagnosing.stage import MINUTES, reach, recover
-from gatehouse.pipelines.tasks import Tasks
+from gatehouse.components import diagnose
+from gatehouse.pipelines.settings import Settings
 from gatehouse.project.project import Project
 
 
-def diagnosis(project: Project, tasks: Tasks) -> Any:
-    """Build the diagnosis for the platform of `tasks`, with the launcher of `project`."""
-    launch = project.file.launch
+def diagnosis(project: Project, settings: Settings) -> Any:
+    """Build the diagnosis for the platform of `settings`, with the launcher of `project`."""
 
     @dsl.pipeline(name=f"{project.name}-diagnosis", description="Whether pods find what they need, and come back.")
     def pipeline(store: str = project.store) -> None:
@@ -23,10 +20,7 @@ def diagnosis(project: Project, tasks: Tasks) -> Any:
         Args:
             store: Address of the artifact store.
         """
-        with tasks.begin(store):
-            reached = tasks.add(reach, version=__version__)
-            minutes = 0 if isinstance(launch, LocalLaunch) else stage_minutes(launch.scheduling_minutes, MINUTES)
-            recovered = tasks.add(recover, minutes=minutes).after(reached)
-            tasks.say_launch(recovered)
+        with settings.applied(store):
+            diagnose(store=store, version=__version__)
 
     return pipeline

@@ -4,56 +4,59 @@ from typing import Any
 
 from kfp import dsl
 
-from gatehouse.online.stage import materialize
-from gatehouse.operations.requiring.stage import require
-from gatehouse.pipelines.data import add_data_tasks
-from gatehouse.pipelines.tasks import Tasks
+from gatehouse.components import compute_features, materialize, require, snapshot
+from gatehouse.pipelines.settings import Settings
 from gatehouse.project.project import Project
-from gatehouse.runtime.variables import ONLINE_STORE
-from gatehouse.store.parameters import BACKFILL, RERUN, SOURCE, WINDOW
 
 
-def materialization(project: Project, tasks: Tasks) -> Any:
-    """Build the materialization pipeline of `project`; its tasks are collected in `tasks`."""
+def materialization(project: Project, settings: Settings) -> Any:
+    """Build the materialization pipeline of `project`."""
     file = project.file
 
     @dsl.pipeline(name=f"{project.name}-materialization", description=f"Serve the features of {file.model} online.")
     def pipeline(
         store: str = project.store,
-        source: str = SOURCE,
-        window: str = WINDOW,
-        rerun: str = RERUN,
-        backfill: str = BACKFILL,
+        source: str = "",
+        window: str = "",
+        rerun: str = "",
+        backfill: str = "",
         rewrite: bool = False,
     ) -> None:
         """Bring the online store up to the newest known features.
 
         Args:
             store: Address of the artifact store.
-            source: Read the raw tables here instead of the project's source; empty for the project's.
-            window: Only events of START/END (end exclusive); empty for all.
+            source: Read the raw tables here, as s3://bucket/folder; empty for the project's source.
+            window: Only events of START/END (end exclusive), as 2013-01-01/2013-03-01; empty for all.
+            rerun: Stages to run whatever the memo holds, as compute_features; empty for none.
             backfill: Why rows of the earlier snapshot may change, where they do; empty where they may not.
-            rerun: Stages to run whatever the memo holds; empty for none.
             rewrite: Write the online store from the beginning, also where it was brought to a later time before.
         """
-        with tasks.begin(store, rerun):
-            data = add_data_tasks(tasks, source, window, backfill)
-            written = tasks.add(
-                materialize,
-                snapshot=data.snapshot,
-                feature_tables=data.feature_tables,
-                definitions=str(project.definitions.reference),
-                project=project.name,
+        with settings.applied(store):
+            data = snapshot(
+                store=store,
+                **settings.source,
+                location=source,
+                window=window,
+                backfill=backfill,
+                rerun=rerun,
+            ).outputs
+            tables = compute_features(
+                snapshot=data["snapshot"],
+                validation=data["validation"],
+                **settings.definitions,
+            ).outputs["feature_tables"]
+            written = materialize(
+                feature_tables=tables,
                 service=file.features.service,
-                as_of=data.as_of,
                 max_skew=file.features.max_skew,
                 rewrite=rewrite,
-            )
-            tasks.entrust(written, "online-store", ONLINE_STORE)
-            verdict, reasons, report = (written.outputs[name] for name in ("verdict", "reasons", "report"))
-            subject = "The online store"
-            tasks.add(
-                require, title="Require no skew", verdict=verdict, reasons=reasons, report=report, subject=subject
+            ).outputs
+            require(
+                verdict=written["verdict"],
+                reasons=written["reasons"],
+                report=written["materialization"],
+                subject="The online store",
             )
 
     return pipeline

@@ -4,73 +4,95 @@ from typing import Any
 
 from kfp import dsl
 
-from gatehouse.monitoring.collecting_stage import collect_log
-from gatehouse.monitoring.retraining_stage import retrain
-from gatehouse.monitoring.stage import monitor
-from gatehouse.pipelines.catalog import names
-from gatehouse.pipelines.data import add_alert, add_data_tasks, add_unlabelled_rows
-from gatehouse.pipelines.tasks import Tasks
+from gatehouse.components import compute_features, monitor, reconcile, resolve, retrain, retrieve_features, snapshot
+from gatehouse.pipelines.settings import Settings
 from gatehouse.project.project import Project
-from gatehouse.registry.stage import resolve
-from gatehouse.store.parameters import BACKFILL, PREDICTIONS, RERUN, SINCE, SOURCE, UNTIL, WINDOW, parameter_of
+from gatehouse.project.signatures import NAMES
+from gatehouse.store.parameters import parameter_of
 
 
-def monitoring(project: Project, tasks: Tasks) -> Any:
-    """Build the monitoring pipeline of `project`; its tasks are collected in `tasks`."""
+def monitoring(project: Project, settings: Settings) -> Any:
+    """Build the monitoring pipeline of `project`."""
     file = project.file
+    watched = {
+        name: schedule.model_dump(mode="json", exclude_defaults=True)
+        for name, schedule in file.schedules.items()
+        if schedule.sla_hours is not None
+    }
 
     @dsl.pipeline(name=f"{project.name}-monitoring", description=f"Watch the data of {file.model} for drift.")
     def pipeline(
         store: str = project.store,
-        source: str = SOURCE,
-        window: str = WINDOW,
-        since: str = SINCE,
-        until: str = UNTIL,
-        predictions: str = PREDICTIONS,
-        rerun: str = RERUN,
-        backfill: str = BACKFILL,
+        source: str = "",
+        window: str = "",
+        since: str = "",
+        until: str = "",
+        predictions: str = "",
+        rerun: str = "",
+        backfill: str = "",
     ) -> None:
         """Decide whether to retrain, and order the training where one is due.
 
         Args:
             store: Address of the artifact store.
-            source: Read the raw tables here instead of the project's source; empty for the project's.
-            window: Only events of START/END (end exclusive); empty for all.
-            backfill: Why rows of the earlier snapshot may change, where they do; empty where they may not.
+            source: Read the raw tables here, as s3://bucket/folder; empty for the project's source.
+            window: Only events of START/END (end exclusive), as 2013-01-01/2013-03-01; empty for all.
             since: Judge rows decided from this time on (ISO 8601 with zone); empty for all after the last train row.
             until: Judge rows decided before this time; then no training is ordered; empty for all.
             predictions: A log of predictions: a reference, `latest` for the newest of batch scoring, or Parquet files;
                 empty to let the champion score the newest rows.
-            rerun: Stages to run whatever the memo holds; empty for none.
+            rerun: Stages to run whatever the memo holds, as monitor; empty for none.
+            backfill: Why rows of the earlier snapshot may change, where they do; empty where they may not.
         """
-        with tasks.begin(store, rerun):
-            tasks.add_reconciliation(names())
-            present = tasks.add(resolve, model_name=file.model, required=True, files=False)
-            model = present.outputs["champion"]
-            log = tasks.add(collect_log, log=predictions, model=model)
-            data = add_data_tasks(tasks, source, window, backfill, since=since, until=until)
-            watched = tasks.add(
-                monitor,
-                reference=present.outputs["training_set"],
-                split=present.outputs["split"],
-                current=data.training_set,
+        with settings.applied(store):
+            reconcile(
+                store=store,
+                project=project.name,
+                pipelines=list(NAMES),
+                schedules=watched,
+                when=file.alerts,
+                form=file.alert_form,
+                owners=file.owners,
+            )
+            champion = resolve(store=store, model_name=file.model, required=True, files=False).outputs
+            data = snapshot(
+                store=store,
+                **settings.source,
+                location=source,
+                window=window,
+                backfill=backfill,
                 since=since,
                 until=until,
+                rerun=rerun,
+            ).outputs
+            rows = compute_features(
+                snapshot=data["snapshot"],
+                validation=data["validation"],
+                **settings.definitions,
+                service=file.features.service,
+                check=False,
+            ).outputs
+            newest = retrieve_features(
+                feature_tables=rows["feature_tables"], service=file.features.service, decisions="unlabelled"
+            ).outputs["rows"]
+            watch = monitor(
+                current=rows["training_set"],
+                champion=champion["model"],
+                evaluation=champion["evaluation"],
+                predictions=predictions,
+                unlabelled=newest,
+                since=since,
+                until=until,
+                stale=rows["stale"],
                 spec=parameter_of(file.monitoring),
-                stale=data.stale,
-                model=model,
-                evaluation=present.outputs["evaluation"],
-                predictions=log.outputs["predictions"],
-                unlabelled=add_unlabelled_rows(tasks, data),
-            )
-            if file.alerts != "never":
-                add_alert(tasks, watched, "monitor", watched.outputs["drift"])
-            tasks.add(
-                retrain,
-                **dict[str, Any](project=project.name, model_name=file.model, source=source, window=window),
-                model=model,
-                drift=watched.outputs["drift"],
-                registered=present.outputs["registered"],
+            ).outputs
+            retrain(
+                drift=watch["drift"],
+                champion=champion["model"],
+                project=project.name,
+                model_name=file.model,
+                source=source,
+                window=window,
                 until=until,
                 spec=parameter_of(file.monitoring.retrain),
             )

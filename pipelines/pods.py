@@ -3,7 +3,7 @@
 from kfp import kubernetes
 from kfp.dsl import PipelineTask
 
-from gatehouse.components.interface import Component, set_attempts
+from gatehouse.components.interface import Task, set_attempts
 from gatehouse.project.platforms import Platform, Pods
 from gatehouse.project.task_settings import TaskResources
 from gatehouse.registry.model_registry import AUTHOR, SERVER, TOKEN
@@ -11,8 +11,7 @@ from gatehouse.runtime.images import TRAINING, by_digest, training
 
 
 def equip(
-    task: PipelineTask,
-    component: Component,
+    task: Task,
     minutes: int,
     resources: TaskResources | None,
     retries: int,
@@ -23,19 +22,19 @@ def equip(
     For resources, the platform comes before the project, and the project before the component.
 
     Args:
-        minutes: The least time limit.
+        minutes: The time limit of an attempt.
         resources: Those of the project; None for none.
         retries: How often the task is tried again.
     """
-    needs = component.needs
-    own, of_project = platform.of(component.python_func.__name__), resources or TaskResources()
+    needs = task.needs
+    own, of_project = platform.of(task.component_spec.name.replace("-", "_")), resources or TaskResources()
     cpu, memory = own.cpu or of_project.cpu or needs.cpu, own.memory or of_project.memory or needs.memory
     task.set_cpu_request(cpu).set_cpu_limit(cpu)
     task.set_memory_request(memory).set_memory_limit(memory)
     accelerated = next((settings for settings in (own, of_project) if settings.accelerator), None)
     if accelerated:
         task.set_accelerator_type(accelerated.accelerator_type).set_accelerator_limit(accelerated.accelerator)
-    set_attempts(task, max(needs.minutes, minutes) * 60, retries)
+    set_attempts(task, minutes * 60, retries)
     # The platform's image in place of the task's own: training on accelerators gets the image with CUDA.
     name = training(accelerated.accelerator if accelerated else 0) if needs.image == TRAINING else needs.image
     image = platform.image(name)

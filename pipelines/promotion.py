@@ -4,15 +4,15 @@ from typing import Any
 
 from kfp import dsl
 
+from gatehouse.components import promote
 from gatehouse.pipelines.choices import close
-from gatehouse.pipelines.tasks import Tasks
+from gatehouse.pipelines.settings import Settings
 from gatehouse.project.project import Project
-from gatehouse.registry.stage import promote
 from gatehouse.registry.state import CANARY, CHAMPION, SHADOW, STAGING
 
 
-def promotion(project: Project, tasks: Tasks) -> Any:
-    """Build the promotion pipeline of `project`; its tasks are collected in `tasks`."""
+def promotion(project: Project, settings: Settings) -> Any:
+    """Build the promotion pipeline of `project`."""
     file = project.file
 
     @dsl.pipeline(name=f"{project.name}-promotion", description=f"Promote or roll back {file.model}.")
@@ -28,7 +28,7 @@ def promotion(project: Project, tasks: Tasks) -> Any:
             reason: Why; kept in the ledger. To promote what was rolled back takes its number and a reason.
             to: The alias that a promoted version gets: staging, shadow, canary or champion.
         """
-        with tasks.begin(store):
-            tasks.add(promote, model_name=file.model, action=action, version=version, reason=reason, to=to)
+        with settings.applied(store):
+            promote(store=store, model_name=file.model, action=action, version=version, reason=reason, to=to)
 
     return close(pipeline, action=("promote", "rollback", "archive"), to=(STAGING, SHADOW, CANARY, CHAMPION))

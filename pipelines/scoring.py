@@ -4,59 +4,64 @@ from typing import Any
 
 from kfp import dsl
 
-from gatehouse.features.decisions.stage import retrieve_decisions
-from gatehouse.features.keys.stage import take_keys
-from gatehouse.monitoring.scoring_stage import score
-from gatehouse.pipelines.data import add_data_tasks
-from gatehouse.pipelines.tasks import Tasks
+from gatehouse.components import compute_features, resolve, retrieve_features, score, snapshot, take_keys
+from gatehouse.pipelines.settings import Settings
 from gatehouse.project.project import Project
-from gatehouse.registry.stage import resolve
-from gatehouse.store.parameters import BACKFILL, KEYS, RERUN, SINCE, SOURCE, UNTIL, WINDOW
 
 
-def scoring(project: Project, tasks: Tasks) -> Any:
-    """Build the scoring pipeline of `project`; its tasks are collected in `tasks`."""
+def scoring(project: Project, settings: Settings) -> Any:
+    """Build the scoring pipeline of `project`."""
     file = project.file
 
     @dsl.pipeline(name=f"{project.name}-scoring", description=f"Score decisions with the champion of {file.model}.")
     def pipeline(
         store: str = project.store,
-        source: str = SOURCE,
-        window: str = WINDOW,
-        since: str = SINCE,
-        until: str = UNTIL,
-        keys: str = KEYS,
-        rerun: str = RERUN,
-        backfill: str = BACKFILL,
+        source: str = "",
+        window: str = "",
+        since: str = "",
+        until: str = "",
+        keys: str = "",
+        rerun: str = "",
+        backfill: str = "",
     ) -> None:
         """Score decisions with the champion.
 
         Args:
             store: Address of the artifact store.
-            source: Read the raw tables here instead of the project's source; empty for the project's.
-            window: Only events of START/END (end exclusive); empty for all.
+            source: Read the raw tables here, as s3://bucket/folder; empty for the project's source.
+            window: Only events of START/END (end exclusive), as 2013-01-01/2013-03-01; empty for all.
             since: Score decisions from this time on (ISO 8601 with zone); empty for all.
             until: Score decisions before this time; empty for all that the snapshot covers.
             keys: Score these keys and times instead, a CSV or Parquet file as the tasks see it; empty for decisions.
-            rerun: Stages to run whatever the memo holds; empty for none.
+            rerun: Stages to run whatever the memo holds, as score; empty for none.
             backfill: Why rows of the earlier snapshot may change, where they do; empty where they may not.
         """
-        with tasks.begin(store, rerun):
-            present = tasks.add(resolve, model_name=file.model, required=True, files=False)
-            taken = tasks.add(take_keys, keys=keys, name=project.name)
-            data = add_data_tasks(tasks, source, window, backfill, labelled=False, since=since, until=until)
-            retrieved = tasks.add(
-                retrieve_decisions,
-                snapshot=data.snapshot,
-                feature_tables=data.feature_tables,
-                definitions=str(project.definitions.reference),
-                service=file.features.service,
-                as_of=data.as_of,
+        with settings.applied(store):
+            champion = resolve(store=store, model_name=file.model, required=True, files=False).outputs["model"]
+            wanted = take_keys(store=store, address=keys, name=project.name).outputs["keys"]
+            data = snapshot(
+                store=store,
+                **settings.source,
+                location=source,
+                window=window,
+                backfill=backfill,
                 since=since,
                 until=until,
-                keys=taken.outputs["taken"],
-            )
-            rows = retrieved.outputs["decisions"]
-            tasks.add(score, model=present.outputs["champion"], rows=rows, version=present.outputs["version"])
+                rerun=rerun,
+            ).outputs
+            tables = compute_features(
+                snapshot=data["snapshot"],
+                validation=data["validation"],
+                **settings.definitions,
+            ).outputs["feature_tables"]
+            rows = retrieve_features(
+                feature_tables=tables,
+                entity_rows=wanted,
+                service=file.features.service,
+                decisions="all",
+                since=since,
+                until=until,
+            ).outputs["rows"]
+            score(model=champion, data=rows)
 
     return pipeline

@@ -1,4 +1,4 @@
-"""The KFP interface of the task that makes rows out of a snapshot: feature tables, their age, and a training set."""
+"""The KFP interface of features: tables computed from a snapshot, and a training set joined to its rows."""
 
 from typing import NamedTuple
 
@@ -7,61 +7,54 @@ from kfp import dsl
 from gatehouse.components.interface import component
 
 
-@component("data", title="Compute feature tables", cpu="2", memory="8G", minutes=110)
+@component("data", title="Compute features", cpu="2", memory="8G", minutes=110)
 def compute_features(
-    store: str,
-    snapshot: str,
+    snapshot: dsl.Input[dsl.Dataset],
     definitions: dict,
-    project: str,
-    as_of: str,
+    feature_tables: dsl.Output[dsl.Dataset],
+    training_set: dsl.Output[dsl.Dataset],
+    leakage: dsl.Output[dsl.Artifact],
     metrics: dsl.Output[dsl.Metrics],
-    verdict: str = "pass",
-    reasons: list = [],
-    validation: str = "",
-    against: str = "clock",
+    report: dsl.Output[dsl.HTML],
+    validation: dsl.Input[dsl.Artifact] = None,
+    project: str = "features",
     service: str = "",
-    leakage: dict = {},
-    rerun: str = "",
-) -> NamedTuple(
-    "Outputs",
-    [
-        ("feature_tables", str),
-        ("freshness", str),
-        ("stale", list),
-        ("training_set", str),
-        ("leakage", str),
-        ("verdict", str),
-        ("reasons", list),
-        ("definitions", str),
-    ],
-):
-    """Compute the features of a snapshot that keeps its contract, join them to its rows, and check these for leakage.
+    leakage_alarm: float = 0.95,
+    unchecked: dict = {},
+    check: bool = True,
+    freshness_against: str = "clock",
+    store: str = "",
+    tables: bool = False,
+) -> NamedTuple("Outputs", [("verdict", str), ("reasons", list), ("rows", int), ("stale", list)]):
+    """Compute the features of a snapshot, join them to its labelled rows point-in-time, and check these for leakage.
+
+    The task succeeds whatever the verdict is; `split` refuses a training set that leaks.
 
     Args:
-        store: Address of the artifact store.
-        snapshot: Reference of the snapshot.
-        definitions: The feature definitions, as config gives them, or their reference under the key reference.
-        project: Name of the project.
-        as_of: Time of the run, at which labels must be known, ISO 8601.
-        verdict: What the contract says of the snapshot; anything but pass ends the run.
-        reasons: Why it is no pass.
-        validation: Reference of the validation that says so.
-        against: What the age of features is measured from: `as_of` or `clock`.
-        service: Name of the feature service whose features are joined; empty to join none.
-        leakage: How the training set is checked for leakage: alarm and unchecked; empty not to check.
-        rerun: Stages that run whatever the memo holds, as train,evaluate; empty for none.
+        snapshot: The snapshot.
+        definitions: The feature definitions, as config gives them of a folder, or their reference.
+        validation: The judgement of the snapshot; a verdict other than pass ends the run. Empty to ask for none.
+        project: Name of the feature tables, which later ones extend.
+        service: The feature service whose features are joined; empty to join none.
+        leakage_alarm: ROC AUC above which one feature is taken for a leak.
+        unchecked: Views that need not be checked for leakage, each with the reason.
+        check: Whether the training set is checked for leakage.
+        freshness_against: What the age of features is measured from: clock; or as_of, the newest time in the snapshot.
+        store: Address of the artifact store; empty for that of the snapshot.
+        tables: Whether to write the rows of the training set for tasks that do not know Gatehouse.
 
     Returns:
-        feature_tables: Reference of the feature tables.
-        freshness: pass, or fail where a view is stale.
+        verdict: pass or fail, by the check for leakage; not checked without one.
+        reasons: Why it is no pass.
+        rows: Number of rows of the training set.
         stale: Which views are stale, and by how much.
-        training_set: Reference of the training set; empty where none is joined.
-        leakage: Reference of the check for leakage; empty where nothing is checked.
-        verdict: pass or fail, by that check.
-        reasons: Why it is fail.
-        definitions: Reference of the feature definitions.
-        metrics: The number of stale views and the age of every view in hours for the UI.
+        feature_tables: A table for each view, which retrieve_features and materialize take.
+        training_set: Rows with label and features; nothing without a service.
+        leakage: The check for leakage, with verdict and reasons.
+        metrics: The number of stale views and the age of every view in hours.
+        report: The report of the check for leakage, else of the feature tables.
     """
+    from gatehouse.data.component_task import ComponentTask, verdict_facts
     from gatehouse.features.computing.previous.stage import previous_features
     from gatehouse.features.computing.stage import compute_features as compute
     from gatehouse.features.definitions.published import publish_definitions
@@ -69,26 +62,30 @@ def compute_features(
     from gatehouse.features.leakage.stage import check_leakage
     from gatehouse.features.point_in_time.stage import retrieve_training_set
     from gatehouse.operations.requiring.stage import require_contract
-    from gatehouse.store.parameters import open_store, request_of, runner
 
-    opened = open_store(store)
-    run = runner(opened, rerun)
-    run(require_contract, request_of(require_contract, verdict=verdict, reasons=reasons, report=validation))
-    defined = publish_definitions(opened, project, definitions)
-    origin = {"snapshot": snapshot, "definitions": defined}
-    earlier = run(previous_features, request_of(previous_features, **origin, project=project))
-    parent = earlier.feature_tables
-    tables = run(compute, request_of(compute, **origin, project=project, parent=parent)).feature_tables
-    ages = {"feature_tables": tables, "definitions": defined, "as_of": as_of, "against": against}
-    aged = run(freshness, request_of(freshness, **ages))
+    task = ComponentTask(store, snapshot)
+    if validation:
+        task.run(require_contract, **task.verdict("The snapshot", validation, "validations"))
+    taken = task.take("snapshot", snapshot, "snapshots")
+    defined = publish_definitions(task.store, project, definitions)
+    origin = {"snapshot": taken, "definitions": defined}
+    earlier = task.run(previous_features, **origin, project=project).feature_tables
+    computed = task.run(compute, **origin, project=project, parent=earlier).feature_tables
+    as_of = task.store.manifest(taken).details["as_of"]
+    ages = {"feature_tables": computed, "definitions": defined, "as_of": as_of}
+    aged = task.run(freshness, **ages, against=freshness_against)
     show(aged, metrics)
-    rows = ""
-    checked: tuple[str, str, list] = ("", "pass", [])
+    task.give(feature_tables, computed)
+    verdict, reasons, leaks, joined, rows = "not checked", ["nothing was joined"], "", "", 0
     if service:
-        joined = {**origin, "feature_tables": tables}
-        rows_request = request_of(retrieve_training_set, **joined, service=service, as_of=as_of)
-        rows = run(retrieve_training_set, rows_request).training_set
-        if leakage:
-            leaks = run(check_leakage, request_of(check_leakage, **joined, training_set=rows, **leakage))
-            checked = (leaks.leakage, leaks.verdict, list(leaks.reasons))
-    return (tables, aged.verdict, list(aged.reasons), rows, *checked, defined)
+        made = task.run(retrieve_training_set, **origin, feature_tables=computed, service=service, as_of=as_of)
+        joined, rows, reasons = made.training_set, made.rows, ["the check for leakage was not asked for"]
+        if check:
+            judged = {"training_set": joined, "alarm": leakage_alarm, "unchecked": unchecked}
+            result = task.run(check_leakage, **origin, feature_tables=computed, **judged)
+            verdict, reasons, leaks = result.verdict, list(result.reasons), result.leakage
+    task.give(training_set, joined, tables=tables)
+    task.give(leakage, leaks, **verdict_facts(verdict, reasons))
+    task.show(report, leaks or computed)
+    task.label(computed, metrics)
+    return (verdict, reasons, rows, list(aged.stale))

@@ -1,44 +1,46 @@
-"""The KFP interface of the stage `integrate`."""
+"""The KFP interface of a candidate's integration suite."""
 
 from typing import NamedTuple
+
+from kfp import dsl
 
 from gatehouse.components.interface import component
 
 
-@component("training", title="Try the candidate", cpu="2", memory="4G", minutes=45)
+@component(
+    "training", title="Try the candidate", cpu="2", memory="4G", minutes=45, configurations={"spec": "integration"}
+)
 def integrate(
-    store: str,
-    model: str,
-    training_set: str,
-    split: str,
+    model: dsl.Input[dsl.Model],
+    integration: dsl.Output[dsl.Artifact],
+    report: dsl.Output[dsl.HTML],
     spec: dict = {},
     tests: str = "",
-    online: str = "",
-    rerun: str = "",
-) -> NamedTuple("Outputs", [("integration", str), ("verdict", str), ("reasons", list), ("warnings", list)]):
-    """Ask the candidate in a process of its own, which has the store alone; a failure is a verdict, not an error.
+    online: dsl.Input[dsl.Artifact] = None,
+    store: str = "",
+) -> NamedTuple("Outputs", [("verdict", str), ("reasons", list), ("warnings", list)]):
+    """Ask a candidate in a process of its own, which has the store alone, as a server would; a failure is a verdict.
 
     Args:
-        store: Address of the artifact store.
-        model: Reference of the candidate.
-        training_set: Reference of the training set.
-        split: Reference of its split.
-        tests: Reference of the project's test files; empty for none.
-        online: Reference of the comparison of its online features with the offline ones; empty for none.
+        model: The candidate, of train.
         spec: What is asked, as an IntegrationSpec.
-        rerun: Stages that run whatever the memo holds, as train,evaluate; empty for none.
+        tests: Reference of the project's test files; empty for none.
+        online: The comparison of its online features with the offline ones, of compare_online; empty for none.
+        store: Address of the artifact store; empty for that of the model.
 
     Returns:
-        integration: Reference of the integration suite.
-        verdict: pass, or why a person should look.
-        reasons: Why the verdict is not pass.
-        warnings: What a person should know, though the verdict is pass.
+        verdict: pass or fail.
+        reasons: Why it is fail.
+        warnings: What was not asked, and why.
+        integration: The suite with each answer, which evaluate takes.
+        report: The report.
     """
-    from gatehouse.evaluation.integration.stage import integrate as run_integrate
-    from gatehouse.store.parameters import open_store, request_of, runner, values_of
+    from gatehouse.data.component_task import ComponentTask, verdict_facts
+    from gatehouse.evaluation.integration.stage import integrate as ask
 
-    run = runner(open_store(store), rerun)
-    request = request_of(
-        run_integrate, model=model, training_set=training_set, split=split, tests=tests, online=online, spec=spec
-    )
-    return values_of(run(run_integrate, request))
+    task = ComponentTask(store, model, online)
+    asked = {"model": task.take("model", model, "models"), "tests": tests, "spec": spec}
+    result = task.run(ask, **asked, online=task.take("online", online, "online-comparisons"))
+    task.give(integration, result.integration, **verdict_facts(result.verdict, result.reasons))
+    task.show(report, result.integration)
+    return (result.verdict, list(result.reasons), list(result.warnings))

@@ -28,7 +28,7 @@ def launch(
     timeout_minutes: float = 480.0,
     name: str = "launch",
     store: str = "",
-) -> NamedTuple("Outputs", [("reference", str)]):
+) -> NamedTuple("Outputs", [("warnings", list)]):
     """Run any script, alone or by torchrun on several processes and nodes; it goes on from its checkpoints.
 
     The script needs no protocol. It writes its result to the folder $GATEHOUSE_OUTPUT, and reads its inputs at
@@ -56,7 +56,7 @@ def launch(
         store: Address of the artifact store; a job needs it for its files, and a pod, as its checkpoints end with it.
 
     Returns:
-        reference: Address of the result in the store; empty without one.
+        warnings: Files that register will refuse without a reason, as they may run code when they are loaded.
         model: The folder that the script wrote.
         metrics: The last value of each metric that it printed or logged, unless it is NaN or infinite.
         log: What it printed.
@@ -65,24 +65,22 @@ def launch(
     import shutil
     from pathlib import Path
 
+    from gatehouse.data.component_task import ComponentTask, local_files
     from gatehouse.launchers.commands import command_of
     from gatehouse.launchers.launch_stage import launch as run_launch
-    from gatehouse.store.parameters import open_store
+    from gatehouse.registry.external import warnings_of_files
     from gatehouse.store.run import task_id
 
     folder = Path(model.path)
     unfinished = folder.with_name("unfinished")  # The next attempt of this task finds it.
-    inputs = {"code": script_file, "data": data, "validation": validation, "base_model": base_model}
-    opened = open_store(store or str(unfinished))
+    artifacts = {"code": script_file, "data": data, "validation": validation, "base_model": base_model}
+    inputs = {key: local_files(artifact, folder.with_name(f"input-{key}")) for key, artifact in artifacts.items()}
+    run = ComponentTask(store, unfinished=unfinished)
     command_and_inputs = command_of(parameters, inputs, folder.with_name("script.py"))
-    result = run_launch(run_launch.request(**command_and_inputs, task=task_id(), log=log.path), opened)
-    for entry in opened.manifest(result.output).files:
-        (folder / entry.path).parent.mkdir(parents=True, exist_ok=True)
-        opened.copy(result.output, entry.path, folder / entry.path)
+    result = run_launch(run_launch.request(**command_and_inputs, task=task_id(), log=log.path), run.store)
+    run.give(model, result.output, tables=True)
     for key, value in result.metrics.items():
         metrics.log_metric(key, value)
-    if not store:
+    if not run.kept:
         shutil.rmtree(unfinished, ignore_errors=True)
-        return ("",)
-    model.metadata["reference"] = opened.address_of(result.output)
-    return (model.metadata["reference"],)
+    return (warnings_of_files(folder),)

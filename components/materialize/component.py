@@ -1,72 +1,52 @@
-"""The KFP interface of the stage `materialize`."""
+"""The KFP interface of materialization."""
 
 from typing import NamedTuple
+
+from kfp import dsl
 
 from gatehouse.components.interface import component
 
 
 @component("data", title="Materialize online", cpu="2", memory="4G", minutes=60)
 def materialize(
-    store: str,
-    snapshot: str,
-    feature_tables: str,
-    definitions: str,
-    project: str,
+    feature_tables: dsl.Input[dsl.Dataset],
     service: str,
-    as_of: str,
+    materialization: dsl.Output[dsl.Artifact],
+    report: dsl.Output[dsl.HTML],
     max_skew: float = 0.0,
     rewrite: bool = False,
+    store: str = "",
 ) -> NamedTuple(
     "Outputs",
-    [
-        ("skew", float),
-        ("cells", int),
-        ("values", int),
-        ("differing", dict),
-        ("unseen", list),
-        ("written", dict),
-        ("verdict", str),
-        ("reasons", list),
-        ("report", str),
-    ],
+    [("verdict", str), ("reasons", list), ("skew", float), ("values", int), ("written", dict)],
 ):
-    """Write what was known at `as_of` to the online store, read a sample back, and judge the skew.
+    """Write the newest features to the online store, read a sample back, and judge the skew.
 
     Args:
-        store: Address of the artifact store.
-        snapshot: Reference of the snapshot.
-        feature_tables: Reference of the feature tables.
-        definitions: Reference of the feature definitions.
-        project: Name of the project, whose online store is written.
+        feature_tables: Of compute_features, whose project names the online store.
         service: Name of the feature service.
-        as_of: Time up to which features are written, ISO 8601.
         max_skew: Share of differing values above which the verdict is fail.
         rewrite: Write all rows, even if the store is at a later time.
+        store: Address of the artifact store; empty for that of the feature tables.
 
     Returns:
+        verdict: pass or fail.
+        reasons: Why it is fail.
         skew: Share of the values read back online that differ from the offline values.
-        cells: Number of comparisons.
         values: Number of comparisons with a value online or offline.
-        differing: Number of differing values, by view.
-        unseen: Views without any compared value; they fail the verdict.
         written: Rows that changed the content of the store, by view.
-        verdict: pass, or why a person should look.
-        reasons: Why the verdict is not pass.
-        report: Reference of the report.
+        materialization: The comparison by view, with verdict and reasons.
+        report: The report.
     """
-    from gatehouse.online.stage import materialize as run_materialize
-    from gatehouse.store.parameters import open_store, request_of, runner, values_of
+    from gatehouse.data.component_task import ComponentTask, verdict_facts
+    from gatehouse.online.stage import materialize as write
 
-    run = runner(open_store(store))
-    request = request_of(
-        run_materialize,
-        snapshot=snapshot,
-        feature_tables=feature_tables,
-        definitions=definitions,
-        project=project,
-        service=service,
-        as_of=as_of,
-        max_skew=max_skew,
-        rewrite=rewrite,
-    )
-    return values_of(run(run_materialize, request))
+    task = ComponentTask(store, feature_tables)
+    computed = task.take("feature_tables", feature_tables, "feature-tables")
+    manifest = task.store.manifest(computed)
+    origin = {name: task.origin(computed, name) for name in ("snapshot", "definitions")}
+    origin |= {"feature_tables": computed, "project": manifest.name, "as_of": manifest.details["as_of"]}
+    result = task.run(write, **origin, service=service, max_skew=max_skew, rewrite=rewrite)
+    task.give(materialization, result.report, **verdict_facts(result.verdict, result.reasons))
+    task.show(report, result.report)
+    return (result.verdict, list(result.reasons), result.skew, result.values, result.written)

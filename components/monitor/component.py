@@ -1,4 +1,4 @@
-"""The KFP interface of the monitor stage."""
+"""The KFP interface of monitoring: the newest rows beside those of the champion, or beside any earlier table."""
 
 from typing import NamedTuple
 
@@ -7,59 +7,115 @@ from kfp import dsl
 from gatehouse.components.interface import component
 
 
-@component("training", title="Compare with the champion's data", caching=True, cpu="2", memory="4G")
+@component("training", title="Compare with the champion's data", cpu="2", memory="4G", configurations={"spec": "monitoring"})
 def monitor(
-    store: str,
-    reference: str,
-    split: str,
-    current: str,
-    since: str,
-    until: str,
+    current: dsl.Input[dsl.Dataset],
+    drift: dsl.Output[dsl.Artifact],
     report: dsl.Output[dsl.HTML],
     summary: dsl.Output[dsl.Markdown],
     metrics: dsl.Output[dsl.Metrics],
-    spec: dict = {},
-    stale: list = [],
-    model: str = "",
-    evaluation: str = "",
+    champion: dsl.Input[dsl.Model] = None,
+    evaluation: dsl.Input[dsl.Artifact] = None,
+    baseline: dsl.Input[dsl.Dataset] = None,
     predictions: str = "",
-    unlabelled: str = "",
-    rerun: str = "",
-) -> NamedTuple("Outputs", [("drift", str), ("decision", str), ("verdict", str), ("reasons", list)]):
-    """Compare the newest rows with what the champion was trained on.
+    predictions_table: dsl.Input[dsl.Dataset] = None,
+    unlabelled: dsl.Input[dsl.Dataset] = None,
+    since: str = "",
+    until: str = "",
+    stale: list = [],
+    spec: dict = {},
+    spec_file: dsl.Input[dsl.Artifact] = None,
+    features: list = [],
+    label: str = "",
+    score: str = "",
+    task: str = "binary",
+    positive: str = "",
+    event_time: str = "",
+    group: str = "",
+    format: str = "",
+    store: str = "",
+) -> NamedTuple(
+    "Outputs", [("decision", str), ("verdict", str), ("reasons", list), ("warnings", list)]
+):
+    """Compare the newest rows with those that a model was trained on: drift of data, labels and predictions, quality.
+
+    With a champion of train, its own training set is the baseline, and its predictions are judged too. Without one any
+    two tables are compared.
 
     Args:
-        store: Address of the artifact store.
-        reference: Training set of the champion.
-        split: Its split.
-        current: Training set with the newest rows.
-        since: Only rows decided from this time on, ISO 8601; empty for all after the last train row.
-        until: Only rows decided before this time; empty for all.
-        spec: What is checked, as a MonitoringSpec.
-        stale: For each stale feature view why it is stale.
-        model: Reference of the champion, whose predictions are checked too; empty for none.
-        evaluation: Reference of its evaluation at the gate; empty for none.
-        predictions: Reference of a log of predictions; empty to score the newest rows with the champion.
-        unlabelled: Reference of decisions whose label is not known yet, which are checked too; empty for none.
-        rerun: Stages that run whatever the memo holds, as train,evaluate; empty for none.
+        current: The newest rows: with a champion a training set, else a table.
+        champion: The model, of resolve; empty to compare two tables.
+        evaluation: The champion's evaluation at the gate, of resolve; empty for none.
+        baseline: Without a champion: the earlier rows, of the same columns.
+        predictions: With a champion: a log of predictions as a reference, `latest` for the newest of batch scoring, or
+            Parquet files at a path or an address; empty to let the champion score the newest rows.
+        predictions_table: The same log as a table, or of score.
+        unlabelled: With a champion: rows whose label is not known yet, which are checked too.
+        since: With a champion: only rows decided from this time on (ISO 8601 with zone); empty for all after the last
+            train row.
+        until: With a champion: only rows decided before this time; empty for all.
+        stale: For each stale feature view why it is stale, of compute_features.
+        spec: What is checked, as a MonitoringSpec; empty for the default.
+        spec_file: The same as a file of YAML or JSON.
+        features: The columns of two tables to compare; empty for all numbers and categories besides the columns named
+            below, and besides ids, of which no value occurs twice.
+        label: Column of labels, null while they are not known; empty for none.
+        score: Column of predictions, as evaluate reads them; empty for none.
+        task: binary, multiclass, regression or ranking.
+        positive: The positive one of two classes with names.
+        event_time: Column with the time of each row, so that seasons and days count; empty if rows are independent.
+        group: Column of the rows that are ranked together; empty for none.
+        format: parquet, csv or jsonl; empty to look at the tables.
+        store: Address of the artifact store; empty for that of the champion, or for none.
 
     Returns:
-        drift: Reference of the drift report.
         decision: retrain, keep or not judged.
-        verdict: fail if any check alarms, warn if a change did not cause an alarm, or pass.
-        reasons: Why the verdict is not pass: the alarms, else the warnings.
-        report: The report for the UI.
-        summary: What moved, how much it matters, and why there is an alarm or not, for the UI.
-        metrics: The number of each check, for the UI.
+        verdict: fail if a check alarms, also one of quality, which asks for no new model and leaves decision at keep;
+            inconclusive if neither drift nor performance could be judged; warn if a change did not cause an alarm; or
+            pass.
+        reasons: Why it is no pass.
+        warnings: Changes that gave no alarm, and checks that could not run.
+        drift: The judgement with each check, for retrain.
+        report: The report.
+        summary: What moved, how much it matters, and why there is an alarm or not.
+        metrics: The number of each check.
     """
+    from gatehouse.data.component_task import ComponentTask, verdict_facts
+    from gatehouse.errors import ConfigurationError
+    from gatehouse.monitoring.collecting_stage import collect_log
+    from gatehouse.monitoring.datasets import compare
     from gatehouse.monitoring.report import present
+    from gatehouse.monitoring.spec import MonitoringSpec
     from gatehouse.monitoring.stage import monitor as watch
-    from gatehouse.store.parameters import open_store, request_of, runner
+    from gatehouse.store.parameters import checked, configuration_of
 
-    opened = open_store(store)
-    compared = {"reference": reference, "split": split, "current": current, "since": since, "until": until}
-    compared |= {"model": model, "evaluation": evaluation, "predictions": predictions}
-    request = request_of(watch, **compared, unlabelled=unlabelled, stale=stale, spec=spec)
-    result = runner(opened, rerun)(watch, request)
-    present(opened, result.drift, report, summary, metrics)
-    return (result.drift, result.decision, result.verdict, list(result.alarms or result.warnings))
+    settings = configuration_of("spec", spec, spec_file, default={})
+    if bool(champion) == bool(baseline):
+        raise ConfigurationError(f"Expected a champion or a baseline, found {'both' if champion else 'neither'}.")
+    run = ComponentTask(store, champion, current if champion else None)
+    if champion:
+        model = run.take("champion", champion, "models")
+        log = run.find(predictions_table) or (predictions_table.path if predictions_table else predictions)
+        judged = {
+            "model": model,
+            "evaluation": run.take("evaluation", evaluation, "evaluations"),
+            "current": run.take("current", current, "training-sets"),
+            "predictions": run.run(collect_log, log=log, model=model).predictions,
+            "unlabelled": run.take("unlabelled", unlabelled, "decisions"),
+        }
+        result = run.run(watch, **judged, since=since, until=until, stale=stale, spec=settings)
+        verdict, reasons, warnings = result.verdict, list(result.alarms or result.warnings), list(result.warnings)
+    else:
+        columns = {"label": label, "score": score, "task": task, "positive": positive}
+        columns |= {"event_time": event_time, "group": group}
+        before, now = (run.table(table, format) for table in (baseline, current))
+        checks = checked("spec", MonitoringSpec, settings)
+        result = compare(run.store, checks, before, now, columns, features)
+        known = result.decision != "not judged"
+        verdict = "fail" if result.alarms else "pass" if known else "inconclusive"
+        reasons = list(result.alarms or (() if known else result.reasons))
+        warnings = [text for text in result.warnings if text.removeprefix("not judged: ") not in reasons]
+    present(run.store, result.drift, report, summary, metrics)
+    run.label(result.drift, report, summary, metrics)
+    run.give(drift, result.drift, decision=result.decision, **verdict_facts(verdict, reasons))
+    return (result.decision, verdict, reasons, warnings)

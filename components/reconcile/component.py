@@ -34,18 +34,10 @@ def reconcile(
         summary: The result in one line.
         warnings: What a person should know, though the verdict is pass.
     """
-    from gatehouse.operations.reconciling.stage import reconcile as run_reconcile
-    from gatehouse.store.parameters import open_store, request_of, runner, values_of
+    from gatehouse.data.component_task import ComponentTask
+    from gatehouse.operations.reconciling.stage import reconcile as look_after
 
-    run = runner(open_store(store))
-    request = request_of(
-        run_reconcile,
-        project=project,
-        pipelines=pipelines,
-        schedules=schedules,
-        when=when,
-        form=form,
-        owners=owners,
-        quiet_hours=quiet_hours,
-    )
-    return values_of(run(run_reconcile, request))
+    notices = {"when": when, "form": form, "owners": owners, "quiet_hours": quiet_hours}
+    watched = {"project": project, "pipelines": pipelines, "schedules": schedules}
+    result = ComponentTask(store).run(look_after, **watched, **notices)
+    return (list(result.unreported), result.removed, result.summary, list(result.warnings))

@@ -35,13 +35,14 @@ def report_end(
         posted: Whether the webhook accepted the notice.
         summary: What happened to each stage, for the UI.
     """
-    from gatehouse.operations.ending.stage import EndRequest, summary_of
-    from gatehouse.operations.ending.stage import report_end as report
-    from gatehouse.store.parameters import open_store
+    from pathlib import Path
 
-    end = EndRequest(project=project, pipeline=pipeline, kfp_state=status.state, when=when, form=form, owners=owners)
-    opened = open_store(store)
-    result = report(end, opened)
-    with open(summary.path, "w", encoding="utf-8") as stream:
-        stream.write(summary_of(opened, result))
+    from gatehouse.data.component_task import ComponentTask
+    from gatehouse.operations.ending.stage import report_end as report
+    from gatehouse.operations.ending.stage import summary_of
+
+    task = ComponentTask(store)
+    ended = {"project": project, "pipeline": pipeline, "kfp_state": status.state}
+    result = task.run(report, **ended, when=when, form=form, owners=owners)
+    Path(summary.path).write_text(summary_of(task.store, result), encoding="utf-8")
     return (result.state, result.failed_stage, result.posted)

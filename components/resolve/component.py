@@ -1,4 +1,4 @@
-"""The KFP interface of the stage `resolve`."""
+"""The KFP interface of the champion."""
 
 from typing import NamedTuple
 
@@ -12,60 +12,43 @@ def resolve(
     store: str,
     model_name: str,
     model: dsl.Output[dsl.Model],
-    candidate: str = "",
-    training_set: str = "",
-    split: str = "",
-    policy: dict = {},
+    training_set: dsl.Output[dsl.Dataset],
+    split: dsl.Output[dsl.Artifact],
+    evaluation: dsl.Output[dsl.Artifact],
+    candidate: dsl.Input[dsl.Model] = None,
     required: bool = False,
     files: bool = True,
-) -> NamedTuple(
-    "Outputs",
-    [
-        ("champion", str),
-        ("version", int),
-        ("training_set", str),
-        ("split", str),
-        ("evaluation", str),
-        ("registered", str),
-        ("reference", str),
-    ],
-):
-    """Find the champion, its files and its training data; or the one that a candidate must be compared with.
+) -> NamedTuple("Outputs", [("version", int), ("registered", str)]):
+    """Find the champion, its files, and what it was trained and judged on.
 
     Args:
         store: Address of the artifact store.
         model_name: Name under which models are registered.
-        candidate: Reference of a candidate, which is never its own champion; empty for the champion itself.
-        training_set: Reference of the training set that the candidate is judged on.
-        split: Reference of its split.
-        policy: The promotion policy that the candidate is judged by, as a GatePolicy.
+        candidate: A candidate of train, which is never its own champion; empty for the champion itself.
         required: Whether a model without a champion is an error.
-        files: Whether to give the champion's files too.
+        files: Whether to write the champion's files; else model holds its manifest.
 
     Returns:
-        champion: Reference of the champion; empty for none.
         version: Its version; 0 for none.
-        training_set: Reference of its training set; empty for none.
-        split: Reference of its split; empty for none.
-        evaluation: Reference of its evaluation at the gate.
         registered: When it was registered, in UTC; empty if the ledger does not say.
-        reference: Address of the champion; empty for none.
-        model: A folder with the champion's files; empty for none.
+        model: The champion: a folder with its files, empty if there is no champion.
+        training_set: Its training set; nothing for a model that Gatehouse did not train.
+        split: The split that it was trained by; nothing for a model that Gatehouse did not train.
+        evaluation: Its evaluation at the gate.
     """
     from pathlib import Path
 
-    from gatehouse.registry.stage import resolve as run_resolve
-    from gatehouse.store.parameters import as_written, checked, open_store, runner, values_of
-    from gatehouse.store.transfer import export
+    from gatehouse.data.component_task import ComponentTask
+    from gatehouse.registry.stage import resolve as find
 
-    opened = open_store(store)
-    champion_of = {"model_name": model_name, "candidate": candidate, "required": required, "policy": policy}
-    champion_of |= {"training_set": training_set, "split": split}
-    result = runner(opened)(run_resolve, checked("resolve", run_resolve.request, as_written(champion_of)))
-    reference = opened.address_of(result.champion) if result.champion else ""
-    if files:
+    task = ComponentTask(store)
+    wanted = {"model_name": model_name, "candidate": task.take("candidate", candidate, "models"), "required": required}
+    result = task.run(find, **wanted)
+    if files and not result.champion:
         Path(model.path).mkdir(parents=True, exist_ok=True)
-        if result.champion:
-            export(opened, result.champion, Path(model.path))
-            model.metadata["reference"] = reference
-    return (*values_of(result), reference)
+    facts = {"model_name": model_name, "version": str(result.version), "registered": result.registered}
+    task.give(model, result.champion, tables=files, **facts)
+    for output, reference in ((training_set, result.training_set), (split, result.split)):
+        task.give(output, reference)
+    task.give(evaluation, result.evaluation)
+    return (result.version, result.registered)

@@ -1,39 +1,46 @@
-"""The KFP interface of the stage `retrain`."""
+"""The KFP interface of an order for a new model."""
 
 from typing import NamedTuple
+
+from kfp import dsl
 
 from gatehouse.components.interface import component
 
 
-@component("training", title="Order a new model", cpu="500m", memory="1G", minutes=15)
+@component(
+    "training",
+    title="Order a new model",
+    cpu="500m",
+    memory="1G",
+    minutes=15,
+    configurations={"spec": "retraining"},
+)
 def retrain(
-    store: str,
+    drift: dsl.Input[dsl.Artifact],
+    champion: dsl.Input[dsl.Model],
     project: str,
     model_name: str,
-    model: str,
-    drift: str,
     spec: dict = {},
-    registered: str = "",
     source: str = "",
     window: str = "",
     until: str = "",
+    store: str = "",
 ) -> NamedTuple(
     "Outputs", [("action", str), ("cause", str), ("run", str), ("reasons", list), ("summary", str), ("warnings", list)]
 ):
     """Order a training if one is due and no limit holds it back; a cause is ordered once.
 
     Args:
-        store: Address of the artifact store.
-        project: Name of the project.
+        drift: The judgement of monitor.
+        champion: The model that it judged, of resolve.
+        project: Name of the project whose training pipeline is run.
         model_name: Name under which models are registered.
-        model: Reference of the champion.
-        drift: Reference of the drift report.
-        registered: When the champion was registered, in UTC; empty if not known.
+        spec: What asks for a new model, and how often, as a RetrainSpec.
         source: Where the training reads the raw tables; empty for the project's source.
         window: The events that the training reads; empty for all.
         until: End of the window that was monitored; empty if it reaches up to now. A window of the past, as in a
             backfill, orders nothing.
-        spec: What asks for a new model, and how often, as a RetrainSpec.
+        store: Address of the artifact store; empty for that of the judgement.
 
     Returns:
         action: nothing, held back, done, under way, submitted, or ordered.
@@ -43,20 +50,13 @@ def retrain(
         summary: The result in one line.
         warnings: What a person should know, though the verdict is pass.
     """
-    from gatehouse.monitoring.retraining_stage import retrain as run_retrain
-    from gatehouse.store.parameters import open_store, request_of, runner, values_of
+    from gatehouse.data.component_task import ComponentTask
+    from gatehouse.monitoring.retraining_stage import retrain as order
 
-    run = runner(open_store(store))
-    request = request_of(
-        run_retrain,
-        project=project,
-        model_name=model_name,
-        model=model,
-        drift=drift,
-        registered=registered,
-        source=source,
-        window=window,
-        until=until,
-        spec=spec,
-    )
-    return values_of(run(run_retrain, request))
+    task = ComponentTask(store, drift, champion)
+    judged = {"drift": task.take("drift", drift, "drift-reports"), "model": task.take("champion", champion, "models")}
+    judged["registered"] = champion.metadata.get("registered", "")
+    run = {"project": project, "model_name": model_name, "source": source, "window": window, "until": until}
+    result = task.run(order, **judged, **run, spec=spec)
+    ordered = (result.action, result.cause, result.run)
+    return (*ordered, list(result.reasons), result.summary, list(result.warnings))

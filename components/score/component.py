@@ -1,34 +1,51 @@
-"""The KFP interface of the stage `score`."""
+"""The KFP interface of batch scoring."""
 
 from typing import NamedTuple
+
+from kfp import dsl
 
 from gatehouse.components.interface import component
 
 
 @component("training", title="Score", caching=True, cpu="2", memory="4G")
 def score(
-    store: str,
-    model: str,
-    rows: str,
-    version: int = 0,
-    rerun: str = "",
-) -> NamedTuple("Outputs", [("predictions", str), ("rows", int)]):
-    """Score rows with a model: Parquet files of keys, decision time, predictions, model and version.
+    data: dsl.Input[dsl.Dataset],
+    model: dsl.Input[dsl.Model],
+    predictions: dsl.Output[dsl.Dataset],
+    format: str = "",
+    store: str = "",
+    tables: bool = False,
+) -> NamedTuple("Outputs", [("rows", int)]):
+    """Score rows with a model that Gatehouse trained.
 
     Args:
-        store: Address of the artifact store.
-        model: Reference of the model.
-        rows: Reference of the rows: decisions, or a training set.
-        version: Number under which the model is registered; 0 where it is not.
-        rerun: Stages that run whatever the memo holds, as train,evaluate; empty for none.
+        data: Rows of retrieve_features, a training set; or any table with the model's features, whose other columns
+            stay: in Parquet (a file or a folder), CSV or JSON lines.
+        model: The model, of train or resolve.
+        format: parquet, csv or jsonl; empty to look at the table.
+        store: Address of the artifact store; empty for that of the model.
+        tables: Whether to write the predictions of an artifact's rows for tasks that do not know Gatehouse, in place of
+            a manifest; those of a table are always written.
 
     Returns:
-        predictions: Reference of the predictions; empty for none.
         rows: Number of rows.
+        predictions: By row keys, time, model and version, or the columns of the table; with probability and positive
+            for two classes, class and probabilities for several, prediction, or score.
     """
-    from gatehouse.monitoring.scoring_stage import score as run_score
-    from gatehouse.store.parameters import open_store, request_of, runner, values_of
+    from gatehouse.data.component_task import ComponentTask
+    from gatehouse.data.datasets import write_dataset
+    from gatehouse.monitoring.scoring_stage import score as score_rows
+    from gatehouse.monitoring.scoring_stage import score_table
 
-    run = runner(open_store(store), rerun)
-    request = request_of(run_score, model=model, rows=rows, version=version)
-    return values_of(run(run_score, request))
+    task = ComponentTask(store, model)
+    trained = task.take("model", model, "models")
+    if reference := task.find(data, "decisions", "training-sets"):
+        result = task.run(score_rows, model=trained, rows=reference, version=int(model.metadata.get("version", "0")))
+        task.give(predictions, result.predictions, tables=tables, model=task.address(trained))
+        return (result.rows,)
+    if task.is_nothing(data):
+        task.give(predictions, "")
+        return (0,)
+    write_dataset(scored := score_table(task.store, trained, task.table(data, format)), predictions.path)
+    predictions.metadata["model"] = task.address(trained)
+    return (scored.num_rows,)

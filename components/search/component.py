@@ -7,13 +7,14 @@ from kfp import dsl
 from gatehouse.components.interface import LONGEST_MINUTES, component
 
 
-@component("training", title="Search parameters", cpu="2", memory="8G", minutes=LONGEST_MINUTES, artifacts=("data",))
+@component("training", title="Search parameters", cpu="2", memory="8G", minutes=LONGEST_MINUTES, artifacts=("data",), configurations={"spec": "search"},)
 def search(
     report: dsl.Output[dsl.HTML],
     table: dsl.Output[dsl.Markdown],
     trials: dsl.Output[dsl.Dataset],
-    experiment: dict = {},
-    experiment_file: dsl.Input[dsl.Artifact] = None,
+    experiment: dsl.Output[dsl.Artifact],
+    spec: dict = {},
+    spec_file: dsl.Input[dsl.Artifact] = None,
     command: list = ["python", "script.py"],
     script: str = "",
     script_file: dsl.Input[dsl.Artifact] = None,
@@ -27,9 +28,9 @@ def search(
     name: str = "search",
     store: str = "",
 ) -> NamedTuple(
-    "Outputs", [("best", dict), ("value", float), ("summary", str), ("reference", str), ("warnings", list)]
+    "Outputs", [("best", dict), ("value", float), ("summary", str), ("warnings", list)]
 ):
-    """Search the parameters of any script, or of a component, with the controller of `tune`.
+    """Search the parameters of any script, or of a component, as `train` searches those of a model.
 
     A trial is a run of the command, as `launch` runs it. Its parameters replace {name} in the command, and are in the
     JSON file $GATEHOUSE_PARAMETERS. The last line `metric=value` with the objective is its value, and each such line is
@@ -37,8 +38,8 @@ def search(
     repeats it if the code is in the image.
 
     Args:
-        experiment: What is searched and how, as an ExperimentSpec or a Katib Experiment; parameters have any name.
-        experiment_file: The same as YAML or JSON.
+        spec: What is searched and how, as an ExperimentSpec or a Katib Experiment; parameters have any name.
+        spec_file: The same as YAML or JSON.
         command: Program and arguments of a trial, with {name} for a parameter.
         script: Text of a Python program, which is script.py where the command starts; empty for code in the image.
         script_file: The program as a file, or as a folder in which the command starts.
@@ -57,10 +58,10 @@ def search(
         best: The parameters of the best trial.
         value: The objective of the best trial.
         summary: The result in one line.
-        reference: Address of the experiment in the store; empty without one.
         warnings: What of a Katib Experiment is left out, and that all trials gave one value.
         report: The report of the experiment.
         table: The best trials.
+        experiment: The search in the store; nothing without one.
         trials: All trials as Parquet: number, state, reason, parameters, metrics.
     """
     parameters = dict(locals())
@@ -68,10 +69,10 @@ def search(
     import shutil
     from pathlib import Path
 
+    from gatehouse.data.component_task import ComponentTask, local_files
     from gatehouse.errors import ConfigurationError
     from gatehouse.launchers.commands import command_of
-    from gatehouse.reports.rendering import rendered
-    from gatehouse.store.parameters import given, open_store
+    from gatehouse.store.parameters import configuration_of
     from gatehouse.store.run import task_id
     from gatehouse.tuning.command_trials import unread
     from gatehouse.tuning.component_trial import COMMAND, write_component
@@ -79,26 +80,26 @@ def search(
     from gatehouse.tuning.reports.page import write_markdown, write_trials
     from gatehouse.tuning.stage import search as run_search
 
-    body = given("experiment", experiment, experiment_file)
-    spec, parameters["command"], warnings = search_of(body, COMMAND if trial else command)
+    body = configuration_of("spec", spec, spec_file)
+    sought, parameters["command"], warnings = search_of(body, COMMAND if trial else command)
     parameters["timeout_minutes"] = trial_timeout_minutes
-    here, inputs = Path(report.path).parent, {"code": script_file, "data": data}
+    here = Path(report.path).parent
+    inputs = {"code": local_files(script_file, here / "input-code"), "data": local_files(data, here / "input-data")}
     if trial:
         if script or script_file:
             raise ConfigurationError("trial: expected a component, or a script and its command, found both.")
-        searched = [parameter.name for parameter in spec.parameters]
+        searched = [parameter.name for parameter in sought.parameters]
         inputs["code"] = write_component(trial, arguments, searched, data is not None, here / "component")
-    opened = open_store(store or str(here / "unfinished"))  # The next attempt of this task finds it.
-    given_command = command_of(parameters, inputs, here / "script.py")
-    task = "" if "code" in given_command["inputs"] else task_id()  # Other code may run in another task.
-    result = run_search(run_search.request(**given_command, task=task, spec=spec, seed=seed), opened)
-    shutil.copyfile(rendered(opened, result.experiment), report.path)
-    write_markdown(opened, result.experiment, table.path)
-    write_trials(opened, result.experiment, trials.path)
-    warnings += unread(opened, result.experiment, spec.objective[0].metric)
-    reference = opened.address_of(result.experiment) if store else ""
-    if store:
-        report.metadata["reference"] = trials.metadata["reference"] = reference
-    else:
+    run = ComponentTask(store, unfinished=here / "unfinished")  # The next attempt of this task finds it.
+    tried = command_of(parameters, inputs, here / "script.py")
+    task = "" if "code" in tried["inputs"] else task_id()  # Other code may run in another task.
+    result = run_search(run_search.request(**tried, task=task, spec=sought, seed=seed), run.store)
+    run.show(report, result.experiment)
+    write_markdown(run.store, result.experiment, table.path)
+    write_trials(run.store, result.experiment, trials.path)
+    warnings += unread(run.store, result.experiment, sought.objective[0].metric)
+    run.give(experiment, result.experiment)
+    run.label(result.experiment, table, trials)
+    if not run.kept:
         shutil.rmtree(here / "unfinished", ignore_errors=True)
-    return (json.loads(result.best), result.value, result.summary, reference, warnings)
+    return (json.loads(result.best), result.value, result.summary, warnings)

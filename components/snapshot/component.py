@@ -1,4 +1,4 @@
-"""The KFP interface of the first task of a run: it takes a snapshot of the source and judges it by its contract."""
+"""The KFP interface of a snapshot: of a source or of a Dataset, judged by its contract."""
 
 from typing import NamedTuple
 
@@ -7,14 +7,30 @@ from kfp import dsl
 from gatehouse.components.interface import component
 
 
-@component("data", title="Snapshot the source", cpu="2", memory="4G", minutes=65)
+@component(
+    "data",
+    title="Snapshot the source",
+    cpu="2",
+    memory="4G",
+    minutes=65,
+    configurations={"source": "source", "contract": "contract"},
+)
 def snapshot(
     store: str,
-    source: dict,
+    snapshot: dsl.Output[dsl.Dataset],
+    validation: dsl.Output[dsl.Artifact],
     metrics: dsl.Output[dsl.Metrics],
     report: dsl.Output[dsl.HTML],
+    source: dict = {},
+    source_file: dsl.Input[dsl.Artifact] = None,
+    dataset: dsl.Input[dsl.Dataset] = None,
     contract: dict = {},
     contract_file: dsl.Input[dsl.Artifact] = None,
+    name: str = "dataset",
+    keys: list = [],
+    event_time: str = "",
+    sensitive: list = [],
+    format: str = "",
     location: str = "",
     window: str = "",
     backfill: str = "",
@@ -24,55 +40,79 @@ def snapshot(
     model_name: str = "",
     since: str = "",
     until: str = "",
-    forcible: list = [],
     rerun: str = "",
+    tables: bool = False,
 ) -> NamedTuple(
-    "Outputs", [("snapshot", str), ("as_of", str), ("validation", str), ("verdict", str), ("reasons", list)]
+    "Outputs", [("rows", dict), ("as_of", str), ("verdict", str), ("reasons", list), ("warnings", list)]
 ):
-    """Take an immutable snapshot of a source, and judge it by its contract.
+    """Keep the rows of a source or of a Dataset in a store, where they never change, and judge them by a contract.
+
+    Equal rows give the same snapshot. A broken contract is a verdict: the next task that gets `validation` refuses it.
 
     Args:
         store: Address of the artifact store.
-        source: The source, as a SourceSpec.
-        contract: The contract, or its reference under the key reference.
-        contract_file: The contract as a file in YAML or JSON, in place of `contract`.
-        location: Read the raw tables here instead; empty for the source's own place.
-        window: Only events of START/END; empty for all.
+        source: Where raw tables are read, as a SourceSpec; or a Dataset.
+        source_file: The same as a file of YAML or JSON.
+        dataset: A table in place of a source: Parquet (a file or a folder), CSV or JSON lines.
+        contract: What the rows promise; empty for no judgement.
+        contract_file: The same as a file of YAML or JSON.
+        name: Name of the snapshot of a Dataset, and of its table.
+        keys: Columns of a Dataset that, with the event time, no two rows share; the rows are sorted by them.
+        event_time: Column of a Dataset with the times from which rows are known, which features need; empty for none.
+        sensitive: Columns of a Dataset whose values are never shown.
+        format: parquet, csv or jsonl; empty to look at the Dataset.
+        location: Read the source's tables here; empty for the source's own place.
+        window: Only events of START/END, as 2013-01-01/2013-07-01; empty for all.
         backfill: Why rows of the earlier snapshot may change; empty where they may not.
-        baseline: Reference of an earlier validation to compare distributions with; empty for none.
+        baseline: Reference of an earlier validation, with which rules on drift compare; empty for none.
         snapshots: References of other snapshots that foreign keys lead to, by the name that the contract gives them.
-        configs: References of the configuration that the tasks of the run read.
+        configs: References of published configuration that later tasks read, which must be in the store.
         model_name: The model that the run trains, where monitoring may have ordered it; empty for none.
         since: Start of the span that the run is for (ISO 8601 with zone); empty for none.
         until: Its end; empty for none.
-        forcible: The stages that `rerun` may name.
-        rerun: Stages that run whatever the memo holds, as train,evaluate; empty for none.
+        rerun: Stages of this run that run whatever the memo holds, as train,evaluate; empty for none.
+        tables: Whether to write the rows of one table for tasks that do not know Gatehouse, in place of a manifest.
 
     Returns:
-        snapshot: Reference of the snapshot.
-        as_of: The newest availability time in it.
-        validation: Reference of the validation.
-        verdict: pass or fail, by the contract.
-        reasons: Why it is fail.
-        metrics: Numbers of rules judged, failed and warned for the UI.
-        report: The report of the validation for the UI.
+        rows: Number of rows by table.
+        as_of: The newest time from which a row is known; empty without an event time.
+        verdict: pass or fail by the contract; not checked without one.
+        reasons: Why it is no pass.
+        warnings: What differs from the earlier snapshot, and rules that only warn.
+        snapshot: The snapshot.
+        validation: The judgement by the contract, with verdict and reasons.
+        metrics: Numbers of rules judged, failed and warned.
+        report: The report of the validation, else of the snapshot.
     """
-    from gatehouse.data.snapshot.stage import snapshot as take
+    from gatehouse.data.component_task import ComponentTask, verdict_facts
+    from gatehouse.data.snapshot.stage import snapshot as take_snapshot
+    from gatehouse.data.snapshot.whole_table import snapshot_table
     from gatehouse.data.validation.contract import publish_contract
     from gatehouse.data.validation.report import show
     from gatehouse.data.validation.stage import validate
     from gatehouse.operations.preparing.stage import prepare
-    from gatehouse.store.parameters import given, open_store, request_of, runner
+    from gatehouse.store.canonical import canonical_json
+    from gatehouse.store.parameters import configuration_of
 
-    opened = open_store(store)
-    run = runner(opened, rerun)
-    needs = {"rerun": rerun, "stages": forcible, "configs": configs, "model_name": model_name}
-    run(prepare, request_of(prepare, **needs, since=since, until=until))
-    read = {"location": location, "window": window, "backfill": backfill}
-    taken = run(take, request_of(take, source=source, **read))
-    beside = {"baseline": baseline, "snapshots": snapshots}
-    promised = publish_contract(opened, given("contract", contract, contract_file))
-    request = request_of(validate, snapshot=taken.snapshot, contract=promised, delivery=list(taken.delivery), **beside)
-    judged = run(validate, request)
-    show(judged, opened, metrics, report)
-    return (taken.snapshot, taken.as_of, judged.validation, judged.verdict, list(judged.reasons))
+    task = ComponentTask(store)
+    task.run(prepare, rerun=rerun, configs=configs, model_name=model_name, since=since, until=until)
+    if dataset:
+        columns = {"keys": keys, "event_time": event_time, "sensitive": sensitive}
+        made = snapshot_table(task.store, task.table(dataset, format), name, **columns)
+    else:
+        read = {"location": location, "window": window, "backfill": backfill}
+        made = task.run(take_snapshot, source=configuration_of("source", source, source_file), **read)
+    task.give(snapshot, made.snapshot, tables=tables, delivery=canonical_json(list(made.delivery)))
+    verdict, reasons, warnings, judged = "not checked", ["the snapshot has no contract"], list(made.warnings), ""
+    if contract or contract_file:
+        promised = publish_contract(task.store, configuration_of("contract", contract, contract_file))
+        about = {"baseline": baseline, "snapshots": snapshots, "delivery": list(made.delivery)}
+        result = task.run(validate, snapshot=made.snapshot, contract=promised, **about)
+        show(result, task.store, metrics, report)
+        verdict, reasons, judged = result.verdict, list(result.reasons), result.validation
+        warnings += [warning for warning in result.warnings if warning not in warnings]
+    else:
+        task.show(report, made.snapshot)
+    task.label(judged or made.snapshot, metrics, report)
+    task.give(validation, judged, **verdict_facts(verdict, reasons))
+    return (made.rows, made.as_of, verdict, reasons, warnings)

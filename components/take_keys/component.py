@@ -1,6 +1,8 @@
-"""The KFP interface of the stage `take_keys`."""
+"""The KFP interface of a person's file of keys."""
 
 from typing import NamedTuple
+
+from kfp import dsl
 
 from gatehouse.components.interface import component
 
@@ -8,22 +10,25 @@ from gatehouse.components.interface import component
 @component("control", title="Take the keys to score")
 def take_keys(
     store: str,
-    keys: str,
-    name: str,
-) -> NamedTuple("Outputs", [("taken", str)]):
-    """Publish a file of keys and times as it is.
+    address: str,
+    keys: dsl.Output[dsl.Dataset],
+    name: str = "keys",
+) -> NamedTuple("Outputs", [("number_of_files", int)]):
+    """Publish a file of keys and times as it is, for retrieve_features.
 
     Args:
         store: Address of the artifact store.
-        keys: Path or URL of a CSV or Parquet file, or a reference of published keys; empty for none.
+        address: Path or URL of a CSV or Parquet file, or a reference of published keys; empty for none.
         name: Name of the artifact.
 
     Returns:
-        taken: Reference of the table; empty for none.
+        number_of_files: 1, or 0 without an address.
+        keys: The keys; nothing without an address.
     """
-    from gatehouse.features.keys.stage import take_keys as run_take_keys
-    from gatehouse.store.parameters import open_store, request_of, runner, values_of
+    from gatehouse.data.component_task import ComponentTask
+    from gatehouse.features.keys.stage import take_keys as publish
 
-    run = runner(open_store(store))
-    request = request_of(run_take_keys, keys=keys, name=name)
-    return values_of(run(run_take_keys, request))
+    task = ComponentTask(store)
+    taken = task.run(publish, keys=address, name=name).taken
+    task.give(keys, taken)
+    return (int(bool(taken)),)

@@ -1,4 +1,4 @@
-"""The KFP interface of the validate stage."""
+"""The KFP interface of a validation: of a snapshot, or of any table."""
 
 from typing import NamedTuple
 
@@ -7,47 +7,92 @@ from kfp import dsl
 from gatehouse.components.interface import component
 
 
-@component("data", title="Validate against the contract", caching=True, cpu="2", memory="4G")
+@component(
+    "data",
+    title="Validate against the contract",
+    caching=True,
+    cpu="2",
+    memory="4G",
+    configurations={"contract": "contract"},
+)
 def validate(
-    store: str,
-    snapshot: str,
+    data: dsl.Input[dsl.Dataset],
+    validation: dsl.Output[dsl.Artifact],
+    statistics: dsl.Output[dsl.Artifact],
     metrics: dsl.Output[dsl.Metrics],
     report: dsl.Output[dsl.HTML],
     contract: dict = {},
     contract_file: dsl.Input[dsl.Artifact] = None,
-    baseline: str = "",
+    baseline: dsl.Input[dsl.Artifact] = None,
+    table: str = "",
+    allow_unchecked: bool = False,
     snapshots: dict = {},
-    delivery: list = [],
-    rerun: str = "",
-) -> NamedTuple("Outputs", [("validation", str), ("verdict", str), ("reasons", list)]):
-    """Judge a snapshot against its contract; a breach is a verdict, and the report is written either way.
+    format: str = "",
+    store: str = "",
+) -> NamedTuple("Outputs", [("verdict", str), ("reasons", list), ("warnings", list)]):
+    """Judge data by a contract: columns, types, nulls, ranges, keys, freshness, and drift from a baseline.
+
+    The task succeeds whatever the verdict is, so that its report is shown; the next task refuses a verdict of fail.
 
     Args:
-        store: Address of the artifact store.
-        snapshot: Reference of the snapshot.
-        contract: The contract, or its reference under the key reference.
-        contract_file: The contract as a file in YAML or JSON, in place of `contract`.
-        baseline: Reference of an earlier validation to compare distributions with; empty for none.
+        data: A snapshot; or a table in Parquet (a file or a folder), CSV or JSON lines.
+        contract: What the data promises: a contract, what it has of one table (columns, …), or its reference.
+        contract_file: The same as a file of YAML or JSON.
+        baseline: With which the rules on drift compare: an earlier validation; of a table also an earlier table.
+        table: The table of the contract that this is, if it has several.
+        allow_unchecked: Whether rules may go unchecked that one table cannot show (freshness, keys in other tables),
+            and those on drift without a baseline. Else they fail, unless the contract only warns of them. Of a
+            snapshot, require_judged of the contract decides.
         snapshots: References of other snapshots that foreign keys lead to, by the name that the contract gives them.
-        delivery: What the guards said as the snapshot was taken.
-        rerun: Stages that run whatever the memo holds, as train,evaluate; empty for none.
+        format: parquet, csv or jsonl; empty to look.
+        store: Address of the artifact store; empty for that of the data, or for none.
 
     Returns:
-        validation: Reference of the validation.
         verdict: pass or fail.
-        reasons: Why it is fail.
-        metrics: Numbers of rules judged, failed and warned for the UI.
-        report: The report for the UI.
+        reasons: Why it is fail: every rule that is broken or not checked.
+        warnings: Rules that are broken and only warn, and those that may go unchecked and did.
+        validation: The judgement, with verdict and reasons.
+        statistics: Statistics of every column as JSON, in the form gatehouse/statistics/1.
+        metrics: Numbers of rules judged, failed and warned.
+        report: The report, with a card of every column.
     """
+    import json
+    import shutil
+    from pathlib import Path
+
+    from gatehouse.data.component_task import ComponentTask, verdict_facts
+    from gatehouse.data.statistics.measurement import STATISTICS_FILE, statistics_of
     from gatehouse.data.validation.contract import publish_contract
+    from gatehouse.data.validation.datasets import contract_of_table, validate_table
     from gatehouse.data.validation.report import show
     from gatehouse.data.validation.stage import validate as judge
-    from gatehouse.store.parameters import given, open_store, request_of, runner
+    from gatehouse.errors import NoRowsError
+    from gatehouse.reports.page import Verdict, render
+    from gatehouse.store.parameters import configuration_of
 
-    opened = open_store(store)
-    promised = publish_contract(opened, given("contract", contract, contract_file))
-    about = {"snapshot": snapshot, "contract": promised, "baseline": baseline, "snapshots": snapshots}
-    request = request_of(judge, **about, delivery=delivery)
-    result = runner(opened, rerun)(judge, request)
-    show(result, opened, metrics, report)
-    return (result.validation, result.verdict, list(result.reasons))
+    task = ComponentTask(store, data, baseline)
+    body = configuration_of("contract", contract, contract_file)
+    if snapshot := task.find(data, "snapshots"):
+        about = {"contract": publish_contract(task.store, body), "snapshots": snapshots}
+        about |= {"baseline": task.take("baseline", baseline, "validations", "statistics")}
+        about |= {"delivery": json.loads(data.metadata.get("delivery", "[]"))}
+        result = task.run(judge, snapshot=snapshot, **about)
+    else:
+        name, promised = contract_of_table(task.store, body, table, allow_unchecked)
+        types = {column: str(rules.type.value) for column, rules in promised.tables[name].columns.items()}
+        try:
+            before = task.find(baseline, "validations", "statistics")
+            rows = task.table(data, format, types), None if before else task.table(baseline, format, types)
+            result = validate_table(task.store, promised, *rows, before)
+        except NoRowsError as error:
+            page = render("report.html", f"Validation of {name}", "", Verdict("fail", str(error)))
+            Path(report.path).write_text(page, encoding="utf-8")
+            task.give(validation, "", **verdict_facts("fail", [str(error)]))
+            return ("fail", [str(error)], [])
+    show(result, task.store, metrics, report)
+    task.label(result.validation, metrics, report)
+    measured = statistics_of(task.store, result.validation)
+    shutil.copyfile(task.store.path(measured, STATISTICS_FILE), statistics.path)
+    task.label(measured, statistics)
+    task.give(validation, result.validation, **verdict_facts(result.verdict, result.reasons))
+    return (result.verdict, list(result.reasons), list(result.warnings))

@@ -64,7 +64,7 @@ class Place:
 
     def require_runs(self, parameters: Mapping[str, Any], key: str = "--param ") -> None:
         """Refuse parameters with which a run would fail on the platform; `key` is put before their names in errors."""
-        from gatehouse.pipelines.tasks import forcible_stages
+        from gatehouse.store.stage import forcible_stages
 
         require_known(str(parameters.get("rerun", "")), forcible_stages())
         if problems := [f"\n  - {key}{problem}" for problem in self.platform.run_problems(parameters)]:

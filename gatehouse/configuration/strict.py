@@ -1,4 +1,4 @@
-"""The base of what a person configures: it refuses unknown keys, and truth values in place of numbers."""
+"""The base of configuration: it refuses unknown keys and truth values in place of numbers, and reads `false` as null."""
 
 from collections.abc import Iterator
 from typing import Any, get_args
@@ -14,14 +14,21 @@ class Strict(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _refuse_truth_values_for_numbers(cls, body: Any) -> Any:
-        """Replace `true` by its text where a number is expected, so that it is refused instead of read as 1."""
+    def _read_truth_values(cls, body: Any) -> Any:
+        """Read `false` as null where null is allowed, and refuse a truth value where a number is expected.
+
+        KFP carries no null, and `performance: false` says that a check is off.
+        """
         if not isinstance(body, dict):
             return body
         replaced = dict(body)
         for name, field in cls.model_fields.items():
             types = {field.annotation, *get_args(field.annotation)}
-            if isinstance(body.get(name), bool) and bool not in types and not types.isdisjoint({int, float}):
+            if not isinstance(body.get(name), bool) or bool in types:
+                continue
+            if body[name] is False and type(None) in types:
+                replaced[name] = None
+            elif not types.isdisjoint({int, float}):
                 replaced[name] = str(body[name]).lower()
         return replaced
 

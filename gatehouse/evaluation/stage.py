@@ -50,7 +50,6 @@ class SelfComparisonError(GatehouseError):
     "evaluate",
     title="Evaluate against the champion",
     pages={"evaluations": "gatehouse.evaluation.report:page"},
-    task=("resolve", "evaluate"),
 )
 def evaluate(request: EvaluateRequest, store: ArtifactStore) -> EvaluateResult:
     """Measure the candidate beside champion and baseline on test rows that none was fitted on, and judge it.

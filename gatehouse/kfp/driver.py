@@ -74,7 +74,7 @@ def _run(pipeline_name: str, store: ArtifactStore, arguments: dict[str, object],
                 f"The pipeline has no parameter {', '.join(unknown)}: expected some of {', '.join(sorted(parameters))}."
             )
         require_choices(pipeline.function, arguments)
-        from gatehouse.pipelines.tasks import forcible_stages
+        from gatehouse.store.stage import forcible_stages
         from gatehouse.store.parameters import require_known
 
         require_known(str(arguments.get("rerun", "")), forcible_stages())

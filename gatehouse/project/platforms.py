@@ -18,12 +18,11 @@ from gatehouse.errors import ConfigurationError
 from gatehouse.launchers.spec import FromSecret, Toleration, Volume
 from gatehouse.monitoring.collecting_stage import LATEST
 from gatehouse.project.project import Project
-from gatehouse.project.task_settings import TaskResources, of_tasks
+from gatehouse.project.task_settings import TaskResources, of_components
 from gatehouse.runtime.images import LOCKS, by_digest, image
 from gatehouse.runtime.plural import counted
 from gatehouse.runtime.redaction import public_address, require_encoded
 from gatehouse.runtime.variables import CREDENTIALS, SETTINGS
-from gatehouse.store.parameters import filled_in
 
 _NAME = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
 _SIZE = r"^([1-9][0-9]*(Mi|Gi|Ti))?$"
@@ -182,7 +181,7 @@ class Platform(Strict):
     @field_validator("stages")
     @classmethod
     def _of_tasks(cls, stages: dict[str, StagePods]) -> dict[str, StagePods]:
-        return of_tasks(stages)
+        return of_components(stages)
 
     @model_validator(mode="after")
     def _check_places(self) -> "Platform":
@@ -230,7 +229,7 @@ class Platform(Strict):
 
     def run_problems(self, parameters: Mapping[str, Any]) -> Iterator[str]:
         """Problems of a run with these parameters on this platform, one sentence each, parameter first."""
-        filled = {name: filled_in(str(value)) for name, value in parameters.items() if value}
+        filled = {name: str(value) for name, value in parameters.items() if value}
         if (store := filled.get("store", self.store)) != self.store:
             yield (
                 f"store: expected {self.store}, where {self.name} has its configuration, found {store}; another store "

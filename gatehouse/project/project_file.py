@@ -16,7 +16,7 @@ from gatehouse.features.spec import FeaturesSpec
 from gatehouse.launchers.spec import Launch, LocalLaunch, division_problem
 from gatehouse.monitoring.spec import MonitoringSpec
 from gatehouse.operations.alerting.notice import Form, When
-from gatehouse.project.task_settings import StageSettings, TaskResources, of_stages, of_tasks
+from gatehouse.project.task_settings import StageSettings, TaskResources, of_stages, of_components
 from gatehouse.tracking.provenance import Prices
 from gatehouse.training.calibration.spec import CalibrationSpec
 from gatehouse.training.spec import TrainSpec, task_of
@@ -108,12 +108,12 @@ class ProjectFile(Strict):
     @field_validator("resources")
     @classmethod
     def _of_tasks(cls, resources: dict[str, TaskResources]) -> dict[str, TaskResources]:
-        return of_tasks(resources)
+        return of_components(resources)
 
     @field_validator("stages")
     @classmethod
     def _of_stages(cls, stages: dict[str, StageSettings]) -> dict[str, StageSettings]:
-        of_tasks({name: settings for name, settings in stages.items() if settings.retries is not None})
+        of_components({name: settings for name, settings in stages.items() if settings.retries is not None})
         return of_stages(stages)
 
     @property

@@ -6,7 +6,7 @@ from typing import Any, Literal, TypeVar
 from pydantic import Field, field_validator
 
 from gatehouse.configuration.strict import Strict
-from gatehouse.store.stage import declared_stages, task_stages
+from gatehouse.store.image import image_names, stages_of
 
 _Value = TypeVar("_Value")
 
@@ -41,26 +41,26 @@ class TaskResources(Strict):
 
 
 def of_stages(settings: dict[str, _Value]) -> dict[str, _Value]:
-    """Settings by stage, if every key is the name of a stage that is a task.
+    """Settings by stage, if every key is the name of a stage that a component runs.
 
     Raises ValueError, naming the other keys.
     """
-    stages = {name for name, stage in declared_stages().items() if not stage.declared.inner}
+    stages = {stage.name for component in image_names() for stage in stages_of(component)}
     if unknown := sorted(settings.keys() - stages):
         raise ValueError(f"expected names of stages ({', '.join(sorted(stages))}), found {', '.join(unknown)}")
     return settings
 
 
-def of_tasks(settings: dict[str, _Value]) -> dict[str, _Value]:
-    """Settings by stage, if every key is the name of a stage with a pod of its own.
+def of_components(settings: dict[str, _Value]) -> dict[str, _Value]:
+    """Settings by component, if every key is the name of one: of what has a pod.
 
-    Raises ValueError, naming the other keys, and the stages whose pods run them.
+    Raises ValueError, naming the other keys, and the components whose pods run them.
     """
-    if shared := sorted(settings.keys() & task_stages()):
-        raise ValueError(
-            "expected " + ", ".join(f"{task_stages()[name]} instead of {name}, which its pod runs" for name in shared)
-        )
-    return of_stages(settings)
+    pods = {stage.name: name for name in image_names() for stage in stages_of(name)}
+    if unknown := sorted(settings.keys() - image_names().keys()):
+        hints = [f"{pods[name]} instead of {name}, which its pod runs" for name in unknown if name in pods]
+        raise ValueError(f"expected {', '.join(hints or sorted(image_names()))}, found {', '.join(unknown)}")
+    return settings
 
 
 class StageSettings(Strict):

@@ -1,14 +1,7 @@
-"""The parameters of a run and of its tasks: their forms in KFP's UI, and requests and results as KFP parameters.
+"""Configuration as KFP parameters: KFP carries JSON without null, with every number as a fraction, and keeps no order."""
 
-KFP's UI shows names and defaults, but no descriptions. So the default of a run's parameter is a form: it says what
-happens without a value, and gives an example.
-"""
-
-import atexit
 import json
-import os
 import re
-import tempfile
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_origin
@@ -18,38 +11,12 @@ from pydantic import BaseModel
 from gatehouse.configuration.yaml_lines import load_model, read_yaml
 from gatehouse.errors import ConfigurationError
 from gatehouse.runtime.plural import counted
-from gatehouse.store.run import LAST_STAGE, RUN_ID, run_id
-from gatehouse.store.stage import Req, Res, Stage, StageModel
-from gatehouse.store.store import ArtifactStore
-
-WINDOW = "all, or START/END as 2013-01-01/2013-07-01"
-SOURCE = "the project's, or a path as s3://bucket/folder"
-RERUN = "none, or stages as train,evaluate"
-BACKFILL = "none, or why rows of the earlier snapshot change"
-SINCE = "all, or from a time as 2013-11-01T00:00:00Z"
-UNTIL = "all, or before a time as 2013-12-01T00:00:00Z"
-KEYS = "none, or a file of keys and times as s3://bucket/keys.csv"
-PREDICTIONS = "none, or latest, a reference, or Parquet files"
-_FORMS = (WINDOW, SOURCE, RERUN, BACKFILL, SINCE, UNTIL, KEYS, PREDICTIONS)
-_UNFILLED = frozenset({"", *_FORMS, *(form.partition(",")[0] for form in _FORMS)})
-_FILLED_IN = frozenset({"source", "location", "window", "backfill", "since", "until", "keys", "log"})
-"""Fields of requests that get a parameter of a run as a person filled it in; elsewhere `none` and `all` are names."""
 
 _Model = TypeVar("_Model", bound=BaseModel)
-_MARK = "(gatehouse "
-"""Begins a text that stands for something else. Nobody writes it by hand, as they do `(none)`."""
-_NUMBER = re.compile(r"\(gatehouse number (.+)\)")
 _MOST_EXACT = 2**53
 """Every whole number up to this one is a fraction of 64 bits too."""
-_NULL = f"{_MARK}null)"
-"""Stands for null in an object, which KFP's SDK cannot compile."""
 _ESCAPED = re.compile(r'"(?=.*\\u)(?:[^"\\\x00-\x1f]|\\["\\/bfnrt]|\\u[0-9a-f]{4})*"')
 """A text as JSON writes it, with a character by its number: a spec is ASCII, and a name in it may not be."""
-
-
-def filled_in(text: str) -> str:
-    """The text that a person filled in; empty where the field still shows its form, or the word before its comma."""
-    return "" if text in _UNFILLED else text
 
 
 def nonces_of(rerun: str) -> dict[str, str]:
@@ -57,7 +24,7 @@ def nonces_of(rerun: str) -> dict[str, str]:
 
     With `train,evaluate@2`, two runs with the same nonce run the stages once.
     """
-    names, _, nonce = filled_in(rerun).partition("@")
+    names, _, nonce = rerun.partition("@")
     return {name.strip(): nonce or "forced" for name in names.split(",") if name.strip()}
 
 
@@ -69,30 +36,27 @@ def require_known(rerun: str, stages: Collection[str]) -> None:
         )
 
 
-def request_of(stage: Stage[Req, Any], /, **parameters: Any) -> Req:
-    """Build a request from parameters, by the name of their field; raises pydantic's ValidationError."""
-    texts = {name: filled_in(text) for name in _FILLED_IN if isinstance(text := parameters.get(name), str)}
-    return spec_of(stage.request, parameters | texts)
-
-
 def parameter_of(spec: BaseModel) -> dict[str, Any]:
     """A configuration as a KFP parameter: an object, which the UI shows line by line.
 
     Only what differs from the defaults is in it: Argo keeps the parameters of a task six times in its table of nodes,
-    which may not grow beyond a megabyte. KFP's SDK accepts no null, and KFP turns every number into a
-    float. So null, and numbers that this would change, are written as marked text.
+    which may not grow beyond a megabyte.
+    """
+    return as_parameter(_differing(spec, spec.model_dump(mode="json")))
+
+
+def as_parameter(body: Mapping[str, Any]) -> dict[str, Any]:
+    """An object in the form that KFP carries: ASCII, with `false` for null, which configuration reads as null.
+
+    Raises ConfigurationError for a whole number that KFP, which carries fractions of 64 bits, would change.
     """
 
-    def marked(value: Any) -> Any:
-        if value is None:
-            return _NULL
-        if isinstance(value, str):
-            return _ascii(value)
-        whole = isinstance(value, float) and value.is_integer()
-        large = isinstance(value, int) and abs(value) > _MOST_EXACT
-        return f"{_MARK}number {value!r})" if whole or large else value
+    def carried(value: Any) -> Any:
+        if isinstance(value, int) and abs(value) > _MOST_EXACT:
+            raise ConfigurationError(f"Expected whole numbers up to 2**53, which KFP carries exactly, found {value}.")
+        return False if value is None else _ascii(value) if isinstance(value, str) else value
 
-    written: dict[str, Any] = _replaced(_differing(spec, spec.model_dump(mode="json")), marked, _ascii)
+    written: dict[str, Any] = _replaced(body, carried, _ascii)
     return written
 
 
@@ -116,30 +80,23 @@ def _differing(value: Any, dumped: Any) -> Any:
     return dumped
 
 
-def spec_of(model: type[_Model], parameter: Mapping[str, Any]) -> _Model:
-    """A configuration from a KFP parameter; raises pydantic's ValidationError."""
-    return model.model_validate_json(json.dumps(as_written(parameter)))
-
-
 def as_written(parameter: Any) -> Any:
-    """The inverse of `parameter_of`: null in place of its mark, and 5 where KFP made 5.0 of it, at any depth.
+    """The inverse of `as_parameter`: 5 where KFP made 5.0 of it, at any depth.
 
     Keys are sorted: KFP keeps no order.
     """
 
-    def unmarked(value: Any) -> Any:
+    def read(value: Any) -> Any:
         if isinstance(value, str):
-            number = _NUMBER.fullmatch(value)
-            return None if value == _NULL else json.loads(number[1]) if number else _unicode(value)
+            return _unicode(value)
         return int(value) if isinstance(value, float) and value.is_integer() else value
 
-    return _replaced(parameter, unmarked, _unicode)
+    return _replaced(parameter, read, _unicode)
 
 
 def _ascii(text: str) -> str:
-    """The text, escaped where it is not ASCII, or would be read as something else."""
-    plain = text.isascii() and not text.startswith(_MARK) and not _ESCAPED.fullmatch(text)
-    return text if plain else json.dumps(text).replace("(", r"\u0028")
+    """The text, escaped where it is not ASCII, or would be read as an escaped one."""
+    return text if text.isascii() and not _ESCAPED.fullmatch(text) else json.dumps(text)
 
 
 def _unicode(text: str) -> str:
@@ -154,20 +111,7 @@ def _replaced(value: Any, replace: Callable[[Any], Any], name: Callable[[str], s
     return replace(value)
 
 
-def open_store(address: str) -> ArtifactStore:
-    """Open the store of a KFP task, whose run has an id from now on.
-
-    Without an address the store is temporary: it ends with the process, and only files that KFP keeps remain.
-    """
-    os.environ[RUN_ID] = run_id()
-    if not address:
-        folder = tempfile.TemporaryDirectory(prefix="gatehouse-store-")
-        atexit.register(folder.cleanup)
-        address = folder.name
-    return ArtifactStore.open(address)
-
-
-def given(name: str, inline: Mapping[str, Any], artifact: Any = None, default: Any = None) -> dict[str, Any]:
+def configuration_of(name: str, inline: Mapping[str, Any], artifact: Any = None, default: Any = None) -> dict[str, Any]:
     """The configuration that a task gets as the object `name`, or as a file of YAML or JSON in the artifact.
 
     Raises ConfigurationError if it gets both, or neither and there is no default, or if the file holds no object.
@@ -191,24 +135,3 @@ def checked(name: str, model: type[_Model], body: Mapping[str, Any] | str) -> _M
         listed = "".join(f"\n  - {problem}" for problem in problems)
         raise ConfigurationError(f"{counted(len(problems), 'problem')} in {name}:{listed}")
     return spec
-
-
-def runner(store: ArtifactStore, rerun: str = "") -> Callable[[Stage[Req, Res], Req], Res]:
-    """A function that runs a stage of a KFP task with a request; `rerun` is the run's parameter of this name."""
-    nonces = nonces_of(rerun)
-
-    def run(stage: Stage[Req, Res], request: Req) -> Res:
-        force = nonces.get(stage.name, "")
-        if "force" in type(request).model_fields:  # `snapshot` and `skew` use it themselves.
-            request = request.model_copy(update={"force": force})
-        result = stage(request, store, force=force)
-        if os.environ.get(LAST_STAGE) == stage.name:
-            raise SystemExit(0)
-        return result
-
-    return run
-
-
-def values_of(result: StageModel) -> tuple[Any, ...]:
-    """The parameters of a result, in the order of its fields."""
-    return tuple(result.model_dump(mode="json").values())

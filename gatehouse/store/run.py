@@ -36,6 +36,8 @@ REPORT = "report_end"
 """The stage that records the end of its run."""
 END = "end.json"
 """The record of a run's first end; later ones are `end.2.json` and so on."""
+RERUN = "rerun.json"
+"""The record of the stages that a run forces."""
 _RETRY_SECONDS = 900.0
 _RUN_FOLDER = re.compile(r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$|-\d{4}(-\d\d){5}-\d+$")
 """The id of a run on a cluster, or the end of the folder of a local run: its time."""
@@ -150,6 +152,12 @@ def run_id() -> str:
         return run
     folders = [folder for folder in _output().parts[-4:-2] if _RUN_FOLDER.search(folder)]
     return folders[0] if folders else f"unnamed-{uuid.uuid4().hex[:12]}"
+
+
+def rerun_of(store: ArtifactStore) -> str:
+    """The stages of this run that run whatever the memo holds: `GATEHOUSE_RERUN`, else as `prepare` recorded them."""
+    recorded = read_record(store.objects, f"runs/{run_id()}/{RERUN}") or {}
+    return os.environ.get("GATEHOUSE_RERUN", str(recorded.get("rerun", "")))
 
 
 def task_id() -> str:

@@ -93,9 +93,7 @@ class Declaration:
         section: The section, or key, of a project without which a pipeline has no task of it; empty if none is needed.
         tracked: The field of its result that names an artifact with an MLflow run of its own, which shows the stage;
             empty if the stage has no such artifact.
-        task: The stages that its KFP task can run, in order, itself among them; empty for itself alone. A task is two
-            pods, one after the other, so stages of a few seconds share a task. A stage that judges is the last of its
-            task and never fails, because KFP shows no artifacts of a failed task. The next task requires the verdict.
+        advisory: Whether a project may let a run go on if it fails: no later stage needs what it gives.
     """
 
     name: str
@@ -105,7 +103,7 @@ class Declaration:
     inner: bool = False
     section: str = ""
     tracked: str = ""
-    task: tuple[str, ...] = ()
+    advisory: bool = False
 
 
 class StageModel(Spec):
@@ -320,7 +318,7 @@ def stage(
     inner: bool = False,
     section: str = "",
     tracked: str = "",
-    task: tuple[str, ...] = (),
+    advisory: bool = False,
     outside: Callable[[Any], str] | None = None,
     sensitive: Callable[[Any], Collection[str]] | None = None,
 ) -> Callable[[Callable[[Req, ArtifactStore], Res]], Stage[Req, Res]]:
@@ -332,7 +330,7 @@ def stage(
     """
 
     def decorate(function: Callable[[Req, ArtifactStore], Res]) -> Stage[Req, Res]:
-        declared = Declaration(name, title, effects, pages or {}, inner, section, tracked, task)
+        declared = Declaration(name, title, effects, pages or {}, inner, section, tracked, advisory)
         STAGES[name] = Stage(declared, function, outside, sensitive)
         return STAGES[name]
 
@@ -348,16 +346,12 @@ def declared_stages() -> dict[str, Stage[Any, Any]]:
     return STAGES
 
 
-def in_task(stage: Stage[Any, Any]) -> list[Stage[Any, Any]]:
-    """The stages that the KFP task of a stage can run, in order."""
-    names = stage.declared.task or (stage.name,)
-    return [stage if name == stage.name else declared_stages()[name] for name in names]
-
-
-def task_stages() -> dict[str, str]:
-    """Maps each stage without a task of its own to the stage whose task runs it."""
-    declared = declared_stages().values()
-    return {name: stage.name for stage in declared for name in stage.declared.task if name != stage.name}
+def forcible_stages() -> list[str]:
+    """Names of the stages that keep what they made, in a memo or by themselves, in order."""
+    stages = [stage for stage in declared_stages().values() if not stage.declared.inner]
+    return sorted(
+        stage.name for stage in stages if stage.declared.effects.memo or "force" in stage.request.model_fields
+    )
 
 
 def inject_fault(stage_name: str, point: str, attempt: Attempt) -> None:

@@ -62,7 +62,6 @@ class TrainResult(StageModel):
     pages={"models": "gatehouse.training.report:page"},
     outside=lambda request: builder_code(builder_of(request.spec)),
     tracked="model",
-    task=("tune", "train", "calibrate"),
 )
 def train(request: TrainRequest, store: ArtifactStore) -> TrainResult:
     """Train one model through the launcher and publish it; a refit is the second of two.

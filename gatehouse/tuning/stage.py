@@ -5,6 +5,7 @@ import os
 import time
 from collections import Counter
 from dataclasses import asdict
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationInfo, field_validator
@@ -53,10 +54,10 @@ class TuneRequest(StageModel):
         """The data of every trial."""
         return TrialData(self.training_set, self.split, self.transformation)
 
-    def priced(self) -> "TuneRequest":
-        """The request with the price of this machine, by the price table here, where `budget.cost` asks for one."""
-        price = None if self.spec.budget.cost is None else cost_here(_HOUR).get("cost")
-        return self.model_copy(update={"price": price})
+
+def hourly_price(spec: Mapping[str, Any]) -> float | None:
+    """The price of an hour of this machine, by the price table here, where `budget.cost` of a search asks for one."""
+    return cost_here(_HOUR).get("cost") if (spec.get("budget") or {}).get("cost") else None
 
 
 class TuneResult(StageModel):

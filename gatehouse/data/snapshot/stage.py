@@ -68,7 +68,6 @@ def _sensitive(request: SnapshotRequest) -> set[str]:
         "rejected": "gatehouse.data.snapshot.report:rejected_page",
     },
     sensitive=_sensitive,
-    task=("prepare", "snapshot", "validate"),
 )
 def snapshot(request: SnapshotRequest, store: ArtifactStore) -> SnapshotResult:
     """Look at the source, read what no earlier snapshot of it holds, and record the delivery.

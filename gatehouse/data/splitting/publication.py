@@ -11,8 +11,8 @@ from gatehouse.errors import ConfigurationError
 from gatehouse.metrics.tasks import TASKS, TaskName
 from gatehouse.store.identity import Spec
 from gatehouse.store.manifest import Column
-from gatehouse.store.reference import Reference, is_identity
-from gatehouse.store.stage import without_addresses
+from gatehouse.store.parameters import checked
+from gatehouse.store.reference import Reference
 from gatehouse.store.store import ArtifactStore
 
 _PART, _ROW_GROUP = "part-00000.parquet", 1 << 17
@@ -71,14 +71,26 @@ class Roles(Spec):
         return table, roles | times | {"entity_keys": [*self.keys], "numeric": numeric, "categorical": categorical}
 
 
-def publish_table(store: ArtifactStore, name: str, table: pa.Table, roles: Roles, **datasets: Any) -> Reference:
-    """Publish a table as a training set that is derived from those KFP `datasets` which the store holds, by role.
+def roles_of(columns: Mapping[str, Any], strategy: Mapping[str, Any]) -> Roles:
+    """The roles of a table's columns, checked also against the strategy that divides it.
+
+    Raises ConfigurationError with every problem.
+    """
+    roles = checked("columns", Roles, columns)
+    if {"train_until", "test_from"} & strategy.keys() and not roles.event_time:
+        raise ConfigurationError("spec: this strategy divides by time: give columns.event_time.")
+    return roles
+
+
+def publish_table(
+    store: ArtifactStore, name: str, table: pa.Table, roles: Roles, origin: Mapping[str, str]
+) -> Reference:
+    """Publish a table as a training set that is derived from those artifacts of `origin` which the store holds, by role.
 
     Raises ConfigurationError if the columns do not fit their roles.
     """
     rows, details = roles.applied(table)
-    made_from = {role: without_addresses(dataset.metadata.get("reference", "")) for role, dataset in datasets.items()}
-    inputs = {role: text for role, text in made_from.items() if is_identity(str(text)) and store.exists(text)}
+    inputs = {role: reference for role, reference in origin.items() if reference and store.exists(reference)}
     return publish_rows(store, "training-sets", name, rows, details, inputs)
 
 

@@ -46,7 +46,6 @@ class SplitResult(StageModel):
     "split",
     title="Split",
     pages={"split-checks": "gatehouse.data.splitting.report:page"},
-    task=("require_no_leakage", "split", "fit_transformation"),
 )
 def split(request: SplitRequest, store: ArtifactStore) -> SplitResult:
     """Divide a training set.

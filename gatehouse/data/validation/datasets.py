@@ -25,8 +25,7 @@ def contract_of_table(
     Raises ConfigurationError listing every problem.
     """
     if "tables" not in body and body.keys() != {"reference"}:
-        top = {key: value for key, value in body.items() if key in Contract.model_fields}
-        body = {"version": 1, **top, "tables": {table or "dataset": {k: v for k, v in body.items() if k not in top}}}
+        body = contract_of_one_table(body, table)
     contract = published_contract(store.read_text(publish_contract(store, body), CONTRACT_FILE))
     table = table or "".join(contract.tables) * (len(contract.tables) == 1)
     if table not in contract.tables:
@@ -42,14 +41,22 @@ def contract_of_table(
     return table, contract.model_copy(update={"tables": {table: alone}, "require_judged": not allow_unchecked})
 
 
+def contract_of_one_table(body: Mapping[str, Any], table: str = "") -> dict[str, Any]:
+    """The contract whose only table promises `body`, which may have keys of the contract itself too."""
+    top = {key: value for key, value in body.items() if key in Contract.model_fields}
+    return {"version": 1, **top, "tables": {table or "dataset": {k: v for k, v in body.items() if k not in top}}}
+
+
 def validate_table(
-    store: ArtifactStore, contract: Contract, rows: pa.Table, baseline: pa.Table | None
+    store: ArtifactStore, contract: Contract, rows: pa.Table, baseline: pa.Table | None, before: str = ""
 ) -> ValidateResult:
-    """Judge rows by a contract of one table; rules on drift compare with the rows of the baseline.
+    """Judge rows by a contract of one table; rules on drift compare with the rows of the baseline, or with `before`.
+
+    `before` is the reference of an earlier validation.
 
     Rules that may go unchecked, and did, are warnings.
     """
-    (name,), before = contract.tables, ""
+    (name,) = contract.tables
     for table in (rows,) if baseline is None else (baseline, rows):
         hidden = sorted(contract.sensitive(name, table.column_names).intersection(table.column_names))
         taken = snapshot_table(store, table, name, sensitive=hidden, compare=False)

@@ -28,14 +28,6 @@ class ComputeResult(StageModel):
 @stage(
     "compute_features",
     title="Compute feature tables",
-    task=(
-        "require_contract",
-        "previous_features",
-        "compute_features",
-        "freshness",
-        "retrieve_training_set",
-        "check_leakage",
-    ),
 )
 def compute_features(request: ComputeRequest, store: ArtifactStore) -> ComputeResult:
     """Run the feature definitions on a snapshot, and publish the tables of all views together.

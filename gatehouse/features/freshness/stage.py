@@ -40,6 +40,7 @@ class FreshnessResult(StageModel):
 
 @stage(
     "freshness",
+    advisory=True,
     title="Measure freshness",
     effects=Effects(
         reads="the clock, unless the project says as_of",

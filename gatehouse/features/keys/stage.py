@@ -1,9 +1,14 @@
 """The stage that publishes a user's table of keys and times, to be scored instead of the label's rows."""
 
+from typing import TYPE_CHECKING
+
 from gatehouse.errors import ConfigurationError
 from gatehouse.store.reference import Reference
 from gatehouse.store.stage import CONTENTS, Effects, StageModel, stage
 from gatehouse.store.store import ArtifactStore
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 KIND = "keys"
 
@@ -51,3 +56,12 @@ def take_keys(request: TakeKeysRequest, store: ArtifactStore) -> TakeKeysResult:
     with store.workspace() as workspace:
         files.get_file(path, str(workspace / name))
         return TakeKeysResult(taken=str(store.publish(KIND, request.name, {name: workspace / name})))
+
+
+def publish_keys(store: ArtifactStore, name: str, rows: "pa.Table") -> str:
+    """Publish rows of keys and times, to be scored instead of the label's rows."""
+    from gatehouse.data.datasets import write_dataset
+
+    with store.workspace() as workspace:
+        write_dataset(rows, workspace / f"{KIND}.parquet")
+        return str(store.publish(KIND, name, {f"{KIND}.parquet": workspace / f"{KIND}.parquet"}))

@@ -5,20 +5,19 @@ import os
 from gatehouse.errors import MissingArtifactError
 from gatehouse.monitoring.orders import Orders
 from gatehouse.store.parameters import require_known
-from gatehouse.store.run import RUN_ID, require_span
-from gatehouse.store.stage import Effects, StageModel, stage
+from gatehouse.store.run import RERUN, RUN_ID, require_span
+from gatehouse.store.stage import Effects, StageModel, forcible_stages, stage
 from gatehouse.store.store import ArtifactStore
 
 
 class PrepareRequest(StageModel):
     """What a run needs; empty for nothing.
 
-    `rerun` names some of the `stages`, which run whatever the memo holds; the tasks read the `configs`. `model_name` is
+    `rerun` names stages that run whatever the memo holds; the tasks read the `configs`. `model_name` is
     given if monitoring may have ordered the run. `since` and `until` bound its time span.
     """
 
     rerun: str = ""
-    stages: tuple[str, ...] = ()
     configs: tuple[str, ...] = ()
     model_name: str = ""
     since: str = ""
@@ -55,8 +54,10 @@ def prepare(request: PrepareRequest, store: ArtifactStore) -> PrepareResult:
             f"`gatehouse compile --publish --store {store.address}`, then run again."
         )
     require_span({"since": request.since, "until": request.until})
-    require_known(request.rerun, request.stages)
+    require_known(request.rerun, forcible_stages() if request.rerun else ())
     run = os.environ.get(RUN_ID, "")
+    if run and request.rerun:
+        store.record(f"runs/{run}/{RERUN}", {"rerun": request.rerun})
     if not run or not request.model_name:
         return PrepareResult()
     orders = Orders(store, request.model_name)

@@ -48,6 +48,7 @@ class ReconcileResult(StageModel):
 
 @stage(
     "reconcile",
+    advisory=True,
     title="Look after earlier runs",
     effects=Effects(
         reads="KFP's list of runs, run records, the clock",

@@ -1,1 +1,0 @@
-"""The component `retrieve_training_set`."""

@@ -1,1 +1,0 @@
-"""Takes an immutable snapshot of a Dataset of a KFP pipeline."""

@@ -1,1 +1,0 @@
-"""Divides a Dataset of a KFP pipeline into train, validation and test."""

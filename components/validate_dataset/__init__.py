@@ -1,1 +1,0 @@
-"""Validates a Dataset of a KFP pipeline against a contract."""

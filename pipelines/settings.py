@@ -1,0 +1,161 @@
+"""The settings of a project, given to the tasks of a pipeline in one pass after KFP has built them."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from kfp.dsl import ExitHandler, PipelineTask
+from kfp.dsl.pipeline_context import Pipeline
+
+from gatehouse.components import report_end
+from gatehouse.components.interface import RETRIES, Task, set_attempts, set_environment
+from gatehouse.data.sources.catalog import parse_source
+from gatehouse.data.validation.contract import CONTRACT_FILE, published_contract
+from gatehouse.errors import ConfigurationError
+from gatehouse.launchers.spec import LocalLaunch
+from gatehouse.launchers.timeouts import stage_minutes
+from gatehouse.operations.diagnosing.stage import MINUTES
+from gatehouse.project.project import Project
+from gatehouse.project.task_settings import StageSettings
+from gatehouse.runtime.images import image, training
+from gatehouse.runtime.variables import LAUNCH, ONLINE_STORE
+from gatehouse.store.canonical import canonical_json
+from gatehouse.store.image import stages_of
+from gatehouse.store.parameters import parameter_of
+from gatehouse.store.stage import TOLERATE
+from gatehouse.tracking.provenance import PRICES
+
+if TYPE_CHECKING:
+    from gatehouse.project.platforms import Platform
+
+WEBHOOK = ("alert-webhook", "GATEHOUSE_ALERT_WEBHOOK")
+"""Key of the secret `gatehouse-credentials`, and the variable of the environment that gets it."""
+_SECRETS = {
+    "report_end": WEBHOOK,
+    "reconcile": WEBHOOK,
+    "materialize": ("online-store", ONLINE_STORE),
+    "compare_online": ("online-store", ONLINE_STORE),
+}
+"""What the tasks of a component get of the platform's secret, and no other task does."""
+_PRICED, _LAUNCHING = ("train", "report_end", "reconcile"), ("train", "diagnose")
+
+
+class Settings:
+    """Gives tasks what a project and a platform say, and collects their stages in order for the terminal.
+
+    Attributes:
+        platform: None for a run on this machine, which has no pods and does not retry.
+        plan: Name in KFP, stage and title of each step.
+    """
+
+    def __init__(self, pipeline: str, project: Project, platform: "Platform | None" = None) -> None:
+        self.pipeline = pipeline
+        self.project = project
+        self.platform = platform
+        self.plan: list[tuple[str, str, str]] = []
+
+    @property
+    def source(self) -> dict[str, Any]:
+        """The inputs of `snapshot` that the project declares; the contract's sensitive columns are the source's too."""
+        file, contract = self.project.file, self.project.contract
+        promised = published_contract(contract.files[CONTRACT_FILE].decode())
+        declared = file.source.model_dump(mode="json")
+        for name, table in declared["tables"].items():
+            table["sensitive"] = sorted({*table["sensitive"], *promised.sensitive(name, table["columns"])})
+        return {
+            "source": parameter_of(parse_source(declared)),
+            "contract": {"reference": str(contract.reference)},
+            "baseline": file.baseline,
+            "snapshots": file.snapshots,
+            "configs": [str(config.reference) for config in self.project.configs()],
+        }
+
+    @property
+    def definitions(self) -> dict[str, Any]:
+        """The inputs of `compute_features` that the project declares, but for those on a training set."""
+        reference, features = str(self.project.definitions.reference), self.project.file.features
+        named = {"definitions": {"reference": reference}, "project": self.project.name}
+        return named | {"freshness_against": features.freshness_against}
+
+    @contextmanager
+    def applied(self, store: Any) -> Iterator[None]:
+        """Give the tasks that are added in this context their settings; however these end, one more reports the end.
+
+        No task may depend on the group of the exit handler. If a task in the group fails, Argo skips the dependent
+        task, the group takes the state of `report_end`, and KFP shows a failed run as succeeded.
+
+        Raises ConfigurationError if a run may go on without a stage that it needs.
+        """
+        file = self.project.file
+        told = {"owners": file.owners, "when": file.alerts, "form": file.alert_form}
+        reported = report_end(store=store, project=self.project.name, pipeline=self.pipeline, **told)
+        with ExitHandler(reported, name="Open: all stages"):
+            yield
+        tasks = [task for task in Pipeline.get_default_pipeline().tasks.values() if isinstance(task, Task)]
+        within = [task for task in tasks if task is not reported]
+        for task in (*within, reported):
+            self._apply(task)
+        # Only a pod's end tells KFP that the group has ended: if the last task comes from the cache, the task that
+        # reports the end gets the state RUNNING. So tasks that no other waits for are not cached.
+        awaited = {name for task in within for name in task.dependent_tasks}
+        awaited |= {channel.task_name for task in within for channel in task.channel_inputs}
+        for task in within:
+            if task.name not in awaited:
+                task.set_caching_options(enable_caching=False)
+
+    def _apply(self, task: Task) -> None:
+        """Give one task its settings: retries, resources, place, variables, secrets, and what may fail."""
+        name, file = task.component_spec.name.replace("-", "_"), self.project.file
+        constants = {key: value for key, value in task.inputs.items()}
+        stages = stages_of(name, constants)
+        self.plan += [(task.name, stage.name, stage.declared.title) for stage in stages]
+        own = {stage.name: file.stages.get(stage.name, StageSettings()) for stage in stages}
+        tolerated = [stage.name for stage in stages if own[stage.name].on_failure == "warn"]
+        if needed := [stage.name for stage in stages if stage.name in tolerated and not stage.declared.advisory]:
+            raise ConfigurationError(
+                "\n".join(
+                    f"stages.{stage}.on_failure: expected stop in {self.pipeline}, found warn: the run needs what it gives"
+                    for stage in needed
+                )
+            )
+        if file.prices.per_hour and name in _PRICED:
+            task.set_env_variable(PRICES, canonical_json(file.prices.model_dump(mode="json")))
+        if name in _LAUNCHING:
+            self._say_launch(task)
+        minutes = max(task.needs.minutes, self._minutes(name))
+        if self.platform is None:
+            set_attempts(task, minutes * 60, 0)
+        else:
+            from gatehouse.pipelines import pods
+
+            retries = next((setting.retries for setting in own.values() if setting.retries), RETRIES)
+            set_environment(task, self.platform.settings, self.platform.credentials)
+            pods.equip(task, minutes, file.resources.get(name), retries, self.platform)
+            secret = _SECRETS.get(name)
+            if name == "snapshot" and (url_env := getattr(file.source, "url_env", "")):
+                secret = ("source-url", url_env)
+            if secret:
+                pods.entrust(task, *secret, self.platform)
+        if tolerated:
+            # What a stage gave that failed and was let pass must not come out of KFP's cache.
+            task.set_env_variable(TOLERATE, ",".join(tolerated)).set_caching_options(enable_caching=False)
+
+    def _minutes(self, name: str) -> int:
+        """The least time limit of a task, where the configuration lets it run longer than its component declares."""
+        file = self.project.file
+        scheduling = 0.0 if isinstance(file.launch, LocalLaunch) else file.launch.scheduling_minutes
+        if name == "train":
+            trainings = 1 + (file.tuning.refits + file.tuning.max_trial_count if file.tuning else 0)
+            return trainings * stage_minutes(scheduling, file.training.operation.timeout_minutes)
+        return stage_minutes(scheduling, MINUTES) if name == "diagnose" and scheduling else 0
+
+    def _say_launch(self, task: PipelineTask) -> None:
+        """Tell a task where jobs run. Not as a parameter: it is no part of a cache key."""
+        launch = self.project.file.launch
+        if launch == LocalLaunch():
+            return
+        settings = {"kind": launch.kind} | launch.model_dump(mode="json", exclude_defaults=True)
+        if not isinstance(launch, LocalLaunch):
+            name = training(launch.resources.gpus)
+            settings["image"] = launch.image or (self.platform.image(name) if self.platform else image(name))
+        task.set_env_variable(LAUNCH, canonical_json(settings))
