@@ -64,7 +64,7 @@ def evaluate(
         validation: The judgement of the data by its contract, which the policy may require.
         leakage: The check for leakage.
         integration: The candidate's integration suite.
-        spec: What is measured, as an EvaluationSpec: slices, bootstrap_samples, protected, min_slice_rows, …
+        spec: What is measured, as an EvaluationSpec: slices, bootstrap_samples, protected, min_slice_rows, and more
         policy: The promotion policy, as a GatePolicy, which register applies too; empty for the default.
         policy_file: The same as a file of YAML or JSON.
         model_name: Name under which models are registered: with a model of train its champion is compared.

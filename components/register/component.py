@@ -55,7 +55,7 @@ def register(
         store: Address of the artifact store; empty for that of the evaluation.
 
     Returns:
-        decision: The decision about the model: approved, awaiting approval, refused, …
+        decision: The decision about the model: approved, awaiting approval, refused, and so on
         number: Its version; 0 for none.
         alias: The highest alias that it holds; empty for none.
         verdict: pass, or the decision to report to a person.

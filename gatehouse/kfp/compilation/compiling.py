@@ -39,6 +39,11 @@ def compile_pipeline(name: str, project: Project, folder: Path, platform: Platfo
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / f"{project.name}-{name}.yaml"
     function = build(name, project, platform).function
+    # Every driver gets the whole component: descriptions are for its README, and for whoever loads its file.
+    for component in function.pipeline_spec.components.values():
+        for side in (component.input_definitions, component.output_definitions):
+            for field in (*side.parameters.values(), *side.artifacts.values()):
+                field.description = ""
     # The spec records what it was compiled from and for, and how long its pods are kept after its end.
     information = function.pipeline_spec.pipeline_info
     stamp = {"project": project.name, "platform": platform.name, "gatehouse": __version__}
