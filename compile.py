@@ -21,7 +21,7 @@ ROOT = Path(__file__).parent
 pin(ROOT / "images" / "digests.lock")  # Before the components are imported, which take their images there.
 
 from gatehouse.kfp.compilation.compiling import broken, compile_project, refuse, stale
-from gatehouse.kfp.compilation.component_files import COMPONENT_FILE, compile_component, public_components
+from gatehouse.kfp.compilation.component_files import compile_component, public_components
 from gatehouse.kfp.compilation.interfaces import INTERFACES_FILE, interfaces, undeclared
 from gatehouse.project.platforms import Platform, load_platform
 from gatehouse.project.project import Project, load_project
@@ -52,8 +52,8 @@ def main() -> int:
             refuse(_findings(new, options.check, options.release))
             if not options.check:
                 for path in sorted(path for path in new.rglob("*") if path.is_file()):
-                    folder = COMPONENTS if path.name in (COMPONENT_FILE, INTERFACES_FILE) else COMPILED
-                    written = folder / path.relative_to(new)
+                    of_component = path.is_relative_to(new / COMPONENTS.name)
+                    written = (ROOT if of_component else COMPILED) / path.relative_to(new)
                     written.parent.mkdir(parents=True, exist_ok=True)
                     shutil.move(path, written)
                     print(written.relative_to(ROOT))
@@ -66,16 +66,17 @@ def main() -> int:
 def _findings(root: Path, check: bool, release: bool) -> Iterator[str]:
     """Compile all components, and all projects, the committed one into `root`; gives the findings."""
     for name, component in public_components().items():
-        written, committed = root / name / COMPONENT_FILE, COMPONENTS / name / COMPONENT_FILE
-        written.parent.mkdir()
-        compile_component(component, written)
-        if check and (not committed.is_file() or committed.read_bytes() != written.read_bytes()):
-            yield f"components/{name}/{COMPONENT_FILE} is not what its component compiles to. Run `make compile`."
+        for written in compile_component(component, root / COMPONENTS.name / name):
+            committed = COMPONENTS / name / written.name
+            if check and (not committed.is_file() or committed.read_bytes() != written.read_bytes()):
+                yield f"components/{name}/{written.name} is not what its component compiles to. Run `make compile`."
     if check:
         released = json.loads((COMPONENTS / INTERFACES_FILE).read_text())
         yield from undeclared(released, interfaces(public_components()), (ROOT / "CHANGELOG.md").read_text())
     if release:
-        (root / INTERFACES_FILE).write_text(json.dumps(interfaces(public_components()), indent=1) + "\n")
+        (root / COMPONENTS.name / INTERFACES_FILE).write_text(
+            json.dumps(interfaces(public_components()), indent=1) + "\n"
+        )
     for project, platform in targets(release):
         name = platform.name if platform else ""
         with tempfile.TemporaryDirectory() as scratch:

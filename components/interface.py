@@ -41,9 +41,10 @@ class Needs:
         cpu: CPUs, in Kubernetes' notation.
         memory: Memory, in Kubernetes' notation.
         minutes: The time limit of an attempt.
-        artifacts: Optional artifacts that the component's file takes, and requires. In the task of a pipeline that is a
-            component, KFP fails if nobody gives an optional artifact.
-        stored: Outputs that are empty without a store; a file without the input `store` does not have them.
+        standalone: Whether it does all its work on files that anything wrote: its file has no store, for which it would
+            need credentials.
+        files: The component's files by name, each with the optional artifacts that it takes, and requires. In the task
+            of a pipeline that is a component, KFP fails if nobody gives an optional artifact.
         configurations: Inputs that are configuration, with their kind in `gatehouse.components.configuration`. They are
             checked as the pipeline is built.
     """
@@ -55,8 +56,8 @@ class Needs:
     cpu: str = "1"
     memory: str = "2G"
     minutes: int = 30
-    artifacts: tuple[str, ...] = ()
-    stored: tuple[str, ...] = ()
+    standalone: bool = False
+    files: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: {"component": ()})
     configurations: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -13,6 +13,7 @@ from gatehouse.components.interface import component
     cpu="2",
     memory="4G",
     minutes=35,
+    files={"component": ("model", "split"), "of_scores": ("scores",)},
     configurations={"spec": "evaluation", "policy": "policy"},
 )
 def evaluate(
@@ -122,7 +123,9 @@ def evaluate(
         judged = {"model": run.take("model", model, "models"), "policy": applied}
         judged["split"] = run.take("split", split, "splits") or run.origin(judged["model"], "split")
         if model_name:
-            present_champion = run.run(resolve, model_name=model_name, candidate=judged["model"], policy=applied).champion
+            present_champion = run.run(
+                resolve, model_name=model_name, candidate=judged["model"], policy=applied
+            ).champion
         judged["validation"] = run.take("validation", validation, "validations")
         judged["leakage"] = run.take("leakage", leakage, "leakage")
         judged["integration"] = run.take("integration", integration, "integrations")

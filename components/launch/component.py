@@ -7,7 +7,7 @@ from kfp import dsl
 from gatehouse.components.interface import component
 
 
-@component("training", title="Launch a command", cpu="2", memory="8G", minutes=510, artifacts=("data",))
+@component("training", title="Launch a command", cpu="2", memory="8G", minutes=510, files={"component": ("data",)})
 def launch(
     model: dsl.Output[dsl.Model],
     metrics: dsl.Output[dsl.Metrics],

@@ -7,7 +7,14 @@ from kfp import dsl
 from gatehouse.components.interface import component
 
 
-@component("training", title="Compare with the champion's data", cpu="2", memory="4G", configurations={"spec": "monitoring"})
+@component(
+    "training",
+    title="Compare with the champion's data",
+    cpu="2",
+    memory="4G",
+    files={"component": ("champion",), "of_tables": ("baseline",)},
+    configurations={"spec": "monitoring"},
+)
 def monitor(
     current: dsl.Input[dsl.Dataset],
     drift: dsl.Output[dsl.Artifact],
@@ -34,9 +41,7 @@ def monitor(
     group: str = "",
     format: str = "",
     store: str = "",
-) -> NamedTuple(
-    "Outputs", [("decision", str), ("verdict", str), ("reasons", list), ("warnings", list)]
-):
+) -> NamedTuple("Outputs", [("decision", str), ("verdict", str), ("reasons", list), ("warnings", list)]):
     """Compare the newest rows with those that a model was trained on: drift of data, labels and predictions, quality.
 
     With a champion of train, its own training set is the baseline, and its predictions are judged too. Without one any

@@ -76,7 +76,9 @@ def register(
 
     task = ComponentTask(store, evaluation)
     if not task.kept:
-        raise ConfigurationError("store: expected the address of the artifact store that holds the registry, found none.")
+        raise ConfigurationError(
+            "store: expected the address of the artifact store that holds the registry, found none."
+        )
     trained, judged = task.find(model, "models"), task.find(evaluation, "evaluations")
     if trained:
         result = task.run(enter, model_name=model_name, model=trained, evaluation=judged)

@@ -6,7 +6,9 @@ from gatehouse.components.interface import component
 
 
 @component("control", title="Require the verdict", cpu="500m", memory="512M", minutes=5)
-def require(verdict: str, reasons: list = [], subject: str = "", report: dsl.Input[dsl.Artifact] = None, store: str = "") -> None:
+def require(
+    verdict: str, reasons: list = [], subject: str = "", report: dsl.Input[dsl.Artifact] = None, store: str = ""
+) -> None:
     """End the run unless a verdict is pass: a component that judges never fails, because KFP shows no artifacts then.
 
     Args:

@@ -8,7 +8,11 @@ from gatehouse.components.interface import component
 
 
 @component(
-    "data", title="Join features point-in-time", cpu="2", memory="8G", artifacts=("entity_rows", "repository")
+    "data",
+    title="Join features point-in-time",
+    cpu="2",
+    memory="8G",
+    files={"component": ("feature_tables",), "of_feast_repository": ("entity_rows", "repository")},
 )
 def retrieve_features(
     rows: dsl.Output[dsl.Dataset],

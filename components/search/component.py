@@ -7,7 +7,15 @@ from kfp import dsl
 from gatehouse.components.interface import LONGEST_MINUTES, component
 
 
-@component("training", title="Search parameters", cpu="2", memory="8G", minutes=LONGEST_MINUTES, artifacts=("data",), configurations={"spec": "search"},)
+@component(
+    "training",
+    title="Search parameters",
+    cpu="2",
+    memory="8G",
+    minutes=LONGEST_MINUTES,
+    files={"component": ("data",)},
+    configurations={"spec": "search"},
+)
 def search(
     report: dsl.Output[dsl.HTML],
     table: dsl.Output[dsl.Markdown],
@@ -27,9 +35,7 @@ def search(
     seed: int = 0,
     name: str = "search",
     store: str = "",
-) -> NamedTuple(
-    "Outputs", [("best", dict), ("value", float), ("summary", str), ("warnings", list)]
-):
+) -> NamedTuple("Outputs", [("best", dict), ("value", float), ("summary", str), ("warnings", list)]):
     """Search the parameters of any script, or of a component, as `train` searches those of a model.
 
     A trial is a run of the command, as `launch` runs it. Its parameters replace {name} in the command, and are in the

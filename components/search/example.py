@@ -27,4 +27,4 @@ EXPERIMENT = {
 @dsl.pipeline
 def example() -> None:
     """Try eight strengths, and stop those that are worse than the median of the others."""
-    search(script=SCRIPT, command=["python", "script.py", "{alpha}"], experiment=EXPERIMENT)
+    search(script=SCRIPT, command=["python", "script.py", "{alpha}"], spec=EXPERIMENT)

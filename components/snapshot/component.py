@@ -9,10 +9,11 @@ from gatehouse.components.interface import component
 
 @component(
     "data",
-    title="Snapshot the source",
+    title="Snapshot and validate",
     cpu="2",
     memory="4G",
     minutes=65,
+    files={"component": (), "of_dataset": ("dataset",)},
     configurations={"source": "source", "contract": "contract"},
 )
 def snapshot(
@@ -42,9 +43,7 @@ def snapshot(
     until: str = "",
     rerun: str = "",
     tables: bool = False,
-) -> NamedTuple(
-    "Outputs", [("rows", dict), ("as_of", str), ("verdict", str), ("reasons", list), ("warnings", list)]
-):
+) -> NamedTuple("Outputs", [("rows", dict), ("as_of", str), ("verdict", str), ("reasons", list), ("warnings", list)]):
     """Keep the rows of a source or of a Dataset in a store, where they never change, and judge them by a contract.
 
     Equal rows give the same snapshot. A broken contract is a verdict: the next task that gets `validation` refuses it.

@@ -11,6 +11,7 @@ from gatehouse.components.interface import component
     "data",
     title="Split",
     caching=True,
+    standalone=True,
     cpu="2",
     memory="4G",
     minutes=65,

@@ -11,6 +11,7 @@ from gatehouse.components.interface import component
     "data",
     title="Validate against the contract",
     caching=True,
+    standalone=True,
     cpu="2",
     memory="4G",
     configurations={"contract": "contract"},

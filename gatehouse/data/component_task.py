@@ -203,7 +203,12 @@ class ComponentTask:
         if not verdict and reference:
             only_if_right = Reference.parse(reference).kind == "splits"
             verdict = "pass" if only_if_right else self.store.manifest(reference).details.get("verdict")
-        return {"verdict": verdict or "not checked", "reasons": json.loads(reasons), "report": reference, "subject": name}
+        return {
+            "verdict": verdict or "not checked",
+            "reasons": json.loads(reasons),
+            "report": reference,
+            "subject": name,
+        }
 
 
 def local_files(artifact: Any, folder: Path) -> Path | None:

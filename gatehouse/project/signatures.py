@@ -11,6 +11,16 @@ _TYPES = {"str": "STRING", "int": "NUMBER_INTEGER", "float": "NUMBER_DOUBLE", "b
 
 
 @cache
+def pods() -> tuple[str, ...]:
+    """The components of which a pipeline has a task."""
+    folder = Path(__file__).parents[1] / "pipelines"
+    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.py"))]
+    imports = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    names = {alias.name for node in imports if node.module == "gatehouse.components" for alias in node.names}
+    return tuple(sorted(names))
+
+
+@cache
 def parameters(pipeline: str) -> dict[str, dict[str, Any]]:
     """The parameters of a pipeline by name, as in its compiled spec, without their choices."""
     source = ast.parse((Path(__file__).parents[1] / "pipelines" / f"{pipeline}.py").read_text(encoding="utf-8"))

@@ -6,7 +6,8 @@ from typing import Any, Literal, TypeVar
 from pydantic import Field, field_validator
 
 from gatehouse.configuration.strict import Strict
-from gatehouse.store.image import image_names, stages_of
+from gatehouse.project.signatures import pods
+from gatehouse.store.image import stages_of
 
 _Value = TypeVar("_Value")
 
@@ -45,21 +46,21 @@ def of_stages(settings: dict[str, _Value]) -> dict[str, _Value]:
 
     Raises ValueError, naming the other keys.
     """
-    stages = {stage.name for component in image_names() for stage in stages_of(component)}
+    stages = {stage.name for component in pods() for stage in stages_of(component)}
     if unknown := sorted(settings.keys() - stages):
         raise ValueError(f"expected names of stages ({', '.join(sorted(stages))}), found {', '.join(unknown)}")
     return settings
 
 
 def of_components(settings: dict[str, _Value]) -> dict[str, _Value]:
-    """Settings by component, if every key is the name of one: of what has a pod.
+    """Settings by component, if a pipeline has a task of every one.
 
     Raises ValueError, naming the other keys, and the components whose pods run them.
     """
-    pods = {stage.name: name for name in image_names() for stage in stages_of(name)}
-    if unknown := sorted(settings.keys() - image_names().keys()):
-        hints = [f"{pods[name]} instead of {name}, which its pod runs" for name in unknown if name in pods]
-        raise ValueError(f"expected {', '.join(hints or sorted(image_names()))}, found {', '.join(unknown)}")
+    if unknown := sorted(settings.keys() - set(pods())):
+        runs = {stage.name: component for component in pods() for stage in stages_of(component)}
+        hints = [f"{runs[name]} instead of {name}, which its pod runs" for name in unknown if name in runs]
+        raise ValueError(f"expected {', '.join(hints or pods())}, found {', '.join(unknown)}")
     return settings
 
 

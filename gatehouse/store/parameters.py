@@ -3,10 +3,11 @@
 import json
 import re
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_origin
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from gatehouse.configuration.yaml_lines import load_model, read_yaml
 from gatehouse.errors import ConfigurationError
@@ -130,6 +131,9 @@ def checked(name: str, model: type[_Model], body: Mapping[str, Any] | str) -> _M
     """A configuration, or its text in YAML, as a model; raises ConfigurationError with every problem and its key."""
     problems: list[str] = []
     text = body if isinstance(body, str) else json.dumps(body, ensure_ascii=False)
+    if not isinstance(body, str):
+        with suppress(ValidationError):  # Its problems are told by the keys of a person.
+            return model.model_validate_json(text)
     spec = load_model(name, text, model, problems)
     if spec is None:
         listed = "".join(f"\n  - {problem}" for problem in problems)

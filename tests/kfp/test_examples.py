@@ -9,7 +9,7 @@ from kfp import local
 
 from tests.source_tree import ROOT
 
-ELSEWHERE = {"rollback", "score_dataset"}
+ELSEWHERE = {"promote", "score"}
 """Examples that need a champion; `tests.pipelines.test_own_pipeline` has one."""
 EXAMPLES = {path.parent.name: path for path in (ROOT / "components").glob("*/example.py")}
 

@@ -1,6 +1,7 @@
 """Compiles components to files that KFP loads without Gatehouse: `kfp.components.load_component_from_file`."""
 
 import inspect
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,8 +15,6 @@ from kfp.dsl.types.type_utils import is_task_final_status_type
 from gatehouse import components
 from gatehouse.components.interface import Component
 
-COMPONENT_FILE = "component.yaml"
-
 
 def public_components() -> dict[str, Component]:
     """Every component of the public import, by name."""
@@ -23,13 +22,17 @@ def public_components() -> dict[str, Component]:
     return {name: component for name, component in public.items() if isinstance(component, Component)}
 
 
-def compile_component(component: Component, path: Path) -> None:
-    """Write the file of a component."""
-    Compiler().compile(in_file(component), str(path))
+def compile_component(component: Component, folder: Path) -> list[Path]:
+    """Write the files of a component, which are returned."""
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = [folder / f"{name}.yaml" for name in component.needs.files]
+    for path, artifacts in zip(paths, component.needs.files.values(), strict=True):
+        Compiler().compile(in_file(component, artifacts), str(path))
+    return paths
 
 
-def in_file(component: Component) -> base_component.BaseComponent:
-    """The component that a file holds.
+def in_file(component: Component, artifacts: Collection[str] = ()) -> base_component.BaseComponent:
+    """The component that a file holds, with these optional artifacts, which it requires.
 
     It is the one task of a pipeline, which holds its caching, retries, settings and credentials; KFP cannot hold them
     in a component. A component that KFP may cache, and that needs no store, is written without a store, for which it
@@ -37,28 +40,26 @@ def in_file(component: Component) -> base_component.BaseComponent:
     handler is written as it is: KFP tells it how the others ended.
     """
     spec = component.component_spec
-    inputs, outputs = spec.inputs or {}, spec.outputs or {}
+    inputs = spec.inputs or {}
     if any(is_task_final_status_type(parameter.type) for parameter in inputs.values()):
         return component
     if not is_plain(component):
-        return _around(component)
+        return _around(component, artifacts)
     taken = {name: parameter for name, parameter in inputs.items() if name != "store"}
-    given = {name: output for name, output in outputs.items() if name not in component.needs.stored}
-    return PythonComponent(replace(spec, inputs=taken, outputs=given), component.python_func)
+    return PythonComponent(replace(spec, inputs=taken), component.python_func)
 
 
 def is_plain(component: Component) -> bool:
     """Whether the file of a component is no pipeline, and its task is cached whatever its image is called."""
-    return bool(component.needs.caching) and "store" not in component.required_inputs
+    return bool(component.needs.standalone)
 
 
-def _around(component: Component) -> Any:
+def _around(component: Component, artifacts: Collection[str]) -> Any:
     """A pipeline with the inputs and outputs of a component, and one task. KFP reads its signature and docstring.
 
-    Of optional artifacts it has only those of `Needs.artifacts`, and requires them; it has no address in their place.
+    Of optional artifacts it has only these, and requires them; it has no address in their place.
     """
     function, inputs = component.python_func, component.component_spec.inputs or {}
-    artifacts = component.needs.artifacts
     instead = {f"{name}_{address}" for name in artifacts for address in ("address", "reference")}
     parameters = inspect.signature(function).parameters
     returned = inspect.signature(function).return_annotation

@@ -17,7 +17,7 @@ def test_a_stale_spec_and_a_missing_one_are_both_told(compiled: Path, flights: P
         # Another version of the SDK makes no spec stale.
         (tmp_path / path.name).write_text(path.read_text().replace("sdkVersion: kfp-", "sdkVersion: kfp-0"))
     changed = tmp_path / "flights-training.yaml"
-    changed.write_text(changed.read_text().replace("Search and train", "Search another"))
+    changed.write_text(changed.read_text().replace("Train the candidate", "Search another"))
     (tmp_path / "flights-monitoring.yaml").unlink()
     result = list(stale(flights, sorted(compiled.glob("*.yaml")), tmp_path))
     missing = f"{tmp_path / 'flights-monitoring.yaml'} is missing"

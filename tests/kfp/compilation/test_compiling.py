@@ -22,7 +22,7 @@ from gatehouse.kfp.driver import cut_after
 from gatehouse.launchers.spec import PyTorchJobLaunch
 from gatehouse.pipelines.catalog import build
 from gatehouse.pipelines.choices import require_choices
-from gatehouse.pipelines.tasks import Tasks
+from gatehouse.pipelines.settings import Settings
 from gatehouse.project.platforms import Platform
 from gatehouse.project.project import Project, load_project
 from gatehouse.project.signatures import NAMES, parameters
@@ -57,8 +57,8 @@ def test_a_refit_and_a_leakage_alarm_are_those_of_the_project(flights: Project, 
     for name, item in {"usual": flights, "asked": project}.items():
         compiled = compile_pipeline("training", item, tmp_path / name)
         spec = read_spec(compiled)
-        checked = spec.task("compute-features").constants["leakage"]
-        arguments[name] = [spec.task("train").constants["refit"], checked["alarm"]]
+        alarm = spec.task("compute-features").constants["leakage_alarm"]
+        arguments[name] = [spec.task("train").constants["refit"], alarm]
     assert arguments == {"usual": [False, 0.80], "asked": [True, 0.95]}
 
 
@@ -80,13 +80,14 @@ def test_calibration_and_integration_are_run_only_where_they_are_asked_for(fligh
         *ENDS,
     ]
     tasks = pipeline.tasks
-    suite = tasks["evaluate"].inputs.parameters["integration"].task_output_parameter
-    assert (suite.producer_task, suite.output_parameter_key) == ("integrate", "integration")
-    online = tasks["integrate"].inputs.parameters["online"].task_output_parameter
-    assert (online.producer_task, online.output_parameter_key) == ("compare-online", "comparison")
-    for name in ("integrate", "evaluate", "register"):
-        arguments = tasks[name].inputs.parameters["model"].task_output_parameter
-        assert (arguments.producer_task, arguments.output_parameter_key) == ("train", "model")
+    arrows = {
+        (name, key): (artifact.task_output_artifact.producer_task, artifact.task_output_artifact.output_artifact_key)
+        for name, task in tasks.items()
+        for key, artifact in task.inputs.artifacts.items()
+    }
+    assert arrows["evaluate", "integration"] == ("integrate", "integration")
+    assert arrows["integrate", "online"] == ("compare-online", "comparison")
+    assert {arrows[name, "model"] for name in ("integrate", "evaluate", "register")} == {("train", "model")}
 
 
 def test_closed_choices_are_a_list_in_the_ui_and_nothing_else_is_taken(flights: Project, compiled: Path) -> None:
@@ -177,7 +178,7 @@ def test_a_job_on_gpus_runs_in_the_image_with_cuda_unless_the_project_names_one(
     project = replace(flights, file=flights.file.model_copy(update={"launch": launch}))
     variables: dict[str, str] = {}
     task = SimpleNamespace(set_env_variable=variables.__setitem__)
-    Tasks("training", project, platform).say_launch(cast(Any, task))
+    Settings("training", project, platform)._say_launch(cast(Any, task))
     assert json.loads(variables[LAUNCH])["image"] == platform.images.get(expected, "ours:1")
 
 

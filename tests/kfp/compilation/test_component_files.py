@@ -11,7 +11,7 @@ import yaml
 from kfp import compiler, components, dsl, local
 
 from gatehouse.components.interface import LONGEST_MINUTES
-from gatehouse.kfp.compilation.component_files import COMPONENT_FILE, compile_component, is_plain, public_components
+from gatehouse.kfp.compilation.component_files import compile_component, is_plain, public_components
 from gatehouse.runtime.variables import ATTEMPTS, RUN_ID
 from tests.source_tree import ROOT
 
@@ -42,16 +42,14 @@ def _tasks(spec: dict[str, Any]) -> dict[str, Any]:
     return {name: task for body in bodies for name, task in body.get("dag", {}).get("tasks", {}).items()}
 
 
-def _addresses(name: str, output: str) -> bool:
-    """Whether an output holds an address in a store that the component's file does not have."""
-    return is_plain(PUBLIC[name]) and output in {"reference", "training_set", "split", "split_checks"}
+FILES = [(name, file) for name in PUBLIC if name != "report_end" for file in PUBLIC[name].needs.files]
 
 
-@pytest.mark.parametrize("name", [name for name in PUBLIC if name != "report_end"])
-def test_a_task_has_what_it_needs_in_python_and_from_its_file(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "file"), FILES)
+def test_a_task_has_what_it_needs_in_python_and_from_its_file(name: str, file: str, tmp_path: Path) -> None:
     component, task = PUBLIC[name], name.replace("_", "-")
-    compile_component(component, tmp_path / COMPONENT_FILE)
-    loaded = components.load_component_from_file(str(tmp_path / COMPONENT_FILE))
+    compile_component(component, tmp_path)
+    loaded = components.load_component_from_file(str(tmp_path / f"{file}.yaml"))
     defaults = {key: spec.default for key, spec in (component.component_spec.inputs or {}).items()}
     given = {key: spec.default for key, spec in (loaded.component_spec.inputs or {}).items()}
     assert (
@@ -60,8 +58,7 @@ def test_a_task_has_what_it_needs_in_python_and_from_its_file(name: str, tmp_pat
     optional = [
         spec for spec in (loaded.component_spec.inputs or {}).values() if spec.optional and "." in str(spec.type)
     ]
-    outputs = {key for key, spec in (component.component_spec.outputs or {}).items() if not _addresses(name, key)}
-    assert (loaded.component_spec.outputs or {}).keys() == outputs
+    assert (loaded.component_spec.outputs or {}).keys() == (component.component_spec.outputs or {}).keys()
     assert is_plain(component) or not optional, "KFP fails in a pod if an optional artifact of a pipeline is missing"
     forms = [component] + [loaded] * (not is_plain(component))
     for number, form in enumerate(forms):
@@ -86,21 +83,21 @@ def test_a_pure_component_is_cached_where_its_image_has_a_digest(tmp_path: Path)
     digest = f"registry/data@sha256:{'1' * 64}"
     program = (
         "from gatehouse.components import snapshot, validate\nfrom kfp import compiler, dsl\n"
-        "@dsl.pipeline\ndef p():\n"
-        "    validate(store='s', snapshot='s').set_display_name('Mine').set_retry(5)\n"
+        "@dsl.pipeline\ndef p():\n    rows = dsl.importer(artifact_uri='s3://b/rows', artifact_class=dsl.Dataset).output\n"
+        "    validate(data=rows).set_display_name('Mine').set_retry(5)\n"
         "    snapshot(store='s', source={})\n"
-        "@dsl.pipeline\ndef q():\n    validate(store='s', snapshot='s').set_container_image('mine:dev')\n"
-        f"    validate(store='s', snapshot='s').set_caching_options(False).set_container_image('{digest}')\n"
+        "@dsl.pipeline\ndef q():\n"
+        "    rows = dsl.importer(artifact_uri='s3://b/rows', artifact_class=dsl.Dataset).output\n"
+        "    validate(data=rows).set_container_image('mine:dev')\n"
+        f"    validate(data=rows).set_caching_options(False).set_container_image('{digest}')\n"
         f"compiler.Compiler().compile(q, {str(tmp_path / 'q.yaml')!r})\n"
         f"compiler.Compiler().compile(p, {str(tmp_path / 'p.yaml')!r})\n"
     )
     environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT), "GATEHOUSE_IMAGE_DATA": digest}
     subprocess.run([sys.executable, "-c", program], env=environment, check=True)
     spec = next(yaml.safe_load_all((tmp_path / "p.yaml").read_text()))
-    assert {name: task["cachingOptions"].get("enableCache") for name, task in _tasks(spec).items()} == {
-        "validate": True,
-        "snapshot": None,
-    }
+    cached = {name: task["cachingOptions"].get("enableCache") for name, task in _tasks(spec).items()}
+    assert (cached["validate"], cached["snapshot"]) == (True, None)
     assert _tasks(spec)["validate"]["taskInfo"]["name"] == "Mine"
     assert "retryPolicy" in _tasks(spec)["snapshot"] and _tasks(spec)["validate"]["retryPolicy"]["maxRetryCount"] == 5
     container = spec["deploymentSpec"]["executors"]["exec-validate"]["container"]
@@ -110,24 +107,26 @@ def test_a_pure_component_is_cached_where_its_image_has_a_digest(tmp_path: Path)
     assert _tasks(spec)["validate-2"]["cachingOptions"] == {}, "a person switched it off"
 
 
-def test_a_file_has_no_input_that_excludes_what_it_requires(tmp_path: Path) -> None:
-    dead = {"retrieve_features": "repository_address", "register_model": "evaluation_reference"}
-    for name, input_name in (dead | {"score_dataset": "model_reference"}).items():
-        compile_component(PUBLIC[name], tmp_path / COMPONENT_FILE)
-        inputs = components.load_component_from_file(str(tmp_path / COMPONENT_FILE)).component_spec.inputs
-        required = {key for key, spec in inputs.items() if not spec.optional}
-        assert input_name in PUBLIC[name].component_spec.inputs and input_name not in inputs
-        assert input_name.rpartition("_")[0] in required
+def test_each_file_of_a_component_requires_artifacts_of_its_own(tmp_path: Path) -> None:
+    for name, component in PUBLIC.items():
+        for path in compile_component(component, tmp_path / name):
+            inputs = components.load_component_from_file(str(path)).component_spec.inputs or {}
+            artifacts = {key for key, field in inputs.items() if "." in str(field.type) and not field.optional}
+            assert artifacts >= set(component.needs.files[path.stem]), path
+    inputs = components.load_component_from_file(
+        str(tmp_path / "retrieve_features" / "of_feast_repository.yaml")
+    ).component_spec.inputs
+    assert "repository_address" not in inputs, "it excludes the repository, which is required"
 
 
 def test_a_file_without_a_store_has_no_address_and_runs(tmp_path: Path) -> None:
     """KFP caches it under any name of an image, so that it may write nothing but what KFP keeps."""
     loaded = {}
-    for name in ("validate_dataset", "split_dataset", "judge"):
-        compile_component(PUBLIC[name], tmp_path / f"{name}.yaml")
-        loaded[name] = components.load_component_from_file(str(tmp_path / f"{name}.yaml"))
+    for name in ("validate", "split"):
+        (path,) = compile_component(PUBLIC[name], tmp_path / name)
+        loaded[name] = components.load_component_from_file(str(path))
         assert "store" not in loaded[name].component_spec.inputs
-    assert loaded["judge"].component_spec.inputs["model"].optional
+    assert loaded["validate"].component_spec.inputs["baseline"].optional
     rows = "".join(f"{number % 2},{number % 2 * 0.5 + number / 1000}\n" for number in range(400))
     (tmp_path / "rows.csv").write_text(f"label,score\n{rows}")
 
@@ -135,9 +134,8 @@ def test_a_file_without_a_store_has_no_address_and_runs(tmp_path: Path) -> None:
     def pipeline(rows: str) -> None:
         data = dsl.importer(artifact_uri=rows, artifact_class=dsl.Dataset, reimport=True).output
         contract = {"columns": {"label": {"type": "int64"}, "score": {"type": "double"}}}
-        loaded["validate_dataset"](dataset=data, contract=contract)
-        loaded["split_dataset"](dataset=data, label="label")
-        loaded["judge"](dataset=data, policy={"must_beat_baseline": ["log_loss"]})
+        loaded["validate"](data=data, contract=contract)
+        loaded["split"](data=data, label="label")
 
     compiler.Compiler().compile(pipeline, str(tmp_path / "judges.yaml"))
     tasks = _tasks(next(yaml.safe_load_all((tmp_path / "judges.yaml").read_text())))
@@ -145,4 +143,4 @@ def test_a_file_without_a_store_has_no_address_and_runs(tmp_path: Path) -> None:
     local.init(local.SubprocessRunner(use_venv=False), pipeline_root=str(tmp_path / "runs"))
     pipeline(rows=str(tmp_path / "rows.csv"))
     written = [json.loads(path.read_text()) for path in (tmp_path / "runs").rglob("executor_output.json")]
-    assert [body["parameterValues"]["verdict"] for body in written] == ["pass"] * 3
+    assert [body["parameterValues"]["verdict"] for body in written] == ["pass"] * 2

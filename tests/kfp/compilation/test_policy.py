@@ -146,11 +146,11 @@ def test_every_rule_has_a_breach_here_and_its_reason_in_the_documentation() -> N
 
 
 def test_a_task_whose_failure_is_let_pass_is_not_cached(released: Path) -> None:
-    monitoring = read_spec(released / "flights-monitoring.yaml")
-    spec = deepcopy(monitoring.spec)
-    assert _task(spec, "monitor")["cachingOptions"]["enableCache"]
-    _container(spec, "monitor")["env"] = [{"name": TOLERATE, "value": "monitor"}]
-    (result,) = breaches(dataclasses.replace(monitoring, spec=spec))
-    assert result.startswith("task exit-handler-1/monitor: cache: expected enableCache=False")
-    _task(spec, "monitor")["cachingOptions"] = {}
-    assert list(breaches(dataclasses.replace(monitoring, spec=spec))) == []
+    training = read_spec(released / "flights-training.yaml")
+    spec = deepcopy(training.spec)
+    assert _task(spec, "split")["cachingOptions"]["enableCache"]
+    _container(spec, "split")["env"] = [{"name": TOLERATE, "value": "split"}]
+    (result,) = breaches(dataclasses.replace(training, spec=spec))
+    assert result.startswith("task exit-handler-1/split: cache: expected enableCache=False")
+    _task(spec, "split")["cachingOptions"] = {}
+    assert list(breaches(dataclasses.replace(training, spec=spec))) == []

@@ -77,6 +77,14 @@ def test_every_reference_between_tasks_leads_somewhere(specs: list[Compiled]) ->
                     assert giver.name in task.body["dependentTasks"]
                 if outer := arguments.get("componentInputParameter"):
                     assert outer in group["inputDefinitions"]["parameters"]
+            artifacts = task.component.get("inputDefinitions", {}).get("artifacts", {})
+            for name, source in task.body.get("inputs", {}).get("artifacts", {}).items():
+                giver = siblings[source["taskOutputArtifact"]["producerTask"]]
+                key = source["taskOutputArtifact"]["outputArtifactKey"]
+                assert name in artifacts and key in giver.component["outputDefinitions"]["artifacts"]
+                assert giver.name in task.body["dependentTasks"]
+            required = {name for name, item in artifacts.items() if not item.get("isOptional")}
+            assert required <= set(task.body.get("inputs", {}).get("artifacts", {})), task.path
             missing = {name for name, item in taken.items() if not item.get("isOptional")}
             assert missing <= set(task.body.get("inputs", {}).get("parameters", {})), task.path
 

@@ -7,8 +7,9 @@ import pytest
 from google.protobuf import json_format
 from pydantic import ValidationError
 
+from gatehouse.components import compute_features
+from gatehouse.errors import ConfigurationError
 from gatehouse.pipelines.catalog import Pipeline, build
-from gatehouse.pipelines.interfaces import component_of
 from gatehouse.project.platforms import THIS_MACHINE, Platform
 from gatehouse.project.project import Project, load_project
 from gatehouse.project.project_file import ProjectFile
@@ -55,12 +56,8 @@ def test_kfp_caches_a_task_only_if_it_may_and_its_image_has_a_digest(project: Pr
         tasks = built(project, pipeline, platform).tasks
         return {name for name, task in tasks.items() if task.caching_options.enable_cache}
 
-    assert [cached(pipeline, by_digest) for pipeline in ("training", "monitoring")] == [
-        set(),
-        {"retrieve-decisions", "monitor"},
-    ]
-    # The last task of scoring has a pod, from whose end KFP learns that all have ended.
-    assert cached("scoring", by_digest) == {"retrieve-decisions"}
+    # The last task of scoring, which is pure too, has a pod, from whose end KFP learns that all have ended.
+    assert [cached(name, by_digest) for name in ("training", "monitoring", "scoring")] == [{"split"}, set(), set()]
     assert cached("training", None) == cached("training", THIS_MACHINE) == set()
 
 
@@ -71,7 +68,12 @@ def test_a_task_has_the_resources_and_the_time_of_its_component(project: Project
     platforms = json_format.MessageToDict(pipeline.function.platform_spec)["platforms"]
     config = platforms["kubernetes"]["deploymentSpec"]["executors"]
     seconds = config["exec-compute-features"]["activeDeadlineSeconds"]
-    assert int(seconds) == component_of("compute_features").needs.minutes * 60
+    assert int(seconds) == compute_features.needs.minutes * 60
+
+
+def test_only_a_stage_that_no_other_needs_may_fail(project: Project) -> None:
+    with pytest.raises(ConfigurationError, match="stages.split.on_failure: expected stop in training"):
+        built(project, "training", None, split=StageSettings(on_failure="warn"))
 
 
 def test_settings_of_a_pod_are_given_to_the_stage_that_has_one(project: Project) -> None:
