@@ -10,7 +10,7 @@ from gatehouse.evaluation.spec import EvaluationSpec
 from gatehouse.metrics.judging import profile_of
 from gatehouse.pipelines.settings import Settings
 from gatehouse.project.project import Project
-from gatehouse.store.parameters import parameter_of
+from gatehouse.store.parameters import parameter_of, section_of
 from gatehouse.training.spec import task_of
 
 
@@ -64,9 +64,9 @@ def training(project: Project, settings: Settings) -> Any:
                 split=parts["split"],
                 spec=parameter_of(file.training),
                 transformation=parameter_of(file.transformation),
-                search=parameter_of(file.tuning) if file.tuning else {},
+                search=section_of(file.tuning),
                 refit=bool(file.tuning and file.tuning.refits),
-                calibration=parameter_of(file.calibration) if file.calibration else {},
+                calibration=section_of(file.calibration),
                 model_name=file.model,
                 seed=seed,
             ).outputs["model"]

@@ -83,8 +83,8 @@ def validate(
         types = {column: str(rules.type.value) for column, rules in promised.tables[name].columns.items()}
         try:
             before = task.find(baseline, "validations", "statistics")
-            rows = task.table(data, format, types), None if before else task.table(baseline, format, types)
-            result = validate_table(task.store, promised, *rows, before)
+            earlier = task.table(baseline, format, types) if baseline and not before else None
+            result = validate_table(task.store, promised, task.table(data, format, types), earlier, before)
         except NoRowsError as error:
             page = render("report.html", f"Validation of {name}", "", Verdict("fail", str(error)))
             Path(report.path).write_text(page, encoding="utf-8")

@@ -46,6 +46,11 @@ def parameter_of(spec: BaseModel) -> dict[str, Any]:
     return as_parameter(_differing(spec, spec.model_dump(mode="json")))
 
 
+def section_of(spec: BaseModel | None) -> dict[str, Any]:
+    """A section of a configuration that may be absent: empty then, and never empty for one that has only defaults."""
+    return {} if spec is None else parameter_of(spec) or as_parameter(spec.model_dump(mode="json"))
+
+
 def as_parameter(body: Mapping[str, Any]) -> dict[str, Any]:
     """An object in the form that KFP carries: ASCII, with `false` for null, which configuration reads as null.
 

@@ -139,7 +139,7 @@ def test_the_pods_of_a_platform_have_what_its_profile_says(released: Path, platf
     spec = read_spec(released / "flights-training.yaml")
     train, split = spec.task("train"), spec.task("split")
     images = [spec.task(name).container["image"] for name in ("train", "evaluate", "split")]
-    assert images == [platform.images[name] for name in ("training-gpu", "training", "control")]
+    assert images == [platform.images[name] for name in ("training-gpu", "training", "data")]
     assert split.pod["emptyDirMounts"] == [{"volumeName": "scratch", "mountPath": "/tmp", "sizeLimit": "20Gi"}]
     assert train.container["resources"]["resourceMemoryLimit"] == "16G"
     assert train.container["resources"]["accelerator"]["resourceCount"] == "1"
