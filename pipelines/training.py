@@ -120,7 +120,6 @@ def _add_suite(tasks: Tasks, data: Data, parts: Any, candidate: Any) -> Any:
     tried = tasks.add(
         integrate,
         model=candidate,
-        training_set=data.training_set,
         split=parts,
         tests=str(tests.reference) if tests else "",
         online=compared.outputs["comparison"],
@@ -143,14 +142,13 @@ def _add_gate_tasks(tasks: Tasks, data: Data, parts: Any, candidate: Any, checks
         title=evaluate.declared.title,
         model=candidate,
         model_name=name,
-        training_set=data.training_set,
         split=parts,
         **checks,
         spec=parameter_of(spec),
         policy=policy,
     )
     evaluation = evaluated.outputs["evaluation"]
-    registered = tasks.add(register, model_name=name, model=candidate, evaluation=evaluation, policy=policy)
+    registered = tasks.add(register, model_name=name, model=candidate, evaluation=evaluation)
     asks = tasks.project.policy.approval == "manual" or tasks.project.policy.inconclusive == "approval"
     if asks and tasks.project.file.alerts != "never":
         add_alert(tasks, registered, "register", evaluation)

@@ -134,9 +134,7 @@ def test_planted_weights_do_not_run(
     )
     with pytest.raises(Exception, match=r"(?i)header|json|input|format|magic"):
         Predictor.load(store, model)
-    request = EvaluateRequest(
-        model=str(model), training_set=gate.training_set, split=gate.split, spec=EvaluationSpec(), policy=GatePolicy()
-    )
+    request = EvaluateRequest(model=str(model), split=gate.split, spec=EvaluationSpec(), policy=GatePolicy())
     with pytest.raises(Exception, match=r"(?i)header|json|input|format|magic"):
         evaluate(request, store)
     assert not trace.exists()

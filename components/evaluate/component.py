@@ -11,7 +11,6 @@ from gatehouse.components.interface import component
 def evaluate(
     store: str,
     model: str,
-    training_set: str,
     split: str,
     metrics: dsl.Output[dsl.Metrics],
     roc: dsl.Output[dsl.ClassificationMetrics],
@@ -32,8 +31,7 @@ def evaluate(
     Args:
         store: Address of the artifact store.
         model: Reference of the candidate.
-        training_set: Reference of the training set.
-        split: Reference of its split.
+        split: Reference of the split of its training set.
         spec: What is measured, as an EvaluationSpec.
         policy: The promotion policy, as a GatePolicy.
         model_name: Name of the registered model. The candidate is compared with its champion; empty for no champion.
@@ -60,10 +58,12 @@ def evaluate(
     from gatehouse.store.parameters import open_store, request_of, runner
 
     opened = open_store(store)
-    run, data = runner(opened, rerun), {"training_set": training_set, "split": split, "policy": policy}
+    run = runner(opened, rerun)
     if model_name:
-        champion = run(resolve, request_of(resolve, model_name=model_name, candidate=model, **data)).champion
+        champion = run(resolve, request_of(resolve, model_name=model_name, candidate=model, policy=policy)).champion
     checks = {"validation": validation, "leakage": leakage, "split_checks": split_checks, "integration": integration}
-    result = run(judge, request_of(judge, model=model, champion=champion, **data, **checks, spec=spec))
+    result = run(
+        judge, request_of(judge, model=model, champion=champion, split=split, **checks, spec=spec, policy=policy)
+    )
     present(result, opened, metrics, roc, report, summary)
     return (result.evaluation, champion, result.verdict, list(result.reasons))

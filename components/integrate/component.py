@@ -9,7 +9,6 @@ from gatehouse.components.interface import component
 def integrate(
     store: str,
     model: str,
-    training_set: str,
     split: str,
     spec: dict = {},
     tests: str = "",
@@ -21,8 +20,7 @@ def integrate(
     Args:
         store: Address of the artifact store.
         model: Reference of the candidate.
-        training_set: Reference of the training set.
-        split: Reference of its split.
+        split: Reference of the split of its training set.
         tests: Reference of the project's test files; empty for none.
         online: Reference of the comparison of its online features with the offline ones; empty for none.
         spec: What is asked, as an IntegrationSpec.
@@ -38,7 +36,5 @@ def integrate(
     from gatehouse.store.parameters import open_store, request_of, runner, values_of
 
     run = runner(open_store(store), rerun)
-    request = request_of(
-        run_integrate, model=model, training_set=training_set, split=split, tests=tests, online=online, spec=spec
-    )
+    request = request_of(run_integrate, model=model, split=split, tests=tests, online=online, spec=spec)
     return values_of(run(run_integrate, request))

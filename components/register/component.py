@@ -14,7 +14,6 @@ def register(
     model: str,
     evaluation: str,
     summary: dsl.Output[dsl.Markdown],
-    policy: dict = {},
 ) -> NamedTuple("Outputs", [("decision", str), ("version", int), ("alias", str), ("verdict", str), ("reasons", list)]):
     """Record the gate's verdict in the ledger; a candidate that passed becomes a version with its aliases.
 
@@ -23,7 +22,6 @@ def register(
         model_name: Name under which models are registered.
         model: Reference of the candidate.
         evaluation: Reference of the evaluation that judged it.
-        policy: The promotion policy, as a GatePolicy.
 
     Returns:
         decision: The decision about the candidate.
@@ -37,7 +35,7 @@ def register(
     from gatehouse.registry.stage import register as enter
     from gatehouse.store.parameters import open_store, request_of
 
-    request = request_of(enter, model_name=model_name, model=model, evaluation=evaluation, policy=policy)
+    request = request_of(enter, model_name=model_name, model=model, evaluation=evaluation)
     opened = open_store(store)
     result = enter(request, opened)
     with open(summary.path, "w", encoding="utf-8") as stream:

@@ -15,8 +15,6 @@ def register_model(
     summary: dsl.Output[dsl.Markdown],
     evaluation: dsl.Input[dsl.Artifact] = None,
     evaluation_reference: str = "",
-    policy: dict = {},
-    policy_file: dsl.Input[dsl.Artifact] = None,
     data: str = "",
     code: str = "",
     configuration: dict = {},
@@ -47,8 +45,6 @@ def register_model(
         model: Its file, or a folder of files. What may run code when it is loaded, as a pickle does, is refused.
         evaluation: The evaluation that judge wrote, with the same model.
         evaluation_reference: Its reference in the store, in place of evaluation.
-        policy: The promotion policy, as a GatePolicy: that of the evaluation, which also applies if this is empty.
-        policy_file: The same as a file of YAML or JSON.
         data: Where the training data is from.
         code: Where the code is, as an address and a commit.
         configuration: Settings of the training.
@@ -70,8 +66,8 @@ def register_model(
         summary: Decision and reasons for the UI, and the version's model card.
     """
     from gatehouse.registry.card import registration_summary
-    from gatehouse.registry.external_stage import register_model as enter
-    from gatehouse.store.parameters import as_written, checked, given, open_store
+    from gatehouse.registry.stage import register as enter
+    from gatehouse.store.parameters import as_written, checked, open_store
 
     opened = open_store(store)
     statements = {"data": data, "code": code, "environment": environment, "parents": parents, "reason": reason}
@@ -81,7 +77,6 @@ def register_model(
         "path": model.path,
         "evaluation": evaluation_reference,
         "judged": evaluation.path if evaluation else "",
-        "policy": given("policy", policy, policy_file) if policy or policy_file else None,
         "statements": {name: text for name, text in statements.items() if text},
         "settings": as_written(configuration) | ({"seed": seed} if seed else {}),
     }

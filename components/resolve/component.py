@@ -13,9 +13,6 @@ def resolve(
     model_name: str,
     model: dsl.Output[dsl.Model],
     candidate: str = "",
-    training_set: str = "",
-    split: str = "",
-    policy: dict = {},
     required: bool = False,
     files: bool = True,
 ) -> NamedTuple(
@@ -36,9 +33,6 @@ def resolve(
         store: Address of the artifact store.
         model_name: Name under which models are registered.
         candidate: Reference of a candidate, which is never its own champion; empty for the champion itself.
-        training_set: Reference of the training set that the candidate is judged on.
-        split: Reference of its split.
-        policy: The promotion policy that the candidate is judged by, as a GatePolicy.
         required: Whether a model without a champion is an error.
         files: Whether to give the champion's files too.
 
@@ -55,13 +49,12 @@ def resolve(
     from pathlib import Path
 
     from gatehouse.registry.stage import resolve as run_resolve
-    from gatehouse.store.parameters import as_written, checked, open_store, runner, values_of
+    from gatehouse.store.parameters import checked, open_store, runner, values_of
     from gatehouse.store.transfer import export
 
     opened = open_store(store)
-    champion_of = {"model_name": model_name, "candidate": candidate, "required": required, "policy": policy}
-    champion_of |= {"training_set": training_set, "split": split}
-    result = runner(opened)(run_resolve, checked("resolve", run_resolve.request, as_written(champion_of)))
+    champion_of = {"model_name": model_name, "candidate": candidate, "required": required}
+    result = runner(opened)(run_resolve, checked("resolve", run_resolve.request, champion_of))
     reference = opened.address_of(result.champion) if result.champion else ""
     if files:
         Path(model.path).mkdir(parents=True, exist_ok=True)

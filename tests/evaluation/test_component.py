@@ -20,7 +20,6 @@ def test_the_component_gives_the_result_and_fills_the_artifacts(judged_bench: Be
         store=judged_bench.store.address,
         model=judged_bench.models["bad"],
         champion=judged_bench.models["good"],
-        training_set=judged_bench.training_set,
         split=judged_bench.split,
         spec=parameter_of(SPEC),
         policy=parameter_of(LENIENT),
