@@ -68,7 +68,7 @@ def compute_features(
     from gatehouse.features.freshness.stage import freshness, show
     from gatehouse.features.leakage.stage import check_leakage
     from gatehouse.features.point_in_time.stage import retrieve_training_set
-    from gatehouse.operations.requiring.stage import require_contract
+    from gatehouse.operations.preparing_stage import require_contract
     from gatehouse.store.parameters import open_store, request_of, runner
 
     opened = open_store(store)

@@ -15,7 +15,7 @@ from gatehouse.evaluation.spec import EvaluationSpec
 from gatehouse.features.spec import FeaturesSpec
 from gatehouse.launchers.spec import Launch, LocalLaunch, division_problem
 from gatehouse.monitoring.spec import MonitoringSpec
-from gatehouse.operations.alerting.notice import Form, When
+from gatehouse.operations.notice import Form, When
 from gatehouse.project.task_settings import StageSettings, TaskResources, of_stages, of_tasks
 from gatehouse.tracking.provenance import Prices
 from gatehouse.training.calibration.spec import CalibrationSpec

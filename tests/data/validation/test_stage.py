@@ -19,7 +19,7 @@ from gatehouse.data.validation.movement import MOVEMENTS
 from gatehouse.data.validation.report import page
 from gatehouse.data.validation.stage import ValidateRequest, ValidateResult, validate
 from gatehouse.errors import ConfigurationError, ContractBreachError
-from gatehouse.operations.requiring.stage import Requirement, require_contract
+from gatehouse.operations.preparing_stage import Requirement, require_contract
 from gatehouse.store.store import ArtifactStore
 from tests.data.validation.conftest import Validate, anomalies_of, column_contract, publish, shown
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from gatehouse.operations.alerting import notice
-from gatehouse.operations.alerting.notice import Notice, body_of, post
-from tests.operations.alerting.hook import PATH, hooked
+from gatehouse.operations import notice
+from gatehouse.operations.notice import Notice, body_of, post
+from tests.operations.hook import PATH, hooked
 
 LONG = "<!channel> & ``` [click](http://evil.example) " * 400
 HUGE = Notice(

@@ -1,31 +1,43 @@
-"""Unreported ends are recorded, posted and cleaned up after once; living processes are left alone."""
+"""Unreported ends and late schedules are recorded and posted once; living processes are left alone."""
 
 import os
 import subprocess
 import sys
 import time
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
+from gatehouse.configuration.schedule import Schedule
 from gatehouse.kfp_api.client import KfpApi
-from gatehouse.operations.metrics.table import read
-from gatehouse.operations.reconciling import unreported
-from gatehouse.operations.reconciling.stage import ReconcileRequest, ReconcileResult, reconcile
+from gatehouse.operations import reconciling_stage
+from gatehouse.operations.ending_stage import Outcome, State, record_end
+from gatehouse.operations.metrics import read, update
+from gatehouse.operations.reconciling_stage import (
+    ReconcileRequest,
+    ReconcileResult,
+    last_due,
+    late_schedules,
+    reconcile,
+)
 from gatehouse.runtime.process import here, start_time
 from gatehouse.store import leases
 from gatehouse.store.run import Attempt, end_of
 from gatehouse.store.store import ArtifactStore
 from gatehouse.tracking.mlflow_client import RUN, create_run, tracking_of
-from tests.operations.alerting.hook import Hook
 from tests.operations.conftest import RUN as OWN
+from tests.operations.hook import Hook
 from tests.stand_ins.kfp_api import PIPELINE, KfpServer
+
+NIGHTLY: dict[str, Any] = {"cron": "0 0 4 * * *", "sla_hours": 3.0}
+MONDAY = datetime(2030, 1, 7, tzinfo=UTC)
+"""Later than any record is written, so that what these tests record counts as newer than what was due before."""
 
 
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unreported, "_GRACE", timedelta(0))
+    monkeypatch.setattr(reconciling_stage, "_GRACE", timedelta(0))
 
 
 @pytest.fixture
@@ -145,17 +157,17 @@ def test_the_time_that_a_stage_waited_for_its_pod_is_in_the_table(
     """KFP says since when it works on a task; `create_time` is that of the run for all of them."""
     run = submit(api)
     kfp_server.objects.set_state(run, "RUNNING")
-    for task in ("retrieve-training-set", "split", "alert", "alert-2"):
+    for task in ("retrieve-training-set", "split", "require", "require-2"):
         kfp_server.objects.begin_task(run, task)
     began = api.run(run).tasks["retrieve-training-set"].timestamp()
-    for stage, at in (("retrieve_training_set", 45.5), ("split", -5.0), ("train", 90.0), ("alert", 91.0)):
+    for stage, at in (("retrieve_training_set", 45.5), ("split", -5.0), ("train", 90.0), ("require", 91.0)):
         for event in ("started", "finished"):
             body = {"at": began + at, "seconds": 0.0, "result": {}}
             store.record(f"runs/{run}/{stage}.1.{event}.json", body)
     kfp_server.objects.set_state(run, "SUCCEEDED")
     look(store)
     # A task of a run that is tried again begins once more: nobody knows how long its first attempt waited.
-    waited = {"retrieve_training_set": 45.5, "split": None, "train": None, "alert": None}
+    waited = {"retrieve_training_set": 45.5, "split": None, "train": None, "require": None}
     assert {row.stage: row.queue_seconds for row in read(store) if row.stage} == waited
 
 
@@ -169,3 +181,76 @@ def test_leftovers_of_dead_writers_go_and_those_of_living_ones_stay(
         assert living.is_dir() and not dead.exists() and len(list(store.objects.list(leases.LEASES))) == 1
         monkeypatch.setattr(leases, "LEASE_LIMIT", -60.0)
         assert look(store).removed == 1 and not list(store.objects.list(leases.LEASES))
+
+
+def late(store: ArtifactStore, at: datetime, **schedules: dict[str, Any]) -> list[str]:
+    update(store)
+    return [schedule.message for schedule in late_schedules(store, read(store), "flights", schedules, at.timestamp())]
+
+
+@pytest.mark.parametrize(
+    ("body", "until", "due"),
+    [
+        (NIGHTLY, MONDAY + timedelta(hours=4), MONDAY + timedelta(hours=4)),
+        (NIGHTLY, MONDAY + timedelta(hours=3), MONDAY - timedelta(hours=20)),
+        ({"cron": "0 0 4 1 * *"}, MONDAY, MONDAY - timedelta(days=6) + timedelta(hours=4)),
+        ({"interval": "PT30M"}, MONDAY, MONDAY),
+        ({"cron": "* * * * * *"}, MONDAY, MONDAY),
+        (NIGHTLY, MONDAY - timedelta(days=59, hours=21), None),  # Nothing was due since the schedule was seen.
+    ],
+)
+def test_the_last_time_that_was_due_is_found(body: dict[str, Any], until: datetime, due: datetime | None) -> None:
+    assert last_due(Schedule.model_validate(body), MONDAY - timedelta(days=60), until) == due
+
+
+def test_a_schedule_is_late_when_its_hours_are_over_and_not_before(store: ArtifactStore) -> None:
+    assert late(store, MONDAY, training=NIGHTLY) == []
+    assert late(store, MONDAY + timedelta(hours=6, minutes=59), training=NIGHTLY) == []
+    (message,) = late(store, MONDAY + timedelta(hours=7), training=NIGHTLY)
+    assert message.startswith("schedule training: training was due at 2030-01-07 04:00 UTC")
+
+
+@pytest.mark.parametrize(
+    ("project", "pipeline", "state", "began", "is_late"),
+    [
+        ("flights", "training", "succeeded", 4.5, False),
+        ("flights", "training", "failed", 4.5, True),
+        ("flights", "training", "succeeded", 3.5, True),
+        ("flights", "monitoring", "succeeded", 4.5, True),
+        ("shop", "training", "succeeded", 4.5, True),
+    ],
+)
+def test_only_a_success_of_a_run_since_it_was_due_counts(
+    store: ArtifactStore, project: str, pipeline: str, state: State, began: float, is_late: bool
+) -> None:
+    late(store, MONDAY, nightly=NIGHTLY | {"pipeline": "training"})
+    at = (MONDAY + timedelta(hours=began)).timestamp()
+    record_end(store, "run", Outcome(state, began=at), "test", project=project, pipeline=pipeline)
+    assert bool(late(store, MONDAY + timedelta(hours=8), nightly=NIGHTLY | {"pipeline": "training"})) == is_late
+
+
+def test_a_schedule_without_hours_or_switched_off_is_never_late(store: ArtifactStore) -> None:
+    for body in ({"cron": NIGHTLY["cron"]}, NIGHTLY | {"enabled": False}):
+        assert late(store, MONDAY, training=body) == []
+        assert late(store, MONDAY + timedelta(days=9), training=body) == []
+
+
+def test_a_late_schedule_is_posted_once_for_each_due_time(
+    store: ArtifactStore, hook: Hook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reconciling_stage, "_first_seen", lambda *_: datetime.now(UTC) - timedelta(days=3))
+    body = {"project": "flights", "pipelines": ("training",), "schedules": {"training": NIGHTLY}}
+    for more in ({"when": "never"}, *[{"when": "fail", "owners": {"": "ml@acme"}}] * 2):
+        result = reconcile(ReconcileRequest.model_validate(body | more), store)
+        assert "1 schedules are late" in result.summary and "was due at" in result.warnings[0]
+    (posted,) = hook.bodies
+    assert posted["event"] == "schedule-late" and "owner: ml@acme" in posted["text"]
+
+
+def test_a_first_run_that_began_before_its_interval_was_seen_is_in_time(store: ArtifactStore) -> None:
+    schedule = {"interval": "PT6H", "sla_hours": 2.0}
+    late(store, MONDAY, monitoring=schedule)
+    for hours in (0, 6):
+        outcome = Outcome("succeeded", began=(MONDAY + timedelta(hours=hours, minutes=-20)).timestamp())
+        record_end(store, f"run-{hours}", outcome, "test", project="flights", pipeline="monitoring")
+    assert late(store, MONDAY + timedelta(hours=8), monitoring=schedule) == []

@@ -29,7 +29,7 @@ VERSION = 1
 """Version of the generic form."""
 Form = Literal["generic", "slack", "teams"]
 When = Literal["fail", "warn", "always", "never"]
-"""Which events are posted: failures, also warnings, all, or none."""
+"""Which ends of runs are posted: failures, also warnings, all, or none."""
 Tone = Literal["bad", "warn", "good"]
 
 _SECTION, _CARD_TEXT, _LINK, _LINKS = 2900, 6000, 500, 5
@@ -66,11 +66,6 @@ class Delivery:
     delivered: bool
     attempts: int
     why: str
-
-
-def is_wanted(when: When, *, failure: bool, warning: bool) -> bool:
-    """Whether an event is to be posted."""
-    return when == "always" or (when != "never" and (failure or (warning and when == "warn")))
 
 
 def body_of(notice: Notice, form: Form, about: Mapping[str, Any]) -> dict[str, Any]:
@@ -117,22 +112,27 @@ def _cut_escaped(text: str) -> str:
 
 
 def deliver(
-    store: ArtifactStore, what: str, body: Mapping[str, Any], key: str, receipt: str = "", **about: Any
+    store: ArtifactStore, event: str, body: Mapping[str, Any], key: str, receipt: str, **about: Any
 ) -> Delivery:
     """Post a notice to the webhook under an idempotency key; a failure becomes a warning in the record of the run.
 
-    `what` says in words what happened. If the record `receipt` exists, nothing is posted; else it is written, with
-    `about` as more fields, after the delivery.
+    Args:
+        store: The store with the record of the run.
+        event: The event in words, for the warning.
+        body: The body, in the form of the webhook.
+        key: The idempotency key.
+        receipt: The record that is written after the delivery. If it exists, nothing is posted.
+        **about: More fields of the receipt.
     """
-    if receipt and store.objects.stat(receipt):
+    if store.objects.stat(receipt):
         return Delivery(True, 0, "was delivered by an earlier attempt")
     url = os.environ.get(ADDRESS, "").strip()
     delivery = post(url, body, key) if url else Delivery(False, 0, f"is not set: {ADDRESS} is empty")
     if not delivery.delivered:
-        message = f"The notice that {what} was not posted: the webhook {delivery.why}"
+        message = f"The notice that {event} was not posted: the webhook {delivery.why}"
         logger.warning("%s.", message)
-        Attempt(store, "alert:webhook").note("warned", message=message, attempts=delivery.attempts)
-    elif receipt:
+        Attempt(store, "notice:webhook").note("warned", message=message, attempts=delivery.attempts)
+    else:
         store.record(receipt, {"attempts": delivery.attempts, **about})
     return delivery
 

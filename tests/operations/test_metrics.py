@@ -9,10 +9,18 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from gatehouse.cli.status import status
-from gatehouse.operations.ending.outcome import outcome_of, record_end, run_outcome
-from gatehouse.operations.metrics.table import Row, Waited, read, update
-from gatehouse.operations.metrics.totals import exposition, gate_outcomes, totals
-from gatehouse.operations.report import NOT_MEASURED, page
+from gatehouse.operations.ending_stage import outcome_of, record_end, run_outcome
+from gatehouse.operations.metrics import (
+    NOT_MEASURED,
+    Row,
+    Waited,
+    exposition,
+    gate_outcomes,
+    page,
+    read,
+    totals,
+    update,
+)
 from gatehouse.store.objects.local import LocalObjects
 from gatehouse.store.store import ArtifactStore
 from gatehouse.tracking.provenance import Prices
