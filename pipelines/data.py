@@ -9,8 +9,8 @@ from gatehouse.data.validation.contract import CONTRACT_FILE, published_contract
 from gatehouse.data.validation.stage import validate
 from gatehouse.features.computing.previous.stage import previous_features
 from gatehouse.features.computing.stage import compute_features
-from gatehouse.features.decisions.stage import retrieve_decisions
-from gatehouse.features.freshness.stage import freshness
+from gatehouse.features.decisions_stage import retrieve_decisions
+from gatehouse.features.freshness_stage import freshness
 from gatehouse.features.leakage.stage import check_leakage
 from gatehouse.features.point_in_time.stage import retrieve_training_set
 from gatehouse.operations.preparing_stage import prepare, require_contract

@@ -16,7 +16,7 @@ from gatehouse.operations.ending_stage import report_end
 from gatehouse.operations.reconciling_stage import reconcile
 from gatehouse.pipelines.interfaces import component_of
 from gatehouse.project.project import Project
-from gatehouse.project.task_settings import StageSettings
+from gatehouse.project.project_file import StageSettings
 from gatehouse.runtime.images import image, training
 from gatehouse.runtime.variables import LAUNCH
 from gatehouse.store.canonical import canonical_json

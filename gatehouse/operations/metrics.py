@@ -16,8 +16,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from gatehouse.operations.ending_stage import ENDED, is_of_task, seconds_of
-from gatehouse.reports.axes import Axis
-from gatehouse.reports.charts import STYLES, Series
+from gatehouse.reports.charts import STYLES, Axis, Series
 from gatehouse.reports.format import duration, percent
 from gatehouse.reports.page import Cell, render
 from gatehouse.store.run import Event, end_number, end_of, events, recorded_runs

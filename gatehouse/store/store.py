@@ -17,9 +17,9 @@ from gatehouse.store.deprecation import require_in_use
 from gatehouse.store.erasure import Erasures, erased_marker
 from gatehouse.store.manifest import Column, FileEntry, Manifest, Shard, read_manifest
 from gatehouse.store.objects.base import ObjectStore, side_by_side
-from gatehouse.store.objects.cache import cache_folder
 from gatehouse.store.objects.local import LocalObjects
 from gatehouse.store.objects.opening import open_objects
+from gatehouse.store.objects.remote import cache_folder
 from gatehouse.store.publishing import NO_KINDS, Publisher, entry_of, put_aside
 from gatehouse.store.records import create_record, read_records
 from gatehouse.store.reference import Reference, references_in

@@ -14,8 +14,7 @@ from typing import NamedTuple
 from gatehouse.data.snapshot.deliveries import Table
 from gatehouse.data.snapshot.parts import Stored
 from gatehouse.data.snapshot.spec import Guards, Policy, TableSpec
-from gatehouse.data.sources.casts import EPOCH
-from gatehouse.data.sources.declared import schema_of
+from gatehouse.data.sources.declared import EPOCH, schema_of
 from gatehouse.errors import DeliveryError, MissingArtifactError
 from gatehouse.store.database import connect, quoted, text_literal
 

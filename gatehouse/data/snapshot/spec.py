@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 
 from pydantic import Field, field_validator, model_validator
 
-from gatehouse.configuration.duration import Duration
+from gatehouse.configuration.strict import Duration
 from gatehouse.configuration.times import interval
 from gatehouse.store.identity import Spec, Unordered
 

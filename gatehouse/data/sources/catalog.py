@@ -7,9 +7,8 @@ from typing import Annotated, Any
 from pydantic import ConfigDict, Field, TypeAdapter
 
 from gatehouse.data.sources.base import Source
-from gatehouse.data.sources.delta import DeltaReader, DeltaSource
 from gatehouse.data.sources.files import FolderSource, SdistSource
-from gatehouse.data.sources.iceberg import IcebergReader, IcebergSource
+from gatehouse.data.sources.lakehouse import DeltaReader, DeltaSource, IcebergReader, IcebergSource
 from gatehouse.data.sources.sql import SqlReader, SqlSource
 from gatehouse.errors import DeclarationError
 from gatehouse.store.store import ArtifactStore

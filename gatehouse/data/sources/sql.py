@@ -110,7 +110,7 @@ class SqlReader(Opened):
         return {name: self._identify(name) for name in self._spec.tables}
 
     def _identify(self, table: str) -> dict[str, Any]:
-        from gatehouse.data.snapshot.logical_digest import logical_digest
+        from gatehouse.data.snapshot.parts import logical_digest
 
         if table in self._state:
             return self._state[table]

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, model_validator
 
-from gatehouse.configuration.duration import Duration, iso
+from gatehouse.configuration.strict import Duration, iso
 from gatehouse.store.identity import Spec, Unordered
 
 Severity = Literal["fail", "warn", "note"]

@@ -69,11 +69,11 @@ def split(request: SplitRequest, store: ArtifactStore) -> SplitResult:
         FAILED,
         USABLE,
         Subject,
+        measures,
         run_checks,
         without_values,
     )
     from gatehouse.data.splitting.divide import divide
-    from gatehouse.data.splitting.measures import measures
     from gatehouse.data.splitting.training_set import TrainingSet
 
     def refusal(kind: type[GatehouseError], problems: list[str], advice: str) -> GatehouseError:

@@ -7,8 +7,7 @@ from typing import Any
 
 from gatehouse.errors import ConfigurationError
 from gatehouse.features.definitions.declarations import Available, FeatureView
-from gatehouse.features.definitions.loading import FILE
-from gatehouse.features.definitions.repository import Repository, View, check_out, staged_by, tables_of
+from gatehouse.features.definitions.repository import FILE, Repository, View, check_out, staged_by, tables_of
 from gatehouse.features.definitions.sql_text import code, macros_in
 from gatehouse.store.identity import identity_of
 from gatehouse.store.store import ArtifactStore

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationError
 
-from gatehouse.configuration.duration import Duration
+from gatehouse.configuration.strict import Duration
 from gatehouse.configuration.yaml_lines import in_words, nearest, value_text
 from gatehouse.errors import ConfigurationError
 from gatehouse.metrics.tasks import TaskName

@@ -16,7 +16,7 @@ from gatehouse.configuration.yaml_lines import nearest
 from gatehouse.errors import ConfigurationError
 from gatehouse.features.definitions.settings import SETTINGS_FILE, read_settings
 from gatehouse.features.point_in_time.feast_store import quickly
-from gatehouse.runtime.archives import unpack_tar
+from gatehouse.runtime.importing import unpack_tar
 from gatehouse.store.hidden_values import said_by
 from gatehouse.store.objects.listed_files import list_objects
 

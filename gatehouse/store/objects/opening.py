@@ -46,8 +46,7 @@ def open_objects(address: str) -> ObjectStore:
     for variable in _ENDPOINTS:
         if "://" in (endpoint := os.environ.get(variable, "")):
             require_encoded(endpoint, variable, bare=True)
-    from gatehouse.store.objects.cache import BlobCache
-    from gatehouse.store.objects.remote import Bucket, RemoteObjects
+    from gatehouse.store.objects.remote import BlobCache, Bucket, RemoteObjects
 
     bucket: Bucket
     try:

@@ -8,9 +8,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from gatehouse.data.validation.skew.judge import SkewSpec
-from gatehouse.data.validation.skew.report import described
-from gatehouse.data.validation.skew.stage import SkewRequest, SkewResult, skew
+from gatehouse.data.validation.skew_report import described
+from gatehouse.data.validation.skew_stage import SkewRequest, SkewResult, SkewSpec, skew
 from gatehouse.errors import ConfigurationError
 from gatehouse.store.manifest import Column
 from gatehouse.store.store import ArtifactStore

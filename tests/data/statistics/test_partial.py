@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from gatehouse.data.statistics import columns, table
+from gatehouse.data.statistics import columns, partial
+from gatehouse.data.statistics.partial import measure_table
 from gatehouse.data.statistics.stage import MeasureRequest, measure
-from gatehouse.data.statistics.table import measure_table
 from gatehouse.data.validation.contract import CONTRACT_FILE
 from gatehouse.data.validation.stage import ValidateRequest, validate
 from gatehouse.errors import ConfigurationError
@@ -60,7 +60,7 @@ def test_a_row_group_is_read_in_slices(tmp_path: Path, monkeypatch: pytest.Monke
     expected = measure_table([whole], frozenset(), {})
     for limit in ("_ROWS", "_BYTES"):
         with monkeypatch.context() as patch:
-            patch.setattr(table, limit, 300)
+            patch.setattr(partial, limit, 300)
             assert measure_table([whole], frozenset(), {}) == expected
 
 
@@ -89,7 +89,7 @@ def test_a_column_is_found_by_its_whole_name(tmp_path: Path) -> None:
 
 
 def test_what_is_not_installed_is_named(store: ArtifactStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    missing = "gatehouse.data.statistics.table"
+    missing = "gatehouse.data.statistics.columns"
     monkeypatch.setitem(sys.modules, missing, None)
     request = MeasureRequest(
         name="small", datasets=store.manifest(publish(store, {"t": pa.table({"a": [1]})})).derived_from
@@ -110,7 +110,7 @@ def test_a_changed_contract_is_judged_without_measuring_again(
         return store.manifest(result.validation).derived_from["statistics"]
 
     first = judged(max=3)
-    monkeypatch.setattr(table, "measure_table", None)
+    monkeypatch.setattr(partial, "measure_table", None)
     assert judged(max=2) == first
 
 
@@ -136,6 +136,6 @@ def test_validations_that_judged_the_same_statistics_are_one_baseline(
     strict, mild = judged(2), judged(3)
     assert strict != mild
     compared = judged(3, baseline=strict)
-    monkeypatch.setattr(table, "measure_table", None)
+    monkeypatch.setattr(partial, "measure_table", None)
     again = judged(3, baseline=mild)
     assert store.manifest(again).derived_from["statistics"] == store.manifest(compared).derived_from["statistics"]

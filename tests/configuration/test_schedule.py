@@ -5,7 +5,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from gatehouse.configuration.cron import require_cron, times_after
+from gatehouse.configuration.schedule import require_cron, times_after
 
 NEXT = [
     ("2012-07-09 14:45:00", "0 0/15 * * * *", "2012-07-09 15:00:00"),

@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gatehouse.data.snapshot.spec import ColumnType, TableSpec
-from gatehouse.data.sources.casts import TYPES, read_texts, read_times
+from gatehouse.data.sources.declared import TYPES, read_texts, read_times
 
 NUMBERS = st.text("0123456789-+.eExXaAfFiInN() \t_", max_size=22) | st.from_regex(
     r"[+-]?\d{1,21}(\.\d*)?([eE][+-]?\d{1,3})?", fullmatch=True

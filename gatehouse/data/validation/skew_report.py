@@ -4,9 +4,9 @@ import shutil
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gatehouse.data.validation.skew.stage import SKEW_FILE, SkewResult
+from gatehouse.data.validation.skew_stage import SKEW_FILE, SkewResult
+from gatehouse.reports.contents import rendered
 from gatehouse.reports.page import Verdict, render
-from gatehouse.reports.rendering import rendered
 from gatehouse.store.reference import Reference
 from gatehouse.store.store import ArtifactStore
 

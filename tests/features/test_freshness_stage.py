@@ -10,7 +10,7 @@ import pytest
 
 from gatehouse.features.definitions.declarations import Available, FeatureView
 from gatehouse.features.definitions.repository import View
-from gatehouse.features.freshness.stage import (
+from gatehouse.features.freshness_stage import (
     Freshness,
     FreshnessRequest,
     FreshnessResult,

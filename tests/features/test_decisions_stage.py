@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from gatehouse.errors import ConfigurationError
-from gatehouse.features.decisions.stage import DecisionsRequest, retrieve_decisions
+from gatehouse.features.decisions_stage import DecisionsRequest, retrieve_decisions
 from tests.features.flights import SERVICE, Flights
 
 KEY = "flight_id"

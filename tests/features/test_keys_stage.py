@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from gatehouse.errors import ConfigurationError
-from gatehouse.features.keys.stage import TakeKeysRequest, take_keys
+from gatehouse.features.keys_stage import TakeKeysRequest, take_keys
 from gatehouse.store.store import ArtifactStore
 
 
