@@ -3,7 +3,7 @@
 A stage's result is decided by its module and by all modules of `gatehouse` that it imports, directly or through others,
 except for those in the rooms of `CARRIERS`. Each module counts as its syntax tree, without comments and docstrings. A
 code digest covers these trees, and the versions of the distributions that the modules import, as installed where the
-stage runs: memo keys hold it. The packages of a project, which a request names, have a digest of their own.
+stage runs: memo keys hold it.
 """
 
 import ast
@@ -18,12 +18,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import gatehouse
-from gatehouse.errors import GatehouseError
 from gatehouse.store.canonical import digest_of, sha256_bytes
 
 CARRIERS = {
@@ -270,43 +268,3 @@ def _write_cache() -> None:
         with open(descriptor, "w") as file:
             json.dump(body, file)
         os.replace(name, _cache_file())
-
-
-class BuilderError(GatehouseError):
-    """The builder that an architecture names cannot be imported, or builds no module."""
-
-    permanent = True
-
-
-def builder_code(*architectures: str) -> str:
-    """SHA-256 over the top-level packages of builders, as 64 hexadecimal digits; empty where no builder is named.
-
-    An architecture of the form `package.module:builder` names a builder. Every file of its package counts, except
-    hidden files and what Python compiled; other packages that it imports do not. Raises BuilderError if a package is
-    not installed here, because its code is part of what decides the result.
-    """
-    packages = {name.partition(":")[0].partition(".")[0]: name for name in architectures if ":" in name}
-    digest = hashlib.sha256()
-    for package, builder in sorted(packages.items()):
-        try:
-            spec = find_spec(package)
-        except ValueError:  # The module is loaded, but has no source file.
-            spec = None
-        files = []
-        if spec and spec.submodule_search_locations:
-            for folder in spec.submodule_search_locations:
-                for path in Path(folder).rglob("*"):
-                    parts = path.relative_to(folder).parts
-                    compiled = path.suffix == ".pyc" or "__pycache__" in parts
-                    if path.is_file() and not compiled and not any(part.startswith(".") for part in parts):
-                        files.append((path.relative_to(folder).as_posix(), path))
-        elif spec and spec.origin and Path(spec.origin).is_file():
-            files = [(Path(spec.origin).name, Path(spec.origin))]
-        if not files:
-            raise BuilderError(
-                f"Model builder {builder}: its package {package} is not installed here. Put it on the path (the image, "
-                "or PYTHONPATH) of every task and pod that trains or scores."
-            )
-        for name, path in sorted(files):
-            digest.update(f"{package}\0{name}\0{hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
-    return digest.hexdigest() if packages else ""

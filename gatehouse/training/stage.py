@@ -11,8 +11,8 @@ from pathlib import Path
 
 from pydantic import Field
 
+from gatehouse.store.builder_code import builder_code
 from gatehouse.store.canonical import canonical_json
-from gatehouse.store.code import builder_code
 from gatehouse.store.identity import identity_of, operational
 from gatehouse.store.stage import Effects, StageModel, stage
 from gatehouse.store.store import ArtifactStore

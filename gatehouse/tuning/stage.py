@@ -12,8 +12,8 @@ from pydantic import ValidationInfo, field_validator
 from gatehouse.errors import ConfigurationError
 from gatehouse.launchers.launch_stage import CommandRequest
 from gatehouse.runtime.plural import counted
+from gatehouse.store.builder_code import builder_code
 from gatehouse.store.canonical import canonical_json
-from gatehouse.store.code import builder_code
 from gatehouse.store.identity import identity_of
 from gatehouse.store.run import RUN_ID, Attempt
 from gatehouse.store.stage import Effects, Stage, StageModel, stage

@@ -15,8 +15,9 @@ from typing import Any
 
 from gatehouse.errors import CorruptArtifactError
 from gatehouse.launchers.launcher import FAILURE, LOG, METRICS, OUTPUT, PLACE, PRINTED, RESULT, WEIGHTS, TrainingJob
+from gatehouse.store.builder_code import builder_code
 from gatehouse.store.canonical import canonical_json, digest_of, sha256_bytes
-from gatehouse.store.code import builder_code, code_digest
+from gatehouse.store.code import code_digest
 from gatehouse.store.leases import Lease, leased
 from gatehouse.store.manifest import FileEntry, Manifest
 from gatehouse.store.objects.base import side_by_side

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from gatehouse.launchers.kubernetes.transfer import JobRecord, program_code
-from gatehouse.store.code import BuilderError, builder_code
+from gatehouse.store.builder_code import BuilderError, builder_code
 from gatehouse.training.stage import PROGRAM, TrainRequest, job_key, train
 from gatehouse.tuning.parameters import ParameterSpec
 from gatehouse.tuning.spec import ExperimentSpec

@@ -1,0 +1,47 @@
+"""The code of a project's own models and sources: a digest of the package that has them. It is not imported."""
+
+import hashlib
+from importlib.util import find_spec
+from pathlib import Path
+
+from gatehouse.errors import GatehouseError
+
+
+class BuilderError(GatehouseError):
+    """An object of a project, named as `package.module:name`, cannot be imported, or is not of the expected kind."""
+
+    permanent = True
+
+
+def builder_code(*names: str) -> str:
+    """SHA-256 over the top-level packages of names of the form `package.module:name`, as 64 hexadecimal digits.
+
+    Every file of a package counts, except hidden files and what Python compiled; other packages that it imports do not.
+    Names of another form are of Gatehouse's own; without one of this form the text is empty. Raises BuilderError if a
+    package is not installed here, because its code is part of what decides the result.
+    """
+    packages = {name.partition(":")[0].partition(".")[0]: name for name in names if ":" in name}
+    digest = hashlib.sha256()
+    for package, named in sorted(packages.items()):
+        try:
+            spec = find_spec(package)
+        except ValueError:  # The module is loaded, but has no source file.
+            spec = None
+        files = []
+        if spec and spec.submodule_search_locations:
+            for folder in spec.submodule_search_locations:
+                for path in Path(folder).rglob("*"):
+                    parts = path.relative_to(folder).parts
+                    compiled = path.suffix == ".pyc" or "__pycache__" in parts
+                    if path.is_file() and not compiled and not any(part.startswith(".") for part in parts):
+                        files.append((path.relative_to(folder).as_posix(), path))
+        elif spec and spec.origin and Path(spec.origin).is_file():
+            files = [(Path(spec.origin).name, Path(spec.origin))]
+        if not files:
+            raise BuilderError(
+                f"{named}: its package {package} is not installed here. Put it on the path (the image, or PYTHONPATH) "
+                "of every task and pod that uses it."
+            )
+        for name, path in sorted(files):
+            digest.update(f"{package}\0{name}\0{hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
+    return digest.hexdigest() if packages else ""
