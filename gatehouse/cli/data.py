@@ -41,7 +41,7 @@ from gatehouse.project.place import find, open_store
 from gatehouse.reports.contents import rendered
 from gatehouse.runtime.plural import counted
 from gatehouse.store import deprecation, eraser
-from gatehouse.store.collection import Collector, Wish
+from gatehouse.store.collection import Collection, Collector
 from gatehouse.store.database import quoted
 from gatehouse.store.deprecation import deprecation_of, marker_of
 from gatehouse.store.eraser import ErasurePlan, plan_erasure, unlisted_blobs
@@ -568,7 +568,7 @@ def collect(
     if forget and not deprecated:
         raise ConfigurationError("--forget: expected together with --deprecated, found without it.")
     opened = open_store(store)
-    collector = Collector(opened, Wish(deprecated, forget, seconds_of("--grace", grace)))
+    collector = Collector(opened, Collection(deprecated, forget, seconds_of("--grace", grace)))
     items = collector.mark() if delete else collector.look()
     if delete:
         items = collector.sweep(items)

@@ -20,7 +20,7 @@ _ERRORS: dict[str, type[GatehouseError]] = {"validations": ContractBreachError, 
 
 
 class PrepareRequest(StageModel):
-    """What a run needs; empty for nothing.
+    """The needs of a run; empty for nothing.
 
     `rerun` names some of the `stages`, which run whatever the memo holds; the tasks read the `configs`. `model_name` is
     given if monitoring may have ordered the run. `since` and `until` bound its time span.

@@ -61,7 +61,7 @@ def rendered(store: ArtifactStore, reference: Reference | str) -> Path:
 
 
 def _page(kind: str) -> str | None:
-    """What draws artifacts of a kind; a stage that is loaded already spares the others their import."""
+    """The function that draws artifacts of a kind; a stage that is loaded already spares the others their import."""
     for stages in (STAGES, None):
         for stage in (declared_stages() if stages is None else stages).values():
             if kind in stage.declared.pages:

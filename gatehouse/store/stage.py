@@ -54,7 +54,7 @@ _forced: contextvars.ContextVar[str] = contextvars.ContextVar("gatehouse_stage_f
 
 @dataclass(frozen=True)
 class Effects:
-    """What a stage reads and writes besides its parameters and its artifacts.
+    """The world that a stage reads and writes besides its parameters and its artifacts.
 
     `reads` are external sources that its parameters do not name. With `memo`, its result may come from the stage memo,
     and, where none can be provisional, from KFP's cache. Two runs have the same effect as one. `why` gives the reason,
@@ -72,7 +72,7 @@ PURE = Effects(memo=True, why="A pure function of its parameters.")
 
 @dataclass(frozen=True)
 class Declaration:
-    """What a stage declares about itself.
+    """The declaration of a stage.
 
     Attributes:
         name: Name of the stage, of its KFP component, and of its rows in records and tables.

@@ -242,7 +242,7 @@ csv.field_size_limit(2**31 - 1)
 class Sniffed:
     """A file; the delimiter is empty for Parquet, and `event_time` for a file without times.
 
-    Of its rows, `uneven` ones have other than the header's number of cells and would be rejected, and `repeated` ones
+    `uneven` rows have other than the header's number of cells and would be rejected, and `repeated` ones
     are the same as an earlier row. `missing_as` are those of `nulls` that occur in a CSV.
     """
 

@@ -37,12 +37,7 @@ _WHOLE = r"^-?0*\d{1,19}$"
 _HEXADECIMAL = r"^[ \t]*0[xX]"
 _NUMBER = r"^[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?$"
 _NOT_FINITE = r"(?i)^[+-]?(?:inf(?:inity)?|nan(?:\([0-9a-z_]*\))?)$"
-_YEAR = r"(?:000[1-9]|00[1-9]\d|0[1-9]\d{2}|[1-9]\d{3})"
-_LEAP = r"(?:\d{2}(?:0[48]|[2468][048]|[13579][26])|(?:0[48]|[2468][048]|[13579][26])00)"
-_DATE = (
-    rf"(?:{_YEAR}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12]\d|3[01])|(?:0[469]|11)-(?:0[1-9]|[12]\d|30)"
-    rf"|02-(?:0[1-9]|1\d|2[0-8]))|{_LEAP}-02-29)"
-)
+_DATE = r"\d{4}-\d{2}-\d{2}"
 _CLOCK = r"(?:[01]\d|2[0-3])(?::[0-5]\d(?::[0-5]\d(?:\.\d{1,6})?)?)?"
 _NAIVE = rf"^{_DATE}(?:[ T]{_CLOCK})?$"
 _ZONED = rf"^{_DATE}[ T]{_CLOCK}(?:Z|[+-](?:[01]\d|2[0-3])(?::?[0-5]\d)?)$"
@@ -177,7 +172,8 @@ def read_times(array: pa.Array, zone: str = "", form: str = "") -> Read | None:
             return _in_calendar(_localized(_cast_in_pieces(array, pa.timestamp("us")), zone), array)
         return _in_calendar(_cast_in_pieces(array, TIME), array)
     except pa.ArrowInvalid:
-        exact = pc.replace_substring_regex(array, _TRAILING_ZEROS, r"\1")
+        exact = _only(array, _are_days(array))
+        exact = pc.replace_substring_regex(exact, _TRAILING_ZEROS, r"\1")
         values = pc.cast(_only(exact, pc.match_substring_regex(exact, _ZONED)), TIME)
         if zone:
             naive = pc.cast(_only(exact, pc.match_substring_regex(exact, _NAIVE)), pa.timestamp("us"))
@@ -224,6 +220,15 @@ def _since_1970(array: pa.Array, digits: int) -> pa.Array:
         return pc.cast(_only(exact, inside), pa.int64())
 
     return by_halving(array, scale, pa.int64()).values.cast(TIME)
+
+
+def _are_days(texts: pa.Array) -> pa.Array:
+    """Which texts begin with a day of the calendar, as 2024-02-29, in the years 1 to 9999."""
+    days = _only(texts, pc.match_substring_regex(texts, rf"^{_DATE}"))
+    with connect(threads=1) as database:
+        rows = database.from_arrow(pa.table({"day": pc.utf8_slice_codeunits(days, 0, 10)}))
+        dates = rows.project("coalesce(year(try_cast(day AS DATE)) >= 1, false)")
+        return dates.to_arrow_table().column(0).combine_chunks()
 
 
 def _formatted(texts: pa.Array, form: str) -> pa.Array:
@@ -300,7 +305,7 @@ def is_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
 
-Place = Callable[[pa.Table, int, int], str]
+RowPlace = Callable[[pa.Table, int, int], str]
 
 SCHEMA = pa.schema([(name, pa.string()) for name in ("place", "column", "reason", "observed", "raw")])
 """Columns of the rejected rows."""
@@ -405,7 +410,7 @@ def misfit_row(row: Mapping[str, Any], sensitive: Collection[str]) -> str:
     return json.dumps(row, default=str, ensure_ascii=False).encode("utf-8", "backslashreplace").decode()
 
 
-def declare(pieces: Iterable[pa.Table], spec: TableSpec, *, name: str, place: Place, time_zone: str) -> Raw:
+def declare(pieces: Iterable[pa.Table], spec: TableSpec, *, name: str, place: RowPlace, time_zone: str) -> Raw:
     """Cast a part to the declared columns, in the declared order. Undeclared columns are left out, absent ones null.
 
     `place` names a row for messages: from its piece, its number there, and its number within the part. By `on_invalid`,

@@ -214,7 +214,7 @@ def _read_block(rows: CsvRows | JsonRows, data: bytes, first: bool, lines_before
 
 
 def _delivered(read: Callable[[], Raw], spec: FileTable) -> Raw:
-    """What is read, with the time that all rows have."""
+    """The rows, with the time that all of them have."""
     raw, schema = read(), schema_of(spec.columns)
     moment = spec.delivered.replace(tzinfo=spec.delivered.tzinfo or UTC) if spec.delivered else None
     time = pa.repeat(pa.scalar(moment, TIME), raw.table.num_rows)

@@ -341,7 +341,7 @@ class IcebergReader(LakehouseReader):
             ) from None
 
     def _tasks(self, table: str, opened: "Table", snapshot: "Snapshot") -> "list[FileScanTask]":
-        """What to read, in the order in which the files came into the table."""
+        """The tasks of a scan, in the order in which the files came into the table."""
         try:
             tasks = list(self._scan(table).plan_files())
             added = {

@@ -41,7 +41,7 @@ class RawFile:
 
     @property
     def suffix(self) -> str:
-        """What it holds, in lower case and without what it is packed in: `.csv` for `a.csv.gz`."""
+        """The kind of its content, in lower case and without the packing: `.csv` for `a.csv.gz`."""
         suffixes = [suffix.lower() for suffix in PurePosixPath(self.name).suffixes]
         return next((suffix for suffix in reversed(suffixes) if suffix not in PACKED), "")
 

@@ -54,7 +54,7 @@ def column_card(
     anomalies: Sequence[tuple[str, Anomaly]],
     form: str,
 ) -> dict[str, Any]:
-    """What the card of one column shows.
+    """The content of the card of one column.
 
     Statistics come with the rows of their table, anomalies with their id in the page; `rebinned` are the column's own
     rows in the baseline's bins, and `form` says how the source writes its times.

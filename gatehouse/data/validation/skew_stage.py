@@ -22,7 +22,7 @@ ByName = Mapping[str, Statistics]
 
 
 class SkewSpec(Spec):
-    """What counts as skew between the features that a model was trained on and those that it was asked about."""
+    """The limits of skew between the features that a model was trained on and those that it was asked about."""
 
     psi: float | None = Field(0.2, gt=0, description="Greatest population stability index of a feature.")
     js: float | None = Field(0.1, gt=0, le=1, description="Greatest Jensen-Shannon divergence of a feature, in bits.")

@@ -66,7 +66,7 @@ class Source(_Definition):
 
 
 class Entity(_Definition):
-    """What features describe, such as a customer; its join key has the same name."""
+    """A thing that features describe, such as a customer; its join key has the same name."""
 
     name: str = Field(pattern=_NAME)
     type: Literal["string", "int64"] = Field("string", description="Type of the join key.")

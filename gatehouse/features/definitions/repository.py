@@ -53,12 +53,12 @@ KINDS: dict[str, type[Any]] = {
     "labels": LabelView,
     "sources": Source,
 }
-"""What `definitions.py` may define, by field of `Definitions`."""
+"""The kinds of definitions, by field of `Definitions`."""
 
 
 @dataclass(frozen=True)
 class Definitions:
-    """What `definitions.py` defines."""
+    """The definitions of `definitions.py`."""
 
     entities: dict[str, Entity]
     views: dict[str, FeatureView]

@@ -116,7 +116,7 @@ def opened(folder: Path, workspace: Path, provider: str, offline_store: str = ""
 
 
 def requested(store: FeatureStore, service: str, features: Sequence[str]) -> FeatureService | list[str]:
-    """What to retrieve: a feature service by name, else `view:feature` names, else the only service.
+    """The selection: a feature service by name, else `view:feature` names, else the only service.
 
     Raises ConfigurationError if the repository has no such name, or the request is not clear.
     """
