@@ -3,7 +3,6 @@
 A name that is imported as itself is exported, to type checkers too.
 """
 
-from gatehouse.components.alert.component import alert as alert
 from gatehouse.components.calibrate.component import calibrate as calibrate
 from gatehouse.components.check_leakage.component import check_leakage as check_leakage
 from gatehouse.components.collect_log.component import collect_log as collect_log

@@ -3,22 +3,18 @@
 from dataclasses import dataclass
 from typing import Any
 
-from kfp.dsl import PipelineTask
-
 from gatehouse.data.snapshot.stage import snapshot
 from gatehouse.data.sources.catalog import parse_source
 from gatehouse.data.validation.contract import CONTRACT_FILE, published_contract
 from gatehouse.data.validation.stage import validate
 from gatehouse.features.computing.previous.stage import previous_features
 from gatehouse.features.computing.stage import compute_features
-from gatehouse.features.decisions.stage import retrieve_decisions
-from gatehouse.features.freshness.stage import freshness
+from gatehouse.features.decisions_stage import retrieve_decisions
+from gatehouse.features.freshness_stage import freshness
 from gatehouse.features.leakage.stage import check_leakage
 from gatehouse.features.point_in_time.stage import retrieve_training_set
-from gatehouse.operations.alerting.stage import alert
-from gatehouse.operations.preparing.stage import prepare
-from gatehouse.operations.requiring.stage import require_contract
-from gatehouse.pipelines.tasks import WEBHOOK, Tasks, forcible_stages
+from gatehouse.operations.preparing_stage import prepare, require_contract
+from gatehouse.pipelines.tasks import Tasks, forcible_stages
 from gatehouse.store.parameters import parameter_of
 
 
@@ -106,31 +102,8 @@ def add_data_tasks(
         leakage=leakage or {},
     )
     tables = computed.outputs["feature_tables"]
-    if file.alerts != "never":
-        add_alert(tasks, taken, "validate", validation)
-        add_alert(tasks, computed, "freshness", tables, verdict="freshness", reasons="stale")
     made = {name: computed.outputs[name] for name in ("stale", "training_set", "leakage", "verdict", "reasons")}
     return Data(raw, as_of, validation, tables, **made)
-
-
-def add_alert(
-    tasks: Tasks, judged: PipelineTask, stage: str, report: Any, verdict: str = "verdict", reasons: str = "reasons"
-) -> PipelineTask:
-    """Add the task that tells the webhook what a stage judged, by the outputs with its verdict and reasons."""
-    notice = tasks.add(
-        alert,
-        title="" if stage == "validate" else f"Tell of the {stage}",
-        project=tasks.project.name,
-        pipeline=tasks.pipeline,
-        stage=stage,
-        verdict=judged.outputs[verdict],
-        reasons=judged.outputs[reasons],
-        report=report,
-        when=tasks.project.file.alerts,
-        form=tasks.project.file.alert_form,
-    )
-    tasks.entrust(notice, *WEBHOOK)
-    return notice
 
 
 def add_unlabelled_rows(tasks: Tasks, data: Data) -> Any:

@@ -7,7 +7,7 @@ from kfp import dsl
 from gatehouse import __version__
 from gatehouse.launchers.spec import LocalLaunch
 from gatehouse.launchers.timeouts import stage_minutes
-from gatehouse.operations.diagnosing.stage import MINUTES, reach, recover
+from gatehouse.operations.diagnosing_stage import MINUTES, reach, recover
 from gatehouse.pipelines.tasks import Tasks
 from gatehouse.project.project import Project
 

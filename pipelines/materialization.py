@@ -5,7 +5,7 @@ from typing import Any
 from kfp import dsl
 
 from gatehouse.online.stage import materialize
-from gatehouse.operations.requiring.stage import require
+from gatehouse.operations.preparing_stage import require
 from gatehouse.pipelines.data import add_data_tasks
 from gatehouse.pipelines.tasks import Tasks
 from gatehouse.project.project import Project

@@ -8,7 +8,7 @@ from gatehouse.monitoring.collecting_stage import collect_log
 from gatehouse.monitoring.retraining_stage import retrain
 from gatehouse.monitoring.stage import monitor
 from gatehouse.pipelines.catalog import names
-from gatehouse.pipelines.data import add_alert, add_data_tasks, add_unlabelled_rows
+from gatehouse.pipelines.data import add_data_tasks, add_unlabelled_rows
 from gatehouse.pipelines.tasks import Tasks
 from gatehouse.project.project import Project
 from gatehouse.registry.stage import resolve
@@ -63,8 +63,6 @@ def monitoring(project: Project, tasks: Tasks) -> Any:
                 predictions=log.outputs["predictions"],
                 unlabelled=add_unlabelled_rows(tasks, data),
             )
-            if file.alerts != "never":
-                add_alert(tasks, watched, "monitor", watched.outputs["drift"])
             tasks.add(
                 retrain,
                 **dict[str, Any](project=project.name, model_name=file.model, source=source, window=window),

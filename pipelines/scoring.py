@@ -4,8 +4,8 @@ from typing import Any
 
 from kfp import dsl
 
-from gatehouse.features.decisions.stage import retrieve_decisions
-from gatehouse.features.keys.stage import take_keys
+from gatehouse.features.decisions_stage import retrieve_decisions
+from gatehouse.features.keys_stage import take_keys
 from gatehouse.monitoring.scoring_stage import score
 from gatehouse.pipelines.data import add_data_tasks
 from gatehouse.pipelines.tasks import Tasks

@@ -12,12 +12,11 @@ from kfp.dsl import ExitHandler, PipelineTask
 from gatehouse.components.interface import RETRIES
 from gatehouse.errors import ConfigurationError
 from gatehouse.launchers.spec import LocalLaunch
-from gatehouse.operations.alerting.stage import alert
-from gatehouse.operations.ending.stage import report_end
-from gatehouse.operations.reconciling.stage import reconcile
+from gatehouse.operations.ending_stage import report_end
+from gatehouse.operations.reconciling_stage import reconcile
 from gatehouse.pipelines.interfaces import component_of
 from gatehouse.project.project import Project
-from gatehouse.project.task_settings import StageSettings
+from gatehouse.project.project_file import StageSettings
 from gatehouse.runtime.images import image, training
 from gatehouse.runtime.variables import LAUNCH
 from gatehouse.store.canonical import canonical_json
@@ -29,8 +28,6 @@ if TYPE_CHECKING:
 
 WEBHOOK = ("alert-webhook", "GATEHOUSE_ALERT_WEBHOOK")
 """Key of the secret `gatehouse-credentials`, and the variable of the environment that gets it."""
-_NOTIFIERS = (alert.name,)
-"""Stages that decide nothing in a run: they post what other stages decided."""
 
 
 class Tasks:
@@ -118,15 +115,15 @@ class Tasks:
 
         Raises ConfigurationError, naming each such stage, and what needs it.
         """
-        deciding = [stage for _, stage, _ in self.plan if stage not in _NOTIFIERS]
+        stages = [stage for _, stage, _ in self.plan]
         problems = []
-        for stage in deciding:
+        for stage in stages:
             settings = self.project.file.stages.get(stage)
             if settings is None or settings.on_failure == "stop":
                 continue
-            takers = sorted(self._consumers.get(stage, set()) - {*_NOTIFIERS})
+            takers = sorted(self._consumers.get(stage, set()))
             why = f"{', '.join(takers)} needs what it gives" if takers else "it is what the pipeline is for"
-            if takers or stage == deciding[-1]:
+            if takers or stage == stages[-1]:
                 problems.append(f"stages.{stage}.on_failure: expected stop in {self.pipeline}, found warn: {why}")
         if problems:
             raise ConfigurationError("\n".join(dict.fromkeys(problems)))

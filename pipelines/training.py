@@ -13,8 +13,8 @@ from gatehouse.launchers.spec import LocalLaunch
 from gatehouse.launchers.timeouts import stage_minutes
 from gatehouse.metrics.judging import profile_of
 from gatehouse.online.serving.stage import compare_online
-from gatehouse.operations.requiring.stage import require_no_leakage
-from gatehouse.pipelines.data import Data, add_alert, add_data_tasks
+from gatehouse.operations.preparing_stage import require_no_leakage
+from gatehouse.pipelines.data import Data, add_data_tasks
 from gatehouse.pipelines.tasks import Tasks
 from gatehouse.project.project import Project
 from gatehouse.registry.stage import register, resolve
@@ -120,6 +120,7 @@ def _add_suite(tasks: Tasks, data: Data, parts: Any, candidate: Any) -> Any:
     tried = tasks.add(
         integrate,
         model=candidate,
+        training_set=data.training_set,
         split=parts,
         tests=str(tests.reference) if tests else "",
         online=compared.outputs["comparison"],
@@ -142,13 +143,11 @@ def _add_gate_tasks(tasks: Tasks, data: Data, parts: Any, candidate: Any, checks
         title=evaluate.declared.title,
         model=candidate,
         model_name=name,
+        training_set=data.training_set,
         split=parts,
         **checks,
         spec=parameter_of(spec),
         policy=policy,
     )
     evaluation = evaluated.outputs["evaluation"]
-    registered = tasks.add(register, model_name=name, model=candidate, evaluation=evaluation)
-    asks = tasks.project.policy.approval == "manual" or tasks.project.policy.inconclusive == "approval"
-    if asks and tasks.project.file.alerts != "never":
-        add_alert(tasks, registered, "register", evaluation)
+    tasks.add(register, model_name=name, model=candidate, evaluation=evaluation)

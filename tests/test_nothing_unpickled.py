@@ -41,7 +41,7 @@ _ALLOWED = {
     ("gatehouse/training/checkpointing/checkpointer.py", "broadcast_object_list"),
     ("gatehouse/training/checkpointing/plan.py", "all_gather_object"),
     ("gatehouse/training/trainer.py", "all_gather_object"),
-    ("gatehouse/operations/diagnosing/program.py", "all_gather_object"),
+    ("gatehouse/operations/recovery_program.py", "all_gather_object"),
     ("gatehouse/training/trainer.py", "gather_object"),
     ("gatehouse/training/trees.py", "broadcast_object_list"),
 }

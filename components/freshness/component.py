@@ -28,7 +28,7 @@ def freshness(
         verdict: pass, or why a person should look.
         reasons: Why the verdict is not pass.
     """
-    from gatehouse.features.freshness.stage import freshness as run_freshness
+    from gatehouse.features.freshness_stage import freshness as run_freshness
     from gatehouse.store.parameters import open_store, request_of, runner, values_of
 
     run = runner(open_store(store))

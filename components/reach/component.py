@@ -19,7 +19,7 @@ def reach(
     Returns:
         checks: The result of each check, as one sentence.
     """
-    from gatehouse.operations.diagnosing.stage import reach as run_reach
+    from gatehouse.operations.diagnosing_stage import reach as run_reach
     from gatehouse.store.parameters import open_store, request_of, runner, values_of
 
     run = runner(open_store(store))

@@ -34,7 +34,7 @@ def reconcile(
         summary: The result in one line.
         warnings: What a person should know, though the verdict is pass.
     """
-    from gatehouse.operations.reconciling.stage import reconcile as run_reconcile
+    from gatehouse.operations.reconciling_stage import reconcile as run_reconcile
     from gatehouse.store.parameters import open_store, request_of, runner, values_of
 
     run = runner(open_store(store))

@@ -18,7 +18,7 @@ def recover(
         resumed_at: Step at which the workers resumed.
         machines: Machines that they ran on.
     """
-    from gatehouse.operations.diagnosing.stage import recover as run_recover
+    from gatehouse.operations.diagnosing_stage import recover as run_recover
     from gatehouse.store.parameters import open_store, request_of, runner, values_of
 
     run = runner(open_store(store))

@@ -35,8 +35,8 @@ def report_end(
         posted: Whether the webhook accepted the notice.
         summary: What happened to each stage, for the UI.
     """
-    from gatehouse.operations.ending.stage import EndRequest, summary_of
-    from gatehouse.operations.ending.stage import report_end as report
+    from gatehouse.operations.ending_stage import EndRequest, summary_of
+    from gatehouse.operations.ending_stage import report_end as report
     from gatehouse.store.parameters import open_store
 
     end = EndRequest(project=project, pipeline=pipeline, kfp_state=status.state, when=when, form=form, owners=owners)

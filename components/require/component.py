@@ -14,7 +14,7 @@ def require(verdict: str, reasons: list = [], subject: str = "", report: str = "
         report: Reference or address of what explains it, for the error.
         store: Address of the artifact store with the record of the run; empty for none.
     """
-    from gatehouse.operations.requiring.stage import require as run_require
+    from gatehouse.operations.preparing_stage import require as run_require
     from gatehouse.store.parameters import open_store, request_of, runner
 
     request = request_of(run_require, verdict=verdict, reasons=reasons, report=report, subject=subject)

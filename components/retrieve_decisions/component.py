@@ -38,7 +38,7 @@ def retrieve_decisions(
         decisions: Reference of the rows; empty where there are none.
         rows: Number of rows.
     """
-    from gatehouse.features.decisions.stage import retrieve_decisions as run_retrieve_decisions
+    from gatehouse.features.decisions_stage import retrieve_decisions as run_retrieve_decisions
     from gatehouse.store.parameters import open_store, request_of, runner, values_of
 
     run = runner(open_store(store), rerun)

@@ -70,7 +70,7 @@ def search(
 
     from gatehouse.errors import ConfigurationError
     from gatehouse.launchers.commands import command_of
-    from gatehouse.reports.rendering import rendered
+    from gatehouse.reports.contents import rendered
     from gatehouse.store.parameters import given, open_store
     from gatehouse.store.run import task_id
     from gatehouse.tuning.command_trials import unread

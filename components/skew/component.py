@@ -33,8 +33,8 @@ def skew(
         metrics: The greatest distance and the numbers of features and anomalies for the UI.
         report: The report for the UI.
     """
-    from gatehouse.data.validation.skew.report import show
-    from gatehouse.data.validation.skew.stage import skew as compare
+    from gatehouse.data.validation.skew_report import show
+    from gatehouse.data.validation.skew_stage import skew as compare
     from gatehouse.store.parameters import open_store, request_of, runner
 
     opened = open_store(store)

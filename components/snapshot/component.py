@@ -61,7 +61,7 @@ def snapshot(
     from gatehouse.data.validation.contract import publish_contract
     from gatehouse.data.validation.report import show
     from gatehouse.data.validation.stage import validate
-    from gatehouse.operations.preparing.stage import prepare
+    from gatehouse.operations.preparing_stage import prepare
     from gatehouse.store.parameters import given, open_store, request_of, runner
 
     opened = open_store(store)

@@ -36,7 +36,7 @@ def split(
         transformation: Reference of the fitted transformation.
     """
     from gatehouse.data.splitting.stage import split as divide
-    from gatehouse.operations.requiring.stage import require_no_leakage
+    from gatehouse.operations.preparing_stage import require_no_leakage
     from gatehouse.store.parameters import open_store, request_of, runner
     from gatehouse.training.transformation.stage import fit_transformation
 

@@ -21,7 +21,7 @@ def take_keys(
     Returns:
         taken: Reference of the table; empty for none.
     """
-    from gatehouse.features.keys.stage import take_keys as run_take_keys
+    from gatehouse.features.keys_stage import take_keys as run_take_keys
     from gatehouse.store.parameters import open_store, request_of, runner, values_of
 
     run = runner(open_store(store))

@@ -51,7 +51,7 @@ def train(
     import json
     import shutil
 
-    from gatehouse.reports.rendering import rendered
+    from gatehouse.reports.contents import rendered
     from gatehouse.store.parameters import as_written, open_store, request_of, runner
     from gatehouse.tracking.training import track_experiment, track_training
     from gatehouse.training.calibration.stage import calibrate

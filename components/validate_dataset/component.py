@@ -47,7 +47,7 @@ def validate_dataset(
     from pathlib import Path
 
     from gatehouse.data.datasets import read_dataset
-    from gatehouse.data.statistics.measurement import STATISTICS_FILE, statistics_of
+    from gatehouse.data.statistics.stage import STATISTICS_FILE, statistics_of
     from gatehouse.data.validation.datasets import contract_of_table, validate_table
     from gatehouse.data.validation.report import show
     from gatehouse.errors import NoRowsError
