@@ -247,7 +247,6 @@ _STAGES: dict[str, tuple[Stage[Any, Any], Callable[[Project, Results], Any]]] = 
         evaluate,
         lambda project, earlier: EvaluateRequest(
             model=earlier["model"],
-            training_set=earlier["training_set"],
             split=earlier["split"],
             spec=project.file.evaluation,
             policy=project.policy,

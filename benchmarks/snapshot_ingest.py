@@ -20,7 +20,7 @@ from typing import Any
 import yaml
 from _race import kept
 
-from gatehouse.data.sources.archive import archive_members
+from gatehouse.data.sources.raw_file import archive_members
 from gatehouse.data.sources.catalog import SourceSpec, parse_source
 from gatehouse.data.sources.files import SdistSource
 from gatehouse.store.store import ArtifactStore

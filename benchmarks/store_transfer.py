@@ -18,7 +18,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from _race import seconds_of
 
-from gatehouse.store.objects.cache import FOLDER
+from gatehouse.store.objects.remote import FOLDER
 from gatehouse.store.store import ArtifactStore
 from tests.stand_ins.servers import BUCKET, gcs_server, s3_server
 

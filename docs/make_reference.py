@@ -9,8 +9,7 @@ from pydantic import BaseModel
 
 from gatehouse.data.sources.catalog import SourceSpec
 from gatehouse.data.splitting.spec import STRATEGIES
-from gatehouse.data.validation.column_contract import Rule
-from gatehouse.data.validation.contract import Contract
+from gatehouse.data.validation.contract import Contract, Rule
 from gatehouse.evaluation.spec import GatePolicy
 from gatehouse.features.definitions import Entity, FeatureService, FeatureView, LabelView, OnDemandView, Source
 from gatehouse.launchers.spec import Launch

@@ -14,7 +14,7 @@ from gatehouse.data.validation.contract import CONTRACT_FILE, published_contract
 from gatehouse.errors import ConfigurationError
 from gatehouse.launchers.spec import LocalLaunch
 from gatehouse.launchers.timeouts import stage_minutes
-from gatehouse.operations.diagnosing.stage import MINUTES
+from gatehouse.operations.diagnosing_stage import MINUTES
 from gatehouse.project.project import Project
 from gatehouse.project.task_settings import StageSettings
 from gatehouse.runtime.images import image, training

@@ -18,9 +18,10 @@ from gatehouse.data.validation.report import page
 from gatehouse.kfp.local_run import LocalRun
 from gatehouse.launchers.step_barrier import FAULT as TRAINING_FAULT
 from gatehouse.registry.ledger import Ledger
+from gatehouse.store.failures import FAULT
 from gatehouse.store.reference import references_in
 from gatehouse.store.run import RUN_ID, end_of, events
-from gatehouse.store.stage import FAULT, declared_stages
+from gatehouse.store.stage import declared_stages
 from gatehouse.store.store import ArtifactStore
 from tests.small_example import MODEL, WINDOW, Row, change_flights, explain, run, write_project
 

@@ -41,7 +41,7 @@ _ALLOWED = {
     ("gatehouse/training/checkpointing/checkpointer.py", "broadcast_object_list"),
     ("gatehouse/training/checkpointing/plan.py", "all_gather_object"),
     ("gatehouse/training/trainer.py", "all_gather_object"),
-    ("gatehouse/operations/diagnosing/program.py", "all_gather_object"),
+    ("gatehouse/operations/recovery_program.py", "all_gather_object"),
     ("gatehouse/training/trainer.py", "gather_object"),
     ("gatehouse/training/trees.py", "broadcast_object_list"),
 }
@@ -134,9 +134,7 @@ def test_planted_weights_do_not_run(
     )
     with pytest.raises(Exception, match=r"(?i)header|json|input|format|magic"):
         Predictor.load(store, model)
-    request = EvaluateRequest(
-        model=str(model), training_set=gate.training_set, split=gate.split, spec=EvaluationSpec(), policy=GatePolicy()
-    )
+    request = EvaluateRequest(model=str(model), split=gate.split, spec=EvaluationSpec(), policy=GatePolicy())
     with pytest.raises(Exception, match=r"(?i)header|json|input|format|magic"):
         evaluate(request, store)
     assert not trace.exists()

@@ -36,8 +36,8 @@ def compare_online(
         metrics: Of a log, the greatest distance and the numbers of features and anomalies.
     """
     from gatehouse.data.component_task import ComponentTask, verdict_facts
-    from gatehouse.data.validation.skew.report import show
-    from gatehouse.data.validation.skew.stage import skew
+    from gatehouse.data.validation.skew_report import show
+    from gatehouse.data.validation.skew_stage import skew
     from gatehouse.online.serving.stage import compare_online as compare
 
     task = ComponentTask(store, training_set, log)

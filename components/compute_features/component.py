@@ -58,10 +58,10 @@ def compute_features(
     from gatehouse.features.computing.previous.stage import previous_features
     from gatehouse.features.computing.stage import compute_features as compute
     from gatehouse.features.definitions.published import publish_definitions
-    from gatehouse.features.freshness.stage import freshness, show
+    from gatehouse.features.freshness_stage import freshness, show
     from gatehouse.features.leakage.stage import check_leakage
     from gatehouse.features.point_in_time.stage import retrieve_training_set
-    from gatehouse.operations.requiring.stage import require_contract
+    from gatehouse.operations.preparing_stage import require_contract
 
     task = ComponentTask(store, snapshot)
     if validation:

@@ -24,8 +24,8 @@ def diagnose(
         machines: Machines that they ran on.
     """
     from gatehouse.data.component_task import ComponentTask
-    from gatehouse.operations.diagnosing.stage import reach
-    from gatehouse.operations.diagnosing.stage import recover as lose_a_worker
+    from gatehouse.operations.diagnosing_stage import reach
+    from gatehouse.operations.diagnosing_stage import recover as lose_a_worker
 
     task = ComponentTask(store)
     checks = list(task.run(reach, version=version).checks)

@@ -35,7 +35,7 @@ def reconcile(
         warnings: What a person should know, though the verdict is pass.
     """
     from gatehouse.data.component_task import ComponentTask
-    from gatehouse.operations.reconciling.stage import reconcile as look_after
+    from gatehouse.operations.reconciling_stage import reconcile as look_after
 
     notices = {"when": when, "form": form, "owners": owners, "quiet_hours": quiet_hours}
     watched = {"project": project, "pipelines": pipelines, "schedules": schedules}

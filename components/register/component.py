@@ -70,7 +70,6 @@ def register(
     from gatehouse.data.component_task import ComponentTask
     from gatehouse.errors import ConfigurationError
     from gatehouse.registry.card import registration_summary
-    from gatehouse.registry.external_stage import register_model
     from gatehouse.registry.stage import register as enter
     from gatehouse.store.parameters import as_written
 
@@ -80,23 +79,17 @@ def register(
             "store: expected the address of the artifact store that holds the registry, found none."
         )
     trained, judged = task.find(model, "models"), task.find(evaluation, "evaluations")
+    asked = {"model_name": model_name, "evaluation": judged, "judged": "" if judged else evaluation.path}
     if trained:
-        result = task.run(enter, model_name=model_name, model=trained, evaluation=judged)
-        registered = trained
+        asked |= {"model": trained}
     else:
         statements = {"data": data, "code": code, "environment": environment, "parents": parents, "reason": reason}
         statements["pickle_reason"] = pickle_reason
-        about = {
-            "path": model.path,
-            "evaluation": judged,
-            "judged": "" if judged else evaluation.path,
-            "statements": {name: text for name, text in statements.items() if text},
-            "settings": as_written(configuration) | ({"seed": seed} if seed else {}),
-        }
-        result = task.run(register_model, model_name=model_name, **about)
-        registered = result.model
+        asked |= {"path": model.path, "statements": {name: text for name, text in statements.items() if text}}
+        asked |= {"settings": as_written(configuration) | ({"seed": seed} if seed else {})}
+    result = task.run(enter, **asked)
     Path(summary.path).write_text(registration_summary(model_name, result, task.store), encoding="utf-8")
     facts = {"model_name": model_name, "version": str(result.version), "alias": result.alias}
-    task.give(version, registered if result.version else "", decision=result.decision, **facts)
+    task.give(version, result.model if result.version else "", decision=result.decision, **facts)
     decision = (result.decision, result.version, result.alias, result.verdict)
     return (*decision, list(result.reasons), list(result.warnings))

@@ -38,8 +38,8 @@ def report_end(
     from pathlib import Path
 
     from gatehouse.data.component_task import ComponentTask
-    from gatehouse.operations.ending.stage import report_end as report
-    from gatehouse.operations.ending.stage import summary_of
+    from gatehouse.operations.ending_stage import report_end as report
+    from gatehouse.operations.ending_stage import summary_of
 
     task = ComponentTask(store)
     ended = {"project": project, "pipeline": pipeline, "kfp_state": status.state}

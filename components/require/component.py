@@ -19,7 +19,7 @@ def require(
         store: Address of the artifact store with the record of the run; empty for that of the report, or for none.
     """
     from gatehouse.data.component_task import ComponentTask
-    from gatehouse.operations.requiring.stage import require as require_pass
+    from gatehouse.operations.preparing_stage import require as require_pass
 
     task = ComponentTask(store, report)
     explained = (task.find(report) or report.uri) if report else ""

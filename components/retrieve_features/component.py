@@ -88,8 +88,8 @@ def retrieve_features(
     from gatehouse.data.datasets import read_dataset, write_dataset
     from gatehouse.data.splitting.publication import publish_table, roles_of
     from gatehouse.errors import ConfigurationError
-    from gatehouse.features.decisions.stage import retrieve_decisions
-    from gatehouse.features.keys.stage import publish_keys
+    from gatehouse.features.decisions_stage import retrieve_decisions
+    from gatehouse.features.keys_stage import publish_keys
     from gatehouse.features.leakage.retrieved import retrieve
     from gatehouse.features.point_in_time.stage import retrieve_training_set
 

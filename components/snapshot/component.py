@@ -89,7 +89,7 @@ def snapshot(
     from gatehouse.data.validation.contract import publish_contract
     from gatehouse.data.validation.report import show
     from gatehouse.data.validation.stage import validate
-    from gatehouse.operations.preparing.stage import prepare
+    from gatehouse.operations.preparing_stage import prepare
     from gatehouse.store.canonical import canonical_json
     from gatehouse.store.parameters import configuration_of
 

@@ -79,7 +79,7 @@ def split(
     from gatehouse.data.splitting.report import page, refusal
     from gatehouse.data.splitting.stage import split as divide
     from gatehouse.errors import GatehouseError
-    from gatehouse.operations.requiring.stage import require_no_leakage
+    from gatehouse.operations.preparing_stage import require_no_leakage
     from gatehouse.store.parameters import configuration_of
 
     run = ComponentTask(store, data, leakage)

@@ -26,7 +26,7 @@ def take_keys(
         keys: The keys; nothing without an address.
     """
     from gatehouse.data.component_task import ComponentTask
-    from gatehouse.features.keys.stage import take_keys as publish
+    from gatehouse.features.keys_stage import take_keys as publish
 
     task = ComponentTask(store)
     taken = task.run(publish, keys=address, name=name).taken

@@ -66,7 +66,7 @@ def train(
     import json
 
     from gatehouse.data.component_task import ComponentTask
-    from gatehouse.operations.requiring.stage import require
+    from gatehouse.operations.preparing_stage import require
     from gatehouse.store.parameters import as_parameter, configuration_of
     from gatehouse.tracking.training import track_experiment, track_training
     from gatehouse.training.calibration.stage import calibrate

@@ -33,15 +33,15 @@ from gatehouse.cli.output import (
 )
 from gatehouse.configuration.yaml_lines import nearest
 from gatehouse.data.snapshot.deliveries import delivered_tables
-from gatehouse.data.snapshot.rejected import KIND, groups_of, rejected_of
+from gatehouse.data.snapshot.report import KIND, groups_of, rejected_of
 from gatehouse.data.validation.sensitivity import sensitive_columns
-from gatehouse.data.validation.skew.judge import SkewSpec
+from gatehouse.data.validation.skew_stage import SkewSpec
 from gatehouse.errors import ConfigurationError, ErasedArtifactError, GatehouseError, InvalidManifestError, StoreError
 from gatehouse.project.place import find, open_store
-from gatehouse.reports.rendering import rendered
+from gatehouse.reports.contents import rendered
 from gatehouse.runtime.plural import counted
 from gatehouse.store import deprecation, eraser
-from gatehouse.store.collection import Collector, Wish
+from gatehouse.store.collection import Collection, Collector
 from gatehouse.store.database import quoted
 from gatehouse.store.deprecation import deprecation_of, marker_of
 from gatehouse.store.eraser import ErasurePlan, plan_erasure, unlisted_blobs
@@ -506,9 +506,9 @@ def skew(
     ] = None,
 ) -> None:
     """Compare what a model is asked about with what it was trained on; ends with 1 where they differ too much."""
-    from gatehouse.data.validation.skew.report import described
-    from gatehouse.data.validation.skew.stage import SkewRequest
-    from gatehouse.data.validation.skew.stage import skew as compare
+    from gatehouse.data.validation.skew_report import described
+    from gatehouse.data.validation.skew_stage import SkewRequest
+    from gatehouse.data.validation.skew_stage import skew as compare
 
     opened = open_store(store)
     request = SkewRequest(
@@ -568,7 +568,7 @@ def collect(
     if forget and not deprecated:
         raise ConfigurationError("--forget: expected together with --deprecated, found without it.")
     opened = open_store(store)
-    collector = Collector(opened, Wish(deprecated, forget, seconds_of("--grace", grace)))
+    collector = Collector(opened, Collection(deprecated, forget, seconds_of("--grace", grace)))
     items = collector.mark() if delete else collector.look()
     if delete:
         items = collector.sweep(items)

@@ -11,8 +11,8 @@ from gatehouse.cli.kfp import Place, PlatformOption, profile_of
 from gatehouse.cli.output import JsonOption, print_json, print_rows
 from gatehouse.kfp.submission import Submission
 from gatehouse.kfp_api.connection import KfpError
-from gatehouse.operations.diagnosing.reach import failed, passed
-from gatehouse.operations.ending.outcome import outcome_in_kfp
+from gatehouse.operations.diagnosing_stage import failed, passed
+from gatehouse.operations.ending_stage import outcome_in_kfp
 from gatehouse.project.place import project_folder
 from gatehouse.store.store import ArtifactStore
 

@@ -107,7 +107,7 @@ def take(source: Mapping[str, Any], store: ArtifactStore) -> FirstLook:
     from gatehouse.data.validation.contract import CONTRACT_FILE, contract_text, parse_contract
     from gatehouse.data.validation.inference import infer_contract
     from gatehouse.data.validation.stage import ValidateRequest, validate
-    from gatehouse.reports.rendering import rendered
+    from gatehouse.reports.contents import rendered
 
     spec = parse_source(json.loads(canonical_json(source)))  # As in a run, so that both take the same snapshot.
     taken = snapshot(SnapshotRequest(source=spec, look=True), store)

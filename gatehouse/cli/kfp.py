@@ -19,7 +19,7 @@ from gatehouse.kfp.submission import Change, Submission, Upload, planned, summar
 from gatehouse.kfp_api.answers import Run
 from gatehouse.kfp_api.client import KfpApi
 from gatehouse.kfp_api.specs import parsed_parameters
-from gatehouse.operations.ending.outcome import outcome_in_kfp, unsuccessful
+from gatehouse.operations.ending_stage import outcome_in_kfp, unsuccessful
 from gatehouse.project.place import project_folder
 from gatehouse.project.platforms import Platform, load_platform
 from gatehouse.project.project import Project

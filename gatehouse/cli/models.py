@@ -25,7 +25,7 @@ from gatehouse.registry.policy_trial import tried
 from gatehouse.registry.stage import PromoteRequest, promote
 from gatehouse.registry.state import ALIASES, CHAMPION, ModelVersion
 from gatehouse.reports.format import number
-from gatehouse.store.objects.cache import cache_folder
+from gatehouse.store.objects.remote import cache_folder
 from gatehouse.store.reference import Reference
 from gatehouse.store.store import ArtifactStore
 

@@ -14,7 +14,7 @@ from gatehouse.cli.output import JsonOption, print_json, print_rows
 from gatehouse.errors import ConfigurationError
 from gatehouse.kfp.scheduling import Applying, DeclaredSchedule, KfpSchedule, kfp_schedules, plan, schedule_of
 from gatehouse.kfp.submission import Change, Submission, Upload, planned
-from gatehouse.operations.ending.outcome import outcome_in_kfp
+from gatehouse.operations.ending_stage import outcome_in_kfp
 from gatehouse.project.windows import windows_of
 from gatehouse.store.store import ArtifactStore
 from gatehouse.store.turns import Turn

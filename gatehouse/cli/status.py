@@ -10,9 +10,17 @@ from rich.table import Table
 from rich.text import Text
 
 from gatehouse.cli.output import JsonOption, StoreOption, print_json, print_table
-from gatehouse.operations.metrics.table import read, update
-from gatehouse.operations.metrics.totals import Totals, exposition, gate_outcomes, totals
-from gatehouse.operations.report import NOT_MEASURED, page, span
+from gatehouse.operations.metrics import (
+    NOT_MEASURED,
+    Totals,
+    exposition,
+    gate_outcomes,
+    page,
+    read,
+    span,
+    totals,
+    update,
+)
 from gatehouse.project.place import open_store
 from gatehouse.registry.ledger import Ledger, model_names
 from gatehouse.reports.format import duration, percent

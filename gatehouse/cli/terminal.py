@@ -132,7 +132,7 @@ class Screen:
         self._print(Text(f"run {run.run}, {took}; log {run.log}", style="dim"))
 
     def _print_reports(self, run: LocalRun) -> None:
-        from gatehouse.reports.rendering import has_page, rendered
+        from gatehouse.reports.contents import has_page, rendered
 
         try:
             results = [value for task in run.plan for value in run.result(task.stage).values()]

@@ -17,7 +17,7 @@ from gatehouse.cli.output import JsonOption, StoreOption, print_json, print_tabl
 from gatehouse.configuration.yaml_lines import nearest
 from gatehouse.errors import ConfigurationError, GatehouseError, MissingArtifactError
 from gatehouse.project.place import find, open_store, prices_of
-from gatehouse.reports.rendering import rendered
+from gatehouse.reports.contents import rendered
 from gatehouse.runtime.plural import counted
 from gatehouse.store.reference import Reference
 from gatehouse.store.store import ArtifactStore

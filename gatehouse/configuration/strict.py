@@ -1,9 +1,10 @@
-"""The base of configuration: it refuses unknown keys and truth values in place of numbers, and reads `false` as null."""
+"""The base of configuration, which reads `false` as null, and durations in ISO 8601, as pydantic reads 6 as six seconds."""
 
 from collections.abc import Iterator
-from typing import Any, get_args
+from datetime import timedelta
+from typing import Annotated, Any, get_args
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, model_validator
 
 
 class Strict(BaseModel):
@@ -39,3 +40,27 @@ def models_in(annotation: Any) -> Iterator[type[BaseModel]]:
         yield annotation
     for part in get_args(annotation):
         yield from models_in(part)
+
+
+_UNITS = (("P{}D", timedelta(days=1)), ("PT{}H", timedelta(hours=1)), ("PT{}M", timedelta(minutes=1)))
+
+
+def iso(span: timedelta) -> str:
+    """An ISO 8601 duration in its largest whole unit, as a person writes it: P810D."""
+    for form, unit in _UNITS:
+        if not span % unit:
+            return form.format(span // unit)
+    seconds, rest = divmod(span, timedelta(seconds=1))
+    return f"PT{seconds}{f'.{rest.microseconds:06}'.rstrip('0').rstrip('.')}S"
+
+
+def _require_iso(value: Any) -> Any:
+    if isinstance(value, timedelta) or (
+        isinstance(value, str) and value.startswith("P") and "M" not in value.split("T")[0]
+    ):
+        return value
+    raise ValueError(f"expected a length of time such as P1D or PT12H, or timedelta(days=1) in Python, found {value!r}")
+
+
+Duration = Annotated[timedelta, BeforeValidator(_require_iso)]
+"""A duration in ISO 8601 or a `timedelta`; months have no length and are refused."""

@@ -36,7 +36,7 @@ _EXPECTED = {
     "bool_": "expected true or false",
     "datetime_": "expected a time such as 2024-07-01T00:00:00Z",
 }
-"""What each kind of error expects, by the beginning of pydantic's name for it."""
+"""The expectation behind each kind of error, by the beginning of pydantic's name for it."""
 _NUMBER = re.compile(r"[-+]?(0[box][0-9a-f_]*|[0-9._]+(e[-+]?[0-9]+)?)", re.IGNORECASE)
 _WORDS = {
     "greater than or equal to": "at least",

@@ -138,7 +138,7 @@ class ComponentTask:
         Raises ConfigurationError with every problem of the fields, and as the stage raises.
         """
         request = checked(stage.name, stage.request, as_written(fields))
-        force = nonces_of(rerun_of(self.store)).get(stage.name, "")
+        force = nonces_of(rerun_of(self.store, run_id())).get(stage.name, "")
         if "force" in type(request).model_fields:  # `snapshot` uses it itself.
             request = request.model_copy(update={"force": force})
         result = stage(request, self.store, force=force)

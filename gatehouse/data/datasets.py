@@ -10,10 +10,9 @@ import pyarrow.compute as pc
 import pyarrow.json
 import pyarrow.parquet as pq
 
-from gatehouse.data.snapshot.column_types import SniffedColumn, typed_column
-from gatehouse.data.snapshot.sniffing import sniff
+from gatehouse.data.snapshot.sniffing import SniffedColumn, sniff, typed_column
 from gatehouse.data.snapshot.spec import ColumnType
-from gatehouse.data.sources.casts import TYPES, read_as, read_texts
+from gatehouse.data.sources.declared import TYPES, read_as, read_texts
 from gatehouse.data.sources.file_reader import FileReader
 from gatehouse.data.sources.files import FileTable, FolderSource
 from gatehouse.errors import ConfigurationError, DeclarationError, NoRowsError, SourceError

@@ -8,7 +8,7 @@ from gatehouse.data.splitting.parts import class_names
 from gatehouse.evaluation.publication import EvaluateResult
 from gatehouse.metrics.catalogue import metric_named
 from gatehouse.reports.advice import advised
-from gatehouse.reports.rendering import rendered
+from gatehouse.reports.contents import rendered
 from gatehouse.store.store import ArtifactStore
 from gatehouse.store.transfer import export, pull
 

@@ -11,9 +11,9 @@ from gatehouse.evaluation.spec import EvaluationSpec, GatePolicy
 from gatehouse.metrics.catalogue import metric_named
 from gatehouse.metrics.tasks import TASKS
 from gatehouse.reports.advice import advised
+from gatehouse.reports.charts import Dot
 from gatehouse.reports.format import percent
 from gatehouse.reports.page import Cell, Verdict, render
-from gatehouse.reports.row_charts import Dot
 from gatehouse.store.records import read_record
 from gatehouse.store.store import ArtifactStore
 

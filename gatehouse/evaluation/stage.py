@@ -23,14 +23,13 @@ if TYPE_CHECKING:
 
 
 class EvaluateRequest(StageModel):
-    """A candidate, the champion (empty for none), data, measures and policy.
+    """A candidate, the champion (empty for none), the split whose test part is judged on, measures and policy.
 
     `validation`, `leakage`, `split_checks` and `integration` are references of checks, empty for those not made.
     """
 
     model: str
     champion: str = ""
-    training_set: str
     split: str
     validation: str = ""
     leakage: str = ""
@@ -67,7 +66,7 @@ def evaluate(request: EvaluateRequest, store: ArtifactStore) -> EvaluateResult:
     """
     import pyarrow.parquet as pq
 
-    from gatehouse.data.splitting.parts import read_part
+    from gatehouse.data.splitting.parts import divided_set, read_part
     from gatehouse.evaluation.evidence import data_checks, origins_of, suite_of, unseen_part
     from gatehouse.evaluation.footprint import measured_memory
     from gatehouse.evaluation.gate import DATA_CHECKS, Cost
@@ -79,19 +78,20 @@ def evaluate(request: EvaluateRequest, store: ArtifactStore) -> EvaluateResult:
     if request.champion == request.model:
         raise SelfComparisonError(f"{request.model} is both candidate and champion.")
     candidate = Predictor.load(store, request.model)
-    task, details = candidate.task, store.manifest(request.training_set).details
+    training_set = divided_set(store, request.split)
+    task, details = candidate.task, store.manifest(training_set).details
     policy = request.policy.resolved(profile_of(task))
     declared = details.get("task", task.name)
     if declared != task.name:
         raise ConfigurationError(
-            f"training.loss.kind is of the task {task.name}, but the label of {request.training_set} is of {declared}."
+            f"training.loss.kind is of the task {task.name}, but the label of {training_set} is of {declared}."
         )
     if problems := list(policy.problems(task)):
         raise ConfigurationError(f"The policy does not fit the task: {'; '.join(problems)}.")
 
-    data = {"training_set": request.training_set, "split": request.split}
+    data = {"training_set": training_set, "split": request.split}
     learned = learned_parts(store.manifest(request.model).configuration)
-    baseline = fit_baseline(BaselineRequest(**data, task=task.name, parts=learned), store).baseline
+    baseline = fit_baseline(BaselineRequest(split=request.split, task=task.name, parts=learned), store).baseline
     models = {CANDIDATE: request.model, CHAMPION: request.champion}
     part, seen = unseen_part(store, read_part(store, **data, name="test", task=task), **data, models=models, task=task)
     scored = models | {BASELINE: baseline, CONSTANT: baseline}
@@ -99,7 +99,7 @@ def evaluate(request: EvaluateRequest, store: ArtifactStore) -> EvaluateResult:
         role: _predictions(store, role, reference, part, task) for role, reference in scored.items() if reference
     }
     origins = origins_of(store, request.model, **data, split_checks=request.split_checks)
-    checks = data_checks(store, request.model_dump(), request.training_set)
+    checks = data_checks(store, request.model_dump(), training_set)
     # The cost is recorded beside the model; memory, which takes a process of its own, is measured only if bounded.
     latency = measure_latency(candidate.predict, part.table)
     size = sum(file.bytes for file in store.manifest(request.model).files)
@@ -111,7 +111,7 @@ def evaluate(request: EvaluateRequest, store: ArtifactStore) -> EvaluateResult:
     number = store.append(f"measurements/{request.model}", measurement)
     cost = Cost.of(measurement, f"measurements/{request.model}/{number:06d}.json")
     inputs = {"model": request.model, "champion": request.champion, "baseline": baseline}
-    inputs |= {name: getattr(request, name) for name in ("training_set", "split", *DATA_CHECKS, "integration")}
+    inputs |= data | {name: getattr(request, name) for name in (*DATA_CHECKS, "integration")}
     facts = CandidateFacts(
         store.manifest(request.model),
         checks,

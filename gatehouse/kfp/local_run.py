@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from gatehouse.kfp.driver import FAILURE, PLAN
-from gatehouse.operations.ending.outcome import outcome_of, record_end
+from gatehouse.operations.ending_stage import outcome_of, record_end
 from gatehouse.runtime.process import owner_env, stop_carrying
 from gatehouse.store.records import read_record
 from gatehouse.store.run import REPORT, RUN_ID, Event, events

@@ -49,7 +49,7 @@ def launch(request: CommandRequest, store: ArtifactStore) -> LaunchResult:
     """
     from gatehouse.launchers.commands import finished_command
     from gatehouse.launchers.launcher import LOG, WEIGHTS
-    from gatehouse.runtime.archives import unpack_tar
+    from gatehouse.runtime.importing import unpack_tar
     from gatehouse.runtime.redaction import holds_password
     from gatehouse.tracking.mlflow_client import JOB, ensure_run, tracking_of
     from gatehouse.tracking.place import RUN, URI, server_uri, warning_on_failure

@@ -9,9 +9,9 @@ from gatehouse.monitoring import decision
 from gatehouse.monitoring.decision import ALARM, DATA, MOVED, PERFORMANCE, QUALITY, QUIET, Finding
 from gatehouse.monitoring.movement import TITLES
 from gatehouse.monitoring.stage import FILE
+from gatehouse.reports.contents import rendered
 from gatehouse.reports.format import moment, percent
 from gatehouse.reports.page import Cell, Verdict, render
-from gatehouse.reports.rendering import rendered
 from gatehouse.store.reference import Reference
 from gatehouse.store.store import ArtifactStore
 

@@ -13,7 +13,7 @@ from gatehouse.notebook.table import Listing, Row, Tabular
 from gatehouse.registry.comparison import DIFFERENT_ROWS, changes_between, compare_numbers
 from gatehouse.registry.ledger import Ledger
 from gatehouse.registry.state import ModelVersion
-from gatehouse.reports.rendering import rendered
+from gatehouse.reports.contents import rendered
 from gatehouse.store.database import quoted
 from gatehouse.store.manifest import Manifest
 from gatehouse.store.querying import queried, tables_in

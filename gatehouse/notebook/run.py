@@ -13,7 +13,7 @@ from gatehouse.errors import ConfigurationError
 from gatehouse.kfp.local_run import LocalRun, recorded_run
 from gatehouse.notebook.artifacts import Artifact, Evaluation, Model, artifact_of
 from gatehouse.notebook.table import Listing, Row, Tabular
-from gatehouse.operations.ending.outcome import Outcome, run_outcome
+from gatehouse.operations.ending_stage import Outcome, run_outcome
 from gatehouse.project.place import project_folder, store_address
 from gatehouse.store.reference import references_in
 from gatehouse.store.run import REASON, end_of

@@ -10,7 +10,7 @@ from gatehouse.store.stage import Effects, StageModel, stage
 from gatehouse.store.store import ArtifactStore
 
 if TYPE_CHECKING:
-    from gatehouse.features.freshness.stage import Freshness
+    from gatehouse.features.freshness_stage import Freshness
     from gatehouse.online.materialization import Materialized
     from gatehouse.online.skew import Skew
 
@@ -70,7 +70,7 @@ def materialize(request: MaterializeRequest, store: ArtifactStore) -> Materializ
     """
     from gatehouse.features.definitions.changes import require_one_meaning
     from gatehouse.features.definitions.repository import check_out
-    from gatehouse.features.freshness.stage import freshness_of
+    from gatehouse.features.freshness_stage import freshness_of
     from gatehouse.features.table_files import feature_files, raw_tables, settled_times
     from gatehouse.online.materialization import materialize_views
     from gatehouse.online.skew import decided_last, measure_skew, skew_reasons

@@ -1,1 +1,1 @@
-"""Operations of runs: reports their ends, cleans up after them, and counts them, all from the records of runs."""
+"""Operations of runs: prepares them, ends them, cleans up after them and counts them, from the records of runs."""

@@ -6,9 +6,7 @@ from pathlib import Path
 
 from gatehouse.configuration.yaml_lines import nearest
 from gatehouse.data.validation.contract import Contract
-from gatehouse.features.definitions.loading import in_repository
-from gatehouse.features.definitions.problems import source_problems
-from gatehouse.features.definitions.repository import Repository, without_history
+from gatehouse.features.definitions.repository import Repository, in_repository, source_problems, without_history
 from gatehouse.features.definitions.settings import settings_problems
 from gatehouse.kfp_api.specs import problems_of
 from gatehouse.project.project import Project, definitions_of, read_project
@@ -112,7 +110,7 @@ def _contract_problems(file: ProjectFile, contract: Contract) -> Iterator[str]:
 
 def _unrunnable_rules(file: ProjectFile, contract: Contract) -> Iterator[str]:
     """The rules of a contract whose SQL cannot be evaluated, each with its key; tables fit the source."""
-    from gatehouse.data.validation.rules import row_rules, unrunnable
+    from gatehouse.data.validation.checks import row_rules, unrunnable
     from gatehouse.features.computing.dry_run import declare_table
     from gatehouse.features.database import connect
     from gatehouse.store.database import quoted

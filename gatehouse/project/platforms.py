@@ -18,7 +18,7 @@ from gatehouse.errors import ConfigurationError
 from gatehouse.launchers.spec import FromSecret, Toleration, Volume
 from gatehouse.monitoring.collecting_stage import LATEST
 from gatehouse.project.project import Project
-from gatehouse.project.task_settings import TaskResources, of_components
+from gatehouse.project.project_file import TaskResources, of_components
 from gatehouse.runtime.images import LOCKS, by_digest, image
 from gatehouse.runtime.plural import counted
 from gatehouse.runtime.redaction import public_address, require_encoded

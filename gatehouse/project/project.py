@@ -13,9 +13,8 @@ from gatehouse.data.validation.contract import CONTRACT_FILE, Contract, contract
 from gatehouse.errors import ConfigurationError
 from gatehouse.evaluation.integration.child import is_test_file
 from gatehouse.evaluation.spec import GatePolicy
-from gatehouse.features.definitions.loading import FILE, in_repository
 from gatehouse.features.definitions.published import published_files
-from gatehouse.features.definitions.repository import Repository, read_repository
+from gatehouse.features.definitions.repository import FILE, Repository, in_repository, read_repository
 from gatehouse.metrics.judging import profile_of
 from gatehouse.metrics.tasks import TASKS
 from gatehouse.project.project_file import PROJECT_FILE, ProjectFile

@@ -20,7 +20,7 @@ from gatehouse.registry.ledger import Ledger
 from gatehouse.registry.state import ALIASES
 from gatehouse.store.atomic_file import write_json
 from gatehouse.store.canonical import sha256_bytes, sha256_of
-from gatehouse.store.objects.cache import cache_folder
+from gatehouse.store.objects.remote import cache_folder
 from gatehouse.store.store import ArtifactStore
 
 _VERIFIED = ".verified.json"

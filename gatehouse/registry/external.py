@@ -79,11 +79,8 @@ def bound_evaluation(store: ArtifactStore, model_name: str, model: str, evaluati
     """The evaluation of a model, from one of scores; one of a model stays as it is.
 
     `source` is the folder that `judge` wrote, in place of a reference; it is copied to the store. Raises
-    WrongEvaluationError if it judged other files, or does not name them; ConfigurationError for both or neither.
+    WrongEvaluationError if it judged other files, or does not name them; ConfigurationError if it is no evaluation.
     """
-    if bool(source) == bool(evaluation):
-        count = "both" if source else "neither"
-        raise ConfigurationError(f"Expected evaluation, which judge wrote, or evaluation_reference; found {count}.")
     if source:
         folder = Path(source, "store")
         judged = list(ArtifactStore.open(folder).references("evaluations")) if folder.is_dir() else []

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
+from pydantic import ValidationError
+
 from gatehouse.errors import GatehouseError
 from gatehouse.evaluation.gate import verdict_of
 from gatehouse.evaluation.spec import GatePolicy
@@ -11,52 +13,50 @@ from gatehouse.registry.approval import standing
 from gatehouse.registry.exemption import exemptions_from, rules_of, why_not_exempted
 from gatehouse.registry.state import CHAMPION, STAGING, Record, StaleVerdictError, State, Subject, Verdict
 from gatehouse.store.canonical import digest_of
-from gatehouse.store.identity import identity_digest, identity_of
+from gatehouse.store.identity import identity_of
 from gatehouse.store.store import ArtifactStore
 
 _COMPARED = ("verdict", "champion", "exempted", "reasons", "kept_out")
 
 
 class WrongEvaluationError(GatehouseError):
-    """An evaluation judges another candidate, or uses another policy, than it is given for."""
+    """An evaluation judges another candidate than it is given for, or another than the ledger says."""
 
     permanent = True
 
 
-def verdict_on(
-    store: ArtifactStore, model: str, evaluation: str, policy: GatePolicy, state: State, moment: datetime
-) -> Verdict:
+def verdict_on(store: ArtifactStore, model: str, evaluation: str, state: State, moment: datetime) -> Verdict:
     """The gate's verdict on `model` for the ledger: read from `evaluation`, without the rules that it is exempted from.
 
-    A verdict that depended on an exemption and led to a record stays as it is when the exemption expires. `moment` is
-    when exemptions must be valid. Raises WrongEvaluationError if the evaluation judges another model or policy, or
-    compares the model with itself.
+    A verdict that passed, and led to all that follows from it, stays when its exemption expires, or when the candidate
+    is judged again, on the same data and by the same policy, against a later champion. `moment` is when exemptions must
+    be valid.
+
+    Raises WrongEvaluationError if the evaluation judges another model, or compares the model with itself.
     """
     manifest = store.manifest(evaluation)
-    inputs, applied, expected = manifest.derived_from, manifest.configuration.get("policy") or {}, identity_of(policy)
+    inputs, applied = manifest.derived_from, manifest.configuration["policy"]
     champion = inputs.get("champion", "")
     if inputs.get("model") != model:
         raise WrongEvaluationError(f"{evaluation} judges {inputs.get('model')}, expected {model}.")
     if champion == model:
         raise WrongEvaluationError(f"{evaluation} compares {model} with itself: evaluate it against another champion.")
-    if names := differing(applied, expected):
-        raise WrongEvaluationError(
-            f"{evaluation} applied another policy: {names} differ. Judge the model again by the present policy."
-        )
     subject = Subject(
         model=model,
         training_set=inputs["training_set"],
-        split=inputs.get("split", ""),  # The judge has a test set, and no split.
-        policy=identity_digest(policy),
+        split=inputs.get("split", ""),  # An evaluation of scores has a test set, and no split.
+        policy=digest_of(applied),
     )
     last = state.verdict_on(subject)
-    if last and last[1].admits and last[1].exempted and last[1].evaluation == evaluation and state.settled(*last):
-        return last[1]
+    if last and last[1].admits and state.settled(*last):
+        moved, lapsed = last[1].champion != champion, last[1].exempted and last[1].evaluation == evaluation
+        if moved or lapsed:
+            return last[1]
     rules = rules_of(store, evaluation)
     exempted = exemptions_from(rules, model, champion, state, moment)
     names_exempted = {exemption.rule for exemption in exempted}
     applicable = tuple(rule for rule in rules if rule.name not in names_exempted)
-    verdict = verdict_of(applicable)
+    verdict, policy = verdict_of(applicable), _policy_of(evaluation, applied)
     inconclusive = verdict == "inconclusive"
     return Verdict(
         subject=subject,
@@ -72,6 +72,24 @@ def verdict_on(
         four_eyes=policy.four_eyes,
         kept_out=inconclusive and policy.inconclusive == "refuse",
     )
+
+
+def _policy_of(evaluation: str, applied: Mapping[str, Any]) -> GatePolicy:
+    try:
+        return GatePolicy.model_validate(applied)
+    except ValidationError as error:
+        raise WrongEvaluationError(
+            f"{evaluation} applied a policy that is not of this version. Judge the model again: {error}"
+        ) from error
+
+
+def require_policy(store: ArtifactStore, evaluation: str, policy: GatePolicy) -> None:
+    """Raise WrongEvaluationError if an evaluation applied another policy than this one."""
+    applied = store.manifest(evaluation).configuration.get("policy") or {}
+    if names := differing(applied, identity_of(policy)):
+        raise WrongEvaluationError(
+            f"{evaluation} applied another policy: {names} differ. Judge the model again by the present policy."
+        )
 
 
 def differing(left: Mapping[str, Any], right: Mapping[str, Any]) -> str:
@@ -120,7 +138,8 @@ def next_registration(state: State, verdict: Verdict, lineage: tuple[str, ...]) 
     if last and not differs:  # Once a verdict is settled, another evaluation alone does not count.
         differs = verdict.evaluation != last[1].evaluation and not state.settled(*last)
     if last is None or differs:
-        _require_champion(state.expected_champion(verdict.subject), verdict)
+        if verdict.champion != state.expected_champion(verdict.subject):
+            _require_champion(state.champion_other_than(model), verdict)
         if not verdict.admits:
             return Record(kind="refused", verdict=verdict)
         number = version.version if version else len(state.versions) + 1

@@ -8,8 +8,7 @@ from markupsafe import Markup, escape
 from gatehouse.registry.explanation import Edge, Explanation, Node
 from gatehouse.reports.charts import framed_svg
 from gatehouse.reports.format import shortened
-from gatehouse.reports.page import render
-from gatehouse.reports.style import COLOURS
+from gatehouse.reports.page import COLOURS, render
 from gatehouse.store.reference import Reference
 
 _WIDTH, _HEIGHT, _GAP, _BETWEEN, _EDGE = 212, 46, 12, 40, 12

@@ -1,17 +1,22 @@
 """The stages of the registry: find the champion, register a candidate behind the gate, and move its aliases."""
 
-from pydantic import Field
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, Field, model_validator
 
 from gatehouse.errors import ConfigurationError, GatehouseError
 from gatehouse.evaluation.spec import GatePolicy
 from gatehouse.registry import promotion
 from gatehouse.registry.answers import require_answers
 from gatehouse.registry.approval import now
+from gatehouse.registry.exemption import rules_of
+from gatehouse.registry.external import bound_evaluation, publish_files, record_statements
 from gatehouse.registry.ledger import SEES_CHAMPIONS, WRITES_LEDGER, Ledger
 from gatehouse.registry.naming import NAME
 from gatehouse.registry.projection import project
-from gatehouse.registry.registration import decision_on, next_registration, verdict_on
+from gatehouse.registry.registration import decision_on, differing, next_registration, verdict_on
 from gatehouse.registry.state import CHAMPION, Subject
+from gatehouse.runtime.redaction import redacted, without_secrets
 from gatehouse.store.identity import identity_digest, operational
 from gatehouse.store.stage import StageModel, stage
 from gatehouse.store.store import ArtifactStore
@@ -21,17 +26,16 @@ _DONE = {"promote": "promoted", "rollback": "rolled back", "archive": "archived"
 
 
 class ResolveRequest(StageModel):
-    """The model whose champion is wanted.
+    """The model whose champion is wanted; with `required` a model without champion is an error.
 
-    With a candidate it is the champion that this candidate must be compared with, on the test set, by the policy. With
-    `required` a model without champion is an error.
+    With a candidate it is the champion that this candidate must be compared with, which is never the candidate itself.
+    With the policy of the gate too, a candidate whose verdict by that policy on the same data led to all that follows
+    from it gets the champion of that verdict, so that judging it again changes nothing.
     """
 
     model_name: str = Field(pattern=NAME)
     candidate: str = ""
-    training_set: str = ""
-    split: str = ""
-    policy: GatePolicy = GatePolicy()
+    policy: GatePolicy | None = None
     required: bool = False
 
 
@@ -56,22 +60,23 @@ class NoChampionError(GatehouseError):
 
 @stage("resolve", title="Find the champion", effects=SEES_CHAMPIONS)
 def resolve(request: ResolveRequest, store: ArtifactStore) -> ResolveResult:
-    """Find the champion and its training data; it is never the candidate itself.
+    """Find the champion and its training data.
 
     Raises NoChampionError if it is required, and there is none.
     """
     ledger = Ledger(store, request.model_name)
     state = ledger.state()
-    if request.candidate:
+    if request.candidate and request.policy:
+        inputs = store.manifest(request.candidate).derived_from
         subject = Subject(
             model=request.candidate,
-            training_set=request.training_set,
-            split=request.split,
+            training_set=inputs.get("training_set", ""),
+            split=inputs.get("split", ""),
             policy=identity_digest(request.policy),
         )
         version = state.version_of(state.expected_champion(subject))
     else:
-        version = state.version(state.champion)
+        version = state.version_of(state.champion_other_than(request.candidate))
     if version is None:
         if request.required:
             raise NoChampionError(
@@ -91,23 +96,43 @@ def resolve(request: ResolveRequest, store: ArtifactStore) -> ResolveResult:
 
 
 class RegisterRequest(StageModel):
-    """A candidate and the evaluation that judged it. `by` is who submits it; empty for the user of the process."""
+    """A model, the evaluation that judged it, and what a person says of it, without secrets.
 
-    model_name: str
-    model: str
-    evaluation: str
-    policy: GatePolicy
+    `model` is a reference, or empty for a model that something else trained; then `path` is its file or folder.
+    `evaluation` is a reference, or empty; then `judged` is the folder of the evaluation of scores. `statements`, of
+    such a model alone, has texts named data, code, environment, parents, reason and pickle_reason, and `settings` are
+    those of its training. `by` is who submits it; empty for the user of the process.
+    """
+
+    model_name: str = Field(pattern=NAME)
+    model: str = ""
+    path: str = ""
+    evaluation: str = ""
+    judged: str = ""
+    statements: dict[str, Annotated[str, AfterValidator(redacted)]] = Field(default_factory=dict)
+    settings: Annotated[dict[str, Any], AfterValidator(without_secrets)] = Field(default_factory=dict)
     by: str = operational("")
+
+    @model_validator(mode="after")
+    def _one_model(self) -> "RegisterRequest":
+        for one, other in (("model", "path"), ("evaluation", "judged")):
+            if bool(getattr(self, one)) == bool(getattr(self, other)):
+                count = "both" if getattr(self, one) else "neither"
+                raise ValueError(f"expected {one} or {other}, found {count}")
+        if self.model and (self.statements or self.settings):
+            raise ValueError("statements, settings: expected none of a model in the store, whose lineage is known")
+        return self
 
 
 class RegisterResult(StageModel):
-    """The decision about the candidate.
+    """The decision about the candidate, with the model and the evaluation that it is about.
 
     `decision` is `approved`, `awaiting approval`, `awaiting promotion`, `rejected`, `refused`, `inconclusive`, `rolled
     back` or `archived`; `verdict`, for reports, is `pass` for `approved`, else the decision. `version` is 0 if there is
     none; `aliases` are those that the version holds now; `alias` is the highest of them, or empty. `reasons` say why
-    the gate refused, or which command to run next; `warnings` list the exemptions that were applied. `earlier_uses`
-    counts the candidates of this name that were judged on the same test set before; `summary` says it in words.
+    the gate refused, or which command to run next; `warnings` list the exemptions that were applied, broken rules that
+    only warn, another policy than the champion's, and files that may run code. `earlier_uses` counts the candidates of
+    this name that were judged on the same test set before; `summary` says it in words.
     """
 
     decision: str
@@ -119,46 +144,61 @@ class RegisterResult(StageModel):
     warnings: tuple[str, ...] = ()
     earlier_uses: int = 0
     summary: str = ""
+    model: str = ""
+    evaluation: str = ""
 
 
 @stage("register", title="Register behind the gate", effects=WRITES_LEDGER)
 def register(request: RegisterRequest, store: ArtifactStore) -> RegisterResult:
-    """Record the gate's verdict in the ledger, and update MLflow if the ledger changed.
+    """Record the gate's verdict in the ledger, by the policy of the evaluation; update MLflow if the ledger changed.
 
     Registering again without a change writes nothing.
 
     Raises:
-        WrongEvaluationError: if the evaluation judges another model or policy, or compares the model with itself.
+        PickleError: if a file may run code when it is loaded, and `statements` do not say why.
+        WrongEvaluationError: if the evaluation judged another model or other files, or compares the model with itself.
         StaleVerdictError: if the champion changed after the candidate was judged.
-        IncompleteLineageError: if the code, data, place or author of the candidate is unknown.
+        IncompleteLineageError: if the code, data, place or author of a model of Gatehouse's training is unknown.
         CorruptArtifactError: if the candidate, or an artifact it was made from, does not verify.
     """
-    ledger = Ledger(store, request.model_name)
+    name, model = request.model_name, request.model
+    if request.path:
+        model = publish_files(store, name, request.path, request.statements.get("pickle_reason", ""))
+    evaluation = bound_evaluation(store, name, model, request.evaluation, request.judged)
+    if request.path:
+        record_statements(store, model, request.statements, request.settings)
+    ledger = Ledger(store, name)
     before = ledger.state()
-    verdict = verdict_on(store, request.model, request.evaluation, request.policy, before, now())
+    verdict = verdict_on(store, model, evaluation, before, now())
     lineage: tuple[str, ...] = ()
     if next_registration(before, verdict, lineage) is not None:
-        store.verify(request.model)
-        require_answers(store, request.model)
-        lineage = lineage_of(store, request.model)
+        store.verify(model)
+        require_answers(store, model)
+        lineage = lineage_of(store, model)
     state = ledger.extend(lambda current: next_registration(current, verdict, lineage), request.by)
-    project(store, request.model_name, state)
-    version = state.version_of(verdict.subject.model)
+    project(store, name, state)
+    version = state.version_of(model)
     number = version.version if version else 0
     aliases = state.aliases_of(number)
     decision = decision_on(state, verdict, now())
     recorded = state.verdict_on(verdict.subject)
     uses = state.uses_before(recorded[0], verdict.subject) if recorded else 0
-    name, reasons = f"{request.model_name}:{number}", verdict.reasons
+    reasons = verdict.reasons
     if not reasons and decision == "awaiting approval":
         eyes = "; not by who trained or submitted it" if verdict.four_eyes else ""
         days = f"{verdict.approval_days} day{'s' if verdict.approval_days > 1 else ''}"
         reasons = (
-            f'gatehouse models approve {name} --reason "…" (or reject): holds for {days}{eyes}',
-            f"then gatehouse models promote {name}, or the promotion pipeline",
+            f'gatehouse models approve {name}:{number} --reason "…" (or reject): holds for {days}{eyes}',
+            f"then gatehouse models promote {name}:{number}, or the promotion pipeline",
         )
     elif not reasons and decision == "awaiting promotion":
-        reasons = (f"gatehouse models promote {name}, or the promotion pipeline",)
+        reasons = (f"gatehouse models promote {name}:{number}, or the promotion pipeline",)
+    warnings = [*map(str, verdict.exempted), *(str(rule) for rule in rules_of(store, evaluation) if rule.warns)]
+    if (champion := before.last_verdict(verdict.champion)) and (
+        names := differing(*(_policy_of(store, judged) for judged in (champion[1].evaluation, evaluation)))
+    ):
+        warnings.append(f"the policy is another than that by which the champion was judged: {names} differ")
+    pickles = store.manifest(model).details.get("pickles", ())
     return RegisterResult(
         decision=decision,
         verdict="pass" if decision == "approved" else decision,
@@ -166,10 +206,16 @@ def register(request: RegisterRequest, store: ArtifactStore) -> RegisterResult:
         aliases=aliases,
         alias=aliases[-1] if aliases else "",
         reasons=reasons,
-        warnings=tuple(map(str, verdict.exempted)),
+        warnings=(*warnings, *(f"{file} may run code when it is loaded" for file in pickles)),
         earlier_uses=uses,
-        summary=f"{uses:,} other candidates of {request.model_name} were judged on this test set before",
+        summary=f"{uses:,} other candidates of {name} were judged on this test set before",
+        model=model,
+        evaluation=evaluation,
     )
+
+
+def _policy_of(store: ArtifactStore, evaluation: str) -> dict[str, Any]:
+    return dict(store.manifest(evaluation).configuration["policy"])
 
 
 class PromoteRequest(StageModel):

@@ -1,4 +1,4 @@
-"""What a person can do about each rule of the gate that refused a candidate. No verdict depends on these words."""
+"""Advice for each rule of the gate that refused a candidate. No verdict depends on these words."""
 
 from collections.abc import Sequence
 

@@ -1,8 +1,14 @@
-"""The page of an artifact whose stage has no page of its own: numbers as bars, columns, files, and its origin."""
+"""The page of an artifact, drawn in the present style, and the page of any artifact without one of its own."""
+
+from pathlib import Path
 
 from gatehouse.reports.format import is_number
 from gatehouse.reports.page import render
 from gatehouse.store.canonical import canonical_json
+from gatehouse.store.objects.local import LocalObjects
+from gatehouse.store.pages import draw
+from gatehouse.store.reference import Reference
+from gatehouse.store.stage import CONTENTS, STAGES, declared_stages
 from gatehouse.store.store import ArtifactStore
 
 _LARGEST = 1 << 20
@@ -30,3 +36,34 @@ def page(store: ArtifactStore, reference: str) -> str:
     subtitle = "" if manifest.rows is None else f"{manifest.rows:,} rows"
     title = f"{manifest.kind} of {manifest.name}"
     return render("contents.html", title, subtitle, charts=charts, manifest=manifest, facts=facts)
+
+
+def has_page(reference: Reference) -> bool:
+    """Whether a stage declares a page for artifacts of this kind; `rendered` draws one for any other too."""
+    return _page(reference.kind) is not None
+
+
+def rendered(store: ArtifactStore, reference: Reference | str) -> Path:
+    """The HTML file of an artifact's page: the one in the store where the store is on this machine, else a copy.
+
+    The page is the one that a stage declares for the kind; without one it shows what the artifact contains. Raises
+    MissingArtifactError, CorruptArtifactError if the artifact is not there or not what its reference says.
+    """
+    reference = Reference.parse(str(reference))
+    store.manifest(reference)
+    key = draw(store, reference, _page(reference.kind) or CONTENTS)
+    local = Path(store.address) / key
+    if "://" not in store.address and local.is_file():
+        return local
+    copies = LocalObjects(store.local_folder)
+    copies.put_bytes(key, store.objects.get_bytes(key))
+    return copies.local_path(key)
+
+
+def _page(kind: str) -> str | None:
+    """The function that draws artifacts of a kind; a stage that is loaded already spares the others their import."""
+    for stages in (STAGES, None):
+        for stage in (declared_stages() if stages is None else stages).values():
+            if kind in stage.declared.pages:
+                return stage.declared.pages[kind]
+    return None

@@ -12,18 +12,23 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup, escape
 
-from gatehouse.reports import charts, row_charts
+from gatehouse.reports import charts
 from gatehouse.reports import format as formats
 from gatehouse.reports.advice import advised
-from gatehouse.reports.axes import Axis
+from gatehouse.reports.charts import Axis
 from gatehouse.reports.format import column_format, is_number, moment, percent
-from gatehouse.reports.style import STYLE, TEMPLATES
 from gatehouse.store.reference import Reference
+
+TEMPLATES = Path(__file__).parent / "templates"
+COLOURS = (TEMPLATES / "colours.css").read_text(encoding="utf-8")
+STYLE = COLOURS + (TEMPLATES / "style.css").read_text(encoding="utf-8")
+
 
 # HTML has no control characters, and UTF-8 no lone surrogates.
 _UNPRINTABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
@@ -137,8 +142,8 @@ def environment() -> Environment:
         name: getattr(formats, name) for name in ("cut", "duration", "number", "percent", "share")
     }
     made.globals |= {"layout": layout, "Axis": Axis, "Cell": Cell, "nan": math.nan}
-    made.globals |= {name: getattr(charts, name) for name in ("Series", "histogram", "line_chart", "meter")}
-    made.globals |= {name: getattr(row_charts, name) for name in ("Dot", "bar_chart", "dot_chart")}
+    drawing = ("Series", "histogram", "line_chart", "meter", "Dot", "bar_chart", "dot_chart")
+    made.globals |= {name: getattr(charts, name) for name in drawing}
     return made
 
 

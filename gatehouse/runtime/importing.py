@@ -1,8 +1,10 @@
-"""Imports libraries without their optional dependencies, which can be large and are not used here."""
+"""Imports libraries without their optional dependencies, and unpacks archives that somebody else may have made."""
 
 import sys
+import tarfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
 
 
 @contextmanager
@@ -15,3 +17,18 @@ def without(*packages: str) -> Iterator[None]:
     finally:
         for name in hidden:
             del sys.modules[name]
+
+
+def unpack_tar(archive: tarfile.TarFile, folder: Path) -> None:
+    """Write the files of an archive below `folder`.
+
+    Python before 3.11.4 has no filter for this. Raises tarfile.TarError, and writes nothing, if a member is a link or a
+    device, or lies outside.
+    """
+    for member in archive.getmembers():
+        path = PurePosixPath(member.name)
+        if not (member.isfile() or member.isdir()) or path.is_absolute() or ".." in path.parts:
+            raise tarfile.TarError(f"expected files and folders inside it, found {member.name}")
+        member.mode = 0o755 if member.isdir() else 0o644
+    archive.extraction_filter = lambda member, path: member
+    archive.extractall(folder)

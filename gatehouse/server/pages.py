@@ -14,10 +14,9 @@ from gatehouse.registry.comparison import CompareRequest, compare
 from gatehouse.registry.explanation import ExplainRequest, explain
 from gatehouse.registry.report import lineage_picture
 from gatehouse.reports.advice import advised
+from gatehouse.reports.contents import has_page, rendered
+from gatehouse.reports.page import STYLE, TEMPLATES, environment
 from gatehouse.reports.page import Verdict as VerdictBox
-from gatehouse.reports.page import environment
-from gatehouse.reports.rendering import has_page, rendered
-from gatehouse.reports.style import STYLE, TEMPLATES
 from gatehouse.server import registry, runs
 from gatehouse.server.access import Access
 from gatehouse.server.api import Name, RunId, sign

@@ -9,6 +9,7 @@ from gatehouse.project.project import Project
 from gatehouse.registry.explanation import Act, VersionSummary, act_of, version_summaries
 from gatehouse.registry.ledger import model_names
 from gatehouse.registry.naming import VersionName, named
+from gatehouse.registry.registration import require_policy
 from gatehouse.registry.stage import PromoteRequest, PromoteResult, RegisterRequest, RegisterResult, promote, register
 from gatehouse.registry.state import ALIASES
 from gatehouse.server.cache import ReadCache
@@ -151,9 +152,8 @@ def enter(store: ArtifactStore, name: str, body: Registration, project: Project 
             f"{name}, found {present}."
         )
     candidate = store.manifest(body.evaluation).derived_from.get("model", "")
-    request = RegisterRequest(
-        model_name=name, model=candidate, evaluation=body.evaluation, policy=project.policy, by=token.name
-    )
+    require_policy(store, body.evaluation, project.policy)
+    request = RegisterRequest(model_name=name, model=candidate, evaluation=body.evaluation, by=token.name)
     return register(request, store)
 
 

@@ -1,4 +1,4 @@
-"""The code of a project's own models: a digest of the package that builds them. The package is not imported."""
+"""The code of a project's own models and sources: a digest of the package that has them. It is not imported."""
 
 import hashlib
 from importlib.util import find_spec
@@ -8,21 +8,21 @@ from gatehouse.errors import GatehouseError
 
 
 class BuilderError(GatehouseError):
-    """The builder that an architecture names cannot be imported, or builds no module."""
+    """An object of a project, named as `package.module:name`, cannot be imported, or is not of the expected kind."""
 
     permanent = True
 
 
-def builder_code(*architectures: str) -> str:
-    """SHA-256 over the top-level packages of builders, as 64 hexadecimal digits; empty where no builder is named.
+def builder_code(*names: str) -> str:
+    """SHA-256 over the top-level packages of names of the form `package.module:name`, as 64 hexadecimal digits.
 
-    An architecture of the form `package.module:builder` names a builder. Every file of its package counts, except
-    hidden files and what Python compiled; other packages that it imports do not. Raises BuilderError if a package is
-    not installed here, because its code is part of what decides the result.
+    Every file of a package counts, except hidden files and what Python compiled; other packages that it imports do not.
+    Names of another form are of Gatehouse's own; without one of this form the text is empty. Raises BuilderError if a
+    package is not installed here, because its code is part of what decides the result.
     """
-    packages = {name.partition(":")[0].partition(".")[0]: name for name in architectures if ":" in name}
+    packages = {name.partition(":")[0].partition(".")[0]: name for name in names if ":" in name}
     digest = hashlib.sha256()
-    for package, builder in sorted(packages.items()):
+    for package, named in sorted(packages.items()):
         try:
             spec = find_spec(package)
         except ValueError:  # The module is loaded, but has no source file.
@@ -39,8 +39,8 @@ def builder_code(*architectures: str) -> str:
             files = [(Path(spec.origin).name, Path(spec.origin))]
         if not files:
             raise BuilderError(
-                f"Model builder {builder}: its package {package} is not installed here. Put it on the path (the image, "
-                "or PYTHONPATH) of every task and pod that trains or scores."
+                f"{named}: its package {package} is not installed here. Put it on the path (the image, or PYTHONPATH) "
+                "of every task and pod that uses it."
             )
         for name, path in sorted(files):
             digest.update(f"{package}\0{name}\0{hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())

@@ -62,7 +62,7 @@ _MOST_CACHED = 20_000
 
 @dataclass(frozen=True)
 class Code:
-    """What decides a stage's result, apart from its request.
+    """The code that decides a stage's result.
 
     `modules` holds the digest of the syntax tree of each deciding module, by dotted name; `distributions` the installed
     version of each distribution that these import. No result can depend on one that is not installed: it is left out.
@@ -176,7 +176,7 @@ def _version(distribution: str) -> str:
 
 @dataclass(frozen=True)
 class SourceFacts:
-    """What a digest needs of one source file.
+    """The facts of one source file that a digest needs.
 
     `digest` is the SHA-256 of the syntax tree, without comments, docstrings and blocks for type checkers. `names` are
     dotted names of ours that it imports or has as a text, some of them attributes; `packages` the external packages

@@ -53,8 +53,8 @@ class Item:
 
 
 @dataclass(frozen=True)
-class Wish:
-    """What a collection deletes besides blobs that no manifest lists: deprecated manifests that nothing needs.
+class Collection:
+    """The scope of a collection besides blobs that no manifest lists: deprecated manifests that nothing needs.
 
     With `forget`, memos and run records do not count as a need. `grace` is in seconds, from tombstone to sweep.
     """
@@ -67,9 +67,9 @@ class Wish:
 class Collector:
     """One run of the collector over one store. Its methods raise CorruptArtifactError if a record cannot be read."""
 
-    def __init__(self, store: ArtifactStore, wish: Wish) -> None:
+    def __init__(self, store: ArtifactStore, collection: Collection) -> None:
         self.store = store
-        self.wish = wish
+        self.collection = collection
         self._objects = store.objects
         self._reachability = Reachability(store)
         self._needed = Reachable({}, {})
@@ -151,7 +151,7 @@ class Collector:
             remove_record(self._objects, record)
 
     def _look(self) -> Reachable:
-        self._needed = self._reachability.look(deprecated=self.wish.deprecated, forget=self.wish.forget)
+        self._needed = self._reachability.look(deprecated=self.collection.deprecated, forget=self.collection.forget)
         return self._needed
 
     def _tombstones(self) -> dict[tuple[str, str], float]:
@@ -170,14 +170,14 @@ class Collector:
         at = marked.get((item.key, item.generation))
         if at is None or item.kind not in ("blob", "manifest"):
             return item
-        return replace(item, state="waiting", due=at + self.wish.grace)
+        return replace(item, state="waiting", due=at + self.collection.grace)
 
     def _garbage(self, needed: Reachable, now: float) -> Iterator[Item]:
         for reference, message in needed.broken.items():
             key = f"{reference}/manifest.json"
             broken = self._objects.stat(key)
             yield Item("manifest", key, broken.bytes if broken else 0, "", message, "broken")
-        if self.wish.deprecated:
+        if self.collection.deprecated:
             keys = {f"{reference}/manifest.json": reference for reference in needed.manifests}
             markers = self._objects.stats(marker_of(reference) for reference in needed.manifests)
             for key, manifest in self._objects.stats(keys).items():
@@ -205,7 +205,7 @@ class Collector:
         for folder in (SWEEPS, CLOCK):
             yield from self._lapsed("sweep", folder, now - SWEEP_LIMIT, "its collector was killed")
         if isinstance(self._objects, LocalObjects):
-            yield from _leftovers(self._objects.root, now - self.wish.grace)
+            yield from _leftovers(self._objects.root, now - self.collection.grace)
 
     def _lapsed(self, kind: str, folder: str, before: float, why: str) -> Iterator[Item]:
         for key, record in self._objects.stats(list(self._objects.list(folder))).items():

@@ -13,7 +13,7 @@ from gatehouse.errors import ConfigurationError
 from gatehouse.store.erasure import RECORDS, Erasure, Erasures, dependant_marker, erased_marker, is_record, remove_blob
 from gatehouse.store.manifest import FileEntry, Manifest
 from gatehouse.store.pages import pages_of
-from gatehouse.store.publishing import aside_of
+from gatehouse.store.publishing import quarantined
 from gatehouse.store.reachability import Manifests, lineage_of
 from gatehouse.store.records import author, create_record, read_records, remove_record
 from gatehouse.store.reference import Reference, references_in
@@ -23,7 +23,7 @@ FORMAT = "gatehouse/erasure/1"
 LOGS = "logs"
 _QUOTES = ("result", "message")
 _OF_ROWS = ("state", "tables", "warnings")
-"""What the record of a delivery says of its rows: digests, first and last times, warnings of guards."""
+"""The fields of a record of a delivery that tell of its rows: digests, first and last times, warnings of guards."""
 _CONFIGURATION = "config"
 _EMPTY = frozenset(hashlib.sha256(content).hexdigest() for content in (b"", b"[]", b"{}", b"null"))
 """Digests of files that hold nothing, such as `anomalies.json` of rows without an anomaly."""
@@ -114,7 +114,7 @@ def finish(store: ArtifactStore, erasure: Erasure) -> None:
     while True:
         # Pages are drawn from the data, and show parts of it.
         keys = [page for artifact in sorted(erased) for page in pages_of(store, artifact)]
-        keys += [key for blob in erasure.blobs for key in (blob, *aside_of(objects, blob))]
+        keys += [key for blob in erasure.blobs for key in (blob, *quarantined(objects, blob))]
         removed += sum(remove_blob(objects, key) for key in keys)
         present = manifests.read_all()
         late = {

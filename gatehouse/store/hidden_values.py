@@ -55,7 +55,7 @@ def said_by(error: Exception) -> str:
 def without_values(error: Exception) -> Exception:
     """The error that a stage may end with: the same, unless values are hidden and a library's words may quote them.
 
-    Of an error of ours, only the library's error that caused it is cut off, because tracebacks print that too.
+    An error of ours loses only the library's error that caused it, because tracebacks print that too.
     """
     if not _may_quote(error):
         above: BaseException = error

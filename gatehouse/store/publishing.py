@@ -110,16 +110,16 @@ class Publisher:
             with contextlib.suppress(MissingArtifactError, FileNotFoundError):
                 if objects.parallel > 1 or objects.sha256(key) == entry.sha256:
                     return
-                put_aside(objects, key, entry.sha256)
+                quarantine(objects, key, entry.sha256)
 
     def _is_right(self, entry: FileEntry, stat: Stat | None) -> bool:
-        """Whether a blob is stored with its right length. A wrong one is put aside."""
+        """Whether a blob is stored with its right length. A wrong one is put into quarantine."""
         if stat is not None and stat.bytes != entry.bytes:
-            put_aside(self._objects, entry.blob, entry.sha256)
+            quarantine(self._objects, entry.blob, entry.sha256)
         return stat is not None and stat.bytes == entry.bytes
 
 
-def put_aside(objects: ObjectStore, key: str, sha256: str) -> str:
+def quarantine(objects: ObjectStore, key: str, sha256: str) -> str:
     """Move damaged content of a key to `quarantine/`, so that it is made again; returns its new key, or empty."""
     objects.forget(key)
     stat = objects.stat(key)
@@ -129,14 +129,14 @@ def put_aside(objects: ObjectStore, key: str, sha256: str) -> str:
         stat = None
     if stat is None or sha256_bytes(data) == sha256:
         return ""
-    aside = f"{QUARANTINE}/{key}/{sha256_bytes(data)}"
-    objects.put_bytes(aside, data)
+    copy = f"{QUARANTINE}/{key}/{sha256_bytes(data)}"
+    objects.put_bytes(copy, data)
     objects.delete(key, stat.generation)
-    logger.warning("%s held other bytes, which are in %s now.", key, aside)
-    return aside
+    logger.warning("%s held other bytes, which are in %s now.", key, copy)
+    return copy
 
 
-def aside_of(objects: ObjectStore, key: str) -> Iterator[str]:
+def quarantined(objects: ObjectStore, key: str) -> Iterator[str]:
     """The keys of all damaged bytes that were once stored under `key`."""
     return objects.list(f"{QUARANTINE}/{key}")
 

@@ -23,7 +23,7 @@ WORK = ("memo", "runs")
 class Manifests:
     """The manifests of a store. Each is read and verified once, because a manifest never changes.
 
-    `unreadable` holds those that were altered or are invalid, at the last look. What they name is unknown.
+    `unreadable` holds those that were altered or are invalid, at the last look. Nobody knows what they name.
     """
 
     def __init__(self, store: ArtifactStore) -> None:
@@ -100,7 +100,7 @@ class Reachability:
         self._names: dict[str, tuple[Reference, ...]] = {}
 
     def look(self, *, deprecated: bool, forget: bool) -> Reachable:
-        """What is needed now: every manifest, or, with `deprecated`, deprecated ones only where something needs them.
+        """The artifacts needed now: every manifest, or, with `deprecated`, deprecated ones only where something needs them.
 
         With `forget`, memos and run records do not count as a need. Raises CorruptArtifactError if a record cannot be
         read.
@@ -128,7 +128,7 @@ class Reachability:
         )
 
     def _holders(self, present: dict[Reference, Manifest], forget: bool) -> dict[Reference, str]:
-        """What needs each manifest: it is in use, a record names it, or a needed artifact was derived from it."""
+        """The need for each manifest: it is in use, a record names it, or a needed artifact was derived from it."""
         # An artifact deprecated after the first look counts as in use until the collector ends.
         markers = {marker_of(reference): reference for reference in present if reference not in self._in_use}
         stats = self._store.objects.stats(markers)

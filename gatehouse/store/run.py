@@ -32,12 +32,12 @@ MACHINE = "GATEHOUSE_MACHINE"
 """Environment variables: why a person started a run, and the type of machine."""
 LAST_STAGE = "GATEHOUSE_LAST_STAGE"
 """Environment variable of a run on this machine: the stage after which its task ends."""
+RERUN = "GATEHOUSE_RERUN"
+"""Environment variable: the stages that run whatever the memo holds, in place of those that the run recorded."""
 REPORT = "report_end"
 """The stage that records the end of its run."""
 END = "end.json"
 """The record of a run's first end; later ones are `end.2.json` and so on."""
-RERUN = "rerun.json"
-"""The record of the stages that a run forces."""
 _RETRY_SECONDS = 900.0
 _RUN_FOLDER = re.compile(r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$|-\d{4}(-\d\d){5}-\d+$")
 """The id of a run on a cluster, or the end of the folder of a local run: its time."""
@@ -154,12 +154,6 @@ def run_id() -> str:
     return folders[0] if folders else f"unnamed-{uuid.uuid4().hex[:12]}"
 
 
-def rerun_of(store: ArtifactStore) -> str:
-    """The stages of this run that run whatever the memo holds: `GATEHOUSE_RERUN`, else as `prepare` recorded them."""
-    recorded = read_record(store.objects, f"runs/{run_id()}/{RERUN}") or {}
-    return os.environ.get("GATEHOUSE_RERUN", str(recorded.get("rerun", "")))
-
-
 def task_id() -> str:
     """Identifies the task of this process, the same for all its attempts."""
     # KFP repeats the container of a task, and not the driver, which names the folder of its outputs.
@@ -216,6 +210,20 @@ def end_of(store: ArtifactStore, run: str) -> dict[str, Any] | None:
     number = end_number(key.rsplit("/", 1)[1] for key in store.objects.list(f"runs/{run}"))
     body = read_record(store.objects, f"runs/{run}/{end_name(number)}") if number else None
     return None if body is None else body | {"number": number}
+
+
+def record_rerun(store: ArtifactStore, run: str, rerun: str) -> None:
+    """Record the stages that a run forces, as `stage[,stage…]` with an optional `@nonce`, for its later tasks."""
+    if run and rerun:
+        store.record(f"runs/{run}/rerun.json", {"rerun": rerun})
+
+
+def rerun_of(store: ArtifactStore, run: str) -> str:
+    """The stages that a run forces: `GATEHOUSE_RERUN`, else those that its first task recorded; empty for none."""
+    if rerun := os.environ.get(RERUN):
+        return rerun
+    recorded = read_record(store.objects, f"runs/{run}/rerun.json") if run else None
+    return str(recorded["rerun"]) if recorded else ""
 
 
 def require_span(parameters: Mapping[str, Any]) -> None:

@@ -6,56 +6,47 @@ import functools
 import importlib
 import logging
 import os
-import signal
 import sys
-import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Generic, NoReturn, TypeVar, cast, get_origin, get_type_hints
+from typing import Any, Generic, TypeVar, cast, get_origin, get_type_hints
 
 from pydantic import ValidationError, model_validator
 
 import gatehouse
-from gatehouse.errors import (
-    GatehouseError,
-    HiddenValueError,
-    InvalidReferenceError,
-    LauncherError,
-    OutOfMemoryError,
-    RepeatedError,
-    StageResultError,
-    StoppedError,
-    StoreError,
-    is_interruption,
-)
+from gatehouse.errors import GatehouseError, HiddenValueError, InvalidReferenceError, StageResultError, StoppedError
 from gatehouse.runtime import limits
-from gatehouse.runtime.process import follow_owner, in_pod
-from gatehouse.runtime.redaction import redacted
-from gatehouse.runtime.variables import ATTEMPTS
+from gatehouse.runtime.process import follow_owner
 from gatehouse.store import memo
-from gatehouse.store.atomic_file import disk_full
 from gatehouse.store.canonical import digest_of
 from gatehouse.store.code import Code, code_of
-from gatehouse.store.database import out_of_memory
-from gatehouse.store.hidden_values import hiding, without_values
+from gatehouse.store.failures import (
+    end_on_sigterm,
+    injected_faults,
+    pause_before_another,
+    presentable,
+    record_failure,
+    recording_signals,
+    refuse_repetition,
+)
+from gatehouse.store.hidden_values import hiding
 from gatehouse.store.identity import Spec, identity_of
 from gatehouse.store.pages import draw
 from gatehouse.store.reference import Reference, references_in
-from gatehouse.store.run import RUN_ID, Attempt
+from gatehouse.store.run import Attempt
 from gatehouse.store.store import ArtifactStore
 
 logger = logging.getLogger(__name__)
 
-FAULT = "GATEHOUSE_FAULT"
 TOLERATE = "GATEHOUSE_TOLERATE"
 """Environment variable: if the stage fails and is not tried again, its task succeeds with a warning."""
 CONTENTS = "gatehouse.reports.contents:page"
 """A page for any artifact: its numbers as bars, its columns and files, and its lineage."""
-_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 15.0, 300.0
 _SENSITIVE = "gatehouse.data.validation.sensitivity:sensitive_columns"
-"""Says of which columns no value may be shown. Named, not imported: it decides results, and this room decides none."""
+"""Gives the columns whose values may not be shown. Named, not imported: it decides results, and this room decides none.
+"""
 _HEAVY = ("torch", "feast", "mlflow", "optuna", "sklearn", "duckdb", "pandas", "pyarrow")
 _outer: contextvars.ContextVar[str] = contextvars.ContextVar("gatehouse_stage", default="")
 _forced: contextvars.ContextVar[str] = contextvars.ContextVar("gatehouse_stage_forced", default="")
@@ -63,7 +54,7 @@ _forced: contextvars.ContextVar[str] = contextvars.ContextVar("gatehouse_stage_f
 
 @dataclass(frozen=True)
 class Effects:
-    """What a stage reads and writes besides its parameters and its artifacts.
+    """The world that a stage reads and writes besides its parameters and its artifacts.
 
     `reads` are external sources that its parameters do not name. With `memo`, its result may come from the stage memo,
     and, where none can be provisional, from KFP's cache. Two runs have the same effect as one. `why` gives the reason,
@@ -81,7 +72,7 @@ PURE = Effects(memo=True, why="A pure function of its parameters.")
 
 @dataclass(frozen=True)
 class Declaration:
-    """What a stage declares about itself.
+    """The declaration of a stage.
 
     Attributes:
         name: Name of the stage, of its KFP component, and of its rows in records and tables.
@@ -188,90 +179,91 @@ class Stage(Generic[Req, Res]):
             force = force or _forced.get()  # Forcing a stage that calls itself, such as a refit, applies to both calls.
         if not outer:
             follow_owner()
-            _end_on_sigterm()
-        while True:
-            attempt = Attempt(store, label, digest_of([identity_of(request), force]))
-            with _inside(label, force, functools.partial(self._sensitive, request, store)):
+            end_on_sigterm()
+        digest = digest_of([identity_of(request), force])
+        with _inside(label, force), hiding(functools.partial(self._sensitive, request, store)):
+            while True:
+                attempt = Attempt(store, label, digest)
                 try:
-                    if (failure := attempt.permanent_failure()) is not None:  # KFP may start the task again.
-                        raise RepeatedError(failure["message"], failure["error"], failure["exit_code"])
-                    inject_fault(self.name, "start", attempt)
-                    with attempt.as_task():
+                    refuse_repetition(attempt)
+                    with recording_signals(self.name, attempt), injected_faults(self.name, attempt), attempt.as_task():
                         result, hit = self._recall_or_run(request, store, attempt, force)
-                    inject_fault(self.name, "finish", attempt)
                     break
                 except Exception as raised:
-                    error = without_values(_in_words(raised))
-                    pause = 0.0 if outer else _pause_before_another(error, attempt)
-                    facts = _facts_of(error)
-                    stopped = isinstance(error, StoppedError)
-                    tolerated = not (outer or pause or stopped) and self.name in os.environ.get(TOLERATE, "").split(",")
-                    with contextlib.suppress(StoreError):  # The error matters more than a failure to record it.
-                        attempt.note("stopped" if stopped else "tolerated" if tolerated else "failed", **facts)
-                    if tolerated:
-                        attempt.warn(f"{self.name} failed, and the run goes on without it: {facts['message']}")
-                        return _empty_result(self.result)
-                    if not pause and error is raised:
-                        raise
-                    if not pause:
-                        raise error from (None if isinstance(error, HiddenValueError) else raised)
-                    logger.warning("%s failed, and is tried again in %g s: %s", label, pause, facts["message"])
-                    del error  # It holds what the attempt had in memory.
-                except SystemExit as ended:
-                    if ended.code == 128 + signal.SIGTERM:
-                        # KFP shows an exit task no difference between a terminated run and one whose pod was killed.
-                        with contextlib.suppress(StoreError):  # The signal ends the stage, on the record or not.
-                            attempt.note("stopped", **_facts_of(StoppedError(f"{self.name} was stopped by a signal.")))
-                    raise
-            time.sleep(pause)
+                    pause = self._fail(raised, attempt, outermost=not outer)
+                if pause is None:
+                    return _empty_result(self.result)
+                time.sleep(pause)
         loaded = [name for name in _HEAVY if name in sys.modules]
         body = result.model_dump(mode="json")
         facts = {"memo": self.declared.effects.memo, "tracked": body.get(self.declared.tracked, "")}
         attempt.note("hit" if hit else "finished", result=body, imported=loaded, **facts)
         return result
 
+    def _fail(self, raised: Exception, attempt: Attempt, *, outermost: bool) -> float | None:
+        """Record a failure. Gives the seconds until another attempt, or None if the run goes on without the stage.
+
+        Raises the error if neither is so; a stage inside another is neither tried again nor tolerated.
+        """
+        error = presentable(raised)
+        pause = pause_before_another(error, attempt) if outermost else 0.0
+        stopped = isinstance(error, StoppedError)
+        tolerated = outermost and not (pause or stopped) and self.name in os.environ.get(TOLERATE, "").split(",")
+        message = record_failure(attempt, "stopped" if stopped else "tolerated" if tolerated else "failed", error)
+        if tolerated:
+            attempt.warn(f"{self.name} failed, and the run goes on without it: {message}")
+            return None
+        if pause:
+            logger.warning("%s failed, and is tried again in %g s: %s", self.name, pause, message)
+            return pause
+        if error is raised:
+            raise raised
+        raise error from (None if isinstance(error, HiddenValueError) else raised)
+
     def _recall_or_run(self, request: Req, store: ArtifactStore, attempt: Attempt, force: str) -> tuple[Res, bool]:
         """The result, and whether it comes from the memo."""
         inputs = references_in(request.model_dump(mode="json"))
         if deprecated := list(filter(None, map(store.require_readable, inputs))):
             attempt.note("warned", message=" ".join(deprecated))
-        if not self.declared.effects.memo:
-            result = self.function(request, store)
-            outputs = references_in(result.model_dump(mode="json"))
-            # An artifact that it did not make itself has its provenance already.
-            new = [str(output) for output in outputs if next(store.objects.list(f"provenance/{output}"), None) is None]
-            attempt.provenance(new)
-            self._draw_pages(store, outputs, attempt)
-            return result, False
+        if self.declared.effects.memo:
+            recalled = self._recall(request, store, attempt, force, inputs)
+            if recalled is not None:
+                return recalled, True
+            limits.confine_arrow()
+        result = self.function(request, store)
+        outputs = references_in(result.model_dump(mode="json"))
+        if self.declared.effects.memo:
+            self._remember(result, outputs, store, attempt)
+            made = outputs
+        else:  # An artifact that it did not make itself has its provenance already.
+            made = tuple(made for made in outputs if next(store.objects.list(f"provenance/{made}"), None) is None)
+        attempt.provenance(map(str, made))
+        self._draw_pages(store, outputs, attempt)
+        return result, False
 
-        key, sources = self.key(request), self.sources()
-        attempt.facts = {
-            "key": key,
-            "code": sources.digest,
-            "outside": self.outside(request) if self.outside else "",
-            "request": identity_of(request),
-        }
+    def _recall(
+        self, request: Req, store: ArtifactStore, attempt: Attempt, force: str, inputs: Collection[Reference]
+    ) -> Res | None:
+        """The result in the memo; without one, the code that will decide the result is recorded, to compare runs."""
+        sources, outside = self.sources(), self.outside(request) if self.outside else ""
+        key = memo.memo_key(self.name, sources.digest + outside, identity_of(request))
+        attempt.facts = {"key": key, "code": sources.digest, "outside": outside, "request": identity_of(request)}
         recalled = None if force else memo.recall(store, self.name, key, attempt.warn, inputs)
         if recalled is not None:
             with contextlib.suppress(ValidationError):  # An older result may have another form.
-                return self.result.model_validate(recalled), True
-
-        # Sources are recorded so that two runs can be compared later.
+                return self.result.model_validate(recalled)
         store.record(f"code/{sources.digest}.json", sources.to_json())
-        limits.confine_arrow()
-        result = self.function(request, store)
-        body = result.model_dump(mode="json")
-        outputs = references_in(body)
-        missing = [str(output) for output in outputs if not store.exists(output)]
-        if missing:
+        return None
+
+    def _remember(self, result: Res, outputs: Sequence[Reference], store: ArtifactStore, attempt: Attempt) -> None:
+        """Keep a result in the memo. Raises StageResultError if one of its references is not in the store."""
+        if missing := [str(output) for output in outputs if not store.exists(output)]:
             raise StageResultError(
                 f"Stage {self.name} returned references that are not in the store: {', '.join(missing)}."
             )
-        if not result.provisional and not memo.remember(store, self.name, key, body):
+        key = attempt.facts["key"]
+        if not result.provisional and not memo.remember(store, self.name, key, result.model_dump(mode="json")):
             attempt.warn(f"NonDeterministicStage: {self.name} gave another result than before for the same key {key}.")
-        attempt.provenance(map(str, outputs))
-        self._draw_pages(store, outputs, attempt)
-        return result, False
 
     def _sensitive(self, request: Req, store: ArtifactStore) -> Collection[str]:
         """The sensitive columns of a request and of what it names; where that cannot be read, any may be."""
@@ -294,12 +286,11 @@ class Stage(Generic[Req, Res]):
 
 
 @contextlib.contextmanager
-def _inside(label: str, force: str, sensitive: Callable[[], Collection[str]]) -> Iterator[None]:
-    """In this context, calls belong to the stage of this label, and errors show no value of a sensitive column."""
+def _inside(label: str, force: str) -> Iterator[None]:
+    """In this context, calls belong to the stage of this label."""
     token, forced = _outer.set(label), _forced.set(force)
     try:
-        with hiding(sensitive):
-            yield
+        yield
     finally:
         _outer.reset(token)
         _forced.reset(forced)
@@ -354,36 +345,6 @@ def forcible_stages() -> list[str]:
     )
 
 
-def inject_fault(stage_name: str, point: str, attempt: Attempt) -> None:
-    """For tests: pause, exit or raise at one point of one stage, as in `GATEHOUSE_FAULT=<stage>:<point>:<action>`.
-
-    Points are `start` and `finish`. `pause` records the event `paused` and sleeps until the run is killed. Only the
-    first attempt of a run has the fault. Raises RuntimeError if the action is `raise`.
-    """
-    place, _, action = os.environ.get(FAULT, "").rpartition(":")
-    if place != f"{stage_name}:{point}" or attempt.number > 1:
-        return
-    if action == "pause":
-        attempt.note("paused")
-        time.sleep(600)
-    elif action == "exit":
-        os._exit(70)
-    elif action == "raise":
-        raise RuntimeError(f"injected fault at {place}")
-
-
-def _pause_before_another(error: Exception, attempt: Attempt) -> float:
-    """Seconds until this pod tries the stage again, as KFP may not; 0 where no attempt is left, or none would help.
-
-    A launcher has restarts of its own, and each takes as long as this pod may; more memory needs another pod.
-    """
-    left = attempt.number < int(os.environ.get(ATTEMPTS, "1")) and bool(os.environ.get(RUN_ID)) and in_pod()
-    hopeless = isinstance(error, StoppedError | LauncherError | OutOfMemoryError)
-    if not left or hopeless or (isinstance(error, GatehouseError) and error.permanent):
-        return 0.0
-    return float(min(_PAUSE_SECONDS * 2 ** (attempt.number - 1), _LONGEST_PAUSE_SECONDS))
-
-
 def _empty_result(result: type[Res]) -> Res:
     """A result without content: empty text, only zeros, no entries. No deciding stage uses it."""
     empty: dict[str, Any] = {}
@@ -391,27 +352,3 @@ def _empty_result(result: type[Res]) -> Res:
         kind: Any = get_origin(info.annotation) or info.annotation
         empty[name] = kind() if kind in (int, float, bool, tuple, list, dict) else ""
     return cast(Res, result.model_construct(None, **empty))
-
-
-def _facts_of(error: Exception) -> dict[str, Any]:
-    """The fields of an error in the record of a failure."""
-    name = error.name if isinstance(error, RepeatedError) else type(error).__name__
-    facts = {"error": name, "message": redacted(str(error))}
-    if not isinstance(error, GatehouseError):
-        return facts | {"exit_code": 1, "permanent": False, "unexpected": True}
-    return facts | {"exit_code": error.exit_code, "permanent": error.permanent}
-
-
-def _end_on_sigterm() -> None:
-    def end(number: int, frame: object) -> NoReturn:
-        raise SystemExit(128 + number)
-
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, end)
-
-
-def _in_words(error: Exception) -> Exception:
-    """A full disk, full memory, or a signal during a query as an error in words; other errors unchanged."""
-    if is_interruption(error):
-        return StoppedError("A signal stopped the run while a query ran. Run again: what was finished is kept.")
-    return disk_full(error) or out_of_memory(error) or error

@@ -17,10 +17,10 @@ from gatehouse.store.deprecation import require_in_use
 from gatehouse.store.erasure import Erasures, erased_marker
 from gatehouse.store.manifest import Column, FileEntry, Manifest, Shard, read_manifest
 from gatehouse.store.objects.base import ObjectStore, side_by_side
-from gatehouse.store.objects.cache import cache_folder
 from gatehouse.store.objects.local import LocalObjects
 from gatehouse.store.objects.opening import open_objects
-from gatehouse.store.publishing import NO_KINDS, Publisher, entry_of, put_aside
+from gatehouse.store.objects.remote import cache_folder
+from gatehouse.store.publishing import NO_KINDS, Publisher, entry_of, quarantine
 from gatehouse.store.records import create_record, read_records
 from gatehouse.store.reference import Reference, references_in
 
@@ -221,14 +221,14 @@ class ArtifactStore:
                 self._verified.add(entry.blob)
             return path
         except CorruptArtifactError:
-            self._put_aside(entry.blob, entry.sha256)
+            self._quarantine(entry.blob, entry.sha256)
             raise
 
-    def _put_aside(self, key: str, sha256: str) -> str:
-        """Call `put_aside` and return its result; with read-only access nothing is moved, and the result is empty."""
+    def _quarantine(self, key: str, sha256: str) -> str:
+        """Call `quarantine` and return its result; with read-only access nothing is moved, and the result is empty."""
         self._verified.discard(key)
         with contextlib.suppress(StoreError):
-            return put_aside(self.objects, key, sha256)
+            return quarantine(self.objects, key, sha256)
         return ""
 
     def _require_whole(self, reference: Reference, entry: FileEntry) -> None:
@@ -278,9 +278,9 @@ class ArtifactStore:
         except MissingArtifactError:
             return False
         except CorruptArtifactError as error:
-            if not (aside := self._put_aside(f"{reference}/manifest.json", reference.digest)):
+            if not (copy := self._quarantine(f"{reference}/manifest.json", reference.digest)):
                 raise
-            report(f"{error} Its bytes are in {aside} now.")
+            report(f"{error} Its bytes are in {copy} now.")
             return False
         if self.erasures.of(reference) is not None:
             return False
@@ -290,8 +290,8 @@ class ArtifactStore:
             try:
                 check(reference, entry)
             except CorruptArtifactError as error:
-                aside = self._put_aside(entry.blob, entry.sha256)
-                return f"{error} Its bytes are in {aside} now." if aside else str(error)
+                copy = self._quarantine(entry.blob, entry.sha256)
+                return f"{error} Its bytes are in {copy} now." if copy else str(error)
             return ""
 
         messages = list(filter(None, side_by_side(self.objects, damage, manifest.files)))

@@ -26,8 +26,8 @@ from gatehouse.kfp.submission import Submission, Upload
 from gatehouse.kfp_api.answers import Run
 from gatehouse.kfp_api.client import KfpApi
 from gatehouse.runtime.variables import ATTEMPTS
+from gatehouse.store.failures import FAULT
 from gatehouse.store.run import RUN_ID, Event, events
-from gatehouse.store.stage import FAULT
 from gatehouse.store.store import ArtifactStore
 from tests.small_example import WINDOW, write_project, write_raw_files
 

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from gatehouse.kfp_api.answers import Run
-from gatehouse.operations.ending.outcome import outcome_in_kfp
-from gatehouse.operations.reconciling import unreported
-from gatehouse.operations.reconciling.stage import ReconcileRequest, reconcile
+from gatehouse.operations import reconciling_stage
+from gatehouse.operations.ending_stage import outcome_in_kfp
+from gatehouse.operations.reconciling_stage import ReconcileRequest, reconcile
 from gatehouse.runtime.images import by_digest
 from gatehouse.runtime.variables import ENDPOINT
 from gatehouse.store.run import end_of
@@ -164,7 +164,9 @@ def test_a_failed_run_that_is_retried_ends_well_and_reconcile_records_it(
     assert len(ends_recorded) == 1
     first = end_of(cluster.store, run.id)
     assert first is not None and (first["state"], first["number"]) == ("failed", 1)
-    monkeypatch.setattr(unreported, "_GRACE", timedelta(0))  # Ten minutes are left to the exit task, which is not run.
+    monkeypatch.setattr(
+        reconciling_stage, "_GRACE", timedelta(0)
+    )  # Ten minutes are left to the exit task, which is not run.
     monkeypatch.setenv(ENDPOINT, cluster.api.endpoint)
     reconcile.function(ReconcileRequest(project=started.project.name, pipelines=("training",)), cluster.store)
     last = end_of(cluster.store, run.id)

@@ -14,7 +14,7 @@ from sklearn.metrics import cohen_kappa_score
 
 from gatehouse.evaluation.gate import Evidence, Family
 from gatehouse.metrics.classification import ClassCounts, class_metric
-from gatehouse.reports.rendering import rendered
+from gatehouse.reports.contents import rendered
 from gatehouse.store.manifest import FileEntry, Manifest
 from gatehouse.store.stage import STAGES
 from gatehouse.store.store import ArtifactStore

@@ -38,8 +38,7 @@ class Bench:
         self, model: str, champion: str = "", policy: GatePolicy = LENIENT, spec: EvaluationSpec = SPEC
     ) -> EvaluateRequest:
         """The request of that evaluation."""
-        data = {"training_set": self.training_set, "split": self.split}
-        return EvaluateRequest(model=model, champion=champion, **data, spec=spec, policy=policy)
+        return EvaluateRequest(model=model, champion=champion, split=self.split, spec=spec, policy=policy)
 
     def model(self, **how: object) -> str:
         """Publish a model."""

@@ -149,7 +149,6 @@ def test_units_are_what_the_project_names_or_the_split_keeps_together(
     reference = str(store.publish("splits", "sales", body, configuration=split))
     request = EvaluateRequest(
         model="m",
-        training_set="t",
         split=reference,
         policy=LENIENT,
         spec=SPEC.model_copy(update={"resample_by": resample_by}),

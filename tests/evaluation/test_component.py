@@ -8,7 +8,7 @@ from kfp import dsl
 
 from gatehouse.components.evaluate.component import evaluate as component
 from gatehouse.evaluation.presentation import present
-from gatehouse.reports.rendering import rendered
+from gatehouse.reports.contents import rendered
 from gatehouse.store.parameters import parameter_of
 from tests.evaluation.conftest import LENIENT, SPEC, Bench
 
@@ -20,7 +20,6 @@ def test_the_component_gives_the_result_and_fills_the_artifacts(judged_bench: Be
         store=judged_bench.store.address,
         model=judged_bench.models["bad"],
         champion=judged_bench.models["good"],
-        training_set=judged_bench.training_set,
         split=judged_bench.split,
         spec=parameter_of(SPEC),
         policy=parameter_of(LENIENT),

@@ -215,7 +215,7 @@ def test_a_copied_store_gives_the_same_evaluation(judged_bench: Bench, tmp_path:
 
 
 def test_the_baseline_alone(judged_bench: Bench) -> None:
-    request = BaselineRequest(training_set=judged_bench.training_set, split=judged_bench.split)
+    request = BaselineRequest(split=judged_bench.split)
     reference = fit_baseline(request, judged_bench.store).baseline
     assert reference.startswith("baselines/flights/")
     assert fit_baseline(request, judged_bench.store, force="again").baseline == reference

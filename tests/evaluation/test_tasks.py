@@ -61,7 +61,6 @@ class Bench:
         request = EvaluateRequest(
             model=model,
             champion=champion,
-            training_set=self.training_set,
             split=self.split,
             spec=EvaluationSpec(slices=self.slices, min_slice_rows=20, bootstrap_samples=40),
             policy=policy or GatePolicy(leakage_alarm={}, must_beat_baseline=()),

@@ -19,10 +19,10 @@ from gatehouse.training.stage import PROGRAM
 OWNER = """
 import sys
 from pathlib import Path
-from gatehouse.store.stage import _end_on_sigterm
+from gatehouse.store.failures import end_on_sigterm
 from gatehouse.launchers.launcher import TrainingJob
 from gatehouse.launchers.local import LocalLauncher
-_end_on_sigterm()
+end_on_sigterm()
 LocalLauncher().run(TrainingJob(Path(sys.argv[1]), "tests.training.stand_in", 1, 5))
 """
 

@@ -20,7 +20,7 @@ from gatehouse.monitoring.report import numbers_of
 from gatehouse.monitoring.scoring_stage import score_table
 from gatehouse.monitoring.spec import DataDriftSpec, MonitoringSpec, RetrainSpec
 from gatehouse.monitoring.stage import MonitorResult
-from gatehouse.reports.rendering import rendered
+from gatehouse.reports.contents import rendered
 from gatehouse.store.reference import Reference
 from gatehouse.store.store import ArtifactStore
 from gatehouse.training.scoring.predictor import Predictor

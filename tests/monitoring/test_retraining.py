@@ -13,7 +13,7 @@ from gatehouse.monitoring import retraining_stage
 from gatehouse.monitoring.orders import CauseTakenError, Order, Orders
 from gatehouse.monitoring.retraining_stage import RetrainRequest, RetrainResult, due, held_back, retrain
 from gatehouse.monitoring.spec import RetrainSpec
-from gatehouse.operations.preparing.stage import PrepareRequest, prepare
+from gatehouse.operations.preparing_stage import PrepareRequest, prepare
 from gatehouse.runtime.variables import ENDPOINT
 from gatehouse.store.canonical import canonical_json
 from gatehouse.store.run import RUN_ID, Attempt

@@ -14,7 +14,7 @@ import pytest
 from gatehouse.errors import ConfigurationError, PredictionError
 from gatehouse.monitoring import scoring_stage
 from gatehouse.monitoring.scoring_stage import ScoreRequest, ScoreResult, pieces_of, score
-from gatehouse.reports.rendering import rendered
+from gatehouse.reports.contents import rendered
 from gatehouse.store.store import ArtifactStore
 from gatehouse.training.scoring.predictor import Predictor
 from tests.evaluation.candidates import publish_model

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from gatehouse.operations.alerting import notice
+from gatehouse.operations import notice
 from gatehouse.store.run import RUN_ID
-from tests.operations.alerting.hook import Hook, hooked
+from tests.operations.hook import Hook, hooked
 
 RUN = "20240110-000000-abcd"
 

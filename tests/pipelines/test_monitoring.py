@@ -13,7 +13,7 @@ from gatehouse.kfp.local_run import LocalRun
 from gatehouse.kfp.retraining import train_ordered
 from gatehouse.monitoring.orders import Orders
 from gatehouse.registry.ledger import Ledger
-from gatehouse.reports.rendering import rendered
+from gatehouse.reports.contents import rendered
 from gatehouse.runtime.variables import ENDPOINT
 from gatehouse.store.run import events
 from gatehouse.store.store import ArtifactStore

@@ -44,10 +44,10 @@ def own_pipeline(project: Path, store: str, location: str, seed: int) -> Any:
             trained = gh.train(**data, transformation=parts["transformation"], **settings).set_memory_limit("3G")
             model, policy = trained.outputs["model"], gh.config(project / "policy.yaml")
             policy["champion"] = {"metric": "log_loss", "tolerance": 1.0}
-            judged = gh.evaluate(
-                **data, model=model, model_name=MODEL, policy=policy, spec=gh.config(file, "evaluation")
-            ).outputs["evaluation"]
-            gh.register(store=store, model_name=MODEL, model=model, evaluation=judged, policy=policy)
+            measured = {"split": parts["split"], "spec": gh.config(file, "evaluation")}
+            judged = gh.evaluate(store=store, model=model, model_name=MODEL, policy=policy, **measured)
+            evaluation = judged.outputs["evaluation"]
+            gh.register(store=store, model_name=MODEL, model=model, evaluation=evaluation)
 
     return own
 

@@ -12,8 +12,7 @@ from gatehouse.errors import ConfigurationError
 from gatehouse.pipelines.catalog import Pipeline, build
 from gatehouse.project.platforms import THIS_MACHINE, Platform
 from gatehouse.project.project import Project, load_project
-from gatehouse.project.project_file import ProjectFile
-from gatehouse.project.task_settings import StageSettings
+from gatehouse.project.project_file import ProjectFile, StageSettings
 from gatehouse.runtime.images import LOCKS
 from gatehouse.runtime.variables import ATTEMPTS
 from gatehouse.store.stage import TOLERATE

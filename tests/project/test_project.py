@@ -11,7 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 
 import gatehouse
 from gatehouse.cli.init import create_project
-from gatehouse.configuration.duration import Duration, iso
+from gatehouse.configuration.strict import Duration, iso
 from gatehouse.configuration.yaml_lines import load_model, read_yaml
 from gatehouse.errors import ConfigurationError
 from gatehouse.evaluation.spec import GatePolicy

@@ -60,9 +60,8 @@ class Gate:
         until = now().date() + timedelta(days)
         exempt(ExemptRequest(model=model, rule=rule, until=until, reason=reason, by="grace"), self.store)
 
-    def resolve(self, model: str, policy: GatePolicy = POLICY) -> str:
-        inputs = {"training_set": self.training_set, "split": self.split}
-        return resolve(ResolveRequest(model_name=NAME, candidate=model, policy=policy, **inputs), self.store).champion
+    def resolve(self, model: str, policy: GatePolicy | None = POLICY) -> str:
+        return resolve(ResolveRequest(model_name=NAME, candidate=model, policy=policy), self.store).champion
 
     def evaluate(
         self,
@@ -87,12 +86,11 @@ class Gate:
         settings = {"policy": identity_of(policy), "spec": {}}
         return str(self.store.publish("evaluations", NAME, files, derived_from=inputs, configuration=settings))
 
-    def register(self, model: str, evaluation: str, policy: GatePolicy = POLICY) -> RegisterResult:
-        request = RegisterRequest(model_name=NAME, model=model, evaluation=evaluation, policy=policy)
-        return register(request, self.store)
+    def register(self, model: str, evaluation: str) -> RegisterResult:
+        return register(RegisterRequest(model_name=NAME, model=model, evaluation=evaluation), self.store)
 
     def run(self, model: str, good: bool = True, policy: GatePolicy = POLICY) -> RegisterResult:
-        return self.register(model, self.evaluate(model, self.resolve(model, policy), good, policy), policy)
+        return self.register(model, self.evaluate(model, self.resolve(model, policy), good, policy))
 
 
 def make_gate(store: ArtifactStore, rows: str = "1,2") -> Gate:

@@ -103,7 +103,7 @@ def test_under_four_eyes_neither_trainer_nor_submitter_approves(
 def test_under_four_eyes_the_trainer_overrides_no_verdict(gate: Gate, how: str, verdict: str) -> None:
     policy, model = GatePolicy.model_validate({"approval": how, "four_eyes": True}), gate.model(1)
     gate.run(model, policy=MANUAL)
-    gate.register(model, gate.evaluate(model, "", verdict == "pass", policy, verdict), policy)
+    gate.register(model, gate.evaluate(model, "", verdict == "pass", policy, verdict))
     if gate.state.champion:
         gate.run(gate.model(2))
     for to in ("canary", "champion"):
@@ -127,7 +127,7 @@ def test_a_person_gives_a_reason_and_names_a_version_that_passed(waiting: Gate) 
     with pytest.raises(ApprovalError, match="found version 4"):
         waiting.approve(4)
     model = waiting.model(1)
-    waiting.register(model, waiting.evaluate(model, "", good=False, policy=MANUAL), MANUAL)
+    waiting.register(model, waiting.evaluate(model, "", good=False, policy=MANUAL))
     with pytest.raises(ApprovalError, match="refused: bar roc_auc"):
         waiting.approve(1)
 
@@ -155,7 +155,7 @@ def test_a_verdict_that_changes_while_it_is_signed_is_not_approved(
     model = waiting.model(1)
 
     def meanwhile() -> datetime:
-        waiting.register(model, waiting.evaluate(model, "", policy=FOUR_EYES), FOUR_EYES)
+        waiting.register(model, waiting.evaluate(model, "", policy=FOUR_EYES))
         return now()
 
     monkeypatch.setattr(approval, "now", meanwhile)

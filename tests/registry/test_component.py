@@ -10,20 +10,17 @@ from gatehouse.components.promote.component import promote
 from gatehouse.components.register.component import register
 from gatehouse.errors import ConfigurationError
 from gatehouse.pipelines.interfaces import component_of
-from gatehouse.store.parameters import parameter_of
 from tests.registry.gate import MANUAL, NAME, Gate
 
 
 def test_a_candidate_goes_from_resolve_to_champion_through_addresses(gate: Gate, tmp_path: Path) -> None:
-    store, policy = gate.store.address, parameter_of(MANUAL)
-    model = gate.model(1)
+    store, model = gate.store.address, gate.model(1)
     folder = SimpleNamespace(path=str(tmp_path / "model"), metadata={})
-    asked = {"candidate": gate.store.address_of(model), "training_set": gate.store.address_of(gate.training_set)}
-    asked |= {"split": gate.split, "policy": policy}
-    assert component_of("resolve").python_func(store, NAME, folder, **asked)[:3] == ("", 0, "")
+    candidate = gate.store.address_of(model)
+    assert component_of("resolve").python_func(store, NAME, folder, candidate)[:3] == ("", 0, "")
     evaluation = gate.evaluate(model, "", policy=MANUAL)
     summary = SimpleNamespace(path=str(tmp_path / "summary.md"))
-    result = register.python_func(store, NAME, asked["candidate"], gate.store.address_of(evaluation), summary, policy)
+    result = register.python_func(store, NAME, candidate, gate.store.address_of(evaluation), summary)
     assert result[:4] == ("awaiting approval", 1, "staging", "awaiting approval")
     assert "gatehouse models approve delays:1" in result[4][0]
     gate.approve()
@@ -43,12 +40,12 @@ def test_a_candidate_goes_from_resolve_to_champion_through_addresses(gate: Gate,
 def test_the_summary_of_a_refusal_gives_reasons_and_an_earlier_registration(
     gate: Gate, tmp_path: Path, earlier: bool
 ) -> None:
-    model, policy = gate.model(1), parameter_of(MANUAL)
+    model = gate.model(1)
     if earlier:
         gate.run(model)
     summary = SimpleNamespace(path=str(tmp_path / "summary.md"))
     evaluation = gate.evaluate(model, "", good=False, policy=MANUAL)
-    result = register.python_func(gate.store.address, NAME, model, evaluation, summary, policy)
+    result = register.python_func(gate.store.address, NAME, model, evaluation, summary)
     assert result[:2] == ("refused", int(earlier))
     text = Path(summary.path).read_text()
     assert "- bar roc_auc: expected at least 0.7, found 0.6. Look for" in text

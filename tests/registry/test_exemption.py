@@ -85,11 +85,11 @@ def test_from_a_rule_that_compares_with_the_champion_it_is_for_that_champion(gat
     gate.exempt(model, rule)
     gate.run(gate.model(3))
     later = gate.evaluate(model, gate.model(3), good=False, policy=OTHER, rule=rule)
-    result = gate.register(model, later, OTHER)
+    result = gate.register(model, later)
     if rule != "bar roc_auc":
         assert result.reasons[0].endswith(f"; the exemption by grace is for another champion, {gate.model(2)}")
         gate.exempt(model, rule)
-        result = gate.register(model, later, OTHER)
+        result = gate.register(model, later)
     assert result.decision == "approved"
 
 

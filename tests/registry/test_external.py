@@ -105,9 +105,7 @@ def test_a_model_of_any_origin_goes_from_judge_to_champion_and_back(user: User) 
     better = {"champion": {"relative_tolerance": 0.5}}
     evaluation = user.judge(model=second, champion=champion[0], policy=better, store=user.address)
     reference = evaluation.metadata["reference"]
-    with pytest.raises(WrongEvaluationError):
-        user.register(second, evaluation_reference=reference, policy={"champion": {"tolerance": 3.0}})
-    result = user.register(second, evaluation_reference=reference, policy=better, seed="7")
+    result = user.register(second, evaluation_reference=reference, seed="7")
     assert (result["decision"], user.champion()[1]) == ("approved", 2)
     assert promote.python_func(user.address, NAME, version=2)[0] == "champion already"
     withdrawn = rollback.python_func(user.address, NAME, 2, "too slow")
@@ -164,8 +162,6 @@ def test_an_evaluation_stands_for_the_files_that_it_judged(user: User) -> None:
             user.register(one, **nothing)
     with pytest.raises(ConfigurationError):
         user.register(user.artifact(), passed)
-    with pytest.raises(ConfigurationError, match="barz"):
-        user.register(one, passed, policy={"barz": {}})
     with pytest.raises(ConfigurationError, match="model_name"):
         register_model.python_func(user.address, "Not a name", one, user.artifact(), passed)
 

@@ -94,7 +94,7 @@ def test_promotion_against_another_champion_needs_an_override_with_a_reason(thre
 def test_a_version_that_was_refused_since_is_not_promoted(gate: Gate) -> None:
     model = gate.model(1)
     gate.run(model, policy=MANUAL)
-    gate.register(model, gate.evaluate(model, "", good=False, policy=MANUAL), MANUAL)
+    gate.register(model, gate.evaluate(model, "", good=False, policy=MANUAL))
     with pytest.raises(PromotionError, match="bar roc_auc"):
         promote(gate.store, NAME, 1)
 

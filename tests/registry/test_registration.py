@@ -43,11 +43,11 @@ def test_an_inconclusive_verdict_promotes_nothing_and_asks_a_person_if_the_polic
     policy, model = GatePolicy.model_validate({"approval": approval, "inconclusive": action}), gate.model(1)
     evaluation = gate.evaluate(model, gate.resolve(model, policy), False, policy, "inconclusive")
     for _ in range(2):
-        assert (gate.register(model, evaluation, policy).decision, gate.kinds) == (decision, kinds)
+        assert (gate.register(model, evaluation).decision, gate.kinds) == (decision, kinds)
     if action == "approval":
         gate.approve()
         promote(gate.store, NAME, 1)
-        assert gate.register(model, evaluation, policy).decision == "approved"
+        assert gate.register(model, evaluation).decision == "approved"
 
 
 def test_earlier_candidates_of_the_same_test_set_are_counted(gate: Gate) -> None:
@@ -74,18 +74,9 @@ def test_a_candidate_is_never_compared_with_itself(gate: Gate) -> None:
     assert (result.version, result.aliases, gate.kinds[6:]) == (2, ("staging", "champion"), ["registered"])
 
 
-@pytest.mark.parametrize(
-    ("judged", "against", "policy", "place"),
-    [
-        (1, 1, GatePolicy(), "with itself"),
-        (2, 0, GatePolicy(), "judges"),
-        (1, 0, GatePolicy(leakage_alarm={}), "leakage_alarm"),
-    ],
-)
-def test_an_evaluation_of_something_else_is_refused(
-    gate: Gate, judged: int, against: int, policy: GatePolicy, place: str
-) -> None:
-    evaluation = gate.evaluate(gate.model(judged), gate.model(against) if against else "", policy=policy)
+@pytest.mark.parametrize(("judged", "against", "place"), [(1, 1, "with itself"), (2, 0, "judges")])
+def test_an_evaluation_of_something_else_is_refused(gate: Gate, judged: int, against: int, place: str) -> None:
+    evaluation = gate.evaluate(gate.model(judged), gate.model(against) if against else "")
     with pytest.raises(WrongEvaluationError, match=place):
         gate.register(gate.model(1), evaluation)
     assert gate.kinds == []
@@ -109,11 +100,10 @@ def test_a_policy_of_the_same_meaning_leaves_a_verdict_as_it_is(gate: Gate, poli
     original = GatePolicy.model_validate({"must_beat_baseline": ["roc_auc", "log_loss"], "bars": BARS})
     first, second = gate.model(1), gate.model(2)
     gate.run(first, policy=original)
-    evaluation = gate.evaluate(second, gate.resolve(second, original), policy=original)
-    gate.register(second, evaluation, original)
+    gate.run(second, policy=original)
     before = gate.kinds
     assert gate.resolve(second, policy) == first
-    gate.register(second, evaluation, policy)
+    gate.run(second, policy=policy)
     assert gate.kinds == before
 
 
@@ -141,15 +131,15 @@ def test_a_refusal_for_another_reason_is_recorded_with_it_and_can_be_exempted_fr
 def test_another_evaluation_with_the_same_verdict_counts_while_the_candidate_waits(gate: Gate) -> None:
     model = gate.model(1)
     first, second, third = (gate.evaluate(model, "", policy=MANUAL, rule=f"bar {name}") for name in "abc")
-    gate.register(model, first, MANUAL)
+    gate.register(model, first)
     gate.approve()
     for _ in range(2):
-        assert gate.register(model, second, MANUAL).decision == "awaiting approval"
+        assert gate.register(model, second).decision == "awaiting approval"
     assert gate.state.versions[0].evaluation == second
     gate.approve()
     promote(gate.store, NAME, 1)
     before = gate.kinds
-    assert gate.register(model, third, MANUAL).decision == "approved"
+    assert gate.register(model, third).decision == "approved"
     assert gate.kinds == before
 
 
@@ -174,6 +164,18 @@ def test_a_verdict_is_stale_once_the_champion_moved(gate: Gate) -> None:
         gate.register(late, judged)
     assert len(gate.kinds) == 3
     assert gate.run(late).version == 2
+
+
+def test_a_candidate_may_be_judged_against_the_present_champion_whatever_was_settled(gate: Gate) -> None:
+    first, refused, present = gate.model(1), gate.model(2), gate.model(3)
+    gate.run(first)
+    gate.run(refused, good=False)
+    gate.run(present)
+    before = gate.kinds
+    result = gate.register(first, gate.evaluate(first, present, good=False))
+    assert (result.decision, gate.kinds) == ("approved", before), "a version that was champion once is not judged anew"
+    assert (gate.resolve(refused), gate.resolve(refused, None)) == (first, present)
+    assert gate.register(refused, gate.evaluate(refused, present)).version == 3
 
 
 def test_manual_approval_waits_in_staging_until_a_person_promotes(gate: Gate) -> None:

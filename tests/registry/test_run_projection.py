@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from gatehouse.cli import run as run_module
 from gatehouse.kfp.local_run import LocalRun
-from gatehouse.operations.ending.outcome import outcome_of, record_end
+from gatehouse.operations.ending_stage import outcome_of, record_end
 from gatehouse.registry import run_projection
 from gatehouse.store.records import create_record
 from gatehouse.store.run import RUN_ID, Attempt, events

@@ -9,9 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gatehouse.reports.axes import Axis, time_ticks
-from gatehouse.reports.charts import Bin, Series, distributions, histogram, line_chart, sparkline
-from gatehouse.reports.row_charts import Dot, bar_chart, dot_chart
+from gatehouse.reports.charts import (
+    Axis,
+    Bin,
+    Dot,
+    Series,
+    bar_chart,
+    distributions,
+    dot_chart,
+    histogram,
+    line_chart,
+    sparkline,
+    time_ticks,
+)
 
 SVG = "{http://www.w3.org/2000/svg}"
 NUMBERS = st.floats(-1e12, 1e12) | st.sampled_from([math.nan, math.inf, -math.inf, 0.0, 1e-12])

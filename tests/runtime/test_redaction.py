@@ -17,6 +17,7 @@ import pytest
 import requests
 import yaml
 from pydantic import ValidationError
+from tests.operations.alerting.hook import hooked
 
 from gatehouse.cli.init import create_project
 from gatehouse.data.sources.catalog import open_source, parse_source
@@ -24,8 +25,8 @@ from gatehouse.errors import ConfigurationError, GatehouseError
 from gatehouse.kfp_api.client import KfpApi
 from gatehouse.kfp_api.connection import Patience
 from gatehouse.online.redis import RedisOnline, connect_redis
-from gatehouse.operations.alerting.notice import post
-from gatehouse.operations.diagnosing.reach import mlflow_finding, tracking_finding
+from gatehouse.operations.diagnosing_stage import mlflow_finding, tracking_finding
+from gatehouse.operations.notice import post
 from gatehouse.project.platforms import Platform
 from gatehouse.registry.model_registry import registry_here
 from gatehouse.runtime.redaction import (
@@ -44,7 +45,6 @@ from gatehouse.store.store import ArtifactStore
 from gatehouse.tracking.mlflow_client import tracking_of
 from gatehouse.tracking.place import warning_on_failure
 from gatehouse.tuning.access.storage import database, require_address
-from tests.operations.alerting.hook import hooked
 from tests.server.serving import serving
 from tests.stand_ins.http_server import Handler, listening
 

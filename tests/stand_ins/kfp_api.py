@@ -30,7 +30,7 @@ from urllib.parse import parse_qsl, unquote, unquote_plus, urlsplit
 import yaml
 from jsonschema import Draft4Validator
 
-from gatehouse.configuration.cron import require_cron, times_after
+from gatehouse.configuration.schedule import require_cron, times_after
 from gatehouse.errors import ConfigurationError
 from gatehouse.kfp_api.connection import Patience
 from gatehouse.kfp_api.specs import check_parameters, parameters_of

@@ -11,7 +11,7 @@ import pytest
 
 from gatehouse.errors import CorruptArtifactError, StoreError
 from gatehouse.store import collection, memo
-from gatehouse.store.collection import Collector, Item, Wish
+from gatehouse.store.collection import Collection, Collector, Item
 from gatehouse.store.deprecation import deprecate
 from gatehouse.store.leases import LEASE_LIMIT, LEASES, SWEEP_LIMIT, TOMBSTONES, Lease
 from gatehouse.store.objects.base import Stat
@@ -32,7 +32,7 @@ def test_garbage_goes_and_everything_else_stays(place: Place) -> None:
     gone = store.publish("datasets", "gone", {"a": b"gone", "s": b"shared"})
     deprecate(store.objects, gone, "wrong")
     store.objects.put_bytes(OLD_BLOB, OLD)
-    outcome = collect(ArtifactStore(place.open()), Wish(deprecated=True, grace=0))
+    outcome = collect(ArtifactStore(place.open()), Collection(deprecated=True, grace=0))
     assert sorted((item.kind, item.state) for item in outcome) == [
         ("blob", "deleted"),
         ("blob", "deleted"),
@@ -49,8 +49,8 @@ def test_looking_changes_nothing_not_even_for_a_moment() -> None:
     store = ArtifactStore(MemoryObjects(memory))
     store.objects.put_bytes(OLD_BLOB, OLD)
     deprecate(store.objects, store.publish("datasets", "d", {"a": b"1"}), "wrong")
-    wish = Wish(deprecated=True, grace=0)
-    states = _states(Collector(ArtifactStore(MemoryObjects(memory, requests.append)), wish).look())
+    collection = Collection(deprecated=True, grace=0)
+    states = _states(Collector(ArtifactStore(MemoryObjects(memory, requests.append)), collection).look())
     assert states[OLD_BLOB] == "found" and set(states.values()) == {"found"}
     assert {request.split(" ")[0] for request in requests} == {"folders", "list", "get", "stat"}
 
@@ -61,7 +61,7 @@ def test_the_grace_period_is_counted_from_the_tombstone_by_the_stores_clock() ->
     store.objects.put_bytes(OLD_BLOB, OLD)
     for seconds, state in ((10_000, "waiting"), (3500, "waiting"), (200, "deleted")):
         memory.clock += seconds
-        assert _states(collect(store, Wish(grace=3600))) == {OLD_BLOB: state}
+        assert _states(collect(store, Collection(grace=3600))) == {OLD_BLOB: state}
 
 
 def test_a_blob_that_was_renewed_or_referenced_after_its_tombstone_stays(store: ArtifactStore) -> None:
@@ -96,7 +96,7 @@ def test_a_leased_blob_stays_until_the_lease_lapses_and_then_has_a_new_grace() -
         assert [(item.state, item.why) for item in outcome] == [("kept", "a writer holds a lease on it")]
         assert not list(store.objects.list(TOMBSTONES))
         memory.clock += LEASE_LIMIT + 1
-        assert _states(collect(store, Wish(grace=3600)))[OLD_BLOB] == "waiting"
+        assert _states(collect(store, Collection(grace=3600)))[OLD_BLOB] == "waiting"
         assert _states(collect(store))[OLD_BLOB] == "deleted"
         assert not list(store.objects.list(LEASES)), "the lapsed lease was not removed"
 
@@ -130,7 +130,7 @@ def test_a_sweep_reads_again_only_what_is_new(monkeypatch: pytest.MonkeyPatch) -
         used = before.publish("datasets", "d", {"a": b"%d" % number})
         memo.remember(before, "split", str(number), {"split": str(used)})
     slow = _clocked(memory, monkeypatch, {"get memo": 1.0, "get datasets": 1.0, "stat datasets/d": 1.0})
-    outcome = collect(slow, Wish(deprecated=True, grace=0))
+    outcome = collect(slow, Collection(deprecated=True, grace=0))
     assert {item.state for item in outcome} == {"deleted"} and len(outcome) == 2
 
 
@@ -149,21 +149,21 @@ def test_while_a_manifest_is_altered_no_data_goes_and_the_rest_does(store: Artif
     path = Path(store.address) / str(broken) / "manifest.json"
     whole = path.read_bytes()
     _alter(store, broken)
-    outcome = collect(store, Wish(deprecated=True, grace=0))
+    outcome = collect(store, Collection(deprecated=True, grace=0))
     assert sorted((item.kind, item.state) for item in outcome) == [
         *(("blob", "kept"), ("blob", "kept"), ("lease", "deleted"), ("manifest", "broken"), ("manifest", "kept"))
     ]
     path.write_bytes(whole)
-    outcome = collect(store, Wish(deprecated=True, grace=0))
+    outcome = collect(store, Collection(deprecated=True, grace=0))
     assert {item.state for item in outcome} == {"deleted"} and store.verify(broken) == 1
 
 
 def test_a_manifest_that_breaks_after_the_tombstones_stops_the_sweep(store: ArtifactStore) -> None:
     broken = store.publish("datasets", "d", {"a": b"kept"})
     store.objects.put_bytes(OLD_BLOB, OLD)
-    marked = Collector(store, Wish(grace=0)).mark()
+    marked = Collector(store, Collection(grace=0)).mark()
     _alter(store, broken)
-    assert [item.state for item in Collector(store, Wish(grace=0)).sweep(marked)] == ["kept"]
+    assert [item.state for item in Collector(store, Collection(grace=0)).sweep(marked)] == ["kept"]
 
 
 def test_blobs_stay_while_what_a_living_artifact_was_made_from_is_missing(store: ArtifactStore) -> None:
@@ -201,7 +201,7 @@ def test_a_folder_that_cannot_be_read_stops_the_collection(
 def test_a_record_that_is_no_json_stops_a_collection_that_needs_it(store: ArtifactStore) -> None:
     store.objects.put_bytes("registry/m/ledger/000001.json", b"{")
     with pytest.raises(CorruptArtifactError, match="registry/m/ledger/000001"):
-        Collector(store, Wish(deprecated=True)).look()
+        Collector(store, Collection(deprecated=True)).look()
 
 
 def _family(store: ArtifactStore) -> tuple[Reference, Reference, Reference]:
@@ -221,13 +221,13 @@ def test_deprecated_artifacts_go_on_request_with_their_pages_and_without_what_ot
     for reference in (data, other):
         store.objects.put_bytes(f"reports/{reference}/style.html", b"<p>")
     assert collect(store) == []
-    outcome = collect(store, Wish(deprecated=True, grace=0))
+    outcome = collect(store, Collection(deprecated=True, grace=0))
     assert {item.state for item in outcome} == {"deleted"}
     assert sorted(item.kind for item in outcome) == ["blob", "blob", "manifest", "manifest"]
     assert list(store.references()) == [other] and store.verify(other) == 1
     assert not list(store.objects.list(str(data))) and not list(store.objects.list(str(split)))
     assert list(store.objects.list("reports")) == [f"reports/{other}/style.html"]
-    assert collect(store, Wish(deprecated=True, grace=0)) == []
+    assert collect(store, Collection(deprecated=True, grace=0)) == []
 
 
 def _publish(store: ArtifactStore, **naming: Any) -> None:
@@ -251,7 +251,7 @@ def test_a_deprecated_artifact_that_something_live_reaches_stays(
 ) -> None:
     data, split, _ = _family(store)
     HOLDERS[holder](store, str(split))
-    outcome = collect(store, Wish(deprecated=True, forget=forget, grace=0))
+    outcome = collect(store, Collection(deprecated=True, forget=forget, grace=0))
     gone = forget and holder in ("memo", "run")
     assert {item.state for item in outcome} == {"deleted" if gone else "kept"}
     assert (store.exists(split), store.exists(data)) == (not gone, not gone)
@@ -262,7 +262,7 @@ def test_a_deprecated_artifact_that_something_live_reaches_stays(
 def test_a_leased_deprecated_parent_stays(store: ArtifactStore) -> None:
     data, split, _ = _family(store)
     with Lease(store.objects, [f"{split}/manifest.json", f"{data}/manifest.json"]):
-        collect(store, Wish(deprecated=True, grace=0))
+        collect(store, Collection(deprecated=True, grace=0))
     assert {data, split} <= set(store.references())
 
 
@@ -275,7 +275,7 @@ def test_leftovers_of_killed_writers_go_and_running_ones_stay(store: ArtifactSto
         (dead / "big").write_bytes(b"12345")
         for path in (tmp / "0123", dead / "big", dead):
             os.utime(path, (time.time() - 60,) * 2)
-        assert _states(collect(store, Wish(grace=3600))) == {}
+        assert _states(collect(store, Collection(grace=3600))) == {}
         outcome = [item for item in collect(store) if item.kind == "temporary"]
         assert not any(running.name in item.key for item in outcome)
         assert {(item.key, item.bytes) for item in outcome} == {("tmp/0123", 4), ("tmp/work-999999999-x", 5)}

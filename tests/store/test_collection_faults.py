@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from gatehouse.errors import CorruptArtifactError
 from gatehouse.store import leases
-from gatehouse.store.collection import Collector, Wish
+from gatehouse.store.collection import Collection, Collector
 from gatehouse.store.deprecation import deprecate
 from gatehouse.store.leases import LEASE_LIMIT, LEASES, SWEEPS
 from gatehouse.store.objects.local import LocalObjects
@@ -144,7 +144,7 @@ def _change_and_die(address: str, what: str, last: int) -> None:
         setattr(LocalObjects, name, dying(getattr(LocalObjects, name)))
     store = ArtifactStore.open(address)
     if what == "collect":
-        collector = Collector(store, Wish(grace=0, deprecated=True))
+        collector = Collector(store, Collection(grace=0, deprecated=True))
         collector.sweep(collector.mark())
     else:
         store.publish("datasets", "d", {"a": OLD, "b": b"new"})
@@ -169,7 +169,7 @@ def test_a_collector_killed_at_any_change_loses_nothing_and_the_next_one_finishe
         assert gone not in set(store.references()) or store.verify(gone) == 1
         _later(store.address, "gc", 1000)
         reference = store.publish("datasets", "d", {"a": OLD}) if change % 2 else kept
-        collect(store, Wish(grace=0, deprecated=True))
+        collect(store, Collection(grace=0, deprecated=True))
         assert store.verify(reference) == 1
         assert not list(store.objects.list("gc")), f"killed before change {change}"
         assert set(store.references()) == {kept, reference}

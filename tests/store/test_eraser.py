@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gatehouse.errors import ConfigurationError, ErasedArtifactError, MissingArtifactError
 from gatehouse.store import leases, memo
-from gatehouse.store.collection import Collector, Wish
+from gatehouse.store.collection import Collection, Collector
 from gatehouse.store.eraser import erase, finish, lift, plan_erasure
 from gatehouse.store.reference import Reference
 from gatehouse.store.store import ArtifactStore
@@ -192,7 +192,7 @@ def test_the_collector_takes_what_an_eraser_or_writer_left_behind(store: Artifac
     blob = store.manifest(family["training"]).files[0].blob
     _erase(store, family["training"])
     store.objects.put_bytes(blob, b"joined")
-    collector = Collector(store, Wish(grace=0))
+    collector = Collector(store, Collection(grace=0))
     assert [(item.key, item.why) for item in collector.sweep(collector.mark())] == [(blob, "was erased")]
 
 

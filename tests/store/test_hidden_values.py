@@ -17,7 +17,7 @@ from gatehouse.evaluation import footprint
 from gatehouse.evaluation.integration import child
 from gatehouse.evaluation.slices import slice_columns
 from gatehouse.evaluation.spec import EvaluationSpec
-from gatehouse.features.decisions.rows import _faults
+from gatehouse.features.decisions_stage import _faults
 from gatehouse.features.exact import cast_values, row_of
 from gatehouse.features.point_in_time.entity_rows import EntityRows
 from gatehouse.store.code import Code

@@ -8,7 +8,7 @@ import pytest
 
 from gatehouse.errors import CorruptArtifactError, InvalidManifestError
 from gatehouse.store.canonical import canonical_json, sha256_bytes
-from gatehouse.store.collection import Collector, Wish
+from gatehouse.store.collection import Collection, Collector
 from gatehouse.store.eraser import erase, plan_erasure
 from gatehouse.store.erasure import Erasure
 from gatehouse.store.manifest import Column, FileEntry, Manifest, Shard, is_blob_key
@@ -95,7 +95,7 @@ def test_what_cannot_be_read_is_found_by_verify_and_gc_which_go_on(store: Artifa
     reference = _plant(store, data)
     assert [type(problem) for problem in store.problems(reference)] == [InvalidManifestError]
     assert store.problems(good) == []
-    items = Collector(store, Wish(grace=0)).look()
+    items = Collector(store, Collection(grace=0)).look()
     assert [(item.key, item.state) for item in items] == [(f"{reference}/manifest.json", "broken")]
 
 

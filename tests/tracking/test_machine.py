@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from gatehouse.operations.metrics.table import Row, rows_of
+from gatehouse.operations.metrics import Row, rows_of
 from gatehouse.store.run import RUN_ID, events
 from gatehouse.store.stage import Declaration, Stage, StageModel
 from gatehouse.store.store import ArtifactStore

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gatehouse.pipelines.interfaces import component_of
-from gatehouse.reports import rendering
+from gatehouse.reports import contents
 from gatehouse.store.parameters import parameter_of
 from gatehouse.store.store import ArtifactStore
 from gatehouse.tracking import training as tracking
@@ -49,7 +49,7 @@ def shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """The typed artifacts of the component; pages and MLflow are left out."""
     monkeypatch.setattr(tracking, "track_training", lambda *_: None)  # The model is no real one.
     (tmp_path / "page").write_text("a page")
-    monkeypatch.setattr(rendering, "rendered", lambda *_: tmp_path / "page")  # The model is no real one.
+    monkeypatch.setattr(contents, "rendered", lambda *_: tmp_path / "page")  # The model is no real one.
     logged: dict[str, float] = {}
     return {
         "candidate": SimpleNamespace(metadata={}),

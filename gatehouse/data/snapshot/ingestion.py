@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gatehouse.data.snapshot.deliveries import Deliveries, Delivery, Table
-from gatehouse.data.snapshot.guards import Case, judge
+from gatehouse.data.snapshot.guards import TableDelivery, guard_warnings
 from gatehouse.data.snapshot.parts import Blob, Stored, store_parts
 from gatehouse.data.snapshot.spec import Policy, TableSpec, window_of
 from gatehouse.data.sources.base import EarlierPart, Source
@@ -190,8 +190,8 @@ def _judged(opened: Opened, parts: Mapping[str, tuple[Stored, ...]], store: Arti
         for name, table in opened.spec.tables.items():
             earlier = newest.tables.get(name) if newest else None
             same = newest is not None and newest.state.get(name) == opened.state[name]
-            case = Case(name, table, parts[name], earlier, path, workspace, same)
-            warnings += judge(case, opened.backfill)
+            delivery = TableDelivery(name, table, parts[name], earlier, path, workspace, same)
+            warnings += guard_warnings(delivery, opened.backfill)
     for warning in warnings:
         logger.warning("%s", warning)
     return warnings

@@ -1,4 +1,4 @@
-"""What every source declares, whatever its kind: its tables, their columns, and how each delivery is judged."""
+"""The declaration that all kinds of sources share: tables, their columns, and how each delivery is judged."""
 
 import re
 from datetime import datetime, timedelta
@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 
 from pydantic import Field, field_validator, model_validator
 
-from gatehouse.configuration.duration import Duration
+from gatehouse.configuration.strict import Duration
 from gatehouse.configuration.times import interval
 from gatehouse.store.identity import Spec, Unordered
 
@@ -29,7 +29,7 @@ class ColumnType(StrEnum):
 
 
 class Guards(Spec):
-    """What a delivery is held against: the declaration, and the newest earlier snapshot of the same source and window.
+    """Guards compare a delivery with the declaration, and with the newest earlier snapshot of the source and window.
 
     `fail` ends the run before anything is published, `warn` keeps a warning beside the snapshot, `accept` says nothing.
     """
@@ -61,7 +61,7 @@ class Guards(Spec):
 
 
 class TableSpec(Spec):
-    """What every kind of source declares of one raw table."""
+    """The declaration of one raw table, for every kind of source."""
 
     columns: dict[str, ColumnType] = Field(min_length=1, description="Type of every column.")
     event_time: str = Field(
@@ -118,7 +118,7 @@ class TableSpec(Spec):
 
 
 class SourceBase(Spec):
-    """What every kind of source has."""
+    """The fields of every kind of source."""
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="Name of the snapshots taken from it.")
     time_zone: str = Field(

@@ -7,6 +7,7 @@ from pydantic import Field
 from gatehouse.data.snapshot.spec import window_of
 from gatehouse.data.sources.catalog import SourceSpec
 from gatehouse.errors import ConfigurationError
+from gatehouse.store.builder_code import builder_code
 from gatehouse.store.identity import operational
 from gatehouse.store.stage import Effects, StageModel, stage
 from gatehouse.store.store import ArtifactStore
@@ -55,6 +56,10 @@ def _sensitive(request: SnapshotRequest) -> set[str]:
     return {column for table in request.source.tables.values() for column in table.sensitive}
 
 
+def _reader_code(request: SnapshotRequest) -> str:
+    return builder_code(getattr(request.source, "reader", ""))
+
+
 @stage(
     "snapshot",
     title="Snapshot the source",
@@ -67,6 +72,7 @@ def _sensitive(request: SnapshotRequest) -> set[str]:
         "snapshots": "gatehouse.data.snapshot.report:page",
         "rejected": "gatehouse.data.snapshot.report:rejected_page",
     },
+    outside=_reader_code,
     sensitive=_sensitive,
 )
 def snapshot(request: SnapshotRequest, store: ArtifactStore) -> SnapshotResult:
@@ -87,7 +93,7 @@ def snapshot(request: SnapshotRequest, store: ArtifactStore) -> SnapshotResult:
         raise ConfigurationError("backfill: expected why rows of the earlier snapshot may change, found blanks.")
     with open_source(request.source, request.location, store) as source:
         state, deliveries = source.state(), Deliveries(store, request.source.name, request.window)
-        code = snapshot.sources().digest
+        code = snapshot.sources().digest + _reader_code(request)
         opened = Opened(request.source, source, state, deliveries, request.window, code, request.backfill, request.look)
         earlier = None if request.force else recalled(opened, store)
         if earlier is None:

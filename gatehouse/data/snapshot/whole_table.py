@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from gatehouse.data.datasets import write_dataset
-from gatehouse.data.snapshot.column_types import typed_column
+from gatehouse.data.snapshot.sniffing import typed_column
 from gatehouse.data.snapshot.spec import Guards
 from gatehouse.data.snapshot.stage import SnapshotRequest, SnapshotResult, snapshot
 from gatehouse.data.sources.files import FileTable, FolderSource

@@ -25,7 +25,7 @@ from gatehouse.errors import SourceError
 BOM = b"\xef\xbb\xbf"
 
 
-class Place(Enum):
+class Position(Enum):
     """Where in a CSV the next byte stands."""
 
     START = "at the start of a field"
@@ -77,7 +77,7 @@ def blocks(
     """
     position = start = 0
     pieces: list[memoryview] = []
-    place = Place.START
+    place = Position.START
     for window in windows:
         cut = 0
         if position:
@@ -98,7 +98,7 @@ def blocks(
         yield Block(start, position, tuple(pieces))
 
 
-def line_end(text: bytes, delimiter: bytes = b",", place: Place = Place.START) -> int:
+def line_end(text: bytes, delimiter: bytes = b",", place: Position = Position.START) -> int:
     """The index after the first line end outside quotes in a text that begins at `place`; 0 if there is none."""
     return next((token.end() for token in _tokens(text, place, delimiter) if token[0][0] != _QUOTE), 0)
 
@@ -110,41 +110,41 @@ def _token(delimiter: bytes, *, at_start: bool) -> re.Pattern[bytes]:
     return re.compile((rb"(?:\A|" + after + rb")" if at_start else after) + b'"' + _REST + b"|" + _LINE_END)
 
 
-def _tokens(text: bytes, place: Place, delimiter: bytes) -> Iterator[re.Match[bytes]]:
+def _tokens(text: bytes, place: Position, delimiter: bytes) -> Iterator[re.Match[bytes]]:
     """Quoted fields that begin in a text, and line ends outside quotes."""
-    if place is Place.AFTER_QUOTE and text.startswith(b'"'):
+    if place is Position.AFTER_QUOTE and text.startswith(b'"'):
         rest = _REST_OF_QUOTED.match(text, 1)
     else:
-        rest = _REST_OF_QUOTED.match(text) if place is Place.QUOTED else None
-    yield from _token(delimiter, at_start=place is Place.START).finditer(text, rest.end() if rest else 0)
+        rest = _REST_OF_QUOTED.match(text) if place is Position.QUOTED else None
+    yield from _token(delimiter, at_start=place is Position.START).finditer(text, rest.end() if rest else 0)
 
 
-def _place_after(text: bytes, place: Place, delimiter: bytes) -> Place:
+def _place_after(text: bytes, place: Position, delimiter: bytes) -> Position:
     """Where the byte after a text stands."""
     if not text:
         return place
-    outside = Place.START if text[-1:] in delimiter + b"\r\n" else Place.FIELD
+    outside = Position.START if text[-1:] in delimiter + b"\r\n" else Position.FIELD
     if text.find(b'"') < 0:
-        return place if place is Place.QUOTED else outside
+        return place if place is Position.QUOTED else outside
     data = np.frombuffer(text, np.uint8)
     marks = np.flatnonzero(data == _QUOTE)
-    inside = place is Place.QUOTED
+    inside = place is Position.QUOTED
     opening = marks[1::2] if inside else marks[0::2]
     fits = np.isin(data[opening - 1], list(delimiter + b'\r\n"'))
     if len(opening) and opening[0] == 0:
-        fits[0] = place in (Place.START, Place.AFTER_QUOTE)
+        fits[0] = place in (Position.START, Position.AFTER_QUOTE)
     if fits.all():
         if inside != bool(len(marks) % 2):
-            return Place.QUOTED
-        return Place.AFTER_QUOTE if text.endswith(b'"') else outside
+            return Position.QUOTED
+        return Position.AFTER_QUOTE if text.endswith(b'"') else outside
     # Some quote stands in the middle of a field.
-    if inside or (place is Place.AFTER_QUOTE and text.startswith(b'"')):
+    if inside or (place is Position.AFTER_QUOTE and text.startswith(b'"')):
         rest = _REST_OF_QUOTED.match(text, 0 if inside else 1)
         if rest is not None and rest.end() == len(text):
-            return Place.AFTER_QUOTE if rest[1] else Place.QUOTED
+            return Position.AFTER_QUOTE if rest[1] else Position.QUOTED
     last = next(iter(deque(_tokens(text, place, delimiter), maxlen=1)), None)
     if last is not None and last.end() == len(text) and last[0][0] == _QUOTE:
-        return Place.AFTER_QUOTE if last[1] else Place.QUOTED
+        return Position.AFTER_QUOTE if last[1] else Position.QUOTED
     return outside
 
 

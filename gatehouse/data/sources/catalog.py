@@ -7,15 +7,15 @@ from typing import Annotated, Any
 from pydantic import ConfigDict, Field, TypeAdapter
 
 from gatehouse.data.sources.base import Source
-from gatehouse.data.sources.delta import DeltaReader, DeltaSource
 from gatehouse.data.sources.files import FolderSource, SdistSource
-from gatehouse.data.sources.iceberg import IcebergReader, IcebergSource
+from gatehouse.data.sources.lakehouse import DeltaReader, DeltaSource, IcebergReader, IcebergSource
+from gatehouse.data.sources.own import OwnSource, open_own
 from gatehouse.data.sources.sql import SqlReader, SqlSource
 from gatehouse.errors import DeclarationError
 from gatehouse.store.store import ArtifactStore
 
 SourceSpec = Annotated[
-    FolderSource | SdistSource | SqlSource | DeltaSource | IcebergSource,
+    FolderSource | SdistSource | SqlSource | DeltaSource | IcebergSource | OwnSource,
     Field(discriminator="kind"),
 ]
 
@@ -23,6 +23,7 @@ _READERS: dict[type, Callable[[Any], AbstractContextManager[Source]]] = {
     SqlSource: SqlReader,
     DeltaSource: DeltaReader,
     IcebergSource: IcebergReader,
+    OwnSource: open_own,
 }
 # A refused URL may hold a password.
 _ADAPTER: TypeAdapter[SourceSpec] = TypeAdapter(SourceSpec, config=ConfigDict(hide_input_in_errors=True))

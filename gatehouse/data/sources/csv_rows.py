@@ -19,13 +19,13 @@ import pyarrow.csv
 from gatehouse.data.snapshot.spec import ColumnType
 from gatehouse.data.sources.base import Raw
 from gatehouse.data.sources.blocks import BOM, line_end
-from gatehouse.data.sources.casts import read_texts
 from gatehouse.data.sources.declared import (
     HIDDEN,
     NOT_SHOWN,
     SCHEMA,
     Reject,
     check_columns,
+    read_texts,
     reason_of,
     schema_of,
     shown_names,

@@ -16,15 +16,13 @@ from typing import Any, TypeVar
 import pyarrow as pa
 import xxhash
 
-from gatehouse.data.sources.archive import archive_members
 from gatehouse.data.sources.base import EarlierPart, Part, Raw
 from gatehouse.data.sources.blocks import Block, Cut, blocks, unquoted_cuts
-from gatehouse.data.sources.casts import TIME
 from gatehouse.data.sources.csv_rows import CsvRows, header_end, lines_in
-from gatehouse.data.sources.declared import check_columns, declare, schema_of
+from gatehouse.data.sources.declared import TIME, check_columns, declare, schema_of
 from gatehouse.data.sources.files import JSON_LINES, KINDS, TYPED, FilesBase, FileTable, FolderSource, SdistSource
 from gatehouse.data.sources.json_rows import JsonRows
-from gatehouse.data.sources.raw_file import RawFile, find_files
+from gatehouse.data.sources.raw_file import RawFile, archive_members, find_files
 from gatehouse.data.sources.row_runs import ROWS_PER_PART, row_runs, sorted_parts
 from gatehouse.errors import DeclarationError, SourceError
 from gatehouse.store.canonical import digest_of
@@ -216,7 +214,7 @@ def _read_block(rows: CsvRows | JsonRows, data: bytes, first: bool, lines_before
 
 
 def _delivered(read: Callable[[], Raw], spec: FileTable) -> Raw:
-    """What is read, with the time that all rows have."""
+    """The rows, with the time that all of them have."""
     raw, schema = read(), schema_of(spec.columns)
     moment = spec.delivered.replace(tzinfo=spec.delivered.tzinfo or UTC) if spec.delivered else None
     time = pa.repeat(pa.scalar(moment, TIME), raw.table.num_rows)

@@ -64,7 +64,7 @@ class FileTable(TableSpec):
 
 
 class FilesBase(SourceBase):
-    """What folders and archives share."""
+    """The fields of folders and archives."""
 
     nulls: Unordered = Field(("", "NA"), description="Texts that stand for a missing value in CSV.")
     block_bytes: int = Field(

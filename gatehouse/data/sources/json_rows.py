@@ -10,9 +10,9 @@ import pyarrow as pa
 from gatehouse.data.json_values import Unfit, boolean, double, text, whole
 from gatehouse.data.snapshot.spec import EPOCHS, ColumnType
 from gatehouse.data.sources.base import Raw
-from gatehouse.data.sources.casts import TYPES
 from gatehouse.data.sources.declared import (
     HIDDEN,
+    TYPES,
     Reject,
     check_columns,
     declare,

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from gatehouse.data.sources.databases import Database
-    from gatehouse.data.sources.declared import Place
+    from gatehouse.data.sources.declared import RowPlace
 
 _KEY_TYPES = (ColumnType.int64, ColumnType.string, ColumnType.timestamp)
 
@@ -110,7 +110,7 @@ class SqlReader(Opened):
         return {name: self._identify(name) for name in self._spec.tables}
 
     def _identify(self, table: str) -> dict[str, Any]:
-        from gatehouse.data.snapshot.logical_digest import logical_digest
+        from gatehouse.data.snapshot.parts import logical_digest
 
         if table in self._state:
             return self._state[table]
@@ -143,7 +143,7 @@ class SqlReader(Opened):
     def parts(self, table: str, earlier_parts: tuple[EarlierPart, ...] = ()) -> Iterator[Part]:
         """Runs of `rows_per_part` rows in key order.
 
-        Of an `append_only` table, the full runs of `earlier_parts` are yielded again without being read, and the rest
+        The full runs of `earlier_parts` of an `append_only` table are yielded again without being read, and the rest
         is read from the last key on. A part holds its rows, so drop each before taking the next.
         """
         spec, size = self._spec.tables[table], self._spec.rows_per_part
@@ -247,7 +247,7 @@ class SqlReader(Opened):
             passed += sum(piece.num_rows for piece in pieces)
             yield pieces, last_keys.pop(passed - 1)
 
-    def _place(self, table: str, before: int) -> "Place":
+    def _place(self, table: str, before: int) -> "RowPlace":
         """Names a row that does not fit, in a piece after `before` rows, by the columns of the order.
 
         Its values may be in wrong columns, so next to a sensitive column only its number is shown.

@@ -1,16 +1,19 @@
-"""The leakage checks: each has passed, failed, or could not run, and says why.
+"""The leakage checks of a split: each has passed, failed, or could not run, and says why.
 
-What a strategy promises between two parts fails the split where it does not hold; the rest is looked at, and noted.
+A promise of the strategy between two parts fails the split where it does not hold; the rest is looked at, and noted.
 """
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import combinations
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
+from gatehouse.data.distances import population_stability
 from gatehouse.data.splitting.divide import PAIRS, PARTS, Partition, Parts, Rows, unit_of
 from gatehouse.data.splitting.spec import (
     CheckName,
@@ -73,7 +76,7 @@ class Check:
 class Shared:
     """How many rows of the later part have the features of a row of the earlier one.
 
-    Few coarse features are equal in many rows that are other events. What tells these from copies are the labels:
+    Few coarse features are equal in many rows that are other events. The labels tell these from copies:
     `differ` is how often labels of rows with the same features differ, as a share of how often those of any two rows
     do. It is 0 among copies, and about 1 where the features do not tell the label.
     """
@@ -117,8 +120,8 @@ def _counted(hashes: Hashes, values: Hashes) -> npt.NDArray[np.int64]:
 
 
 @dataclass
-class Subject:
-    """What the checks look at: the rows, their parts, and what several checks share, made when first asked."""
+class CheckedSplit:
+    """The input of the checks: the rows, their parts, and values that several checks share, made when first asked."""
 
     spec: SplitSpec
     training_set: TrainingSet
@@ -129,7 +132,7 @@ class Subject:
     _shared: list[Shared] | None = None
 
     @classmethod
-    def of(cls, spec: SplitSpec, training_set: TrainingSet, partition: Partition) -> "Subject":
+    def of(cls, spec: SplitSpec, training_set: TrainingSet, partition: Partition) -> "CheckedSplit":
         """Read the columns that the checks share."""
         names = (training_set.decision_time, training_set.label_time)
         decision, label_time = (training_set.times(name) if training_set.has(name) else None for name in names)
@@ -168,48 +171,48 @@ def _grouped(spec: SplitSpec, training_set: TrainingSet, pairs: tuple[Pair, ...]
     return {"group_overlap": pairs, "entity_overlap": pairs} if inside else {"group_overlap": pairs}
 
 
-def run_checks(subject: Subject) -> list[Check]:
+def run_checks(split: CheckedSplit) -> list[Check]:
     """Run every check."""
-    promises = promised(subject.spec, subject.training_set)
+    promises = promised(split.spec, split.training_set)
     # Parts and folds on which nothing can be fitted or measured, and times that make no sense.
-    rows, task = subject.training_set.rows, subject.training_set.task
-    problems = [*unusable(rows, subject.labels, task, subject.parts, subject.decision)]
-    for name, part in subject.parts.items():
-        problems += senseless_times(subject.decision, subject.label_time, name, part)
-    for number, fold in subject.partition.every_fold():
-        if number < subject.partition.folds - 1:
-            problems += (f"fold {number}: {text}" for text in unusable(rows, subject.labels, task, fold))
+    rows, task = split.training_set.rows, split.training_set.task
+    problems = [*unusable(rows, split.labels, task, split.parts, split.decision)]
+    for name, part in split.parts.items():
+        problems += senseless_times(split.decision, split.label_time, name, part)
+    for number, fold in split.partition.every_fold():
+        if number < split.partition.folds - 1:
+            problems += (f"fold {number}: {text}" for text in unusable(rows, split.labels, task, fold))
     usable = Check(USABLE, FAILED if problems else PASSED, "fail", tuple(problems), required=True)
-    return [usable, *(_run(check, subject, promises.get(check, ())) for check in NAMES)]
+    return [usable, *(_run(check, split, promises.get(check, ())) for check in NAMES)]
 
 
-def _run(name: CheckName, subject: Subject, promises: tuple[Pair, ...]) -> Check:
-    configured = subject.spec.checks.severity.get(name)
+def _run(name: CheckName, split: CheckedSplit, promises: tuple[Pair, ...]) -> Check:
+    configured = split.spec.checks.severity.get(name)
     findings: list[Finding] = []
     status, reasons = PASSED, []
     try:
-        for finding in _CHECKS[name](subject):
+        for finding in _CHECKS[name](split):
             findings.append(finding)  # Kept where the check cannot run to its end.
     except CannotRun as reason:
         status, reasons = COULD_NOT_RUN, [str(reason)]
     pairs = {pair for pair, _ in findings}
     broken = not pairs.isdisjoint(promises) if pairs else bool(promises)
-    severity = configured or ("fail" if broken else _severity(name, subject, pairs))
+    severity = configured or ("fail" if broken else _severity(name, split, pairs))
     if findings:
         status = NOTED if severity == "note" else FAILED
     messages = (*(text for _, text in findings), *reasons)
     return Check(name, status, severity, messages, required=configured == "fail" or bool(promises))
 
 
-def _severity(name: CheckName, subject: Subject, pairs: set[Pair | None]) -> Severity:
+def _severity(name: CheckName, split: CheckedSplit, pairs: set[Pair | None]) -> Severity:
     """How bad a finding between these pairs is where the strategy does not promise them.
 
     Groups that the configuration names must not be on two sides, whatever the strategy promises: their pair is None.
     A part that mostly repeats another, labels too, measures nothing.
     """
-    spec = subject.spec
+    spec = split.spec
     if name == "duplicates" and pairs:
-        repeated = (pair.repeated > _MEANINGLESS * pair.rows and pair.differ < _COPIES for pair in subject.shared())
+        repeated = (pair.repeated > _MEANINGLESS * pair.rows and pair.differ < _COPIES for pair in split.shared())
         return "fail" if any(repeated) else "warn"
     if name == "availability" or (name == "group_overlap" and spec.checks.groups and (not pairs or None in pairs)):
         return "fail"
@@ -253,19 +256,19 @@ def senseless_times(decision: Times | None, label: Times | None, name: str, rows
         yield f"{name}: {counted(early, 'label')} with a time before the decision"
 
 
-def _scopes(subject: Subject) -> Iterator[tuple[str, tuple[Pair, ...], Parts]]:
+def _scopes(split: CheckedSplit) -> Iterator[tuple[str, tuple[Pair, ...], Parts]]:
     """The parts, then each fold but the last, whose parts are those of the split."""
-    yield "", PAIRS, subject.parts
-    for number, fold in subject.partition.every_fold():
-        if number < subject.partition.folds - 1:
+    yield "", PAIRS, split.parts
+    for number, fold in split.partition.every_fold():
+        if number < split.partition.folds - 1:
             yield f"fold {number}: ", PAIRS[:1], fold
 
 
-def _time_order(subject: Subject) -> Iterator[Finding]:
-    decision = subject.decision
+def _time_order(split: CheckedSplit) -> Iterator[Finding]:
+    decision = split.decision
     if decision is None:
-        raise CannotRun(f"the training set has no column {subject.training_set.decision_time}")
-    for where, pairs, parts in _scopes(subject):
+        raise CannotRun(f"the training set has no column {split.training_set.decision_time}")
+    for where, pairs, parts in _scopes(split):
         for pair in pairs:
             yield from ((pair, where + text) for text in decisions_out_of_order(decision, *pair, parts))
 
@@ -278,13 +281,13 @@ def decisions_out_of_order(decision: Times, earlier: str, later: str, parts: Par
         yield f"{last} not before the first of {later} ({_text(following.min())})"
 
 
-def _label_maturity(subject: Subject) -> Iterator[Finding]:
-    decision, label_time = subject.decision, subject.label_time
+def _label_maturity(split: CheckedSplit) -> Iterator[Finding]:
+    decision, label_time = split.decision, split.label_time
     if decision is None or label_time is None:
-        names = (subject.training_set.decision_time, subject.training_set.label_time)
-        missing = [name for name in names if not subject.training_set.has(name)]
+        names = (split.training_set.decision_time, split.training_set.label_time)
+        missing = [name for name in names if not split.training_set.has(name)]
         raise CannotRun(f"the training set has no column {', '.join(missing)}")
-    for where, pairs, parts in _scopes(subject):
+    for where, pairs, parts in _scopes(split):
         for pair in pairs:
             yield from ((pair, where + text) for text in labels_out_of_order(decision, label_time, *pair, parts))
 
@@ -302,27 +305,27 @@ def _text(time: np.datetime64) -> str:
     return str(time).removesuffix(".000000")
 
 
-def _group_overlap(subject: Subject) -> Iterator[Finding]:
-    spec = subject.spec
+def _group_overlap(split: CheckedSplit) -> Iterator[Finding]:
+    spec = split.spec
     grouped = isinstance(spec, EntitySplit | GroupSplit) or getattr(spec, "unit", "") in ("entity", "group")
-    unit = unit_of(spec, subject.training_set) if grouped else ()
+    unit = unit_of(spec, split.training_set) if grouped else ()
     groups = list(dict.fromkeys([*([unit] if unit else []), *((name,) for name in spec.checks.groups)]))
     if not groups:
         raise CannotRun("the split names no groups: name columns in `checks.groups`")
     for columns in groups:
-        for pair, text in _overlap(subject, columns):
+        for pair, text in _overlap(split, columns):
             # A strategy promises this for some pairs of parts; what the configuration names is to be in one part only.
             yield (None if columns[0] in spec.checks.groups and len(columns) == 1 else pair), text
 
 
-def _overlap(subject: Subject, columns: tuple[str, ...]) -> Iterator[Finding]:
+def _overlap(split: CheckedSplit, columns: tuple[str, ...]) -> Iterator[Finding]:
     """Values that rows of two parts share; a row without a value shares none."""
     if not columns:
         raise CannotRun("the training set names no entity keys")
-    hashes, missing = subject.training_set.hashes(columns, 0)
+    hashes, missing = split.training_set.hashes(columns, 0)
     if missing.all():
         raise CannotRun(f"no row has a value in {', '.join(columns)}")
-    for where, pairs, parts in _scopes(subject):
+    for where, pairs, parts in _scopes(split):
         values = {name: np.unique(hashes[rows[~missing[rows]]], return_counts=True) for name, rows in parts.items()}
         for earlier, later in pairs:
             (seen, _), (tested, rows) = values[earlier], values[later]
@@ -332,12 +335,12 @@ def _overlap(subject: Subject, columns: tuple[str, ...]) -> Iterator[Finding]:
                 yield (earlier, later), f"{where}{text} too; {rows[shared].sum()} rows of {later} have them"
 
 
-def _duplicates(subject: Subject) -> Iterator[Finding]:
+def _duplicates(split: CheckedSplit) -> Iterator[Finding]:
     """Rows whose features are those of a row of an earlier part."""
-    if not subject.training_set.features:
+    if not split.training_set.features:
         raise CannotRun("the training set does not say which of its columns are features")
-    most = subject.spec.checks.duplicates
-    for shared in subject.shared():
+    most = split.spec.checks.duplicates
+    for shared in split.shared():
         if shared.repeated > most * shared.rows:
             share, allowed = f"{100 * shared.repeated / shared.rows:.2f} %", f"{100 * most:g} %"
             rows = f"{shared.repeated} of {shared.rows} rows of {shared.later} ({share}, at most {allowed})"
@@ -350,25 +353,25 @@ def _duplicates(subject: Subject) -> Iterator[Finding]:
             yield (shared.earlier, shared.later), text
 
 
-def _availability(subject: Subject) -> Iterator[Finding]:
-    training_set = subject.training_set
-    availability = dict(training_set.manifest.details.get("availability", {})) | subject.spec.checks.availability
+def _availability(split: CheckedSplit) -> Iterator[Finding]:
+    training_set = split.training_set
+    availability = dict(training_set.manifest.details.get("availability", {})) | split.spec.checks.availability
     if not availability:
         raise CannotRun(
             "no column of the training set says when a feature was known: name them in `checks.availability`. "
             "The leakage report of the training set replays the features instead"
         )
-    if subject.decision is None:
+    if split.decision is None:
         raise CannotRun(f"the training set has no column {training_set.decision_time}")
     training_set.require([*availability, *availability.values()])
     inside = np.zeros(training_set.rows, np.bool_)
-    for rows in subject.parts.values():
+    for rows in split.parts.values():
         inside[rows] = True
     for feature, column in sorted(availability.items()):
         times = training_set.times(column)
-        late = inside & (times > subject.decision)
+        late = inside & (times > split.decision)
         if late.any():
-            worst = (times - subject.decision)[late].max() / np.timedelta64(1, "s")
+            worst = (times - split.decision)[late].max() / np.timedelta64(1, "s")
             rows_late = f"{feature} of {int(late.sum())} rows was known only after the decision"
             yield None, f"{rows_late}, up to {worst:g} s later"
         undated = inside & np.isnat(times) & ~training_set.hashes([feature], 0)[1]
@@ -380,29 +383,108 @@ def _availability(subject: Subject) -> Iterator[Finding]:
         raise CannotRun(f"{len(remaining)} features have no column that says when they were known: {names}")
 
 
-_CHECKS: dict[CheckName, Callable[[Subject], Iterable[Finding]]] = {
+_CHECKS: dict[CheckName, Callable[[CheckedSplit], Iterable[Finding]]] = {
     "time_order": _time_order,
     "label_maturity": _label_maturity,
     "group_overlap": _group_overlap,
-    "entity_overlap": lambda subject: _overlap(subject, subject.training_set.entity_keys),
+    "entity_overlap": lambda split: _overlap(split, split.training_set.entity_keys),
     "duplicates": _duplicates,
     "availability": _availability,
 }
 
 
-def without_values(subject: Subject) -> Iterator[str]:
+def without_values(split: CheckedSplit) -> Iterator[str]:
     """A sentence for each feature that has no value in train, or none in another part though most of train has one."""
-    training_set = subject.training_set
+    training_set = split.training_set
     for feature in training_set.features:
         present: Flags = training_set.column(feature).is_valid().to_numpy()
         if feature in training_set.numeric:
             present = np.isfinite(training_set.numbers(feature))
-        counts = {name: int(present[rows].sum()) for name, rows in subject.parts.items()}
+        counts = {name: int(present[rows].sum()) for name, rows in split.parts.items()}
         if not counts["train"]:
             yield f"{feature}: no row of train has a value, so a model learns nothing from it"
-        elif counts["train"] >= _MOSTLY_KNOWN * len(subject.parts["train"]):
+        elif counts["train"] >= _MOSTLY_KNOWN * len(split.parts["train"]):
             yield from (
                 f"{feature}: no row of {name} has a value, but most of train do: {name} measures a model that lacks it"
                 for name in PARTS[1:]
                 if not counts[name]
             )
+
+
+MIN_ROWS = 500
+_MOST_ROWS = 200_000
+
+_QUANTILES, _CATEGORIES, _BINS = 32, 30, 60
+_DIGITS = 6
+
+
+def measures(split: CheckedSplit) -> dict[str, Any]:
+    """The measures of a split as plain JSON.
+
+    - `rows`: rows of the training set; `left_out`: rows in no part, by reason.
+    - `level`: what the level of labels is. `parts`, and of each of `folds`: by part, its `rows`, `level` with the ends
+      `low` and `high` of its 95 % interval, and where there are decision times the `first` and `last`, to the minute in
+      UTC.
+    - `psi`: by feature, as `feature_psi` gives it.
+    """
+    level = split.training_set.task.level
+    return {
+        "rows": split.training_set.rows,
+        "left_out": dict(split.partition.left_out),
+        "level": {"title": level.title, "is_share": level.is_share},
+        "parts": {name: _part(split, split.parts[name]) for name in PARTS},
+        "folds": [
+            {name: _part(split, fold[name]) for name in ("train", "validation")}
+            for _, fold in split.partition.every_fold()
+        ],
+        "psi": {name: feature_psi(split.training_set, name, split.parts) for name in split.training_set.features},
+    }
+
+
+def feature_psi(training_set: TrainingSet, name: str, parts: Parts) -> float | None:
+    """Population stability index of a feature from train to test; None where one has fewer than `MIN_ROWS` rows.
+
+    Missing values, zeros, the quantiles of other numbers in train, its frequent categories and all others are bins. At
+    most 200,000 rows of a part are counted, evenly spaced.
+    """
+    train, test = (parts[part][:: max(1, -(-len(parts[part]) // _MOST_ROWS))] for part in ("train", "test"))
+    if min(len(train), len(test)) < MIN_ROWS:
+        return None
+    placed: list[npt.NDArray[np.int64]] = []
+    if name in training_set.categorical:
+        column = training_set.column(name)
+        texts = [pc.cast(column.take(rows), pa.large_string()) for rows in (train, test)]
+        ranked = sorted((-row["counts"], row["values"]) for row in pc.value_counts(texts[0].drop_null()).to_pylist())
+        frequent = pa.array([category for _, category in ranked[:_CATEGORIES]], pa.large_string())
+        for values in texts:
+            codes = pc.fill_null(pc.index_in(values, value_set=frequent), -1).to_numpy()
+            placed.append(np.where(values.is_valid().to_numpy(), codes + 2, 0))
+    else:
+        numbers = training_set.numbers(name)
+        fitted = numbers[train]
+        fitted = fitted[np.isfinite(fitted) & (fitted != 0)]
+        levels = np.linspace(0, 1, _QUANTILES + 1)[1:-1]
+        edges = np.unique(np.quantile(fitted, levels, method="lower")) if len(fitted) else np.empty(0)
+        for rows in (train, test):
+            sample = numbers[rows]
+            between = np.searchsorted(edges, sample, side="right") + 2
+            placed.append(np.where(~np.isfinite(sample), 0, np.where(sample == 0, 1, between)))
+    size = max(int(bins.max()) for bins in placed) + 1
+    before, now = (np.bincount(bins, minlength=size) for bins in placed)
+    return round(population_stability(before, now), _DIGITS)
+
+
+def _part(split: CheckedSplit, rows: Rows) -> dict[str, Any]:
+    level = split.training_set.task.level
+    value, low, high = (
+        round(bound, _DIGITS) for bound in level.of(split.labels[rows], split.labels[~np.isnan(split.labels)])
+    )
+    part: dict[str, Any] = {"rows": len(rows), "level": value, "low": low, "high": high}
+    if split.decision is not None:
+        times = split.decision[rows]
+        part |= {"first": _minute(times.min()), "last": _minute(times.max())}
+    return part
+
+
+def _minute(moment: np.datetime64) -> str:
+    return str(moment.astype("datetime64[m]")).replace("T", " ")

@@ -60,6 +60,13 @@ def class_names(details: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(details.get("classes") or two)
 
 
+def divided_set(store: ArtifactStore, split: str) -> str:
+    """Reference of the training set that a split divides. Raises UnusablePartError if it divides none."""
+    if divided := store.manifest(split).derived_from.get("training_set", ""):
+        return divided
+    raise UnusablePartError(f"{split}: expected the split of a training set, found an artifact that divides nothing.")
+
+
 def read_part(store: ArtifactStore, training_set: str, split: str, name: str, task: Task, *more: str) -> Part:
     """Read the part `name` (`train`, `validation` or `test`), followed by `more`; only these rows are in memory.
 

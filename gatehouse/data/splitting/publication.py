@@ -19,7 +19,7 @@ _PART, _ROW_GROUP = "part-00000.parquet", 1 << 17
 
 
 class Roles(Spec):
-    """What the columns of a table are to a model.
+    """The roles that the columns of a table have for a model.
 
     `label` is numbers, truth values, or names of `classes`, of two the positive one last. `features` are by default
     every number, truth value and text without another role. `label_time` is by default `event_time`.

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, model_validator
 
-from gatehouse.configuration.duration import Duration, iso
+from gatehouse.configuration.strict import Duration, iso
 from gatehouse.store.identity import Spec, Unordered
 
 Severity = Literal["fail", "warn", "note"]
@@ -56,7 +56,7 @@ class Fractions(Spec):
 
 
 class Checks(Spec):
-    """What is looked for after the rows are divided, and how bad it is.
+    """The checks after the rows are divided, and how bad each finding is.
 
     A check that finds something ends the run (`fail`), is a warning of the run (`warn`) or only stands in the report
     (`note`). A check that could not run ends the run only where its severity is set to `fail` here. By default what the

@@ -27,7 +27,7 @@ class SplitRequest(StageModel):
 
 
 class SplitResult(StageModel):
-    """What was divided.
+    """The split.
 
     Attributes:
         folds: Reference of the folds; empty where the strategy has none.
@@ -67,12 +67,12 @@ def split(request: SplitRequest, store: ArtifactStore) -> SplitResult:
         COULD_NOT_RUN,
         FAILED,
         USABLE,
-        Subject,
+        CheckedSplit,
+        measures,
         run_checks,
         without_values,
     )
     from gatehouse.data.splitting.divide import divide
-    from gatehouse.data.splitting.measures import measures
     from gatehouse.data.splitting.training_set import TrainingSet
 
     def refusal(kind: type[GatehouseError], problems: list[str], advice: str) -> GatehouseError:
@@ -88,8 +88,8 @@ def split(request: SplitRequest, store: ArtifactStore) -> SplitResult:
     partition = divide(request.spec, training_set)
     if problems := [*partition.problems, *_repeated(training_set, partition)]:
         raise refusal(LeakageError, problems, advice)
-    subject = Subject.of(request.spec, training_set, partition)
-    checks = run_checks(subject)
+    checked = CheckedSplit.of(request.spec, training_set, partition)
+    checks = run_checks(checked)
     if broken := [check for check in checks if check.ends_the_run]:
         messages = [text for check in broken for text in check.named_messages]
         if broken[0].name == USABLE and all(check.status == COULD_NOT_RUN for check in broken[1:]):
@@ -98,11 +98,11 @@ def split(request: SplitRequest, store: ArtifactStore) -> SplitResult:
         raise refusal(LeakageError, messages, advice)
     parts = _publish("splits", request, store, ((f"{name}.parquet", rows) for name, rows in partition.parts.items()))
     failed = (text for check in checks if check.status == FAILED for text in check.named_messages)
-    warnings = (*failed, *without_values(subject))
+    warnings = (*failed, *without_values(checked))
     report = store.publish(
         "split-checks",
         parts.name,
-        {"checks.json": canonical_json({"checks": [vars(check) for check in checks]} | measures(subject))},
+        {"checks.json": canonical_json({"checks": [vars(check) for check in checks]} | measures(checked))},
         derived_from={"split": parts, "training_set": request.training_set},
         configuration=identity_of(request.spec),
         details={"verdict": "pass", "warnings": list(warnings)},

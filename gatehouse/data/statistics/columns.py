@@ -86,7 +86,7 @@ def time_text(microseconds: int, arrow: str) -> str:
 
 @dataclass(frozen=True)
 class ColumnPlan:
-    """What to measure of one column; of a sensitive one rows, nulls and distinct values only.
+    """The plan for one column; a sensitive one is measured by rows, nulls and distinct values only.
 
     The baseline's bins have `edges`, its histogram has `display` as edges, and `listed` are the values that it lists.
     """

@@ -1,6 +1,7 @@
-"""Judges the tables of a snapshot against a contract, the rules of each table in one pass."""
+"""Judges the tables of a snapshot against a contract: rules on rows as SQL conditions, in one pass over each table."""
 
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -8,14 +9,127 @@ from typing import Any
 
 import duckdb
 
-from gatehouse.data.statistics.measurement import ByColumn, Measurement
-from gatehouse.data.validation.anomalies import Anomaly, Findings
-from gatehouse.data.validation.column_contract import GradedRule, Rule
-from gatehouse.data.validation.contract import NOT_GIVEN, Contract, ForeignKey, Ordering, TableContract
-from gatehouse.data.validation.movement import MOVEMENTS
-from gatehouse.data.validation.rules import RowRule, count, row_rules, share, unrunnable
+from gatehouse.data.statistics.stage import ByColumn, Measurement
+from gatehouse.data.validation.anomalies import MOVEMENTS, Anomaly, Findings
+from gatehouse.data.validation.contract import (
+    NOT_GIVEN,
+    Contract,
+    ForeignKey,
+    GradedRule,
+    Ordering,
+    Rule,
+    TableContract,
+)
 from gatehouse.data.validation.tables import Table, alike, examples, literal, misplaced, repeats, scan, scan_values
-from gatehouse.store.database import quoted
+from gatehouse.store.database import quoted, text_literal
+
+_SHOWN = 20
+
+
+@dataclass(frozen=True)
+class RowRule:
+    """A rule that each row keeps or breaks; the first fields are as in `Anomaly`.
+
+    `broken` is a SQL condition that holds for a row that breaks it, `sql` the part of it that the user wrote. A rule is
+    `costly` if judging a value takes longer than grouping the rows by value.
+    """
+
+    rule: str
+    columns: tuple[str, ...]
+    severity: str
+    owner: str
+    expected: str
+    broken: str
+    tolerance: float = 0.0
+    sql: str = ""
+    costly: bool = False
+
+
+def row_rules(
+    contract: TableContract, present: Sequence[str], usable: Sequence[str], sensitive: frozenset[str]
+) -> Iterator[RowRule]:
+    """All rules of a table that are judged row by row; `usable` columns have the contract's type."""
+    for column, promised in contract.columns.items():
+        for rule in promised.graded() if column in usable else ():
+            condition = _condition(quoted(column), promised.type.value, rule.key, rule.value, column in sensitive)
+            if condition is not None:
+                yield RowRule(
+                    rule=rule.label,
+                    columns=(column,),
+                    severity=rule.severity,
+                    owner=rule.owner or promised.owner,
+                    expected=condition[0],
+                    broken=condition[1],
+                    tolerance=1 - rule.value if rule.key == "completeness" else 0.0,
+                    costly=promised.type.value == "string" and rule.key in ("pattern", "allowed"),
+                )
+    for expression in contract.expressions:
+        yield RowRule(
+            rule=f"expression {expression.name}",
+            columns=tuple(
+                column for column in present if re.search(rf"\b{re.escape(column)}\b", expression.sql, re.IGNORECASE)
+            ),
+            severity=expression.severity,
+            owner=expression.owner,
+            expected=" ".join(expression.sql.split()),
+            broken=f"NOT ({expression.sql}\n)",
+            tolerance=expression.tolerance,
+            sql=expression.sql,
+        )
+
+
+def unrunnable(connection: duckdb.DuckDBPyConnection, view: str, rule: RowRule) -> str:
+    """Why the user's SQL in a rule cannot be evaluated for a row of a quoted view; empty if it can. Reads no row."""
+    if not rule.sql and rule.rule.removeprefix("warn.") != "pattern":
+        return ""
+    try:
+        if rule.sql:
+            kind = connection.execute(f"DESCRIBE SELECT ({rule.sql}\n) AS kept FROM {view}").fetchall()[0][1]
+            if kind != "BOOLEAN":
+                return f"an expression of type {kind} where a condition is expected"
+        connection.execute(f"DESCRIBE SELECT {count(rule.broken)} FROM {view}")
+    except duckdb.Error as error:
+        return str(error).splitlines()[0]
+    return ""
+
+
+def count(condition: str) -> str:
+    """SQL of the number of rows for which a condition holds."""
+    # Faster than count(*) FILTER; NULL where the condition is null in every row.
+    return f"coalesce(count_if({condition}), 0)"
+
+
+def _condition(identifier: str, kind: str, key: str, value: Any, sensitive: bool) -> tuple[str, str] | None:
+    """The expectation in words, and the SQL that holds for a row that breaks it; None if the rule needs other rows."""
+    not_a_number = f" OR isnan({identifier})" if kind == "double" else ""
+    match key:
+        case "nullable":
+            return "no null", f"{identifier} IS NULL"
+        case "completeness":
+            return f"at least {share(value)} of the rows not null", f"{identifier} IS NULL"
+        case "min":
+            return f"at least {value}", f"({identifier} < {literal(value)}{not_a_number})"
+        case "max":
+            return f"at most {value}", f"({identifier} > {literal(value)}{not_a_number})"
+        case "allowed":
+            listed = ", ".join(map(str, value[:_SHOWN])) + ", …" * (len(value) > _SHOWN)
+            return (
+                f"one of {f'{len(value)} values' if sensitive else listed}",
+                f"{identifier} NOT IN ({', '.join(map(literal, value))})",
+            )
+        case "pattern":
+            return f"text like {value}", f"NOT regexp_full_match({identifier}, {text_literal(value)})"
+        case "min_length":
+            return f"at least {value} characters", f"length({identifier}) < {value}"
+        case "max_length":
+            return f"at most {value} characters", f"length({identifier}) > {value}"
+    return None
+
+
+def share(value: float) -> str:
+    """A share as a percentage that is not rounded to all or nothing."""
+    return f"{100 * value:.6g} %"
+
 
 _OTHER = "gatehouse_other"
 _WITHOUT_RULES = TableContract.model_construct(columns={}, extra_columns="allow", min_rows=Rule(value=0))

@@ -1,34 +1,314 @@
-"""The data contract: rules on the tables of a snapshot, each with its severity and owner."""
+"""The data contract: rules on the tables and columns of a snapshot, each with its severity and owner."""
 
 import json
+import math
+import re
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import timedelta
-from typing import Annotated, Any, Literal
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any, ClassVar, Generic, Literal, TypeVar
 
-from pydantic import BeforeValidator, Field, PrivateAttr, ValidationError, model_validator
-
-from gatehouse.configuration.duration import Duration
-from gatehouse.data.validation.column_contract import (
-    ColumnContract,
-    Count,
-    Graded,
-    Listed,
-    Names,
-    Part,
-    Positive,
-    Problem,
-    Rule,
-    Sql,
-    refuse,
-    reversed_bounds,
-    unsuited_if_sensitive,
+from pydantic import (
+    BeforeValidator,
+    Field,
+    PlainSerializer,
+    PlainValidator,
+    PrivateAttr,
+    ValidationError,
+    model_validator,
 )
+from pydantic_core import InitErrorDetails, PydanticCustomError
+
+from gatehouse.configuration.strict import Duration, Strict
 from gatehouse.errors import ConfigurationError
 from gatehouse.runtime.plural import counted
 from gatehouse.store.canonical import canonical_json
 from gatehouse.store.identity import identity_of
 from gatehouse.store.parameters import checked
 from gatehouse.store.store import ArtifactStore
+
+Severity = Literal["fail", "warn"]
+Problem = tuple[tuple[int | str, ...], str, Any]
+"""The place, the message and the value of a mistake in a contract."""
+ColumnType = Literal["int64", "double", "string", "bool", "timestamp"]
+T = TypeVar("T")
+
+_NUMERIC = ("int64", "double")
+_INT64 = range(-(2**63), 2**63)
+_ON_TEXTS = ("pattern", "min_length", "max_length")
+_AGAINST_A_BASELINE = ("mean_shift", "spread_ratio", "psi", "kl", "linf", "js")
+_NAMES_GROUPS = "an evaluation names the groups of a protected column, and no value of a sensitive one may be shown"
+_PAIRS = (("min", "max"), ("min_length", "max_length"), ("min_distinct_share", "max_distinct_share"))
+_TEXT = re.compile(r"'(?:[^']|'')*'")
+_VOLATILE = re.compile(
+    # What DuckDB calls volatile or constant within one query only, and the words of SQL for the same; age() with one
+    # argument counts from today.
+    r"\b(?:now|today|random|setseed|uuid|uuidv4|uuidv7|gen_random_uuid|get_current_time(?:stamp)?|transaction_timestamp"
+    r"|current_\w+|currval|nextval|setval|txid_current|in_search_path|getvariable|error|sleep_ms|stats|vector_type"
+    r"|write_log)\s*\(|\bage\s*\([^,()]*(?:\([^()]*\)[^,()]*)*\)"
+    r"|\bcurrent_(?:date|time|timestamp|localtime|localtimestamp)\b|\blocaltime(?:stamp)?\b",
+    re.IGNORECASE,
+)
+# Look-around, atomic groups, conditions and references back to a group; a backslash before is an escape of its own.
+_NOT_IN_RE2 = re.compile(r"(?<!\\)(?:\\\\)*(?:\(\?(?:[=!>(]|<[=!]|P=)|\\[1-9])")
+
+
+def _bound(value: Any) -> int | float | datetime:
+    if isinstance(value, str):
+        try:
+            value = datetime.fromisoformat(value)
+        except ValueError:
+            raise ValueError("expected a number, or a time in ISO 8601") from None
+    if isinstance(value, datetime):
+        return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        raise ValueError("expected a finite number, or a time in ISO 8601")
+    return value
+
+
+def _regular(pattern: Any) -> str:
+    if not isinstance(pattern, str):
+        raise ValueError("expected a regular expression as text")
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise ValueError(f"expected a regular expression: {error}") from None
+    if unknown := _NOT_IN_RE2.search(pattern):
+        raise ValueError(f"{unknown[0]!r} is not known to RE2, which judges patterns in linear time; write it without")
+    return pattern
+
+
+def _repeatable(sql: Any) -> str:
+    """An expression that gives the same on every run, with matching parentheses, because rules put it inside a pair."""
+    if not isinstance(sql, str) or not sql.strip():
+        raise ValueError("expected a SQL expression")
+    bare, depth = _TEXT.sub("''", sql), 0
+    for letter in bare:
+        depth += {"(": 1, ")": -1}.get(letter, 0)
+        if depth < 0 or letter == ";":
+            break
+    if depth or ";" in bare:
+        raise ValueError("expected one SQL expression, found parentheses that do not match, or a semicolon")
+    if volatile := _VOLATILE.search(bare):
+        raise ValueError(f"{volatile[0].strip()!r} differs from run to run; judge age by `freshness`, against as_of")
+    return sql
+
+
+Bound = Annotated[
+    int | float | datetime,
+    PlainValidator(_bound),
+    PlainSerializer(lambda value: value),  # by its type: pydantic warns of a time that it tried as a number first
+]
+Pattern = Annotated[str, PlainValidator(_regular)]
+Sql = Annotated[str, PlainValidator(_repeatable)]
+Share = Annotated[float, Field(ge=0, le=1)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Count = Annotated[int, Field(ge=0)]
+Values = Annotated[tuple[str | int | bool, ...], Field(min_length=1)]
+Names = Annotated[tuple[str, ...], Field(min_length=1)]
+
+
+class Part(Strict):
+    """Base of everything in a contract.
+
+    It is no `Spec`, because a request names a contract by its reference. A default is in the code digest.
+    """
+
+
+class Graded(Part):
+    """A promise of several keys, with its own severity and owner."""
+
+    severity: Severity = Field("fail", description="Whether a breach fails the contract or is only reported.")
+    owner: str = Field("", description="Whom to ask if it is broken; empty for the table's owner.")
+
+
+class Rule(Part, Generic[T]):
+    """One promise: `max: 3`, or graded, `max: {value: 3, severity: warn, owner: ops}`."""
+
+    value: T
+    severity: Severity | None = Field(None, description="Default: warn under `warn`, else fail.")
+    owner: str = Field("", description="Whom to ask if it is broken; empty for the column's or table's owner.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _bare(cls, body: Any) -> Any:
+        return body if isinstance(body, (dict, Rule)) else {"value": body}
+
+
+class Listed(Graded):
+    """A promise that may be written as a list of columns, or as a mapping that has the list under `of_list`."""
+
+    of_list: ClassVar[str]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _bare(cls, body: Any) -> Any:
+        if isinstance(body, str):
+            raise ValueError(f"expected a list of columns, found {body!r}; write [{body}]")
+        return {cls.of_list: body} if isinstance(body, (list, tuple)) else body
+
+
+def refuse(title: str, problems: Iterable[Problem]) -> None:
+    """Raise a pydantic `ValidationError` with every problem at its place; do nothing if there are none."""
+    details = [
+        InitErrorDetails(
+            type=PydanticCustomError("impossible", "{message}", {"message": message}), loc=place, input=value
+        )
+        for place, message, value in problems
+    ]
+    if details:
+        raise ValidationError.from_exception_data(title, details)
+
+
+@dataclass(frozen=True)
+class GradedRule:
+    """One rule of a column: its label (the key, with `warn.` in front if it is there), value and grade."""
+
+    label: str
+    key: str
+    value: Any
+    severity: Severity
+    owner: str
+
+
+class ColumnRules(Part):
+    """Rules on the values of one column. Nulls keep every rule but `completeness`; NaN breaks `min` and `max`.
+
+    Each is written as its value, or as a mapping of value, severity and owner. The rules against a baseline
+    (`mean_shift` to `js`) are not judged without one.
+    """
+
+    completeness: Rule[Share] | None = Field(None, description="Least share of rows that are not null.")
+    min: Rule[Bound] | None = Field(None, description="Least value, inclusive: a number, or a time for a timestamp.")
+    max: Rule[Bound] | None = Field(None, description="Greatest value, inclusive.")
+    allowed: Rule[Values] | None = Field(None, description="The only values that are allowed.")
+    pattern: Rule[Pattern] | None = Field(None, description="Regular expression (RE2) that the whole text must match.")
+    min_length: Rule[Count] | None = Field(None, description="Least number of characters of a text.")
+    max_length: Rule[Count] | None = Field(None, description="Greatest number of characters of a text.")
+    unique: Rule[bool] | None = Field(None, description="No value twice; nulls do not count.")
+    min_distinct_share: Rule[Share] | None = Field(
+        None, description="Smallest number of different values, as a share of the values that are not null."
+    )
+    max_distinct_share: Rule[Share] | None = Field(None, description="Largest share of different values.")
+    mean_shift: Rule[Positive] | None = Field(
+        None, description="Greatest distance of the mean from the baseline's, in the baseline's standard deviations."
+    )
+    spread_ratio: Rule[Annotated[float, Field(ge=1, allow_inf_nan=False)]] | None = Field(
+        None,
+        description="Largest ratio of the standard deviations of this snapshot and the baseline, the larger "
+        "divided by the smaller.",
+    )
+    psi: Rule[Positive] | None = Field(None, description="Greatest population stability index against the baseline.")
+    kl: Rule[Positive] | None = Field(
+        None, description="Greatest Kullback-Leibler divergence from the baseline, in nats."
+    )
+    linf: Rule[Annotated[float, Field(gt=0, le=1)]] | None = Field(
+        None, description="Greatest change of the share of any one bin or value (L-infinity distance)."
+    )
+    js: Rule[Annotated[float, Field(gt=0, le=1)]] | None = Field(
+        None, description="Greatest Jensen-Shannon divergence from the baseline, in bits."
+    )
+
+    def stated(self) -> Iterator[tuple[str, Rule[Any]]]:
+        """The rules that the contract states, by key, in the order of this class."""
+        for key in ColumnRules.model_fields:
+            rule = getattr(self, key)
+            if rule is not None and rule.value is not False:
+                yield key, rule
+
+
+class ColumnContract(ColumnRules):
+    """The contract of one column. Rules under `warn` are judged too, but cannot break the contract."""
+
+    type: Rule[ColumnType] = Field(
+        description="Type of the column. The severity of this rule is also that of a missing column."
+    )
+    nullable: Rule[bool] = Field(Rule(value=True), description="Whether any value may be null.")
+    sensitive: bool = Field(False, description="Show no value of it in anomalies, statistics or reports.")
+    protected: bool = Field(
+        False, description="Models must treat its values equally: evaluations measure fairness by this column."
+    )
+    warn: ColumnRules | None = Field(
+        None, description="Rules whose breach is reported and does not break the contract."
+    )
+    owner: str = Field("", description="Whom to ask if a rule of it is broken; empty for the table's owner.")
+
+    @model_validator(mode="after")
+    def _possible(self) -> "ColumnContract":
+        refuse("column", _column_problems(self))
+        return self
+
+    def graded(self) -> Iterator[GradedRule]:
+        """Every rule on values: first the rules whose breach fails, then the rules under `warn`."""
+        if not self.nullable.value:
+            yield GradedRule("nullable", "nullable", False, self.nullable.severity or "fail", self.nullable.owner)
+        for key, rule in self.stated():
+            yield GradedRule(key, key, rule.value, rule.severity or "fail", rule.owner)
+        for key, rule in self.warn.stated() if self.warn else ():
+            yield GradedRule(f"warn.{key}", key, rule.value, "warn", rule.owner)
+
+
+def _column_problems(column: ColumnContract) -> Iterator[Problem]:
+    """Rules that do not fit the type of the column, or that no value keeps."""
+    kind = column.type.value
+    blocks: list[tuple[tuple[str, ...], dict[str, Any]]] = [((), dict(column.stated()))]
+    if column.warn is not None:
+        blocks.append((("warn",), dict(column.warn.stated())))
+    for place, rules in blocks:
+        for key, rule in rules.items():
+            if why := _unsuited(key, rule.value, kind, column.sensitive):
+                yield (*place, key), why, rule.value
+            if place and rule.severity == "fail":
+                why = "is under `warn`; move the rule up, or leave `severity` out"
+                yield (*place, key, "severity"), why, "fail"
+        for low, high in _PAIRS:
+            if low in rules and high in rules:
+                yield from reversed_bounds(place, low, rules[low].value, high, rules[high].value)
+    if column.protected and column.sensitive:
+        yield ("protected",), _NAMES_GROUPS, True
+    if not column.nullable.value and column.completeness is not None:
+        message = "says nothing beside nullable: false; keep one of the two"
+        yield ("completeness",), message, column.completeness.value
+
+
+def unsuited_if_sensitive(column: ColumnContract) -> Iterator[tuple[str, str, str]]:
+    """The place, the key and the reason of every rule that a sensitive column cannot have."""
+    for place, rules in (("", column), ("warn.", column.warn or ColumnRules())):
+        for key, rule in rules.stated():
+            if why := _unsuited(key, rule.value, column.type.value, sensitive=True):
+                yield place, key, why
+    if column.protected:
+        yield "", "protected", _NAMES_GROUPS
+
+
+def _unsuited(key: str, value: Any, kind: str, sensitive: bool) -> str:
+    """Why a column of this type cannot have a rule; empty if it can."""
+    if key in ("min", "max"):
+        if isinstance(value, datetime) != (kind == "timestamp") or kind not in (*_NUMERIC, "timestamp"):
+            return f"{value!r} cannot bound a column of type {kind}"
+        if kind == "int64" and not _INT64.start <= value < _INT64.stop:
+            return f"{value!r} is outside of int64"
+    if key in _ON_TEXTS and kind != "string":
+        return f"expected a column of type string, found {kind}"
+    if key == "allowed":
+        types: dict[str, type] = {"string": str, "int64": int, "bool": bool}
+        wrong = [item for item in value if kind not in types or type(item) is not types[kind]]
+        return f"{wrong!r} cannot be values of a column of type {kind}" if wrong else ""
+    if key in _AGAINST_A_BASELINE:
+        if sensitive:
+            return "needs a histogram or moments, and none is kept of a sensitive column"
+        if kind == "timestamp":
+            return "a timestamp moves on by nature; expected another type"
+        if key in ("mean_shift", "spread_ratio") and kind not in _NUMERIC:
+            return f"expected a numeric column, found {kind}"
+    return ""
+
+
+def reversed_bounds(place: tuple[str, ...], low: str, least: Any, high: str, greatest: Any) -> Iterator[Problem]:
+    """The problem of a lower bound above the upper one."""
+    if isinstance(least, datetime) == isinstance(greatest, datetime) and least > greatest:
+        yield (*place, low), f"expected {low} <= {high}, found {least} > {greatest}", least
+
 
 CONTRACT_FILE = "contract.json"
 """The file of a published contract."""
@@ -124,11 +404,11 @@ class TableContract(Part):
 
     @model_validator(mode="after")
     def _possible(self) -> "TableContract":
-        refuse("table", _problems(self))
+        refuse("table", _table_problems(self))
         return self
 
 
-def _problems(table: TableContract) -> Iterator[Problem]:
+def _table_problems(table: TableContract) -> Iterator[Problem]:
     """Impossible row counts; freshness of a column that is no timestamp; columns that the table does not list."""
     for low, high in (("min_rows", "max_rows"), ("min_rows_ratio", "max_rows_ratio")):
         least, greatest = getattr(table, low), getattr(table, high)

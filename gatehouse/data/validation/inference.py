@@ -37,7 +37,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True)
 class _Column:
-    """What was measured of a column; times in microseconds since 1970, and `low` to `high` of finite values alone."""
+    """The measurements of a column; times in microseconds since 1970, and `low` to `high` of finite values alone."""
 
     name: str
     kind: str
@@ -60,7 +60,7 @@ class _Column:
 def infer_contract(store: ArtifactStore, snapshot: Reference | str) -> str:
     """A contract as commented YAML that the snapshot keeps; the same text for the same snapshot.
 
-    It is a proposal for a person to edit. Of a column that the source declares sensitive, or whose name looks personal,
+    It is a proposal for a person to edit. For a column that the source declares sensitive, or whose name looks personal,
     no value is written. Raises ConfigurationError if it is not a snapshot, or has no table that a contract can
     describe.
     """

@@ -51,7 +51,7 @@ def validate(request: ValidateRequest, store: ArtifactStore) -> ValidateResult:
     Raises:
         ConfigurationError: if the contract is invalid, or needs values of a column that the source declares sensitive.
     """
-    from gatehouse.data.statistics.measurement import Measurement, measurement, statistics_of, without_values
+    from gatehouse.data.statistics.stage import Measurement, measurement, statistics_of, without_values
     from gatehouse.data.validation.anomalies import Findings
     from gatehouse.data.validation.checks import Judge
     from gatehouse.data.validation.contract import CONTRACT_FILE, published_contract

@@ -13,7 +13,6 @@ _MOST_ROWS = 500_000
 class BaselineRequest(StageModel):
     """The data that the task's baseline is fitted on."""
 
-    training_set: str
     split: str
     task: TaskName = Field("binary", description="Name of the task, which determines the baseline.")
     parts: tuple[str, ...] = Field(("train",), description="The parts of the split that the candidate learned from.")
@@ -31,13 +30,14 @@ def fit_baseline(request: BaselineRequest, store: ArtifactStore) -> BaselineResu
 
     Raises UnusablePartError if these rows cannot be learned from.
     """
-    from gatehouse.data.splitting.parts import read_part
+    from gatehouse.data.splitting.parts import divided_set, read_part
     from gatehouse.data.statistics.linear_model import LinearModel
     from gatehouse.metrics.tasks import TASKS
 
-    manifest = store.manifest(request.training_set)
+    training_set = divided_set(store, request.split)
+    manifest = store.manifest(training_set)
     first, *more = request.parts
-    whole = read_part(store, request.training_set, request.split, first, TASKS[request.task], *more)
+    whole = read_part(store, training_set, request.split, first, TASKS[request.task], *more)
     part = whole.thinned(_MOST_ROWS)
     numeric, categorical = manifest.details["numeric"], manifest.details["categorical"]
     fitted = LinearModel.fit(request.task, part.table, part.labels, numeric, categorical)
@@ -46,6 +46,6 @@ def fit_baseline(request: BaselineRequest, store: ArtifactStore) -> BaselineResu
         "baselines",
         manifest.name,
         {"baseline.json": canonical_json(fitted.to_json()), "constant.json": canonical_json(constant.to_json())},
-        derived_from={"training_set": request.training_set, "split": request.split},
+        derived_from={"training_set": training_set, "split": request.split},
     )
     return BaselineResult(baseline=str(reference))

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from gatehouse.metrics.metric import Array
 
 PROGRAM = "gatehouse.evaluation.integration.serving"
-_INPUTS = ("model", "training_set", "split", "tests", "online")
+_INPUTS = ("model", "split", "tests", "online")
 
 
 class IntegrateRequest(StageModel):
@@ -38,7 +38,6 @@ class IntegrateRequest(StageModel):
     """
 
     model: str
-    training_set: str
     split: str
     tests: str = ""
     online: str = ""
@@ -81,19 +80,19 @@ def integrate(request: IntegrateRequest, store: ArtifactStore) -> IntegrateResul
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from gatehouse.data.splitting.parts import read_part
+    from gatehouse.data.splitting.parts import divided_set, read_part
     from gatehouse.evaluation.integration.child import failures
     from gatehouse.training.scoring.predictor import Predictor
 
-    predictor = Predictor.load(store, request.model)
-    part = read_part(store, request.training_set, request.split, "test", predictor.task).thinned(request.spec.rows)
+    predictor, training_set = Predictor.load(store, request.model), divided_set(store, request.split)
+    part = read_part(store, training_set, request.split, "test", predictor.task).thinned(request.spec.rows)
     predicted = predictor.predict(part.table)
     with store.workspace() as workspace:
         rows, golden = workspace / "rows.parquet", workspace / GOLDEN
         pq.write_table(part.table, rows)
         columns = {"row": pa.array(part.rows), "prediction": pa.array(predicted.tolist())}
         pq.write_table(pa.table(columns), golden)
-        checks = [*_served(request, store, rows, predicted), *_online(request, store)]
+        checks = [*_served(request, store, rows, predicted), *_online(store, request.online, training_set)]
         if request.tests:
             folder = workspace / "tests"
             folder.mkdir()
@@ -108,7 +107,8 @@ def integrate(request: IntegrateRequest, store: ArtifactStore) -> IntegrateResul
             "integrations",
             Reference.parse(request.model).name,
             {FILE: canonical_json(checks), GOLDEN: golden},
-            derived_from={role: reference for role in _INPUTS if (reference := getattr(request, role))},
+            derived_from={"training_set": training_set}
+            | {role: reference for role in _INPUTS if (reference := getattr(request, role))},
             configuration=identity_of(request.spec),
             details={"verdict": verdict, "online": online},  # Stays after an erasure: no values of rows.
         )
@@ -162,16 +162,15 @@ def _answers(request: IntegrateRequest, store: ArtifactStore, rows: Path, second
     return answers, ""
 
 
-def _online(request: IntegrateRequest, store: ArtifactStore) -> Iterator[Check]:
+def _online(store: ArtifactStore, comparison: str, training_set: str) -> Iterator[Check]:
     """The result of the comparison of online features; views that it leaves out follow as not checked."""
-    if not request.online:
+    if not comparison:
         yield {"check": ONLINE, "verdict": NOT_CHECKED, "observed": "they were not compared"}
         return
-    manifest = store.manifest(request.online)
-    if (compared := manifest.derived_from.get("training_set")) != request.training_set:
+    manifest = store.manifest(comparison)
+    if (compared := manifest.derived_from.get("training_set")) != training_set:
         raise ConfigurationError(
-            f"online: expected the comparison of {request.training_set}, found {request.online}, the comparison of "
-            f"{compared}."
+            f"online: expected the comparison of {training_set}, found {comparison}, the comparison of {compared}."
         )
     details = manifest.details
     reasons, passed = "; ".join(details["reasons"]), details["verdict"] == PASS

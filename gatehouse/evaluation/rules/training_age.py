@@ -5,7 +5,7 @@ from datetime import timedelta
 
 from pydantic import Field
 
-from gatehouse.configuration.duration import Duration
+from gatehouse.configuration.strict import Duration
 from gatehouse.evaluation.gate import Evidence, Rule, family
 from gatehouse.store.identity import Spec
 

@@ -12,8 +12,7 @@ import pyarrow as pa
 
 from gatehouse.errors import ConfigurationError, GatehouseError
 from gatehouse.features.definitions.declarations import EVENT_TIMESTAMP, KNOWN_FROM, Available
-from gatehouse.features.definitions.loading import FILE
-from gatehouse.features.definitions.repository import Repository, View, staged_by
+from gatehouse.features.definitions.repository import FILE, Repository, View, staged_by
 from gatehouse.features.definitions.sql_text import replacing_macros
 from gatehouse.store.database import out_of_memory, quoted
 from gatehouse.store.hidden_values import said_by, unless_hidden

@@ -7,8 +7,7 @@ from typing import Any
 
 from gatehouse.errors import ConfigurationError
 from gatehouse.features.definitions.declarations import Available, FeatureView
-from gatehouse.features.definitions.loading import FILE
-from gatehouse.features.definitions.repository import Repository, View, check_out, staged_by, tables_of
+from gatehouse.features.definitions.repository import FILE, Repository, View, check_out, staged_by, tables_of
 from gatehouse.features.definitions.sql_text import code, macros_in
 from gatehouse.store.identity import identity_of
 from gatehouse.store.store import ArtifactStore
@@ -45,7 +44,7 @@ def code_of(repository: Repository, view: View) -> dict[str, str]:
 
 
 def changes(before: Repository, after: Repository) -> dict[str, list[str]]:
-    """What changed between two repositories, by view; unchanged views are left out."""
+    """The changes between two repositories, by view; unchanged views are left out."""
     changed: dict[str, list[str]] = {}
     for name in sorted({*before.views, *after.views}):
         old, new = before.views.get(name), after.views.get(name)
@@ -104,7 +103,7 @@ def require_same_features(store: ArtifactStore, service: str, trained_on: str, c
 
 
 def changed_definition(before: FeatureView, after: FeatureView) -> list[str]:
-    """What changed between two definitions of a view, apart from its query."""
+    """The changes between two definitions of a view, apart from its query."""
     lines = [f"feature {name} added" for name in after.features if name not in before.features]
     lines += [f"feature {name} removed" for name in before.features if name not in after.features]
     lines += [

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationError
 
-from gatehouse.configuration.duration import Duration
+from gatehouse.configuration.strict import Duration
 from gatehouse.configuration.yaml_lines import in_words, nearest, value_text
 from gatehouse.errors import ConfigurationError
 from gatehouse.metrics.tasks import TaskName
@@ -66,7 +66,7 @@ class Source(_Definition):
 
 
 class Entity(_Definition):
-    """What features describe, such as a customer; its join key has the same name."""
+    """A thing that features describe, such as a customer; its join key has the same name."""
 
     name: str = Field(pattern=_NAME)
     type: Literal["string", "int64"] = Field("string", description="Type of the join key.")

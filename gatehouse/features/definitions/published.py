@@ -10,8 +10,7 @@ from typing import Any
 
 from gatehouse.errors import ConfigurationError
 from gatehouse.features.definitions.declarations import Entity
-from gatehouse.features.definitions.loading import KINDS, PUBLISHED, name_of
-from gatehouse.features.definitions.repository import Repository
+from gatehouse.features.definitions.repository import KINDS, PUBLISHED, Repository, name_of
 from gatehouse.features.definitions.settings import SETTINGS_FILE, read_settings
 from gatehouse.features.definitions.sql_text import code
 from gatehouse.store.canonical import canonical_json

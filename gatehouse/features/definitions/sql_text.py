@@ -9,9 +9,9 @@ from functools import cache
 from typing import Literal
 
 PARAMETERS = ("as_of", "from", "until")
-"""What the queries of views, labels and staging tables may read with `getvariable`."""
+"""The variables that queries of views, labels and staging tables may read with `getvariable`."""
 KNOWN_PARAMETERS = ("as_of", "since")
-"""What the queries in `known/` may read."""
+"""The variables that queries in `known/` may read."""
 _MACRO = re.compile(
     r"\bCREATE\s+(?:OR\s+REPLACE\s+)?MACRO\s+(?:IF\s+NOT\s+EXISTS\s+)?(?P<name>\w+)\s*\(", re.IGNORECASE
 )

@@ -16,7 +16,7 @@ from gatehouse.configuration.yaml_lines import nearest
 from gatehouse.errors import ConfigurationError
 from gatehouse.features.definitions.settings import SETTINGS_FILE, read_settings
 from gatehouse.features.point_in_time.feast_store import quickly
-from gatehouse.runtime.archives import unpack_tar
+from gatehouse.runtime.importing import unpack_tar
 from gatehouse.store.hidden_values import said_by
 from gatehouse.store.objects.listed_files import list_objects
 
@@ -116,7 +116,7 @@ def opened(folder: Path, workspace: Path, provider: str, offline_store: str = ""
 
 
 def requested(store: FeatureStore, service: str, features: Sequence[str]) -> FeatureService | list[str]:
-    """What to retrieve: a feature service by name, else `view:feature` names, else the only service.
+    """The selection: a feature service by name, else `view:feature` names, else the only service.
 
     Raises ConfigurationError if the repository has no such name, or the request is not clear.
     """

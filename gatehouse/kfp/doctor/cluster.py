@@ -14,7 +14,7 @@ from gatehouse.kfp_api.connection import Patience
 from gatehouse.launchers.kubernetes.api import ApiConflict, ApiTimeouts, KubernetesApi
 from gatehouse.launchers.launcher import ClusterError
 from gatehouse.launchers.spec import LocalLaunch
-from gatehouse.operations.diagnosing.reach import (
+from gatehouse.operations.diagnosing_stage import (
     Finding,
     failed,
     looked,

@@ -17,7 +17,7 @@ _ENDPOINTS = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "STORAGE_EMULATOR_HOST"
 
 
 def address_problem(address: str) -> str:
-    """What is wrong with the form of a store's address; empty if nothing is."""
+    """The problem of the form of a store's address; empty if there is none."""
     text = address.removeprefix("file://")
     scheme, separator, place = text.partition("://")
     if not text:
@@ -46,8 +46,7 @@ def open_objects(address: str) -> ObjectStore:
     for variable in _ENDPOINTS:
         if "://" in (endpoint := os.environ.get(variable, "")):
             require_encoded(endpoint, variable, bare=True)
-    from gatehouse.store.objects.cache import BlobCache
-    from gatehouse.store.objects.remote import Bucket, RemoteObjects
+    from gatehouse.store.objects.remote import BlobCache, Bucket, RemoteObjects
 
     bucket: Bucket
     try:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from gatehouse.reports.axes import Axis
+from gatehouse.reports.charts import Axis
 from gatehouse.reports.format import number
 from gatehouse.runtime.plural import counted
 from gatehouse.store.canonical import canonical_json

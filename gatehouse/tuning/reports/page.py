@@ -8,8 +8,7 @@ from pathlib import Path
 
 from markupsafe import Markup
 
-from gatehouse.reports.axes import Axis, Point
-from gatehouse.reports.charts import Series, line_chart
+from gatehouse.reports.charts import Axis, Point, Series, line_chart
 from gatehouse.reports.format import number
 from gatehouse.reports.page import Verdict, render
 from gatehouse.store.canonical import canonical_json

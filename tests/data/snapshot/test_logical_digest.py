@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gatehouse.data.snapshot.logical_digest import logical_digest
+from gatehouse.data.snapshot.parts import logical_digest
 
 ROWS = st.lists(
     st.tuples(

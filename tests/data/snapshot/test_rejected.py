@@ -4,8 +4,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from gatehouse.data.snapshot import parts
-from gatehouse.data.snapshot.rejected import groups_of
-from gatehouse.data.snapshot.report import page, rejected_page
+from gatehouse.data.snapshot.report import groups_of, page, rejected_page
 from gatehouse.data.snapshot.stage import SnapshotResult
 from gatehouse.errors import DeclarationError, SourceError
 from tests.data.snapshot.conftest import HEADER, Events, rows

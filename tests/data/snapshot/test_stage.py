@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from gatehouse.data.snapshot.stage import SnapshotRequest, SnapshotResult, snapshot
-from gatehouse.data.sources import archive
+from gatehouse.data.sources import raw_file
 from gatehouse.data.sources.catalog import SourceSpec, open_source
 from gatehouse.data.sources.files import FolderSource, SdistSource
 from gatehouse.errors import SourceError
@@ -70,7 +70,7 @@ def test_a_window_takes_its_start_and_leaves_its_end(source: FolderSource, store
 
 
 def test_an_archive_is_looked_at_without_being_fetched(store: ArtifactStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(archive, "_download", lambda *_: pytest.fail("looking at it fetched the archive"))
+    monkeypatch.setattr(raw_file, "_download", lambda *_: pytest.fail("looking at it fetched the archive"))
     source = _archive_source()
     with open_source(source, "", store) as opened:
         assert opened.state()["flights"]["archive"] == f"sha256:{source.sha256}"
@@ -83,7 +83,7 @@ def test_a_fetched_archive_with_another_digest_is_not_kept(
         (directory / "other.tar.gz").write_bytes(b"something else")
         return directory / "other.tar.gz"
 
-    monkeypatch.setattr(archive, "_download", other)
+    monkeypatch.setattr(raw_file, "_download", other)
     with pytest.raises(SourceError, match="is not the pinned archive"):
         _take(_archive_source(), store)
     assert list(store.scratch("downloads").iterdir()) == []

@@ -7,7 +7,7 @@ import deltalake
 import pyarrow as pa
 import pytest
 
-from gatehouse.data.sources.delta import DeltaReader, DeltaSource
+from gatehouse.data.sources.lakehouse import DeltaReader, DeltaSource
 from gatehouse.errors import SourceError
 from tests.data.sources.reading import COLUMNS, read, rows
 

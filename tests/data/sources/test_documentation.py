@@ -1,5 +1,7 @@
 """Every declaration in docs/sources.md, taken as a snapshot from a real source."""
 
+import importlib
+import json
 import re
 import sqlite3
 from collections.abc import Callable
@@ -21,7 +23,10 @@ from gatehouse.data.sources.catalog import parse_source
 from gatehouse.store.store import ArtifactStore
 
 PAGE = Path(__file__).parents[3] / "docs" / "sources.md"
-EXAMPLES: list[str] = re.findall(r"```yaml\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+EXAMPLES, READERS = (
+    re.findall(rf"```{language}\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    for language in ("yaml", "python")
+)
 PLACED = datetime(2024, 3, 1, 12, tzinfo=UTC)
 ORDERS = pa.table(
     {
@@ -91,16 +96,27 @@ def iceberg(request: pytest.FixtureRequest, folder: Path) -> None:
     catalog.create_table("shop.orders", schema=ORDERS.schema).append(ORDERS)
 
 
+def own(request: pytest.FixtureRequest, folder: Path) -> None:
+    (reader,) = READERS
+    (folder / "shop_sources.py").write_text(reader)
+    (folder / "data").mkdir()
+    for order in ORDERS.to_pylist():
+        body = json.dumps([order | {"placed": order["placed"].isoformat()}])
+        (folder / "data" / f"{order['id']}.json").write_text(body)
+    request.getfixturevalue("monkeypatch").syspath_prepend(folder)
+    importlib.invalidate_caches()
+
+
 @pytest.mark.parametrize(
     ("example", "fill"),
     list(
         zip(
             EXAMPLES,
-            [files, without_times, without_keys, with_signs, postgres, sqlite, delta, iceberg],
+            [files, without_times, without_keys, with_signs, postgres, sqlite, delta, iceberg, own],
             strict=True,
         )
     ),
-    ids=["files", "without times", "without keys", "with signs", "postgresql", "sqlite", "delta", "iceberg"],
+    ids=["files", "without times", "without keys", "with signs", "postgresql", "sqlite", "delta", "iceberg", "own"],
 )
 def test_the_declaration_takes_a_snapshot(
     example: str,

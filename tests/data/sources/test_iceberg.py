@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
-from gatehouse.data.sources.iceberg import IcebergSource
+from gatehouse.data.sources.lakehouse import IcebergSource
 from gatehouse.errors import SourceError
 from tests.data.sources.reading import COLUMNS, read, rows
 

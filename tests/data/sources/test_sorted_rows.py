@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from gatehouse.data.snapshot.logical_digest import logical_digest
+from gatehouse.data.snapshot.parts import logical_digest
 from gatehouse.data.snapshot.spec import ColumnType, TableSpec
 from gatehouse.data.sources.base import Part, Raw
 from gatehouse.data.sources.row_runs import sorted_parts

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from gatehouse.data.splitting.checks import COULD_NOT_RUN, FAILED, NAMES, PASSED, Check, Subject, run_checks
+from gatehouse.data.splitting.checks import COULD_NOT_RUN, FAILED, NAMES, PASSED, Check, CheckedSplit, run_checks
 from gatehouse.data.splitting.divide import divide
 from tests.data.splitting.conftest import opened, spec_of
 
@@ -38,7 +38,9 @@ def checks_of(tmp_path: Path, table: dict[str, Any] | None = None, /, **spec: An
     details = {"numeric": ["size"], "categorical": ["colour"]} | spec.pop("details", {})
     training_set = opened(tmp_path, table or _columns(), **details)
     named = spec_of(**spec)
-    return {check.name: check for check in run_checks(Subject.of(named, training_set, divide(named, training_set)))}
+    return {
+        check.name: check for check in run_checks(CheckedSplit.of(named, training_set, divide(named, training_set)))
+    }
 
 
 def _statuses(checks: dict[str, Check]) -> dict[str, str]:

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from gatehouse.data.splitting.measures import MIN_ROWS, feature_psi
+from gatehouse.data.splitting.checks import MIN_ROWS, feature_psi
 from tests.data.splitting.conftest import opened
 
 

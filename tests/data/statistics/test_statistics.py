@@ -16,10 +16,17 @@ from hypothesis import strategies as st
 
 from gatehouse.data.statistics import Statistics, columns
 from gatehouse.data.statistics.columns import ColumnPlan
-from gatehouse.data.statistics.measurement import RANK_ERROR
-from gatehouse.data.statistics.partial import HEAVY_SHARE, OrderedMerge, Partial
-from gatehouse.data.statistics.readout import BIN_LEVELS, SHOWN_LEVELS, ColumnReadout, read_out
-from gatehouse.data.validation.movement import MOVEMENTS
+from gatehouse.data.statistics.partial import (
+    BIN_LEVELS,
+    HEAVY_SHARE,
+    SHOWN_LEVELS,
+    ColumnReadout,
+    OrderedMerge,
+    Partial,
+    read_out,
+)
+from gatehouse.data.statistics.stage import RANK_ERROR
+from gatehouse.data.validation.anomalies import MOVEMENTS
 from gatehouse.store.canonical import canonical_json
 
 NAN = float("nan")

@@ -10,11 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gatehouse.data.statistics.measurement import Measurement
+from gatehouse.data.statistics.stage import Measurement
 from gatehouse.data.validation import report
 from gatehouse.data.validation.anomalies import Anomaly, Findings
-from gatehouse.data.validation.column_card import shape_of
-from gatehouse.data.validation.report import page
+from gatehouse.data.validation.report import page, shape_of
 from gatehouse.store.store import ArtifactStore
 from tests.data.validation.conftest import Validate
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from gatehouse.data.validation.sensitivity import sensitive_columns
-from gatehouse.data.validation.skew.stage import skew
+from gatehouse.data.validation.skew_stage import skew
 from gatehouse.data.validation.stage import validate
 from gatehouse.errors import MissingArtifactError
 from gatehouse.features.leakage.stage import check_leakage

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 
 from gatehouse.data.snapshot.stage import SnapshotRequest, snapshot
 from gatehouse.data.sources.catalog import parse_source
+from gatehouse.data.validation.anomalies import MOVEMENTS
 from gatehouse.data.validation.contract import CONTRACT_FILE, contract_text, parse_contract
-from gatehouse.data.validation.movement import MOVEMENTS
 from gatehouse.data.validation.report import page
 from gatehouse.data.validation.stage import ValidateRequest, ValidateResult, validate
 from gatehouse.errors import ConfigurationError, ContractBreachError
-from gatehouse.operations.requiring.stage import Requirement, require_contract
+from gatehouse.operations.preparing_stage import Requirement, require_contract
 from gatehouse.store.store import ArtifactStore
 from tests.data.validation.conftest import Validate, anomalies_of, column_contract, publish, shown
 

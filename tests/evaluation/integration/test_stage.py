@@ -58,7 +58,7 @@ def tried(
 ) -> IntegrateResult:
     """Try the model of the bench."""
     published = str(bench.store.publish("config", "shop-integration", tests)) if tests else ""
-    data = {"training_set": bench.training_set, "split": bench.split, "tests": published, "online": online}
+    data = {"split": bench.split, "tests": published, "online": online}
     request = IntegrateRequest(model=bench.models["good"], **data, spec=IntegrationSpec.model_validate(spec))
     return integrate(request, bench.store, force=force)
 
@@ -235,8 +235,7 @@ def test_what_a_request_was_answered_with_is_hidden_where_a_column_is_sensitive(
     answers["latency"] = {"single_row_ms": {"p95": 1.0}}
     asked_for = "gatehouse.evaluation.integration.stage._answers"
     monkeypatch.setattr(asked_for, lambda *_: (answers, ""))  # No real candidate answers so.
-    data = {"training_set": bench.training_set, "split": bench.split}
-    request = IntegrateRequest(model=bench.models["good"], spec=IntegrationSpec(), **data)
+    request = IntegrateRequest(model=bench.models["good"], split=bench.split, spec=IntegrationSpec())
     with hiding(lambda: sensitive):
         (result,) = [entry["observed"] for entry in _served(request, bench.store, tmp_path, np.array([0.5]))][2:3]
     assert result.startswith(f"{expected} {answer}") and ("918273" in result) == (not sensitive)
@@ -250,10 +249,8 @@ def test_the_stage_quotes_no_row_from_the_tests_of_a_project_where_a_column_is_s
     source = bench.store.publish("datasets", "people", {}, details={"sensitive": sensitive})
     files = {"test_rows.py": QUOTING}
     tests = str(bench.store.publish("config", "shop-integration", files, derived_from={"people": source}))
-    data = {"training_set": bench.training_set, "split": bench.split, "tests": tests}
-    (reported,) = integrate(
-        IntegrateRequest(model=bench.models["good"], spec=IntegrationSpec(), **data), bench.store
-    ).reasons
+    request = IntegrateRequest(model=bench.models["good"], split=bench.split, tests=tests, spec=IntegrationSpec())
+    (reported,) = integrate(request, bench.store).reasons
     assert reported.count("91827") == (0 if sensitive else 13)
     hidden = "not shown, as columns are sensitive (name)"
     assert not sensitive or reported == (

@@ -22,9 +22,9 @@ from gatehouse.kfp.doctor.images import image_finding
 from gatehouse.kfp_api.answers import Run
 from gatehouse.kfp_api.client import KfpApi
 from gatehouse.launchers.spec import PyTorchJobLaunch
-from gatehouse.operations.diagnosing import reach
-from gatehouse.operations.diagnosing.reach import Finding
-from gatehouse.operations.ending.outcome import outcome_of, record_end
+from gatehouse.operations import diagnosing_stage
+from gatehouse.operations.diagnosing_stage import Finding
+from gatehouse.operations.ending_stage import outcome_of, record_end
 from gatehouse.project.platforms import Platform
 from gatehouse.project.project import Project, load_project
 from gatehouse.runtime.images import LOCKS
@@ -306,7 +306,7 @@ def test_a_secret_is_looked_at_by_its_keys_and_its_words_are_not_told(patient: P
 def test_a_store_that_writes_over_what_is_there_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from gatehouse.store.objects.local import LocalObjects
 
-    assert reach.store_finding(str(tmp_path / "store")).outcome == "passed"
+    assert diagnosing_stage.store_finding(str(tmp_path / "store")).outcome == "passed"
     assert not list((tmp_path / "store" / "doctor").rglob("*.json")), "what was written is removed"
 
     def overwrite(self: LocalObjects, key: str, data: bytes) -> bool:
@@ -316,7 +316,7 @@ def test_a_store_that_writes_over_what_is_there_fails(tmp_path: Path, monkeypatc
         return True
 
     monkeypatch.setattr(LocalObjects, "put_bytes", overwrite)
-    seen = reach.store_finding(str(tmp_path / "store"))
+    seen = diagnosing_stage.store_finding(str(tmp_path / "store"))
     assert seen.outcome == "failed" and "a later write was taken" in seen.observed
 
 

@@ -1,1 +1,0 @@
-"""The rows to score: decisions with their features, labels left out."""

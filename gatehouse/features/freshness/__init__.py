@@ -1,1 +1,0 @@
-"""How old feature tables are."""

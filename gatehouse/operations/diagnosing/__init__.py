@@ -1,1 +1,0 @@
-"""Checks whether a machine or cluster has what the pipelines need."""

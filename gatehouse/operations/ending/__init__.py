@@ -1,1 +1,0 @@
-"""The end of a run: its outcome, the notice of it, and the task that records both."""

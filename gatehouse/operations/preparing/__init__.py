@@ -1,1 +1,0 @@
-"""The first stage of a run."""

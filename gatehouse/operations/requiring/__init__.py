@@ -1,1 +1,0 @@
-"""Stages that end a run unless a verdict is `pass`."""
