@@ -100,7 +100,7 @@ class Reachability:
         self._names: dict[str, tuple[Reference, ...]] = {}
 
     def look(self, *, deprecated: bool, forget: bool) -> Reachable:
-        """The artifacts needed now: every manifest, or, with `deprecated`, deprecated ones only where something needs them.
+        """The artifacts needed now: all, or, with `deprecated`, deprecated ones only where something needs them.
 
         With `forget`, memos and run records do not count as a need. Raises CorruptArtifactError if a record cannot be
         read.

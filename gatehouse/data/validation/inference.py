@@ -60,9 +60,9 @@ class _Column:
 def infer_contract(store: ArtifactStore, snapshot: Reference | str) -> str:
     """A contract as commented YAML that the snapshot keeps; the same text for the same snapshot.
 
-    It is a proposal for a person to edit. For a column that the source declares sensitive, or whose name looks personal,
-    no value is written. Raises ConfigurationError if it is not a snapshot, or has no table that a contract can
-    describe.
+    It is a proposal for a person to edit. For a column that the source declares sensitive, or whose name looks
+    personal, no value is written. Raises ConfigurationError if it is not a snapshot, or has no table that a contract
+    can describe.
     """
     reference = Reference.parse(snapshot)
     tables = tables_of(store, str(reference)) if reference.kind == "snapshots" else {}
