@@ -16,7 +16,7 @@ from gatehouse.launchers.spec import LocalLaunch
 from gatehouse.launchers.timeouts import stage_minutes
 from gatehouse.operations.diagnosing_stage import MINUTES
 from gatehouse.project.project import Project
-from gatehouse.project.task_settings import StageSettings
+from gatehouse.project.project_file import StageSettings
 from gatehouse.runtime.images import image, training
 from gatehouse.runtime.variables import LAUNCH, ONLINE_STORE
 from gatehouse.store.canonical import canonical_json

@@ -102,11 +102,12 @@ def evaluate(
     from gatehouse.data.component_task import ComponentTask, verdict_facts
     from gatehouse.errors import ConfigurationError
     from gatehouse.evaluation.presentation import export_evaluation, present
-    from gatehouse.evaluation.scored import evaluate_scores
+    from gatehouse.evaluation.judging_stage import evaluate_scores
     from gatehouse.evaluation.stage import evaluate as judge
     from gatehouse.registry.external import warnings_of_files
     from gatehouse.registry.stage import resolve
     from gatehouse.store.parameters import as_written, configuration_of
+    from gatehouse.store.publishing import digests_of
 
     run = ComponentTask(store, model if not scores else None, split, champion, validation)
     applied = configuration_of("policy", policy, policy_file, default={})
@@ -115,7 +116,9 @@ def evaluate(
     if scores:
         tables = {"candidate": scores, "champion": champion_scores, "baseline": baseline_scores}
         rows = {role: run.table(table, format) for role, table in tables.items() if table}
-        result = evaluate_scores(run.store, rows, parameters | {"spec": measured, "policy": applied}, present_champion)
+        asked = parameters | {"spec": measured, "policy": applied}
+        files = digests_of(model.path) if model else {}
+        result = evaluate_scores(run.store, rows, asked, present_champion, files)
         warnings = [*result.warnings, *(warnings_of_files(model.path) if model else [])]
     else:
         if not model:

@@ -62,7 +62,7 @@ def validate(
     from pathlib import Path
 
     from gatehouse.data.component_task import ComponentTask, verdict_facts
-    from gatehouse.data.statistics.measurement import STATISTICS_FILE, statistics_of
+    from gatehouse.data.statistics.stage import STATISTICS_FILE, statistics_of
     from gatehouse.data.validation.contract import publish_contract
     from gatehouse.data.validation.datasets import contract_of_table, validate_table
     from gatehouse.data.validation.report import show

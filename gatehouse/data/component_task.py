@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from gatehouse.data.datasets import Types, read_dataset, write_dataset
 from gatehouse.errors import ConfigurationError
-from gatehouse.reports.rendering import rendered
+from gatehouse.reports.contents import rendered
 from gatehouse.store.canonical import canonical_json
 from gatehouse.store.parameters import as_written, checked, nonces_of
 from gatehouse.store.reference import Reference

@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
@@ -17,6 +18,7 @@ from gatehouse.store.store import ArtifactStore
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from gatehouse.evaluation.judgement import BASELINE, CANDIDATE, CHAMPION
     from gatehouse.evaluation.labelled_scores import LabelSpec
     from gatehouse.metrics.metric import Predictions
 
@@ -37,6 +39,40 @@ class JudgeRequest(StageModel):
     threshold: float = Field(0.5, ge=0.0, le=1.0, description="The second class is predicted from this probability on.")
     champion: str = ""
     files: dict[str, tuple[str, int]] = Field(default_factory=dict)
+
+
+def evaluate_scores(
+    store: ArtifactStore,
+    tables: "Mapping[str, pa.Table]",
+    asked: Mapping[str, Any],
+    champion: str = "",
+    files: Mapping[str, tuple[str, int]] = MappingProxyType({}),
+) -> EvaluateResult:
+    """Publish the scores of a candidate, and judge them.
+
+    Args:
+        tables: By role (candidate, champion, baseline) a table; the first has the labelled rows.
+        asked: The inputs of the component `evaluate`.
+        champion: The model behind the champion's scores; empty for none.
+        files: SHA-256 and size in bytes of the candidate's files, by path; empty if nobody gives them.
+
+    Raises ConfigurationError as `publish_scores` does, and for wrong settings; UnusablePartError for wrong labels.
+    """
+    from gatehouse.evaluation.judgement import BASELINE, CANDIDATE, CHAMPION
+    from gatehouse.evaluation.labelled_scores import LabelSpec
+    from gatehouse.store.parameters import checked
+
+    rows, measured = tables[CANDIDATE], checked("spec", EvaluationSpec, asked["spec"])
+    labels = checked("labels", LabelSpec, {name: asked[name] for name in ("label", "task", "positive", "classes")})
+    scored = {CANDIDATE: (rows, asked["score"])}
+    for role in (CHAMPION, BASELINE):
+        if asked[f"{role}_score"] or role in tables:
+            scored[role] = (tables.get(role, rows), asked[f"{role}_score"] or asked["score"])
+    roles = {"champion": champion, "group": asked["group"], "weights": asked["weights"]}
+    test_set, scores = publish_scores(store, asked["name"], rows, scored, labels, measured, **roles)
+    request = {"test_set": test_set, "scores": scores, "spec": asked["spec"], "policy": asked["policy"]}
+    request |= {"threshold": asked["threshold"], "champion": champion, "files": dict(files)}
+    return judge(checked("evaluate", JudgeRequest, request), store)
 
 
 def publish_scores(

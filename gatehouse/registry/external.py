@@ -66,6 +66,18 @@ def publish_files(store: ArtifactStore, model_name: str, path: str, pickle_reaso
         return str(store.publish("models", model_name, kept, details=details))
 
 
+def warnings_of_files(path: str | Path) -> list[str]:
+    """A warning for each file of a model that the registry refuses without a reason."""
+    warnings = []
+    for name, file in files_of(path).items():
+        with open(file, "rb") as stream:
+            if doubt := doubt_of(name, stream):
+                warnings.append(
+                    f"{name} ({doubt}) may run code when it is loaded: register needs a pickle_reason for it"
+                )
+    return warnings
+
+
 def record_statements(store: ArtifactStore, model: str, texts: Mapping[str, str], settings: Mapping[str, Any]) -> None:
     """Add to what persons said of a model: texts by name, and the settings of its training."""
     before = next(iter(store.measurements(model, "train")), {})
