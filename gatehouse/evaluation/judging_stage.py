@@ -18,7 +18,6 @@ from gatehouse.store.store import ArtifactStore
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from gatehouse.evaluation.judgement import BASELINE, CANDIDATE, CHAMPION
     from gatehouse.evaluation.labelled_scores import LabelSpec
     from gatehouse.metrics.metric import Predictions
 
