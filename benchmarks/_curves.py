@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from gatehouse.reports.charts import (Frame, axis_limits, drawn_axes, framed_svg)
+from gatehouse.reports.charts import Frame, axis_limits, drawn_axes, framed_svg
 
 Course = list[tuple[float, float]]
 """The share of all steps that were taken when a trial succeeded, and the best value then; in this order."""

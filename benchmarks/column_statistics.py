@@ -20,7 +20,7 @@ from _flights import write_flights
 from _peers import run_peer
 from _race import Seconds, kept, medians, race
 
-from gatehouse.data.statistics.partial import (BIN_LEVELS, SHOWN_LEVELS, TOP_VALUES, measure_table)
+from gatehouse.data.statistics.partial import BIN_LEVELS, SHOWN_LEVELS, TOP_VALUES, measure_table
 
 WHYLOGS_LEAST, DUCKDB_MOST, TWO_THREADS_MOST = 8.0, 1.0, 0.7
 

@@ -5,7 +5,6 @@ A name that is imported as itself is exported, to type checkers too.
 
 from gatehouse.components.calibrate.component import calibrate as calibrate
 from gatehouse.components.check_leakage.component import check_leakage as check_leakage
-from gatehouse.components.collect_log.component import collect_log as collect_log
 from gatehouse.components.compare_online.component import compare_online as compare_online
 from gatehouse.components.compute_features.component import compute_features as compute_features
 from gatehouse.components.configuration import config as config

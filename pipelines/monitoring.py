@@ -4,7 +4,6 @@ from typing import Any
 
 from kfp import dsl
 
-from gatehouse.monitoring.collecting_stage import collect_log
 from gatehouse.monitoring.retraining_stage import retrain
 from gatehouse.monitoring.stage import monitor
 from gatehouse.pipelines.catalog import names
@@ -47,12 +46,9 @@ def monitoring(project: Project, tasks: Tasks) -> Any:
             tasks.add_reconciliation(names())
             present = tasks.add(resolve, model_name=file.model, required=True, files=False)
             model = present.outputs["champion"]
-            log = tasks.add(collect_log, log=predictions, model=model)
             data = add_data_tasks(tasks, source, window, backfill, since=since, until=until)
             watched = tasks.add(
                 monitor,
-                reference=present.outputs["training_set"],
-                split=present.outputs["split"],
                 current=data.training_set,
                 since=since,
                 until=until,
@@ -60,13 +56,12 @@ def monitoring(project: Project, tasks: Tasks) -> Any:
                 stale=data.stale,
                 model=model,
                 evaluation=present.outputs["evaluation"],
-                predictions=log.outputs["predictions"],
+                predictions=predictions,
                 unlabelled=add_unlabelled_rows(tasks, data),
             )
             tasks.add(
                 retrain,
                 **dict[str, Any](project=project.name, model_name=file.model, source=source, window=window),
-                model=model,
                 drift=watched.outputs["drift"],
                 registered=present.outputs["registered"],
                 until=until,

@@ -69,7 +69,7 @@ def training(project: Project, tasks: Tasks) -> Any:
                 **{name: getattr(data, name) for name in ("verdict", "reasons", "leakage")},
             )
             parts = divided.outputs["split"]
-            candidate = _add_candidate_task(tasks, data, parts, divided.outputs["transformation"], seed)
+            candidate = _add_candidate_task(tasks, parts, divided.outputs["transformation"], seed)
             checks = {
                 "split_checks": divided.outputs["split_checks"],
                 "validation": data.validation,
@@ -81,7 +81,7 @@ def training(project: Project, tasks: Tasks) -> Any:
     return pipeline
 
 
-def _add_candidate_task(tasks: Tasks, data: Data, parts: Any, transformation: Any, seed: Any) -> Any:
+def _add_candidate_task(tasks: Tasks, parts: Any, transformation: Any, seed: Any) -> Any:
     """The search where wanted, training on the full budget, and calibration where wanted; returns the candidate."""
     file = tasks.project.file
     scheduling = 0.0 if isinstance(file.launch, LocalLaunch) else file.launch.scheduling_minutes
@@ -94,7 +94,6 @@ def _add_candidate_task(tasks: Tasks, data: Data, parts: Any, transformation: An
         *([calibrate] if file.calibration else []),
         title="Search and train" if file.tuning else "Train",
         minutes=trainings * minutes,
-        training_set=data.training_set,
         split=parts,
         transformation=transformation,
         spec=parameter_of(file.training),

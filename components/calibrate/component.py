@@ -9,8 +9,6 @@ from gatehouse.components.interface import component
 def calibrate(
     store: str,
     model: str,
-    training_set: str,
-    split: str,
     spec: dict = {},
     rerun: str = "",
 ) -> NamedTuple("Outputs", [("model", str), ("threshold", float), ("summary", str)]):
@@ -19,8 +17,6 @@ def calibrate(
     Args:
         store: Address of the artifact store.
         model: Reference of the model.
-        training_set: Reference of its training set.
-        split: Reference of its split.
         spec: What is fitted, as a CalibrationSpec.
         rerun: Stages that run whatever the memo holds, as train,evaluate; empty for none.
 
@@ -33,5 +29,5 @@ def calibrate(
     from gatehouse.training.calibration.stage import calibrate as run_calibrate
 
     run = runner(open_store(store), rerun)
-    request = request_of(run_calibrate, model=model, training_set=training_set, split=split, spec=spec)
+    request = request_of(run_calibrate, model=model, spec=spec)
     return values_of(run(run_calibrate, request))

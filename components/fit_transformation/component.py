@@ -8,7 +8,6 @@ from gatehouse.components.interface import component
 @component("control", title="Fit the transformation", caching=True, cpu="2", memory="4G")
 def fit_transformation(
     store: str,
-    training_set: str,
     split: str,
     model_name: str,
     spec: dict = {},
@@ -18,8 +17,7 @@ def fit_transformation(
 
     Args:
         store: Address of the artifact store.
-        training_set: Reference of the training set.
-        split: Reference of its split.
+        split: Reference of the split of the training set.
         spec: What is fitted, as a TransformationSpec.
         model_name: Name of the model.
         rerun: Stages that run whatever the memo holds, as train,evaluate; empty for none.
@@ -31,7 +29,5 @@ def fit_transformation(
     from gatehouse.training.transformation.stage import fit_transformation as run_fit_transformation
 
     run = runner(open_store(store), rerun)
-    request = request_of(
-        run_fit_transformation, training_set=training_set, split=split, spec=spec, model_name=model_name
-    )
+    request = request_of(run_fit_transformation, split=split, spec=spec, model_name=model_name)
     return values_of(run(run_fit_transformation, request))

@@ -7,11 +7,10 @@ from kfp import dsl
 from gatehouse.components.interface import component
 
 
-@component("training", title="Compare with the champion's data", caching=True, cpu="2", memory="4G")
+@component("training", title="Compare with the champion's data", cpu="2", memory="4G")
 def monitor(
     store: str,
-    reference: str,
-    split: str,
+    model: str,
     current: str,
     since: str,
     until: str,
@@ -20,7 +19,6 @@ def monitor(
     metrics: dsl.Output[dsl.Metrics],
     spec: dict = {},
     stale: list = [],
-    model: str = "",
     evaluation: str = "",
     predictions: str = "",
     unlabelled: str = "",
@@ -30,16 +28,15 @@ def monitor(
 
     Args:
         store: Address of the artifact store.
-        reference: Training set of the champion.
-        split: Its split.
+        model: Reference of the champion, whose rows and predictions are those of before.
         current: Training set with the newest rows.
         since: Only rows decided from this time on, ISO 8601; empty for all after the last train row.
         until: Only rows decided before this time; empty for all.
         spec: What is checked, as a MonitoringSpec.
         stale: For each stale feature view why it is stale.
-        model: Reference of the champion, whose predictions are checked too; empty for none.
         evaluation: Reference of its evaluation at the gate; empty for none.
-        predictions: Reference of a log of predictions; empty to score the newest rows with the champion.
+        predictions: A log of predictions: a reference, `latest` for the newest of batch scoring, or Parquet files;
+            empty to score the newest rows with the champion.
         unlabelled: Reference of decisions whose label is not known yet, which are checked too; empty for none.
         rerun: Stages that run whatever the memo holds, as train,evaluate; empty for none.
 
@@ -53,12 +50,13 @@ def monitor(
         metrics: The number of each check, for the UI.
     """
     from gatehouse.monitoring.report import present
+    from gatehouse.monitoring.rows import collect_log
     from gatehouse.monitoring.stage import monitor as watch
-    from gatehouse.store.parameters import open_store, request_of, runner
+    from gatehouse.store.parameters import filled_in, open_store, request_of, runner
 
     opened = open_store(store)
-    compared = {"reference": reference, "split": split, "current": current, "since": since, "until": until}
-    compared |= {"model": model, "evaluation": evaluation, "predictions": predictions}
+    compared = {"model": model, "current": current, "since": since, "until": until, "evaluation": evaluation}
+    compared["predictions"] = collect_log(opened, filled_in(predictions), model)
     request = request_of(watch, **compared, unlabelled=unlabelled, stale=stale, spec=spec)
     result = runner(opened, rerun)(watch, request)
     present(opened, result.drift, report, summary, metrics)

@@ -58,17 +58,23 @@ def monitor_dataset(
         metrics: The number of each check for the UI.
     """
     from gatehouse.data.datasets import read_dataset
-    from gatehouse.monitoring.datasets import compare
+    from gatehouse.data.splitting.publication import publish_rows
     from gatehouse.monitoring.report import present
+    from gatehouse.monitoring.rows import ComparedColumns, MonitorRequest
     from gatehouse.monitoring.spec import MonitoringSpec
+    from gatehouse.monitoring.stage import monitor
     from gatehouse.store.parameters import checked, given, open_store
 
     settings = checked("spec", MonitoringSpec, given("spec", spec, spec_file, default={}))
     columns = {"label": label, "score": score, "task": task, "positive": positive}
     columns |= {"event_time": event_time, "group": group}
-    before, now = (read_dataset(dataset.path, format) for dataset in (baseline, current))
     opened = open_store(store)
-    result = compare(opened, settings, before, now, columns, features)
+    before, now = (
+        str(publish_rows(opened, "tables", "rows", read_dataset(dataset.path, format), {}, {}))
+        for dataset in (baseline, current)
+    )
+    compared = checked("columns", ComparedColumns, {**columns, "features": features})
+    result = monitor(MonitorRequest(baseline=before, current=now, columns=compared, spec=settings), opened)
     present(opened, result.drift, report, summary, metrics)
     if not store:
         for artifact in (report, summary, metrics):

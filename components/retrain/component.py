@@ -10,7 +10,6 @@ def retrain(
     store: str,
     project: str,
     model_name: str,
-    model: str,
     drift: str,
     spec: dict = {},
     registered: str = "",
@@ -26,8 +25,7 @@ def retrain(
         store: Address of the artifact store.
         project: Name of the project.
         model_name: Name under which models are registered.
-        model: Reference of the champion.
-        drift: Reference of the drift report.
+        drift: Reference of the drift report, which names the champion.
         registered: When the champion was registered, in UTC; empty if not known.
         source: Where the training reads the raw tables; empty for the project's source.
         window: The events that the training reads; empty for all.
@@ -51,7 +49,6 @@ def retrain(
         run_retrain,
         project=project,
         model_name=model_name,
-        model=model,
         drift=drift,
         registered=registered,
         source=source,

@@ -31,9 +31,12 @@ def score_dataset(
         predictions: The rows, with probability and positive for two classes, class and probabilities for several,
             prediction, or score, as Parquet.
     """
+    import pyarrow.parquet as pq
+
     from gatehouse.data.datasets import read_dataset, write_dataset
+    from gatehouse.data.splitting.publication import publish_rows
     from gatehouse.errors import ConfigurationError
-    from gatehouse.monitoring.scoring_stage import score_table
+    from gatehouse.monitoring.scoring_stage import ScoreRequest, score
     from gatehouse.store.parameters import open_store
     from gatehouse.store.reference import Reference
 
@@ -45,7 +48,8 @@ def score_dataset(
         )
     reference = str(Reference.parse(address))
     opened = open_store(store or address.removesuffix(reference).rstrip("/"))
-    scored = score_table(opened, reference, read_dataset(dataset.path, format))
-    write_dataset(scored, predictions.path)
+    rows = publish_rows(opened, "tables", "rows", read_dataset(dataset.path, format), {}, {})
+    result = score(ScoreRequest(model=reference, rows=str(rows)), opened)
+    write_dataset(pq.ParquetDataset(opened.paths(result.predictions)).read(), predictions.path)
     predictions.metadata["model"] = opened.address_of(reference)
-    return (scored.num_rows, opened.address_of(reference))
+    return (result.rows, opened.address_of(reference))

@@ -43,6 +43,6 @@ def split(
     run = runner(open_store(store), rerun)
     run(require_no_leakage, request_of(require_no_leakage, verdict=verdict, reasons=reasons, report=leakage))
     parts = run(divide, request_of(divide, training_set=training_set, spec=spec))
-    fitting = {"training_set": training_set, "split": parts.split, "spec": transformation, "model_name": model_name}
+    fitting = {"split": parts.split, "spec": transformation, "model_name": model_name}
     fitted = run(fit_transformation, request_of(fit_transformation, **fitting))
     return (parts.split, parts.split_checks, fitted.transformation)

@@ -10,7 +10,6 @@ from gatehouse.components.interface import component
 @component("training", title="Train the candidate", cpu="2", memory="8G", minutes=510)
 def train(
     store: str,
-    training_set: str,
     split: str,
     transformation: str,
     spec: dict,
@@ -29,8 +28,7 @@ def train(
 
     Args:
         store: Address of the artifact store.
-        training_set: Reference of the training set.
-        split: Reference of its split.
+        split: Reference of the split of the training set.
         transformation: Reference of the transformation fitted on its train part.
         spec: What to train, as a TrainSpec; of a search, all other settings.
         model_name: Name of the model.
@@ -62,8 +60,7 @@ def train(
 
     opened = open_store(store)
     run, experiment = runner(opened, rerun), ""
-    data = {"training_set": training_set, "split": split}
-    rows = {**data, "transformation": transformation, "model_name": model_name}
+    rows = {"split": split, "transformation": transformation, "model_name": model_name}
     training = train_spec(as_written(spec) | ({"seed": seed} if seed >= 0 else {}))
     if search:
         settings = {"base": training.model_dump(mode="json"), "spec": search, "seed": training.seed}
@@ -80,7 +77,7 @@ def train(
         metrics.log_metric(f"validation_{name}", value)
     model = trained.model
     if calibration:
-        model = run(calibrate, request_of(calibrate, model=model, **data, spec=calibration)).model
+        model = run(calibrate, request_of(calibrate, model=model, spec=calibration)).model
     candidate.metadata["reference"] = opened.address_of(model)
     report.metadata["reference"] = trials.metadata["reference"] = opened.address_of(experiment or trained.model)
     return (model, experiment)

@@ -8,7 +8,6 @@ from gatehouse.components.interface import component
 @component("training", title="Tune hyperparameters", cpu="2", memory="8G", minutes=240)
 def tune(
     store: str,
-    training_set: str,
     split: str,
     transformation: str,
     base: dict,
@@ -24,8 +23,7 @@ def tune(
 
     Args:
         store: Address of the artifact store.
-        training_set: Reference of the training set.
-        split: Reference of its split.
+        split: Reference of the split of the training set.
         transformation: Reference of the transformation fitted on its train part.
         base: All settings that are not searched.
         spec: The experiment.
@@ -47,7 +45,6 @@ def tune(
     run = runner(open_store(store), rerun)
     request = request_of(
         run_tune,
-        training_set=training_set,
         split=split,
         transformation=transformation,
         base=base,

@@ -148,9 +148,9 @@ def test_every_rule_has_a_breach_here_and_its_reason_in_the_documentation() -> N
 def test_a_task_whose_failure_is_let_pass_is_not_cached(released: Path) -> None:
     monitoring = read_spec(released / "flights-monitoring.yaml")
     spec = deepcopy(monitoring.spec)
-    assert _task(spec, "monitor")["cachingOptions"]["enableCache"]
-    _container(spec, "monitor")["env"] = [{"name": TOLERATE, "value": "monitor"}]
+    assert _task(spec, "retrieve-decisions")["cachingOptions"]["enableCache"]
+    _container(spec, "retrieve-decisions")["env"] = [{"name": TOLERATE, "value": "retrieve_decisions"}]
     (result,) = breaches(dataclasses.replace(monitoring, spec=spec))
-    assert result.startswith("task exit-handler-1/monitor: cache: expected enableCache=False")
-    _task(spec, "monitor")["cachingOptions"] = {}
+    assert result.startswith("task exit-handler-1/retrieve-decisions: cache: expected enableCache=False")
+    _task(spec, "retrieve-decisions")["cachingOptions"] = {}
     assert list(breaches(dataclasses.replace(monitoring, spec=spec))) == []

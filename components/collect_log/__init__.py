@@ -1,1 +1,0 @@
-"""The component `collect_log`."""
