@@ -39,7 +39,6 @@ def own_pipeline(project: Path, store: str, location: str, seed: int) -> Any:
             parts = gh.split(
                 store=store, training_set=rows, spec=spec, transformation=fitting, model_name=MODEL
             ).outputs
-            data = {"store": store, "training_set": rows, "split": parts["split"]}
             settings = {"spec": gh.config(file, "training"), "seed": seed, "model_name": MODEL}
             trained = gh.train(
                 store=store, split=parts["split"], transformation=parts["transformation"], **settings
