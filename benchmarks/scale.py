@@ -227,7 +227,6 @@ _STAGES: dict[str, tuple[Stage[Any, Any], Callable[[Project, Results], Any]]] = 
     "fit_transformation": (
         fit_transformation,
         lambda project, earlier: FitRequest(
-            training_set=earlier["training_set"],
             split=earlier["split"],
             spec=project.file.transformation,
             model_name=project.file.model,
@@ -236,7 +235,6 @@ _STAGES: dict[str, tuple[Stage[Any, Any], Callable[[Project, Results], Any]]] = 
     "train": (
         train,
         lambda project, earlier: TrainRequest(
-            training_set=earlier["training_set"],
             split=earlier["split"],
             transformation=earlier["transformation"],
             spec=project.file.training,

@@ -20,9 +20,9 @@ from typing import Any
 import yaml
 from _race import kept
 
-from gatehouse.data.sources.raw_file import archive_members
 from gatehouse.data.sources.catalog import SourceSpec, parse_source
 from gatehouse.data.sources.files import SdistSource
+from gatehouse.data.sources.raw_file import archive_members
 from gatehouse.store.store import ArtifactStore
 
 PROJECT = Path(__file__).parent.parent / "pipelines" / "projects" / "flights" / "project.yaml"

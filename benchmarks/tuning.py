@@ -378,13 +378,13 @@ def busy() -> bool:
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:cores])
     with tempfile.TemporaryDirectory() as folder:
         store = ArtifactStore.open(Path(folder) / "store")
-        training_set, split = published_flights(store, Path(folder), 60_000)
+        _, split = published_flights(store, Path(folder), 60_000)
         epochs = {"stopping.epochs": 4, "stopping.patience": 4, "parallelism.processes": 1}
         spec = ExperimentSpec.model_validate(
             {"parameters": [RATE, DROPOUT], "algorithm": "random", "max_trial_count": trials, "parallel_trial_count": 4}
             | {"trial_settings": epochs}
         )
-        data = {"training_set": training_set, "split": split, "model_name": "flights"}
+        data = {"split": split, "model_name": "flights"}
         data["transformation"] = fit_transformation(FitRequest(**data), store).transformation
         request = TuneRequest(**data, base=train_spec({}), spec=spec, seed=1)
         before, began = os.times(), time.perf_counter()

@@ -87,38 +87,36 @@ def monitor(
     """
     from gatehouse.data.component_task import ComponentTask, verdict_facts
     from gatehouse.errors import ConfigurationError
-    from gatehouse.monitoring.collecting_stage import collect_log
-    from gatehouse.monitoring.datasets import compare
     from gatehouse.monitoring.report import present
-    from gatehouse.monitoring.spec import MonitoringSpec
+    from gatehouse.monitoring.rows import collect_log
     from gatehouse.monitoring.stage import monitor as watch
-    from gatehouse.store.parameters import checked, configuration_of
+    from gatehouse.store.parameters import configuration_of
 
     settings = configuration_of("spec", spec, spec_file, default={})
     if bool(champion) == bool(baseline):
         raise ConfigurationError(f"Expected a champion or a baseline, found {'both' if champion else 'neither'}.")
     run = ComponentTask(store, champion, current if champion else None)
+    compared = {"current": run.published(current, format), "spec": settings}
     if champion:
         model = run.take("champion", champion, "models")
         log = run.find(predictions_table) or (predictions_table.path if predictions_table else predictions)
-        judged = {
+        compared |= {
             "model": model,
             "evaluation": run.take("evaluation", evaluation, "evaluations"),
-            "current": run.take("current", current, "training-sets"),
-            "predictions": run.run(collect_log, log=log, model=model).predictions,
+            "predictions": collect_log(run.store, log, model),
             "unlabelled": run.take("unlabelled", unlabelled, "decisions"),
         }
-        result = run.run(watch, **judged, since=since, until=until, stale=stale, spec=settings)
-        verdict, reasons, warnings = result.verdict, list(result.alarms or result.warnings), list(result.warnings)
+        compared |= {"since": since, "until": until, "stale": stale}
     else:
-        columns = {"label": label, "score": score, "task": task, "positive": positive}
+        columns = {"label": label, "score": score, "task": task, "positive": positive, "features": features}
         columns |= {"event_time": event_time, "group": group}
-        before, now = (run.table(table, format) for table in (baseline, current))
-        checks = checked("spec", MonitoringSpec, settings)
-        result = compare(run.store, checks, before, now, columns, features)
-        known = result.decision != "not judged"
-        verdict = "fail" if result.alarms else "pass" if known else "inconclusive"
-        reasons = list(result.alarms or (() if known else result.reasons))
+        compared |= {"baseline": run.published(baseline, format), "columns": columns}
+    result = run.run(watch, **compared)
+    verdict, judged = result.verdict, result.decision != "not judged"
+    reasons, warnings = list(result.alarms or result.warnings), list(result.warnings)
+    if baseline:
+        verdict = "fail" if result.alarms else "pass" if judged else "inconclusive"
+        reasons = list(result.alarms or (() if judged else result.reasons))
         warnings = [text for text in result.warnings if text.removeprefix("not judged: ") not in reasons]
     present(run.store, result.drift, report, summary, metrics)
     run.label(result.drift, report, summary, metrics)

@@ -54,7 +54,7 @@ def retrain(
     from gatehouse.monitoring.retraining_stage import retrain as order
 
     task = ComponentTask(store, drift, champion)
-    judged = {"drift": task.take("drift", drift, "drift-reports"), "model": task.take("champion", champion, "models")}
+    judged = {"drift": task.take("drift", drift, "drift-reports")}
     judged["registered"] = champion.metadata.get("registered", "")
     run = {"project": project, "model_name": model_name, "source": source, "window": window, "until": until}
     result = task.run(order, **judged, **run, spec=spec)

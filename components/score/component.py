@@ -33,19 +33,13 @@ def score(
             for two classes, class and probabilities for several, prediction, or score.
     """
     from gatehouse.data.component_task import ComponentTask
-    from gatehouse.data.datasets import write_dataset
     from gatehouse.monitoring.scoring_stage import score as score_rows
-    from gatehouse.monitoring.scoring_stage import score_table
 
     task = ComponentTask(store, model)
-    trained = task.take("model", model, "models")
-    if reference := task.find(data, "decisions", "training-sets"):
-        result = task.run(score_rows, model=trained, rows=reference, version=int(model.metadata.get("version", "0")))
-        task.give(predictions, result.predictions, tables=tables, model=task.address(trained))
-        return (result.rows,)
     if task.is_nothing(data):
         task.give(predictions, "")
         return (0,)
-    write_dataset(scored := score_table(task.store, trained, task.table(data, format)), predictions.path)
-    predictions.metadata["model"] = task.address(trained)
-    return (scored.num_rows,)
+    trained, rows = task.take("model", model, "models"), task.published(data, format)
+    result = task.run(score_rows, model=trained, rows=rows, version=int(model.metadata.get("version", "0")))
+    task.give(predictions, result.predictions, tables=tables or not task.find(data), model=task.address(trained))
+    return (result.rows,)

@@ -119,7 +119,7 @@ def from_here(arguments: dict[str, Any]) -> dict[str, Any]:
     paths = {name: str(arguments[name]) for name in ("source", "keys", "predictions") if arguments.get(name)}
     files = {name: path for name, path in paths.items() if name == "source" or "/sha256-" not in path}
     if "predictions" in files:
-        from gatehouse.monitoring.collecting_stage import LATEST  # Late, because it imports pydantic.
+        from gatehouse.monitoring.rows import LATEST  # Late, because it imports pydantic.
 
         if files["predictions"] == LATEST:
             del files["predictions"]

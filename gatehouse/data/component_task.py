@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from gatehouse.data.datasets import Types, read_dataset, write_dataset
+from gatehouse.data.splitting.publication import publish_rows
 from gatehouse.errors import ConfigurationError
 from gatehouse.reports.contents import rendered
 from gatehouse.store.canonical import canonical_json
@@ -110,6 +111,13 @@ class ComponentTask:
             part = artifact.metadata.get("part")
             return self.part(reference, part) if part else self.rows(reference)
         return read_dataset(artifact.path, format, types)
+
+    def published(self, artifact: Any, format: str = "") -> str:
+        """The reference of an artifact's rows, which are published first if no store holds them."""
+        if reference := self.find(artifact):
+            if Reference.parse(reference).kind != "snapshots":
+                return reference
+        return str(publish_rows(self.store, "tables", "rows", self.table(artifact, format), {}, {}))
 
     def rows(self, reference: str) -> pa.Table:
         """All rows of an artifact of the store, a snapshot of one table among them.

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from gatehouse.data.splitting.parts import read_part
+from gatehouse.data.splitting.parts import divided_set, read_part
 from gatehouse.metrics.arithmetic.intervals import NORMAL
 from gatehouse.metrics.catalogue import metric_named
 from gatehouse.metrics.judging import profile_of
@@ -98,11 +98,11 @@ def data_drift(spec: DataDriftSpec, rows: Rows, min_rows: int, importance: Mappi
 
 
 def permuted_importance(
-    store: ArtifactStore, predictor: Predictor, training_set: str, split: str, features: Iterable[str]
+    store: ArtifactStore, predictor: Predictor, split: str, features: Iterable[str]
 ) -> dict[str, float]:
     """Permutation importance by feature on about 2,000 of the champion's test rows."""
     metric = metric_named(profile_of(predictor.task).objective)
-    part = read_part(store, training_set, split, "test", predictor.task).thinned(_SHUFFLED_ROWS)
+    part = read_part(store, divided_set(store, split), split, "test", predictor.task).thinned(_SHUFFLED_ROWS)
     value = metric.measure(part.labels, predictor.read(predictor.predict(part.table), part.groups))
     importance = {}
     for number, name in enumerate(features):

@@ -17,7 +17,7 @@ from gatehouse.metrics.judging import objective_of
 from gatehouse.metrics.metric import Metric, Predictions, all_on_draws
 from gatehouse.metrics.tasks import TASKS
 from gatehouse.monitoring.decision import ALARM, CALIBRATION, CHANCE, IGNORED, PERFORMANCE, QUIET, UNKNOWN, Finding
-from gatehouse.monitoring.rows import TIME
+from gatehouse.monitoring.rows import TIME, Gate
 from gatehouse.monitoring.spec import CalibrationSpec, PerformanceSpec
 from gatehouse.store.store import ArtifactStore
 
@@ -25,19 +25,6 @@ CALIBRATION_ERROR = "calibration_error"
 _SEED = 7
 _LEVEL = 0.95
 _DIGITS = 9
-
-
-@dataclass(frozen=True)
-class Gate:
-    """A metric in the champion's evaluation, and its standard error from the 95 % interval.
-
-    `unit` is what the interval was sampled by, such as `row` or `day`; empty if unknown. `place` says where it was.
-    """
-
-    value: float
-    error: float
-    unit: str = ""
-    place: str = "at the gate"
 
 
 @dataclass(frozen=True)

@@ -35,8 +35,12 @@ def page(store: ArtifactStore, reference: str) -> str:
     """The page of a drift report, as HTML."""
     manifest, body = store.manifest(reference), store.read_json(reference, FILE)
     findings, inputs = _findings(body), manifest.derived_from
-    before = "at the gate" if inputs else "in the baseline"  # Datasets have no artifacts behind them.
-    facts = {role: Reference.parse(inputs[role]).short for role in ("model", "reference", "current") if role in inputs}
+    before = "in the baseline" if "baseline" in inputs else "at the gate"
+    facts = {
+        role: Reference.parse(inputs[role]).short
+        for role in ("model", "reference", "baseline", "current")
+        if role in inputs
+    }
     for name in sorted(body["facts"], key=lambda name: name not in _TIMES):
         facts[name] = moment(body["facts"][name]) if name in _TIMES else body["facts"][name]
     features = [finding for finding in findings if finding.check == DATA and finding.kind]

@@ -28,7 +28,6 @@ class RetrainRequest(StageModel):
 
     project: str
     model_name: str
-    model: str
     drift: str
     registered: str = ""
     source: str = ""
@@ -74,14 +73,20 @@ def retrain(request: RetrainRequest, store: ArtifactStore) -> RetrainResult:
     """Order a training if one is due and no limit holds it back; a cause is ordered once.
 
     An earlier order for this champion that was not submitted comes first: the process that gave it was killed. A window
-    with an end orders nothing: a problem in the past is no reason to train today. Raises ConfigurationError if Kubeflow
-    Pipelines has no training pipeline of the project.
+    with an end orders nothing: a problem in the past is no reason to train today.
+
+    Raises ConfigurationError if Kubeflow Pipelines has no training pipeline of the project, or if the drift report is
+    that of two tables.
     """
     if request.until:
         past = f"only rows before {request.until} were monitored (`until`), as in a backfill, which orders no training"
         return RetrainResult(action="nothing", reasons=(past,), summary=f"orders nothing: {past}")
-    orders = Orders(store, request.model_name)
-    waiting = [order for order in orders.all() if order.champion == request.model and orders.is_open(order)]
+    orders, inputs = Orders(store, request.model_name), store.manifest(request.drift).derived_from
+    if not (champion := inputs.get("model", "")):
+        raise ConfigurationError(
+            f"drift: expected the drift report of a champion, found {request.drift}, which has none."
+        )
+    waiting = [order for order in orders.all() if order.champion == champion and orders.is_open(order)]
     if waiting:
         return _act(request, store, orders, waiting[-1])
     drift, age = store.read_json(request.drift, FILE), 0.0
@@ -90,12 +95,11 @@ def retrain(request: RetrainRequest, store: ArtifactStore) -> RetrainResult:
     asks, why = due(request.spec, drift, age)
     if not asks:
         return RetrainResult(action="nothing", reasons=(_NOTHING,), summary=_NOTHING)
-    reference = store.manifest(request.drift).derived_from["reference"]
     # The triggers, the champion with its training set, and the window, or the schedule's period.
     window = [drift["facts"].get("decided from", ""), drift["facts"].get("to", "")]
     if asks == "schedule":
         window = [str(int(age // request.spec.every_days))]
-    cause = digest_of({"check": asks, "reference": reference, "window": window, "champion": request.model})
+    cause = digest_of({"check": asks, "reference": inputs["reference"], "window": window, "champion": champion})
     limits: list[str] = []
 
     def decide(before: Sequence[Order]) -> Order | None:
@@ -105,7 +109,7 @@ def retrain(request: RetrainRequest, store: ArtifactStore) -> RetrainResult:
         if limits:
             return None
         parameters = {name: value for name in ("source", "window") if (value := getattr(request, name))}
-        return Order(cause, f"{request.project}-training-{cause[:12]}", request.model, why, parameters, time.time())
+        return Order(cause, f"{request.project}-training-{cause[:12]}", champion, why, parameters, time.time())
 
     order = orders.give(decide)
     if order is None:

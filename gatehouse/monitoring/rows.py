@@ -1,13 +1,19 @@
 """The rows to compare: the champion's training rows, the reference, and the newest rows with their labels."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from pydantic import Field
 
 from gatehouse.configuration.times import zoned
 from gatehouse.errors import ConfigurationError, GatehouseError
 from gatehouse.metrics.tasks import TASKS, declared_task
 from gatehouse.monitoring.spec import MonitoringSpec
+from gatehouse.store.identity import Spec
+from gatehouse.store.manifest import Column, Manifest
+from gatehouse.store.reference import Reference
+from gatehouse.store.stage import StageModel
 from gatehouse.store.store import ArtifactStore
 from gatehouse.training.model_spec import learned_parts
 
@@ -16,8 +22,9 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import pyarrow as pa
 
+    from gatehouse.metrics.metric import Predictions
+    from gatehouse.monitoring.decision import Finding
     from gatehouse.monitoring.movement import Numbers
-    from gatehouse.monitoring.stage import MonitorRequest
 
 TIME = "decision_time"
 LOG_TABLE = "predictions"
@@ -32,6 +39,53 @@ class MissingColumnError(GatehouseError):
     """The newest rows lack a column that the model was trained on."""
 
     permanent = True
+
+
+LATEST = "latest"
+
+
+class ComparedColumns(Spec):
+    """The columns of two tables of any origin that are compared."""
+
+    features: tuple[str, ...] = Field(
+        (),
+        description="The columns to compare; empty for all numbers and categories that the baseline has besides, "
+        "without those that have another value in each row.",
+    )
+    label: str = Field("", description="Column of labels, null while they are not known; empty for none.")
+    score: str = Field("", description="Column of predictions, or the beginning of one for each class.")
+    task: str = Field("binary", description="binary, multiclass, regression or ranking.")
+    positive: str = Field("", description="The positive one of two classes with names.")
+    event_time: str = Field("", description="Column with the time of each row; empty if rows are independent.")
+    group: str = Field("", description="Column of the rows that are ranked together; empty for none.")
+
+
+class MonitorRequest(StageModel):
+    """The newest rows, and a champion that was trained on earlier ones, or a table with such rows.
+
+    Attributes:
+        current: The newest rows: a training set, or of a `baseline` any table.
+        model: The champion; its lineage names the rows that it was trained on.
+        baseline: A table of any origin in place of the champion.
+        columns: The columns of these two tables.
+        since: Only rows decided from this time on, ISO 8601; empty for all after the last train row.
+        evaluation: The champion's evaluation at the gate; empty for none.
+        predictions: A log of predictions with their features; empty to score the newest rows with the champion.
+        unlabelled: Decisions whose label is not known yet, with their features, for checks that need no label; empty
+            for none.
+    """
+
+    current: str
+    model: str = ""
+    baseline: str = ""
+    columns: ComparedColumns = ComparedColumns()
+    since: str = ""
+    until: str = ""
+    evaluation: str = ""
+    predictions: str = ""
+    unlabelled: str = ""
+    stale: tuple[str, ...] = ()
+    spec: MonitoringSpec
 
 
 @dataclass(frozen=True)
@@ -78,13 +132,59 @@ class Rows:
         return units_of(self.reference, unit), units_of(self.current, unit)
 
 
-def read_rows(request: "MonitorRequest", store: ArtifactStore) -> Rows:
+@dataclass(frozen=True)
+class Gate:
+    """A metric in the champion's evaluation, and its standard error from the 95 % interval.
+
+    `unit` is what the interval was sampled by, such as `row` or `day`; empty if unknown. `place` says where it was.
+    """
+
+    value: float
+    error: float
+    unit: str = ""
+    place: str = "at the gate"
+
+
+@dataclass(frozen=True)
+class Scored:
+    """Predictions for the rows to compare, and a metric's earlier value by its name; computed when they are needed."""
+
+    before: "Callable[[], Predictions]"
+    now: "Callable[[], Predictions]"
+    labelled: "Callable[[Any], Predictions]"
+    gate: Callable[[str], Gate | None]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """All that the checks need.
+
+    Attributes:
+        scored: None without predictions on both sides.
+        importance: Importance by feature, computed when it is needed; empty if all weigh the same.
+        remarks: Findings that no check has made.
+    """
+
+    spec: MonitoringSpec
+    rows: Rows
+    scored: Scored | None
+    importance: Callable[[], Mapping[str, float]] = dict
+    remarks: "Sequence[Finding]" = ()
+
+
+def read_rows(request: MonitorRequest, store: ArtifactStore) -> Rows:
     """Read the rows to compare; `monitor` lists the errors."""
     import pyarrow as pa
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
-    spec, manifest, newest = request.spec, store.manifest(request.reference), store.manifest(request.current)
+    spec, model, newest = request.spec, store.manifest(request.model), store.manifest(request.current)
+    if not {"training_set", "split"} <= model.derived_from.keys():
+        raise ConfigurationError(
+            f"model: expected a model of `train`, whose lineage names its rows, found {request.model}. Compare the "
+            "newest rows with a table of the earlier ones (`baseline`)."
+        )
+    manifest, split = store.manifest(model.derived_from["training_set"]), model.derived_from["split"]
     details, keys = manifest.details, [*newest.details.get("entity_keys", ()), TIME]
     needed = [*details["numeric"], *details["categorical"], details["label"], TIME]
     present = {column.name for column in newest.columns}
@@ -102,11 +202,10 @@ def read_rows(request: "MonitorRequest", store: ArtifactStore) -> Rows:
     extra = [*keys, details.get("group") or TIME, significance.unit if significance else ""]
     extra.append(spec.performance.resample_by if spec.performance else "")
     columns = [*dict.fromkeys([*needed, *(name for name in extra if name in present)])]
-    trained = pq.ParquetDataset(store.paths(request.reference)).read(
+    trained = pq.ParquetDataset(store.paths(manifest.reference)).read(
         columns=[column.name for column in manifest.columns if column.name in columns]
     )
-    learned = learned_parts(store.manifest(request.model).configuration if request.model else {})
-    parts = [pq.read_table(store.path(request.split, f"{part}.parquet")) for part in learned]
+    parts = [pq.read_table(store.path(split, f"{part}.parquet")) for part in learned_parts(model.configuration)]
     trained = trained.take(pa.concat_tables(parts)["row"])
     every = pq.ParquetDataset(store.paths(request.current)).read(columns=columns)
     last = pc.max(trained[TIME]).cast(every[TIME].type)
@@ -165,7 +264,7 @@ def units_of(table: "pa.Table", unit: str) -> "Numbers":
 
 
 def _logged(
-    request: "MonitorRequest",
+    request: MonitorRequest,
     store: ArtifactStore,
     every: "pa.Table",
     keys: list[str],
@@ -312,3 +411,54 @@ def predicted(log: "pa.Table", task: str) -> "npt.NDArray[np.float64]":
         flat = np.asarray(pc.cast(pc.list_flatten(column), pa.float64()).to_numpy(zero_copy_only=False))
         return flat.reshape(log.num_rows, -1)
     return np.asarray(pc.cast(column, pa.float64()).to_numpy(zero_copy_only=False))
+
+
+def collect_log(store: ArtifactStore, log: str, model: str) -> str:
+    """Reference of a log of predictions, which is published if it is outside the store; empty if `log` is.
+
+    Args:
+        log: A reference of predictions, or of a snapshot with a table `predictions`; `latest` for the newest
+            predictions of the champion by batch scoring; or the path or URL of a Parquet file or a folder of them.
+        model: The champion.
+
+    Raises ConfigurationError if there is no log at the given location.
+    """
+    if not log:
+        return ""
+    import fsspec
+    import pyarrow.parquet as pq
+
+    name = Reference.parse(model).name
+    if log == LATEST:
+        # The champion's predictions with the latest `as_of`; among equal ones, those with the most rows.
+        references = (reference for reference in store.references("predictions") if reference.name == name)
+        manifests = [store.manifest(reference) for reference in references]
+        manifests = [manifest for manifest in manifests if manifest.derived_from.get("model") == model]
+        if not manifests:
+            raise ConfigurationError(f"predictions: expected predictions of {model}, found none in the store.")
+
+        def recency(manifest: Manifest) -> tuple[str, int, str]:
+            return str(manifest.details.get("as_of", "")), manifest.rows or 0, str(manifest.reference)
+
+        return str(max(manifests, key=recency).reference)
+    if "/sha256-" in log:
+        return str(Reference.parse(log))
+    # Parquet files are published unchanged, in the order of their names.
+    files, root = fsspec.core.url_to_fs(log)
+    paths = [root] if files.isfile(root) else sorted(files.glob(f"{root.rstrip('/')}/**/*.parquet"))
+    if not paths:
+        raise ConfigurationError(f"predictions: expected Parquet files at {log}, found none.")
+    with store.workspace() as workspace:
+        files_by_name = {}
+        for number, path in enumerate(paths):
+            target = workspace / f"part-{number:05d}.parquet"
+            files.get_file(path, str(target))
+            files_by_name[target.name] = target
+        rows = {part: pq.read_metadata(target).num_rows for part, target in files_by_name.items()}
+        schema = pq.read_schema(next(iter(files_by_name.values())))
+        columns = [Column(field.name, str(field.type), field.nullable) for field in schema]
+        return str(
+            store.publish(
+                "prediction-logs", name, {**files_by_name}, columns=columns, rows=sum(rows.values()), rows_per_file=rows
+            )
+        )

@@ -24,6 +24,8 @@ PIECE = "score-piece"
 """The stage under which the memo keeps the predictions of a piece of rows."""
 USUAL, MOST = 1 << 15, 1 << 16
 """Rows of a piece: about, and at most."""
+_KEYED = {"entity_keys", "decision_time"}
+"""Details of rows whose manifest says what identifies a row."""
 
 
 class ScoreRequest(StageModel):
@@ -45,12 +47,15 @@ class ScoreResult(StageModel):
 def score(request: ScoreRequest, store: ArtifactStore) -> ScoreResult:
     """Score rows with a model: Parquet files of keys, decision time, predictions, model and version.
 
+    Rows whose manifest names no keys and decision time, as those of a table of any origin, keep all their columns, with
+    the predictions after them.
+
     Each piece is kept as soon as it is scored, under the digest of its rows: a run that was killed resumes after the
     last one, and a table that shares rows with an earlier one reuses the pieces that they have in common.
 
     Raises:
-        ConfigurationError: if the table has no rows, lacks a feature or does not name its keys, is of another task or
-            has other keys than the model's training set, or its features were computed differently.
+        ConfigurationError: if the table has no rows, lacks a feature, is of another task or has other keys than the
+            model's training set, its features were computed differently, or a column has the name of a prediction.
         FeatureError: if a feature is not as it was in training.
     """
     from gatehouse.features.definitions.changes import require_same_features
@@ -62,13 +67,15 @@ def score(request: ScoreRequest, store: ArtifactStore) -> ScoreResult:
     trained, current = (artifact.derived_from.get("definitions", "") for artifact in (training_set, manifest))
     if trained and current:
         require_same_features(store, str(training_set.configuration["service"]), trained, current)
-    names = [*manifest.details["entity_keys"], manifest.details["decision_time"]]
-    columns = [*dict.fromkeys([*names, *predictor.features])]
+    details = manifest.details
+    keys = [*details["entity_keys"], details["decision_time"]] if details.keys() >= _KEYED else []
+    kept = keys or [column.name for column in manifest.columns]
+    columns, cutting = [*dict.fromkeys([*kept, *predictor.features])], keys or predictor.features
     classes, files, done = classes_of(store, request.model), {}, 0
     schema: tuple[Column, ...] = ()
-    for number, piece in enumerate(pieces_of(store.paths(request.rows), columns, names)):
+    for number, piece in enumerate(pieces_of(store.paths(request.rows), columns, cutting)):
         path = f"part-{number:05d}.parquet"
-        files[path], schema = _scored(request, store, predictor, classes, piece, names)
+        files[path], schema = _scored(request, store, predictor, classes, piece, kept, bool(keys))
         done += piece.num_rows
         logger.info("%s: %d of %d rows", path, done, manifest.rows)
     published = store.publish(
@@ -80,41 +87,13 @@ def score(request: ScoreRequest, store: ArtifactStore) -> ScoreResult:
         derived_from={"model": request.model, "rows": request.rows},
         configuration={"version": request.version},
         details={
-            "entity_keys": names[:-1],
-            "decision_time": names[-1],
+            **({"entity_keys": keys[:-1], "decision_time": keys[-1]} if keys else {}),
             "task": predictor.task.name,
             "classes": list(classes),
             "as_of": manifest.configuration.get("as_of", ""),
         },
     )
     return ScoreResult(predictions=str(published), rows=done)
-
-
-def score_table(store: ArtifactStore, model: str, table: "pa.Table") -> "pa.Table":
-    """The rows of any table with the columns of `answers` after their own.
-
-    Raises:
-        ConfigurationError: if the model is none that Gatehouse trained, the table has no rows, lacks features, or has a
-            column with the name of an answer.
-        FeatureError, PredictionError: as `answers`.
-    """
-    import pyarrow as pa
-
-    from gatehouse.training.scoring.predictor import Predictor
-
-    predictor, classes = Predictor.load(store, model), classes_of(store, model)
-    if lacking := [name for name in predictor.features if name not in table.column_names]:
-        present = ", ".join(table.column_names)
-        raise ConfigurationError(f"The Dataset lacks features of the model: {', '.join(lacking)}. It has {present}.")
-    if not table.num_rows:
-        raise ConfigurationError("The Dataset has no rows to score.")
-    pieces = (table.slice(start, MOST) for start in range(0, table.num_rows, MOST))
-    scores = pa.concat_tables(answers(predictor, piece, classes) for piece in pieces)
-    if twice := [name for name in scores.column_names if name in table.column_names]:
-        raise ConfigurationError(f"The Dataset has columns with names of predictions: {', '.join(twice)}. Rename them.")
-    for name in scores.column_names:
-        table = table.append_column(name, scores[name])
-    return table
 
 
 def answers(predictor: "Predictor", rows: "pa.Table", classes: Sequence[str]) -> "pa.Table":
@@ -152,16 +131,16 @@ def classes_of(store: ArtifactStore, model: str) -> tuple[str, ...]:
 
 def _require_fit(manifest: Manifest, predictor: "Predictor", training_set: Manifest) -> None:
     details, where = manifest.details, str(manifest.reference)
-    if "entity_keys" not in details or "decision_time" not in details:
-        raise ConfigurationError(f"{where}: expected a manifest that names keys and decision time.")
     if (task := details.get("task", predictor.task.name)) != predictor.task.name:
         raise ConfigurationError(f"{where}: expected rows of the task {predictor.task.name}, found {task}.")
-    trained, keys = (", ".join(artifact.details["entity_keys"]) for artifact in (training_set, manifest))
-    if keys != trained:
+    trained, keys = (", ".join(side.details.get("entity_keys", ())) for side in (training_set, manifest))
+    if details.keys() >= _KEYED and keys != trained:
         raise ConfigurationError(f"{where}: expected rows with the entity keys {trained}, found {keys}.")
-    present = {column.name for column in manifest.columns}
+    present = [column.name for column in manifest.columns]
     if lacking := [name for name in predictor.features if name not in present]:
-        raise ConfigurationError(f"{where}: expected the features of the model, found no {', '.join(lacking)}.")
+        raise ConfigurationError(
+            f"{where}: expected the features of the model, found no {', '.join(lacking)}. It has {', '.join(present)}."
+        )
     if not manifest.rows:
         raise ConfigurationError(f"{where}: expected rows to score, found none.")
 
@@ -205,6 +184,7 @@ def _scored(
     classes: tuple[str, ...],
     piece: "pa.Table",
     names: list[str],
+    keyed: bool,
 ) -> tuple[FileEntry, tuple[Column, ...]]:
     """The file of a piece's predictions with its columns: one that the store has, or a new one."""
     import pyarrow as pa
@@ -216,12 +196,16 @@ def _scored(
         stat = store.objects.stat(entry.blob)
         if stat is not None and stat.bytes == entry.bytes:
             return entry, tuple(Column(**column) for column in kept["columns"])
-    predictions = answers(predictor, piece, classes)
-    table = piece.select(names)
+    predictions, table = answers(predictor, piece, classes), piece.select(names)
+    if repeated := [name for name in predictions.column_names if name in names]:
+        raise ConfigurationError(
+            f"{request.rows} has columns with names of predictions: {', '.join(repeated)}. Rename them."
+        )
     for name in predictions.column_names:
         table = table.append_column(name, predictions[name])
-    table = table.append_column("model", pa.repeat(request.model, len(table)))
-    table = table.append_column("model_version", pa.repeat(request.version, len(table)))
+    if keyed:
+        table = table.append_column("model", pa.repeat(request.model, len(table)))
+        table = table.append_column("model_version", pa.repeat(request.version, len(table)))
     columns = tuple(Column(field.name, str(field.type), field.nullable) for field in table.schema)
     entry = store.keep("predictions.parquet", _bytes_of(table), table.num_rows)
     remember(store, PIECE, key, {"file": asdict(entry), "columns": [asdict(column) for column in columns]})

@@ -149,6 +149,10 @@ class RetrainSpec(Spec):
     budget_days: int = Field(30, ge=1, description="Length of that period.")
 
 
+CHECKS = ("data_drift", "prediction_drift", "label_drift", "performance", "calibration", "quality", "freshness")
+"""The checks of a MonitoringSpec."""
+
+
 class MonitoringSpec(Spec):
     """The checks of the newest rows. Each check has its own settings; `null` switches it off."""
 

@@ -1,46 +1,22 @@
 """The monitor stage: what changed since the champion was trained, how much it matters, and whether to retrain."""
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from gatehouse.monitoring.spec import DataDriftSpec, MonitoringSpec, PerformanceSpec
+from gatehouse.errors import ConfigurationError
+from gatehouse.monitoring.rows import Comparison, MonitorRequest, Scored, predicted, read_rows
+from gatehouse.monitoring.spec import DataDriftSpec, PerformanceSpec
 from gatehouse.store.canonical import canonical_json
 from gatehouse.store.identity import identity_of
+from gatehouse.store.reference import Reference
 from gatehouse.store.stage import StageModel, stage
 from gatehouse.store.store import ArtifactStore
 
 if TYPE_CHECKING:
-    from gatehouse.metrics.metric import Predictions
     from gatehouse.monitoring.decision import Finding
-    from gatehouse.monitoring.performance import Gate
-    from gatehouse.monitoring.rows import Rows
 
 FILE = "drift.json"
-_INPUTS = ("reference", "split", "current", "model", "evaluation", "predictions", "unlabelled")
-
-
-class MonitorRequest(StageModel):
-    """What a model was trained on (a training set and its split), and the newest rows (another training set).
-
-    Attributes:
-        since: Only rows decided from this time on, ISO 8601; empty for all after the last train row.
-        predictions: A log of predictions with their features; empty to score the newest rows with the champion.
-        unlabelled: Decisions whose label is not known yet, with their features, for checks that need no label; empty
-            for none.
-    """
-
-    reference: str
-    split: str
-    current: str
-    since: str = ""
-    until: str = ""
-    model: str = ""
-    evaluation: str = ""
-    predictions: str = ""
-    unlabelled: str = ""
-    stale: tuple[str, ...] = ()
-    spec: MonitoringSpec
+_INPUTS = ("current", "model", "baseline", "evaluation", "predictions", "unlabelled")
 
 
 class MonitorResult(StageModel):
@@ -63,74 +39,68 @@ class MonitorResult(StageModel):
 
 @stage("monitor", title="Compare with the champion's data", pages={"drift-reports": "gatehouse.monitoring.report:page"})
 def monitor(request: MonitorRequest, store: ArtifactStore) -> MonitorResult:
-    """Check the newest rows; the artifact holds `drift.json`.
+    """Check the newest rows against those of a champion, or of any table; the artifact holds `drift.json`.
 
     With fewer rows than `min_rows`, or if no check of drift or performance could run, the decision is `not judged`,
     with a warning.
 
     Raises:
-        MissingColumnError: if the newest rows lack a feature that the model was trained on.
-        ConfigurationError: if a bound is not a time with a zone, or the classes of labels have other numbers.
+        MissingColumnError: if the newest rows lack a feature that the champion was trained on.
+        ConfigurationError: if there is not one champion or one baseline, a bound is not a time with a zone, the classes
+            of labels have other numbers, or columns of tables are missing or have other kinds of values.
+        ScoringError: if performance is measured on tables, and a row with a label has no score that the task allows.
     """
-    from functools import partial
+    from gatehouse.monitoring.tables import compared_tables
+
+    if bool(request.model) == bool(request.baseline):
+        raise ConfigurationError(
+            "Expected the champion (`model`) or a table of earlier rows (`baseline`), found "
+            f"{'both' if request.model else 'neither'}."
+        )
+    compared = compared_tables(request, store) if request.baseline else _compared_with_champion(request, store)
+    judged = [*findings(request, compared), *compared.remarks]
+    return _published(request, compared, judged, store)
+
+
+def _compared_with_champion(request: MonitorRequest, store: ArtifactStore) -> Comparison:
+    from functools import cache, partial
 
     from gatehouse.monitoring import checks, performance
-    from gatehouse.monitoring.rows import predicted, read_rows
     from gatehouse.training.scoring.predictor import Predictor
 
     rows, data = read_rows(request, store), request.spec.data_drift
-    judged = request.model and rows.current.num_rows >= request.spec.min_rows
-    predictor = Predictor.load(store, request.model) if judged else None
-    importance: Callable[[], Mapping[str, float]] = dict
-    if data and data.weights == "importance" and predictor is not None:
-        trained = (request.reference, request.split, rows.features)
-        importance = partial(checks.permuted_importance, store, predictor, *trained)
-    scored = None
-    if predictor is not None:
-        read, predict = predictor.read, predictor.predict
-        now = partial(predicted, task=rows.task) if rows.logged else predict  # from the log if there is one
-        scored = Scored(
-            before=lambda: read(predict(rows.reference)),
-            now=lambda: read(now(rows.current)),
-            labelled=lambda groups: read(now(rows.labelled), groups),
-            gate=partial(performance.gate_of, store, request.evaluation),
-        )
-    return publish_drift_report(
-        request.spec,
-        rows,
-        list(findings(request.spec, rows, request.stale, importance, scored)),
-        store,
-        store.manifest(request.reference).name,
-        derived_from={role: reference for role in _INPUTS if (reference := getattr(request, role))},
-        configuration={"since": request.since, "until": request.until},
+
+    @cache
+    def champion() -> Predictor:
+        return Predictor.load(store, request.model)
+
+    def now(table: Any) -> Any:
+        return predicted(table, rows.task) if rows.logged else champion().predict(table)
+
+    scored = Scored(
+        before=lambda: champion().read(champion().predict(rows.reference)),
+        now=lambda: champion().read(now(rows.current)),
+        labelled=lambda groups: champion().read(now(rows.labelled), groups),
+        gate=partial(performance.gate_of, store, request.evaluation),
+    )
+    if not (data and data.weights == "importance"):
+        return Comparison(request.spec, rows, scored)
+    split = store.manifest(request.model).derived_from["split"]
+    return Comparison(
+        *(request.spec, rows, scored), lambda: checks.permuted_importance(store, champion(), split, rows.features)
     )
 
 
-@dataclass(frozen=True)
-class Scored:
-    """Predictions for the rows to compare, and a metric's earlier value by its name; computed when they are needed."""
-
-    before: "Callable[[], Predictions]"
-    now: "Callable[[], Predictions]"
-    labelled: "Callable[[Any], Predictions]"
-    gate: "Callable[[str], Gate | None]"
-
-
-def publish_drift_report(
-    spec: MonitoringSpec,
-    rows: "Rows",
-    judged: "list[Finding]",
-    store: ArtifactStore,
-    name: str,
-    derived_from: Mapping[str, str],
-    configuration: Mapping[str, Any],
+def _published(
+    request: MonitorRequest, compared: Comparison, judged: "Sequence[Finding]", store: ArtifactStore
 ) -> MonitorResult:
-    """Decide from the findings of all checks, and publish the drift report `name`."""
+    """Decide from the findings of all checks, and publish the drift report."""
     from dataclasses import asdict
 
     from gatehouse.monitoring.decision import ADVISORY, IGNORED, UNKNOWN, decide
     from gatehouse.monitoring.rows import ASIDE, LEFT_OUT
 
+    spec, rows = compared.spec, compared.rows
     decided = decide(spec, judged)
     decision, reasons = decided.decision, decided.reasons
     warnings = (*decided.warnings, *(f"not judged: {sentence}" for sentence in decided.unchecked))
@@ -139,8 +109,8 @@ def publish_drift_report(
     if not enough:
         few = f"rows: expected at least {spec.min_rows:,} current rows to judge, found {rows.current.num_rows:,}"
         decision, reasons, warnings = "not judged", (few,), (*warnings, few)
-    elif states and all(state in (UNKNOWN, IGNORED) for state in states):
-        lacking = decided.unchecked or ("no check of drift or performance could run",)
+    elif all(state in (UNKNOWN, IGNORED) for state in states):
+        lacking = decided.unchecked or (f"no check of drift or performance {'could run' if states else 'is on'}",)
         enough, decision, reasons = False, "not judged", lacking
     advice = {ASIDE: "monitor a log of predictions with its features (`predictions`)", LEFT_OUT: "log the features"}
     unseen = tuple(
@@ -159,12 +129,16 @@ def publish_drift_report(
         "warnings": [*decided.warnings, *unseen],
         "unchecked": list(decided.unchecked),
     }
+    inputs = {role: reference for role in _INPUTS if (reference := getattr(request, role))}
+    if request.model:
+        made_from = store.manifest(request.model).derived_from
+        inputs |= {"reference": made_from["training_set"], "split": made_from["split"]}
     drift = store.publish(
         "drift-reports",
-        name,
+        Reference.parse(request.baseline or inputs["reference"]).name,
         {FILE: canonical_json(body)},
-        derived_from=derived_from,
-        configuration={"spec": identity_of(spec), **configuration},
+        derived_from=inputs,
+        configuration=identity_of(request),
         details={"decision": decision, "triggers": list(decided.triggers)},
     )
     return MonitorResult(
@@ -177,21 +151,16 @@ def publish_drift_report(
     )
 
 
-def findings(
-    spec: MonitoringSpec,
-    rows: "Rows",
-    stale: tuple[str, ...],
-    importance: "Callable[[], Mapping[str, float]]",
-    scored: Scored | None,
-) -> "Iterator[Finding]":
+def findings(request: MonitorRequest, compared: Comparison) -> "Iterator[Finding]":
     """The findings of all enabled checks; checks that need rows judge nothing if there are too few."""
     from gatehouse.metrics.judging import objective_of
     from gatehouse.monitoring import checks, decision, performance
     from gatehouse.monitoring.decision import QUIET, UNKNOWN, Finding
 
+    spec, rows, scored = compared.spec, compared.rows, compared.scored
     if spec.freshness:
-        yield from (Finding(decision.FRESHNESS, "", decision.ALARM, why) for why in stale)
-        if not stale:
+        yield from (Finding(decision.FRESHNESS, "", decision.ALARM, why) for why in request.stale)
+        if not request.stale:
             yield Finding(decision.FRESHNESS, "", QUIET, "no feature view is stale")
     if rows.current.num_rows < spec.min_rows:
         return
@@ -201,12 +170,12 @@ def findings(
         yield Finding(decision.DATA, "", UNKNOWN, f"{why}, found {rows.reference.num_rows:,}")
     elif any(drift):
         if spec.data_drift:
-            yield from checks.data_drift(data, rows, spec.min_rows, importance())
+            yield from checks.data_drift(data, rows, spec.min_rows, compared.importance())
         if spec.prediction_drift and scored is None:
             yield Finding(decision.PREDICTION, "score of the model", UNKNOWN, "no model was given")
         elif spec.prediction_drift and scored is not None:
-            compared = (data, rows, spec.min_rows, scored.before(), scored.now())
-            yield checks.prediction_drift(spec.prediction_drift, *compared)
+            sides = (data, rows, spec.min_rows, scored.before(), scored.now())
+            yield checks.prediction_drift(spec.prediction_drift, *sides)
         if spec.label_drift:
             yield checks.label_drift(spec.label_drift, data, rows, spec.min_rows)
     if spec.quality:

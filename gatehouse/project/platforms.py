@@ -16,7 +16,7 @@ from gatehouse.configuration.yaml_lines import load_model, read_text
 from gatehouse.data.snapshot.spec import window_of
 from gatehouse.errors import ConfigurationError
 from gatehouse.launchers.spec import FromSecret, Toleration, Volume
-from gatehouse.monitoring.collecting_stage import LATEST
+from gatehouse.monitoring.rows import LATEST
 from gatehouse.project.project import Project
 from gatehouse.project.project_file import TaskResources, of_components
 from gatehouse.runtime.images import LOCKS, by_digest, image

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import gelu, scaled_dot_product_attention
 
-from gatehouse.store.code import BuilderError
+from gatehouse.store.builder_code import BuilderError
 from gatehouse.training.model_spec import FtTransformerSpec, LinearSpec, TabularMlpSpec, network_spec
 
 

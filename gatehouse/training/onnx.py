@@ -42,7 +42,7 @@ def export_model(store: ArtifactStore, model: str, tolerance: float = TOLERANCE)
     predictor, inputs = Predictor.load(store, model), store.manifest(model).derived_from
     architecture = predictor.description["architecture"]["model"]["architecture"]
     weights = read_weights(architecture, store.path(model, weights_file(architecture)))
-    part = read_part(store, inputs["training_set"], inputs["split"], "test")
+    part = read_part(store, inputs["split"], "test")
     rows = part.thinned(min(1.0, _ROWS / max(part.num_rows, 1)))
     notes = {"transformation": canonical_json(predictor.description["transformation"])}
     if predictor.calibration is not None:

@@ -27,7 +27,6 @@ PROGRAM = "gatehouse.training.program"
 class TrainRequest(StageModel):
     """What to train on, and how."""
 
-    training_set: str
     split: str
     transformation: str = Field(description="Reference of the transformation fitted on its train part.")
     spec: TrainSpec
@@ -85,6 +84,7 @@ def train(request: TrainRequest, store: ArtifactStore) -> TrainResult:
 def _trained(request: TrainRequest, store: ArtifactStore) -> TrainResult:
     import json
 
+    from gatehouse.data.splitting.parts import divided_set
     from gatehouse.launchers.choose import launcher
     from gatehouse.launchers.job_directory import job_directory
     from gatehouse.launchers.launcher import LOG, METRICS, PLACE, RESULT, WEIGHTS, TrainingJob
@@ -94,10 +94,10 @@ def _trained(request: TrainRequest, store: ArtifactStore) -> TrainResult:
     from gatehouse.training.model_spec import weights_file
 
     spec, began = request.spec, time.monotonic()
-    inputs = {"training_set": request.training_set, "split": request.split}
+    inputs = {"training_set": divided_set(store, request.split), "split": request.split}
     key, where = job_key(request), launcher(store)
     with job_directory(store, f"train-{key}", PARTS) as directory, _shared_checkpoints(store, key, request, directory):
-        prepared = prepare_job(store, request.training_set, request.split, request.transformation, spec, directory)
+        prepared = prepare_job(store, request.split, request.transformation, spec, directory)
         name, params = request.model_name.removesuffix("-trial"), spec.model_dump(mode="json")
         spool = open_spool(store, key, name, directory / METRICS, params=params, inputs=inputs)
         minutes = spec.operation.timeout_minutes
@@ -107,7 +107,7 @@ def _trained(request: TrainRequest, store: ArtifactStore) -> TrainResult:
             with followed(spool):
                 where.run(job)
             result = json.loads((directory / RESULT).read_text())
-            details = store.manifest(request.training_set).details
+            details = store.manifest(inputs["training_set"]).details
             description = {
                 "architecture": prepared.architecture,
                 "inputs": prepared.inputs,

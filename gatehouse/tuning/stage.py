@@ -35,7 +35,6 @@ _HOUR = 3600.0
 class TuneRequest(StageModel):
     """The search space, the data, the starting point, and the price of an hour if `budget.cost` limits it."""
 
-    training_set: str
     split: str
     transformation: str
     base: TrainSpec
@@ -52,7 +51,7 @@ class TuneRequest(StageModel):
     @property
     def data(self) -> TrialData:
         """The data of every trial."""
-        return TrialData(self.training_set, self.split, self.transformation)
+        return TrialData(self.split, self.transformation)
 
 
 def hourly_price(spec: Mapping[str, Any]) -> float | None:
@@ -192,6 +191,7 @@ def _experiment(
 
     `key` identifies the study, `steps` are those of a whole trial, and `configuration` is told in the artifact.
     """
+    from gatehouse.data.splitting.parts import divided_set
     from gatehouse.tuning.access.journal import is_asked_to_stop, remember
     from gatehouse.tuning.controller import Controller
     from gatehouse.tuning.study import best_configurations, opened_study
@@ -220,9 +220,9 @@ def _experiment(
         "counts": dict(Counter(trial.state for trial in result.trials)),
         "steps": result.steps,
     }
-    data = request.data if isinstance(request, TuneRequest) else TrialData("", "", "")
-    origin = {role: reference for role, reference in asdict(data).items() if reference}
-    origin |= {f"warm_start.{index}": reference for index, reference in enumerate(spec.warm_start)}
+    origin = {f"warm_start.{index}": reference for index, reference in enumerate(spec.warm_start)}
+    if isinstance(request, TuneRequest):
+        origin |= {"training_set": divided_set(store, request.split), **asdict(request.data)}
     published = store.publish(
         "experiments",
         name,

@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from gatehouse.data.splitting.parts import read_part
+from gatehouse.data.splitting.parts import divided_set, read_part
 from gatehouse.errors import ConfigurationError
 from gatehouse.launchers.launcher import Stop, stopped
 from gatehouse.store.store import ArtifactStore
@@ -72,7 +72,7 @@ class TrainingTrials(TrialThreads):
             result = train(request, self.store)
         for row in self.store.read_json(result.model, "history.json"):
             report(row["epoch"], row)  # A model from the memo has reported no epochs.
-        measures = measured(self.store, self.data, result.model, self.spec)
+        measures = measured(self.store, self.data.split, result.model, self.spec)
         return Succeeded(trial.number, result.metrics, measures, result.model, trial.job)
 
     def request(self, parameters: dict[str, Any]) -> TrainRequest:
@@ -104,7 +104,7 @@ class TrainingTrials(TrialThreads):
             self._jobs[job].release()
 
 
-def measured(store: ArtifactStore, data: TrialData, model: str, spec: ExperimentSpec) -> dict[str, float]:
+def measured(store: ArtifactStore, split: str, model: str, spec: ExperimentSpec) -> dict[str, float]:
     """The measurements of a model that an experiment needs.
 
     These are `size_bytes` of the weights; and `latency_ms`, the median time for one row of the validation part in
@@ -118,7 +118,7 @@ def measured(store: ArtifactStore, data: TrialData, model: str, spec: Experiment
         measures["size_bytes"] = sum(entry.bytes for entry in files if entry.path.startswith("weights."))
     if "latency_ms" in needed:
         predictor = Predictor.load(store, model)
-        part = read_part(store, data.training_set, data.split, "validation", predictor.task).thinned(_ROWS)
+        part = read_part(store, divided_set(store, split), split, "validation", predictor.task).thinned(_ROWS)
         with _one_at_a_time:  # A parallel measurement of this process would add to the time of a row.
             single = measure_latency(predictor.predict, part.table)["single_row_ms"]
         measures |= {"latency_ms": single["p50"], "latency_p99_ms": single["p99"]}

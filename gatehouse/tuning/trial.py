@@ -12,7 +12,6 @@ State = Literal["running", "succeeded", "early_stopped", "failed", "killed"]
 class TrialData:
     """References of the data of every trial."""
 
-    training_set: str
     split: str
     transformation: str
 

@@ -66,7 +66,7 @@ def begun(
 ) -> None:
     """A study with so many trials that ended and that run, whose controller is gone."""
     request = {
-        "training_set": "", "split": "", "transformation": "", "base": {"model": {"architecture": "tabular_mlp"}},
+        "split": "", "transformation": "", "base": {"model": {"architecture": "tabular_mlp"}},
         "spec": spec, "model_name": "flights", "seed": 1,
     }  # fmt: skip
     request.pop(lacking, None)

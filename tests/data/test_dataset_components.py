@@ -193,7 +193,7 @@ def test_parts_are_all_rows_once_and_go_on_to_training(tmp_path: Path, store: Ar
     assert pa.concat_tables(parts).sort_by("at").equals(ORDERS)
     details = store.manifest(training_set).details
     assert (details["classes"], details["numeric"]) == (["book", "pen", "toy"], ["shop", "amount", "paid"])
-    fitted = fit_transformation(FitRequest(training_set=training_set, split=split, model_name="kinds"), store)
+    fitted = fit_transformation(FitRequest(split=split, model_name="kinds"), store)
     assert store.exists(fitted.transformation)
     # A row stays where it is when others are gone, though it has no key and its values may be null.
     run("split_dataset", tmp_path, ORDERS.slice(0, 2000), **inputs, reference="of something else")

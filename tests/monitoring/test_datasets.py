@@ -13,13 +13,14 @@ from kfp import dsl
 from gatehouse import components
 from gatehouse.components.score_dataset.component import score_dataset
 from gatehouse.data.datasets import write_dataset
+from gatehouse.data.splitting.publication import publish_rows
 from gatehouse.errors import ConfigurationError
 from gatehouse.evaluation.publication import ScoringError
-from gatehouse.monitoring.datasets import compare
 from gatehouse.monitoring.report import numbers_of
-from gatehouse.monitoring.scoring_stage import score_table
+from gatehouse.monitoring.rows import MonitorRequest
+from gatehouse.monitoring.scoring_stage import ScoreRequest, score
 from gatehouse.monitoring.spec import DataDriftSpec, MonitoringSpec, RetrainSpec
-from gatehouse.monitoring.stage import MonitorResult
+from gatehouse.monitoring.stage import MonitorResult, monitor
 from gatehouse.reports.contents import rendered
 from gatehouse.store.reference import Reference
 from gatehouse.store.store import ArtifactStore
@@ -30,6 +31,7 @@ from tests.training.synthetic import publish_split, publish_training_set, table
 ROWS = 2000
 COLUMNS = {"label": "bought", "score": "chance"}
 LABELLED = {**COLUMNS, "positive": "yes"}
+SPEC = MonitoringSpec()
 monitor_dataset: Any = components.monitor_dataset.python_func
 
 
@@ -51,10 +53,21 @@ def rows(seed: int, count: int = ROWS, shift: float = 0.0, wrong: float = 0.0) -
     )
 
 
-def compared(store: ArtifactStore, current: pa.Table, baseline: pa.Table | None = None, **given: Any) -> MonitorResult:
-    columns = {**COLUMNS, "positive": "yes"} | given.pop("columns", {})
-    spec = MonitoringSpec(**given.pop("spec", {}))
-    return compare(store, spec, rows(1) if baseline is None else baseline, current, columns, **given)
+def compared(
+    store: ArtifactStore,
+    current: pa.Table,
+    baseline: pa.Table | None = None,
+    spec: Any = SPEC,
+    **given: Any,
+) -> MonitorResult:
+    columns = {**LABELLED, **given.pop("columns", {}), **given}
+    before, now = (published(store, side) for side in (rows(1) if baseline is None else baseline, current))
+    request = MonitorRequest(baseline=before, current=now, columns=columns, spec=spec)
+    return monitor(request, store)
+
+
+def published(store: ArtifactStore, table_: pa.Table) -> str:
+    return str(publish_rows(store, "tables", "rows", table_, {}, {}))
 
 
 def monitored(folder: Path, baseline: pa.Table, current: pa.Table, **given: Any) -> Any:
@@ -226,7 +239,8 @@ def test_a_table_keeps_its_columns_and_gets_the_scores_of_the_model(store: Artif
     training_set = publish_training_set(store, trained)
     model = publish_model(store, training_set, publish_split(store, training_set, train=range(200)), steps=2)
     given = trained.append_column("id", pa.array(range(300)))
-    scored = score_table(store, model, given)
+    result = score(ScoreRequest(model=model, rows=published(store, given)), store)
+    scored = pq.ParquetDataset(store.paths(result.predictions)).read()
     assert scored.select(given.column_names) == given
     assert scored["probability"].to_numpy() == pytest.approx(Predictor.load(store, model).predict(given), abs=0)
     dataset, predictions = (dsl.Dataset(uri=str(tmp_path / name)) for name in ("dataset", "predictions"))
@@ -244,9 +258,9 @@ def test_a_table_keeps_its_columns_and_gets_the_scores_of_the_model(store: Artif
         Predictor.load(store, foreign)
     for reference, wrong, named in (
         (foreign, given, "judge"),
-        (model, given.drop_columns(Predictor.load(store, model).features[0]), "lacks"),
+        (model, given.drop_columns(Predictor.load(store, model).features[0]), "features of the model"),
         (model, scored, "probability"),
-        (model, given.slice(0, 0), "no rows"),
+        (model, given.slice(0, 0), "found none"),
     ):
         with pytest.raises(ConfigurationError, match=named):
-            score_table(store, reference, wrong)
+            score(ScoreRequest(model=reference, rows=published(store, wrong)), store)

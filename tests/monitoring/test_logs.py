@@ -8,8 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from gatehouse.errors import ConfigurationError
-from gatehouse.monitoring.collecting_stage import CollectRequest, collect_log
-from gatehouse.monitoring.rows import predicted, read_log, with_labels
+from gatehouse.monitoring.rows import collect_log, predicted, read_log, with_labels
 from gatehouse.store.store import ArtifactStore
 
 MODEL, OTHER = (f"models/delay/sha256-{digit * 64}" for digit in "ab")
@@ -70,11 +69,11 @@ def test_parquet_files_of_a_folder_become_a_log_and_the_same_again(store: Artifa
     (tmp_path / "logs" / "day=1").mkdir(parents=True)
     pq.write_table(_table(probability=[0.1, 0.2, 0.3]), tmp_path / "logs" / "day=1" / "a.parquet")
     pq.write_table(_table(probability=[0.4, 0.5, 0.6]).slice(1), tmp_path / "logs" / "b.parquet")
-    result = collect_log(CollectRequest(log=str(tmp_path / "logs"), model=MODEL), store)
-    assert result.rows == 5 and collect_log(CollectRequest(log=str(tmp_path / "logs"), model=MODEL), store) == result
-    assert read_log(store, result.predictions, MODEL, "binary", KEYS).repeated == 2
+    log = collect_log(store, str(tmp_path / "logs"), MODEL)
+    assert store.manifest(log).rows == 5 and collect_log(store, str(tmp_path / "logs"), MODEL) == log
+    assert read_log(store, log, MODEL, "binary", KEYS).repeated == 2
     with pytest.raises(ConfigurationError, match="expected Parquet files"):
-        collect_log(CollectRequest(log=str(tmp_path / "none"), model=MODEL), store)
+        collect_log(store, str(tmp_path / "none"), MODEL)
 
 
 def test_the_latest_log_is_the_one_of_the_champion_that_knows_most(store: ArtifactStore) -> None:
@@ -84,7 +83,7 @@ def test_the_latest_log_is_the_one_of_the_champion_that_knows_most(store: Artifa
         _publish(store, "predictions", table, {"model": model}, as_of)
         for table, (model, as_of) in zip(tables, of, strict=True)
     ]
-    assert collect_log(CollectRequest(log="latest", model=MODEL), store).predictions == made[1]
-    assert collect_log(CollectRequest(log="", model=MODEL), store).predictions == ""
+    assert collect_log(store, "latest", MODEL) == made[1]
+    assert collect_log(store, "", MODEL) == ""
     with pytest.raises(ConfigurationError, match="found none"):
-        collect_log(CollectRequest(log="latest", model=MODEL.replace("a" * 64, "c" * 64)), store)
+        collect_log(store, "latest", MODEL.replace("a" * 64, "c" * 64))

@@ -36,10 +36,10 @@ def _drift_report(*triggers: str, **facts: Any) -> dict[str, Any]:
 def _request(store: ArtifactStore, *triggers: str, model: str = MODEL, **facts: Any) -> RetrainRequest:
     training_set = str(store.publish("training-sets", "delay", {"a": "1"}))
     files = {"drift.json": canonical_json(_drift_report(*triggers, **facts))}
-    drift = str(store.publish("drift-reports", "delay", files, derived_from={"reference": training_set}))
-    return RetrainRequest(
-        project="flights", model_name="delay", model=model, drift=drift, source="gs://raw", spec=RetrainSpec()
+    drift = str(
+        store.publish("drift-reports", "delay", files, derived_from={"reference": training_set, "model": model})
     )
+    return RetrainRequest(project="flights", model_name="delay", drift=drift, source="gs://raw", spec=RetrainSpec())
 
 
 @pytest.fixture(autouse=True)

@@ -39,9 +39,10 @@ def own_pipeline(project: Path, store: str, location: str, seed: int) -> Any:
             parts = gh.split(
                 store=store, training_set=rows, spec=spec, transformation=fitting, model_name=MODEL
             ).outputs
-            data = {"store": store, "training_set": rows, "split": parts["split"]}
             settings = {"spec": gh.config(file, "training"), "seed": seed, "model_name": MODEL}
-            trained = gh.train(**data, transformation=parts["transformation"], **settings).set_memory_limit("3G")
+            trained = gh.train(
+                store=store, split=parts["split"], transformation=parts["transformation"], **settings
+            ).set_memory_limit("3G")
             model, policy = trained.outputs["model"], gh.config(project / "policy.yaml")
             policy["champion"] = {"metric": "log_loss", "tolerance": 1.0}
             measured = {"split": parts["split"], "spec": gh.config(file, "evaluation")}

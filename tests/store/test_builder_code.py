@@ -49,7 +49,7 @@ def test_a_builder_may_be_a_single_module_and_the_built_in_models_need_none(pack
 
 
 def test_an_edit_of_the_builder_changes_the_keys_of_training_and_tuning(package: Path) -> None:
-    data = dict.fromkeys(("training_set", "split", "transformation"), REFERENCE)
+    data = dict.fromkeys(("split", "transformation"), REFERENCE)
     request = TrainRequest(**data, spec=network(BUILDER), model_name="flights")
     models = ({"architecture": "tabular_mlp"}, {"architecture": BUILDER})
     searched = ParameterSpec(name="model", type="categorical", choices=models)

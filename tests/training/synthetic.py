@@ -86,17 +86,16 @@ def lay_out(store: ArtifactStore) -> tuple[str, str]:
     return training_set, publish_split(store, training_set)
 
 
-def fitted(store: ArtifactStore, training_set: str, split: str) -> str:
-    request = FitRequest(training_set=training_set, split=split, model_name="flights")
-    return fit_transformation(request, store).transformation
+def fitted(store: ArtifactStore, split: str) -> str:
+    return fit_transformation(FitRequest(split=split, model_name="flights"), store).transformation
 
 
-def fitted_data(store: ArtifactStore) -> tuple[str, str, str]:
-    """Publish all that a training reads: the training set, its split, and the default transformation."""
-    training_set, split = lay_out(store)
-    return training_set, split, fitted(store, training_set, split)
+def fitted_data(store: ArtifactStore) -> tuple[str, str]:
+    """Publish all that a training reads: the split of a training set, and the default transformation."""
+    _, split = lay_out(store)
+    return split, fitted(store, split)
 
 
-def rows_of(store: ArtifactStore, training_set: str, split: str, name: str) -> pa.Table:
-    part = read_part(store, training_set, split, name)
+def rows_of(store: ArtifactStore, split: str, name: str) -> pa.Table:
+    part = read_part(store, split, name)
     return pa.table({column: part[column] for column in part.column_names})

@@ -20,7 +20,6 @@ from tests.training.specs import network, trees
 MODEL = f"models/flights/sha256-{'1' * 64}"
 CALIBRATED = f"models/flights/sha256-{'2' * 64}"
 DATA = {
-    "training_set": f"training-sets/flights/sha256-{'3' * 64}",
     "split": f"splits/flights/sha256-{'4' * 64}",
     "transformation": f"transformations/flights/sha256-{'5' * 64}",
     "model_name": "flights",

@@ -115,8 +115,7 @@ def test_the_processes_of_the_stage_quote_no_row_where_a_column_is_sensitive(
     source = str(store.publish("datasets", "people", {}, details={"sensitive": list(sensitive)}))
     training_set = synthetic.publish_training_set(store, synthetic.table(), snapshot=source)
     split, spec = synthetic.publish_split(store, training_set), vary(SPEC, processes=1)
-    fitted = synthetic.fitted(store, training_set, split)
-    data = {"training_set": training_set, "split": split, "transformation": fitted}
+    data = {"split": split, "transformation": synthetic.fitted(store, split)}
     with pytest.raises(TrainingFailedError) as raised:
         train(TrainRequest(**data, spec=spec, model_name="flights"), store)
     written = [path.read_text(errors="replace") for path in Path(store.address).rglob("*") if path.is_file()]

@@ -36,17 +36,15 @@ SPEC = trees(
 
 
 def _request(store: ArtifactStore, **changes: Any) -> TrainRequest:
-    training_set, split, fitted = synthetic.fitted_data(store)
-    return TrainRequest(
-        training_set=training_set, split=split, transformation=fitted, spec=vary(SPEC, **changes), model_name="flights"
-    )
+    split, fitted = synthetic.fitted_data(store)
+    return TrainRequest(split=split, transformation=fitted, spec=vary(SPEC, **changes), model_name="flights")
 
 
 def _grown(rows: pa.Table, store: ArtifactStore, directory: Path, **changes: Any) -> dict[str, Any]:
     training_set = synthetic.publish_training_set(store, rows)
     split = synthetic.publish_split(store, training_set)
     spec = vary(SPEC, **changes)
-    prepared = prepare_job(store, training_set, split, synthetic.fitted(store, training_set, split), spec, directory)
+    prepared = prepare_job(store, split, synthetic.fitted(store, split), spec, directory)
     result = boost(spec, prepared.architecture, directory)
     assert result is not None
     description = {"architecture": prepared.architecture, "transformation": prepared.transformation.to_json()}
@@ -132,7 +130,7 @@ def test_a_row_has_the_same_score_online_in_batch_and_as_in_training(
 ) -> None:
     store, result = trained
     request = _request(store)
-    validation = synthetic.rows_of(store, request.training_set, request.split, "validation")
+    validation = synthetic.rows_of(store, request.split, "validation")
     predictor = Predictor.load(store, result.model)
     scores = predictor.predict(validation)
     labels = validation["label"].to_numpy()

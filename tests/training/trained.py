@@ -32,8 +32,8 @@ SPEC = network(
 
 
 def request(store: ArtifactStore, spec: NetworkTraining = SPEC) -> TrainRequest:
-    training_set, split, fitted = synthetic.fitted_data(store)
-    return TrainRequest(training_set=training_set, split=split, transformation=fitted, spec=spec, model_name="flights")
+    split, fitted = synthetic.fitted_data(store)
+    return TrainRequest(split=split, transformation=fitted, spec=spec, model_name="flights")
 
 
 def train_once(once: Once) -> tuple[ArtifactStore, TrainResult]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from gatehouse.data.splitting.parts import divided_set
 from gatehouse.launchers.launcher import TrainingFailedError, stop_here, stopped, timed_out
 from gatehouse.store.canonical import canonical_json
 from gatehouse.store.run import RUN_ID, events
@@ -41,9 +42,8 @@ BASE = network(epochs=5, processes=2, batch_size=128)
 
 
 def _request(store: ArtifactStore, space: ExperimentSpec = SPACE) -> TuneRequest:
-    training_set, split, fitted = fitted_data(store)
+    split, fitted = fitted_data(store)
     return TuneRequest(
-        training_set=training_set,
         split=split,
         transformation=fitted,
         base=BASE,
@@ -64,7 +64,7 @@ def _request(store: ArtifactStore, space: ExperimentSpec = SPACE) -> TuneRequest
 def test_an_experiment_without_objective_aims_at_the_metric_of_the_training(
     training: dict[str, Any], metric: str
 ) -> None:
-    data = dict.fromkeys(("training_set", "split", "transformation"), "") | {"model_name": "flights", "seed": 1}
+    data = dict.fromkeys(("split", "transformation"), "") | {"model_name": "flights", "seed": 1}
     rate = {"name": "optimizer.learning_rate", "type": "double", "min": 0.01, "max": 0.1}
     implicit, explicit = (
         TuneRequest.model_validate(data | {"base": training, "spec": {"parameters": [rate]} | objective})
@@ -278,7 +278,7 @@ def test_a_trial_that_took_too_long_is_tried_again_by_the_next_run(
 
 def test_data_that_no_trial_can_train_on_fails_the_experiment_by_name(store: ArtifactStore) -> None:
     request = _request(store)
-    split = publish_split(store, request.training_set, validation=range(1))
+    split = publish_split(store, divided_set(store, request.split), validation=range(1))
     with pytest.raises(ExperimentFailedError, match=r"(?s)None of 3 trials succeeded .*Part validation of the split"):
         tune.function(request.model_copy(update={"split": split}), store)
 

@@ -5,7 +5,6 @@ from typing import Any
 from gatehouse.errors import ConfigurationError
 from gatehouse.store.canonical import canonical_json
 from gatehouse.store.identity import identity_of
-from gatehouse.store.reference import Reference
 from gatehouse.store.stage import StageModel, stage
 from gatehouse.store.store import ArtifactStore
 from gatehouse.training.calibration.spec import CalibrationError, CalibrationSpec
@@ -16,11 +15,9 @@ _BINS, _LEAST_OF_A_LABEL = 20, 10
 
 
 class CalibrateRequest(StageModel):
-    """A model as training published it, and the data that it was trained on."""
+    """A model as training published it."""
 
     model: str
-    training_set: str
-    split: str
     spec: CalibrationSpec
 
 
@@ -45,7 +42,8 @@ def calibrate(request: CalibrateRequest, store: ArtifactStore) -> CalibrateResul
     validation rows before and after. The weights stay the model's, which the store keeps once.
 
     Raises:
-        ConfigurationError: if the model has another origin or task, is calibrated, or was trained on validation rows.
+        ConfigurationError: if the model is of a task without probabilities, is calibrated, or was trained on
+            validation rows.
         CalibrationError: if the validation rows cannot decide.
     """
     import numpy as np
@@ -58,12 +56,6 @@ def calibrate(request: CalibrateRequest, store: ArtifactStore) -> CalibrateResul
     from gatehouse.training.scoring.predictor import Predictor
 
     manifest, spec = store.manifest(request.model), request.spec
-    for role in ("training_set", "split"):  # Validation rows of another split may be rows that the model learned.
-        reference, own = str(Reference.parse(getattr(request, role))), manifest.derived_from.get(role, "")
-        if reference != own:
-            raise ConfigurationError(
-                f"{role}: expected {own or 'none'}, which {request.model} was trained on, found {reference}."
-            )
     predictor = Predictor.load(store, request.model)
     if predictor.calibration is not None:
         raise ConfigurationError(f"{request.model} is calibrated already: expected the model that training published.")
@@ -74,9 +66,10 @@ def calibrate(request: CalibrateRequest, store: ArtifactStore) -> CalibrateResul
         )
     if problems := list(spec.problems(predictor.task)):
         raise ConfigurationError(f"calibration: {'; '.join(problems)}.")
-    part = read_part(store, request.training_set, request.split, _PART, predictor.task)
+    split = manifest.derived_from["split"]
+    part = read_part(store, manifest.derived_from["training_set"], split, _PART, predictor.task)
     predicted = predictor.predict(part.table)
-    rows, where = len(part.rows), f"The validation part of {request.split}"
+    rows, where = len(part.rows), f"The validation part of {split}"
     if rows < spec.min_rows:
         raise CalibrationError(
             f"{where} has {rows:,} rows: expected at least calibration.min_rows, {spec.min_rows:,}. Split anew."

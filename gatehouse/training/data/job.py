@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from gatehouse.data.splitting.parts import divided_set
 from gatehouse.errors import ConfigurationError
 from gatehouse.launchers.launcher import JOB
 from gatehouse.metrics.tasks import TASKS, task_of_loss
@@ -42,22 +43,20 @@ class Prepared:
     inputs: dict[str, str]  # Arrow type by name of every feature column
 
 
-def prepare_job(
-    store: ArtifactStore, training_set: str, split: str, transformation: str, spec: TrainSpec, directory: Path
-) -> Prepared:
+def prepare_job(store: ArtifactStore, split: str, transformation: str, spec: TrainSpec, directory: Path) -> Prepared:
     """Write `job.json` and the arrays of both parts into `directory`; the parts of a refit are one, `train`.
 
     With `data.train_fraction` below 1 an evenly spaced part of the train rows is used. `transformation` is the
     reference of one that was fitted on the whole train part.
     """
     if spec.stopping.refit:
-        parts = {"train": read_part(store, training_set, split, *PARTS)}
+        parts = {"train": read_part(store, split, *PARTS)}
     else:
-        parts = {part: read_part(store, training_set, split, part) for part in PARTS}
+        parts = {part: read_part(store, split, part) for part in PARTS}
     train_rows = parts["train"].num_rows
     if spec.data.train_fraction < 1.0:
         parts["train"] = parts["train"].thinned(spec.data.train_fraction)
-    details = store.manifest(training_set).details
+    details = store.manifest(divided_set(store, split)).details
     if (declared := details.get("task", "")) and declared != task_of(spec).name:
         losses = ", ".join(TASKS[declared].losses)
         raise ConfigurationError(
@@ -70,7 +69,7 @@ def prepare_job(
             f"training.data.batch_size: expected at most the {train_rows:,} rows of the part train, found "
             f"{spec.data.batch_size:,}. Lower it, so that an epoch has several steps."
         )
-    fitted = read_transformation(store, training_set, split, transformation)
+    fitted = read_transformation(store, split, transformation)
     architecture = {
         "model": spec.model.model_dump(mode="json"),
         "loss": spec.loss.kind,

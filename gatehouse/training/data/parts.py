@@ -8,7 +8,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from gatehouse.store.reference import Reference
+from gatehouse.data.splitting.parts import divided_set
 from gatehouse.store.store import ArtifactStore
 from gatehouse.training.transformation.columns import FeatureError
 
@@ -72,13 +72,11 @@ class Part:
             raise FeatureError(f"The split has the rows {rows} of a training set of {start} rows. Split it again.")
 
 
-def read_part(store: ArtifactStore, training_set: str, split: str, *parts: str) -> Part:
+def read_part(store: ArtifactStore, split: str, *parts: str) -> Part:
     """A part of a split (`train`, `validation` or `test`), or several of them one after another."""
-    divided = store.manifest(split).derived_from.get("training_set", "")
-    if divided != str(Reference.parse(training_set)):
-        raise FeatureError(f"{split} divides {divided or 'nothing'}, expected {training_set}. Split that training set.")
+    paths = store.paths(divided_set(store, split))
     rows = [pq.read_table(store.path(split, f"{part}.parquet"))["row"].to_numpy() for part in parts]
-    return Part(store.paths(training_set), np.concatenate(rows))
+    return Part(paths, np.concatenate(rows))
 
 
 def _ascending(numbers: Numbers) -> bool:

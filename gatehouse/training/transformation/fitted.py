@@ -128,14 +128,14 @@ class Transformation:
         )
 
 
-def read_transformation(store: ArtifactStore, training_set: str, split: str, transformation: str) -> Transformation:
+def read_transformation(store: ArtifactStore, split: str, transformation: str) -> Transformation:
     """Read a fitted transformation. One of another split is refused: its train rows may be test rows of this split."""
-    fitted_on = store.manifest(transformation).derived_from
-    expected = {"training_set": str(Reference.parse(training_set)), "split": str(Reference.parse(split))}
-    for role, reference in expected.items():
-        if fitted_on.get(role) != reference:
-            raise FeatureError(
-                f"{transformation} was fitted on {fitted_on.get(role, 'nothing')}, expected {reference}. "
-                "Fit one on the train part of this split."
-            )
+    fitted_on, expected = (
+        store.manifest(transformation).derived_from.get("split", "nothing"),
+        str(Reference.parse(split)),
+    )
+    if fitted_on != expected:
+        raise FeatureError(
+            f"{transformation} was fitted on {fitted_on}, expected {expected}. Fit one on the train part of this split."
+        )
     return Transformation.from_json(store.read_json(transformation, FILE))

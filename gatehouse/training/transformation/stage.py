@@ -10,7 +10,6 @@ from gatehouse.training.transformation.spec import TransformationSpec
 class FitRequest(StageModel):
     """The rows to fit on, and what to fit."""
 
-    training_set: str
     split: str
     spec: TransformationSpec = TransformationSpec()
     model_name: str
@@ -25,13 +24,15 @@ class FitResult(StageModel):
 @stage("fit_transformation", title="Fit the transformation")
 def fit_transformation(request: FitRequest, store: ArtifactStore) -> FitResult:
     """Fit on the train part, which is all that is read; the artifact holds `transformation.json`."""
+    from gatehouse.data.splitting.parts import divided_set
     from gatehouse.training.data.parts import read_part
     from gatehouse.training.transformation.columns import FeatureError
     from gatehouse.training.transformation.fitted import FILE
     from gatehouse.training.transformation.fitting import fit
 
-    details = store.manifest(request.training_set).details
-    rows = read_part(store, request.training_set, request.split, "train")
+    training_set = divided_set(store, request.split)
+    details = store.manifest(training_set).details
+    rows = read_part(store, request.split, "train")
     if rows.num_rows == 0:
         raise FeatureError(f"The train part of {request.split} has no rows to fit on. Move its boundaries.")
     fitted = fit(rows, details["numeric"], details["categorical"], request.spec)
@@ -39,7 +40,7 @@ def fit_transformation(request: FitRequest, store: ArtifactStore) -> FitResult:
         "transformations",
         request.model_name,
         {FILE: canonical_json(fitted.to_json())},
-        derived_from={"training_set": request.training_set, "split": request.split},
+        derived_from={"training_set": training_set, "split": request.split},
         configuration=identity_of(request.spec),
         details={"rows": rows.num_rows, "width": fitted.width},
     )

@@ -7,10 +7,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from gatehouse.data.splitting.parts import UnusablePartError
 from gatehouse.errors import ConfigurationError
 from gatehouse.store.store import ArtifactStore
 from gatehouse.training.data.job import outputs_of, prepare_job, targets_of
-from gatehouse.training.data.parts import read_part
 from gatehouse.training.transformation.columns import FeatureError
 from tests.training import synthetic
 from tests.training.specs import network, vary
@@ -25,11 +25,9 @@ def test_a_batch_of_more_rows_than_there_are_is_refused(store: ArtifactStore, tm
         prepare_job(store, *data, vary(SPEC, batch_size=synthetic.TRAIN + 1), tmp_path)
 
 
-def test_a_split_of_another_training_set_is_refused(store: ArtifactStore) -> None:
-    training_set, _ = synthetic.lay_out(store)
-    other = synthetic.publish_training_set(store, synthetic.table(seed=4))
-    with pytest.raises(FeatureError, match="divides training-sets/flights"):
-        read_part(store, training_set, synthetic.publish_split(store, other), "train")
+def test_a_reference_of_no_split_is_refused(store: ArtifactStore) -> None:
+    with pytest.raises(UnusablePartError, match="expected a split"):
+        prepare_job(store, synthetic.publish_training_set(store, synthetic.table()), "", SPEC, Path())
 
 
 def test_a_refit_has_the_rows_of_both_parts_in_one(store: ArtifactStore, tmp_path: Path) -> None:

@@ -42,8 +42,8 @@ def test_arrays_are_those_of_the_whole_table_whatever_the_batches(
     chosen = {"train": ROWS[:end].tolist(), "validation": ROWS[end:].tolist()} if shuffled else {}
     split = synthetic.publish_split(store, training_set, **chosen)
     monkeypatch.setattr(parts, "AT_ONCE", 201)
-    reference = synthetic.fitted(store, training_set, split)
-    fitted = prepare_job(store, training_set, split, reference, spec, tmp_path).transformation
+    reference = synthetic.fitted(store, split)
+    fitted = prepare_job(store, split, reference, spec, tmp_path).transformation
     default = {"train": range(end), "validation": range(end, len(ROWS))}
     for part, rows in (chosen or default).items():
         taken = np.array(rows)
@@ -63,6 +63,6 @@ def test_arrays_are_those_of_the_whole_table_whatever_the_batches(
 
 def test_rows_that_the_training_set_has_not_are_refused(store: ArtifactStore) -> None:
     training_set = synthetic.publish_training_set(store, synthetic.table(10))
-    part = read_part(store, training_set, synthetic.publish_split(store, training_set, train=range(11)), "train")
+    part = read_part(store, synthetic.publish_split(store, training_set, train=range(11)), "train")
     with pytest.raises(FeatureError, match="rows 0 to 10 of a training set of 10 rows"):
         part["label"]

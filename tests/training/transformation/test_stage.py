@@ -17,8 +17,7 @@ from tests.training import synthetic
 
 def _fit(store: ArtifactStore, table: pa.Table, spec: TransformationSpec = TransformationSpec()) -> str:  # noqa: B008
     training_set = synthetic.publish_training_set(store, table)
-    split = synthetic.publish_split(store, training_set)
-    request = FitRequest(training_set=training_set, split=split, spec=spec, model_name="flights")
+    request = FitRequest(split=synthetic.publish_split(store, training_set), spec=spec, model_name="flights")
     return fit_transformation(request, store).transformation
 
 
@@ -59,11 +58,10 @@ def test_the_artifact_names_its_origin_and_settings(store: ArtifactStore) -> Non
 
 def test_a_transformation_of_another_split_is_refused(store: ArtifactStore) -> None:
     training_set, split = synthetic.lay_out(store)
-    request = FitRequest(training_set=training_set, split=split, model_name="flights")
-    fitted = fit_transformation(request, store).transformation
+    fitted = synthetic.fitted(store, split)
     other = synthetic.publish_split(store, training_set, train=range(500))
-    read = read_transformation(store, training_set, split, fitted)
+    read = read_transformation(store, split, fitted)
     assert json.loads(json.dumps(read.to_json())) == store.read_json(fitted, FILE)
     assert np.isfinite(read.apply(synthetic.table())[0]).all()
     with pytest.raises(FeatureError, match=f"was fitted on {split}, expected {other}"):
-        read_transformation(store, training_set, other, fitted)
+        read_transformation(store, other, fitted)

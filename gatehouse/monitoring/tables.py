@@ -1,11 +1,11 @@
-"""Compares two tables of any origin, of which a model and a split are not known, by the checks of `monitor`."""
+"""The rows of two tables of any origin, as the checks of `monitor` read them."""
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from gatehouse.errors import ConfigurationError
 from gatehouse.evaluation.labelled_scores import LabelSpec, column_of, labels_of, named_classes, scores_of
@@ -15,38 +15,24 @@ from gatehouse.metrics.catalogue import metric_named
 from gatehouse.metrics.metric import Array
 from gatehouse.metrics.tasks import TASKS
 from gatehouse.monitoring import performance
-from gatehouse.monitoring.decision import ADVISORY, DATA, UNKNOWN, Finding
-from gatehouse.monitoring.rows import TIME, Rows
-from gatehouse.monitoring.spec import MonitoringSpec, PerformanceSpec
-from gatehouse.monitoring.stage import MonitorResult, Scored, findings, publish_drift_report
+from gatehouse.monitoring.decision import DATA, UNKNOWN, Finding
+from gatehouse.monitoring.rows import TIME, Comparison, Gate, MonitorRequest, Rows, Scored
+from gatehouse.monitoring.spec import CHECKS, MonitoringSpec, PerformanceSpec
 from gatehouse.store.parameters import checked
 from gatehouse.store.store import ArtifactStore
 
 _LABEL = "__label"
 
 
-def compare(
-    store: ArtifactStore,
-    spec: MonitoringSpec,
-    baseline: pa.Table,
-    current: pa.Table,
-    columns: Mapping[str, str],
-    features: Sequence[str] = (),
-) -> MonitorResult:
-    """Check the current rows against those of the baseline, and publish the drift report.
+def compared_tables(request: MonitorRequest, store: ArtifactStore) -> Comparison:
+    """Read the baseline and the current rows.
 
     Features weigh the same. Performance is compared with that of the baseline, where both have labels and scores.
-
-    Args:
-        columns: The columns `label`, `score`, `event_time`, `group`, the class `positive`, and `task`; empty for none.
-        features: The columns to compare; empty for all numbers and categories that the baseline has besides, without
-            those that have another value in each row.
-
-    Raises:
-        ConfigurationError: if a column is missing or has another kind of values, or the settings do not fit.
-        ScoringError: if performance is measured, and a row with a label has no score that the task allows.
+    `monitor` lists the errors.
     """
-    label, score, time = (columns.get(role, "") for role in ("label", "score", "event_time"))
+    spec, columns, features = request.spec, request.columns, request.columns.features
+    label, score, time = columns.label, columns.score, columns.event_time
+    baseline, current = (pq.ParquetDataset(store.paths(side)).read() for side in (request.baseline, request.current))
     if spec.reference.window != "training" or not baseline.num_rows:
         raise ConfigurationError(
             "spec.reference.window: the baseline is what current rows are compared with: expected rows in it, and no "
@@ -68,7 +54,7 @@ def compare(
             f"features: expected columns besides label and score, found {', '.join(judged_apart)}. Leave them out: "
             "their drift has checks of its own."
         )
-    roles, kinds, ids = {label, *scores, time, columns.get("group", "")}, {}, []
+    roles, kinds, ids = {label, *scores, time, columns.group}, {}, []
     for name in features or [field.name for field in baseline.schema if field.name not in roles and _kind(field)]:
         sides = [column_of(table, name, f"{side}: features") for side, table in tables.items()]
         kinds[name], now = (_kind(pa.field(name, side.type)) for side in sides)
@@ -81,7 +67,7 @@ def compare(
             del kinds[name]
     baseline, current = (_timed(table, time) for table in (baseline, current))
     given = {"baseline": (baseline, score), "current": (current, score)} if score else {}
-    naming = {"label": label, "task": columns.get("task") or "binary", "positive": columns.get("positive", "")}
+    naming = {"label": label, "task": columns.task, "positive": columns.positive}
     named = checked("columns", LabelSpec, naming)
     if score and not label:  # Scores alone are numbers, or names of classes.
         texts = _kind(pa.field("", column_of(baseline, score, "score").type)) == "categorical"
@@ -105,17 +91,17 @@ def compare(
             of_label = np.flatnonzero(table[_LABEL].is_valid())
             require_usable(predicted[side][of_label], of_label, TASKS[named.task], f"{score} of {side}", side)
     labelled = current.filter(current[_LABEL].is_valid()) if label else current.slice(0, 0)
-    details: dict[str, Any] = {"label": _LABEL, "task": named.task, "group": columns.get("group", "")}
+    details: dict[str, Any] = {"label": _LABEL, "task": named.task, "group": columns.group}
     details |= {kind: [name for name in kinds if kinds[name] == kind] for kind in ("numeric", "categorical")}
     facts: dict[str, str | int] = {"rows of the baseline": baseline.num_rows, "newest rows": current.num_rows}
     facts |= {"of these with a known label": labelled.num_rows} if label else {}
     rows, reader = Rows(details, baseline, baseline, current, labelled, True, facts), TASKS[named.task].read
 
-    def of_reference(name: str) -> performance.Gate:
+    def of_reference(name: str) -> Gate:
         sampling, part = spec.performance or PerformanceSpec(), performance.part_of(baseline, _LABEL, details["group"])
         units, scored_part = performance.units_of(part, sampling), reader(predicted["baseline"], part.groups)
         value = performance.measured(metric_named(name), part, scored_part, sampling, units)
-        return performance.Gate(value.value, (value.high - value.low) / (2 * NORMAL), units.name, "in the baseline")
+        return Gate(value.value, (value.high - value.low) / (2 * NORMAL), units.name, "in the baseline")
 
     scored = Scored(
         before=lambda: reader(predicted["baseline"], None),
@@ -123,15 +109,12 @@ def compare(
         labelled=lambda groups: reader(predicted["current"][current[_LABEL].is_valid().to_numpy()], groups),
         gate=of_reference,
     )
-    enough = baseline.num_rows >= spec.min_rows
-    judged = list(findings(spec, rows, (), dict, scored if score else None)) if enough else []
-    judged += ids if enough and spec.data_drift else []
-    if current.num_rows >= spec.min_rows and all(finding.check in ADVISORY for finding in judged):
+    if baseline.num_rows < spec.min_rows:
         why = f"expected at least {spec.min_rows:,} rows in the baseline, found {baseline.num_rows:,}"
-        judged.append(Finding(DATA, "", UNKNOWN, "no check of drift or performance is on" if enough else why))
-    return publish_drift_report(
-        spec, rows, judged, store, "dataset", {}, {"columns": dict(columns), "features": list(kinds)}
-    )
+        return Comparison(
+            spec.model_copy(update=dict.fromkeys(CHECKS)), rows, None, remarks=[Finding(DATA, "", UNKNOWN, why)]
+        )
+    return Comparison(spec, rows, scored if score else None, remarks=ids if spec.data_drift else [])
 
 
 def _settings(spec: MonitoringSpec, label: bool, score: bool, time: bool) -> MonitoringSpec:
