@@ -20,7 +20,7 @@ OUT_STEP = 13
 LEAST_WIDTH = 1150
 _LONGEST = 42
 """Characters of the names of stages that fit into one line of a box."""
-_HEADING = "references (solid) and small values (dashed); a task takes those with a dot on its line"
+_HEADING = "artifacts (solid) and values (dashed); a task takes those with a dot on its line"
 _STYLE = """
 .page{fill:#fff}.box{fill:#eef2f7;stroke:#8a99ad}.always{fill:#fff;stroke:#8a99ad;stroke-dasharray:4 3}
 .title{fill:#1b2430;font-size:13px;font-weight:600}.stage{fill:#5a6878;font-size:11px}
@@ -37,31 +37,28 @@ _STYLE = """
 
 @dataclass
 class Flow:
-    """A reference (or a small value) that one task gives and others take, each by its row."""
+    """An artifact, or a value, that one task gives and others take, each by its row."""
 
     name: str
     source: int
-    reference: bool
+    artifact: bool
     takers: list[int] = field(default_factory=list)
 
 
 def flows(spec: dict[str, Any], row_of: dict[str, int]) -> list[Flow]:
-    """Everything that flows between tasks, in order of the task that gives it, without reasons and counts."""
+    """Everything that flows between tasks, in order of the task that gives it, without reasons."""
     flow_of: dict[tuple[str, str], Flow] = {}
     tasks = next(component["dag"]["tasks"] for component in spec["components"].values() if "dag" in component)
     for task in sorted(tasks, key=lambda name: row_of[name]):
-        inputs = spec["components"][tasks[task]["componentRef"]["name"]]["inputDefinitions"]["parameters"]
-        for name, source in sorted(tasks[task]["inputs"].get("parameters", {}).items()):
-            produced = source.get("taskOutputParameter")
-            if not produced or produced["outputParameterKey"] in ("reasons", "rows"):
-                continue
-            key = (produced["producerTask"], produced["outputParameterKey"])
-            described = inputs[name].get("description", "")
-            reference = described.startswith("Reference of") or key[1] in ("validation", "leakage")
-            flow = flow_of.setdefault(key, Flow(key[1], row_of[key[0]], reference))
-            flow.reference |= reference
-            flow.takers.append(row_of[task])
-    return sorted(flow_of.values(), key=lambda flow: (flow.source, not flow.reference, min(flow.takers), flow.name))
+        inputs = tasks[task]["inputs"]
+        for kind, key in (("artifacts", "outputArtifactKey"), ("parameters", "outputParameterKey")):
+            for _, source in sorted(inputs.get(kind, {}).items()):
+                produced = source.get(f"taskOutput{kind[:-1].title()}")
+                if produced and produced[key] != "reasons":
+                    giver = (produced["producerTask"], produced[key])
+                    flow = flow_of.setdefault(giver, Flow(produced[key], row_of[giver[0]], kind == "artifacts"))
+                    flow.takers.append(row_of[task])
+    return sorted(flow_of.values(), key=lambda flow: (flow.source, not flow.artifact, min(flow.takers), flow.name))
 
 
 def stages_of(pipeline: Pipeline) -> dict[str, list[str]]:
@@ -97,7 +94,7 @@ def drawing(pipeline: Pipeline, name: str) -> str:
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
         'role="img" font-family="system-ui,-apple-system,Segoe UI,Helvetica,Arial,sans-serif">\n'
-        f"<title>The {name} pipeline: its tasks, the references that flow between them, and what they touch"
+        f"<title>The {name} pipeline: its tasks, the artifacts that flow between them, and what they touch"
         f"</title>\n<style>{_STYLE}</style>\n"
         f'<rect class="page" width="{width}" height="{height}" rx="8"/>\n'
         f'<text class="world" x="20" y="36">besides artifacts</text>'
@@ -144,7 +141,7 @@ def _flow(lane: int, flow: Flow, offset: int) -> str:
     start = BOX_X + BOX_WIDTH
     bottom = _y(max(flow.takers)) + 9
     dots = "".join(f'<circle class="dot" cx="{x}" cy="{_y(row) + 9}" r="3"/>' for row in sorted(set(flow.takers)))
-    kind = "reference" if flow.reference else "value"
+    kind = "artifact" if flow.artifact else "value"
     return (
         f'<g class="{kind}"><path class="wire" d="M{start} {y}H{x}"/>'
         f'<path class="lane" d="M{x} {y}V{bottom}"/>{dots}'

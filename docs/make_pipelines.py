@@ -10,6 +10,7 @@ from typing import Any
 from _drawing import drawing, stages_of
 from _pages import EXAMPLE, main, table
 
+from gatehouse import components
 from gatehouse.kfp.compilation.compiling import compile_pipeline
 from gatehouse.kfp.compilation.specification import Compiled, Task, read_spec
 from gatehouse.pipelines.catalog import build, names
@@ -50,9 +51,10 @@ def _page(name: str, spec: Compiled, stages: dict[str, list[str]]) -> str:
         for key, body in sorted(spec.inputs.items())
     ]
     outputs = [
-        [task.name, f"`{key}`", output["artifactType"]["schemaTitle"].removeprefix("system."), output["description"]]
+        [task.name, f"`{key}`", str(output.type).removeprefix("system.").partition("@")[0], output.description]
         for task in spec.leaves
-        for key, output in task.component.get("outputDefinitions", {}).get("artifacts", {}).items()
+        for key, output in (getattr(components, task.stage).component_spec.outputs or {}).items()
+        if "." in str(output.type)
     ]
     return "\n".join(
         [

@@ -17,7 +17,7 @@ from kfp.dsl import base_component
 
 from gatehouse.components.interface import RETRIES, Component
 from gatehouse.kfp.compilation.component_files import in_file, is_plain, public_components
-from gatehouse.store.image import image_names
+from gatehouse.store.image import image_names, stages_of
 from gatehouse.store.stage import Stage, declared_stages
 
 _COMPONENTS = ROOT / "components"
@@ -30,11 +30,6 @@ _TYPES = {
     "Dict": "object",
     "PipelineTaskFinalStatus": "how KFP says that it ended",
 }
-_PAIRS = (
-    "snapshot_dataset snapshot validate_dataset validate retrieve_features compute_features split_dataset split "
-    "launch train search tune judge evaluate register_model register score_dataset score monitor_dataset monitor"
-)
-"""Components that do the same: one for what anything made, then one for what Gatehouse made."""
 _GENERATED = "<!-- Written by docs/make_readmes.py; do not edit. -->\n"
 
 
@@ -46,7 +41,7 @@ def pages() -> dict[str, str]:
 
 
 def _readme(name: str, component: Component) -> str:
-    doc, needs, own = parse(component.python_func.__doc__), component.needs, _stages(name)
+    doc, needs, own = parse(component.python_func.__doc__), component.needs, stages_of(name)
     errors: dict[str, list[str]] = {}
     for error in [*doc.raises, *(error for stage in own for error in parse(stage.__doc__ or "").raises)]:
         errors.setdefault(str(error.type_name), []).append(" ".join((error.description or "").split()).rstrip("."))
@@ -74,8 +69,7 @@ def _readme(name: str, component: Component) -> str:
         "```python",
         _example(name, component).strip(),
         "```\n",
-        "Without Gatehouse: `kfp.components.load_component_from_file`, or `load_component_from_url`, of this folder's "
-        f"`component.yaml`.{_file_alone(component)}\n",
+        _files(component),
         "## Inputs\n",
         table(["input", "type", "default", "what it is"], list(_inputs(component))),
         *(["## Outputs\n", table(["output", "type", "what it is"], given)] if outputs else []),
@@ -86,16 +80,15 @@ def _readme(name: str, component: Component) -> str:
     return "\n".join(parts)
 
 
-def _file_alone(component: Component) -> str:
-    """What the file requires, and what of the component it lacks."""
-    whole, own = component.component_spec, in_file(component).component_spec
-    inputs, taken = whole.inputs or {}, own.inputs or {}
-    required = [f"`{name}`" for name in taken if inputs[name].optional and not taken[name].optional]
-    lacking = [
-        f"`{name}`" for name in (*inputs, *(whole.outputs or {})) if name not in {**taken, **(own.outputs or {})}
-    ]
-    texts = ((" It requires", required), (" It lacks", lacking))
-    return "".join(f"{text} {', '.join(names)}." for text, names in texts if names)
+def _files(component: Component) -> str:
+    """How a pipeline without Gatehouse gets the component: its files, and the artifacts that each requires."""
+    lines = ["Without Gatehouse: `kfp.components.load_component_from_file`, or `load_component_from_url`, of a file here:\n"]
+    for name, artifacts in component.needs.files.items():
+        own = in_file(component, artifacts).component_spec.inputs or {}
+        lacking = ", ".join(f"`{key}`" for key in component.component_spec.inputs or {} if key not in own)
+        required = f", which requires {', '.join(f'`{key}`' for key in artifacts)}" if artifacts else ""
+        lines.append(f"- `{name}.yaml`{required}{f'; it lacks {lacking}' if lacking else ''}.")
+    return "\n".join([*lines, ""])
 
 
 def _example(name: str, component: Component) -> str:
@@ -146,16 +139,6 @@ def _type(name: str) -> str:
     return _TYPES.get(str(name), str(name).removeprefix("system.").partition("@")[0])
 
 
-def _stages(name: str) -> list[Stage[Any, Any]]:
-    """The stages that a component imports."""
-    tree = ast.parse((_COMPONENTS / name / "component.py").read_text())
-    imports = {
-        (node.module, alias.name) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names
-    }
-    stages = declared_stages().values()
-    return [stage for stage in stages if (stage.function.__module__, stage.function.__name__) in imports]
-
-
 def _link(stage: Stage[Any, Any]) -> str:
     return f"[`{stage.name}`](../../{stage.function.__module__.replace('.', '/')}.py)"
 
@@ -165,20 +148,14 @@ def _joined(texts: Any) -> str:
 
 
 def _index(public: dict[str, Component]) -> str:
-    def rows(alone: bool) -> list[list[str]]:
-        return [
-            [f"[{name}]({name}/README.md)", component.description.splitlines()[0], image_names()[name]]
-            for name, component in sorted(public.items())
-            if ("store" not in component.required_inputs) == alone
-        ]
-
+    rows = [
+        [f"[{name}]({name}/README.md)", component.description.splitlines()[0], image_names()[name]]
+        for name, component in sorted(public.items())
+    ]
     stages = [
         [f"`{name}`", effects.reads, effects.writes, "yes" if effects.memo else "", effects.why]
         for name, effects in ((name, stage.declared.effects) for name, stage in sorted(declared_stages().items()))
     ]
-    links = [f"[{name}]({name}/README.md)" for name in _PAIRS.split()]
-    pairs = list(map(list, zip(links[::2], links[1::2], strict=True)))
-    header = ["component", "what it does", "image"]
     return f"""# Components
 
 {_GENERATED}
@@ -187,20 +164,11 @@ def _index(public: dict[str, Component]) -> str:
 the same for users who have not installed Gatehouse. [In your own pipeline](../docs/own-pipeline.md) shows how to use
 them.
 
-Where two components do the same, one takes what anything made, as KFP's artifacts, and the other what Gatehouse made,
-by its reference in a store:
+A component takes an artifact, whoever made it, and gives one. An artifact of a store travels through KFP as a small
+file with its address; without a store, components write plain files
+([how](../docs/own-pipeline.md#artifacts-and-the-store)).
 
-{table(["what anything made", "what Gatehouse made"], pairs)}
-## Components that stand alone
-
-They take and give KFP's artifacts, and need no store.
-
-{table(header, rows(True))}
-## Components on a store
-
-They pass references of artifacts in a store on to each other.
-
-{table(header, rows(False))}
+{table(["component", "what it does", "image"], rows)}
 ## What stages read and write besides artifacts
 
 Each stage declares it. A stage without a memo runs every time; every other stage is a pure function of its parameters.
