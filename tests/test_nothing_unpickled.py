@@ -35,8 +35,6 @@ _OBJECT_COLLECTIVES = frozenset(
 _SAFE_YAML = ("SafeLoader", "CSafeLoader", "BaseLoader", "CBaseLoader")
 _FOLDERS = ("components", "pipelines", "feature_repo", "gatehouse", "images")
 _ALLOWED = {
-    # A request goes from a client that the server wrote to that server, through a socket in the server's own folder.
-    ("gatehouse/kfp/forkserver.py", "marshal"),
     # The ranks of one job tell each other small things over the connections that gloo or NCCL opened between them.
     ("gatehouse/training/checkpointing/checkpointer.py", "broadcast_object_list"),
     ("gatehouse/training/checkpointing/plan.py", "all_gather_object"),

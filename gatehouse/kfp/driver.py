@@ -1,7 +1,7 @@
 """The process that runs a pipeline through KFP's local runner; `gatehouse run` starts and owns it.
 
 Its output is the run's log. The terminal output comes from the run record, not from here. Slow imports happen after the
-fork server was started, which imports the tasks' libraries at the same time.
+fork server was started, which imports for the tasks at the same time.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gatehouse.errors import ConfigurationError, GatehouseError
-from gatehouse.kfp.forkserver import ForkServer
+from gatehouse.kfp.warm_tasks import start_importing, use_for_tasks
 from gatehouse.pipelines.choices import require_choices
 from gatehouse.runtime.importing import without
 from gatehouse.runtime.process import OWNER, follow_owner, here, owner_env
@@ -66,28 +66,29 @@ def main() -> int:
 
 
 def _run(pipeline_name: str, store: ArtifactStore, arguments: dict[str, object], until: str) -> None:
-    with ForkServer():
-        pipeline = _prepare(pipeline_name, store, until)
-        parameters = set(pipeline.function.pipeline_spec.root.input_definitions.parameters)
-        if unknown := sorted(arguments.keys() - parameters):
-            raise ConfigurationError(
-                f"The pipeline has no parameter {', '.join(unknown)}: expected some of {', '.join(sorted(parameters))}."
-            )
-        require_choices(pipeline.function, arguments)
-        from gatehouse.store.stage import forcible_stages
-        from gatehouse.store.parameters import require_known
+    start_importing()
+    pipeline = _prepare(pipeline_name, store, until)
+    parameters = set(pipeline.function.pipeline_spec.root.input_definitions.parameters)
+    if unknown := sorted(arguments.keys() - parameters):
+        raise ConfigurationError(
+            f"The pipeline has no parameter {', '.join(unknown)}: expected some of {', '.join(sorted(parameters))}."
+        )
+    require_choices(pipeline.function, arguments)
+    from gatehouse.store.parameters import require_known
+    from gatehouse.store.stage import forcible_stages
 
-        require_known(str(arguments.get("rerun", "")), forcible_stages())
-        defaults = {"store": store.address} if "store" in parameters else {}
-        with store.workspace() as directory:
-            os.environ["TMPDIR"] = tempfile.tempdir = str(directory)
-            from kfp import local
-            from kfp.local import logging_utils
+    require_known(str(arguments.get("rerun", "")), forcible_stages())
+    defaults = {"store": store.address} if "store" in parameters else {}
+    with store.workspace() as directory:
+        os.environ["TMPDIR"] = tempfile.tempdir = str(directory)
+        from kfp import local
+        from kfp.local import logging_utils
 
-            # The output is a file, where codes for colours hide the words.
-            logging_utils.color_text = lambda text, color: text
-            local.init(runner=local.SubprocessRunner(use_venv=False), pipeline_root=str(directory / "kfp"))
-            pipeline.function(**defaults | arguments)
+        # The output is a file, where codes for colours hide the words.
+        logging_utils.color_text = lambda text, color: text
+        use_for_tasks()
+        local.init(runner=local.SubprocessRunner(use_venv=False), pipeline_root=str(directory / "kfp"))
+        pipeline.function(**defaults | arguments)
 
 
 def _prepare(pipeline_name: str, store: ArtifactStore, until: str) -> "Pipeline":

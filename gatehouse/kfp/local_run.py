@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from gatehouse.kfp.driver import FAILURE, PLAN
-from gatehouse.operations.ending_stage import outcome_of, record_end
 from gatehouse.runtime.process import owner_env, stop_carrying
 from gatehouse.store.records import read_record
 from gatehouse.store.run import REPORT, RUN_ID, Event, events
@@ -139,6 +138,8 @@ def run_pipeline(
 
 def record_own_end(run: LocalRun, store: ArtifactStore) -> None:
     """Record the end of a run whose last task did not: it was stopped, or failed before it had tasks."""
+    from gatehouse.operations.ending_stage import outcome_of, record_end  # Its import would delay the run's process.
+
     plan = read_record(store.objects, f"runs/{run.run}/{PLAN}")
     if plan is not None and not run.result(REPORT):
         state = "SUCCEEDED" if run.exit_code == 0 else "CANCELED" if run.exit_code and run.exit_code > 128 else "FAILED"

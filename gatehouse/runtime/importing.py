@@ -1,4 +1,4 @@
-"""Imports libraries without their optional dependencies, and unpacks archives that somebody else may have made."""
+"""Imports: modules as if one were not there, and the modules that declare stages."""
 
 import sys
 import tarfile
@@ -32,3 +32,10 @@ def unpack_tar(archive: tarfile.TarFile, folder: Path) -> None:
         member.mode = 0o755 if member.isdir() else 0o644
     archive.extraction_filter = lambda member, path: member
     archive.extractall(folder)
+
+
+def stage_modules() -> list[str]:
+    """Dotted names of the modules that declare stages."""
+    root = Path(__file__).parents[1]
+    paths = (path.relative_to(root).with_suffix("") for path in sorted(root.rglob("*stage.py")))
+    return [".".join(("gatehouse", *path.parts)) for path in paths]

@@ -10,14 +10,13 @@ import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Generic, TypeVar, cast, get_origin, get_type_hints
 
 from pydantic import ValidationError, model_validator
 
-import gatehouse
 from gatehouse.errors import GatehouseError, HiddenValueError, InvalidReferenceError, StageResultError, StoppedError
 from gatehouse.runtime import limits
+from gatehouse.runtime.importing import stage_modules
 from gatehouse.runtime.process import follow_owner
 from gatehouse.store import memo
 from gatehouse.store.canonical import digest_of
@@ -331,9 +330,8 @@ def stage(
 @functools.cache
 def declared_stages() -> dict[str, Stage[Any, Any]]:
     """All stages by name, from every `stage.py` and `*_stage.py` below `gatehouse`, in order of their paths."""
-    root = Path(gatehouse.__file__).parent
-    for path in sorted(root.rglob("*stage.py")):
-        importlib.import_module(".".join(("gatehouse", *path.relative_to(root).with_suffix("").parts)))
+    for module in stage_modules():
+        importlib.import_module(module)
     return STAGES
 
 

@@ -38,7 +38,7 @@ print(json.dumps({
     "client": loaded("kubernetes", "kfp.client", "docker"),
     "cluster": loaded("kfp.kubernetes", "gatehouse.project.platforms", "gatehouse.kfp.compilation"),
     "cached": [name for name, task in tasks.items() if task.caching_options.enable_cache],
-    "retried": [name for name, task in tasks.items() if task.HasField("retry_policy")],
+    "retried": [name for name, task in tasks.items() if task.retry_policy.max_retry_count],
     "refused": refused.split(", found ")[-1][:40],
     "tasks": sorted(set(tasks) - {"exit-handler-1"}) == sorted({name for name, _, _ in pipeline.plan}),
 }))

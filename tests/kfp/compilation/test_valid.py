@@ -35,11 +35,9 @@ compile_pipeline("training", load_project(example), folder, platform)
 """
 _RUN = """
 import json, sys
-from gatehouse.kfp.forkserver import ForkServer
-with ForkServer():
-    from kfp import components, local
-    local.init(runner=local.SubprocessRunner(use_venv=False), pipeline_root=sys.argv[2])
-    components.load_component_from_file(sys.argv[1])(**json.loads(sys.argv[3]))
+from kfp import components, local
+local.init(runner=local.SubprocessRunner(use_venv=False), pipeline_root=sys.argv[2])
+components.load_component_from_file(sys.argv[1])(**json.loads(sys.argv[3]))
 """
 
 
