@@ -27,6 +27,7 @@ from gatehouse.runtime.variables import ATTEMPTS
 from gatehouse.store import code as code_module
 from gatehouse.store import run as run_module
 from gatehouse.store import stage as stage_module
+from gatehouse.store.failures import FAULT
 from gatehouse.store.parameters import RERUN, nonces_of, require_known
 from gatehouse.store.run import RUN_ID, events
 from gatehouse.store.stage import TOLERATE, Declaration, Stage, StageModel
@@ -296,11 +297,11 @@ def test_a_key_holds_the_versions_of_what_is_installed(monkeypatch: pytest.Monke
 
 
 def test_an_injected_fault_names_its_stage_and_point(store: ArtifactStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(stage_module.FAULT, "split:finish:raise")
+    monkeypatch.setenv(FAULT, "split:finish:raise")
     counted = Counted()
     with pytest.raises(RuntimeError, match="split:finish"):
         counted.stage(Request(), store)
-    monkeypatch.delenv(stage_module.FAULT)
+    monkeypatch.delenv(FAULT)
     counted.stage(Request(), store)
     assert counted.runs == 1
 
