@@ -1,4 +1,4 @@
-"""The base of configuration, which reads `false` as null, and durations in ISO 8601, as pydantic reads 6 as six seconds."""
+"""The base of configuration, which reads `false` as null, and durations in ISO 8601."""
 
 from collections.abc import Iterator
 from datetime import timedelta

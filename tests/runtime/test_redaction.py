@@ -17,7 +17,6 @@ import pytest
 import requests
 import yaml
 from pydantic import ValidationError
-from tests.operations.alerting.hook import hooked
 
 from gatehouse.cli.init import create_project
 from gatehouse.data.sources.catalog import open_source, parse_source
@@ -45,6 +44,7 @@ from gatehouse.store.store import ArtifactStore
 from gatehouse.tracking.mlflow_client import tracking_of
 from gatehouse.tracking.place import warning_on_failure
 from gatehouse.tuning.access.storage import database, require_address
+from tests.operations.hook import hooked
 from tests.server.serving import serving
 from tests.stand_ins.http_server import Handler, listening
 

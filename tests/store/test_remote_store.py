@@ -13,7 +13,7 @@ import pytest
 
 from gatehouse.errors import ConfigurationError, CorruptArtifactError, MissingArtifactError, StoreError
 from gatehouse.store import memo
-from gatehouse.store.objects import cache as caches
+from gatehouse.store.objects import remote as caches
 from gatehouse.store.objects.remote import BlobCache
 from gatehouse.store.store import ArtifactStore
 from tests.stand_ins.servers import Fault

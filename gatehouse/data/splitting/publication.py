@@ -85,7 +85,7 @@ def roles_of(columns: Mapping[str, Any], strategy: Mapping[str, Any]) -> Roles:
 def publish_table(
     store: ArtifactStore, name: str, table: pa.Table, roles: Roles, origin: Mapping[str, str]
 ) -> Reference:
-    """Publish a table as a training set that is derived from those artifacts of `origin` which the store holds, by role.
+    """Publish a table as a training set, derived from those artifacts of `origin`, by role, that the store holds.
 
     Raises ConfigurationError if the columns do not fit their roles.
     """

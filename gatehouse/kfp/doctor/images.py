@@ -11,7 +11,7 @@ from urllib.request import parse_http_list, parse_keqv_list
 import requests
 from requests import PreparedRequest, Response
 
-from gatehouse.operations.diagnosing.reach import Finding, failed, passed, unchecked
+from gatehouse.operations.diagnosing_stage import Finding, failed, passed, unchecked
 from gatehouse.runtime.images import by_digest
 from gatehouse.runtime.redaction import redacted
 
