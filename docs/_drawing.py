@@ -110,7 +110,8 @@ def _y(row: int) -> int:
 
 def _task(row: int, stages: list[str], title: str) -> str:
     effects, y = [declared_stages()[stage].declared.effects for stage in stages], _y(row)
-    kind = "box" if all(effect.memo for effect in effects) else "always"
+    judged = [effect for stage, effect in zip(stages, effects, strict=True) if not stage.startswith("require")]
+    kind = "box" if all(effect.memo for effect in judged) else "always"
     parts = [
         f'<rect class="{kind}" x="{BOX_X}" y="{y}" width="{BOX_WIDTH}" height="{BOX_HEIGHT}" rx="6"/>',
         f'<text class="title" x="{BOX_X + 10}" y="{y + 18}">{escape(title)}</text>',
