@@ -29,6 +29,7 @@ from gatehouse.store.objects.local import LocalObjects
 from gatehouse.store.run import events
 from gatehouse.store.store import ArtifactStore
 from gatehouse.tracking.place import URI, WORKSPACE, KfpTask, Place, access_to, is_own, server_uri, task_here
+from gatehouse.tracking.schema import ensure_schema
 from gatehouse.tracking.spool import Point as SpooledPoint
 
 if TYPE_CHECKING:
@@ -265,12 +266,13 @@ def quiet_client(uri: str) -> "MlflowClient":
     """A client that logs only warnings, sends no telemetry, and gives up on a server after a minute of silence.
 
     Raises ConfigurationError if MLflow has no place of such a form; ServerAwayError if the server accepts no
-    connection.
+    connection; StoreError if a database cannot be migrated.
     """
     require_server(uri)
     client = load_mlflow()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
+        ensure_schema(uri)
         return client(tracking_uri=uri, registry_uri=uri)
 
 
