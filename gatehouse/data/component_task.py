@@ -128,7 +128,7 @@ class ComponentTask:
         parquet = [entry.path for entry in manifest.files if entry.path.endswith(".parquet")]
         if manifest.reference.kind == "snapshots" and len(manifest.derived_from) == 1:
             return self.rows(*manifest.derived_from.values())
-        if not parquet:
+        if not parquet or manifest.reference.kind == "splits":
             raise ConfigurationError(
                 f"Expected one table, found {reference}, which has {len(manifest.derived_from)} parts and no rows of "
                 "its own. Give one of the tables that it was made from."
@@ -232,7 +232,7 @@ def local_files(artifact: Any, folder: Path) -> Path | None:
     if path.is_dir() or path.read_text(encoding="utf-8", errors="replace") != manifest.to_json():
         return path
     folder.mkdir(parents=True, exist_ok=True)
-    if part or manifest.reference.kind == "snapshots" or any(file.path.endswith(".parquet") for file in manifest.files):
+    if part or "Dataset" in artifact.schema_title:
         write_dataset(task.part(reference, part) if part else task.rows(reference), folder / "rows.parquet")
         return folder / "rows.parquet"
     export(task.store, reference, folder)
