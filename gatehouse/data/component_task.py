@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from gatehouse.data.datasets import Types, read_dataset, write_dataset
-from gatehouse.data.splitting.publication import publish_rows
+from gatehouse.data.splitting.publication import publish_rows, restored
 from gatehouse.errors import ConfigurationError
 from gatehouse.reports.contents import rendered
 from gatehouse.store.canonical import canonical_json
@@ -133,7 +133,8 @@ class ComponentTask:
                 f"Expected one table, found {reference}, which has {len(manifest.derived_from)} parts and no rows of "
                 "its own. Give one of the tables that it was made from."
             )
-        return pa.concat_tables(pq.read_table(self.store.path(reference, path)) for path in parquet)
+        rows = pa.concat_tables(pq.read_table(self.store.path(reference, path)) for path in parquet)
+        return restored(rows, manifest.details)
 
     def part(self, split: str, name: str) -> pa.Table:
         """The rows of one part of a split: train, validation or test."""
