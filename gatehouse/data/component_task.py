@@ -114,9 +114,9 @@ class ComponentTask:
 
     def published(self, artifact: Any, format: str = "") -> str:
         """The reference of an artifact's rows, which are published first if no store holds them."""
-        if reference := self.find(artifact):
-            if Reference.parse(reference).kind != "snapshots":
-                return reference
+        reference = self.find(artifact)
+        if reference and not artifact.metadata.get("part") and Reference.parse(reference).kind != "snapshots":
+            return reference
         return str(publish_rows(self.store, "tables", "rows", self.table(artifact, format), {}, {}))
 
     def rows(self, reference: str) -> pa.Table:
