@@ -109,13 +109,13 @@ def evaluate(
     from gatehouse.store.parameters import as_written, configuration_of
     from gatehouse.store.publishing import digests_of
 
-    run = ComponentTask(store, model if not scores else None, split, champion, validation)
+    tables = {"candidate": scores, "champion": champion_scores, "baseline": baseline_scores}
+    run = ComponentTask(store, model if not scores else None, split, champion, validation, *tables.values())
     applied = configuration_of("policy", policy, policy_file, default={})
     measured = as_written(spec) | ({"slices": slices} if slices else {})
     present_champion = run.take("champion", champion, "models")
     if scores:
-        tables = {"candidate": scores, "champion": champion_scores, "baseline": baseline_scores}
-        rows = {role: run.table(table, format) for role, table in tables.items() if table}
+        rows = {role: run.table(table, format) for role, table in tables.items() if not run.is_nothing(table)}
         asked = parameters | {"spec": measured, "policy": applied}
         files = digests_of(model.path) if model else {}
         result = evaluate_scores(run.store, rows, asked, present_champion, files)

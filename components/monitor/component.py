@@ -71,7 +71,7 @@ def monitor(
         event_time: Column with the time of each row, so that seasons and days count; empty if rows are independent.
         group: Column of the rows that are ranked together; empty for none.
         format: parquet, csv or jsonl; empty to look at the tables.
-        store: Address of the artifact store; empty for that of the champion, or for none.
+        store: Address of the artifact store; empty for that of the artifacts, or for none.
 
     Returns:
         decision: retrain, keep or not judged.
@@ -93,9 +93,11 @@ def monitor(
     from gatehouse.store.parameters import configuration_of
 
     settings = configuration_of("spec", spec, spec_file, default={})
+    run = ComponentTask(store, champion, baseline, current)
+    optional = (champion, baseline, predictions_table)
+    champion, baseline, predictions_table = (None if run.is_nothing(artifact) else artifact for artifact in optional)
     if bool(champion) == bool(baseline):
         raise ConfigurationError(f"Expected a champion or a baseline, found {'both' if champion else 'neither'}.")
-    run = ComponentTask(store, champion, current if champion else None)
     compared = {"current": run.published(current, format), "spec": settings}
     if champion:
         model = run.take("champion", champion, "models")

@@ -97,6 +97,7 @@ def retrieve_features(
     if len(named := [name for name, value in sources.items() if value]) != 1:
         raise ConfigurationError(f"Expected one of {', '.join(sources)}, found {', '.join(named) or 'none'}.")
     run = ComponentTask(store, feature_tables, entity_rows)
+    entity_rows = None if run.is_nothing(entity_rows) else entity_rows
     if feature_tables:
         computed = run.take("feature_tables", feature_tables, "feature-tables")
         origin = {name: run.origin(computed, name) for name in ("snapshot", "definitions")}
@@ -121,6 +122,8 @@ def retrieve_features(
         else:
             Path(report.path).write_text("<p>There are no such rows.</p>", encoding="utf-8")
         return (verdict, reasons, [], number, set_aside)
+    if not entity_rows:
+        raise ConfigurationError("entity_rows: expected the rows to which features of a repository are joined, found none.")
     place = repository.path if repository else repository_address
     with run.store.workspace() as workspace:
         retrieved = retrieve(

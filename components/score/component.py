@@ -35,7 +35,7 @@ def score(
     from gatehouse.data.component_task import ComponentTask
     from gatehouse.monitoring.scoring_stage import score as score_rows
 
-    task = ComponentTask(store, model)
+    task = ComponentTask(store, model, data)
     if task.is_nothing(data):
         task.give(predictions, "")
         return (0,)

@@ -72,6 +72,7 @@ def validate(
     from gatehouse.store.parameters import configuration_of
 
     task = ComponentTask(store, data, baseline)
+    baseline = None if task.is_nothing(baseline) else baseline
     body = configuration_of("contract", contract, contract_file)
     if snapshot := task.find(data, "snapshots"):
         about = {"contract": publish_contract(task.store, body), "snapshots": snapshots}

@@ -54,6 +54,7 @@ _OTHER_NAMES = {
     **dict.fromkeys(("boolean", "logical"), "bool"),
     **dict.fromkeys(("datetime", "timestamptz", "date"), "timestamp"),
     **dict.fromkeys(("temporal", "chronological"), "time"),
+    **dict.fromkeys(("primary_key", "primary_keys", "key", "keys"), "unique"),
 }
 """Names that other programs use, and ours."""
 _QUOTED = re.compile("'([^']*)'")

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from gatehouse.data.datasets import Types, read_dataset, write_dataset
-from gatehouse.data.splitting.publication import publish_rows
+from gatehouse.data.splitting.publication import publish_rows, restored
 from gatehouse.errors import ConfigurationError
 from gatehouse.reports.contents import rendered
 from gatehouse.store.canonical import canonical_json
@@ -114,9 +114,9 @@ class ComponentTask:
 
     def published(self, artifact: Any, format: str = "") -> str:
         """The reference of an artifact's rows, which are published first if no store holds them."""
-        if reference := self.find(artifact):
-            if Reference.parse(reference).kind != "snapshots":
-                return reference
+        reference = self.find(artifact)
+        if reference and not artifact.metadata.get("part") and Reference.parse(reference).kind != "snapshots":
+            return reference
         return str(publish_rows(self.store, "tables", "rows", self.table(artifact, format), {}, {}))
 
     def rows(self, reference: str) -> pa.Table:
@@ -128,12 +128,13 @@ class ComponentTask:
         parquet = [entry.path for entry in manifest.files if entry.path.endswith(".parquet")]
         if manifest.reference.kind == "snapshots" and len(manifest.derived_from) == 1:
             return self.rows(*manifest.derived_from.values())
-        if not parquet:
+        if not parquet or manifest.reference.kind == "splits":
             raise ConfigurationError(
                 f"Expected one table, found {reference}, which has {len(manifest.derived_from)} parts and no rows of "
                 "its own. Give one of the tables that it was made from."
             )
-        return pa.concat_tables(pq.read_table(self.store.path(reference, path)) for path in parquet)
+        rows = pa.concat_tables(pq.read_table(self.store.path(reference, path)) for path in parquet)
+        return restored(rows, manifest.details)
 
     def part(self, split: str, name: str) -> pa.Table:
         """The rows of one part of a split: train, validation or test."""
@@ -232,7 +233,7 @@ def local_files(artifact: Any, folder: Path) -> Path | None:
     if path.is_dir() or path.read_text(encoding="utf-8", errors="replace") != manifest.to_json():
         return path
     folder.mkdir(parents=True, exist_ok=True)
-    if part or manifest.reference.kind == "snapshots" or any(file.path.endswith(".parquet") for file in manifest.files):
+    if part or "Dataset" in artifact.schema_title:
         write_dataset(task.part(reference, part) if part else task.rows(reference), folder / "rows.parquet")
         return folder / "rows.parquet"
     export(task.store, reference, folder)

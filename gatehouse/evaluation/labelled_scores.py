@@ -94,9 +94,9 @@ def require_same_rows(role: str, rows: pa.Table, table: pa.Table, label: str, *c
             is_same = False
         if not is_same:
             raise ConfigurationError(
-                f"{role}_dataset: expected the {len(table):,} rows of dataset in their order with the same {name!r}, "
+                f"{role}_scores: expected the {len(table):,} rows of scores in their order with the same {name!r}, "
                 f"which shows it; found {len(rows):,} rows with {'other' if name in rows.column_names else 'no'} "
-                f"{name!r}. Put it there, sort both alike, or give the scores as a column of dataset."
+                f"{name!r}. Put it there, sort both alike, or give them as a column of scores."
             )
 
 

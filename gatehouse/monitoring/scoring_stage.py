@@ -1,10 +1,10 @@
 """The score stage: a registered model scores a table of rows, piece after piece."""
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gatehouse.errors import ConfigurationError
 from gatehouse.store.canonical import sha256_bytes
@@ -24,8 +24,6 @@ PIECE = "score-piece"
 """The stage under which the memo keeps the predictions of a piece of rows."""
 USUAL, MOST = 1 << 15, 1 << 16
 """Rows of a piece: about, and at most."""
-_KEYED = {"entity_keys", "decision_time"}
-"""Details of rows whose manifest says what identifies a row."""
 
 
 class ScoreRequest(StageModel):
@@ -68,7 +66,7 @@ def score(request: ScoreRequest, store: ArtifactStore) -> ScoreResult:
     if trained and current:
         require_same_features(store, str(training_set.configuration["service"]), trained, current)
     details = manifest.details
-    keys = [*details["entity_keys"], details["decision_time"]] if details.keys() >= _KEYED else []
+    keys = [*details["entity_keys"], details["decision_time"]] if _keyed(details) else []
     kept = keys or [column.name for column in manifest.columns]
     columns, cutting = [*dict.fromkeys([*kept, *predictor.features])], keys or predictor.features
     classes, files, done = classes_of(store, request.model), {}, 0
@@ -94,6 +92,11 @@ def score(request: ScoreRequest, store: ArtifactStore) -> ScoreResult:
         },
     )
     return ScoreResult(predictions=str(published), rows=done)
+
+
+def _keyed(details: Mapping[str, Any]) -> bool:
+    """Whether the manifest of rows says what identifies a row: keys and a time."""
+    return bool(details.get("entity_keys") and details.get("decision_time"))
 
 
 def answers(predictor: "Predictor", rows: "pa.Table", classes: Sequence[str]) -> "pa.Table":
@@ -134,7 +137,7 @@ def _require_fit(manifest: Manifest, predictor: "Predictor", training_set: Manif
     if (task := details.get("task", predictor.task.name)) != predictor.task.name:
         raise ConfigurationError(f"{where}: expected rows of the task {predictor.task.name}, found {task}.")
     trained, keys = (", ".join(side.details.get("entity_keys", ())) for side in (training_set, manifest))
-    if details.keys() >= _KEYED and keys != trained:
+    if _keyed(details) and keys != trained:
         raise ConfigurationError(f"{where}: expected rows with the entity keys {trained}, found {keys}.")
     present = [column.name for column in manifest.columns]
     if lacking := [name for name in predictor.features if name not in present]:

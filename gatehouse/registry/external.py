@@ -90,28 +90,28 @@ def record_statements(store: ArtifactStore, model: str, texts: Mapping[str, str]
 def bound_evaluation(store: ArtifactStore, model_name: str, model: str, evaluation: str, source: str = "") -> str:
     """The evaluation of a model, from one of scores; one of a model stays as it is.
 
-    `source` is the folder that `judge` wrote, in place of a reference; it is copied to the store. Raises
+    `source` is the folder that `evaluate` wrote, in place of a reference; it is copied to the store. Raises
     WrongEvaluationError if it judged other files, or does not name them; ConfigurationError if it is no evaluation.
     """
     if source:
         folder = Path(source, "store")
         judged = list(ArtifactStore.open(folder).references("evaluations")) if folder.is_dir() else []
         if len(judged) != 1:
-            raise ConfigurationError(f"evaluation: expected what judge wrote, found {len(judged)} evaluations in it.")
+            raise ConfigurationError(f"evaluation: expected what evaluate wrote, found {len(judged)} evaluations in it.")
         evaluation = str(judged[0])
         pull(ArtifactStore.open(folder), evaluation, store)
     if Reference.parse(evaluation).kind != "evaluations":
-        raise ConfigurationError(f"evaluation: expected what judge wrote, or its reference, found {evaluation}.")
+        raise ConfigurationError(f"evaluation: expected what evaluate wrote, found {evaluation}.")
     manifest = store.manifest(evaluation)
     if "model" in manifest.derived_from:
         return evaluation
     files = {entry.path: [entry.sha256, entry.bytes] for entry in store.manifest(model).files}
     if not (scored := manifest.details.get("files")):
-        raise WrongEvaluationError(f"{evaluation} names no files. Judge with model=…, so that it is about these files.")
+        raise WrongEvaluationError(f"{evaluation} names no files. Evaluate with model=…, so that it is about these files.")
     named = len(files) > 1 or len(scored) > 1  # A file alone has the name that KFP gives it.
     if (scored if named else [*scored.values()]) != (files if named else [*files.values()]):
         raise WrongEvaluationError(
-            f"{evaluation} judged other files than {model} has: {differing(files, scored)}. Give judge the same model."
+            f"{evaluation} judged other files than {model} has: {differing(files, scored)}. Give evaluate the same model."
         )
     champion = manifest.details.get("champion", "")
     if champion == model and (last := Ledger(store, model_name).state().last_verdict(model)):

@@ -159,7 +159,7 @@ def _require_champion(present: str, verdict: Verdict) -> None:
         raise StaleVerdictError(
             f"{verdict.subject.model} was judged against {verdict.champion or 'no champion'} in {verdict.evaluation}, "
             f"but it would replace {present or 'no champion'} now. Judge it against that one: "
-            "the component `resolve` gives the champion to `evaluate`, or its files and reference for `judge`."
+            "the component `resolve` gives the champion, and its files to score with, to `evaluate`."
         )
 
 

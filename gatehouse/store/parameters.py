@@ -141,6 +141,7 @@ def checked(name: str, model: type[_Model], body: Mapping[str, Any] | str) -> _M
             return model.model_validate_json(text)
     spec = load_model(name, text, model, problems)
     if spec is None:
-        listed = "".join(f"\n  - {problem}" for problem in problems)
+        lineless = "" if isinstance(body, str) else f"{name}:1: "
+        listed = "".join(f"\n  - {problem.removeprefix(lineless)}" for problem in problems)
         raise ConfigurationError(f"{counted(len(problems), 'problem')} in {name}:{listed}")
     return spec

@@ -1,22 +1,21 @@
-"""The components on Datasets: what is broken is a verdict, equal rows are one snapshot, and parts go on to training."""
+"""Components of data on tables: what is broken is a verdict, equal rows are one snapshot, and parts go on to training."""
 
 import json
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from kfp import dsl
 
-from gatehouse import components
-from gatehouse.data.datasets import read_dataset, write_dataset
+from gatehouse.components import snapshot, split, validate
+from gatehouse.data.datasets import read_dataset
 from gatehouse.data.splitting.publication import Roles
 from gatehouse.data.validation.contract import publish_contract
 from gatehouse.errors import ConfigurationError, DeclarationError
-from gatehouse.store.reference import Reference
 from gatehouse.store.store import ArtifactStore
-from gatehouse.training.transformation.stage import FitRequest, fit_transformation
+from tests.components import call
 
 ROWS = 3000
 RANDOM = np.random.default_rng(5)
@@ -42,57 +41,35 @@ CONTRACT = {
 }
 
 
-def run(component: str, folder: Path, rows: pa.Table | None, **inputs: Any) -> tuple[Any, dict[str, Any]]:
-    """Call a component with a Dataset of these rows; gives its parameters, and its artifacts by name."""
-    function = getattr(components, component).python_func
-    if rows is not None:
-        write_dataset(rows, folder / "in")
-    outputs = ("metrics", "report", "statistics", "snapshot", "train", "validation", "test")
-    artifacts = {
-        output: SimpleNamespace(path=str(folder / output), metadata={}, log_metric=lambda *_: None)
-        for output in outputs
-        if output in function.__annotations__
-    }
-    dataset = SimpleNamespace(path=str(folder / "in"), metadata={"reference": inputs.pop("reference", "")})
-    return function(dataset=dataset, **artifacts, **inputs), artifacts
-
-
-def same(folder: Path) -> Any:
-    write_dataset(ORDERS, folder / "same")
-    return SimpleNamespace(path=str(folder / "same"))
-
-
-def address(store: ArtifactStore, reference: str) -> str:
-    """The full address of what the store holds."""
-    assert store.exists(reference)
-    return store.address_of(reference)
+def text(path: str) -> str:
+    return Path(path).read_text()
 
 
 def test_what_breaks_the_contract_is_a_verdict_in_every_format(tmp_path: Path) -> None:
     whole = {**CONTRACT, "freshness": None}
-    (verdict, reasons, _, reference), _ = run(
-        "validate_dataset", tmp_path, ORDERS, contract=whole, baseline=same(tmp_path)
-    )
-    assert (verdict, reasons, reference) == ("pass", [], "")
+    passed = call(validate, tmp_path, data=ORDERS, contract=whole, baseline=ORDERS)
+    assert (passed.verdict, passed.reasons) == ("pass", [])
+    assert passed.validation.metadata == {"verdict": "pass", "reasons": "[]"} and Path(passed.validation.path).is_dir()
     lines = ["shop,amount", *(f"{row},{-1 if row == 7 else row}" for row in range(50)), ",5"]
-    (tmp_path / "in").write_text("\n".join(lines))
-    (verdict, reasons, *_), artifacts = run("validate_dataset", tmp_path, None, contract=CONTRACT, allow_unchecked=True)
-    assert verdict == "fail"
-    places = sorted(reason.split(":")[0] + reason.split(":")[1] for reason in reasons)
+    (tmp_path / "csv").write_text("\n".join(lines))
+    csv = dsl.Dataset(uri=str(tmp_path / "csv"))
+    failed = call(validate, tmp_path, data=csv, contract=CONTRACT, allow_unchecked=True)
+    assert failed.verdict == failed.validation.metadata["verdict"] == "fail"
+    places = sorted(reason.split(":")[0] + reason.split(":")[1] for reason in failed.reasons)
     # `amount` holds whole numbers, which a CSV does not tell from others: its type is no reason.
     assert places == ["dataset.amount min", "dataset.at column", "dataset.kind column", "dataset.shop nullable"]
-    columns = json.loads(Path(artifacts["statistics"].path).read_text())["tables"]["dataset"]["columns"]
-    assert columns["shop"]["nulls"] == 1
-    assert "Validation against the contract" in Path(artifacts["report"].path).read_text()
+    assert json.loads(text(failed.statistics.path))["tables"]["dataset"]["columns"]["shop"]["nulls"] == 1
+    assert "Validation against the contract" in text(failed.report.path)
 
 
-def test_rules_on_drift_compare_with_a_baseline_dataset(tmp_path: Path) -> None:
-    write_dataset(ORDERS.set_column(2, "amount", pa.array(RANDOM.normal(40, 3, ROWS))), tmp_path / "before")
-    before = SimpleNamespace(path=str(tmp_path / "before"))
-    contract = {**CONTRACT, "freshness": None}
-    (verdict, reasons, *_), _ = run("validate_dataset", tmp_path, ORDERS, contract=contract, baseline=before)
-    assert verdict == "fail"
-    assert len(reasons) == 1 and reasons[0].startswith("dataset.amount: psi")
+def test_rules_on_drift_compare_with_an_earlier_table_or_its_validation(tmp_path: Path, store: ArtifactStore) -> None:
+    before = ORDERS.set_column(2, "amount", pa.array(RANDOM.normal(40, 3, ROWS)))
+    inputs = {"contract": {**CONTRACT, "freshness": None}, "store": store.address}
+    earlier = call(validate, tmp_path, data=before, allow_unchecked=True, **inputs).validation
+    for baseline in (before, earlier):
+        moved = call(validate, tmp_path, data=ORDERS, baseline=baseline, **inputs)
+        assert moved.verdict == "fail"
+        assert len(moved.reasons) == 1 and moved.reasons[0].startswith("dataset.amount: psi")
 
 
 def test_of_several_tables_one_is_judged(tmp_path: Path, store: ArtifactStore) -> None:
@@ -100,15 +77,28 @@ def test_of_several_tables_one_is_judged(tmp_path: Path, store: ArtifactStore) -
     key = {"foreign_keys": [{"columns": ["shop"], "table": "shops"}]}
     contract = {"version": 1, "tables": {"orders": {**CONTRACT, **key}, "shops": other}}
     with pytest.raises(ConfigurationError, match="orders, shops"):
-        run("validate_dataset", tmp_path, ORDERS, contract=contract)
+        call(validate, tmp_path, data=ORDERS, contract=contract)
     inputs = {"table": "orders", "store": store.address, "allow_unchecked": True}
-    published = {"reference": store.address_of(publish_contract(store, contract))}
-    for promise in (contract, published):
-        (verdict, *_, reference), artifacts = run("validate_dataset", tmp_path, ORDERS, contract=promise, **inputs)
-        assert verdict == "pass"
+    for promise in (contract, {"reference": store.address_of(publish_contract(store, contract))}):
+        judged = call(validate, tmp_path, data=ORDERS, contract=promise, **inputs)
+        assert judged.verdict == "pass"
+        reference = judged.validation.metadata["reference"]
         assert "foreign_keys" in store.read_text(reference, "verdict.json")
-    assert artifacts["report"].metadata["reference"] == reference == address(store, reference)
-    assert artifacts["statistics"].metadata["reference"].startswith(store.address)
+    assert judged.report.metadata["reference"] == reference and reference.startswith(store.address)
+    assert store.exists(judged.statistics.metadata["reference"])
+
+
+def test_a_snapshot_is_judged_as_it_is_taken_or_later(tmp_path: Path, store: ArtifactStore) -> None:
+    keys = {"keys": ["shop"], "event_time": "at", "name": "dataset"}
+    wrong = {"version": 1, "tables": {"dataset": {**CONTRACT, "max_rows": 5}}}
+    taken = call(snapshot, tmp_path, store=store.address, dataset=ORDERS, **keys)
+    assert (taken.verdict, taken.validation.metadata["verdict"]) == ("not checked", "not checked")
+    assert "reference" not in {**taken.validation.metadata, "reference": ""} or taken.validation.metadata["reference"]
+    together = call(snapshot, tmp_path, store=store.address, dataset=ORDERS, contract=wrong, **keys)
+    later = call(validate, tmp_path, data=taken.snapshot, contract=wrong)
+    assert together.verdict == later.verdict == "fail" and together.reasons == later.reasons
+    assert together.snapshot.metadata == taken.snapshot.metadata
+    assert together.validation.metadata == later.validation.metadata
 
 
 SHOP = {"columns": {"shop": {"type": "int64"}}, "extra_columns": "allow"}
@@ -132,14 +122,14 @@ def _with(**rules: Any) -> dict[str, Any]:
 def test_a_rule_that_cannot_be_judged_fails_unless_it_is_allowed(
     tmp_path: Path, contract: dict[str, Any], rule: str
 ) -> None:
-    inputs = {"contract": contract, "table": "dataset"}
-    (verdict, reasons, *_), artifacts = run("validate_dataset", tmp_path, ORDERS, **inputs)
-    assert verdict == "fail" and len(reasons) == 1
-    assert "not checked: " in reasons[0] and rule in reasons[0]
-    assert "breaks its contract" in (page := Path(artifacts["report"].path).read_text()) and "not checked" in page
-    verdict, reasons, warnings, _ = run("validate_dataset", tmp_path, ORDERS, **inputs, allow_unchecked=True)[0]
-    assert (verdict, reasons) == ("pass", [])
-    assert len(warnings) == 1 and warnings[0].startswith("not checked: ") and rule in warnings[0]
+    inputs = {"data": ORDERS, "contract": contract, "table": "dataset"}
+    judged = call(validate, tmp_path, **inputs)
+    assert judged.verdict == "fail" and len(judged.reasons) == 1
+    assert "not checked: " in judged.reasons[0] and rule in judged.reasons[0]
+    assert "breaks its contract" in (page := text(judged.report.path)) and "not checked" in page
+    judged = call(validate, tmp_path, **inputs, allow_unchecked=True)
+    assert (judged.verdict, judged.reasons) == ("pass", [])
+    assert len(judged.warnings) == 1 and judged.warnings[0].startswith("not checked: ") and rule in judged.warnings[0]
 
 
 def test_rules_that_only_warn_and_keys_within_the_table_do_not_fail(tmp_path: Path) -> None:
@@ -149,76 +139,72 @@ def test_rules_that_only_warn_and_keys_within_the_table_do_not_fail(tmp_path: Pa
         foreign_keys=[{"columns": ["shop"], "table": "dataset"}],
     )
     warned["tables"]["dataset"]["columns"]["amount"]["warn"] = {"psi": 0.2}
-    verdict, reasons, warnings, _ = run("validate_dataset", tmp_path, ORDERS, contract=warned, table="dataset")[0]
-    assert (verdict, reasons) == ("pass", [])
-    assert ["freshness" in warnings[0], "dataset.amount" in warnings[1]] == [True, True], warnings
+    judged = call(validate, tmp_path, data=ORDERS, contract=warned, table="dataset")
+    assert (judged.verdict, judged.reasons) == ("pass", [])
+    assert ["freshness" in judged.warnings[0], "dataset.amount" in judged.warnings[1]] == [True, True]
 
 
 def test_a_dataset_without_rows_is_a_verdict(tmp_path: Path) -> None:
-    for rows in (ORDERS.slice(0, 0), None):
-        (tmp_path / "in").write_text("shop,at,amount,kind\n")
-        (verdict, reasons, *_), artifacts = run("validate_dataset", tmp_path, rows, contract=CONTRACT)
-        assert verdict == "fail" and "found none" in reasons[0] and "keys" not in reasons[0]
-        assert "found none" in Path(artifacts["report"].path).read_text()
+    (tmp_path / "csv").write_text("shop,at,amount,kind\n")
+    for rows in (ORDERS.slice(0, 0), dsl.Dataset(uri=str(tmp_path / "csv"))):
+        judged = call(validate, tmp_path, data=rows, contract=CONTRACT)
+        (reason,) = judged.reasons
+        assert judged.verdict == "fail" and "found none" in reason and "keys" not in reason
+        assert "found none" in text(judged.report.path) and judged.validation.metadata["reference"] == "none"
 
 
 def test_equal_rows_are_one_snapshot(tmp_path: Path, store: ArtifactStore) -> None:
     inputs = {"store": store.address, "name": "orders", "keys": ["shop"], "event_time": "at"}
     shuffled = ORDERS.take(pa.array(RANDOM.permutation(ROWS)))
-    (first, rows, as_of, warnings), artifacts = run("snapshot_dataset", tmp_path, ORDERS, **inputs)
-    assert (rows, as_of, warnings) == (ROWS, str(ORDERS["at"][-1].as_py().isoformat()), [])
-    assert run("snapshot_dataset", tmp_path, shuffled, **inputs)[0][0] == first
-    assert artifacts["snapshot"].metadata["reference"] == first == address(store, first)
-    assert read_dataset(artifacts["snapshot"].path).sort_by("at").equals(ORDERS)
-    assert run("snapshot_dataset", tmp_path, ORDERS.slice(1), **inputs)[0][0] != first
+    first = call(snapshot, tmp_path, dataset=ORDERS, tables=True, **inputs)
+    assert (first.rows, first.as_of, first.warnings) == ({"orders": ROWS}, ORDERS["at"][-1].as_py().isoformat(), [])
+    assert read_dataset(first.snapshot.path).sort_by("at").equals(ORDERS)
+    again = call(snapshot, tmp_path, dataset=shuffled, **inputs)
+    reference = first.snapshot.metadata["reference"]
+    assert again.snapshot.metadata["reference"] == reference and store.exists(reference)
+    assert call(snapshot, tmp_path, dataset=ORDERS.slice(1), **inputs).snapshot.metadata["reference"] != reference
     with pytest.raises(DeclarationError, match="2,700"):
-        run("snapshot_dataset", tmp_path, ORDERS, **inputs | {"event_time": ""})
+        call(snapshot, tmp_path, dataset=ORDERS, **inputs | {"event_time": ""})
     for wrong, place in (({"keys": ["none_such"]}, "none_such"), ({"name": "My Table"}, "name: .*'My Table'")):
         with pytest.raises(ConfigurationError, match=place):
-            run("snapshot_dataset", tmp_path, ORDERS, **inputs | wrong)
+            call(snapshot, tmp_path, dataset=ORDERS, **inputs | wrong)
 
 
-def test_parts_are_all_rows_once_and_go_on_to_training(tmp_path: Path, store: ArtifactStore) -> None:
-    before = run("snapshot_dataset", tmp_path, ORDERS, store=store.address)[0][0]
-    inputs = {"label": "kind", "task": "multiclass", "store": store.address}
-    (verdict, reasons, warnings, checks, training_set, split, split_checks), artifacts = run(
-        "split_dataset", tmp_path, ORDERS, **inputs, reference=before
-    )
-    assert store.manifest(training_set).derived_from == {"dataset": str(Reference.parse(before))}
-    assert (verdict, reasons, checks["parts"]) == ("pass", [], "passed") and isinstance(warnings, list)
-    for reference in (training_set, split, split_checks):
-        assert reference == address(store, reference)
-    assert artifacts["train"].metadata["reference"] == split
-    parts = [read_dataset(artifacts[name].path) for name in ("train", "validation", "test")]
+def test_parts_are_all_rows_once(tmp_path: Path, store: ArtifactStore) -> None:
+    taken = call(snapshot, tmp_path, dataset=ORDERS, store=store.address).snapshot
+    inputs = {"label": "kind", "task": "multiclass", "tables": True}
+    made = call(split, tmp_path, data=taken, **inputs)
+    assert (made.verdict, made.reasons, made.checks["parts"]) == ("pass", [], "passed")
+    parts = [read_dataset(part.path) for part in (made.train, made.validation, made.test)]
     assert pa.concat_tables(parts).sort_by("at").equals(ORDERS)
-    details = store.manifest(training_set).details
+    assert [*made.rows.values()] == [part.num_rows for part in parts]
+    addresses = {part.metadata["reference"] for part in (made.split, made.train, made.validation, made.test)}
+    assert len(addresses) == 1 and store.exists(made.split.metadata["split_checks"])
+    training_set = store.manifest(store.manifest(*addresses).derived_from["training_set"])
+    assert taken.metadata["reference"].endswith(training_set.derived_from["dataset"])
+    details = training_set.details
     assert (details["classes"], details["numeric"]) == (["book", "pen", "toy"], ["shop", "amount", "paid"])
-    fitted = fit_transformation(FitRequest(split=split, model_name="kinds"), store)
-    assert store.exists(fitted.transformation)
     # A row stays where it is when others are gone, though it has no key and its values may be null.
-    run("split_dataset", tmp_path, ORDERS.slice(0, 2000), **inputs, reference="of something else")
-    kept = read_dataset(artifacts["train"].path)["at"].to_pylist()
+    fewer = call(split, tmp_path, data=ORDERS.slice(0, 2000), **inputs)
+    kept = read_dataset(fewer.train.path)["at"].to_pylist()
     assert kept == [time for time in parts[0]["at"].to_pylist() if time < ORDERS["at"][2000].as_py()]
 
 
 def test_parts_that_leak_are_a_verdict_and_not_written(tmp_path: Path) -> None:
     repeated = pa.concat_tables([ORDERS, ORDERS])
     columns = {"keys": ["shop"], "event_time": "at"}
-    inputs = {"label": "paid", "columns": columns, "spec": {"strategy": "random"}}
-    (verdict, reasons, *_), artifacts = run("split_dataset", tmp_path, repeated, **inputs)
-    assert verdict == "fail" and "repeat the entity keys shop" in reasons[0]
-    assert not Path(artifacts["train"].path).exists()
-    assert reasons[0] in Path(artifacts["report"].path).read_text()
+    leaked = call(split, tmp_path, data=repeated, label="paid", columns=columns, spec={"strategy": "random"})
+    assert leaked.verdict == "fail" and "repeat the entity keys shop" in leaked.reasons[0]
+    assert text(leaked.train.path) == "" and leaked.train.metadata["reference"] == "none"
+    assert leaked.reasons[0] in text(leaked.report.path)
     with pytest.raises(ConfigurationError, match="did you mean time"):
-        run("split_dataset", tmp_path, ORDERS, label="paid", spec={"strategy": "temporal"})
-    by_time = {"train_until": "P20D", "validation_until": "P10D"}
+        call(split, tmp_path, data=ORDERS, label="paid", spec={"strategy": "temporal"})
     folds = {"strategy": "k_fold", "folds": 3, "test_from": "2024-04-01"}
-    for spec in (by_time, folds):
+    for spec in ({"train_until": "P20D", "validation_until": "P10D"}, folds):
         with pytest.raises(ConfigurationError, match="give columns"):
-            run("split_dataset", tmp_path, ORDERS, label="paid", spec=spec)
-    artifact = SimpleNamespace(path=str(tmp_path / "in"))
+            call(split, tmp_path, data=ORDERS, label="paid", spec=spec)
     with pytest.raises(ConfigurationError, match="both"):
-        run("split_dataset", tmp_path, ORDERS, label="paid", spec=folds, spec_file=artifact)
+        call(split, tmp_path, data=ORDERS, label="paid", spec=folds, spec_file=leaked.report)
     for roles, words in (
         ({"label": "none"}, "none is missing"),
         ({"label": "paid", "event_time": "amount"}, "amount is double"),

@@ -6,16 +6,16 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from kfp import dsl
 from sklearn import metrics as reference
 
-from gatehouse.components.judge.component import judge as component
+from gatehouse.components import evaluate
 from gatehouse.data.splitting.parts import UnusablePartError
 from gatehouse.errors import ConfigurationError
 from gatehouse.evaluation.publication import ScoringError
 from gatehouse.store.store import ArtifactStore
+from tests.components import call
 
 ROWS = 400
 RANDOM = np.random.default_rng(3)
@@ -25,17 +25,12 @@ NAMES = np.array(["bear", "cat", "dog"])
 QUICK = {"bootstrap_samples": 40, "min_slice_rows": 20}
 
 
-def judged(folder: Path, columns: Mapping[str, Any], store: str = "", **arguments: Any) -> tuple[Any, dict[str, Any]]:
-    """The outputs of the component for a Dataset of these columns, and its artifacts by name."""
-    folder.mkdir(parents=True, exist_ok=True)
-    made = {"metrics": dsl.Metrics, "curves": dsl.ClassificationMetrics, "report": dsl.HTML, "summary": dsl.Markdown}
-    artifacts = {name: kind(uri=str(folder / name)) for name, kind in (made | {"evaluation": dsl.Artifact}).items()}
-    for name in ("dataset", "champion_dataset"):
-        if rows := columns if name == "dataset" else arguments.pop(name, None):
-            artifacts[name] = dsl.Dataset(uri=str(folder / name))
-            pq.write_table(pa.table(dict(rows)), artifacts[name].path)
-    arguments = {"spec": QUICK} | arguments
-    return component.python_func(**artifacts, store=store, **arguments), artifacts
+def judged(folder: Path, columns: Mapping[str, Any], champion_scores: Any = None, **inputs: Any) -> Any:
+    """The outputs of the component for scores in these columns."""
+    tables = {"scores": pa.table(dict(columns))}
+    if champion_scores:
+        tables["champion_scores"] = pa.table(champion_scores)
+    return call(evaluate, folder, **tables, **{"spec": QUICK, **inputs})
 
 
 def test_every_form_of_scores_of_classes_gives_the_metrics_of_the_reference(tmp_path: Path) -> None:
@@ -48,8 +43,7 @@ def test_every_form_of_scores_of_classes_gives_the_metrics_of_the_reference(tmp_
         "order": ({"label": NAMES[TRUTH], "score": SHARES[:, ::-1].tolist()}, {"classes": ["dog", "cat", "bear"]}),
     }
     for name, (columns, arguments) in forms.items():
-        _, artifacts = judged(tmp_path / name, columns, task="multiclass", **arguments)
-        shown = artifacts["metrics"].metadata
+        shown = judged(tmp_path / name, columns, task="multiclass", **arguments).metrics.metadata
         assert shown["log_loss"] == pytest.approx(reference.log_loss(TRUTH, SHARES))
         assert shown["accuracy"] == pytest.approx(reference.accuracy_score(TRUTH, SHARES.argmax(axis=1)))
 
@@ -58,30 +52,30 @@ def test_answers_of_a_language_model_are_compared_by_accuracy(tmp_path: Path) ->
     answers = np.where(RANDOM.random(ROWS) < 0.8, NAMES[TRUTH], "As a language model, I cannot")
     columns = {"label": NAMES[TRUTH], "score": answers, "old": NAMES[SHARES.argmax(axis=1)], "site": NAMES[TRUTH]}
     arguments: dict[str, Any] = {"task": "multiclass", "champion_score": "old", "slices": ["site"]}
-    (verdict, reasons, *_), artifacts = judged(tmp_path, columns, **arguments)
-    assert (verdict, [reason.split(":")[0] for reason in reasons]) == ("refused", ["champion accuracy"])
-    assert artifacts["metrics"].metadata["accuracy"] == pytest.approx((answers == NAMES[TRUTH]).mean())
-    shown = artifacts["curves"].metadata["confusionMatrix"]["annotationSpecs"]
+    made = judged(tmp_path, columns, **arguments)
+    assert (made.verdict, [reason.split(":")[0] for reason in made.reasons]) == ("refused", ["champion accuracy"])
+    assert made.metrics.metadata["accuracy"] == pytest.approx((answers == NAMES[TRUTH]).mean())
+    shown = made.curves.metadata["confusionMatrix"]["annotationSpecs"]
     assert [entry["displayName"] for entry in shown] == [*NAMES, "others"]
 
 
 def test_scores_that_are_too_good_and_slices_that_are_too_small_are_said(tmp_path: Path) -> None:
     columns = {"label": TRUTH == 1, "score": np.where(TRUTH == 1, 0.99, 0.01), "site": NAMES[TRUTH]}
     spec = QUICK | {"min_slice_rows": 200}
-    (verdict, _, warnings, _), _ = judged(tmp_path, columns, slices=["site"], spec=spec, policy={"slices": {}})
-    assert verdict == "pass"
-    assert any("roc_auc 1" in text for text in warnings) and any("3 of 3 slices" in text for text in warnings)
-    (verdict, reasons, *_), _ = judged(tmp_path / "alarm", columns, policy={"leakage_alarm": {"roc_auc": 0.95}})
-    assert verdict == "refused" and "roc_auc" in reasons[0]
+    made = judged(tmp_path, columns, slices=["site"], spec=spec, policy={"slices": {}})
+    assert made.verdict == "pass"
+    assert any("roc_auc 1" in text for text in made.warnings) and any("3 of 3 slices" in text for text in made.warnings)
+    alarmed = judged(tmp_path, columns, policy={"leakage_alarm": {"roc_auc": 0.95}})
+    assert alarmed.verdict == "refused" and "roc_auc" in alarmed.reasons[0]
 
 
 def test_weights_count_as_repeated_rows_which_are_drawn_together(tmp_path: Path) -> None:
     weights, scores = RANDOM.integers(0, 4, ROWS), np.clip(SHARES[:, 1], 0, 1)
     columns = {"label": TRUTH == 1, "score": scores, "weight": weights}
-    _, artifacts = judged(tmp_path, columns, weights="weight")
+    made = judged(tmp_path, columns, weights="weight")
     expected = reference.log_loss(TRUTH == 1, scores, sample_weight=weights)
-    assert artifacts["metrics"].metadata["log_loss"] == pytest.approx(expected)
-    store = ArtifactStore.open(Path(artifacts["evaluation"].path, "store"))
+    assert made.metrics.metadata["log_loss"] == pytest.approx(expected)
+    store = ArtifactStore.open(Path(made.evaluation.path, "store"))
     evaluation = str(next(store.references("evaluations")))
     assert store.read_json(evaluation, "uncertainty.json")["units"] == (weights > 0).sum()
     counted = store.read_json(evaluation, "verdict.json")["counted"]["units"]
@@ -92,17 +86,17 @@ def test_a_regression_is_drawn_by_group_and_rules_on_what_is_unknown_fail_only_o
     label = RANDOM.normal(size=ROWS)
     columns = {"label": label, "mine": label + 0.3 * RANDOM.normal(size=ROWS), "day": np.arange(ROWS) // 4}
     worse = {"mine": label + 0.9 * RANDOM.normal(size=ROWS), "label": label}
-    arguments: dict[str, Any] = {"task": "regression", "score": "mine", "group": "day", "champion_dataset": worse}
-    (verdict, _, warnings, _), artifacts = judged(tmp_path, columns, **arguments)
-    assert "drift" in warnings[-1]
-    store = ArtifactStore.open(Path(artifacts["evaluation"].path, "store"))
+    arguments: dict[str, Any] = {"task": "regression", "score": "mine", "group": "day", "champion_scores": worse}
+    made = judged(tmp_path, columns, **arguments)
+    assert "drift" in made.warnings[-1]
+    store = ArtifactStore.open(Path(made.evaluation.path, "store"))
     evaluation = str(next(store.references("evaluations")))
-    assert (verdict, store.read_json(evaluation, "uncertainty.json")["unit"]) == ("pass", "day")
+    assert (made.verdict, store.read_json(evaluation, "uncertainty.json")["unit"]) == ("pass", "day")
     assert store.read_json(evaluation, "metrics.json")["baseline"]["rmse"] == pytest.approx(label.std(), rel=1e-6)
     demanding = {"complete_lineage": True, "require_integration": True, "max_training_age": "P1D", "max_psi": 0.2}
     demanding |= {"cost": {"size_mb": 1, "latency_ms": 5}, "warnings": "refuse"}
-    (verdict, reasons, *_), _ = judged(tmp_path / "all", columns, **arguments, policy=demanding)
-    names = {reason.partition(":")[0] for reason in reasons}
+    refused = judged(tmp_path, columns, **arguments, policy=demanding)
+    names = {reason.partition(":")[0] for reason in refused.reasons}
     assert names == {"lineage", "integration", "training age", "drift", "model size", "latency", "warnings"}
 
 
@@ -112,7 +106,7 @@ def test_answers_that_are_the_labels_themselves_are_a_warning(task: str, tmp_pat
     answers = truth.copy()
     for copied in (True, False):
         columns = {"label": truth, "score": answers, "query": np.arange(ROWS) // 8}
-        (_, _, warnings, _), _ = judged(tmp_path / str(copied), columns, task=task, group="query")
+        warnings = judged(tmp_path, columns, task=task, group="query").warnings
         assert any("copy" in warning for warning in warnings) == copied, warnings
         answers[0] = 1 - answers[0]
 
@@ -120,19 +114,14 @@ def test_answers_that_are_the_labels_themselves_are_a_warning(task: str, tmp_pat
 def test_a_ranking_is_judged_by_group_and_a_repeat_gives_the_same_evaluation(tmp_path: Path) -> None:
     scores, query = TRUTH + RANDOM.normal(size=ROWS), np.arange(ROWS) // 8
     columns = {"label": TRUTH, "score": scores, "query": query.astype(str)}
-    arguments: dict[str, Any] = {
-        "task": "ranking",
-        "group": "query",
-        "store": str(tmp_path / "store"),
-        "name": "search",
-    }
-    (verdict, _, warnings, evaluation), artifacts = judged(tmp_path, columns, **arguments)
+    ranked = {"task": "ranking", "group": "query", "store": str(tmp_path / "store"), "name": "search"}
+    made = judged(tmp_path, columns, **ranked)
     groups = [query == number for number in range(ROWS // 8)]
     expected = np.mean([reference.ndcg_score([TRUTH[rows]], [scores[rows]]) for rows in groups])
-    assert (verdict, artifacts["evaluation"].metadata["reference"]) == ("pass", evaluation)
-    assert artifacts["metrics"].metadata["ndcg"] == pytest.approx(expected)
-    again = judged(tmp_path / "again", columns | {"old": [None] * ROWS}, champion_score="old", **arguments)[0]
-    assert again == (verdict, [], warnings, evaluation)
+    assert (made.verdict, made.metrics.metadata["ndcg"]) == ("pass", pytest.approx(expected))
+    again = judged(tmp_path, columns | {"old": [None] * ROWS}, champion_score="old", **ranked)
+    assert again.evaluation.metadata == made.evaluation.metadata and made.evaluation.metadata["verdict"] == "pass"
+    assert ArtifactStore.open(tmp_path / "store").exists(made.evaluation.metadata["reference"])
 
 
 @pytest.mark.parametrize("moved", ["label", "query", "weight"])
@@ -149,11 +138,11 @@ def test_scores_of_a_champion_in_a_dataset_of_their_own_are_of_the_same_rows_in_
     champion = {"label": (TRUTH == 1).astype(float), "score": np.eye(3)[TRUTH][:, 1] * 0.98 + 0.01}
     champion["query"] = np.arange(ROWS).astype(str)
     arguments: dict[str, Any] = {"group": "query", "weights": "weight"}
-    (verdict, reasons, *_), _ = judged(tmp_path, columns, champion_dataset=champion, **arguments)
-    assert verdict == "refused" and reasons[0].startswith("champion")
+    made = judged(tmp_path, columns, champion_scores=champion, **arguments)
+    assert made.verdict == "refused" and made.reasons[0].startswith("champion")
     for wrong in (champion | {moved: np.roll(columns[moved], 1)}, {"score": champion["score"]}):
-        with pytest.raises(ConfigurationError, match="champion_dataset"):
-            judged(tmp_path / "wrong", columns, champion_dataset=wrong, **arguments)
+        with pytest.raises(ConfigurationError, match="champion_scores"):
+            judged(tmp_path, columns, champion_scores=wrong, **arguments)
 
 
 def test_scores_that_do_not_fit_are_shown_with_their_place(tmp_path: Path) -> None:
@@ -162,8 +151,10 @@ def test_scores_that_do_not_fit_are_shown_with_their_place(tmp_path: Path) -> No
         scores = pa.array([0.5, first, *[0.5] * (ROWS - 2)], pa.float64())
         with pytest.raises(ScoringError, match=rf"candidate .* 1 others, .*{shown} in row 1 of the Dataset"):
             judged(tmp_path, columns | {"score": scores})
-    with pytest.raises(ConfigurationError, match=r"nulls alone .*'old'"):
-        judged(tmp_path, columns, champion_score="old", champion=f"models/a/sha256-{'0' * 64}")
+    model = dsl.Model(metadata={"reference": f"{tmp_path}/store/models/a/sha256-{'0' * 64}"})
+    for given, error in (({"champion_score": "old"}, r"nulls alone .*'old'"), ({}, "champion")):
+        with pytest.raises(ConfigurationError, match=error):
+            judged(tmp_path, columns, champion=model, **given)
 
 
 @pytest.mark.parametrize(
@@ -176,12 +167,11 @@ def test_scores_that_do_not_fit_are_shown_with_their_place(tmp_path: Path) -> No
         ({}, {"slices": ["missing"]}, ConfigurationError),
         ({}, {"task": "multiclas"}, ConfigurationError),
         ({}, {"task": "ranking"}, ConfigurationError),
-        ({}, {"champion": f"models/a/sha256-{'0' * 64}"}, ConfigurationError),
         ({}, {"policy": {"bars": {"rmse": {"max": 1}}}}, ConfigurationError),
         ({}, {"policy": {"barz": {}}}, ConfigurationError),
         ({}, {"spec": {"bootstrap_samples": "many"}}, ConfigurationError),
         ({}, {"threshold": 2.0}, ConfigurationError),
-        ({}, {"champion_dataset": {"score": [0.5], "label": [True]}}, ConfigurationError),
+        ({}, {"champion_scores": {"score": [0.5], "label": [True]}}, ConfigurationError),
         ({"label": NAMES[TRUTH]}, {}, ConfigurationError),
         ({"label": NAMES[TRUTH]}, {"task": "regression"}, ConfigurationError),
         ({"label": np.where(TRUTH == 1, "cat", "dog")}, {"positive": "bear"}, ConfigurationError),

@@ -1,7 +1,6 @@
 """Drift between two tables of any origin, and scores for a table: what alarms, what is not judged, what is refused."""
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,8 +10,6 @@ import pytest
 from kfp import dsl
 
 from gatehouse import components
-from gatehouse.components.score_dataset.component import score_dataset
-from gatehouse.data.datasets import write_dataset
 from gatehouse.data.splitting.publication import publish_rows
 from gatehouse.errors import ConfigurationError
 from gatehouse.evaluation.publication import ScoringError
@@ -22,17 +19,17 @@ from gatehouse.monitoring.scoring_stage import ScoreRequest, score
 from gatehouse.monitoring.spec import DataDriftSpec, MonitoringSpec, RetrainSpec
 from gatehouse.monitoring.stage import MonitorResult, monitor
 from gatehouse.reports.contents import rendered
-from gatehouse.store.reference import Reference
 from gatehouse.store.store import ArtifactStore
 from gatehouse.training.scoring.predictor import Predictor
+from tests.components import call, stored
 from tests.evaluation.candidates import publish_model
 from tests.training.synthetic import publish_split, publish_training_set, table
 
 ROWS = 2000
 COLUMNS = {"label": "bought", "score": "chance"}
 LABELLED = {**COLUMNS, "positive": "yes"}
+CLASSES = {"classes": ["no", "yes"]}
 SPEC = MonitoringSpec()
-monitor_dataset: Any = components.monitor_dataset.python_func
 
 
 def rows(seed: int, count: int = ROWS, shift: float = 0.0, wrong: float = 0.0) -> pa.Table:
@@ -71,15 +68,7 @@ def published(store: ArtifactStore, table_: pa.Table) -> str:
 
 
 def monitored(folder: Path, baseline: pa.Table, current: pa.Table, **given: Any) -> Any:
-    """What the component gives for two Datasets, and the metadata of its report."""
-    datasets = {"baseline": baseline, "current": current}
-    for name, table_ in datasets.items():
-        write_dataset(table_, folder / name)
-    artifacts = {
-        name: SimpleNamespace(path=str(folder / name), metadata={}, log_metric=lambda *_: None)
-        for name in (*datasets, "report", "summary", "metrics")
-    }
-    return monitor_dataset(**artifacts, **given), artifacts["report"].metadata
+    return call(components.monitor, folder, baseline=baseline, current=current, **given)
 
 
 @pytest.mark.parametrize(
@@ -90,15 +79,15 @@ def monitored(folder: Path, baseline: pa.Table, current: pa.Table, **given: Any)
         (rows(1, 500), rows(2, 500), {}),
         (rows(1).select(["at"]), rows(2).select(["at"]), {}),
         (rows(1), rows(2), {"spec": {"data_drift": {"ignore": ["age", "bought", "chance", "city"]}}}),
-        (rows(1), rows(2, shift=3.0), {"spec": {"data_drift": "(gatehouse null)"}, "features": ["city"]}),
+        (rows(1), rows(2, shift=3.0), {"spec": {"data_drift": False}, "features": ["city"]}),
     ],
 )
 def test_where_neither_drift_nor_performance_is_judged_there_is_no_pass(
     baseline: pa.Table, current: pa.Table, given: dict[str, Any], tmp_path: Path
 ) -> None:
-    (decision, verdict, reasons, *_), _ = monitored(tmp_path, baseline, current, **given)
-    assert (decision, verdict) == ("not judged", "inconclusive") and len(reasons) == 1
-    assert reasons[0] in (tmp_path / "summary").read_text()
+    judged = monitored(tmp_path, baseline, current, **given)
+    assert (judged.decision, judged.verdict) == ("not judged", "inconclusive") and len(judged.reasons) == 1
+    assert judged.reasons[0] in Path(judged.summary.path).read_text()
 
 
 NULLS = pa.array([None] * ROWS, pa.float64())
@@ -107,10 +96,11 @@ NULLS = pa.array([None] * ROWS, pa.float64())
 @pytest.mark.parametrize("nulls", [NULLS, NULLS.cast(pa.string()), pa.array([float("nan")] * ROWS)])
 def test_a_column_without_a_value_on_either_side_is_not_judged(nulls: pa.Array, tmp_path: Path) -> None:
     empty = rows(1).select(["at"]).append_column("age", nulls)
-    (decision, verdict, *_), _ = monitored(tmp_path, empty, empty)
-    assert (decision, verdict) == ("not judged", "inconclusive")
-    (*both, _, warnings, _), _ = monitored(*(tmp_path, *(rows(seed).set_column(0, "age", nulls) for seed in (1, 2))))
-    assert both == ["keep", "pass"] and [text.split(":")[1] for text in warnings] == [" data drift, age"]
+    judged = monitored(tmp_path, empty, empty)
+    assert (judged.decision, judged.verdict) == ("not judged", "inconclusive")
+    judged = monitored(tmp_path, *(rows(seed).set_column(0, "age", nulls) for seed in (1, 2)))
+    assert (judged.decision, judged.verdict) == ("keep", "pass")
+    assert [text.split(":")[1] for text in judged.warnings] == [" data drift, age"]
 
 
 @pytest.mark.parametrize("place", [0, 1])
@@ -119,11 +109,11 @@ def test_a_feature_that_lost_its_values_alarms_and_one_that_got_some_is_compared
     place: int, nulls: pa.Array, tmp_path: Path
 ) -> None:
     lost, name = rows(2).set_column(place, rows(2).column_names[place], nulls), rows(2).column_names[place]
-    (_, verdict, reasons, *_), _ = monitored(tmp_path, rows(1), lost, features=[name])
-    assert verdict == "fail" and any(f"{name}" in text and "100.0% are missing" in text for text in reasons)
-    assert name in (tmp_path / "report").read_text()
-    (_, verdict, *_), _ = monitored(tmp_path, lost, rows(1), features=[name])
-    assert verdict == "fail"
+    judged = monitored(tmp_path, rows(1), lost, features=[name])
+    assert judged.verdict == "fail"
+    assert any(f"{name}" in text and "100.0% are missing" in text for text in judged.reasons)
+    assert name in Path(judged.report.path).read_text()
+    assert monitored(tmp_path, lost, rows(1), features=[name]).verdict == "fail"
 
 
 @pytest.mark.parametrize("number", [False, True])
@@ -132,8 +122,9 @@ def test_labels_may_all_be_unknown_whatever_their_type(number: bool, tmp_path: P
     given = COLUMNS if number else LABELLED
     for nulls in (NULLS, NULLS.cast(pa.string())):
         current = rows(2).set_column(2, "bought", nulls)
-        (decision, verdict, _, warnings, _), _ = monitored(tmp_path, baseline, current, **given)
-        assert (decision, verdict) == ("keep", "pass") and any("performance" in text for text in warnings)
+        judged = monitored(tmp_path, baseline, current, **given)
+        assert (judged.decision, judged.verdict) == ("keep", "pass")
+        assert any("performance" in text for text in judged.warnings)
 
 
 @pytest.mark.parametrize("form", [pa.int64(), pa.float64(), pa.string()])
@@ -141,21 +132,36 @@ def test_ids_of_rows_are_left_out_unless_they_are_listed(form: pa.DataType, tmp_
     def numbered(number: int) -> pa.Table:
         return rows(number).append_column("id", pa.array(range(number * ROWS, (number + 1) * ROWS)).cast(form))
 
-    (decision, verdict, _, warnings, _), _ = monitored(tmp_path, numbered(1), numbered(2))
-    assert (decision, verdict) == ("keep", "pass") and ["data drift, id" in text for text in warnings] == [True]
-    (_, verdict, reasons, *_), _ = monitored(tmp_path, numbered(1), numbered(2), features=["id"])
-    assert verdict == "fail" and "id" in reasons[0]
+    judged = monitored(tmp_path, numbered(1), numbered(2))
+    assert (judged.decision, judged.verdict) == ("keep", "pass")
+    assert ["data drift, id" in text for text in judged.warnings] == [True]
+    judged = monitored(tmp_path, numbered(1), numbered(2), features=["id"])
+    assert judged.verdict == "fail" and "id" in judged.reasons[0]
 
 
 def test_reasons_are_only_why_it_is_no_pass(tmp_path: Path, store: ArtifactStore) -> None:
     few = rows(2).set_column(2, "bought", pa.array([*rows(2)["bought"].to_pylist()[:50], *[None] * (ROWS - 50)]))
-    (decision, verdict, reasons, warnings, reference), metadata = monitored(
-        tmp_path, rows(1), few, **LABELLED, store=store.address
-    )
-    assert (decision, verdict, reasons) == ("keep", "pass", [])
-    assert any(text.startswith("not judged: performance") for text in warnings)
-    assert metadata["reference"] == reference == f"{store.address}/{Reference.parse(reference)}"
-    assert store.exists(reference)
+    judged = monitored(tmp_path, rows(1), few, **LABELLED, store=store.address)
+    assert (judged.decision, judged.verdict, judged.reasons) == ("keep", "pass", [])
+    assert any(text.startswith("not judged: performance") for text in judged.warnings)
+    facts = judged.drift.metadata
+    assert (facts["decision"], facts["verdict"]) == ("keep", "pass") and store.exists(facts["reference"])
+    assert judged.report.metadata == {"reference": facts["reference"]}
+
+
+def test_there_is_a_champion_or_a_baseline(tmp_path: Path, store: ArtifactStore) -> None:
+    champion, nothing = dsl.Model(metadata={"reference": "none"}), dsl.Dataset(metadata={"reference": "none"})
+    for wrong in ({}, {"champion": champion}, {"baseline": nothing}, {"champion": champion, "baseline": nothing}):
+        with pytest.raises(ConfigurationError, match="neither"):
+            call(components.monitor, tmp_path, current=rows(1), **wrong)
+    with pytest.raises(ConfigurationError, match="both"):
+        call(components.monitor, tmp_path, current=rows(1), baseline=rows(2), champion=dsl.Model(uri=store.address))
+
+
+def test_parts_of_a_split_are_compared_by_their_rows(tmp_path: Path, store: ArtifactStore) -> None:
+    parts = call(components.split, tmp_path, data=rows(1, 10_000), label="bought", columns=CLASSES, store=store.address)
+    judged = monitored(tmp_path, parts.train, parts.test, **LABELLED)
+    assert judged.decision == "keep" and monitored(tmp_path, parts.train, rows(2, shift=3.0)).decision == "retrain"
 
 
 @pytest.mark.parametrize("time", ["", "at"])
@@ -243,21 +249,18 @@ def test_a_table_keeps_its_columns_and_gets_the_scores_of_the_model(store: Artif
     scored = pq.ParquetDataset(store.paths(result.predictions)).read()
     assert scored.select(given.column_names) == given
     assert scored["probability"].to_numpy() == pytest.approx(Predictor.load(store, model).predict(given), abs=0)
-    dataset, predictions = (dsl.Dataset(uri=str(tmp_path / name)) for name in ("dataset", "predictions"))
-    pq.write_table(given, dataset.path)
-    address = store.address_of(model)
-    named_twice = {"model": dsl.Model(metadata={"reference": address}), "model_reference": address}
-    for arguments in [{name: value} for name, value in named_twice.items()]:
-        assert score_dataset.python_func(dataset, predictions, **arguments) == (300, address)
-        assert pq.read_table(predictions.path)["probability"] == scored["probability"]
-    for arguments in ({}, named_twice):
-        with pytest.raises(ConfigurationError, match="model_reference"):
-            score_dataset.python_func(dataset, predictions, **arguments)
+    champion = stored(store, model, dsl.Model)
+    by_component = call(components.score, tmp_path, data=given, model=champion)
+    assert by_component.rows == 300
+    assert pq.read_table(by_component.predictions.path)["probability"] == scored["probability"]
+    assert by_component.predictions.metadata["model"] == champion.metadata["reference"]
+    nothing = dsl.Dataset(metadata={"reference": "none"})
+    assert call(components.score, tmp_path, data=nothing, model=champion).rows == 0
     foreign = str(store.publish("models", "vendor", {"weights.bin": b"\x80\x04"}))
-    with pytest.raises(ConfigurationError, match="judge"):
+    with pytest.raises(ConfigurationError, match="evaluate"):
         Predictor.load(store, foreign)
     for reference, wrong, named in (
-        (foreign, given, "judge"),
+        (foreign, given, "evaluate"),
         (model, given.drop_columns(Predictor.load(store, model).features[0]), "features of the model"),
         (model, scored, "probability"),
         (model, given.slice(0, 0), "found none"),

@@ -1,4 +1,4 @@
-"""Models that something else trained, through judge, gate, ledger and rollback, as a user's pipeline calls them."""
+"""Models that something else trained, through evaluation, gate, ledger and rollback, as a pipeline calls them."""
 
 import bz2
 import gzip
@@ -8,7 +8,6 @@ import tarfile
 import zipfile
 import zlib
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,12 +16,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import xgboost
+from kfp import dsl
 from safetensors.numpy import save
 
-from gatehouse.components.promote.component import promote
-from gatehouse.components.register_model.component import register_model
-from gatehouse.components.resolve.component import resolve
-from gatehouse.components.rollback.component import rollback
+from gatehouse.components import promote, register, resolve
 from gatehouse.errors import ConfigurationError, CorruptArtifactError
 from gatehouse.registry.card import card_body
 from gatehouse.registry.explanation import ExplainRequest, explain
@@ -31,53 +28,47 @@ from gatehouse.registry.registration import WrongEvaluationError
 from gatehouse.registry.reproduction import NotReproducibleError, ReproduceRequest, reproduce
 from gatehouse.registry.state import StaleVerdictError
 from gatehouse.store.store import ArtifactStore
+from tests.components import call, stored
 from tests.evaluation.test_judging import ROWS, SHARES, TRUTH, judged
 
 NAME = "ext"
-OUTPUTS = ("decision", "version", "alias", "verdict", "reasons", "warnings", "reference")
 
 
 class User:
-    """A user of the components, with a store and folders for artifacts."""
+    """A user of the components, with a store."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.address = folder, str(folder / "store")
         self.store = ArtifactStore.open(self.address)
         self.calls = 0
 
-    def artifact(self, name: str = "artifact") -> Any:
+    def model(self, **files: bytes) -> dsl.Model:
         self.calls += 1
-        place = self.folder / f"{self.calls}" / name
-        place.parent.mkdir()
-        return SimpleNamespace(path=str(place), metadata={})
-
-    def model(self, **files: bytes) -> Any:
-        artifact = self.artifact("model")
+        artifact = dsl.Model(uri=str(self.folder / f"model-{self.calls}"))
         for name, content in (files or {"weights": b"1"}).items():
-            (Path(artifact.path) / name).parent.mkdir(exist_ok=True)
+            (Path(artifact.path) / name).parent.mkdir(parents=True, exist_ok=True)
             (Path(artifact.path) / name).write_bytes(content)
         return artifact
 
-    def judge(self, blur: float = 0.0, **arguments: Any) -> Any:
-        """The evaluation of a candidate's scores, with those of a champion if one is named."""
-        scores = (1 - blur) * SHARES + blur / 3
-        columns = {"label": TRUTH, "score": scores.tolist()}
+    def judge(self, blur: float = 0.0, **arguments: Any) -> dsl.Artifact:
+        """The evaluation of a candidate's scores, without a store, or with those of a champion in its store."""
+        columns = {"label": TRUTH, "score": ((1 - blur) * SHARES + blur / 3).tolist()}
         if arguments.get("champion"):
             columns["old"] = SHARES.tolist()
             arguments["champion_score"] = "old"
-        folder = Path(self.artifact().path)
-        return judged(folder, columns, task="multiclass", **arguments)[1]["evaluation"]
+        made: dsl.Artifact = judged(self.folder, columns, task="multiclass", **arguments).evaluation
+        return made
 
-    def register(self, model: Any, evaluation: Any = None, **arguments: Any) -> dict[str, Any]:
-        summary = self.artifact("summary.md")
-        given = {"model": model, "evaluation": evaluation, "summary": summary} | arguments
-        outputs = register_model.python_func(self.address, NAME, **given)
-        return dict(zip(OUTPUTS, outputs, strict=True)) | {"summary": Path(summary.path).read_text()}
+    def register(self, model: dsl.Model, evaluation: dsl.Artifact, **arguments: Any) -> Any:
+        inputs = {"model": model, "evaluation": evaluation, "model_name": NAME, "store": self.address}
+        made = call(register, self.folder, **inputs | arguments)
+        made.summary = Path(made.summary.path).read_text()
+        return made
 
-    def champion(self) -> tuple[Any, ...]:
-        folder = self.artifact("champion")
-        result = resolve.python_func(self.address, NAME, folder)
-        return (*result[:2], {path.name: path.read_bytes() for path in Path(folder.path).iterdir()})
+    def champion(self) -> tuple[int, dsl.Model, dict[str, bytes]]:
+        """The version of the champion, and its files."""
+        made = call(resolve, self.folder, store=self.address, model_name=NAME)
+        return made.version, made.model, {path.name: path.read_bytes() for path in Path(made.model.path).iterdir()}
 
 
 @pytest.fixture
@@ -86,34 +77,41 @@ def user(tmp_path: Path) -> User:
 
 
 def test_a_model_of_any_origin_goes_from_judge_to_champion_and_back(user: User) -> None:
-    assert user.champion() == ("", 0, {})
+    nothing = user.champion()
+    assert (nothing[0], nothing[2]) == (0, {})
     with pytest.raises(ConfigurationError, match="model_name"):
-        resolve.python_func(user.address, "Texts of 2026", SimpleNamespace(path="none"))
+        call(resolve, user.folder, store=user.address, model_name="Texts of 2026")
     first = user.model(weights=b"1", notes=b"of a transformer")
     statements = {"data": "s3://texts", "configuration": {"rate": 0.1}, "reason": "the first"}
-    result = user.register(first, user.judge(model=first), **statements)
-    assert (result["decision"], result["version"], result["alias"]) == ("approved", 1, "champion")
-    champion = user.champion()
-    assert champion[1:] == (1, {"weights": b"1", "notes": b"of a transformer"})
-    assert user.register(first, user.judge(model=first), **statements)["version"] == 1, "equal files are the same model"
+    made = user.register(first, user.judge(model=first, champion=nothing[1]), **statements)
+    assert (made.decision, made.number, made.alias) == ("approved", 1, "champion")
+    assert made.version.metadata == {
+        "reference": made.version.metadata["reference"],
+        **{"decision": "approved", "model_name": NAME, "version": "1", "alias": "champion"},
+    }
+    version, champion, files = user.champion()
+    assert (version, files) == (1, {"weights": b"1", "notes": b"of a transformer"})
+    assert champion.metadata["reference"] == made.version.metadata["reference"]
+    assert user.register(first, user.judge(model=first), **statements).number == 1, "equal files are the same model"
 
-    same = user.judge(model=first, champion=user.store.address_of(champion[0]))
-    assert user.register(first, same)["decision"] == "approved", "the champion, made again, is the champion"
+    same = user.judge(model=first, champion=champion)
+    assert user.register(first, same).decision == "approved", "the champion, made again, is the champion"
     second = user.model(weights=b"2")
     with pytest.raises(StaleVerdictError):
         user.register(second, user.judge(model=second))
     better = {"champion": {"relative_tolerance": 0.5}}
-    evaluation = user.judge(model=second, champion=champion[0], policy=better, store=user.address)
-    reference = evaluation.metadata["reference"]
-    result = user.register(second, evaluation_reference=reference, seed="7")
-    assert (result["decision"], user.champion()[1]) == ("approved", 2)
-    assert promote.python_func(user.address, NAME, version=2)[0] == "champion already"
-    withdrawn = rollback.python_func(user.address, NAME, 2, "too slow")
-    assert withdrawn == ("rolled back", 2, user.store.address_of(champion[0]))
-    assert user.champion() == champion
+    made = user.register(second, user.judge(model=second, champion=champion, policy=better), store="", seed="7")
+    assert (made.decision, user.champion()[0]) == ("approved", 2)
+    moved = {"store": user.address, "model_name": NAME, "version": 2}
+    assert call(promote, user.folder, **moved).decision == "champion already"
+    withdrawn = call(promote, user.folder, action="rollback", reason="too slow", **moved)
+    assert (withdrawn.decision, withdrawn.number) == ("rolled back", 2)
+    assert withdrawn.champion.metadata["reference"] == champion.metadata["reference"]
+    assert user.champion()[2] == files
     bad = user.model(weights=b"3")
-    refused = user.register(bad, user.judge(0.9, model=bad, champion=champion[0]))
-    assert (refused["decision"], refused["version"]) == ("refused", 0) and refused["reasons"]
+    refused = user.register(bad, user.judge(0.9, model=bad, champion=champion))
+    assert (refused.decision, refused.number) == ("refused", 0) and refused.reasons
+    assert refused.version.metadata["reference"] == "none"
 
     explained = explain(ExplainRequest(model=f"{NAME}:1"), user.store)
     answers = {answer.question: dict(answer.facts) for answer in explained.answers}
@@ -128,13 +126,12 @@ def test_a_model_of_any_origin_goes_from_judge_to_champion_and_back(user: User) 
 def test_rules_that_only_warn_and_another_policy_than_the_champions_are_warnings(user: User) -> None:
     first, second = user.model(weights=b"1"), user.model(weights=b"2")
     bars = {"bars": {"accuracy": {"min": 0.8}}}
-    assert user.register(first, user.judge(model=first, policy=bars))["warnings"] == []
+    assert user.register(first, user.judge(model=first, policy=bars)).warnings == []
     lax = bars | {"rules": {name: {"severity": "warn"} for name in ("bar", "champion", "baseline")}}
-    champion = {"model": second, "champion": user.champion()[0]}
-    result = user.register(second, user.judge(0.999, **champion, policy=lax))
-    assert result["alias"] == "champion" and result["reasons"] == []
-    assert [warning.split(":")[0] for warning in result["warnings"][:-1]] == ["champion log_loss"]
-    assert result["warnings"][-1].endswith(": rules differ")
+    made = user.register(second, user.judge(0.999, model=second, champion=user.champion()[1], policy=lax))
+    assert made.alias == "champion" and made.reasons == []
+    assert [warning.split(":")[0] for warning in made.warnings[:-1]] == ["champion log_loss"]
+    assert made.warnings[-1].endswith(": rules differ")
 
 
 def test_an_evaluation_stands_for_the_files_that_it_judged(user: User) -> None:
@@ -144,9 +141,6 @@ def test_an_evaluation_stands_for_the_files_that_it_judged(user: User) -> None:
     with pytest.raises(WrongEvaluationError, match="model="):
         user.register(one, user.judge())
     passed = user.judge(model=one, store=user.address)
-    failed = user.judge(0.9, model=other, policy={"bars": {"accuracy": {"min": 0.9}}})
-    with pytest.raises(ConfigurationError, match="both"):
-        user.register(one, failed, evaluation_reference=passed.metadata["reference"])
     altered = user.judge(0.02, model=other)
     for path in Path(altered.path, "store", "blobs").rglob("*.json"):
         path.unlink()
@@ -156,14 +150,16 @@ def test_an_evaluation_stands_for_the_files_that_it_judged(user: User) -> None:
     swapped, pair = user.model(a=b"1", b=b"2"), user.model(a=b"2", b=b"1")
     with pytest.raises(WrongEvaluationError):
         user.register(pair, user.judge(model=swapped))
-    table = str(user.store.publish("datasets", "a", {"a": "a"}))
-    for nothing in ({}, {"evaluation": user.artifact()}, {"evaluation": user.model()}, {"evaluation_reference": table}):
+    table = stored(user.store, str(user.store.publish("datasets", "a", {"a": "a"})))
+    for nothing in (dsl.Artifact(uri=str(user.folder / "none")), user.model(), table):
         with pytest.raises(ConfigurationError):
-            user.register(one, **nothing)
+            user.register(one, nothing)
     with pytest.raises(ConfigurationError):
-        user.register(user.artifact(), passed)
+        user.register(dsl.Model(uri=str(user.folder / "none")), passed)
     with pytest.raises(ConfigurationError, match="model_name"):
-        register_model.python_func(user.address, "Not a name", one, user.artifact(), passed)
+        user.register(one, passed, model_name="Not a name")
+    with pytest.raises(ConfigurationError, match="store"):
+        user.register(one, user.judge(model=one), store="")
 
 
 def test_no_secret_of_a_statement_is_stored_or_shown(user: User) -> None:
@@ -173,9 +169,9 @@ def test_no_secret_of_a_statement_is_stored_or_shown(user: User) -> None:
         "environment": f"AWS_SECRET=pa55word {token}",
     }
     configuration = {"api_key": "pa55word", "run": {"url": "db?password=pa55word"}, "max_tokens": 512, "tokenizer": "b"}
-    result = user.register(one, user.judge(model=one), configuration=configuration, **statements)
-    assert "github.com/a/b at c0ffee" in result["summary"] and "512" in result["summary"]
-    assert "pa55word" not in result["summary"] and token not in result["summary"]
+    summary = user.register(one, user.judge(model=one), configuration=configuration, **statements).summary
+    assert "github.com/a/b at c0ffee" in summary and "512" in summary
+    assert "pa55word" not in summary and token not in summary
     for path in Path(user.address).rglob("*"):
         content = path.read_bytes() if path.is_file() else b""
         assert b"pa55word" not in content and token.encode() not in content, path
@@ -251,8 +247,8 @@ def test_a_pickle_is_refused_wherever_it_hides_and_never_read(
     assert list(user.store.references("models")) == [] and "run" not in capsys.readouterr().out
     if name == "zip":
         allowed = user.register(model, user.judge(model=model), pickle_reason="from our own build")
-        assert allowed["decision"] == "approved" and "from our own build" in allowed["summary"]
-        assert ["zip" in warning for warning in allowed["warnings"]] == [True]
+        assert allowed.decision == "approved" and "from our own build" in allowed.summary
+        assert ["zip" in warning for warning in allowed.warnings] == [True]
 
 
 def test_formats_of_data_alone_need_no_reason(tmp_path: Path) -> None:

@@ -53,11 +53,12 @@ class Roles(Spec):
         if problems:
             raise ConfigurationError(f"The columns do not fit their roles: {'; '.join(problems)}. Correct either.")
         classes = list(self.classes)
-        for name in [self.label, *numeric]:
+        coded = {name: types[name] for name in [self.label, *numeric] if types[name] in ("bool", "string")}
+        for name in coded:
             column, place = table[name].combine_chunks(), table.schema.get_field_index(name)
             if types[name] == "bool":
                 table = table.set_column(place, name, pc.cast(column, pa.int64()))
-            elif types[name] == "string":
+            else:
                 several = TASKS[self.task].output == "probabilities"
                 classes = classes or (sorted(pc.unique(column).drop_null().to_pylist()) if several else [])
                 numbers = pc.index_in(column, value_set=pa.array(classes, pa.string()), skip_nulls=True)
@@ -67,8 +68,17 @@ class Roles(Spec):
                         f"({', '.join(classes) or 'none'}), found others. List them, of two the positive one last."
                     )
                 table = table.set_column(place, name, pc.cast(numbers, pa.int64()))
-        roles = {"label": self.label, "task": self.task, "classes": classes, "group": self.group}
+        roles = {"label": self.label, "task": self.task, "classes": classes, "group": self.group, "coded": coded}
         return table, roles | times | {"entity_keys": [*self.keys], "numeric": numeric, "categorical": categorical}
+
+
+def restored(rows: pa.Table, details: Mapping[str, Any]) -> pa.Table:
+    """Rows of a training set with the names and truth values of the table that it was published from."""
+    for name, kind in details.get("coded", {}).items():
+        column, names = rows[name].combine_chunks(), pa.array(details["classes"], pa.string())
+        values = pc.cast(column, pa.bool_()) if kind == "bool" else pc.take(names, column)
+        rows = rows.set_column(rows.schema.get_field_index(name), name, values)
+    return rows
 
 
 def roles_of(columns: Mapping[str, Any], strategy: Mapping[str, Any]) -> Roles:

@@ -71,7 +71,7 @@ class Predictor:
         if store.manifest(model).entry("model.json") is None:
             raise ConfigurationError(
                 f"{model}: expected a model that Gatehouse trained, found files of another program, which it never "
-                "loads. Score the rows in a component of your own, and give their scores to judge."
+                "loads. Score the rows in a component of your own, and give their scores to evaluate."
             )
         description = store.read_json(model, "model.json")
         architecture = description["architecture"]["model"]["architecture"]
