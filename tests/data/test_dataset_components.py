@@ -16,7 +16,7 @@ from gatehouse.data.validation.contract import publish_contract
 from gatehouse.errors import ConfigurationError, DeclarationError
 from gatehouse.store.reference import Reference
 from gatehouse.store.store import ArtifactStore
-from gatehouse.training.transformation.stage import FitRequest, fit_transformation
+from gatehouse.training.transformation_stage import FitRequest, fit_transformation
 
 ROWS = 3000
 RANDOM = np.random.default_rng(5)

@@ -8,10 +8,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from gatehouse.components.score_dataset.component import score_dataset
 from kfp import dsl
 
 from gatehouse import components
-from gatehouse.components.score_dataset.component import score_dataset
 from gatehouse.data.datasets import write_dataset
 from gatehouse.data.splitting.publication import publish_rows
 from gatehouse.errors import ConfigurationError
@@ -24,7 +24,7 @@ from gatehouse.monitoring.stage import MonitorResult, monitor
 from gatehouse.reports.contents import rendered
 from gatehouse.store.reference import Reference
 from gatehouse.store.store import ArtifactStore
-from gatehouse.training.scoring.predictor import Predictor
+from gatehouse.training.predictor import Predictor
 from tests.evaluation.candidates import publish_model
 from tests.training.synthetic import publish_split, publish_training_set, table
 
