@@ -39,7 +39,7 @@ from gatehouse.runtime.process import descendants
 from gatehouse.store.stage import Stage
 from gatehouse.store.store import ArtifactStore
 from gatehouse.training.stage import TrainRequest, train
-from gatehouse.training.transformation.stage import FitRequest, fit_transformation
+from gatehouse.training.transformation_stage import FitRequest, fit_transformation
 
 ROWS, SLACK, LEAST_SECONDS = 336_776, 1.5, 2.0
 _EXAMPLE = Path(sys.modules["gatehouse"].__path__[0]) / "pipelines" / "projects" / "flights"

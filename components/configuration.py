@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 _KINDS = {
-    "calibration": "gatehouse.training.calibration.spec:CalibrationSpec",
+    "calibration": "gatehouse.training.model_spec:CalibrationSpec",
     "contract": "gatehouse.data.validation.contract:Contract",
     "evaluation": "gatehouse.evaluation.spec:EvaluationSpec",
     "integration": "gatehouse.evaluation.integration.spec:IntegrationSpec",
@@ -20,7 +20,7 @@ _KINDS = {
     "source": "gatehouse.data.sources.catalog:SourceSpec",
     "split": "gatehouse.data.splitting.spec:SplitSpec",
     "training": "gatehouse.training.spec:TrainSpec",
-    "transformation": "gatehouse.training.transformation.spec:TransformationSpec",
+    "transformation": "gatehouse.training.model_spec:TransformationSpec",
     "tuning": "gatehouse.tuning.spec:ExperimentSpec",
 }
 

@@ -18,7 +18,7 @@ from gatehouse.registry.explanation import ExplainRequest, explain
 from gatehouse.store.store import ArtifactStore
 from gatehouse.training.checkpointing.checkpointer import Checkpointer
 from gatehouse.training.model_spec import weights_file
-from gatehouse.training.scoring.predictor import Predictor
+from gatehouse.training.predictor import Predictor
 from gatehouse.training.spec import CheckpointSpec
 from tests.registry.gate import NAME, Gate, make_gate
 from tests.source_tree import Source, sources

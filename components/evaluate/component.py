@@ -101,8 +101,8 @@ def evaluate(
 
     from gatehouse.data.component_task import ComponentTask, verdict_facts
     from gatehouse.errors import ConfigurationError
-    from gatehouse.evaluation.presentation import export_evaluation, present
     from gatehouse.evaluation.judging_stage import evaluate_scores
+    from gatehouse.evaluation.presentation import export_evaluation, present
     from gatehouse.evaluation.stage import evaluate as judge
     from gatehouse.registry.external import warnings_of_files
     from gatehouse.registry.stage import resolve

@@ -69,10 +69,10 @@ def train(
     from gatehouse.operations.preparing_stage import require
     from gatehouse.store.parameters import as_parameter, configuration_of
     from gatehouse.tracking.training import track_experiment, track_training
-    from gatehouse.training.calibration.stage import calibrate
+    from gatehouse.training.calibration_stage import calibrate
     from gatehouse.training.spec import operation_of, run_as, train_spec
     from gatehouse.training.stage import train as fit
-    from gatehouse.training.transformation.stage import fit_transformation
+    from gatehouse.training.transformation_stage import fit_transformation
     from gatehouse.tuning.reports.page import write_markdown
     from gatehouse.tuning.stage import hourly_price, tune
 

@@ -25,7 +25,7 @@ from gatehouse.store.hidden_values import said_by
 from gatehouse.store.reference import Reference
 from gatehouse.store.store import ArtifactStore
 from gatehouse.training.model_spec import learned_parts
-from gatehouse.training.scoring.predictor import Predictor
+from gatehouse.training.predictor import Predictor
 
 _LINEAGE = ("snapshots", "config", "feature-tables", "training-sets", "splits")
 """Kinds of artifacts that every model of a pipeline is made from."""

@@ -36,7 +36,7 @@ def main(address: str, model: str, rows: str) -> None:
     """Load, score, and write the megabytes."""
     import pyarrow.parquet as pq
 
-    from gatehouse.training.scoring.predictor import Predictor
+    from gatehouse.training.predictor import Predictor
 
     Predictor.load(ArtifactStore.open(address), model).predict(pq.read_table(rows))
     sys.stdout.write(f"{peak_memory_mb()}\n")

@@ -73,7 +73,7 @@ def evaluate(request: EvaluateRequest, store: ArtifactStore) -> EvaluateResult:
     from gatehouse.evaluation.judgement import BASELINE, CANDIDATE, CHAMPION, CONSTANT
     from gatehouse.metrics.judging import profile_of
     from gatehouse.tracking.performance import measure_latency
-    from gatehouse.training.scoring.predictor import Predictor
+    from gatehouse.training.predictor import Predictor
 
     if request.champion == request.model:
         raise SelfComparisonError(f"{request.model} is both candidate and champion.")
@@ -141,7 +141,7 @@ def _predictions(store: ArtifactStore, role: str, reference: str, part: "Part", 
     """The predictions of a model for the test rows, in the forms that metrics read."""
     from gatehouse.data.statistics.linear_model import LinearModel
     from gatehouse.evaluation.judgement import BASELINE, CONSTANT
-    from gatehouse.training.scoring.predictor import Predictor
+    from gatehouse.training.predictor import Predictor
 
     threshold = None
     try:

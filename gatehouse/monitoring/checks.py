@@ -30,7 +30,7 @@ from gatehouse.monitoring.movement import (
 from gatehouse.monitoring.rows import Rows, moments, units_of
 from gatehouse.monitoring.spec import DataDriftSpec, LabelDriftSpec, PredictionDriftSpec, QualitySpec
 from gatehouse.store.store import ArtifactStore
-from gatehouse.training.scoring.predictor import Predictor
+from gatehouse.training.predictor import Predictor
 
 _DIGITS = 9
 _SHUFFLED_ROWS, _SHUFFLES = 2000, 2

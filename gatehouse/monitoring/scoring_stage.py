@@ -17,7 +17,7 @@ from gatehouse.store.store import ArtifactStore
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from gatehouse.training.scoring.predictor import Predictor
+    from gatehouse.training.predictor import Predictor
 
 logger = logging.getLogger(__name__)
 PIECE = "score-piece"
@@ -57,7 +57,7 @@ def score(request: ScoreRequest, store: ArtifactStore) -> ScoreResult:
         FeatureError: if a feature is not as it was in training.
     """
     from gatehouse.features.definitions.changes import require_same_features
-    from gatehouse.training.scoring.predictor import Predictor
+    from gatehouse.training.predictor import Predictor
 
     manifest, predictor = store.manifest(request.rows), Predictor.load(store, request.model)
     training_set = store.manifest(store.manifest(request.model).derived_from["training_set"])
@@ -110,7 +110,7 @@ def answers(predictor: "Predictor", rows: "pa.Table", classes: Sequence[str]) ->
     """
     import pyarrow as pa
 
-    from gatehouse.training.scoring.predictor import require_usable
+    from gatehouse.training.predictor import require_usable
 
     predicted = predictor.predict(rows)
     require_usable(predicted, predictor.task)

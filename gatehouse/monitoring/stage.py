@@ -66,7 +66,7 @@ def _compared_with_champion(request: MonitorRequest, store: ArtifactStore) -> Co
     from functools import cache, partial
 
     from gatehouse.monitoring import checks, performance
-    from gatehouse.training.scoring.predictor import Predictor
+    from gatehouse.training.predictor import Predictor
 
     rows, data = read_rows(request, store), request.spec.data_drift
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import pandas as pd
 
-    from gatehouse.training.scoring.predictor import Predictor
+    from gatehouse.training.predictor import Predictor
 
 _FRAME = "width:100%;height:640px;border:1px solid #ddd"
 
@@ -135,7 +135,7 @@ class Model(Artifact):
 
     def predictor(self) -> "Predictor":
         """The model, ready to score Arrow tables (`predict`) and rows (`predict_online`)."""
-        from gatehouse.training.scoring.predictor import Predictor
+        from gatehouse.training.predictor import Predictor
 
         return Predictor.load(self.store, self.reference)
 

@@ -19,9 +19,8 @@ from gatehouse.operations.notice import Form, When
 from gatehouse.project.signatures import pods
 from gatehouse.store.image import stages_of
 from gatehouse.tracking.provenance import Prices
-from gatehouse.training.calibration.spec import CalibrationSpec
+from gatehouse.training.model_spec import CalibrationSpec, TransformationSpec
 from gatehouse.training.spec import TrainSpec, task_of
-from gatehouse.training.transformation.spec import TransformationSpec
 from gatehouse.tuning.configuration import configured, infeasible, none_held_out
 from gatehouse.tuning.spec import ExperimentSpec
 

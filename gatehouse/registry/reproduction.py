@@ -154,7 +154,7 @@ def beside(rebuild: Rebuild, model: str, again: str) -> Reproduced:
     import numpy as np
     import pyarrow.parquet as pq
 
-    from gatehouse.training.scoring.predictor import Predictor
+    from gatehouse.training.predictor import Predictor
 
     training_set = rebuild.source.manifest(model).derived_from["training_set"]
     rows = pq.ParquetDataset(rebuild.source.paths(training_set)).read().slice(0, _SCORED)

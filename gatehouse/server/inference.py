@@ -17,7 +17,7 @@ from gatehouse.online.requests import online_features
 from gatehouse.online.store import OnlineStore, online_view, open_online, require_materialized
 from gatehouse.registry.naming import named
 from gatehouse.store.store import ArtifactStore
-from gatehouse.training.scoring.predictor import Predictor
+from gatehouse.training.predictor import Predictor
 
 _NUMBERS = {
     **{f"{sign}INT{bits}": f"{sign.lower()}int{bits}" for sign in ("", "U") for bits in (8, 16, 32, 64)},

@@ -17,7 +17,7 @@ from gatehouse.server import problems
 from gatehouse.server.access import Access, caller
 from gatehouse.server.inference import Inference, ServedModel, TensorSchema
 from gatehouse.server.problems import Problem, ProblemError, guard
-from gatehouse.training.transformation.columns import FeatureError
+from gatehouse.training.transformation import FeatureError
 
 logger = logging.getLogger(__name__)
 

@@ -1,11 +1,13 @@
-"""The settings of the models that can be trained: one spec each, told apart by `architecture`."""
+"""The settings that make a model: its transformation, its architecture and its calibration."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Discriminator, Field, Tag, TypeAdapter, model_validator
+from pydantic import ConfigDict, Discriminator, Field, Tag, TypeAdapter, field_validator, model_validator
 
+from gatehouse.errors import GatehouseError
+from gatehouse.metrics.tasks import TASKS, Output, Task
 from gatehouse.store.identity import Spec
 
 Width = Annotated[int, Field(ge=1, le=65_536)]
@@ -120,3 +122,153 @@ def learned_parts(configuration: Mapping[str, Any]) -> tuple[str, ...]:
 def weights_file(architecture: str) -> str:
     """Name of the weights file of a model; both formats hold data and no code."""
     return "weights.ubj" if architecture == "xgboost" else "weights.safetensors"
+
+
+Normalisation = Literal["standard", "min_max", "quantile", "none"]
+
+
+class NumericSpec(Spec):
+    """What is done to a number: it is clipped, imputed where it is missing, then normalised."""
+
+    clip: tuple[float, float] | None = Field(
+        (0.001, 0.999), description="Quantiles of the train part beyond which values are clipped; null for none."
+    )
+    imputation: Literal["median", "mean", "constant"] = Field(
+        "median", description="What replaces a missing value: a statistic of the train part, or `constant`."
+    )
+    constant: float = Field(
+        0.0, allow_inf_nan=False, description="Replaces a missing value if `imputation` is `constant`."
+    )
+    normalisation: Normalisation = Field(
+        "standard",
+        description="To mean 0 and standard deviation 1; to the range 0 to 1 by minimum and maximum; to the "
+        "rank among the train rows, from 0 to 1; or unchanged.",
+    )
+    indicator: Literal["when_missing", "always", "never"] = Field(
+        "when_missing",
+        description="Add a column that is 1 if the value is missing; by default if the train part has missing values.",
+    )
+
+    @field_validator("clip")
+    @classmethod
+    def _ascending(cls, clip: tuple[float, float] | None) -> tuple[float, float] | None:
+        if clip is not None and not 0.0 <= clip[0] < clip[1] <= 1.0:
+            raise ValueError("expected two ascending quantiles from 0 to 1")
+        return clip
+
+
+class CategoricalSpec(Spec):
+    """Which categories have an id of their own. Missing values have the id 0, unknown values 1."""
+
+    min_count: int = Field(20, ge=1, description="Smallest number of train rows of a category; rarer ones are unknown.")
+    max_size: int = Field(
+        0, ge=0, description="Largest number of categories; the most frequent are kept; 0 for no limit."
+    )
+
+
+class TransformationSpec(Spec):
+    """How the feature columns of a model are transformed; all is fitted on the train part only."""
+
+    numeric: NumericSpec = Field(NumericSpec(), description="What is done to numeric features.")
+    categorical: CategoricalSpec = Field(CategoricalSpec(), description="What is done to categorical features.")
+    columns: dict[str, NumericSpec | CategoricalSpec] = Field(
+        {}, description="Settings of single features, in place of all those above."
+    )
+
+    def of_numeric(self, name: str) -> NumericSpec:
+        """The settings of a numeric feature."""
+        own = self.columns.get(name)
+        return own if isinstance(own, NumericSpec) else self.numeric
+
+    def of_categorical(self, name: str) -> CategoricalSpec:
+        """The settings of a categorical feature."""
+        own = self.columns.get(name)
+        return own if isinstance(own, CategoricalSpec) else self.categorical
+
+    def misplaced(self, numeric: Sequence[str], categorical: Sequence[str]) -> list[str]:
+        """The names in `columns` that are no feature, or have the settings of the other kind of features."""
+        kinds = dict.fromkeys(numeric, NumericSpec) | dict.fromkeys(categorical, CategoricalSpec)
+        return [name for name, own in self.columns.items() if type(own) is not kinds.get(name)]
+
+
+Cost = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
+
+
+class CalibrationError(GatehouseError):
+    """The validation rows cannot decide how a model is calibrated, or which threshold to take."""
+
+    permanent = True
+
+
+class FixedThreshold(Spec):
+    """A threshold that is stated."""
+
+    rule: Literal["fixed"] = "fixed"
+    at: float = Field(0.5, ge=0.0, le=1.0, description="The threshold.")
+
+
+class FBetaThreshold(Spec):
+    """The threshold with the highest F-beta: recall counts `beta` times as much as precision."""
+
+    rule: Literal["f_beta"]
+    beta: float = Field(1.0, gt=0.0, le=100.0)
+
+
+class CostThreshold(Spec):
+    """The threshold with the least total cost: a price for each of the four outcomes."""
+
+    rule: Literal["cost"]
+    false_positive: Cost = Field(description="Cost of a negative row that is predicted as positive (false positive).")
+    false_negative: Cost = Field(description="Cost of a positive row that is predicted as negative (false negative).")
+    true_positive: Cost = 0.0
+    true_negative: Cost = 0.0
+
+
+class PrecisionThreshold(Spec):
+    """The threshold with the highest recall whose precision is at least `at_least`."""
+
+    rule: Literal["precision"]
+    at_least: float = Field(gt=0.0, le=1.0, description="Least precision.")
+
+
+ThresholdSpec = Annotated[
+    FixedThreshold | FBetaThreshold | CostThreshold | PrecisionThreshold, Field(discriminator="rule")
+]
+Method = Literal["platt", "isotonic", "temperature", "none"]
+
+_METHODS: dict[Output, tuple[Method, ...]] = {
+    "probability": ("platt", "isotonic", "none"),
+    "probabilities": ("temperature",),
+}
+
+
+class CalibrationSpec(Spec):
+    """What is fitted on the validation part after training, and travels with the model."""
+
+    method: Method | None = Field(
+        None, description="How probabilities are corrected; null for `platt` of two classes, `temperature` of several."
+    )
+    threshold: ThresholdSpec = Field(
+        FixedThreshold(),
+        description="How the probability is chosen from which a row of two classes counts as positive; "
+        "`rule` names the method.",
+    )
+    min_rows: int = Field(500, ge=20, description="Fewest validation rows to fit on.")
+
+    def resolved(self, task: Task) -> Method:
+        """The method, with the task's own in place of null."""
+        return self.method or _METHODS[task.output][0]
+
+    def problems(self, task: Task) -> Iterator[str]:
+        """Settings that do not fit a task."""
+        if not task.has_classes:
+            expected = " or ".join(other.name for other in TASKS.values() if other.has_classes)
+            yield f"expected a task with probabilities ({expected}), found {task.name}; remove it"
+            return
+        if self.method and self.method not in (offered := _METHODS[task.output]):
+            yield f"method: expected {' or '.join(offered)} for the task {task.name}, found {self.method}"
+        usual = self.threshold == FixedThreshold()
+        if task.output != "probability" and not usual:
+            yield f"threshold: only two classes have one, found the task {task.name}; remove it"
+        if self.method == "none" and usual:
+            yield "method: none, with the usual threshold, does nothing: state a method or a threshold, or remove both"

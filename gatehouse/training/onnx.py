@@ -14,9 +14,9 @@ from gatehouse.errors import GatehouseError
 from gatehouse.metrics.tasks import Output, task_of_loss
 from gatehouse.store.canonical import canonical_json
 from gatehouse.store.store import ArtifactStore
-from gatehouse.training.data.parts import read_part
+from gatehouse.training.job import read_part
 from gatehouse.training.model_spec import weights_file
-from gatehouse.training.scoring.predictor import Predictor, read_weights, scorer
+from gatehouse.training.predictor import Predictor, read_weights, scorer
 
 TOLERANCE = 1e-5
 _ROWS = 1_000
@@ -70,12 +70,12 @@ def exported(
     import onnx
     import onnxruntime
 
-    from gatehouse.training.scoring.trees import columns
+    from gatehouse.training.predictor import tree_columns
 
     task = task_of_loss(architecture["loss"])
     if architecture["model"]["architecture"] == "xgboost":
         model = _trees(weights)
-        feeds: dict[str, Any] = {"rows": columns(numbers, ids)}
+        feeds: dict[str, Any] = {"rows": tree_columns(numbers, ids)}
     else:
         model, feeds = _network(architecture, weights, task.output), {"numbers": numbers, "ids": ids}
     onnx.helper.set_model_props(model, dict(notes) | {"task": task.name})
@@ -118,7 +118,7 @@ def _network(architecture: dict[str, Any], weights: Any, output: Output) -> Any:
     from torch import Tensor, nn
 
     from gatehouse.training.models import build_model
-    from gatehouse.training.scoring.networks import predictions
+    from gatehouse.training.network_scoring import predictions
 
     class Scores(nn.Module):
         def __init__(self, model: nn.Module) -> None:

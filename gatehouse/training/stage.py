@@ -90,7 +90,7 @@ def _trained(request: TrainRequest, store: ArtifactStore) -> TrainResult:
     from gatehouse.launchers.launcher import LOG, METRICS, PLACE, RESULT, WEIGHTS, TrainingJob
     from gatehouse.tracking.provenance import capture_environment
     from gatehouse.tracking.shipping import close_spool, followed, open_spool, shipped_live
-    from gatehouse.training.data.job import PARTS, prepare_job
+    from gatehouse.training.job import PARTS, prepare_job
     from gatehouse.training.model_spec import weights_file
 
     spec, began = request.spec, time.monotonic()

@@ -27,11 +27,11 @@ from gatehouse.launchers.rank_files import Heartbeat, Preempted
 from gatehouse.launchers.step_barrier import Agreement, StepBarrier
 from gatehouse.launchers.timeouts import collective_seconds
 from gatehouse.tracking.spool import SpoolWriter
+from gatehouse.training.batches import Rows
 from gatehouse.training.checkpointing.checkpointer import LAST_SECONDS, Checkpointer
 from gatehouse.training.compute import DivergedError
-from gatehouse.training.data.batches import Rows
 from gatehouse.training.loss import loss_of
-from gatehouse.training.scoring.trees import columns
+from gatehouse.training.predictor import tree_columns
 from gatehouse.training.spec import HuberLoss, TreesTraining, measured_metrics
 from gatehouse.training.validation import best_epoch, is_over, log_epochs, metrics_of, sums_of
 
@@ -245,7 +245,7 @@ def train(
 
 def _matrix(rows: Rows) -> dict[str, Any]:
     """The arguments of a DMatrix for the rows of a part."""
-    arrays = {"data": columns(rows.numbers.numpy(), rows.ids.numpy()), "label": rows.labels.numpy()}
+    arrays = {"data": tree_columns(rows.numbers.numpy(), rows.ids.numpy()), "label": rows.labels.numpy()}
     if rows.weights is not None:
         arrays["weight"] = rows.weights.numpy()
     if rows.groups is not None:

@@ -11,11 +11,11 @@ from torch import Tensor
 from gatehouse.metrics.catalogue import is_minimized, metric_named
 from gatehouse.metrics.tasks import task_of_loss
 from gatehouse.tracking.spool import SpoolWriter
-from gatehouse.training.data.batches import Rows
+from gatehouse.training.batches import Rows
 from gatehouse.training.loss import Loss
+from gatehouse.training.network_scoring import predictions
 from gatehouse.training.parallel.mesh import Layout
 from gatehouse.training.parallel.parallelize import Execution
-from gatehouse.training.scoring.networks import predictions
 from gatehouse.training.spec import TrainSpec, own_metric
 
 _CHUNK = 16_384

@@ -4,8 +4,8 @@ import functools
 import os
 import time
 from collections import Counter
-from dataclasses import asdict
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationInfo, field_validator

@@ -16,7 +16,7 @@ from gatehouse.store.store import ArtifactStore
 from gatehouse.tracking.performance import measure_latency
 from gatehouse.tracking.shipping import FOLLOWER, RUN_TITLE
 from gatehouse.tracking.spool import Point
-from gatehouse.training.scoring.predictor import Predictor
+from gatehouse.training.predictor import Predictor
 from gatehouse.training.spec import TrainSpec, length_of, measured_metrics
 from gatehouse.training.stage import TrainRequest, job_key, train
 from gatehouse.tuning.configuration import configured

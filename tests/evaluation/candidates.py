@@ -9,7 +9,7 @@ from gatehouse.data.splitting.parts import read_part
 from gatehouse.metrics.tasks import task_of_loss
 from gatehouse.store.canonical import canonical_json
 from gatehouse.store.store import ArtifactStore
-from gatehouse.training.transformation.fitting import fit
+from gatehouse.training.transformation import fit
 from tests.training.specs import architecture, network
 from tests.training.synthetic import CATEGORICAL, NUMERIC
 

@@ -21,7 +21,7 @@ from gatehouse.metrics.judging import profile_of
 from gatehouse.metrics.tasks import BINARY
 from gatehouse.store.manifest import Column
 from gatehouse.store.store import ArtifactStore
-from gatehouse.training.scoring.predictor import Predictor
+from gatehouse.training.predictor import Predictor
 from tests.evaluation.conftest import LENIENT, Bench
 from tests.evaluation.test_gate import BASELINE, GOOD, MODEL
 from tests.training.synthetic import publish_split, publish_training_set, table

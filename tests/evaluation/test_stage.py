@@ -22,7 +22,7 @@ from gatehouse.metrics.tasks import BINARY
 from gatehouse.store.identity import identity_of
 from gatehouse.store.run import RUN_ID, events
 from gatehouse.store.store import ArtifactStore
-from gatehouse.training.scoring.predictor import Predictor
+from gatehouse.training.predictor import Predictor
 from tests.evaluation.conftest import LENIENT, SPEC, Bench
 from tests.training.synthetic import publish_split
 

@@ -16,7 +16,7 @@ from gatehouse.evaluation.stage import EvaluateResult, evaluate
 from gatehouse.metrics.tasks import BINARY
 from gatehouse.registry.exemption import rules_of
 from gatehouse.store.canonical import canonical_json
-from gatehouse.training.scoring.predictor import Predictor
+from gatehouse.training.predictor import Predictor
 from tests.evaluation.conftest import LENIENT, Bench
 
 STRICT = LENIENT.model_copy(update={"require_integration": True})

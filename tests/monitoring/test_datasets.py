@@ -20,7 +20,7 @@ from gatehouse.monitoring.spec import DataDriftSpec, MonitoringSpec, RetrainSpec
 from gatehouse.monitoring.stage import MonitorResult, monitor
 from gatehouse.reports.contents import rendered
 from gatehouse.store.store import ArtifactStore
-from gatehouse.training.scoring.predictor import Predictor
+from gatehouse.training.predictor import Predictor
 from tests.components import call, stored
 from tests.evaluation.candidates import publish_model
 from tests.training.synthetic import publish_split, publish_training_set, table

@@ -16,7 +16,7 @@ from gatehouse.monitoring import scoring_stage
 from gatehouse.monitoring.scoring_stage import ScoreRequest, ScoreResult, pieces_of, score
 from gatehouse.reports.contents import rendered
 from gatehouse.store.store import ArtifactStore
-from gatehouse.training.scoring.predictor import Predictor
+from gatehouse.training.predictor import Predictor
 from tests.evaluation.candidates import publish_model
 from tests.features.publishing import publish_definitions
 from tests.features.shops import DEFINITIONS, QUERIES

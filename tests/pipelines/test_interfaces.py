@@ -5,17 +5,17 @@ from typing import Any
 
 import hypothesis
 import pytest
+from gatehouse.pipelines.interfaces import component_of
 from hypothesis import strategies as st
 
 from gatehouse.errors import ContractBreachError, LeakageError
-from gatehouse.pipelines.interfaces import component_of
 from gatehouse.store.canonical import canonical_json
 from gatehouse.store.identity import is_operational
 from gatehouse.store.parameters import parameter_of, spec_of
 from gatehouse.store.stage import StageModel, declared_stages
 from gatehouse.store.store import ArtifactStore
-from gatehouse.training.transformation.spec import CategoricalSpec, TransformationSpec
-from gatehouse.training.transformation.stage import FitRequest, fit_transformation
+from gatehouse.training.model_spec import CategoricalSpec, TransformationSpec
+from gatehouse.training.transformation_stage import FitRequest, fit_transformation
 from tests.source_tree import ROOT
 from tests.training.synthetic import lay_out
 

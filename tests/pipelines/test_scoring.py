@@ -7,7 +7,7 @@ import pytest
 
 from gatehouse.kfp.local_run import LocalRun, run_pipeline
 from gatehouse.store.store import ArtifactStore
-from gatehouse.training.scoring.predictor import Predictor
+from gatehouse.training.predictor import Predictor
 from tests.small_example import WINDOW, explain
 
 pytestmark = pytest.mark.timeout(600)

@@ -21,8 +21,8 @@ from gatehouse.monitoring.spec import DataDriftSpec, RetrainSpec
 from gatehouse.project.checking import check_project
 from gatehouse.project.project import load_project
 from gatehouse.project.project_file import ProjectFile
+from gatehouse.training.model_spec import NumericSpec
 from gatehouse.training.spec import train_spec
-from gatehouse.training.transformation.spec import NumericSpec
 
 EXAMPLE = Path(gatehouse.__file__).parent / "pipelines" / "projects" / "flights"
 MISTAKES = {

@@ -24,8 +24,8 @@ from gatehouse.server.inference import Online, ServedModel
 from gatehouse.server.predictor import Following, create_app
 from gatehouse.store.store import ArtifactStore
 from gatehouse.training.models import build_model
-from gatehouse.training.scoring.predictor import Predictor
-from gatehouse.training.transformation.fitting import fit
+from gatehouse.training.predictor import Predictor
+from gatehouse.training.transformation import fit
 from tests.evaluation.candidates import publish_model
 from tests.features import shops
 from tests.server.serving import client, serving
@@ -92,12 +92,12 @@ def test_answers_are_the_batch_to_the_bit_alone_and_together(
 def test_trees_answer_as_their_batch(loss: str) -> None:
     import xgboost
 
-    from gatehouse.training.scoring.trees import columns
+    from gatehouse.training.predictor import tree_columns
 
     transformation = fit(ROWS, NUMERIC, CATEGORICAL)
     outputs = 2 if loss == "multiclass" else 1
     described = {"model": {"architecture": "xgboost"}, "loss": "mse" if loss == "regression" else loss}
-    arrays = columns(*transformation.apply(ROWS))
+    arrays = tree_columns(*transformation.apply(ROWS))
     types = ["q"] * transformation.width + ["c"] * len(transformation.categorical)
     matrix = xgboost.DMatrix(arrays, ROWS["label"].to_numpy(), feature_types=types, enable_categorical=True)
     objective = {"binary": "binary:logistic", "multiclass": "multi:softprob", "regression": "reg:squarederror"}[loss]

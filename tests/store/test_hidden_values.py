@@ -26,7 +26,7 @@ from gatehouse.store.hidden_values import hiding
 from gatehouse.store.run import RUN_ID
 from gatehouse.store.stage import STAGES, StageModel, declared_stages
 from gatehouse.store.store import ArtifactStore
-from gatehouse.training.transformation.columns import table_of_rows, texts_of
+from gatehouse.training.transformation import table_of_rows, texts_of
 
 SECRET = "918273"
 NOON = datetime(2024, 1, 1, 12, tzinfo=UTC)

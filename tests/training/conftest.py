@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from gatehouse.training.state import TrainState
+from gatehouse.training.trainer import TrainState
 
 
 @pytest.fixture

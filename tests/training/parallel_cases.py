@@ -23,8 +23,7 @@ import torch.multiprocessing as mp
 
 from gatehouse.launchers.step_barrier import Agreement, StepBarrier
 from gatehouse.training.spec import CheckpointSpec, NetworkTraining, train_spec
-from gatehouse.training.state import TrainState
-from gatehouse.training.trainer import Trainer
+from gatehouse.training.trainer import Trainer, TrainState
 from tests.training.conftest import Giver, Keeper
 from tests.training.specs import link_rows
 

@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 
 from gatehouse.store.manifest import Column
 from gatehouse.store.store import ArtifactStore
-from gatehouse.training.data.parts import read_part
-from gatehouse.training.transformation.stage import FitRequest, fit_transformation
+from gatehouse.training.job import read_part
+from gatehouse.training.transformation_stage import FitRequest, fit_transformation
 
 NUMERIC = ["distance", "wind", "delay_rate"]
 CATEGORICAL = ["carrier", "origin"]

@@ -5,15 +5,15 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-
 from gatehouse.pipelines.interfaces import component_of
+
 from gatehouse.reports import contents
 from gatehouse.store.parameters import parameter_of
 from gatehouse.store.store import ArtifactStore
 from gatehouse.tracking import training as tracking
+from gatehouse.training import calibration_stage as calibrating
 from gatehouse.training import stage
-from gatehouse.training.calibration import stage as calibrating
-from gatehouse.training.calibration.spec import CalibrationSpec
+from gatehouse.training.model_spec import CalibrationSpec
 from gatehouse.training.stage import TrainRequest, TrainResult
 from tests.training.specs import network, trees
 

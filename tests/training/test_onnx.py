@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from gatehouse.cli.models import app
 from gatehouse.store.store import ArtifactStore
-from gatehouse.training.transformation.fitting import fit
+from gatehouse.training.transformation import fit
 from tests.evaluation.candidates import publish_model
 from tests.training.specs import architecture, network
 from tests.training.synthetic import CATEGORICAL, NUMERIC, lay_out, table
@@ -37,11 +37,11 @@ def trees(loss: str, outputs: int = 1) -> tuple[dict[str, Any], Any]:
     """A few trees with splits of numbers, missing values and sets of categories."""
     import xgboost
 
-    from gatehouse.training.scoring.trees import columns
+    from gatehouse.training.predictor import tree_columns
 
     labels = ROWS["label"].to_numpy() + (IDS[:, 0] > 2) * (outputs > 1)
     types = ["q"] * NUMBERS.shape[1] + ["c"] * IDS.shape[1]
-    data = xgboost.DMatrix(columns(NUMBERS, IDS), labels, feature_types=types, enable_categorical=True)
+    data = xgboost.DMatrix(tree_columns(NUMBERS, IDS), labels, feature_types=types, enable_categorical=True)
     objectives = {"binary": "binary:logistic", "multiclass": "multi:softprob", "mse": "reg:squarederror"}
     if loss == "pairwise":
         data.set_group([10] * 60)

@@ -15,9 +15,9 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from gatehouse.errors import ConfigurationError
 from gatehouse.launchers.step_barrier import FAULT
 from gatehouse.store.store import ArtifactStore
+from gatehouse.training.batches import Rows
 from gatehouse.training.compute import DivergedError, prepare_process
-from gatehouse.training.data.batches import Rows
-from gatehouse.training.data.job import prepare_job
+from gatehouse.training.job import prepare_job
 from gatehouse.training.model_spec import BuilderSpec
 from gatehouse.training.models import BuilderError, build_model
 from gatehouse.training.spec import ComputeSpec, NetworkTraining, OptimizerSpec

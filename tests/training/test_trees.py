@@ -14,10 +14,10 @@ from gatehouse.launchers.launcher import WEIGHTS
 from gatehouse.launchers.step_barrier import FAULT
 from gatehouse.store.store import ArtifactStore
 from gatehouse.training import trees as boosting
-from gatehouse.training.data.batches import Rows
-from gatehouse.training.data.job import prepare_job
+from gatehouse.training.batches import Rows
+from gatehouse.training.job import prepare_job
+from gatehouse.training.predictor import Predictor
 from gatehouse.training.report import page
-from gatehouse.training.scoring.predictor import Predictor
 from gatehouse.training.spec import CheckpointSpec
 from gatehouse.training.stage import TrainRequest, TrainResult, train
 from gatehouse.training.trees import train as boost

@@ -20,7 +20,7 @@ from gatehouse.launchers.step_barrier import FAULT
 from gatehouse.store.run import RUN_ID, events
 from gatehouse.store.store import ArtifactStore
 from gatehouse.training.stage import TrainRequest, TrainResult
-from gatehouse.training.transformation.columns import FeatureError
+from gatehouse.training.transformation import FeatureError
 from gatehouse.tuning import training_trials
 from gatehouse.tuning.access.journal import SecondControllerError
 from gatehouse.tuning.runner import Broken, Event, Failed, Reported, Stopped, Succeeded

@@ -18,7 +18,7 @@ from gatehouse.errors import GatehouseError
 from gatehouse.evaluation.integration.spec import described
 from gatehouse.runtime.process import die_with_parent
 from gatehouse.store.store import ArtifactStore
-from gatehouse.training.scoring.predictor import Predictor
+from gatehouse.training.predictor import Predictor
 
 STORE, MODEL, ROWS, OUTCOME = (f"GATEHOUSE_CANDIDATE_{name}" for name in ("STORE", "MODEL", "ROWS", "OUTCOME"))
 _LONGEST = 500

@@ -19,7 +19,7 @@ from gatehouse.evaluation.integration.spec import described
 from gatehouse.runtime.process import die_with_parent
 from gatehouse.store.store import ArtifactStore
 from gatehouse.tracking.performance import measure_latency, peak_memory_mb
-from gatehouse.training.scoring.predictor import Predictor
+from gatehouse.training.predictor import Predictor
 
 Row = Mapping[str, object]
 

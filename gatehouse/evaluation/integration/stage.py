@@ -82,7 +82,7 @@ def integrate(request: IntegrateRequest, store: ArtifactStore) -> IntegrateResul
 
     from gatehouse.data.splitting.parts import divided_set, read_part
     from gatehouse.evaluation.integration.child import failures
-    from gatehouse.training.scoring.predictor import Predictor
+    from gatehouse.training.predictor import Predictor
 
     predictor, training_set = Predictor.load(store, request.model), divided_set(store, request.split)
     part = read_part(store, training_set, request.split, "test", predictor.task).thinned(request.spec.rows)

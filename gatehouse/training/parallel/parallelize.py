@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
+from gatehouse.training.batches import Batch
 from gatehouse.training.compute import autocast
-from gatehouse.training.data.batches import Batch
 from gatehouse.training.loss import Loss
 from gatehouse.training.parallel.mesh import Layout
 from gatehouse.training.spec import NetworkTraining

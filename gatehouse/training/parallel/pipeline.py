@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
 
+from gatehouse.training.batches import Batch
 from gatehouse.training.compute import autocast
-from gatehouse.training.data.batches import Batch
 from gatehouse.training.loss import Loss
 from gatehouse.training.parallel.mesh import Layout, NotDivisibleError
 from gatehouse.training.parallel.parallelize import scaled

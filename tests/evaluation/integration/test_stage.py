@@ -27,7 +27,7 @@ from gatehouse.evaluation.integration.stage import (
 from gatehouse.metrics.tasks import BINARY
 from gatehouse.store.hidden_values import hiding
 from gatehouse.store.store import ArtifactStore
-from gatehouse.training.scoring.predictor import Predictor
+from gatehouse.training.predictor import Predictor
 from tests.evaluation.candidates import publish_model
 from tests.evaluation.conftest import Bench
 from tests.training.synthetic import lay_out

@@ -30,7 +30,7 @@ from gatehouse.runtime.images import TRAINING, TRAINING_GPU
 from gatehouse.runtime.variables import LAUNCH
 from gatehouse.store.parameters import as_written
 from gatehouse.store.run import LAST_STAGE
-from gatehouse.training.calibration.spec import CalibrationSpec
+from gatehouse.training.model_spec import CalibrationSpec
 from gatehouse.training.spec import train_spec
 
 EXAMPLE = Path(gatehouse.__file__).parent / "pipelines" / "projects" / "flights"

@@ -37,7 +37,7 @@ from gatehouse.launchers.step_barrier import StepBarrier
 from gatehouse.training.checkpointing import checkpointer as checkpointer_module
 from gatehouse.training.checkpointing.checkpointer import Checkpointer
 from gatehouse.training.spec import CheckpointSpec
-from gatehouse.training.state import random_state, seed_all, set_random_state
+from gatehouse.training.trainer import random_state, seed_all, set_random_state
 
 ROWS, BATCH = 96, 12
 CPU = torch.device("cpu")

@@ -32,7 +32,7 @@ from gatehouse.training.checkpointing.writer import (
     write_share,
 )
 from gatehouse.training.spec import CheckpointSpec
-from gatehouse.training.state import random_state, seed_all, set_random_state
+from gatehouse.training.trainer import random_state, seed_all, set_random_state
 from tests.stand_ins.servers import BUCKET, Proxy, s3_server
 
 

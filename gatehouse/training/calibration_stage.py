@@ -7,8 +7,7 @@ from gatehouse.store.canonical import canonical_json
 from gatehouse.store.identity import identity_of
 from gatehouse.store.stage import StageModel, stage
 from gatehouse.store.store import ArtifactStore
-from gatehouse.training.calibration.spec import CalibrationError, CalibrationSpec
-from gatehouse.training.model_spec import learned_parts
+from gatehouse.training.model_spec import CalibrationError, CalibrationSpec, learned_parts
 
 _PART = "validation"
 _BINS, _LEAST_OF_A_LABEL = 20, 10
@@ -51,9 +50,9 @@ def calibrate(request: CalibrateRequest, store: ArtifactStore) -> CalibrateResul
     from gatehouse.data.splitting.parts import read_part
     from gatehouse.metrics.classification import log_loss
     from gatehouse.metrics.curves import calibration
-    from gatehouse.training.calibration import methods
-    from gatehouse.training.scoring.calibration import FILE, Calibration
-    from gatehouse.training.scoring.predictor import Predictor
+    from gatehouse.training import calibration as methods
+    from gatehouse.training.calibration import FILE, Calibration
+    from gatehouse.training.predictor import Predictor
 
     manifest, spec = store.manifest(request.model), request.spec
     predictor = Predictor.load(store, request.model)

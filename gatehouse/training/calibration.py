@@ -1,22 +1,105 @@
-"""Fits the calibration of a model, and chooses the threshold of its positive class by a stated rule."""
+"""Calibrations of probabilities: how they are applied, how they are fitted, and how a threshold is chosen."""
+
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from gatehouse.metrics.arithmetic.elementary import exponential, logarithm, logistic
+from gatehouse.metrics.arithmetic.elementary import exponential, logarithm, logistic, softmax
 from gatehouse.metrics.curves import taken_above
-from gatehouse.training.calibration.spec import (
+from gatehouse.training.model_spec import (
     CalibrationError,
     CostThreshold,
     FBetaThreshold,
     FixedThreshold,
     ThresholdSpec,
 )
-from gatehouse.training.scoring.calibration import Isotonic, Platt, Temperature, log_odds, log_shares
 
 Floats = npt.NDArray[np.float64]
+
+FILE = "calibration.json"  # the file of a calibrated model's artifact
+_LEAST = 2.0**-52
+
+
+@dataclass(frozen=True)
+class Platt:
+    """A logistic function of the log odds; of probabilities of the positive label, shape (rows,)."""
+
+    slope: float
+    intercept: float
+
+    def apply(self, probabilities: Floats) -> Floats:
+        """The corrected probabilities, of the same shape; a row's depend on that row alone, to the bit."""
+        return logistic(self.slope * log_odds(probabilities) + self.intercept)
+
+
+@dataclass(frozen=True)
+class Isotonic:
+    """Straight lines between breakpoints, constant beyond them; of probabilities of the positive label, (rows,)."""
+
+    scores: tuple[float, ...]
+    values: tuple[float, ...]
+
+    def apply(self, probabilities: Floats) -> Floats:
+        """The corrected probabilities, of the same shape; a row's depend on that row alone, to the bit."""
+        return np.asarray(np.interp(probabilities, self.scores, self.values))
+
+
+@dataclass(frozen=True)
+class Temperature:
+    """The logarithms of shares divided by a number; of probabilities of each class, shape (rows, classes)."""
+
+    temperature: float
+
+    def apply(self, probabilities: Floats) -> Floats:
+        """The corrected probabilities, of the same shape; a row's depend on that row alone, to the bit."""
+        return softmax(log_shares(probabilities) / self.temperature)
+
+
+_METHODS: dict[str, Any] = {"platt": Platt, "isotonic": Isotonic, "temperature": Temperature}
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """The calibration of one model."""
+
+    calibrator: Platt | Isotonic | Temperature | None  # None leaves the probabilities as they are
+    threshold: float  # the least probability at which a row of two classes is positive
+
+    def apply(self, probabilities: Floats) -> Floats:
+        """The corrected probabilities, of the same shape."""
+        return probabilities if self.calibrator is None else self.calibrator.apply(probabilities)
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain JSON, for `calibration.json`."""
+        fitted = self.calibrator
+        name = next((name for name, kind in _METHODS.items() if isinstance(fitted, kind)), "none")
+        return {"method": name, "parameters": asdict(fitted) if fitted else {}, "threshold": self.threshold}
+
+    @classmethod
+    def from_json(cls, body: dict[str, Any]) -> "Calibration":
+        """Rebuild from `to_json`; other keys of the file are for people."""
+        parameters = {
+            key: tuple(value) if isinstance(value, list) else value for key, value in body["parameters"].items()
+        }
+        method = _METHODS.get(body["method"])
+        return cls(method(**parameters) if method else None, body["threshold"])
+
+
+def log_odds(probabilities: Floats) -> Floats:
+    """log(p / (1 - p)) of every probability, shape (rows,); 0 and 1 count as the numbers next to them."""
+    inside = np.clip(probabilities, _LEAST, 1.0 - _LEAST)
+    return logarithm(inside) - logarithm(1.0 - inside)
+
+
+def log_shares(probabilities: Floats) -> Floats:
+    """The logarithm of every probability, of the same shape; 0 counts as 2^-52."""
+    return logarithm(np.maximum(probabilities, _LEAST))
+
+
 _PLATT_STEPS, _TOLERANCE, _RIDGE = 100, 1e-10, 1e-12
-_TEMPERATURE_STEPS, _LEAST, _MOST = 200, 1e-3, 1e3
+_TEMPERATURE_STEPS, _COLDEST, _HOTTEST = 200, 1e-3, 1e3
 
 
 def fit_platt(probabilities: Floats, labels: Floats) -> Platt:
@@ -98,12 +181,12 @@ def fit_temperature(probabilities: Floats, labels: Floats) -> Temperature:
     """
     logs = log_shares(probabilities)
     own = logs[np.arange(len(logs)), labels.astype(np.int64)]
-    if _derivatives(_LEAST, logs, own)[0] >= 0 or _derivatives(_MOST, logs, own)[0] <= 0:
+    if _derivatives(_COLDEST, logs, own)[0] >= 0 or _derivatives(_HOTTEST, logs, own)[0] <= 0:
         raise CalibrationError(
             "temperature: expected a model that is right on some validation rows and wrong on others, found one that "
             "is always right, or no better than chance. Give more rows, train another model, or remove `calibration`."
         )
-    low, high, inverse = _LEAST, _MOST, 1.0
+    low, high, inverse = _COLDEST, _HOTTEST, 1.0
     for _ in range(_TEMPERATURE_STEPS):
         slope, curvature = _derivatives(inverse, logs, own)
         low, high = (inverse, high) if slope < 0 else (low, inverse)

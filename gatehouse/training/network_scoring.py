@@ -8,14 +8,12 @@ differs in its last bits. Batch and online scores are equal only if both are com
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 from threading import Lock
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from gatehouse.metrics.tasks import Output, task_of_loss
@@ -25,12 +23,9 @@ _ROWS = 64
 _TILE = 16
 
 
-def read(path: Path) -> dict[str, Tensor]:
-    """The tensors of a weights file by name."""
-    return load_file(path)
-
-
-def scorer(architecture: dict[str, Any], weights: dict[str, Tensor]) -> Callable[[Any, Any], npt.NDArray[np.float64]]:
+def network_scorer(
+    architecture: dict[str, Any], weights: dict[str, Tensor]
+) -> Callable[[Any, Any], npt.NDArray[np.float64]]:
     """A function from numbers (rows, width) and ids (rows, columns) to predictions; see `predictor.Score`."""
     model = build_model(architecture)
     model.load_state_dict(weights)

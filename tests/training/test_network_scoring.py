@@ -6,7 +6,7 @@ from threading import Barrier
 import torch
 from torch import Tensor
 
-from gatehouse.training.scoring.networks import score_rows
+from gatehouse.training.network_scoring import score_rows
 
 
 def test_threads_that_score_at_once_leave_the_number_of_torchs_threads_as_it_was() -> None:

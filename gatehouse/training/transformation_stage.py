@@ -4,7 +4,7 @@ from gatehouse.store.canonical import canonical_json
 from gatehouse.store.identity import identity_of
 from gatehouse.store.stage import StageModel, stage
 from gatehouse.store.store import ArtifactStore
-from gatehouse.training.transformation.spec import TransformationSpec
+from gatehouse.training.model_spec import TransformationSpec
 
 
 class FitRequest(StageModel):
@@ -25,10 +25,8 @@ class FitResult(StageModel):
 def fit_transformation(request: FitRequest, store: ArtifactStore) -> FitResult:
     """Fit on the train part, which is all that is read; the artifact holds `transformation.json`."""
     from gatehouse.data.splitting.parts import divided_set
-    from gatehouse.training.data.parts import read_part
-    from gatehouse.training.transformation.columns import FeatureError
-    from gatehouse.training.transformation.fitted import FILE
-    from gatehouse.training.transformation.fitting import fit
+    from gatehouse.training.job import read_part
+    from gatehouse.training.transformation import FILE, FeatureError, fit
 
     training_set = divided_set(store, request.split)
     details = store.manifest(training_set).details

@@ -10,12 +10,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gatehouse.training.model_spec import NumericSpec, TransformationSpec
 from gatehouse.training.models import build_model
-from gatehouse.training.scoring.predictor import Predictor
+from gatehouse.training.predictor import Predictor
 from gatehouse.training.spec import NetworkTraining
-from gatehouse.training.transformation.columns import FeatureError
-from gatehouse.training.transformation.fitting import fit
-from gatehouse.training.transformation.spec import NumericSpec, TransformationSpec
+from gatehouse.training.transformation import FeatureError, fit
 from tests.training import synthetic
 from tests.training.specs import architecture, network
 

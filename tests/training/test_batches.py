@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gatehouse.training.data.batches import GroupSampler, Loader, Position, Rows, RowSampler, Step, ahead, gather
+from gatehouse.training.batches import GroupSampler, Loader, Position, Rows, RowSampler, Step, ahead, gather
 from tests.training.specs import network
 
 ROWS = Rows(

@@ -17,10 +17,9 @@ from gatehouse.metrics.tasks import EXPECTED, Task, are_usable, task_of_loss
 from gatehouse.runtime.plural import counted
 from gatehouse.store.reference import Reference
 from gatehouse.store.store import ArtifactStore
+from gatehouse.training.calibration import FILE, Calibration
 from gatehouse.training.model_spec import weights_file
-from gatehouse.training.scoring.calibration import FILE, Calibration
-from gatehouse.training.transformation.columns import table_of_rows
-from gatehouse.training.transformation.fitted import Transformation
+from gatehouse.training.transformation import FIRST_KNOWN, Transformation, table_of_rows
 
 Score = Callable[[npt.NDArray[np.float32], npt.NDArray[np.int64]], npt.NDArray[np.float64]]
 """Predictions for numbers (rows, width) and category ids (rows, columns): (rows,), or (rows, classes) for classes.
@@ -32,23 +31,42 @@ A row's prediction depends on that row alone, to the bit.
 def read_weights(architecture: str, path: Path) -> Any:
     """The weights of a file, as the framework of an architecture reads them; PyTorch reads all but `xgboost`."""
     if architecture == "xgboost":
-        from gatehouse.training.scoring import trees
+        import xgboost
 
-        return trees.read(path)
-    from gatehouse.training.scoring import networks
+        return xgboost.Booster({"nthread": 1}, model_file=bytearray(path.read_bytes()))
+    from safetensors.torch import load_file
 
-    return networks.read(path)
+    return load_file(path)
 
 
 def scorer(architecture: dict[str, Any], weights: Any) -> Score:
     """The function that scores rows with the weights of `read_weights`, for an architecture of `model.json`."""
-    if architecture["model"]["architecture"] == "xgboost":
-        from gatehouse.training.scoring import trees
+    if architecture["model"]["architecture"] != "xgboost":
+        from gatehouse.training.network_scoring import network_scorer
 
-        return trees.scorer(architecture, weights)
-    from gatehouse.training.scoring import networks
+        return network_scorer(architecture, weights)
+    output = task_of_loss(architecture["loss"]).output
 
-    return networks.scorer(architecture, weights)
+    def score(numbers: npt.NDArray[np.float32], ids: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+        rows = tree_columns(numbers, ids)
+        if len(rows) == 0:
+            # XGBoost refuses an empty array; a row of missing values shows the shape of the predictions.
+            return score(np.full((1, numbers.shape[1]), np.nan, np.float32), np.zeros((1, ids.shape[1]), np.int64))[:0]
+        margins = np.asarray(weights.inplace_predict(rows, predict_type="margin"), dtype=np.float64)
+        if output == "probability":
+            return np.asarray(1.0 / (1.0 + np.exp(-np.clip(margins, -700, 700))))
+        if output == "probabilities":
+            powers = np.exp(margins - margins.max(axis=1, keepdims=True))
+            return np.asarray(powers / powers.sum(axis=1, keepdims=True))
+        return margins
+
+    return score
+
+
+def tree_columns(numbers: npt.NDArray[np.float32], ids: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
+    """Numbers and categories in one array, shape (rows, all columns); a missing or unknown category is NaN."""
+    categories = np.where(ids < FIRST_KNOWN, np.nan, ids - FIRST_KNOWN).astype(np.float32)
+    return np.column_stack([numbers, categories]) if ids.shape[1] else np.ascontiguousarray(numbers)
 
 
 class Predictor:

@@ -1,1 +1,0 @@
-"""Scores rows with a published model; knows nothing of how it was trained."""
