@@ -13,7 +13,7 @@ from gatehouse.data.validation.anomalies import Anomaly, Findings
 from gatehouse.data.validation.column_contract import GradedRule, Rule
 from gatehouse.data.validation.contract import NOT_GIVEN, Contract, ForeignKey, Ordering, TableContract
 from gatehouse.data.validation.movement import MOVEMENTS
-from gatehouse.data.validation.rules import RowRule, count, row_rules, share, unrunnable
+from gatehouse.data.validation.rules import RowRule, count, repeatable_rule, row_rules, share, unrunnable
 from gatehouse.data.validation.tables import Table, alike, examples, literal, misplaced, repeats, scan, scan_values
 from gatehouse.store.database import quoted
 
@@ -92,7 +92,7 @@ class _TableJudge:
             if why := unrunnable(self.connection, quoted(self.table.name), rule):
                 self._cannot_run(rule, why)
             else:
-                rules.append(rule)
+                rules.append(repeatable_rule(self.connection, quoted(self.table.name), rule))
         unique, freshness = list(self._unique_sets()), self.contract.freshness
         aggregates = {
             f"count|{key.columns[0]}": f"count({quoted(key.columns[0])})" for key in unique if key.ignores_nulls

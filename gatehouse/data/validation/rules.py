@@ -2,14 +2,16 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import duckdb
 
 from gatehouse.data.validation.contract import TableContract
 from gatehouse.data.validation.tables import literal
+from gatehouse.errors import ConfigurationError
 from gatehouse.store.database import quoted, text_literal
+from gatehouse.store.repeatable_sql import repeatable
 
 _SHOWN = 20
 
@@ -76,9 +78,19 @@ def unrunnable(connection: duckdb.DuckDBPyConnection, view: str, rule: RowRule) 
             if kind != "BOOLEAN":
                 return f"an expression of type {kind} where a condition is expected"
         connection.execute(f"DESCRIBE SELECT {count(rule.broken)} FROM {view}")
+        repeatable_rule(connection, view, rule)
     except duckdb.Error as error:
         return str(error).splitlines()[0]
+    except ConfigurationError as error:
+        return str(error)
     return ""
+
+
+def repeatable_rule(connection: duckdb.DuckDBPyConnection, view: str, rule: RowRule) -> RowRule:
+    """The rule with a condition that does not depend on the order of rows, which a subquery in it may add up."""
+    before, after = "SELECT (", f") AS broken FROM {view}"
+    query = repeatable(connection, f"{before}{rule.broken}{after}", rule.rule) if rule.sql else ""
+    return replace(rule, broken=query.removeprefix(before).removesuffix(after) or rule.broken)
 
 
 def count(condition: str) -> str:
