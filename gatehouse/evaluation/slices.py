@@ -18,6 +18,7 @@ from gatehouse.metrics.metric import Array, Predictions, all_on_draws, by_metric
 from gatehouse.metrics.tasks import Task
 from gatehouse.store.database import connect
 from gatehouse.store.hidden_values import said_by
+from gatehouse.store.repeatable_sql import repeatable
 
 MOST_VALUES = 40
 OTHER = "(other)"
@@ -160,7 +161,8 @@ def slice_columns(table: pa.Table, spec: EvaluationSpec) -> dict[str, pa.Chunked
             with connect(threads=1) as database:
                 database.execute("SET TimeZone = 'UTC'")
                 database.register("rows", table)
-                result = database.sql(f"SELECT ({expression}) AS value FROM rows").to_arrow_table()
+                query = repeatable(database, f"SELECT ({expression}) AS value FROM rows", f"evaluation.slices.{name}")
+                result = database.sql(query).to_arrow_table()
         except duckdb.Error as error:
             raise ConfigurationError(
                 f"evaluation.slices: {name}: expected a SQL expression over the test rows, which have "

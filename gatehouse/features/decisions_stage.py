@@ -19,6 +19,7 @@ from gatehouse.features.exact import TIME, cast_column, row_of
 from gatehouse.features.point_in_time.entity_file import read_entity_rows
 from gatehouse.store.database import quoted, text_literal, time_literal
 from gatehouse.store.hidden_values import unless_hidden
+from gatehouse.store.repeatable_sql import repeatable
 from gatehouse.store.stage import CONTENTS, StageModel, stage
 from gatehouse.store.store import ArtifactStore
 
@@ -35,7 +36,8 @@ def decided_rows(connection: duckdb.DuckDBPyConnection, repository: Repository) 
     label, where = repository.label, f"labels/{repository.label.name}.sql"
     stage_tables(connection, repository, [repository.entity_rows])
     require_columns(connection, repository.entity_rows, where, [*_types(repository), label.decision_time])
-    timed = f"SELECT *, {quoted(label.decision_time)}::TIMESTAMPTZ AS __decided FROM (\n{repository.entity_rows}\n)"
+    query = repeatable(connection, repository.entity_rows, where, repository.macros)
+    timed = f"SELECT *, {quoted(label.decision_time)}::TIMESTAMPTZ AS __decided FROM (\n{query}\n)"
     return table_of(
         connection,
         f"SELECT {_columns(repository)} FROM ({timed}) WHERE __decided <= getvariable('as_of')::TIMESTAMPTZ "

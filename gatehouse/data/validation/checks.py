@@ -21,7 +21,9 @@ from gatehouse.data.validation.contract import (
     TableContract,
 )
 from gatehouse.data.validation.tables import Table, alike, examples, literal, misplaced, repeats, scan, scan_values
+from gatehouse.errors import ConfigurationError
 from gatehouse.store.database import quoted, text_literal
+from gatehouse.store.repeatable_sql import repeatable
 
 _SHOWN = 20
 
@@ -88,9 +90,19 @@ def unrunnable(connection: duckdb.DuckDBPyConnection, view: str, rule: RowRule) 
             if kind != "BOOLEAN":
                 return f"an expression of type {kind} where a condition is expected"
         connection.execute(f"DESCRIBE SELECT {count(rule.broken)} FROM {view}")
+        repeatable_rule(connection, view, rule)
     except duckdb.Error as error:
         return str(error).splitlines()[0]
+    except ConfigurationError as error:
+        return str(error)
     return ""
+
+
+def repeatable_rule(connection: duckdb.DuckDBPyConnection, view: str, rule: RowRule) -> RowRule:
+    """The rule with a condition that does not depend on the order of rows, which a subquery in it may add up."""
+    before, after = "SELECT (", f") AS broken FROM {view}"
+    query = repeatable(connection, f"{before}{rule.broken}{after}", rule.rule) if rule.sql else ""
+    return replace(rule, broken=query.removeprefix(before).removesuffix(after) or rule.broken)
 
 
 def count(condition: str) -> str:
@@ -206,7 +218,7 @@ class _TableJudge:
             if why := unrunnable(self.connection, quoted(self.table.name), rule):
                 self._cannot_run(rule, why)
             else:
-                rules.append(rule)
+                rules.append(repeatable_rule(self.connection, quoted(self.table.name), rule))
         unique, freshness = list(self._unique_sets()), self.contract.freshness
         aggregates = {
             f"count|{key.columns[0]}": f"count({quoted(key.columns[0])})" for key in unique if key.ignores_nulls

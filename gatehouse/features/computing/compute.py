@@ -1,6 +1,7 @@
 """Runs the repository's SQL in DuckDB: raw tables to staging tables to feature tables.
 
-The result is deterministic: measures that are summed are integers, and every table is written in a total order.
+The result is deterministic: no aggregate of doubles depends on the order of rows, and every table is written in a
+total order.
 """
 
 import re
@@ -16,6 +17,7 @@ from gatehouse.features.definitions.repository import FILE, Repository, View, st
 from gatehouse.features.definitions.sql_text import replacing_macros
 from gatehouse.store.database import out_of_memory, quoted
 from gatehouse.store.hidden_values import said_by, unless_hidden
+from gatehouse.store.repeatable_sql import repeatable
 
 SQL_TYPES = {"numeric": "FLOAT", "double": "DOUBLE", "categorical": "VARCHAR", "string": "VARCHAR", "int64": "BIGINT"}
 """The DuckDB type of each kind of feature and each type of key."""
@@ -31,7 +33,9 @@ def run_macros(connection: duckdb.DuckDBPyConnection, repository: Repository) ->
 def go_back(connection: duckdb.DuckDBPyConnection, repository: Repository, table: str) -> None:
     """Create `raw.<table>` as it was at `as_of`, from `source.<table>`. One without a history is copied whole."""
     query = repository.histories.get(table, f"SELECT * FROM source.{quoted(table)}")
-    run(connection, f"CREATE TABLE raw.{quoted(table)} AS\n{query}", f"known/{table}.sql")
+    where = f"known/{table}.sql"
+    query = repeatable(connection, query, where, repository.macros)
+    run(connection, f"CREATE TABLE raw.{quoted(table)} AS\n{query}", where)
 
 
 def stage_tables(connection: duckdb.DuckDBPyConnection, repository: Repository, queries: list[str]) -> None:
@@ -43,7 +47,9 @@ def stage_tables(connection: duckdb.DuckDBPyConnection, repository: Repository, 
 
 def stage_table(connection: duckdb.DuckDBPyConnection, repository: Repository, name: str) -> None:
     """Create one staging table. The staging tables that it reads must exist. Raises ConfigurationError as `run`."""
-    run(connection, f"CREATE TABLE staging.{quoted(name)} AS\n{repository.staging[name]}", f"staging/{name}.sql")
+    where = f"staging/{name}.sql"
+    query = repeatable(connection, repository.staging[name], where, repository.macros)
+    run(connection, f"CREATE TABLE staging.{quoted(name)} AS\n{query}", where)
 
 
 def compute_view(connection: duckdb.DuckDBPyConnection, repository: Repository, view: View) -> pa.Table:
@@ -78,7 +84,8 @@ def keep_view(connection: duckdb.DuckDBPyConnection, repository: Repository, vie
     if not spec.static:
         within.append(f"coalesce({quoted(EVENT_TIMESTAMP)} >= getvariable('from')::TIMESTAMPTZ, true)")
         within.append(f"coalesce({quoted(EVENT_TIMESTAMP)} <= getvariable('until')::TIMESTAMPTZ, true)")
-    rows = f"SELECT * FROM (SELECT {', '.join(columns)} FROM (\n{view.query}\n)) WHERE {' AND '.join(within)}"
+    query = repeatable(connection, view.query, where, repository.macros)
+    rows = f"SELECT * FROM (SELECT {', '.join(columns)} FROM (\n{query}\n)) WHERE {' AND '.join(within)}"
     try:
         run(connection, f"CREATE OR REPLACE TABLE {name} AS {rows}", where)
     except ConfigurationError:

@@ -67,7 +67,7 @@ def dry_run(repository: Repository, tables: Mapping[str, Mapping[str, str]]) -> 
                 try:
                     run()
                 except ConfigurationError as error:
-                    mistakes.append(str(error))
+                    mistakes += str(error).split("\n  - ")
             problems += mistakes
             if mistakes:
                 failed.add(name)

@@ -20,6 +20,7 @@ from gatehouse.features.definitions.repository import Repository
 from gatehouse.metrics.tasks import TASKS, Output
 from gatehouse.store.database import quoted, text_literal
 from gatehouse.store.hidden_values import unless_hidden
+from gatehouse.store.repeatable_sql import repeatable
 
 NO_LABEL = "no label"
 UNLABELLED = (UNKNOWN, YOUNG) = ("label not known yet", "label younger than its horizon")
@@ -51,10 +52,11 @@ def labelled_rows(connection: duckdb.DuckDBPyConnection, repository: Repository)
     reason = quoted(label.set_aside)
     own = f"WHEN {reason} IS NOT NULL THEN {reason}" if label.set_aside else ""
     as_of = "getvariable('as_of')::TIMESTAMPTZ"
+    query = repeatable(connection, repository.entity_rows, where, repository.macros)
     timed = (
         f"SELECT *, {quoted(label.decision_time)}::TIMESTAMPTZ AS __decided, "
         f"({known_time(label.arrives)})::TIMESTAMPTZ AS __arrived, "
-        f"__decided + {interval(label.horizon)} AS __mature FROM (\n{repository.entity_rows}\n)"
+        f"__decided + {interval(label.horizon)} AS __mature FROM (\n{query}\n)"
     )
     values = repository.request_values()
     kept_too = "".join(f", {quoted(name)}" for name in label.keeps)

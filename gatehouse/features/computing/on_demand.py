@@ -11,6 +11,7 @@ from gatehouse.features.database import cursor
 from gatehouse.features.definitions.repository import OnDemand
 from gatehouse.store.database import quoted
 from gatehouse.store.hidden_values import said_by
+from gatehouse.store.repeatable_sql import repeatable
 
 
 def with_on_demand(views: Iterable[OnDemand], rows: pa.Table, *, alone: bool = False) -> pa.Table:
@@ -50,10 +51,10 @@ def on_demand_features(view: OnDemand, rows: pa.Table) -> pa.Table:
         connection.register("inputs", rows.select(list(view.inputs)))
         query = (
             f"WITH rows AS (SELECT {_cast(view.inputs)} FROM inputs) SELECT {_cast(view.spec.features)} FROM "
-            f"(\n{view.query}\n)"
+            f"({view.query}\n)"
         )
         try:
-            features = connection.sql(query).to_arrow_table().combine_chunks()
+            features = connection.sql(repeatable(connection, query, file)).to_arrow_table().combine_chunks()
         except duckdb.OutOfMemoryException:
             raise  # The stage reports it: the query is not wrong.
         except duckdb.Error as error:

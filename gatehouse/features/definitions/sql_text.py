@@ -24,16 +24,6 @@ _TOKEN = re.compile(
     r"|.",
     re.DOTALL,
 )
-_RANDOM = ("random", "setseed", "uuid", "gen_random_uuid", "uuidv4", "uuidv7")
-_CLOCK = (
-    *("now", "today", "get_current_timestamp", "get_current_time", "transaction_timestamp"),
-    *("current_localtime", "current_localtimestamp"),
-)
-_CHANCE = re.compile(
-    rf"\b({'|'.join((*_RANDOM, *_CLOCK))})\s*\(|"
-    r"\b(current_timestamp|current_date|current_time|localtimestamp|localtime)\b",
-    re.IGNORECASE,
-)
 _VARIABLE = re.compile(r"\bgetvariable\s*\(\s*'([^']*)'\s*\)", re.IGNORECASE)
 _READ = {
     schema: re.compile(rf'\b{schema}"?\.(?:"(?P<quoted>(?:[^"]|"")+)"|(?P<word>\w+))', re.IGNORECASE)
@@ -104,7 +94,7 @@ def parameter_problems(file: str, query: str, parameters: tuple[str, ...]) -> li
 
 
 def query_problems(file: str, query: str) -> Iterator[str]:
-    """Problems in the text of a query, with their line: it is empty, several statements, or random."""
+    """Problems in the text of a query, with their line: it is empty, or several statements."""
     # Blanks in place of comments and literals: all other text keeps its position.
     blank = re.compile(r"[^\n]")
     bare = _TOKEN.sub(
@@ -115,11 +105,6 @@ def query_problems(file: str, query: str) -> Iterator[str]:
     elif (end := bare.find(";")) >= 0:
         line = bare.count("\n", 0, end) + 1
         yield f"{file}:{line}: expected one SELECT without ';', as it stands inside of another query"
-    for match in _CHANCE.finditer(bare):
-        name = (match[1] or match[2]).lower()
-        line = bare.count("\n", 0, match.start()) + 1
-        advice = "take a hash of the row's key" if name in _RANDOM else "read getvariable('as_of')"
-        yield f"{file}:{line}: expected the same rows at every run, found {name}; {advice}"
 
 
 def _blanked(query: str, text: str, name: str) -> str:

@@ -1,0 +1,406 @@
+"""Rewrites users' SQL so that it gives the same bytes with any number of threads and any memory, or refuses it.
+
+DuckDB adds doubles in the order in which threads and blocks come, so the last bits of a sum differ from run to run.
+Here an aggregate of doubles becomes sums of whole numbers, which no order changes and which can be added to those of
+other rows: every double is divided into three parts of 62 bits, in steps of 2^24, 2^-38 and 2^-100. Aggregates without
+such a form read their rows in the order of the values. A query without aggregates of doubles stays as it is.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from copy import deepcopy
+from threading import Lock
+from typing import TYPE_CHECKING, Any, cast
+
+from gatehouse.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    import duckdb
+
+_LARGEST, _PART = repr(2.0**86), f"{2**62}::HUGEINT"
+# A lambda over a list of one value binds the value to a name, where a macro would repeat its text. The parts of a sum
+# are carried before they become doubles, as one alone may have more digits than a double. A moment is the sum of the
+# products less that of the means. Means are cut to 24 bits, so that their product is exact, and what they lack is taken
+# off apart. A moment below the digits that are kept is that of equal values: 0.
+_MACROS = f"""
+within(x) AS CASE WHEN abs(x) < {_LARGEST} THEN x END
+odd(x) AS CASE WHEN abs(x) < {_LARGEST} THEN NULL WHEN isfinite(x) THEN error('expected doubles (for variances, also
+    their squares) below 7.7e25 to add, found a larger one. Divide them by a constant.') ELSE x END
+high(x) AS trunc(x * {2.0**-24!r})::BIGINT
+middle(x) AS trunc((x * {2.0**-24!r} - trunc(x * {2.0**-24!r})) * {2.0**62!r})::BIGINT
+low(x) AS round((x * {2**38}::DOUBLE - trunc(x * {2**38}::DOUBLE)) * {2.0**62!r})::BIGINT
+carry(part) AS round(part::DOUBLE * {2.0**-62!r})::HUGEINT
+digits(a, b, c) AS a::DOUBLE * {2**24}::DOUBLE + (b::DOUBLE * {2.0**-38!r} + c::DOUBLE * {2.0**-100!r})
+number(a, b, c) AS list_transform(
+    [{{'a': a, 'b': b + gatehouse_carry(c), 'c': c - gatehouse_carry(c) * {_PART}}}], lambda s:
+    gatehouse_digits(s['a'] + gatehouse_carry(s['b']), s['b'] - gatehouse_carry(s['b']) * {_PART}, s['c']))[1]
+sum(a, b, c, odd) AS CASE WHEN isnan(odd) THEN 'NaN'::DOUBLE ELSE coalesce(odd, gatehouse_number(a, b, c)) END
+short(x) AS x::FLOAT::DOUBLE
+rest(x, y) AS gatehouse_short(x) * (y - gatehouse_short(y)) + (x - gatehouse_short(x)) * y
+mean(n, a, b, c) AS gatehouse_short(gatehouse_number(a, b, c) / n)
+less(a, b, c, n, x) AS gatehouse_number(
+    a - n::HUGEINT * gatehouse_high(x), b - n::HUGEINT * gatehouse_middle(x), c - n::HUGEINT * gatehouse_low(x))
+moment(n, xa, xb, xc, ya, yb, yc, a, b, c, odd) AS CASE WHEN odd IS NULL THEN list_transform(
+    [{{'x': gatehouse_mean(n, xa, xb, xc), 'y': gatehouse_mean(n, ya, yb, yc)}}], lambda m: list_transform(
+    [{{'x': gatehouse_less(xa, xb, xc, n, m['x']), 'y': gatehouse_less(ya, yb, yc, n, m['y']),
+       'xy': gatehouse_less(a, b, c, n, m['x'] * m['y'])}}], lambda r: list_transform(
+    [r['xy'] - m['x'] * r['y'] - m['y'] * r['x'] - r['x'] * r['y'] / n], lambda moment:
+    CASE WHEN abs(moment) < n * (abs(m['x'] * m['y']) * {2.0**-72!r} + {2.0**-96!r}) THEN 0::DOUBLE ELSE moment END
+    )[1])[1])[1] ELSE 'NaN'::DOUBLE END
+"""
+_SUM, _MEAN = "gatehouse_sum({x}, {odd})", "gatehouse_sum({x}, {odd}) / {n}"
+_VARIANCE = "greatest({xx}, 0) / nullif({n} - 1, 0)"
+_FORMS = {
+    **dict.fromkeys(("sum", "fsum", "kahan_sum", "sumkahan"), _SUM),
+    **dict.fromkeys(("avg", "mean", "favg"), _MEAN),
+    **dict.fromkeys(("var_samp", "variance"), _VARIANCE),
+    **dict.fromkeys(("stddev", "stddev_samp"), f"sqrt({_VARIANCE})"),
+    "var_pop": "greatest({xx}, 0) / {n}",
+    "stddev_pop": "sqrt(greatest({xx}, 0) / {n})",
+    "sem": "sqrt(greatest({xx}, 0)) / {n}",
+    "covar_samp": "{xy} / nullif({n} - 1, 0)",
+    "covar_pop": "{xy} / {n}",
+    "corr": "list_transform([{xx} * {yy}], lambda s: CASE WHEN s = 0 THEN 'NaN' ELSE {xy} / sqrt(s) END)[1]",
+    "regr_sxx": "{xx}",
+    "regr_sxy": "{xy}",
+    "regr_syy": "{yy}",
+    "regr_avgx": "gatehouse_sum({x}, {odd}) / {n}",
+    "regr_avgy": "gatehouse_sum({y}, {odd}) / {n}",
+    "regr_slope": "list_transform([{xx}], lambda s: CASE WHEN s = 0 THEN 'NaN' ELSE {xy} / s END)[1]",
+    "regr_intercept": "gatehouse_sum({y}, {odd}) / {n} - {xy} / nullif({xx}, 0) * gatehouse_sum({x}, {odd}) / {n}",
+    "regr_r2": "list_transform([{{'x': {xx}, 'y': {yy}, 'xy': {xy}}}], lambda s: CASE WHEN s['y'] = 0 AND s['x'] <> 0 "
+    "THEN 1 ELSE s['xy'] * s['xy'] / (s['y'] * nullif(s['x'], 0)) END)[1]",
+}
+"""Aggregates by the number of rows, sums of y and x, moments, and the sum of infinities and of not-a-number."""
+_TYPED = ("sum", "avg", "mean")
+"""Aggregates that add doubles only if their argument is a double; the others turn any number into a double."""
+_DOUBLES = ("DOUBLE", "FLOAT", "UHUGEINT")
+_ORDERED = ("product", "skewness", "kurtosis", "kurtosis_pop", "entropy")
+"""Aggregates of doubles without a form."""
+_REPLACED = {*_FORMS, *_ORDERED}
+_CHANCE = ("random", "setseed", "uuid", "gen_random_uuid", "uuidv4", "uuidv7")
+_CLOCK = (
+    *("now", "today", "ago", "get_current_timestamp", "get_current_time", "transaction_timestamp"),
+    *("current_localtime", "current_localtimestamp"),
+)
+_CLOCK_WORDS = ("current_timestamp", "current_date", "current_time", "localtimestamp", "localtime")
+_OTHER_WORDS = ("age", "sample", "tablesample", "summarize")
+_OF_DUCKDB = ("geomean", "weighted_avg")
+"""Macros of DuckDB with such aggregates."""
+_MATTERS = re.compile(
+    rf"\b({'|'.join((*_REPLACED, *_CHANCE, *_CLOCK, *_CLOCK_WORDS, *_OTHER_WORDS, *_OF_DUCKDB))})\b", re.IGNORECASE
+)
+_TYPE = re.compile(r"'bit_count\(([^']*)\)'")
+_defining = Lock()
+
+Node = dict[str, Any]
+"""A node of DuckDB's syntax tree."""
+
+
+def repeatable(connection: "duckdb.DuckDBPyConnection", query: str, where: str, macros: str = "") -> str:
+    """The query with aggregates of doubles that do not depend on the order of rows; its lines stay in their place.
+
+    `where` names the query in errors, such as `views/sales.sql`; `macros` is the SQL of the connection's macros. A
+    query that DuckDB refuses comes back as it is. Raises ConfigurationError with the line of all that gives other rows
+    at each run, such as `random()`.
+    """
+    if not _MATTERS.search(query) and not _MATTERS.search(macros):
+        return query
+    try:
+        return _Rewriting(connection, query, where, macros).result()
+    except RecursionError:
+        raise ConfigurationError(
+            f"{where}: expected expressions of some hundred operators, found a longer one. Divide it."
+        ) from None
+
+
+class _Rewriting:
+    """Replaces aggregates in the syntax tree of one query, the innermost first."""
+
+    def __init__(self, connection: "duckdb.DuckDBPyConnection", query: str, where: str, macros: str) -> None:
+        self.connection, self.query, self.where = connection, query, where
+        self.tree = self.parsed(query)
+        called = {_name(node) for node in _nodes(self.tree)}
+        self.macros = self.macros_that_matter() if _MATTERS.search(macros) or called & {*_OF_DUCKDB} else {}
+        self.columns: list[Any] | None = None
+        self.only_whole = False
+        self.problems: list[str] = []
+        self.edits: list[tuple[int, int, Any, Any]] = []
+        self.line, self.macro = 1, ""
+
+    def result(self) -> str:
+        """The rewritten query. Raises as `repeatable`."""
+        self.visit(self.tree, "node")
+        if self.tree["error"] == "not implemented":
+            self.problems.append(
+                f"{self.where}: expected PIVOT with IN and the values that become columns, so that Gatehouse can see "
+                "whether it adds doubles"
+            )
+        if self.problems:
+            raise ConfigurationError("\n  - ".join(self.problems))
+        source, written, end = self.query.encode(), b"", 0
+        for start, stop, holder, key in sorted(self.edits, key=lambda edit: (edit[0], -edit[1])):
+            if start >= end:  # The others lie within one that is written.
+                text = self.text(holder[key]).encode()
+                lines = b"\n" * (source[start:stop].count(b"\n") - text.count(b"\n"))
+                written, end = written + source[end:start] + text + lines, stop
+        query = (written + source[end:]).decode()
+        if self.columns and self.described(query) != self.columns:
+            raise ConfigurationError(
+                f"{self.where}: expected a name (`AS …`) for every column with an aggregate of doubles, found one that "
+                "the query reads by the name that DuckDB gives to it, or SQL that cannot be rewritten."
+            )
+        return query
+
+    def visit(self, holder: Any, key: Any, pivoted: bool = False) -> bool:
+        """Replace what is to be replaced in `holder[key]`, and say whether there was anything."""
+        node = holder[key]
+        if isinstance(node, list):
+            visit = self.visit_column if key == "select_list" else self.visit
+            return max([visit(node, index, pivoted) for index in range(len(node))], default=False)
+        if not isinstance(node, dict):
+            return False
+        start, length = _place(node) if not self.macro else (0, 0)
+        self.line = self.query.encode()[:start].count(b"\n") + 1 if length else self.line
+        self.refuse(node)
+        body = self.body(node)
+        if body is not None:
+            outer, self.macro = self.macro, self.macro or _name(node.get("function", node))
+            holder[key] = body
+            self.visit(holder, key, pivoted)
+            self.macro = outer
+        else:
+            of_pivot = node.get("type") == "PIVOT"
+            children = [self.visit(node, child, pivoted or (of_pivot and child == "aggregates")) for child in node]
+            form = self.form(holder, key, pivoted) if _name(node) in _REPLACED else None
+            if form is None:
+                return max(children, default=False)
+            holder[key] = form
+        holder[key]["alias"] = node["alias"] or holder[key]["alias"]
+        if length:
+            unnamed = {"alias": ""} if "class" in node else {}  # The name of an expression is no part of its place.
+            self.edits.append((start, start + length, [holder[key] | unnamed], 0))
+        return True
+
+    def visit_column(self, columns: list[Node], index: int, pivoted: bool) -> bool:
+        """Visit a column of a SELECT; it keeps the name that DuckDB gives to it."""
+        column = deepcopy(columns[index])
+        changed = self.visit(columns, index, pivoted)
+        start, length = _place(column)
+        if changed and not column["alias"] and not _stars(column):
+            columns[index]["alias"] = self.text(column)
+            if length and not self.macro:
+                source, stop = self.query.encode(), start + length
+                while source[:start].rstrip().endswith(b"(") and source[stop:].lstrip().startswith(b")"):
+                    start, stop = source.rindex(b"(", 0, start), source.index(b")", stop) + 1
+                self.edits.insert(0, (start, stop, columns, index))
+        return changed
+
+    def refuse(self, node: Node) -> None:
+        """Note as a problem what gives other rows at each run."""
+        name, advice = _name(node), "read getvariable('as_of')"
+        if node.get("class") == "COLUMN_REF" and node["column_names"][-1].lower() in _CLOCK_WORDS:
+            name = node["column_names"][-1].lower()
+        elif name in _CHANCE:
+            advice = "take a hash of the row's key"
+        elif node.get("sample"):
+            name, advice = "a sample", "compare a hash of the row's key"
+        elif node.get("show_type") == "SUMMARY":
+            name, advice = "summarize", "name the aggregates"
+        elif name not in _CLOCK and not (name == "age" and len(node["arguments"]) == 1):
+            return
+        found = f"{name} in the macro {self.macro}" if self.macro else name
+        self.problems.append(f"{self.where}:{self.line}: expected the same rows at every run, found {found}; {advice}")
+
+    def body(self, node: Node) -> Node | None:
+        """What the call of a macro stands for, if the macro holds something to replace or to refuse."""
+        function = node.get("function", node)
+        if not isinstance(function, dict) or _name(function) not in self.macros:
+            return None
+        name, arguments = _name(function), _arguments(function)
+        fitting = [macro for macro in self.macros[name] if len(macro[0]) == len(arguments)]
+        if len(fitting) != 1 or any(argument["name"] for argument in function["arguments"]):
+            self.problems.append(
+                f"{self.where}:{self.line}: expected a value for each parameter of the macro {name}, in order, and no "
+                "other macro of that name with as many, since it has an aggregate of doubles or another result at "
+                "each run"
+            )
+            return None
+        parameters, types, text = fitting[0]
+        for index, kind in enumerate(types):
+            if kind:
+                arguments[index] = self.expression(f"CAST({self.text(arguments[index])} AS {kind})")
+        values = dict(zip(map(str.lower, parameters), arguments, strict=True))
+        if function is not node:
+            subquery = {"node": _replaced(self.parsed(text)["node"], values), "named_param_map": []}
+            kept = {key: value for key, value in node.items() if key != "function"}
+            return kept | {"type": "SUBQUERY", "alias": node["alias"] or name, "subquery": subquery}
+        expression: Node = _replaced(self.expression(text), values)
+        if node["class"] == "WINDOW":  # It is that of the one aggregate that such a macro may have.
+            for aggregate in [part for part in _nodes(expression) if _name(part) in _REPLACED]:
+                called = {key: aggregate[key] for key in ("function_name", "qualified_name", "arguments")}
+                aggregate.clear()
+                aggregate.update(node | called)
+        return expression
+
+    def form(self, holder: Any, key: Any, pivoted: bool) -> Node | None:
+        """What the aggregate in `holder[key]` becomes; None if it adds no doubles, or the query does not run."""
+        node: Node = holder[key]
+        if node["class"] == "FUNCTION" and not node["arguments"] and node["schema"]:  # `amount.sum()`
+            column = {"class": "COLUMN_REF", "type": "COLUMN_REF", "column_names": node["qualified_name"]["path"][:-1]}
+            holder[key] = node = _calling(node, _name(node), column)
+        name, arguments = _name(node), _arguments(node)
+        if self.columns is None:
+            self.columns = self.described(self.query)
+            self.only_whole = not self.macros and self.all_whole()
+            with _defining:  # Not twice at the same time.
+                for macro in re.split(r"\n(?=\w)", _MACROS.strip()) if self.columns else ():
+                    self.connection.execute(f"CREATE MACRO IF NOT EXISTS gatehouse_{macro}")
+        if not self.columns:
+            return None
+        in_order = pivoted or node["distinct"] or name in _ORDERED or _stars(node)
+        if name in _TYPED and not in_order:
+            kind = "BIGINT" if self.only_whole else self.type_of(holder, key)
+            if kind and kind not in _DOUBLES:
+                return None
+            in_order = not kind
+        if in_order:
+            window = node["class"] == "WINDOW"
+            orders = [*(node["arg_orders"] if window else node["order_bys"]["orders"])]
+            orders += ({"type": "ORDER_DEFAULT", "null_order": "ORDER_DEFAULT", "expression": x} for x in arguments)
+            return node | {"arg_orders": orders, "order_bys": {"type": "ORDER_MODIFIER", "orders": orders}}
+        y, x = (f"CAST({self.text(each)} AS DOUBLE)" for each in (arguments[0], arguments[-1]))
+        if len(arguments) == 2:
+            y, x = f"CASE WHEN {x} IS NOT NULL THEN {y} END", f"CASE WHEN {y} IS NOT NULL THEN {x} END"
+        over = self.text(_calling(node, "gatehouse_call", self.expression("1"))).removeprefix("gatehouse_call(1)")
+
+        def parts(*values: str) -> str:
+            sums = (" + ".join(f"gatehouse_{part}({value})" for value in values) for part in ("high", "middle", "low"))
+            return ", ".join(f"sum({each}){over}" for each in sums)
+
+        n, squares = f"count({x}){over}", f"sum(gatehouse_odd({x} * {x} + {y} * {y})){over}"
+        odd = squares if len(arguments) == 2 else f"sum(gatehouse_odd({x})){over}"
+        within = {"x": f"gatehouse_within({x})", "y": f"gatehouse_within({y})"}
+        sums = {"n": n, "odd": odd} | {each: parts(text) for each, text in within.items()}
+        for a, b in ("xx", "xy", "yy"):
+            products = f"gatehouse_short({within[a]}) * gatehouse_short({within[b]})"
+            products = parts(products, f"gatehouse_rest({within[a]}, {within[b]})")
+            sums[a + b] = f"gatehouse_moment({n}, {sums[a]}, {sums[b]}, {products}, {squares})"
+        return self.expression(_FORMS[name].format(**sums))
+
+    def all_whole(self) -> bool:
+        """Whether all sums and means are of whole numbers, at one look."""
+        tree = deepcopy(self.tree)
+        for node in _nodes(tree):
+            for argument in node["arguments"] if _name(node) in _TYPED else ():
+                argument["expression"] = _calling(self.expression("f(1)"), "bit_count", argument["expression"])
+        return bool(self.described(self.text(tree)))
+
+    def type_of(self, holder: Any, key: Any) -> str:
+        """The type of an aggregate's argument: "BIGINT" for every whole number, empty where DuckDB does not say it."""
+        import duckdb
+
+        node = holder[key]
+        holder[key] = _calling(self.expression("f(1)"), "bit_count", _calling(node, "max", *_arguments(node)))
+        try:
+            # DuckDB counts the bits of whole numbers alone, and says which other type it was given.
+            self.connection.execute(f"DESCRIBE {self.text(self.tree)}")
+        except duckdb.Error as error:
+            match = _TYPE.search(str(error))
+            return match[1] if match else ""
+        finally:
+            holder[key] = node
+        return "BIGINT"
+
+    def macros_that_matter(self) -> dict[str, list[tuple[list[str], list[str | None], str]]]:
+        """Macros with something to replace or to refuse, directly or not: by name their parameters, types and text."""
+        listed = self.connection.execute(
+            "SELECT lower(function_name), parameters, parameter_types, macro_definition FROM duckdb_functions() "
+            "WHERE macro_definition IS NOT NULL AND NOT starts_with(function_name, 'gatehouse_')"
+        ).fetchall()
+        names, words = set[str](), _MATTERS
+        while more := {name for name, *_, text in listed if words.search(text)} - names:
+            names |= more
+            words = re.compile(rf"\b({'|'.join(map(re.escape, more))})\b", re.IGNORECASE)
+        return {name: [(row[1], row[2], row[3]) for row in listed if row[0] == name] for name in names}
+
+    def described(self, query: str) -> list[Any]:
+        """Names and types of a query's columns; empty if DuckDB refuses it."""
+        import duckdb
+
+        try:
+            return self.connection.execute(f"DESCRIBE {query}").fetchall()
+        except duckdb.Error:
+            return []
+
+    def parsed(self, query: str) -> Node:
+        """The syntax tree of a query, under `node`; null for what is no query, with the kind of the `error`."""
+        ((text,),) = self.connection.execute("SELECT json_serialize_sql(?::VARCHAR)", [query]).fetchall()
+        told = json.loads(text)
+        statements = told.get("statements", ())
+        tree: Node = statements[0] if len(statements) == 1 else {"node": None}
+        return tree | {"error": told.get("error_type", "")}
+
+    def expression(self, text: str) -> Node:
+        """The syntax tree of an expression."""
+        return cast(Node, self.parsed(f"SELECT {text}")["node"]["select_list"][0])
+
+    def text(self, node: Node) -> str:
+        """The SQL of a query, of an expression, or of what follows FROM."""
+        query, before = node, ""
+        if "class" in node:
+            query, before = {"node": self.parsed("SELECT 1")["node"] | {"select_list": [node]}}, "SELECT "
+        elif "node" not in node:
+            query, before = {"node": self.parsed("SELECT * FROM t")["node"] | {"from_table": node}}, "SELECT * FROM "
+        tree = json.dumps({"error": False, "statements": [query]})
+        ((text,),) = self.connection.execute("SELECT json_deserialize_sql(?::JSON)", [tree]).fetchall()
+        return str(text).removeprefix(before)
+
+
+def _nodes(tree: Any) -> Iterator[Node]:
+    """All nodes of a syntax tree, each before those in it."""
+    if isinstance(tree, dict):
+        yield tree
+    for child in tree.values() if isinstance(tree, dict) else tree if isinstance(tree, list) else ():
+        yield from _nodes(child)
+
+
+def _name(node: Node) -> str:
+    return str(node.get("function_name", "")).lower()
+
+
+def _arguments(node: Node) -> list[Node]:
+    return [argument["expression"] for argument in node["arguments"]]
+
+
+def _place(node: Node) -> tuple[int, int]:
+    """Where a node begins in its query and its length, in bytes; the length of what has no place is 0."""
+    return node.get("query_location", 0), node.get("query_location_length", 0)
+
+
+def _stars(node: Node) -> bool:
+    """Whether an expression stands for several columns."""
+    return any(part.get("class") == "STAR" for part in _nodes(node))
+
+
+def _calling(node: Node, name: str, *arguments: Node) -> Node:
+    """The call of a function, with FILTER and OVER as those of another call."""
+    called: Node = {"function_name": name, "schema": "", "catalog": "", "qualified_name": {"path": [name]}}
+    called |= {"arguments": [{"name": "", "expression": argument} for argument in arguments]}
+    # OVER has its order of arguments under another key; neither reads that of the other.
+    called |= {"arg_orders": [], "order_bys": {"type": "ORDER_MODIFIER", "orders": []}}
+    return node | called | {"distinct": False, "alias": ""}
+
+
+def _replaced(tree: Any, values: Mapping[str, Node]) -> Any:
+    """A syntax tree with values in place of parameters."""
+    if isinstance(tree, list):
+        return [_replaced(node, values) for node in tree]
+    if not isinstance(tree, dict):
+        return tree
+    if tree.get("class") == "COLUMN_REF" and len(tree["column_names"]) == 1:
+        value = values.get(tree["column_names"][0].lower())
+        if value is not None:
+            return deepcopy(value) | {"alias": tree["alias"]}
+    return {key: _replaced(node, values) for key, node in tree.items()}
