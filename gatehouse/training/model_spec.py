@@ -69,7 +69,14 @@ class XGBoostSpec(Spec):
     )
 
 
-NETWORKS = ("linear", "tabular_mlp", "ft_transformer")
+MODELS: dict[str, type[Spec]] = {
+    "linear": LinearSpec,
+    "tabular_mlp": TabularMlpSpec,
+    "ft_transformer": FtTransformerSpec,
+    "builder": BuilderSpec,
+    "xgboost": XGBoostSpec,
+}
+"""The settings of each architecture; `builder` stands for networks of the user's own."""
 EXPECTED = "expected one of linear, tabular_mlp, ft_transformer, xgboost, package.module:builder"
 
 
