@@ -11,8 +11,8 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
+from gatehouse.launchers.launcher import collective_seconds
 from gatehouse.launchers.rank_files import FLAG, OUTCOME, Flag, Heartbeat, Preempted
-from gatehouse.launchers.timeouts import collective_seconds
 from gatehouse.runtime.process import OWNER
 
 FAULT = "GATEHOUSE_TRAINING_FAULT"  # environment variable of the ranks for tests: the faults that `inject` takes

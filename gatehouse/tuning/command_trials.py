@@ -4,8 +4,7 @@ import shutil
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from gatehouse.launchers.commands import finished_command
-from gatehouse.launchers.launch_stage import CommandRequest
+from gatehouse.launchers.launch_stage import CommandRequest, finished_command
 from gatehouse.launchers.launcher import TrainingFailedError
 from gatehouse.store.canonical import canonical_json
 from gatehouse.store.store import ArtifactStore

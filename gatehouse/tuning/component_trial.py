@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gatehouse.errors import ConfigurationError
-from gatehouse.launchers.commands import plain, require_no_secrets
+from gatehouse.launchers.launch_stage import plain, require_no_secrets
 from gatehouse.store.atomic_file import write_json
 
 COMMAND = ["python", "-m", "gatehouse.tuning.component_trial"]

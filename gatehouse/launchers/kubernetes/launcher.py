@@ -9,10 +9,9 @@ from typing import Any
 
 from gatehouse.errors import CorruptArtifactError, GatehouseError, LaunchError, MissingArtifactError
 from gatehouse.launchers.kubernetes.api import ApiTimeouts, KubernetesApi
-from gatehouse.launchers.kubernetes.logs import PodLogs
-from gatehouse.launchers.kubernetes.operators import LAUNCH, ClusterJob, Operator
-from gatehouse.launchers.kubernetes.ownership import OwnedJob
-from gatehouse.launchers.kubernetes.pod_metrics import PodMetrics
+from gatehouse.launchers.kubernetes.operators import LAUNCH, ClusterJob, Operator, OwnedJob
+from gatehouse.launchers.kubernetes.pod import PodMetrics
+from gatehouse.launchers.kubernetes.pods import PodLogs
 from gatehouse.launchers.kubernetes.transfer import (
     Inputs,
     checkpoints_of,
@@ -35,12 +34,12 @@ from gatehouse.launchers.launcher import (
     TrainingCancelledError,
     TrainingFailedError,
     TrainingJob,
+    job_minutes,
     result_problem,
     stop_here,
     stopped,
 )
 from gatehouse.launchers.spec import PyTorchJobLaunch, TrainJobLaunch, division_problem
-from gatehouse.launchers.timeouts import job_minutes
 from gatehouse.runtime.images import image, training
 from gatehouse.store.canonical import digest_of
 from gatehouse.store.leases import Lease
