@@ -258,8 +258,8 @@ def retrieve(
             f"{rows.name}: the features {', '.join(hidden)} would hide columns of the same name. Rename the columns."
         )
     if online:
-        from gatehouse.online.requests import with_online
-        from gatehouse.online.store import online_view, open_online, require_materialized
+        from gatehouse.online.serving import open_online, with_online
+        from gatehouse.online.store import online_view, require_materialized
 
         online_store = open_online(artifacts, opened.project.name, repository.folder)
         require_materialized(online_store, map(online_view, views))
@@ -357,8 +357,8 @@ def skew(
     Each view is compared at the moment up to which it was materialized, with the feature tables that were: later ones
     may say something else of their newest rows. Nothing is written.
     """
+    from gatehouse.online.serving import open_online
     from gatehouse.online.skew import Skew, skew_reasons, standing_skew
-    from gatehouse.online.store import open_online
 
     opened = open_features(project)
     artifacts = store_of(store, opened)

@@ -73,8 +73,9 @@ def materialize(request: MaterializeRequest, store: ArtifactStore) -> Materializ
     from gatehouse.features.freshness_stage import freshness_of
     from gatehouse.features.table_files import feature_files, raw_tables, settled_times
     from gatehouse.online.materialization import materialize_views
+    from gatehouse.online.serving import open_online
     from gatehouse.online.skew import decided_last, measure_skew, skew_reasons
-    from gatehouse.online.store import online_view, open_online
+    from gatehouse.online.store import online_view
 
     as_of = datetime.fromisoformat(request.as_of)
     files = feature_files(store, request.feature_tables)

@@ -13,8 +13,8 @@ from gatehouse.errors import ConfigurationError
 from gatehouse.features.definitions.repository import Repository, check_out
 from gatehouse.features.exact import cast_values
 from gatehouse.monitoring.scoring_stage import answers, classes_of
-from gatehouse.online.requests import online_features
-from gatehouse.online.store import OnlineStore, online_view, open_online, require_materialized
+from gatehouse.online.serving import online_features, open_online
+from gatehouse.online.store import OnlineStore, online_view, require_materialized
 from gatehouse.registry.naming import named
 from gatehouse.store.store import ArtifactStore
 from gatehouse.training.predictor import Predictor

@@ -12,6 +12,7 @@ from gatehouse.store.store import ArtifactStore
 if TYPE_CHECKING:
     from gatehouse.online.skew import Standing
 
+
 FILE = "online.json"
 Verdict = Literal["pass", "fail", "not checked"]
 
@@ -49,8 +50,9 @@ def compare_online(request: CompareOnlineRequest, store: ArtifactStore) -> Compa
     from gatehouse.errors import ConfigurationError, MissingArtifactError, StoreError
     from gatehouse.features.definitions.changes import require_same_features
     from gatehouse.features.definitions.repository import check_out
+    from gatehouse.online.serving import open_online
     from gatehouse.online.skew import Skew, skew_reasons, standing_skew
-    from gatehouse.online.store import online_view, open_online, require_materialized
+    from gatehouse.online.store import online_view, require_materialized
 
     manifest = store.manifest(request.training_set)
     inputs, service = manifest.derived_from, str(manifest.configuration["service"])
