@@ -358,14 +358,14 @@ def skew(
     may say something else of their newest rows. Nothing is written.
     """
     from gatehouse.online.serving import open_online
-    from gatehouse.online.skew import Skew, skew_reasons, standing_skew
+    from gatehouse.online.skew import Skew, skew_reasons, present_skew
 
     opened = open_features(project)
     artifacts = store_of(store, opened)
     views = opened.served(service, [])
     newest = str(opened.tables(artifacts, views).reference)
     online = open_online(artifacts, opened.project.name, opened.repository.folder)
-    results = list(standing_skew(artifacts, online, views, newest))
+    results = list(present_skew(artifacts, online, views, newest))
     total = Skew(tuple(comparison for result in results for comparison in result.skew.compared))
     limit = opened.project.file.features.max_skew
     reasons = skew_reasons(total, [result.view for result in results], limit)

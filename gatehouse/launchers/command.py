@@ -45,7 +45,7 @@ class CheckpointCopies:
 
     def __init__(self, store: str, name: str, folder: Path) -> None:
         self._objects, self._prefix, self._folder = open_objects(store), f"scratch/checkpoints/{name}", folder
-        self._copied: dict[str, tuple[list[int], str]] | None = None  # What each file was, and the digest of its copy.
+        self._copied: dict[str, tuple[list[int], str]] | None = None  # State and copy's digest by file.
         self._next, self._number = 0.0, -1  # When it looks, and the list that it found or wrote last.
 
     def restore(self, *, exactly: bool = False) -> None:

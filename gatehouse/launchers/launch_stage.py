@@ -76,7 +76,7 @@ def launch(request: CommandRequest, store: ArtifactStore) -> LaunchResult:
     key = f"launch-{digest_of(identity_of(request))[:24]}"
     tracking = tracking_of(store) if (uri := server_uri()) and not holds_password(uri) else None
     tracked: dict[str, str] = {}
-    if tracking:  # What the command logs in MLflow, it logs in this run.
+    if tracking:  # The command logs to MLflow in this run.
         with warning_on_failure(store, "launch:tracking"), tracking.client() as client:
             run = ensure_run(client, tracking.experiment(client, request.name), JOB, key, request.name, {})
             tracked = {URI: uri, RUN: run.info.run_id}
@@ -127,7 +127,7 @@ def command_of(parameters: Mapping[str, Any], inputs: Mapping[str, Any], script:
             "kind: expected pytorchjob or trainjob with nodes, image or resources, found local. Set those of "
             "the task itself, with set_container_image and set_memory_limit."
         )
-    files = {name: str(getattr(given, "path", given)) for name, given in inputs.items() if given is not None}
+    files = {name: str(getattr(value, "path", value)) for name, value in inputs.items() if value is not None}
     if text := parameters["script"]:
         if CODE in files:
             raise ConfigurationError("script: expected a text or a file, found both.")
@@ -188,13 +188,13 @@ def finished_command(
     store: ArtifactStore,
     key: str,
     request: CommandRequest,
-    hear: Callable[[dict[str, float]], None] = lambda metrics: None,
+    on_metrics: Callable[[dict[str, float]], None] = lambda metrics: None,
     *,
     parameters: Mapping[str, Any] | None = None,
 ) -> Iterator[tuple[Path, dict[str, float]]]:
     """Run a command, and give the directory of its job, with log and packed output, and the last value of each metric.
 
-    A job of this `key` that was interrupted goes on from its checkpoints. `hear` gets the metrics of each line while
+    A job of this `key` that was interrupted goes on from its checkpoints. `on_metrics` gets those of each line while
     the command runs, from another thread. `parameters` are those of a trial, which may leave no output.
 
     Raises LauncherError if the command did not succeed; there is a class for every cause.
@@ -202,7 +202,7 @@ def finished_command(
     spec = request.command
     with job_directory(store, key, arrays=(CODE, INPUTS)) as directory:
         for name, path in request.files.items():
-            _place(Path(path), directory / CODE if name == CODE else directory / INPUTS / name)
+            _link(Path(path), directory / CODE if name == CODE else directory / INPUTS / name)
         # This machine may be a pod, which is lost with its files.
         far = isinstance(spec.launch, LocalLaunch) and not isinstance(store.objects, LocalObjects)
         job = {"command": spec.command, "environment": spec.environment, "store": store.address if far else ""}
@@ -217,7 +217,7 @@ def finished_command(
             log.unlink()
         chosen = launcher(store, spec.launch)
         run = TrainingJob(directory, COMMAND, spec.processes, spec.timeout_minutes, spec.restarts)
-        with in_background(lambda ended: _follow(log, metrics, hear, ended), f"metrics-{key}"):
+        with in_background(lambda ended: _follow(log, metrics, on_metrics, ended), f"metrics-{key}"):
             chosen.run(run)
         yield directory, metrics
         chosen.forget(run)
@@ -225,7 +225,7 @@ def finished_command(
             remove_record(store.objects, copied)
 
 
-def _place(path: Path, target: Path) -> None:
+def _link(path: Path, target: Path) -> None:
     """Link a file, or the files of a folder; a program that is one file is `script.py` in its folder."""
     shutil.rmtree(target, ignore_errors=True)
     target.unlink(missing_ok=True)
@@ -237,7 +237,7 @@ def _place(path: Path, target: Path) -> None:
     os.symlink(path.resolve(strict=True), target)
 
 
-def _follow(log: Path, metrics: dict[str, float], hear: Callable[[dict[str, float]], None], ended: Event) -> None:
+def _follow(log: Path, metrics: dict[str, float], on_metrics: Callable[[dict[str, float]], None], ended: Event) -> None:
     """Keep and pass on the metrics of each line that the log gets, until the command has ended and all are read."""
     position, last = 0, False
     while not last:
@@ -248,4 +248,4 @@ def _follow(log: Path, metrics: dict[str, float], hear: Callable[[dict[str, floa
                 position = file.tell()
                 if new := metrics_in(line.decode(errors="replace")):
                     metrics.update(new)
-                    hear(new)
+                    on_metrics(new)

@@ -41,7 +41,7 @@ RESULT, WEIGHTS = "result.json", "weights"
 """Files that a successful program leaves; the result names the SHA-256 of the weights."""
 FAILURE = "failure.json"  # file that the program leaves when it fails in a way that a retry would repeat
 OUTPUT = "output"  # folder of a job's directory that a command of the user's own fills: it is packed into the weights
-METRICS, LOG, PLACE, PRINTED = "metrics", "worker.log", "place.json", "printed.json"
+METRICS, LOG, LOCATION, PRINTED = "metrics", "worker.log", "place.json", "printed.json"
 """Files that say how the job went: the spool of its metrics, its log, where it ran, and metrics of earlier logs."""
 COMMAND = "gatehouse.launchers.command"
 """The program that runs a command of the user's own; with one process it runs without torchrun."""
@@ -132,7 +132,7 @@ class Launcher(Protocol):
 
 
 def result_problem(directory: Path) -> str:
-    """What is wrong with the result of a job that reports success; empty if the weights match it."""
+    """The problem of the result of a job that reports success; empty if the weights match it."""
     try:
         result = json.loads((directory / RESULT).read_text())
         digest = sha256_of(directory / WEIGHTS)

@@ -19,8 +19,8 @@ from gatehouse.launchers.launcher import (
     FAILURE,
     HUNG,
     HUNG_CODE,
+    LOCATION,
     LOG,
-    PLACE,
     PREEMPTED_CODE,
     RESULT,
     WEIGHTS,
@@ -58,7 +58,7 @@ class LocalLauncher:
         """Run `job`; see `Launcher`. If it is stopped, its ranks save first."""
         if (stop := stop_here()).requested():
             raise stopped()
-        for name in (RESULT, WEIGHTS, FAILURE, LOG, PLACE):
+        for name in (RESULT, WEIGHTS, FAILURE, LOG, LOCATION):
             (job.directory / name).unlink(missing_ok=True)
         deadline = time.monotonic() + job.timeout_minutes * 60
         restarts = 0
@@ -84,7 +84,7 @@ class LocalLauncher:
             problem = result_problem(job.directory)
         if problem:
             raise TrainingFailedError(f"Training failed: {problem}\n{tail}", repeats=failure.exists())
-        (job.directory / PLACE).write_text(json.dumps({"machine": self._launch.machine, "machines": 1}))
+        (job.directory / LOCATION).write_text(json.dumps({"machine": self._launch.machine, "machines": 1}))
 
     def forget(self, job: TrainingJob) -> None:
         """Do nothing: all files are in the job's directory."""

@@ -20,7 +20,7 @@ FAULT = "GATEHOUSE_TRAINING_FAULT"  # environment variable of the ranks for test
 
 @dataclass(frozen=True)
 class Agreement:
-    """What all ranks know after a barrier."""
+    """The facts that all ranks know after a barrier."""
 
     preempted: bool = False  # save and end
     due: bool = False  # write a checkpoint

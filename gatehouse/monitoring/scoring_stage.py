@@ -99,7 +99,7 @@ def _keyed(details: Mapping[str, Any]) -> bool:
     return bool(details.get("entity_keys") and details.get("decision_time"))
 
 
-def answers(predictor: "Predictor", rows: "pa.Table", classes: Sequence[str]) -> "pa.Table":
+def prediction_columns(predictor: "Predictor", rows: "pa.Table", classes: Sequence[str]) -> "pa.Table":
     """The columns `probability` and `positive` for two classes; `class` and `probabilities` for several.
 
     `probabilities` has all classes in their order. Regression has `prediction`, and ranking has `score`.
@@ -185,7 +185,7 @@ def _scored(
         stat = store.objects.stat(entry.blob)
         if stat is not None and stat.bytes == entry.bytes:
             return entry, tuple(Column(**column) for column in kept["columns"])
-    predictions, table = answers(predictor, piece, classes), piece.select(names)
+    predictions, table = prediction_columns(predictor, piece, classes), piece.select(names)
     if repeated := [name for name in predictions.column_names if name in names]:
         raise ConfigurationError(
             f"{request.rows} has columns with names of predictions: {', '.join(repeated)}. Rename them."

@@ -18,7 +18,7 @@ REPORT = "skew.json"
 
 
 class MaterializeRequest(StageModel):
-    """What to write to the online store: the rows of a service's views that were known at `as_of` (ISO 8601).
+    """The rows to write to the online store: those of a service's views that were known at `as_of` (ISO 8601).
 
     If more than the share `max_skew` of the values differs, the verdict is fail. With `rewrite` all rows are written,
     even if the store is at a later time.

@@ -1,4 +1,4 @@
-"""What to train, and how it is run: the settings of a network or of gradient-boosted trees.
+"""Settings of a training, of a network or of gradient-boosted trees: the model, and how it is run.
 
 `model.architecture` chooses between the two; the settings of each model are in `model_spec.py`.
 """
@@ -176,7 +176,7 @@ class OptimizerSpec(Spec):
 
 
 class BoostingSpec(Spec):
-    """What each round adds to the trees before it."""
+    """Boosting: how much each round adds to the trees before it."""
 
     learning_rate: float = Field(0.1, gt=0.0, le=1.0, description="Share of each tree's values that is added (`eta`).")
     l1: float = Field(0.0, ge=0.0, description="L1 penalty on the leaves' values.")
